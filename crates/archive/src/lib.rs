@@ -1,0 +1,34 @@
+//! One ordinary tar file that only grows: named members, appended in groups that are committed or never were.
+//!
+//! The format is normative in `docs/archive-format.md`; section numbers in this crate refer to it. What this crate must
+//! never do: know git, overwrite a committed byte, or trust the end of a tar.
+//!
+//! - [`Archive`] reads: it maps the committed part and finds members in it. Any number of readers, never disturbed.
+//! - [`Writer`] appends a [`Group`] at a time, under a lock that dies with its process.
+//! - [`Replacement`] writes a whole new file beside an old one and takes its place only when durable.
+
+mod error;
+mod lock;
+mod reader;
+mod record;
+mod region;
+mod replace;
+mod seal;
+mod state;
+mod storage;
+mod tar;
+mod verify;
+mod writer;
+
+pub use error::{Error, Result};
+pub use lock::{LockedFile, lock_existing, try_lock_existing};
+pub use reader::Archive;
+pub use record::{Record, SHA256_BYTES, Sha256Sum};
+pub use region::Region;
+pub use replace::{Replacement, TEMPORARY_SUFFIX, remove_stale};
+pub use seal::{seal_prefix, write_sealed};
+pub use state::{Member, State};
+pub use storage::Storage;
+pub use tar::{ALIGNMENT_BYTES, BLOCK_BYTES, NAME_BYTES_MAX, Walked, walk_members};
+pub use verify::{Damage, verify};
+pub use writer::{Commit, Group, Reserved, Writer};

@@ -1,0 +1,74 @@
+//! One writer at a time: an advisory lock on the archive itself, which ends with the process that holds it.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// A file that is open for writing and locked; unlocked when dropped.
+#[derive(Debug)]
+pub struct LockedFile(pub File);
+
+/// Locks the archive at `path` for writing and waits while another writer has it.
+///
+/// # Errors
+/// Of the system.
+pub fn lock_existing(path: &Path) -> Result<LockedFile> {
+    loop {
+        let file = open(path)?;
+        file.lock()?;
+        if is_still_at(&file, path)? {
+            return Ok(LockedFile(file));
+        }
+        // Compaction renamed a new file over this one while we waited.
+    }
+}
+
+/// The same without waiting.
+///
+/// # Errors
+/// [`Error::Locked`] if another writer has it, and of the system.
+pub fn try_lock_existing(path: &Path) -> Result<LockedFile> {
+    loop {
+        let file = open(path)?;
+        match file.try_lock() {
+            Ok(()) if is_still_at(&file, path)? => return Ok(LockedFile(file)),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Error::Locked),
+            Err(TryLockError::Error(e)) => return Err(e.into()),
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+fn is_still_at(file: &File, path: &Path) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(theirs) => Ok((ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+impl crate::Storage for LockedFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        crate::Storage::read_exact_at(&self.0, buf, offset)
+    }
+    fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        crate::Storage::write_all_at(&self.0, data, offset)
+    }
+    fn sync(&self) -> io::Result<()> {
+        crate::Storage::sync(&self.0)
+    }
+    fn len(&self) -> io::Result<u64> {
+        crate::Storage::len(&self.0)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        crate::Storage::set_len(&self.0, len)
+    }
+}

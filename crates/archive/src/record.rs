@@ -1,0 +1,210 @@
+//! Commit records (section 4): the small text member that makes a group count.
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+use crate::tar;
+
+/// Bytes of a checksum.
+pub const SHA256_BYTES: usize = 32;
+/// A SHA-256 checksum.
+pub type Sha256Sum = [u8; SHA256_BYTES];
+
+/// The name of the member that holds a record.
+pub(crate) const RECORD_NAME: &str = "weir/commit";
+/// Longest record read, in bytes: some hundred thousand members.
+pub(crate) const RECORD_BYTES_MAX: u64 = 64 << 20;
+const VERSION_LINE: &str = "weir-commit 1";
+/// `end <12 digits> <64 hex>\n`.
+pub(crate) const END_BYTES: usize = 4 + 12 + 1 + 64 + 1;
+
+/// A commit record. Offsets are in bytes from the start of the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Number of this commit, one more than the one before; compaction goes on counting.
+    pub seq: u64,
+    /// The lease epoch of whoever wrote it; 0 if nobody leases.
+    pub epoch: u64,
+    /// When, in seconds since 1970, as the writer said.
+    pub time: u64,
+    /// Where the group starts.
+    pub start: u64,
+    /// The record before: offset and length of its data, and the checksum in its `end` line.
+    pub previous: Option<(u64, u64, Sha256Sum)>,
+    /// Whether this record repeats every live member and attribute, so that reading may stop here.
+    pub full: bool,
+    /// Whether the group's data was durable before this record was written.
+    pub synced: bool,
+    /// Checksum of the group's bytes which are not file data: headers, pax data, in order.
+    pub frame: Sha256Sum,
+    /// Members: of this group, or all live ones if `full`.
+    pub members: Vec<(String, u64, u64, Sha256Sum)>,
+    /// Names of members that are live no more.
+    pub dropped: Vec<String>,
+    /// Attributes set.
+    pub set: Vec<(String, String)>,
+    /// Attributes removed.
+    pub unset: Vec<String>,
+}
+
+pub(crate) fn hex(sum: &[u8]) -> String {
+    let mut s = String::with_capacity(sum.len() * 2);
+    for b in sum {
+        write!(s, "{b:02x}").expect("to a string");
+    }
+    s
+}
+
+pub(crate) fn unhex(text: &str) -> Option<Sha256Sum> {
+    let t = text.as_bytes();
+    if t.len() != 64 || !t.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let mut out = [0; 32];
+    for (o, pair) in out.iter_mut().zip(t.chunks_exact(2)) {
+        *o = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(out)
+}
+
+impl Record {
+    /// The record's data, padded to whole blocks, and the checksum in its last line.
+    pub(crate) fn encode(&self) -> (Vec<u8>, Sha256Sum) {
+        let mut t = String::with_capacity(1024);
+        let yes = |b| if b { "yes" } else { "no" };
+        writeln!(t, "{VERSION_LINE}\nseq {}\nepoch {}\ntime {}\nstart {}", self.seq, self.epoch, self.time, self.start)
+            .expect("to a string");
+        match &self.previous {
+            Some((offset, len, sum)) => writeln!(t, "previous {offset} {len} {}", hex(sum)),
+            None => writeln!(t, "previous none"),
+        }
+        .expect("to a string");
+        writeln!(t, "full {}\nsynced {}\nframe {}", yes(self.full), yes(self.synced), hex(&self.frame)).expect("to a string");
+        for (name, offset, len, sum) in &self.members {
+            writeln!(t, "member {offset} {len} {} {name}", hex(sum)).expect("to a string");
+        }
+        for name in &self.dropped {
+            writeln!(t, "drop {name}").expect("to a string");
+        }
+        for (key, value) in &self.set {
+            writeln!(t, "set {key} {value}").expect("to a string");
+        }
+        for key in &self.unset {
+            writeln!(t, "unset {key}").expect("to a string");
+        }
+        let total = tar::padded((t.len() + END_BYTES) as u64) as usize;
+        let mut data = t.into_bytes();
+        data.resize(total - END_BYTES, b'\n');
+        let sum: Sha256Sum = Sha256::digest(&data).into();
+        data.extend_from_slice(format!("end {total:012} {}\n", hex(&sum)).as_bytes());
+        (data, sum)
+    }
+
+    /// The length of the record that `tail`, the last bytes before a block boundary, would end.
+    pub(crate) fn length_from_tail(tail: &[u8; END_BYTES]) -> Option<u64> {
+        let text = std::str::from_utf8(tail).ok()?.strip_prefix("end ")?.strip_suffix('\n')?;
+        let (len, sum) = text.split_once(' ')?;
+        unhex(sum)?;
+        let well_formed = len.len() == 12 && len.bytes().all(|c| c.is_ascii_digit());
+        let len: u64 = len.parse().ok().filter(|_| well_formed)?;
+        (len >= 512 && len <= RECORD_BYTES_MAX && len.is_multiple_of(512)).then_some(len)
+    }
+
+    /// Parses a record's whole data; `None` if it is not one, or its checksum is wrong.
+    pub(crate) fn decode(data: &[u8]) -> Option<(Record, Sha256Sum)> {
+        let (body, tail) = data.split_at_checked(data.len().checked_sub(END_BYTES)?)?;
+        let len = Record::length_from_tail(tail.try_into().ok()?)?;
+        let sum = unhex(std::str::from_utf8(&tail[END_BYTES - 65..END_BYTES - 1]).ok()?)?;
+        if len != data.len() as u64 || sum != Sha256Sum::from(Sha256::digest(body)) {
+            return None;
+        }
+        let mut lines = std::str::from_utf8(body).ok()?.lines();
+        if lines.next()? != VERSION_LINE {
+            return None;
+        }
+        let mut field = |key: &str| lines.next()?.strip_prefix(key)?.strip_prefix(' ');
+        let yes = |t: &str| match t {
+            "yes" => Some(true),
+            "no" => Some(false),
+            _ => None,
+        };
+        let mut record = Record {
+            seq: field("seq")?.parse().ok()?,
+            epoch: field("epoch")?.parse().ok()?,
+            time: field("time")?.parse().ok()?,
+            start: field("start")?.parse().ok()?,
+            previous: match field("previous")? {
+                "none" => None,
+                text => {
+                    let mut words = text.split(' ');
+                    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, unhex(words.next()?)?))
+                }
+            },
+            full: yes(field("full")?)?,
+            synced: yes(field("synced")?)?,
+            frame: unhex(field("frame")?)?,
+            members: Vec::new(),
+            dropped: Vec::new(),
+            set: Vec::new(),
+            unset: Vec::new(),
+        };
+        for line in lines.filter(|l| !l.is_empty()) {
+            let (key, rest) = line.split_once(' ')?;
+            match key {
+                "member" => {
+                    let mut words = rest.splitn(4, ' ');
+                    let offset = words.next()?.parse().ok()?;
+                    let len = words.next()?.parse().ok()?;
+                    let sum = unhex(words.next()?)?;
+                    record.members.push((words.next()?.to_owned(), offset, len, sum));
+                }
+                "drop" => record.dropped.push(rest.to_owned()),
+                "set" => {
+                    let (key, value) = rest.split_once(' ')?;
+                    record.set.push((key.to_owned(), value.to_owned()));
+                }
+                "unset" => record.unset.push(rest.to_owned()),
+                _ => return None,
+            }
+        }
+        Some((record, sum))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn sample() -> Record {
+        Record {
+            seq: 7,
+            epoch: 3,
+            time: 1_790_000_000,
+            start: 4096,
+            previous: Some((3072, 1024, [9; 32])),
+            full: false,
+            synced: true,
+            frame: [1; 32],
+            members: vec![("packed-refs".into(), 8192, 100, [2; 32])],
+            dropped: vec!["objects/x".into()],
+            set: vec![("body.1".into(), "some value".into())],
+            unset: vec!["clone.heads".into()],
+        }
+    }
+
+    #[test]
+    fn encoding_comes_back_and_any_flipped_bit_is_noticed() {
+        let (data, sum) = sample().encode();
+        assert_eq!(data.len() % 512, 0);
+        assert_eq!(Record::decode(&data), Some((sample(), sum)));
+        for i in 0..data.len() {
+            let mut bad = data.clone();
+            bad[i] ^= 0x10;
+            assert!(Record::decode(&bad).is_none(), "bit flipped in byte {i}");
+        }
+        for cut in [0, 1, 81, 82, 511, data.len() - 1] {
+            assert!(Record::decode(&data[..cut]).is_none());
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Writing a new file beside an old one, and taking its place only when durable (section 6).
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Result;
+use crate::lock::LockedFile;
+
+/// What the names of files being written end in. Such a file counts for nothing and may be removed when nobody locks it.
+pub const TEMPORARY_SUFFIX: &str = ".weir-tmp";
+
+/// A file being written that will stand at `path` once it is complete; removed if dropped before.
+pub struct Replacement {
+    temporary: PathBuf,
+    path: PathBuf,
+    file: Option<File>,
+}
+
+static COUNTER: AtomicU64 = AtomicU64::new(0);
+
+impl Replacement {
+    /// Creates a locked file beside `path`, and the folders above it.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn create(path: &Path) -> Result<Replacement> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        let mut name = OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        name.push(format!(".{}-{}{TEMPORARY_SUFFIX}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
+        let temporary = folder.join(name);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&temporary)?;
+        file.lock()?;
+        Ok(Replacement { temporary, path: path.to_owned(), file: Some(file) })
+    }
+
+    /// The file.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn file(&self) -> io::Result<File> {
+        self.file.as_ref().expect("present until persisted").try_clone()
+    }
+
+    /// Gives the file its name, in place of what stood there, and makes that durable. Its content must be durable.
+    ///
+    /// # Errors
+    /// Of the system; then what stood there stands.
+    pub fn persist(mut self) -> Result<LockedFile> {
+        fs::rename(&self.temporary, &self.path)?;
+        let file = self.file.take().expect("present until persisted");
+        if let Some(folder) = self.path.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(LockedFile(file))
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// Removes files below `folder` that killed processes left half-written. Returns how many.
+///
+/// # Errors
+/// If a folder cannot be read.
+pub fn remove_stale(folder: &Path) -> io::Result<usize> {
+    let mut removed = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            removed += remove_stale(&entry.path())?;
+        } else if entry.file_name().as_encoded_bytes().ends_with(TEMPORARY_SUFFIX.as_bytes())
+            && let Ok(file) = File::open(entry.path())
+            && file.try_lock().is_ok()
+            && fs::remove_file(entry.path()).is_ok()
+        {
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}

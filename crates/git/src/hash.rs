@@ -1,0 +1,175 @@
+//! The two hashes git names objects by.
+
+use sha1::Digest;
+
+use crate::{Kind, Oid};
+
+/// Which hash a repository names its objects by (`extensions.objectFormat`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HashKind {
+    /// SHA-1, 20 bytes.
+    Sha1,
+    /// SHA-256, 32 bytes.
+    Sha256,
+}
+
+impl HashKind {
+    /// Bytes of a raw id.
+    pub const fn len(self) -> usize {
+        match self {
+            HashKind::Sha1 => 20,
+            HashKind::Sha256 => 32,
+        }
+    }
+
+    /// Never true: an id always has bytes. Present because `len` is.
+    pub const fn is_empty(self) -> bool {
+        false
+    }
+
+    /// Characters of an id in hexadecimal.
+    pub const fn hex_len(self) -> usize {
+        self.len() * 2
+    }
+
+    /// The name used in configuration and protocol: `sha1` or `sha256`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            HashKind::Sha1 => "sha1",
+            HashKind::Sha256 => "sha256",
+        }
+    }
+
+    /// The number git's commit-graph, multi-pack-index and rev files use: 1 or 2 (gitformat-commit-graph).
+    pub const fn format_id(self) -> u8 {
+        match self {
+            HashKind::Sha1 => 1,
+            HashKind::Sha256 => 2,
+        }
+    }
+
+    /// The hash called `name`.
+    pub fn from_name(name: &[u8]) -> Option<HashKind> {
+        match name {
+            b"sha1" => Some(HashKind::Sha1),
+            b"sha256" => Some(HashKind::Sha256),
+            _ => None,
+        }
+    }
+}
+
+/// The data was made to collide: SHA-1's collision detection fired on it (sha1collisiondetection, C13-S).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("SHA-1 collision attack detected in {0}")]
+pub struct CollisionError(pub Oid);
+
+/// Hashes one object: `"<kind> <size>\0"`, then its content. SHA-1 runs with collision detection, as in git.
+pub struct Hasher(State);
+
+enum State {
+    Sha1(Box<sha1_checked::Sha1>),
+    Sha256(sha2::Sha256),
+}
+
+impl Hasher {
+    /// A hasher fed with the header of an object of `size` bytes.
+    pub fn object(hash: HashKind, kind: Kind, size: u64) -> Hasher {
+        let mut header = [0u8; 32];
+        let len = object_header(&mut header, kind, size);
+        let mut h = Hasher(match hash {
+            HashKind::Sha1 => State::Sha1(Box::default()),
+            HashKind::Sha256 => State::Sha256(sha2::Sha256::new()),
+        });
+        h.update(&header[..len]);
+        h
+    }
+
+    /// Adds content.
+    pub fn update(&mut self, data: &[u8]) {
+        match &mut self.0 {
+            State::Sha1(h) => h.update(data),
+            State::Sha256(h) => h.update(data),
+        }
+    }
+
+    /// The id of what was fed.
+    ///
+    /// # Errors
+    /// If SHA-1's collision detection fired.
+    pub fn finish(self) -> Result<Oid, CollisionError> {
+        match self.0 {
+            State::Sha1(h) => {
+                let result = h.try_finalize();
+                let oid = Oid::from_bytes(HashKind::Sha1, result.hash()).expect("20 bytes");
+                if result.has_collision() { Err(CollisionError(oid)) } else { Ok(oid) }
+            }
+            State::Sha256(h) => Ok(Oid::from_bytes(HashKind::Sha256, &h.finalize()).expect("32 bytes")),
+        }
+    }
+
+    /// The id of a whole object held in memory.
+    ///
+    /// # Errors
+    /// If SHA-1's collision detection fired.
+    pub fn hash(hash: HashKind, kind: Kind, data: &[u8]) -> Result<Oid, CollisionError> {
+        let mut h = Hasher::object(hash, kind, data.len() as u64);
+        h.update(data);
+        h.finish()
+    }
+}
+
+fn object_header(out: &mut [u8; 32], kind: Kind, size: u64) -> usize {
+    use std::io::Write;
+    let mut cursor = &mut out[..];
+    // 32 bytes hold the longest: "commit " and 20 digits and NUL.
+    write!(cursor, "{} {size}\0", kind.name()).expect("fits");
+    32 - cursor.len()
+}
+
+/// The hash that ends pack, index and bitmap files: without collision detection, for it guards against accidents only.
+#[derive(Clone)]
+pub enum PlainHasher {
+    /// SHA-1.
+    Sha1(sha1::Sha1),
+    /// SHA-256.
+    Sha256(sha2::Sha256),
+}
+
+/// A running checksum of the kind git's files end with.
+pub fn plain_sha(hash: HashKind) -> PlainHasher {
+    match hash {
+        HashKind::Sha1 => PlainHasher::Sha1(sha1::Sha1::new()),
+        HashKind::Sha256 => PlainHasher::Sha256(sha2::Sha256::new()),
+    }
+}
+
+impl PlainHasher {
+    /// Adds data.
+    pub fn update(&mut self, data: &[u8]) {
+        match self {
+            PlainHasher::Sha1(h) => h.update(data),
+            PlainHasher::Sha256(h) => h.update(data),
+        }
+    }
+
+    /// The checksum.
+    pub fn finish(self) -> Oid {
+        match self {
+            PlainHasher::Sha1(h) => Oid::from_bytes(HashKind::Sha1, &h.finalize()).expect("20 bytes"),
+            PlainHasher::Sha256(h) => Oid::from_bytes(HashKind::Sha256, &h.finalize()).expect("32 bytes"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_ids() {
+        let empty_tree = Hasher::hash(HashKind::Sha1, Kind::Tree, b"").unwrap();
+        assert_eq!(empty_tree.to_hex(), "4b825dc642cb6eb9a060e54bf8d69288fbee4904");
+        let empty_tree = Hasher::hash(HashKind::Sha256, Kind::Tree, b"").unwrap();
+        assert_eq!(empty_tree.to_hex(), "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321");
+    }
+}

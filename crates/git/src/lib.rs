@@ -1,0 +1,16 @@
+//! git's vocabulary: object ids and their hashes, parsing of commits, trees and tags, ref names, pkt-lines.
+//!
+//! This crate is pure: it opens no file and no socket, reads no clock and no environment. Everything here takes
+//! bytes from outside, so nothing here may panic on any input.
+
+mod hash;
+mod object;
+mod oid;
+pub mod pktline;
+pub mod refname;
+
+pub use hash::{CollisionError, HashKind, Hasher, plain_sha};
+pub use object::{
+    CommitLinks, Kind, ObjectError, TreeEntry, TreeIter, commit_links, commit_time, link_targets, tag_target,
+};
+pub use oid::{Oid, OidBuildHasher, OidMap, OidSet};

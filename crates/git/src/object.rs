@@ -1,0 +1,260 @@
+//! What an object links to: just enough parsing for reachability, on bytes nobody has vetted.
+
+use memchr::memchr;
+
+use crate::{HashKind, Oid};
+
+/// The four kinds of object, with their numbers in a pack entry (gitformat-pack).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// A commit.
+    Commit = 1,
+    /// A tree.
+    Tree = 2,
+    /// A blob.
+    Blob = 3,
+    /// An annotated tag.
+    Tag = 4,
+}
+
+impl Kind {
+    /// `commit`, `tree`, `blob` or `tag`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Commit => "commit",
+            Kind::Tree => "tree",
+            Kind::Blob => "blob",
+            Kind::Tag => "tag",
+        }
+    }
+
+    /// The kind called `name`.
+    pub fn from_name(name: &[u8]) -> Option<Kind> {
+        match name {
+            b"commit" => Some(Kind::Commit),
+            b"tree" => Some(Kind::Tree),
+            b"blob" => Some(Kind::Blob),
+            b"tag" => Some(Kind::Tag),
+            _ => None,
+        }
+    }
+
+    /// The kind with this number in a pack entry; deltas (6 and 7) are no kind.
+    pub const fn from_pack_type(n: u8) -> Option<Kind> {
+        match n {
+            1 => Some(Kind::Commit),
+            2 => Some(Kind::Tree),
+            3 => Some(Kind::Blob),
+            4 => Some(Kind::Tag),
+            _ => None,
+        }
+    }
+}
+
+/// An object that cannot be parsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectError {
+    /// A commit without a well-formed `tree` line.
+    #[error("malformed commit: no valid 'tree' line")]
+    CommitTree,
+    /// A commit with a malformed `parent` line.
+    #[error("malformed commit: bad 'parent' line")]
+    CommitParent,
+    /// A tree cut off inside an entry, or with a malformed mode.
+    #[error("malformed tree entry")]
+    TreeEntry,
+    /// A tag without well-formed `object` and `type` lines.
+    #[error("malformed tag: no valid 'object' and 'type' lines")]
+    Tag,
+}
+
+/// The ids a commit names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitLinks {
+    /// Its tree.
+    pub tree: Oid,
+    /// Its parents, in order.
+    pub parents: Vec<Oid>,
+}
+
+/// Parses the head of a commit.
+///
+/// # Errors
+/// If the `tree` line or a `parent` line is malformed.
+pub fn commit_links(hash: HashKind, data: &[u8]) -> Result<CommitLinks, ObjectError> {
+    let hex = hash.hex_len();
+    let tree = data
+        .strip_prefix(b"tree ")
+        .filter(|d| d.get(hex) == Some(&b'\n'))
+        .and_then(|d| Oid::from_hex(hash, &d[..hex]))
+        .ok_or(ObjectError::CommitTree)?;
+    let mut rest = &data[5 + hex + 1..];
+    let mut parents = Vec::new();
+    while let Some(line) = rest.strip_prefix(b"parent ") {
+        if line.get(hex) != Some(&b'\n') {
+            return Err(ObjectError::CommitParent);
+        }
+        parents.push(Oid::from_hex(hash, &line[..hex]).ok_or(ObjectError::CommitParent)?);
+        rest = &line[hex + 1..];
+    }
+    Ok(CommitLinks { tree, parents })
+}
+
+/// The committer's time of a commit in seconds since 1970, 0 if there is none that can be read, as git has it.
+pub fn commit_time(data: &[u8]) -> u64 {
+    let mut rest = data;
+    while let Some(end) = memchr(b'\n', rest) {
+        let line = &rest[..end];
+        if line.is_empty() {
+            break;
+        }
+        if let Some(who) = line.strip_prefix(b"committer ") {
+            let after = who.iter().rposition(|&c| c == b'>').map_or(&b""[..], |p| &who[p + 1..]);
+            let digits = after.trim_ascii_start();
+            let mut time = 0u64;
+            for c in digits.iter().take_while(|c| c.is_ascii_digit()) {
+                time = time.saturating_mul(10).saturating_add(u64::from(c - b'0'));
+            }
+            return time;
+        }
+        rest = &rest[end + 1..];
+    }
+    0
+}
+
+/// One entry of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeEntry<'a> {
+    /// The mode as its octal number, for example `0o100644`.
+    pub mode: u32,
+    /// The file name's bytes; any but `/` and NUL.
+    pub name: &'a [u8],
+    /// The raw id.
+    pub id: &'a [u8],
+}
+
+impl TreeEntry<'_> {
+    /// Whether this names a subtree.
+    pub fn is_tree(&self) -> bool {
+        self.mode & 0o170_000 == 0o040_000
+    }
+
+    /// Whether this names a commit of another repository (a submodule), which is never in this one.
+    pub fn is_gitlink(&self) -> bool {
+        self.mode & 0o170_000 == 0o160_000
+    }
+}
+
+/// Iterates over the entries of a tree; ends after the first error.
+pub struct TreeIter<'a> {
+    rest: &'a [u8],
+    id_len: usize,
+}
+
+impl<'a> TreeIter<'a> {
+    /// Iterates over `data`, the content of a tree.
+    pub fn new(hash: HashKind, data: &'a [u8]) -> TreeIter<'a> {
+        TreeIter { rest: data, id_len: hash.len() }
+    }
+}
+
+impl<'a> Iterator for TreeIter<'a> {
+    type Item = Result<TreeEntry<'a>, ObjectError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let d = self.rest;
+        self.rest = &[];
+        let mut mode = 0u32;
+        let mut p = 0;
+        loop {
+            match d.get(p) {
+                Some(c @ b'0'..=b'7') if p < 8 => mode = (mode << 3) | u32::from(c - b'0'),
+                Some(b' ') if p > 0 => break,
+                _ => return Some(Err(ObjectError::TreeEntry)),
+            }
+            p += 1;
+        }
+        let name_start = p + 1;
+        let Some(name_len) = memchr(0, &d[name_start..]) else { return Some(Err(ObjectError::TreeEntry)) };
+        let id_start = name_start + name_len + 1;
+        let id_end = id_start + self.id_len;
+        if id_end > d.len() || name_len == 0 {
+            return Some(Err(ObjectError::TreeEntry));
+        }
+        self.rest = &d[id_end..];
+        Some(Ok(TreeEntry { mode, name: &d[name_start..name_start + name_len], id: &d[id_start..id_end] }))
+    }
+}
+
+/// What an annotated tag points at.
+///
+/// # Errors
+/// If the `object` or the `type` line is malformed.
+pub fn tag_target(hash: HashKind, data: &[u8]) -> Result<(Oid, Kind), ObjectError> {
+    let hex = hash.hex_len();
+    let rest = data.strip_prefix(b"object ").filter(|d| d.get(hex) == Some(&b'\n')).ok_or(ObjectError::Tag)?;
+    let oid = Oid::from_hex(hash, &rest[..hex]).ok_or(ObjectError::Tag)?;
+    let line = rest[hex + 1..].strip_prefix(b"type ").ok_or(ObjectError::Tag)?;
+    let end = memchr(b'\n', line).ok_or(ObjectError::Tag)?;
+    Ok((oid, Kind::from_name(&line[..end]).ok_or(ObjectError::Tag)?))
+}
+
+/// Calls `link` with every raw id that an object names and that must be in the same repository.
+///
+/// # Errors
+/// If the object cannot be parsed.
+pub fn link_targets(hash: HashKind, kind: Kind, data: &[u8], mut link: impl FnMut(&[u8])) -> Result<(), ObjectError> {
+    match kind {
+        Kind::Blob => {}
+        Kind::Tree => {
+            for entry in TreeIter::new(hash, data) {
+                let entry = entry?;
+                if !entry.is_gitlink() {
+                    link(entry.id);
+                }
+            }
+        }
+        Kind::Commit => {
+            let links = commit_links(hash, data)?;
+            link(links.tree.as_bytes());
+            for p in &links.parents {
+                link(p.as_bytes());
+            }
+        }
+        Kind::Tag => link(tag_target(hash, data)?.0.as_bytes()),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_of_any_bytes_end() {
+        let mut ok = b"100644 a\0".to_vec();
+        ok.extend([7; 20]);
+        let entries: Vec<_> = TreeIter::new(HashKind::Sha1, &ok).collect();
+        assert_eq!(entries, [Ok(TreeEntry { mode: 0o100_644, name: b"a", id: &[7; 20] })]);
+        for bad in [&ok[..ok.len() - 1], b"100644 a", b"9 a\0", b" a\0", b"777777777 a\0", b"100644"] {
+            assert!(TreeIter::new(HashKind::Sha1, bad).any(|e| e.is_err()), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn commit_heads() {
+        let tree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+        let text = format!("tree {tree}\nparent {tree}\nauthor a <b> 1 +0000\ncommitter x > <y> 123 +0200\n\nm");
+        let links = commit_links(HashKind::Sha1, text.as_bytes()).unwrap();
+        assert_eq!((links.tree.to_hex().as_str(), links.parents.len()), (tree, 1));
+        assert_eq!(commit_time(text.as_bytes()), 123);
+        assert_eq!(commit_links(HashKind::Sha1, b"tree 12"), Err(ObjectError::CommitTree));
+        let cut = format!("tree {tree}\nparent {}\n", &tree[1..]);
+        assert_eq!(commit_links(HashKind::Sha1, cut.as_bytes()), Err(ObjectError::CommitParent));
+    }
+}

@@ -1,0 +1,152 @@
+//! Object ids of either hash, in one small copyable type.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hash, Hasher as StdHasher};
+
+use crate::HashKind;
+
+/// The id of a git object: the hash of its header and content, sha1 (20 bytes) or sha256 (32 bytes).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Oid {
+    bytes: [u8; 32],
+    kind: HashKind,
+}
+
+impl Oid {
+    /// The id whose raw bytes are `bytes`; `None` unless their number is that of `kind`.
+    pub fn from_bytes(kind: HashKind, bytes: &[u8]) -> Option<Oid> {
+        if bytes.len() != kind.len() {
+            return None;
+        }
+        let mut b = [0; 32];
+        b[..bytes.len()].copy_from_slice(bytes);
+        Some(Oid { bytes: b, kind })
+    }
+
+    /// Parses lower- or upper-case hexadecimal of exactly the length of `kind`.
+    pub fn from_hex(kind: HashKind, hex: &[u8]) -> Option<Oid> {
+        if hex.len() != kind.hex_len() {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = (nibble(pair[0])? << 4) | nibble(pair[1])?;
+        }
+        Some(Oid { bytes, kind })
+    }
+
+    /// Parses hexadecimal of either hash, told apart by its length.
+    pub fn from_hex_any(hex: &[u8]) -> Option<Oid> {
+        Oid::from_hex(if hex.len() == 64 { HashKind::Sha256 } else { HashKind::Sha1 }, hex)
+    }
+
+    /// The id of all zeroes, which names no object.
+    pub fn null(kind: HashKind) -> Oid {
+        Oid { bytes: [0; 32], kind }
+    }
+
+    /// Whether this is the id of all zeroes.
+    pub fn is_null(&self) -> bool {
+        self.bytes == [0; 32]
+    }
+
+    /// The hash this id belongs to.
+    pub fn kind(&self) -> HashKind {
+        self.kind
+    }
+
+    /// The raw bytes: 20 or 32.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.kind.len()]
+    }
+
+    /// Lower-case hexadecimal: 40 or 64 characters.
+    pub fn to_hex(&self) -> String {
+        let mut s = String::with_capacity(self.kind.hex_len());
+        for b in self.as_bytes() {
+            s.push(HEX[usize::from(b >> 4)] as char);
+            s.push(HEX[usize::from(b & 15)] as char);
+        }
+        s
+    }
+
+    /// Appends the lower-case hexadecimal to `out`.
+    pub fn push_hex(&self, out: &mut Vec<u8>) {
+        for b in self.as_bytes() {
+            out.push(HEX[usize::from(b >> 4)]);
+            out.push(HEX[usize::from(b & 15)]);
+        }
+    }
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+fn nibble(c: u8) -> Option<u8> {
+    match c {
+        b'0'..=b'9' => Some(c - b'0'),
+        b'a'..=b'f' => Some(c - b'a' + 10),
+        b'A'..=b'F' => Some(c - b'A' + 10),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Oid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_hex())
+    }
+}
+
+impl fmt::Debug for Oid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_hex())
+    }
+}
+
+impl Hash for Oid {
+    fn hash<H: StdHasher>(&self, state: &mut H) {
+        state.write_u64(u64::from_le_bytes(self.bytes[..8].try_into().expect("eight bytes")));
+    }
+}
+
+/// A hasher for maps keyed by [`Oid`]: an id is a hash already, so its first bytes are only multiplied through.
+#[derive(Default, Clone, Copy)]
+pub struct OidHasher(u64);
+
+impl StdHasher for OidHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u64(u64::from(*b));
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        let x = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = x ^ (x >> 32);
+    }
+}
+
+/// Builds [`OidHasher`]s.
+pub type OidBuildHasher = BuildHasherDefault<OidHasher>;
+/// A map keyed by object id.
+pub type OidMap<V> = HashMap<Oid, V, OidBuildHasher>;
+/// A set of object ids.
+pub type OidSet = HashSet<Oid, OidBuildHasher>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_goes_both_ways_and_rejects_what_is_not_hex() {
+        let hex = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+        let oid = Oid::from_hex(HashKind::Sha1, hex.as_bytes()).unwrap();
+        assert_eq!(oid.to_string(), hex);
+        assert!(Oid::from_hex(HashKind::Sha256, hex.as_bytes()).is_none());
+        assert!(Oid::from_hex(HashKind::Sha1, &[b'g'; 40]).is_none());
+        assert!(Oid::from_hex(HashKind::Sha1, b"").is_none());
+        assert!(Oid::null(HashKind::Sha1).is_null() && !oid.is_null());
+    }
+}
