@@ -9,7 +9,7 @@ mod oid;
 pub mod pktline;
 pub mod refname;
 
-pub use hash::{CollisionError, HashKind, Hasher, plain_sha};
+pub use hash::{CollisionError, HashKind, Hasher, PlainHasher, plain_sha};
 pub use object::{
     CommitLinks, Kind, ObjectError, TreeEntry, TreeIter, commit_links, commit_time, link_targets, tag_target,
 };

@@ -1,1 +1,41 @@
-//! x
+//! A git repository inside one archive: refs, packs, objects, reachability; and the same of an ordinary bare directory.
+//!
+//! This crate knows no network and no SQL. It reads in place, what it reads it does not trust, and what it takes in
+//! ([`ingest`]) it verifies: no object enters an archive whose hash is wrong or whose links lead nowhere.
+
+mod bodies;
+mod commit_graph;
+mod create;
+mod delta_cache;
+mod directory;
+mod entry;
+mod error;
+mod export;
+mod fsck;
+mod index;
+pub mod ingest;
+mod inspect;
+mod pack;
+mod reader;
+mod refs;
+mod repo;
+mod update;
+pub mod walk;
+mod write;
+mod zlib;
+
+pub use bodies::{Bodies, Body, RefClass, WholeClone};
+pub use create::{ArchiveRepo, RefsChange, UpdateReport};
+pub use directory::open_directory;
+pub use entry::{EntryHead, Stored, apply_delta};
+pub use error::{Error, Result};
+pub use export::{ExportReport, export_bundle, export_directory};
+pub use fsck::{FsckReport, fsck};
+pub use index::{Index, IndexEntry, write_index, write_reverse_index};
+pub use inspect::{TreeListing, resolve_path, resolve_revision};
+pub use pack::{Pack, PackOrder};
+pub use reader::{Object, ObjectReader};
+pub use refs::{Head, Ref, Refs, parse_head, parse_packed_refs};
+pub use repo::{Location, Repo};
+pub use update::compact;
+pub use write::{PackPlan, PackWriter};

@@ -1,0 +1,27 @@
+//! Times the ingest of a pack file alone: `ingest PACK [THREADS]`, beside `git index-pack --strict`.
+
+use std::time::Instant;
+
+use weir_git::{HashKind, OidSet};
+use weir_repo::ingest::{Limits, Options, ingest};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let path = args.next().ok_or("usage: ingest PACK [THREADS]")?;
+    let threads = args.next().map_or(Ok(2), |t| t.parse())?;
+    let shallow = OidSet::default();
+    let options = Options {
+        hash: HashKind::Sha1,
+        limits: Limits::default(),
+        threads,
+        base: None,
+        wanted: &[],
+        shallow: &shallow,
+        delta_bytes_max: 256 << 20,
+    };
+    let started = Instant::now();
+    let mut file = std::fs::File::open(path)?;
+    let done = ingest(&mut file, &tempfile::tempfile, &options)?.ok_or("empty")?;
+    println!("{} objects, {} unreferenced, {:?}", done.sent_count, done.unreferenced.len(), started.elapsed());
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! Packs as bodies: what of each was sent, to which class of refs it belongs, and which runs of them are whole clones.
+//!
+//! A full clone whose answer is a set of whole, closed bodies is sent as the bytes lie (`docs/archive-format.md`,
+//! section 8). What makes that sound is decided here, when an update is committed.
+
+use std::sync::Arc;
+
+use weir_archive::{Archive, Region};
+use weir_git::{HashKind, Oid, OidSet, plain_sha};
+
+use crate::error::{Result, corrupt};
+use crate::pack::{PACK_HEADER_BYTES, Pack};
+use crate::refs::Refs;
+use crate::repo::Repo;
+use crate::walk::all_reachable_from;
+
+/// Commits looked at to find out whether a tip that went away is still reachable.
+const REACHABLE_COMMITS_MAX: usize = 50_000;
+
+/// Which refs a body was fetched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RefClass {
+    /// HEAD, branches and tags: what an ordinary clone takes.
+    HeadsAndTags,
+    /// All other refs, `refs/pull/*` and the like.
+    Rest,
+    /// Nothing now: kept for older states.
+    History,
+}
+
+impl RefClass {
+    /// Its name in an archive.
+    pub fn name(self) -> &'static str {
+        match self {
+            RefClass::HeadsAndTags => "heads",
+            RefClass::Rest => "rest",
+            RefClass::History => "history",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<RefClass> {
+        match name {
+            "heads" => Some(RefClass::HeadsAndTags),
+            "rest" => Some(RefClass::Rest),
+            "history" => Some(RefClass::History),
+            _ => None,
+        }
+    }
+}
+
+/// A pack as a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// Which of [`Repo::packs`].
+    pub pack: u32,
+    /// For which refs it was fetched.
+    pub class: RefClass,
+    /// Where the part that was sent ends in the pack; completing bases follow.
+    pub sent_end: u64,
+    /// Objects in that part.
+    pub sent_count: u32,
+}
+
+/// Bodies which together are exactly the objects reachable from a class of refs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WholeClone {
+    /// Objects in all of them.
+    pub count: u32,
+    /// Checksum of header and bodies as they are sent.
+    pub trailer: Oid,
+}
+
+/// What is known of an archive's packs.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Bodies {
+    /// All bodies, oldest first.
+    pub list: Vec<Body>,
+    /// Set if the bodies of class [`RefClass::HeadsAndTags`] are exactly what HEAD, branches and tags reach.
+    pub heads: Option<WholeClone>,
+    /// Set if the bodies of that class and of [`RefClass::Rest`] are exactly what all refs reach.
+    pub all: Option<WholeClone>,
+}
+
+pub(crate) const HEADS_KEY: &str = "clone.heads";
+pub(crate) const ALL_KEY: &str = "clone.all";
+
+pub(crate) fn body_key(short_pack_name: &str) -> String {
+    format!("body.{short_pack_name}")
+}
+
+impl Bodies {
+    pub(crate) fn parse(hash: HashKind, archive: &Archive, packs: &[Arc<Pack>]) -> Result<Bodies> {
+        fn bad<T>(key: &str) -> Result<T> {
+            corrupt("weir/commit", format!("attribute '{key}' is malformed"))
+        }
+        let mut list = Vec::new();
+        for (number, pack) in packs.iter().enumerate() {
+            let key = body_key(pack.name().strip_prefix("objects/pack/").unwrap_or(pack.name()));
+            let Some(value) = archive.attribute(&key) else { continue };
+            let mut words = value.split(' ');
+            let mut word = || words.next().unwrap_or("");
+            let (class, end, count) = (RefClass::from_name(word()), word().parse::<u64>(), word().parse::<u32>());
+            match (class, end, count) {
+                (Some(class), Ok(sent_end), Ok(sent_count))
+                    if (PACK_HEADER_BYTES..=pack.entries_end()).contains(&sent_end) && sent_count <= pack.index().count() =>
+                {
+                    list.push(Body { pack: number as u32, class, sent_end, sent_count });
+                }
+                _ => return bad(&key),
+            }
+        }
+        let whole = |key: &str| match archive.attribute(key) {
+            None => Ok(None),
+            Some(value) => {
+                let parsed = value.split_once(' ').and_then(|(count, trailer)| {
+                    Some(WholeClone { count: count.parse().ok()?, trailer: Oid::from_hex(hash, trailer.as_bytes())? })
+                });
+                parsed.map_or_else(|| bad(key), |w| Ok(Some(w)))
+            }
+        };
+        Ok(Bodies { list, heads: whole(HEADS_KEY)?, all: whole(ALL_KEY)? })
+    }
+
+    /// The whole clone that answers `wants` exactly and the regions to send after its header and before its trailer;
+    /// `None` if the answer must be computed.
+    pub fn whole_clone(&self, repo: &Repo, wants: &OidSet) -> Option<(WholeClone, Vec<Region>)> {
+        let matches = |tips: OidSet| tips == *wants;
+        let (whole, with_rest) = if let Some(whole) = self.heads.filter(|_| matches(repo.refs().head_and_tag_tips().collect())) {
+            (whole, false)
+        } else {
+            (self.all.filter(|_| matches(repo.refs().tips().collect()))?, true)
+        };
+        let regions = self.sent_regions(&repo.packs, with_rest)?;
+        Some((whole, regions))
+    }
+
+    fn sent_regions(&self, packs: &[Arc<Pack>], with_rest: bool) -> Option<Vec<Region>> {
+        let sent = |b: &&Body| b.class == RefClass::HeadsAndTags || (with_rest && b.class == RefClass::Rest);
+        self.list.iter().filter(sent).map(|b| packs[b.pack as usize].data().slice(PACK_HEADER_BYTES..b.sent_end)).collect()
+    }
+}
+
+/// What an update adds to a class of bodies.
+pub(crate) struct Addition<'a> {
+    pub(crate) class: RefClass,
+    pub(crate) unreferenced: &'a [Oid],
+    pub(crate) outside: &'a [Oid],
+    /// Whether objects of it are in bodies of another class as well.
+    pub(crate) repeats: bool,
+}
+
+/// Whether the bodies of a class are still exactly what its refs reach, after `old`'s refs have become `new` and
+/// `addition` came in. Saying no is always safe.
+pub(crate) fn still_exact(old: Option<&Repo>, new: &Refs, addition: Option<&Addition<'_>>, all: bool) -> Result<bool> {
+    let tips = |refs: &Refs| -> OidSet { if all { refs.tips().collect() } else { refs.head_and_tag_tips().collect() } };
+    let new_tips = tips(new);
+    if let Some(a) = addition {
+        let counts = all || a.class == RefClass::HeadsAndTags;
+        if counts && !a.unreferenced.iter().all(|oid| new_tips.contains(oid)) {
+            return Ok(false);
+        }
+        if all && a.repeats {
+            return Ok(false);
+        }
+    }
+    let Some(old) = old else { return Ok(true) };
+    let was_exact = if all { old.bodies.all } else { old.bodies.heads };
+    if was_exact.is_none() && !old.bodies.list.is_empty() {
+        return Ok(false);
+    }
+    let outside: OidSet = addition.map_or_else(OidSet::default, |a| a.outside.iter().copied().collect());
+    let gone: Vec<Oid> = tips(&old.refs).into_iter().filter(|t| !new_tips.contains(t) && !outside.contains(t)).collect();
+    if gone.is_empty() {
+        return Ok(true);
+    }
+    let sources: Vec<Oid> = new_tips.into_iter().chain(outside).filter(|oid| old.contains(oid)).collect();
+    all_reachable_from(old, &sources, &gone, REACHABLE_COMMITS_MAX)
+}
+
+/// The header of a pack of `count` objects.
+pub fn pack_header(count: u32) -> [u8; 12] {
+    let mut header = *b"PACK\0\0\0\x02\0\0\0\0";
+    header[8..].copy_from_slice(&count.to_be_bytes());
+    header
+}
+
+/// Counts and sums the bodies of `parts`: number of objects and bytes of each, in the order they are sent.
+pub(crate) fn sum_bodies(hash: HashKind, parts: &[(u32, &[u8])]) -> Option<WholeClone> {
+    let count = parts.iter().try_fold(0u32, |n, p| n.checked_add(p.0))?;
+    let mut sum = plain_sha(hash);
+    sum.update(&pack_header(count));
+    for (_, bytes) in parts {
+        sum.update(bytes);
+    }
+    Some(WholeClone { count, trailer: sum.finish() })
+}

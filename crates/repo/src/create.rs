@@ -1,0 +1,253 @@
+//! Creating and updating an archive of a repository: one commit group an update.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use weir_archive::{Archive, Group, LockedFile, Replacement, Storage, Writer};
+use weir_git::{HashKind, Oid};
+
+use crate::bodies::{ALL_KEY, Addition, Body, HEADS_KEY, RefClass, WholeClone, body_key, still_exact, sum_bodies};
+use crate::error::Result;
+use crate::index::write_reverse_index;
+use crate::ingest::Ingested;
+use crate::pack::PACK_HEADER_BYTES;
+use crate::refs::Refs;
+use crate::repo::Repo;
+
+/// Packs of fewer objects get no `.rev`: readers sort such an index in no time, and small updates stay small.
+pub(crate) const REVERSE_INDEX_OBJECTS_MIN: usize = 4096;
+
+/// An archive being created or updated, locked.
+pub struct ArchiveRepo {
+    path: PathBuf,
+    writer: Writer<LockedFile>,
+    /// The file under its temporary name, until the first commit.
+    unnamed: Option<Replacement>,
+    repo: Option<Arc<Repo>>,
+    hash: HashKind,
+}
+
+/// How refs differ between two snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RefsChange {
+    /// Refs that are new.
+    pub added: usize,
+    /// Refs that point elsewhere.
+    pub updated: usize,
+    /// Refs that are gone.
+    pub deleted: usize,
+    /// Whether HEAD changed.
+    pub head: bool,
+}
+
+impl RefsChange {
+    /// From `old` to `new`.
+    pub fn between(old: &Refs, new: &Refs) -> RefsChange {
+        let mut change = RefsChange { head: old.head != new.head, ..Default::default() };
+        for r in new.list() {
+            match old.get(&r.name) {
+                None => change.added += 1,
+                Some(o) if o.oid != r.oid => change.updated += 1,
+                Some(_) => {}
+            }
+        }
+        change.deleted = old.list().iter().filter(|r| new.get(&r.name).is_none()).count();
+        change
+    }
+
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        *self == RefsChange::default()
+    }
+}
+
+/// What an update did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpdateReport {
+    /// Number of the commit.
+    pub seq: u64,
+    /// Bytes appended.
+    pub bytes_appended: u64,
+    /// Length of the archive now.
+    pub archive_bytes: u64,
+    /// Objects added.
+    pub objects_added: u32,
+}
+
+impl ArchiveRepo {
+    /// A new archive at `path`, which gets its name at the first commit.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn create(path: &Path, hash: HashKind, first_seq: u64) -> Result<ArchiveRepo> {
+        let replacement = Replacement::create(path)?;
+        let writer = Writer::create(LockedFile(replacement.file()?), first_seq)?;
+        Ok(ArchiveRepo { path: path.to_owned(), writer, unnamed: Some(replacement), repo: None, hash })
+    }
+
+    /// The archive at `path`, locked; waits for another writer.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(path: &Path) -> Result<ArchiveRepo> {
+        let locked = weir_archive::lock_existing(path)?;
+        let file = Arc::new(locked.0.try_clone()?);
+        let writer = Writer::open(locked)?;
+        let repo = Repo::from_archive(Archive::from_file(file)?, path)?;
+        let hash = repo.hash();
+        Ok(ArchiveRepo { path: path.to_owned(), writer, unnamed: None, repo: Some(Arc::new(repo)), hash })
+    }
+
+    /// The repository as last committed; `None` before the first commit.
+    pub fn repo(&self) -> Option<&Arc<Repo>> {
+        self.repo.as_ref()
+    }
+
+    /// What a pack fetched for `class` may build on: for heads and tags only bodies of that class, so that these stay
+    /// whole by themselves.
+    pub fn base_for(&self, class: RefClass) -> Option<Repo> {
+        let repo = self.repo.as_ref()?;
+        Some(repo.limited_to(|body| class != RefClass::HeadsAndTags || body.is_none_or(|b| b.class == class)))
+    }
+
+    /// Commits an update: the pack that came in for `class`, if any, and the refs as they are now.
+    ///
+    /// # Errors
+    /// If the disk fails; then nothing has changed.
+    pub fn commit(&mut self, added: Option<(RefClass, Ingested)>, refs: &Refs, shallow: &[Oid], time: u64, epoch: u64) -> Result<UpdateReport> {
+        let hash = self.hash;
+        let old = self.repo.clone();
+        let addition = added.as_ref().map(|(class, pack)| Addition {
+            class: *class,
+            unreferenced: &pack.unreferenced,
+            outside: &pack.outside,
+            repeats: old.as_ref().is_some_and(|r| pack.index.iter().any(|e| e.offset < pack.sent_end && r.contains(&e.oid))),
+        });
+        let heads_exact = still_exact(old.as_deref(), refs, addition.as_ref(), false)?;
+        let all_exact = still_exact(old.as_deref(), refs, addition.as_ref(), true)?;
+        let mut group = self.writer.begin();
+        if old.is_none() {
+            for name in ["objects/", "objects/info/", "objects/pack/", "refs/", "refs/heads/", "refs/tags/"] {
+                group.directory(name);
+            }
+            group.append("config", config_file(hash).as_bytes())?;
+        }
+        if let Some((class, pack)) = &added {
+            append_pack(&mut group, hash, *class, pack)?;
+        }
+        let packed_refs = refs.to_packed_refs();
+        replace_if_changed(&mut group, "packed-refs", &packed_refs)?;
+        replace_if_changed(&mut group, "HEAD", &refs.to_head_file())?;
+        let mut shallow_file = Vec::new();
+        for oid in shallow {
+            oid.push_hex(&mut shallow_file);
+            shallow_file.push(b'\n');
+        }
+        if !shallow.is_empty() {
+            replace_if_changed(&mut group, "shallow", &shallow_file)?;
+        } else if group.state().is_some_and(|s| s.members.contains_key("shallow")) {
+            group.drop_member("shallow");
+        }
+        // What a shallow upstream gave is no whole clone for anybody.
+        for (key, exact, with_rest) in [(HEADS_KEY, heads_exact, false), (ALL_KEY, all_exact, true)] {
+            let whole = if exact && shallow.is_empty() { whole_clone(hash, old.as_deref(), added.as_ref(), with_rest) } else { None };
+            set_whole(&mut group, key, whole);
+        }
+        let objects_added = added.as_ref().map_or(0, |(_, pack)| pack.sent_count);
+        let commit = group.commit(time, epoch)?;
+        if let Some(replacement) = self.unnamed.take() {
+            // The writer keeps its own handle on the file, and with it the lock.
+            replacement.persist()?;
+        }
+        let file = Arc::new(self.writer.storage().0.try_clone()?);
+        self.repo = Some(Arc::new(Repo::from_archive(Archive::from_file(file)?, &self.path)?));
+        Ok(UpdateReport { seq: commit.seq, bytes_appended: commit.bytes, archive_bytes: commit.end, objects_added })
+    }
+
+    /// Adds members that are derived from what is committed (a commit-graph, say) in a commit of their own.
+    ///
+    /// # Errors
+    /// If the disk fails; then nothing has changed.
+    pub(crate) fn commit_members(&mut self, members: &[(&str, &[u8])], attributes: &[(String, String)], time: u64) -> Result<()> {
+        let mut group = self.writer.begin();
+        for (name, data) in members {
+            group.append(name, data)?;
+        }
+        for (key, value) in attributes {
+            group.set(key, value.clone());
+        }
+        group.commit(time, 0)?;
+        if let Some(replacement) = self.unnamed.take() {
+            replacement.persist()?;
+        }
+        Ok(())
+    }
+}
+
+/// The `config` file of an extracted archive.
+pub(crate) fn config_file(hash: HashKind) -> String {
+    match hash {
+        HashKind::Sha1 => "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n".to_owned(),
+        HashKind::Sha256 => "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n".to_owned(),
+    }
+}
+
+fn replace_if_changed<S: Storage>(group: &mut Group<'_, S>, name: &str, data: &[u8]) -> Result<()> {
+    let sum: [u8; 32] = Sha256::digest(data).into();
+    let same = group.state().and_then(|s| s.members.get(name)).is_some_and(|m| m.sha256 == sum && m.len == data.len() as u64);
+    if !same {
+        group.append(name, data)?;
+    }
+    Ok(())
+}
+
+fn set_whole<S: Storage>(group: &mut Group<'_, S>, key: &str, whole: Option<WholeClone>) {
+    match whole {
+        Some(w) => group.set(key, format!("{} {}", w.count, w.trailer)),
+        None if group.state().is_some_and(|s| s.attributes.contains_key(key)) => group.unset(key),
+        None => {}
+    }
+}
+
+/// Appends a pack with its companions and says what it is.
+pub(crate) fn append_pack<S: Storage>(group: &mut Group<'_, S>, hash: HashKind, class: RefClass, pack: &Ingested) -> Result<()> {
+    let short = format!("pack-{}", pack.checksum);
+    let name = format!("objects/pack/{short}");
+    group.append_aligned(&format!("{name}.pack"), &pack.data)?;
+    group.append(&format!("{name}.idx"), &crate::index::write_index(hash, &pack.index, &pack.checksum))?;
+    if pack.index.len() >= REVERSE_INDEX_OBJECTS_MIN {
+        let mut order: Vec<u32> = (0..pack.index.len() as u32).collect();
+        order.sort_unstable_by_key(|&i| pack.index[i as usize].offset);
+        group.append(&format!("{name}.rev"), &write_reverse_index(hash, &order, &pack.checksum))?;
+    }
+    group.set(&body_key(&short), format!("{} {} {}", class.name(), pack.sent_end, pack.sent_count));
+    Ok(())
+}
+
+fn whole_clone(hash: HashKind, old: Option<&Repo>, added: Option<&(RefClass, Ingested)>, with_rest: bool) -> Option<WholeClone> {
+    let counts = |class: RefClass| class == RefClass::HeadsAndTags || (with_rest && class == RefClass::Rest);
+    let added = added.filter(|(class, _)| counts(*class));
+    let mut parts: Vec<(u32, &[u8])> = Vec::new();
+    if let Some(old) = old {
+        let list: Vec<&Body> = old.bodies.list.iter().filter(|b| counts(b.class)).collect();
+        if added.is_none() && list.len() == old.bodies.list.len() || added.is_none() && !with_rest {
+            // Nothing of this class came in: what was summed still holds.
+            let before = if with_rest { old.bodies.all } else { old.bodies.heads };
+            if before.is_some() {
+                return before;
+            }
+        }
+        for body in list {
+            let data: &[u8] = old.packs[body.pack as usize].data();
+            parts.push((body.sent_count, &data[PACK_HEADER_BYTES as usize..body.sent_end as usize]));
+        }
+    }
+    if let Some((_, pack)) = added {
+        if parts.is_empty() && pack.sent_count as usize == pack.index.len() {
+            return Some(WholeClone { count: pack.sent_count, trailer: pack.checksum });
+        }
+        parts.push((pack.sent_count, &pack.data[PACK_HEADER_BYTES as usize..pack.sent_end as usize]));
+    }
+    sum_bodies(hash, &parts)
+}

@@ -1,0 +1,226 @@
+//! An ordinary git directory, bare or not, behind the same [`Repo`]: packs, loose objects, alternates, loose refs.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use weir_archive::Region;
+use weir_git::{HashKind, Kind, Oid, refname};
+
+use crate::bodies::Bodies;
+use crate::error::{Error, Result, corrupt};
+use crate::pack::Pack;
+use crate::reader::OBJECT_BYTES_MAX;
+use crate::refs::{Head, Ref, Refs, parse_head, parse_packed_refs};
+use crate::repo::{Repo, hash_from_config, parse_shallow};
+use crate::zlib::Inflate;
+
+/// Alternates of alternates followed.
+const ALTERNATES_DEPTH_MAX: usize = 5;
+/// Symbolic refs to symbolic refs followed, as in git.
+const SYMREF_DEPTH_MAX: usize = 5;
+
+/// A folder of loose objects.
+pub(crate) struct Loose {
+    folder: PathBuf,
+}
+
+impl Loose {
+    fn path(&self, id: &[u8]) -> PathBuf {
+        let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
+        self.folder.join(&hex[..2]).join(&hex[2..])
+    }
+
+    pub(crate) fn contains(&self, id: &[u8]) -> bool {
+        self.path(id).is_file()
+    }
+
+    pub(crate) fn read(&self, oid: &Oid, inflate: &mut Inflate) -> Result<(Kind, Vec<u8>)> {
+        let path = self.path(oid.as_bytes());
+        let packed = fs::read(&path)?;
+        let bad = |what: &str| corrupt(path.display().to_string(), what);
+        // "<kind> <size>\0" comes first, and is short.
+        let mut out = vec![0; 64];
+        let decoder = inflate.decoder();
+        decoder.reset();
+        let (mut len, mut consumed, mut total) = (0, 0, None);
+        loop {
+            let Ok(progress) = decoder.decompress(&packed[consumed..], &mut out, true) else { return bad("bad zlib data") };
+            len += progress.output.len();
+            consumed += progress.consumed;
+            let done = progress.done;
+            if total.is_none() {
+                let Some(nul) = out[..len].iter().position(|&c| c == 0) else { return bad("no object header") };
+                let header = String::from_utf8_lossy(&out[..nul]).into_owned();
+                let parsed = header.split_once(' ').and_then(|(k, s)| Some((Kind::from_name(k.as_bytes())?, s.parse::<u64>().ok()?)));
+                match parsed {
+                    Some((kind, size)) if size <= OBJECT_BYTES_MAX => total = Some((kind, nul + 1, nul + 1 + size as usize)),
+                    _ => return bad("bad object header"),
+                }
+            }
+            let (kind, start, end) = total.expect("set above");
+            if done {
+                if len != end {
+                    return bad("its size is not what its header says");
+                }
+                out.truncate(len);
+                return Ok((kind, out.split_off(start)));
+            }
+            if len >= end + 16 {
+                return bad("it is longer than its header says");
+            }
+            out.resize((out.len() * 2).clamp(256, end + 16).max(len + 16), 0);
+        }
+    }
+}
+
+/// Opens the git directory at `path`, or the `.git` below it.
+///
+/// # Errors
+/// If there is none, or it cannot be read.
+pub fn open_directory(path: &Path) -> Result<Repo> {
+    let git_dir = find_git_dir(path)?;
+    let hash = hash_from_config(&read_or_empty(&git_dir.join("config"))?)?;
+    let common = match fs::read_to_string(git_dir.join("commondir")) {
+        Ok(text) => git_dir.join(text.trim()),
+        Err(_) => git_dir.clone(),
+    };
+    let mut packs = Vec::new();
+    let mut loose = Vec::new();
+    add_objects(&common.join("objects"), hash, 0, &mut packs, &mut loose)?;
+    let mut repo = Repo {
+        hash,
+        packs,
+        loose,
+        refs: Refs::default(),
+        shallow: parse_shallow(hash, &read_or_empty(&common.join("shallow"))?)?,
+        bodies: Bodies::default(),
+        archive: None,
+        graph: OnceLock::new(),
+        path: path.to_owned(),
+    };
+    repo.refs = read_refs(&repo, &git_dir, &common)?;
+    Ok(repo)
+}
+
+fn find_git_dir(path: &Path) -> Result<PathBuf> {
+    for candidate in [path.to_owned(), path.join(".git")] {
+        if candidate.join("objects").is_dir() && candidate.join("HEAD").is_file() {
+            return Ok(candidate);
+        }
+        // A submodule's or a worktree's .git is a file that names the folder.
+        if candidate.is_file()
+            && let Ok(text) = fs::read_to_string(&candidate)
+            && let Some(target) = text.strip_prefix("gitdir:")
+        {
+            return Ok(candidate.parent().unwrap_or(Path::new(".")).join(target.trim()));
+        }
+    }
+    Err(Error::NotFound(format!("'{}' is not a git repository", path.display())))
+}
+
+fn read_or_empty(path: &Path) -> Result<Vec<u8>> {
+    match fs::read(path) {
+        Ok(data) => Ok(data),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn add_objects(folder: &Path, hash: HashKind, depth: usize, packs: &mut Vec<Arc<Pack>>, loose: &mut Vec<Loose>) -> Result<()> {
+    if let Ok(entries) = fs::read_dir(folder.join("pack")) {
+        let mut names: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+        names.retain(|p| p.extension().is_some_and(|e| e == "idx") && p.with_extension("pack").is_file());
+        names.sort();
+        for idx in names {
+            let map = |path: &Path| -> Result<Region> {
+                let file = File::open(path)?;
+                let len = file.metadata()?.len();
+                Ok(Region::map(Arc::new(file), len)?)
+            };
+            let stem = idx.with_extension("");
+            packs.push(Arc::new(Pack::open(&stem.display().to_string(), map(&idx.with_extension("pack"))?, map(&idx)?, hash)?));
+        }
+    }
+    loose.push(Loose { folder: folder.to_owned() });
+    if depth < ALTERNATES_DEPTH_MAX {
+        for line in String::from_utf8_lossy(&read_or_empty(&folder.join("info/alternates"))?).lines() {
+            if !line.is_empty() && !line.starts_with('#') {
+                add_objects(&folder.join(line), hash, depth + 1, packs, loose)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_refs(repo: &Repo, git_dir: &Path, common: &Path) -> Result<Refs> {
+    let hash = repo.hash;
+    let packed = parse_packed_refs(hash, &read_or_empty(&common.join("packed-refs"))?)?;
+    let mut by_name: BTreeMap<Vec<u8>, Ref> = packed.into_iter().map(|r| (r.name.clone(), r)).collect();
+    let mut symbolic = BTreeMap::new();
+    add_loose_refs(&common.join("refs"), b"refs", hash, &mut by_name, &mut symbolic)?;
+    for name in symbolic.keys() {
+        let mut at: &Vec<u8> = name;
+        for _ in 0..SYMREF_DEPTH_MAX {
+            match symbolic.get(at) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        let value = by_name.get(at).cloned();
+        match value {
+            Some(target) => by_name.insert(name.clone(), Ref { name: name.clone(), ..target }),
+            None => by_name.remove(name),
+        };
+    }
+    let mut list: Vec<Ref> = by_name.into_values().filter(|r| refname::is_valid(&r.name)).collect();
+    for r in &mut list {
+        // packed-refs need not be fully peeled, loose refs never are; a ref to a missing object is broken and left out.
+        if r.peeled.is_none() && repo.contains(&r.oid) {
+            r.peeled = repo.peel(&r.oid)?;
+        }
+    }
+    list.retain(|r| repo.contains(&r.oid));
+    let head = parse_head(hash, &fs::read(git_dir.join("HEAD"))?)?;
+    let mut refs = Refs::new(list, head);
+    refs.symbolic = symbolic.into_iter().filter(|(name, _)| refs.get(name).is_some()).collect();
+    Ok(refs)
+}
+
+fn add_loose_refs(
+    folder: &Path,
+    prefix: &[u8],
+    hash: HashKind,
+    refs: &mut BTreeMap<Vec<u8>, Ref>,
+    symbolic: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+) -> Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e.into()),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = [prefix, b"/", entry.file_name().as_encoded_bytes()].concat();
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            add_loose_refs(&entry.path(), &name, hash, refs, symbolic)?;
+            continue;
+        }
+        let data = match fs::read(entry.path()) {
+            Ok(data) => data,
+            // Deleted or being packed under us.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(e.into()),
+        };
+        match parse_head(hash, &data) {
+            Ok(Head::Detached(oid)) => drop(refs.insert(name.clone(), Ref { name, oid, peeled: None })),
+            Ok(Head::Symbolic(target)) => drop(symbolic.insert(name, target)),
+            // An empty or broken loose ref hides nothing that could be served.
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! What can go wrong with a repository.
+
+use std::io;
+
+use weir_git::{CollisionError, ObjectError, Oid};
+
+/// A failure of this crate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system said no.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The archive below is not readable.
+    #[error(transparent)]
+    Archive(#[from] weir_archive::Error),
+    /// A file of git's is not as its format says.
+    #[error("{file} is corrupt: {what}")]
+    Corrupt {
+        /// Which file or member.
+        file: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The pack that came in cannot be accepted.
+    #[error("the pack sent is invalid: {0}")]
+    BadPack(String),
+    /// The pack that came in is over a limit.
+    #[error("the pack sent is over a limit: {what} (limit {limit}); raise '{option}' in the configuration to take it")]
+    Limit {
+        /// What is too large.
+        what: String,
+        /// The limit.
+        limit: u64,
+        /// The configuration key.
+        option: &'static str,
+    },
+    /// Objects are missing: a hole.
+    #[error("not connected: {referrer} needs {missing}, which was neither sent nor is here{}", more(*.count))]
+    NotConnected {
+        /// The object or ref that names what is missing.
+        referrer: String,
+        /// The first id that is missing.
+        missing: Oid,
+        /// How many ids are missing in all.
+        count: usize,
+    },
+    /// An object that should be here is not.
+    #[error("object {0} is missing")]
+    Missing(Oid),
+    /// Something asked for does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// An object cannot be parsed.
+    #[error("object {oid}: {source}")]
+    Object {
+        /// Which.
+        oid: Oid,
+        /// Why.
+        source: ObjectError,
+    },
+    /// SHA-1's collision detection fired.
+    #[error(transparent)]
+    Collision(#[from] CollisionError),
+    /// Something weir does not do.
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+fn more(count: usize) -> String {
+    if count > 1 { format!(" (and {} more such objects)", count - 1) } else { String::new() }
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+pub(crate) fn corrupt<T>(file: impl Into<String>, what: impl Into<String>) -> Result<T> {
+    Err(Error::Corrupt { file: file.into(), what: what.into() })
+}
+
+pub(crate) fn bad_pack<T>(what: impl Into<String>) -> Result<T> {
+    Err(Error::BadPack(what.into()))
+}

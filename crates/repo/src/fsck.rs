@@ -1,0 +1,73 @@
+//! Checking everything: the archive's checksums, every object's hash, every link.
+
+use std::collections::BTreeMap;
+
+use weir_git::{Hasher, Kind, Oid};
+
+use crate::error::Result;
+use crate::repo::{Location, Repo};
+use crate::walk::visit_reachable;
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct FsckReport {
+    /// Objects checked.
+    pub objects: u64,
+    /// Objects reachable from refs, by kind.
+    pub reachable: BTreeMap<&'static str, u64>,
+    /// Everything wrong, a line each.
+    pub problems: Vec<String>,
+}
+
+/// Checks a repository: checksums of the archive, the hash of every object, and that all refs reach is here.
+///
+/// # Errors
+/// Of the system. Damage is no error but the answer.
+pub fn fsck(repo: &Repo) -> Result<FsckReport> {
+    let mut report = FsckReport::default();
+    if let Some(archive) = repo.archive() {
+        for d in weir_archive::verify(&**archive.file())? {
+            report.problems.push(format!("byte {}, commit {}: {}", d.offset, d.seq, d.what));
+        }
+    }
+    for (number, pack) in repo.packs().iter().enumerate() {
+        let mut reader = repo.reader();
+        let mut sum = weir_git::plain_sha(repo.hash());
+        sum.update(&pack.data()[..pack.entries_end() as usize]);
+        if sum.finish() != pack.checksum() {
+            report.problems.push(format!("{}.pack: its checksum is wrong", pack.name()));
+        }
+        let Ok(order) = pack.order() else {
+            report.problems.push(format!("{}.idx: corrupt", pack.name()));
+            continue;
+        };
+        for &position in &order.index_by_rank {
+            let oid = pack.index().oid(position);
+            report.objects += 1;
+            let location = Location::Packed { pack: number as u32, position };
+            match reader.read_at(location, &oid) {
+                Ok(object) => match Hasher::hash(repo.hash(), object.kind, &object.data) {
+                    Ok(computed) if computed == oid => {}
+                    Ok(computed) => report.problems.push(format!("object {oid}: its content has the id {computed}")),
+                    Err(e) => report.problems.push(e.to_string()),
+                },
+                Err(e) => report.problems.push(format!("object {oid}: {e}")),
+            }
+        }
+    }
+    let mut problems = Vec::new();
+    let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let walked = visit_reachable(repo, repo.refs().tips(), |oid: &Oid, kind: Option<Kind>, referrer: Option<&Oid>| match kind {
+        Some(kind) => *counts.entry(kind.name()).or_default() += 1,
+        None => {
+            let by = referrer.map_or("a ref".to_owned(), |r| format!("object {r}"));
+            problems.push(format!("object {oid} is missing; {by} names it"));
+        }
+    });
+    report.reachable = counts;
+    report.problems.extend(problems);
+    if let Err(e) = walked {
+        report.problems.push(e.to_string());
+    }
+    Ok(report)
+}

@@ -1,0 +1,191 @@
+//! Pack indices, version 2 (gitformat-pack), and reverse indices, version 1.
+
+use weir_archive::Region;
+use weir_git::{HashKind, Oid, plain_sha};
+
+use crate::error::{Result, corrupt};
+
+const HEADER_BYTES: usize = 8 + 256 * 4;
+
+/// A pack index, read in place. Positions are ranks of ids in ascending order.
+#[derive(Clone, Debug)]
+pub struct Index {
+    data: Region,
+    hash: HashKind,
+    count: u32,
+}
+
+fn be32(data: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(data[at..at + 4].try_into().expect("four bytes"))
+}
+
+impl Index {
+    /// Checks the shape of an index: header, fan-out and length. Ids and offsets are checked where they are used.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] with `name` in it.
+    pub fn open(name: &str, data: Region, hash: HashKind) -> Result<Index> {
+        if data.len() < HEADER_BYTES + 2 * hash.len() || data[..8] != *b"\xfftOc\0\0\0\x02" {
+            return corrupt(name, "not a version 2 pack index");
+        }
+        let mut previous = 0;
+        for i in 0..256 {
+            let n = be32(&data, 8 + i * 4);
+            if n < previous {
+                return corrupt(name, "its fan-out table decreases");
+            }
+            previous = n;
+        }
+        let count = previous;
+        let fixed = HEADER_BYTES as u64 + u64::from(count) * (hash.len() as u64 + 8) + 2 * hash.len() as u64;
+        let len = data.len() as u64;
+        // At most one 64-bit offset an object follows.
+        if len < fixed || !(len - fixed).is_multiple_of(8) || (len - fixed) / 8 > u64::from(count) {
+            return corrupt(name, format!("{len} bytes are not right for {count} objects"));
+        }
+        Ok(Index { data, hash, count })
+    }
+
+    /// Number of objects.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The raw id at `position`, which must be below [`Index::count`].
+    #[inline]
+    pub fn raw_id(&self, position: u32) -> &[u8] {
+        let len = self.hash.len();
+        let at = HEADER_BYTES + position as usize * len;
+        &self.data[at..at + len]
+    }
+
+    /// The id at `position`.
+    pub fn oid(&self, position: u32) -> Oid {
+        Oid::from_bytes(self.hash, self.raw_id(position)).expect("of its length")
+    }
+
+    /// The offset in the pack of the object at `position`; `None` if the index is corrupt there.
+    #[inline]
+    pub fn offset(&self, position: u32) -> Option<u64> {
+        let n = self.count as usize;
+        let table = HEADER_BYTES + n * (self.hash.len() + 4);
+        let value = be32(&self.data, table + position as usize * 4);
+        if value & 0x8000_0000 == 0 {
+            return Some(u64::from(value));
+        }
+        let at = table + n * 4 + (value & 0x7fff_ffff) as usize * 8;
+        let end = self.data.len() - 2 * self.hash.len();
+        (at + 8 <= end).then(|| u64::from_be_bytes(self.data[at..at + 8].try_into().expect("eight bytes")))
+    }
+
+    /// The CRC-32 of the entry at `position`.
+    pub fn crc32(&self, position: u32) -> u32 {
+        be32(&self.data, HEADER_BYTES + self.count as usize * self.hash.len() + position as usize * 4)
+    }
+
+    /// The position of the raw id `id`.
+    #[inline]
+    pub fn find(&self, id: &[u8]) -> Option<u32> {
+        let (mut low, mut high) = self.fan_out(id[0]);
+        // Ids are uniform: one interpolation step saves most of the bisection.
+        let key = u64::from(u32::from_be_bytes(id[1..5].try_into().expect("four bytes")));
+        let mut middle = low + ((u64::from(high - low) * key) >> 32) as u32;
+        while low < high {
+            match self.raw_id(middle).cmp(id) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+                std::cmp::Ordering::Equal => return Some(middle),
+            }
+            middle = low + (high - low) / 2;
+        }
+        None
+    }
+
+    /// Positions of ids whose hexadecimal starts with `prefix` (4 or more digits), at most `max` of them.
+    pub fn find_prefix(&self, prefix: &str, max: usize) -> Vec<u32> {
+        let Ok(first) = u8::from_str_radix(prefix.get(..2).unwrap_or(""), 16) else { return Vec::new() };
+        let (low, high) = self.fan_out(first);
+        (low..high).filter(|&p| self.oid(p).to_hex().starts_with(prefix)).take(max).collect()
+    }
+
+    fn fan_out(&self, first: u8) -> (u32, u32) {
+        let low = if first == 0 { 0 } else { be32(&self.data, 8 + (usize::from(first) - 1) * 4) };
+        (low, be32(&self.data, 8 + usize::from(first) * 4))
+    }
+
+    /// The checksum of the pack this index belongs to.
+    pub fn pack_checksum(&self) -> Oid {
+        let len = self.hash.len();
+        let at = self.data.len() - 2 * len;
+        Oid::from_bytes(self.hash, &self.data[at..at + len]).expect("of its length")
+    }
+
+    /// The size of the index file in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.data.len() as u64
+    }
+}
+
+/// What an index says of one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// Its id.
+    pub oid: Oid,
+    /// Where its entry starts in the pack.
+    pub offset: u64,
+    /// CRC-32 of the entry as it is stored.
+    pub crc32: u32,
+}
+
+/// Writes a version 2 index of `entries`, which are in ascending order of id.
+pub fn write_index(hash: HashKind, entries: &[IndexEntry], pack_checksum: &Oid) -> Vec<u8> {
+    let n = entries.len();
+    let mut out = Vec::with_capacity(HEADER_BYTES + n * (hash.len() + 8) + 2 * hash.len());
+    out.extend_from_slice(b"\xfftOc\0\0\0\x02");
+    let mut at = 0;
+    for first in 0..=255u8 {
+        while at < n && entries[at].oid.as_bytes()[0] <= first {
+            at += 1;
+        }
+        out.extend_from_slice(&(at as u32).to_be_bytes());
+    }
+    for e in entries {
+        out.extend_from_slice(e.oid.as_bytes());
+    }
+    for e in entries {
+        out.extend_from_slice(&e.crc32.to_be_bytes());
+    }
+    let mut large = Vec::new();
+    for e in entries {
+        if e.offset < 0x8000_0000 {
+            out.extend_from_slice(&(e.offset as u32).to_be_bytes());
+        } else {
+            out.extend_from_slice(&(0x8000_0000 | large.len() as u32 / 8).to_be_bytes());
+            large.extend_from_slice(&e.offset.to_be_bytes());
+        }
+    }
+    out.extend_from_slice(&large);
+    out.extend_from_slice(pack_checksum.as_bytes());
+    append_checksum(hash, &mut out);
+    out
+}
+
+/// Writes a version 1 reverse index: positions in the index, in the order of the pack.
+pub fn write_reverse_index(hash: HashKind, order: &[u32], pack_checksum: &Oid) -> Vec<u8> {
+    let mut out = Vec::with_capacity(12 + order.len() * 4 + 2 * hash.len());
+    out.extend_from_slice(b"RIDX\0\0\0\x01\0\0\0");
+    out.push(hash.format_id());
+    for position in order {
+        out.extend_from_slice(&position.to_be_bytes());
+    }
+    out.extend_from_slice(pack_checksum.as_bytes());
+    append_checksum(hash, &mut out);
+    out
+}
+
+/// Appends the checksum of all that is in `out`, as git's files end.
+pub(crate) fn append_checksum(hash: HashKind, out: &mut Vec<u8>) {
+    let mut sum = plain_sha(hash);
+    sum.update(out);
+    out.extend_from_slice(sum.finish().as_bytes());
+}

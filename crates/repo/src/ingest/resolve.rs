@@ -1,0 +1,312 @@
+//! Second pass: every delta tree once, depth first.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use weir_git::{Hasher, Kind, Oid, OidMap};
+
+use super::links::Links;
+use super::stream::{Base, Entry, NOT_KEPT, Streamed, check_inflated};
+use super::{Limits, Options};
+use crate::entry::apply_delta;
+use crate::error::{Error, Result, bad_pack};
+use crate::zlib::Inflate;
+
+/// Fewer deltas are not worth more threads.
+const THREADED_DELTAS_MIN: usize = 2000;
+
+/// The pack after the second pass.
+pub(crate) struct Resolved {
+    /// Ids by entry number.
+    pub(crate) oids: Vec<Oid>,
+    /// Ids of bases that are not in the pack.
+    pub(crate) outside_bases: Vec<Oid>,
+}
+
+/// Deltas by what they build on.
+struct Children {
+    /// `starts[n]..starts[n + 1]` of `list` build on entry `n`; in ascending order of weight.
+    starts: Vec<u32>,
+    list: Vec<u32>,
+    /// Deltas by the id of their base.
+    by_id: OidMap<Vec<u32>>,
+}
+
+impl Children {
+    fn new(streamed: &Streamed<'_>) -> Children {
+        let entries = &streamed.entries;
+        let mut starts = vec![0u32; entries.len() + 2];
+        let mut by_id: OidMap<Vec<u32>> = OidMap::default();
+        // How many objects build on each, itself included: bases come before their deltas, so one pass backwards does.
+        let mut weight = vec![1u32; entries.len()];
+        for (n, e) in entries.iter().enumerate().rev() {
+            match e.base {
+                Base::Whole(_) => {}
+                Base::Entry(base) => {
+                    starts[base as usize + 2] += 1;
+                    weight[base as usize] = weight[base as usize].saturating_add(weight[n]);
+                }
+                Base::Id(id) => by_id.entry(streamed.base_ids[id as usize]).or_default().push(n as u32),
+            }
+        }
+        for n in 2..starts.len() {
+            starts[n] += starts[n - 1];
+        }
+        let mut list = vec![0u32; starts[starts.len() - 1] as usize];
+        for (n, e) in entries.iter().enumerate() {
+            if let Base::Entry(base) = e.base {
+                let at = &mut starts[base as usize + 1];
+                list[*at as usize] = n as u32;
+                *at += 1;
+            }
+        }
+        for n in 0..entries.len() {
+            let of_one = &mut list[starts[n] as usize..starts[n + 1] as usize];
+            if of_one.len() > 1 {
+                of_one.sort_unstable_by_key(|&c| weight[c as usize]);
+            }
+        }
+        Children { starts, list, by_id }
+    }
+
+    fn of(&self, n: u32) -> &[u32] {
+        &self.list[self.starts[n as usize] as usize..self.starts[n as usize + 1] as usize]
+    }
+}
+
+/// A base to start from.
+enum Root {
+    /// A whole object of the pack.
+    Entry(u32),
+    /// An object that is here already.
+    Outside(Oid),
+}
+
+/// A base being worked on and the deltas that still wait for it; the last one takes the base away.
+struct Frame {
+    data: Vec<u8>,
+    waiting: Vec<u32>,
+}
+
+struct Worker<'w, 's> {
+    streamed: &'w Streamed<'s>,
+    children: &'w Children,
+    claimed: &'w [AtomicBool],
+    inflated: &'w AtomicU64,
+    limits: &'w Limits,
+    inflate: Inflate,
+    links: Links<'s>,
+    oids: Vec<(u32, Oid)>,
+    spare: Vec<Vec<u8>>,
+    delta: Vec<u8>,
+}
+
+impl Worker<'_, '_> {
+    /// Deltas on entry `n` (if any) and on the id `oid`, heaviest first, so that it is popped last. Each delta is handed
+    /// out once, even if the pack holds its base twice.
+    fn waiting(&self, n: Option<u32>, oid: &Oid) -> Vec<u32> {
+        let mut waiting: Vec<u32> = n.map_or(Vec::new(), |n| self.children.of(n).iter().rev().copied().collect());
+        if !self.children.by_id.is_empty()
+            && let Some(more) = self.children.by_id.get(oid)
+        {
+            waiting.extend(more);
+        }
+        waiting.retain(|&c| !self.claimed[c as usize].swap(true, Ordering::Relaxed));
+        waiting
+    }
+
+    fn whole(&mut self, n: u32) -> Result<Vec<u8>> {
+        let e = &self.streamed.entries[n as usize];
+        let mut data = self.spare.pop().unwrap_or_default();
+        data.clear();
+        data.resize(e.size as usize, 0);
+        self.inflate_entry(e, &mut data)?;
+        Ok(data)
+    }
+
+    fn inflate_entry(&mut self, e: &Entry, out: &mut [u8]) -> Result<()> {
+        let input = &self.streamed.data[e.offset as usize + usize::from(e.head_len)..];
+        match self.inflate.exact(input, out) {
+            Some(_) => Ok(()),
+            None => bad_pack(format!("bad compressed data at byte {}", e.offset)),
+        }
+    }
+
+    fn apply(&mut self, n: u32, base: &[u8]) -> Result<Vec<u8>> {
+        let e = self.streamed.entries[n as usize];
+        let mut out = self.spare.pop().unwrap_or_default();
+        let start = self.streamed.delta_starts[n as usize];
+        let applied = if start == NOT_KEPT {
+            let mut delta = std::mem::take(&mut self.delta);
+            delta.resize(e.size as usize, 0);
+            self.inflate_entry(&e, &mut delta)?;
+            let applied = apply_delta(base, &delta, self.limits.object_bytes_max, &mut out);
+            self.delta = delta;
+            applied
+        } else {
+            let delta = &self.streamed.delta_bytes[start as usize..start as usize + e.size as usize];
+            apply_delta(base, delta, self.limits.object_bytes_max, &mut out)
+        };
+        if applied.is_none() {
+            return bad_pack(format!("the delta at byte {} does not fit its base, or makes too large an object", e.offset));
+        }
+        Ok(out)
+    }
+
+    /// Works through everything that builds on `data`.
+    fn tree(&mut self, kind: Kind, data: Vec<u8>, waiting: Vec<u32>) -> Result<()> {
+        let mut stack = vec![Frame { data, waiting }];
+        while let Some(mut frame) = stack.pop() {
+            let Some(n) = frame.waiting.pop() else { continue };
+            let out = self.apply(n, &frame.data)?;
+            if frame.waiting.is_empty() {
+                self.recycle(frame.data);
+            } else {
+                stack.push(frame);
+            }
+            let inflated = self.inflated.fetch_add(out.len() as u64, Ordering::Relaxed) + out.len() as u64;
+            check_inflated(inflated, self.limits)?;
+            let oid = Hasher::hash(self.streamed.hash, kind, &out)?;
+            self.links.add(n, &oid, kind, &out)?;
+            self.oids.push((n, oid));
+            let waiting = self.waiting(Some(n), &oid);
+            if waiting.is_empty() {
+                self.recycle(out);
+            } else {
+                stack.push(Frame { data: out, waiting });
+            }
+        }
+        Ok(())
+    }
+
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < 8 && buffer.capacity() <= 4 << 20 {
+            self.spare.push(buffer);
+        }
+    }
+}
+
+pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) -> Result<Resolved> {
+    let n = streamed.entries.len();
+    let mut oids = vec![Oid::null(streamed.hash); n];
+    for &(entry, oid) in &streamed.whole {
+        oids[entry as usize] = oid;
+    }
+    let delta_count = n - streamed.whole.len();
+    if delta_count == 0 {
+        return Ok(Resolved { oids, outside_bases: Vec::new() });
+    }
+    let children = Children::new(streamed);
+    let claimed: Vec<AtomicBool> = (0..n).map(|_| AtomicBool::new(false)).collect();
+    let inflated = AtomicU64::new(streamed.inflated_bytes);
+    let has_children =
+        |(entry, oid): &(u32, Oid)| !children.of(*entry).is_empty() || (!children.by_id.is_empty() && children.by_id.contains_key(oid));
+    let inside: Vec<Root> = streamed.whole.iter().filter(|w| has_children(w)).map(|w| Root::Entry(w.0)).collect();
+    let threads = if delta_count < THREADED_DELTAS_MIN { 1 } else { options.threads.max(1) };
+    let shared = Shared { streamed, children: &children, claimed: &claimed, inflated: &inflated, oids: &oids, options };
+    let mut gathered = run(&shared, &inside, threads)?;
+    let mut outside_bases: Vec<Oid> = children
+        .by_id
+        .iter()
+        .filter(|(_, deltas)| deltas.iter().any(|&d| !claimed[d as usize].load(Ordering::Relaxed)))
+        .map(|(oid, _)| *oid)
+        .filter(|oid| options.base.is_some_and(|b| b.contains(oid)))
+        .collect();
+    outside_bases.sort_unstable();
+    if !outside_bases.is_empty() {
+        let roots: Vec<Root> = outside_bases.iter().map(|oid| Root::Outside(*oid)).collect();
+        gathered.extend(run(&shared, &roots, threads)?);
+    }
+    if let Some(open) = claimed.iter().zip(&streamed.entries).position(|(c, e)| !matches!(e.base, Base::Whole(_)) && !c.load(Ordering::Relaxed)) {
+        let e = &streamed.entries[open];
+        let base = match e.base {
+            Base::Id(id) => streamed.base_ids[id as usize].to_string(),
+            _ => "another such delta".to_owned(),
+        };
+        return bad_pack(format!("the delta at byte {} builds on {base}, which is neither in the pack nor here", e.offset));
+    }
+    drop(children);
+    for (links, found) in gathered {
+        streamed.links.absorb(links);
+        for (entry, oid) in found {
+            oids[entry as usize] = oid;
+        }
+    }
+    Ok(Resolved { oids, outside_bases })
+}
+
+struct Shared<'w, 'a> {
+    streamed: &'w Streamed<'a>,
+    children: &'w Children,
+    claimed: &'w [AtomicBool],
+    inflated: &'w AtomicU64,
+    oids: &'w [Oid],
+    options: &'w Options<'a>,
+}
+
+type Gathered<'a> = (Links<'a>, Vec<(u32, Oid)>);
+
+/// Works through `roots` on `threads` threads.
+fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Vec<Gathered<'a>>> {
+    let next = AtomicUsize::new(0);
+    let failed: Mutex<Option<Error>> = Mutex::new(None);
+    let work = || -> Result<Gathered<'a>> {
+        let mut worker = Worker {
+            streamed: shared.streamed,
+            children: shared.children,
+            claimed: shared.claimed,
+            inflated: shared.inflated,
+            limits: &shared.options.limits,
+            inflate: Inflate::default(),
+            links: Links::new(shared.streamed.hash, shared.streamed.entries.len() as u32, shared.options.shallow),
+            oids: Vec::new(),
+            spare: Vec::new(),
+            delta: Vec::new(),
+        };
+        let mut reader = shared.options.base.map(|b| b.reader());
+        loop {
+            let Some(root) = roots.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+            let (kind, data, waiting) = match root {
+                Root::Entry(n) => {
+                    let Base::Whole(kind) = shared.streamed.entries[*n as usize].base else { continue };
+                    let waiting = worker.waiting(Some(*n), &shared.oids[*n as usize]);
+                    if waiting.is_empty() {
+                        continue;
+                    }
+                    (kind, worker.whole(*n)?, waiting)
+                }
+                Root::Outside(oid) => {
+                    let waiting = worker.waiting(None, oid);
+                    let Some(reader) = reader.as_mut().filter(|_| !waiting.is_empty()) else { continue };
+                    let object = reader.require(oid)?;
+                    (object.kind, object.data.as_ref().clone(), waiting)
+                }
+            };
+            worker.tree(kind, data, waiting)?;
+        }
+        Ok((worker.links, worker.oids))
+    };
+    if threads == 1 {
+        return work().map(|g| vec![g]);
+    }
+    let gathered = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| match work() {
+                    Ok(g) => Some(g),
+                    Err(e) => {
+                        // Stops the others at their next root.
+                        next.store(usize::MAX / 2, Ordering::Relaxed);
+                        failed.lock().expect("not poisoned").get_or_insert(e);
+                        None
+                    }
+                })
+            })
+            .collect();
+        handles.into_iter().filter_map(|h| h.join().expect("workers do not panic")).collect::<Vec<_>>()
+    });
+    match failed.into_inner().expect("not poisoned") {
+        Some(e) => Err(e),
+        None => Ok(gathered),
+    }
+}

@@ -1,0 +1,455 @@
+//! First pass: reads the pack as it arrives.
+
+use std::io::{self, Read};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use sirocco::Format;
+use sirocco::inflate::Scanner;
+use weir_git::{HashKind, Hasher, Kind, Oid, PlainHasher, plain_sha};
+
+use super::links::Links;
+use super::spool::{PackData, Spool};
+use super::{Limits, Options, SpillFn};
+use crate::entry::{EntryHead, HEAD_BYTES_MAX, Stored};
+use crate::error::{Error, Result, bad_pack};
+use crate::zlib::Inflate;
+
+/// Blobs larger than this are hashed as they stream by and never held whole.
+const HELD_BYTES_MAX: u64 = 16 << 20;
+/// Commits, trees and tags larger than this are refused: they must be parsed whole.
+const PARSED_BYTES_MAX: u64 = 512 << 20;
+/// Packs of fewer objects are not worth a second thread.
+const THREADED_OBJECTS_MIN: u32 = 2000;
+const BUFFER_BYTES: usize = 64 << 10;
+const LARGE_BUFFER_BYTES: usize = 1 << 20;
+const BATCH_BYTES: usize = 256 << 10;
+/// Batches of whole objects on their way to the hashing thread.
+const BATCHES_IN_FLIGHT_MAX: usize = 16;
+
+/// One entry of the pack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) offset: u64,
+    /// Bytes of the object or delta, inflated.
+    pub(crate) size: u64,
+    pub(crate) crc32: u32,
+    pub(crate) head_len: u8,
+    pub(crate) base: Base,
+}
+
+/// What an entry builds on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Base {
+    Whole(Kind),
+    /// The entry with this number.
+    Entry(u32),
+    /// The id with this number in [`Streamed::base_ids`].
+    Id(u32),
+}
+
+/// The pack after the first pass.
+pub(crate) struct Streamed<'a> {
+    pub(crate) hash: HashKind,
+    pub(crate) data: PackData,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) base_ids: Vec<Oid>,
+    /// Ids of whole objects by entry number.
+    pub(crate) whole: Vec<(u32, Oid)>,
+    pub(crate) links: Links<'a>,
+    pub(crate) checksum: Oid,
+    /// Inflated deltas by entry number: start in `delta_bytes`, or [`NOT_KEPT`].
+    pub(crate) delta_starts: Vec<u32>,
+    pub(crate) delta_bytes: Vec<u8>,
+    /// Bytes of all whole objects.
+    pub(crate) inflated_bytes: u64,
+}
+
+pub(crate) const NOT_KEPT: u32 = u32::MAX;
+
+struct Input<'a, 's> {
+    inner: &'a mut dyn Read,
+    spool: Spool<'s>,
+    buf: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Offset in the pack of `buf[start]`.
+    position: u64,
+    /// Everything in `buf` before these is in the checksum and in the CRC.
+    sum_mark: usize,
+    crc_mark: usize,
+    sum: PlainHasher,
+    crc: crc32fast::Hasher,
+    pack_bytes_max: u64,
+}
+
+impl Input<'_, '_> {
+    fn flush_marks(&mut self) {
+        self.sum.update(&self.buf[self.sum_mark..self.start]);
+        self.crc.update(&self.buf[self.crc_mark..self.start]);
+        (self.sum_mark, self.crc_mark) = (self.start, self.start);
+    }
+
+    /// Reads more; false at the end of the input.
+    fn fill(&mut self) -> Result<bool> {
+        if self.start > 0 {
+            self.flush_marks();
+            self.buf.copy_within(self.start..self.end, 0);
+            (self.end, self.start) = (self.end - self.start, 0);
+            (self.sum_mark, self.crc_mark) = (0, 0);
+        }
+        loop {
+            match self.inner.read(&mut self.buf[self.end..]) {
+                Ok(0) => return Ok(false),
+                Ok(n) => {
+                    let read = self.position + (self.end + n - self.start) as u64;
+                    if read > self.pack_bytes_max {
+                        return Err(Error::Limit {
+                            what: format!("more than {} bytes", self.pack_bytes_max),
+                            limit: self.pack_bytes_max,
+                            option: "limits.pack_bytes_max",
+                        });
+                    }
+                    self.spool.write(&self.buf[self.end..self.end + n])?;
+                    self.end += n;
+                    return Ok(true);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// Has at least `n` bytes at hand, fewer only at the end of the input.
+    fn ensure(&mut self, n: usize) -> Result<&[u8]> {
+        while self.end - self.start < n {
+            if !self.fill()? {
+                break;
+            }
+        }
+        Ok(&self.buf[self.start..self.end])
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.start += n;
+        self.position += n as u64;
+    }
+
+    fn cut_off<T>(&self) -> Result<T> {
+        bad_pack(format!("it ends after {} bytes, in the middle", self.position))
+    }
+
+    /// Inflates the stream at hand into `out`, whose last [`SLACK`] bytes catch what is too long.
+    fn inflate(&mut self, inflate: &mut Inflate, out: &mut [u8], size: usize) -> Result<()> {
+        // Stored blocks are the longest a sane encoder makes: 5 bytes every 16 KiB, and zlib's own 6.
+        let bound = size + size / 1024 + 64;
+        if self.end - self.start >= bound
+            && let Some(consumed) = inflate.exact(&self.buf[self.start..self.start + bound], &mut out[..size])
+        {
+            self.consume(consumed);
+            return Ok(());
+        }
+        let decoder = inflate.decoder();
+        decoder.reset();
+        let mut produced = 0;
+        loop {
+            let Ok(progress) = decoder.decompress(&self.buf[self.start..self.end], out, false) else {
+                return bad_pack(format!("bad compressed data before byte {}", self.position));
+            };
+            produced += progress.output.len();
+            let (consumed, done) = (progress.consumed, progress.done);
+            self.consume(consumed);
+            if produced > size || (done && produced != size) {
+                return bad_pack(format!("the object before byte {} is not of the size it says", self.position));
+            }
+            if done {
+                return Ok(());
+            }
+            if self.start == self.end && !self.fill()? {
+                return self.cut_off();
+            }
+        }
+    }
+
+    /// Finds the end of the stream at hand without keeping its output.
+    fn skip(&mut self, size: u64) -> Result<()> {
+        let mut scanner = Scanner::new(Format::Zlib);
+        loop {
+            let Ok(found) = scanner.scan(&self.buf[self.start..self.end], false) else {
+                return bad_pack(format!("bad compressed data before byte {}", self.position));
+            };
+            self.consume(found.unwrap_or(self.end - self.start));
+            if scanner.total_out() > size || (found.is_some() && scanner.total_out() != size) {
+                return bad_pack(format!("the object before byte {} is not of the size it says", self.position));
+            }
+            if found.is_some() {
+                return Ok(());
+            }
+            if !self.fill()? {
+                return self.cut_off();
+            }
+        }
+    }
+
+    /// Hashes the blob at hand through a window.
+    fn hash_large(&mut self, hash: HashKind, inflate: &mut Inflate, size: u64) -> Result<Oid> {
+        let mut hasher = Hasher::object(hash, Kind::Blob, size);
+        let mut window = vec![0; 512 << 10];
+        let decoder = inflate.decoder();
+        decoder.reset();
+        let mut produced = 0u64;
+        loop {
+            let Ok(progress) = decoder.decompress(&self.buf[self.start..self.end], &mut window, false) else {
+                return bad_pack(format!("bad compressed data before byte {}", self.position));
+            };
+            hasher.update(progress.output);
+            produced += progress.output.len() as u64;
+            let (consumed, done, full) = (progress.consumed, progress.done, progress.full);
+            self.consume(consumed);
+            if produced > size || (done && produced != size) {
+                return bad_pack(format!("the object before byte {} is not of the size it says", self.position));
+            }
+            if done {
+                return Ok(hasher.finish()?);
+            }
+            if full {
+                decoder.make_room(&mut window);
+            } else if self.start == self.end && !self.fill()? {
+                return self.cut_off();
+            }
+        }
+    }
+}
+
+const SLACK: usize = 16;
+
+/// Whole objects on their way to be hashed.
+type Batch = Vec<(u32, Kind, Vec<u8>)>;
+
+/// Hashes whole objects and gathers their links.
+struct Whole<'a> {
+    hash: HashKind,
+    links: Links<'a>,
+    oids: Vec<(u32, Oid)>,
+}
+
+impl Whole<'_> {
+    fn take(&mut self, entry: u32, kind: Kind, data: &[u8]) -> Result<()> {
+        let oid = Hasher::hash(self.hash, kind, data)?;
+        self.links.add(entry, &oid, kind, data)?;
+        self.oids.push((entry, oid));
+        Ok(())
+    }
+
+    fn run(mut self, batches: Receiver<Batch>) -> Result<Self> {
+        for batch in batches {
+            for (entry, kind, data) in batch {
+                self.take(entry, kind, &data)?;
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// Where whole objects go from the reading thread.
+enum Sink<'s, 'a> {
+    Inline(&'s mut Whole<'a>),
+    Thread { sender: SyncSender<Batch>, batch: Batch, batch_bytes: usize },
+}
+
+impl Sink<'_, '_> {
+    fn take(&mut self, entry: u32, kind: Kind, data: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Sink::Inline(whole) => whole.take(entry, kind, data),
+            Sink::Thread { sender, batch, batch_bytes } => {
+                *batch_bytes += data.len() + 64;
+                batch.push((entry, kind, std::mem::take(data)));
+                if *batch_bytes >= BATCH_BYTES {
+                    *batch_bytes = 0;
+                    // The receiver is gone only after an error of its own, which is reported when it is joined.
+                    let _ = sender.send(std::mem::take(batch));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Options<'a>) -> Result<Streamed<'a>> {
+    let hash = options.hash;
+    let mut input = Input {
+        inner,
+        spool: Spool::new(spill),
+        buf: vec![0; BUFFER_BYTES],
+        start: 0,
+        end: 0,
+        position: 0,
+        sum_mark: 0,
+        crc_mark: 0,
+        sum: plain_sha(hash),
+        crc: crc32fast::Hasher::new(),
+        pack_bytes_max: options.limits.pack_bytes_max,
+    };
+    let header = input.ensure(12)?;
+    if header.len() < 12 {
+        return bad_pack(if header.is_empty() { "it is empty" } else { "its header is cut off" });
+    }
+    if header[..4] != *b"PACK" || !matches!(header[4..8], [0, 0, 0, 2 | 3]) {
+        return bad_pack("it does not start as a version 2 pack");
+    }
+    let count = u32::from_be_bytes(header[8..12].try_into().expect("four bytes"));
+    if count > options.limits.objects_max {
+        return Err(Error::Limit {
+            what: format!("{count} objects"),
+            limit: options.limits.objects_max.into(),
+            option: "limits.objects_max",
+        });
+    }
+    input.consume(12);
+    let shallow = options.shallow;
+    let mut whole = Whole { hash, links: Links::new(hash, count, shallow), oids: Vec::new() };
+    let mut parts = Parts::default();
+    if count < THREADED_OBJECTS_MIN || options.threads < 2 {
+        read_entries(&mut input, count, &options.limits, options.delta_bytes_max, &mut Sink::Inline(&mut whole), &mut parts, hash)?;
+    } else {
+        input.buf.resize(LARGE_BUFFER_BYTES, 0);
+        let (sender, receiver) = sync_channel(BATCHES_IN_FLIGHT_MAX);
+        whole = std::thread::scope(|scope| {
+            let hashing = scope.spawn(move || whole.run(receiver));
+            let mut sink = Sink::Thread { sender, batch: Vec::new(), batch_bytes: 0 };
+            let read = read_entries(&mut input, count, &options.limits, options.delta_bytes_max, &mut sink, &mut parts, hash);
+            if let Sink::Thread { sender, batch, .. } = sink {
+                let _ = sender.send(batch);
+            }
+            let hashed = hashing.join().expect("hashing does not panic");
+            read.and(hashed)
+        })?;
+    }
+    whole.oids.append(&mut parts.large);
+    input.flush_marks();
+    let computed = input.sum.clone().finish();
+    let trailer = input.ensure(hash.len())?;
+    let Some(checksum) = trailer.get(..hash.len()).and_then(|t| Oid::from_bytes(hash, t)) else { return input.cut_off() };
+    if checksum != computed {
+        return bad_pack("its checksum is wrong");
+    }
+    input.consume(hash.len());
+    if input.start < input.end || input.fill()? {
+        return bad_pack("bytes follow its end");
+    }
+    let data = input.spool.finish()?;
+    Ok(Streamed {
+        hash,
+        data,
+        entries: parts.entries,
+        base_ids: parts.base_ids,
+        whole: whole.oids,
+        links: whole.links,
+        checksum,
+        delta_starts: parts.delta_starts,
+        delta_bytes: parts.delta_bytes,
+        inflated_bytes: parts.inflated_bytes,
+    })
+}
+
+#[derive(Default)]
+struct Parts {
+    entries: Vec<Entry>,
+    base_ids: Vec<Oid>,
+    large: Vec<(u32, Oid)>,
+    delta_starts: Vec<u32>,
+    delta_bytes: Vec<u8>,
+    inflated_bytes: u64,
+}
+
+fn read_entries(
+    input: &mut Input<'_, '_>,
+    count: u32,
+    limits: &Limits,
+    delta_bytes_max: usize,
+    sink: &mut Sink<'_, '_>,
+    parts: &mut Parts,
+    hash: HashKind,
+) -> Result<()> {
+    let mut inflate = Inflate::default();
+    let mut object = Vec::new();
+    for number in 0..count {
+        let offset = input.position;
+        input.flush_marks();
+        input.crc = crc32fast::Hasher::new();
+        let Some(head) = EntryHead::parse(hash, input.ensure(HEAD_BYTES_MAX)?) else {
+            return if input.end - input.start < HEAD_BYTES_MAX {
+                bad_pack(format!("it says {count} objects and ends after {number}"))
+            } else {
+                bad_pack(format!("no entry at byte {offset}, where object {number} of {count} should start"))
+            };
+        };
+        if head.size > limits.object_bytes_max {
+            return Err(Error::Limit {
+                what: format!("an object of {} bytes", head.size),
+                limit: limits.object_bytes_max,
+                option: "limits.object_bytes_max",
+            });
+        }
+        let base = match head.stored {
+            Stored::Whole(kind) => Base::Whole(kind),
+            Stored::OfsDelta(distance) => {
+                let found = offset.checked_sub(distance).and_then(|at| parts.entries.binary_search_by_key(&at, |e| e.offset).ok());
+                let Some(base) = found else { return bad_pack(format!("the delta at byte {offset} has no base")) };
+                Base::Entry(base as u32)
+            }
+            Stored::RefDelta(at) => {
+                let id = &input.buf[input.start + at..input.start + at + hash.len()];
+                parts.base_ids.push(Oid::from_bytes(hash, id).expect("of its length"));
+                Base::Id(parts.base_ids.len() as u32 - 1)
+            }
+        };
+        input.consume(head.len);
+        match base {
+            Base::Whole(kind) => {
+                parts.inflated_bytes += head.size;
+                check_inflated(parts.inflated_bytes, limits)?;
+                if head.size > HELD_BYTES_MAX && kind == Kind::Blob {
+                    parts.large.push((number, input.hash_large(hash, &mut inflate, head.size)?));
+                } else if head.size > PARSED_BYTES_MAX {
+                    return bad_pack(format!("a {} of {} bytes", kind.name(), head.size));
+                } else {
+                    let size = head.size as usize;
+                    object.resize(size + SLACK, 0);
+                    input.inflate(&mut inflate, &mut object, size)?;
+                    object.truncate(size);
+                    sink.take(number, kind, &mut object)?;
+                }
+                parts.delta_starts.push(NOT_KEPT);
+            }
+            Base::Entry(_) | Base::Id(_) => {
+                let (start, size) = (parts.delta_bytes.len(), head.size as usize);
+                // Starts are 32-bit and `NOT_KEPT` is the last of them.
+                let kept = size <= delta_bytes_max.min(NOT_KEPT as usize - 1).saturating_sub(start);
+                if kept {
+                    parts.delta_bytes.resize(start + size + SLACK, 0);
+                    input.inflate(&mut inflate, &mut parts.delta_bytes[start..], size)?;
+                    parts.delta_bytes.truncate(start + size);
+                } else {
+                    input.skip(head.size)?;
+                }
+                parts.delta_starts.push(if kept { start as u32 } else { NOT_KEPT });
+            }
+        }
+        input.flush_marks();
+        let crc32 = input.crc.clone().finalize();
+        parts.entries.push(Entry { offset, size: head.size, crc32, head_len: head.len as u8, base });
+    }
+    Ok(())
+}
+
+/// Refuses a pack whose objects are too many bytes together.
+pub(crate) fn check_inflated(bytes: u64, limits: &Limits) -> Result<()> {
+    if bytes <= limits.inflated_bytes_max {
+        return Ok(());
+    }
+    Err(Error::Limit {
+        what: "the size of all objects".to_owned(),
+        limit: limits.inflated_bytes_max,
+        option: "limits.inflated_bytes_max",
+    })
+}

@@ -1,0 +1,198 @@
+//! Reading whole objects.
+
+use std::rc::Rc;
+
+use weir_git::{Kind, Oid};
+
+use crate::delta_cache::DeltaCache;
+use crate::entry::{EntryHead, Stored, apply_delta, delta_sizes};
+use crate::error::{Error, Result, corrupt};
+use crate::repo::{Location, Repo};
+use crate::zlib::Inflate;
+
+/// Largest object read into memory, in bytes.
+pub(crate) const OBJECT_BYTES_MAX: u64 = 4 << 30;
+/// Longest delta chain followed; git makes 50, and 4095 at most.
+const CHAIN_LEN_MAX: usize = 10_000;
+const CACHE_BYTES_MAX: usize = 32 << 20;
+
+/// An object in memory.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// What it is.
+    pub kind: Kind,
+    /// Its content.
+    pub data: Rc<Vec<u8>>,
+}
+
+/// Reads objects of one repository; keeps what delta chains share.
+pub struct ObjectReader<'r> {
+    repo: &'r Repo,
+    inflate: Inflate,
+    cache: DeltaCache,
+    delta: Vec<u8>,
+}
+
+impl<'r> ObjectReader<'r> {
+    pub(crate) fn new(repo: &'r Repo) -> Self {
+        ObjectReader { repo, inflate: Inflate::default(), cache: DeltaCache::new(CACHE_BYTES_MAX), delta: Vec::new() }
+    }
+
+    /// The repository.
+    pub fn repo(&self) -> &'r Repo {
+        self.repo
+    }
+
+    /// The object called `oid`, if it is here.
+    ///
+    /// # Errors
+    /// If it is here and corrupt.
+    pub fn read(&mut self, oid: &Oid) -> Result<Option<Object>> {
+        match self.repo.locate(oid) {
+            Some(location) => self.read_at(location, oid).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The object called `oid`, which must be here.
+    ///
+    /// # Errors
+    /// If it is missing or corrupt.
+    pub fn require(&mut self, oid: &Oid) -> Result<Object> {
+        self.read(oid)?.ok_or(Error::Missing(*oid))
+    }
+
+    /// The object at `location`; `oid` is for loose objects and messages.
+    ///
+    /// # Errors
+    /// If it is corrupt.
+    pub fn read_at(&mut self, location: Location, oid: &Oid) -> Result<Object> {
+        match location {
+            Location::Packed { pack, position } => {
+                let offset = self.repo.packs[pack as usize].offset(position)?;
+                self.read_entry(pack, offset)
+            }
+            Location::Loose(folder) => {
+                let (kind, data) = self.repo.loose[folder as usize].read(oid, &mut self.inflate)?;
+                Ok(Object { kind, data: Rc::new(data) })
+            }
+        }
+    }
+
+    fn read_entry(&mut self, pack_number: u32, offset: u64) -> Result<Object> {
+        let repo = self.repo;
+        let (mut pack_number, mut offset) = (pack_number, offset);
+        let mut chain: Vec<(u32, u64, EntryHead)> = Vec::new();
+        let (kind, mut data) = loop {
+            if let Some(found) = self.cache.get(pack_number, offset) {
+                break found;
+            }
+            let pack = &repo.packs[pack_number as usize];
+            let head = pack.entry(offset)?;
+            if head.size > OBJECT_BYTES_MAX {
+                return corrupt(format!("{}.pack", pack.name()), format!("the object at {offset} is over 4 GiB"));
+            }
+            if chain.len() > CHAIN_LEN_MAX {
+                return corrupt(format!("{}.pack", pack.name()), format!("the delta chain at {offset} does not end"));
+            }
+            match head.stored {
+                Stored::Whole(kind) => {
+                    let mut data = vec![0; head.size as usize];
+                    self.inflate_entry(pack_number, offset, &head, &mut data)?;
+                    let data = Rc::new(data);
+                    if !chain.is_empty() {
+                        self.cache.put(pack_number, offset, kind, &data);
+                    }
+                    break (kind, data);
+                }
+                Stored::OfsDelta(distance) => {
+                    chain.push((pack_number, offset, head));
+                    offset -= distance;
+                }
+                Stored::RefDelta(at) => {
+                    chain.push((pack_number, offset, head));
+                    let start = offset as usize + at;
+                    let base = &pack.data()[start..start + repo.hash.len()];
+                    match pack.index().find(base) {
+                        Some(position) => offset = pack.offset(position)?,
+                        None => match repo.locate_raw(base) {
+                            Some(Location::Packed { pack, position }) => {
+                                offset = repo.packs[pack as usize].offset(position)?;
+                                pack_number = pack;
+                            }
+                            _ => return corrupt(format!("{}.pack", pack.name()), format!("the delta at {offset} has no base")),
+                        },
+                    }
+                }
+            }
+        };
+        while let Some((pack_number, offset, head)) = chain.pop() {
+            let mut delta = std::mem::take(&mut self.delta);
+            delta.resize(head.size as usize, 0);
+            self.inflate_entry(pack_number, offset, &head, &mut delta)?;
+            let mut out = Vec::new();
+            if apply_delta(&data, &delta, OBJECT_BYTES_MAX, &mut out).is_none() {
+                return corrupt(format!("{}.pack", repo.packs[pack_number as usize].name()), format!("bad delta at {offset}"));
+            }
+            self.delta = delta;
+            data = Rc::new(out);
+            self.cache.put(pack_number, offset, kind, &data);
+        }
+        Ok(Object { kind, data })
+    }
+
+    fn inflate_entry(&mut self, pack: u32, offset: u64, head: &EntryHead, out: &mut [u8]) -> Result<()> {
+        let pack = &self.repo.packs[pack as usize];
+        let input = &pack.data()[offset as usize + head.len..pack.entries_end() as usize];
+        match self.inflate.exact(input, out) {
+            Some(_) => Ok(()),
+            None => corrupt(format!("{}.pack", pack.name()), format!("bad compressed data at {offset}")),
+        }
+    }
+
+    /// The kind of an object and its size, without inflating more than a delta's head.
+    ///
+    /// # Errors
+    /// If it is corrupt.
+    pub fn kind_and_size(&mut self, oid: &Oid) -> Result<Option<(Kind, u64)>> {
+        let (mut pack_number, mut offset) = match self.repo.locate(oid) {
+            None => return Ok(None),
+            Some(Location::Loose(folder)) => {
+                return self.repo.loose[folder as usize].read(oid, &mut self.inflate).map(|(k, d)| Some((k, d.len() as u64)));
+            }
+            Some(Location::Packed { pack, position }) => (pack, self.repo.packs[pack as usize].offset(position)?),
+        };
+        let mut size = None;
+        for _ in 0..CHAIN_LEN_MAX {
+            let pack = &self.repo.packs[pack_number as usize];
+            let head = pack.entry(offset)?;
+            if let Stored::Whole(kind) = head.stored {
+                return Ok(Some((kind, size.unwrap_or(head.size))));
+            }
+            if size.is_none() {
+                let mut delta = vec![0; head.size.min(OBJECT_BYTES_MAX) as usize];
+                self.inflate_entry(pack_number, offset, &head, &mut delta)?;
+                let Some((_, result)) = delta_sizes(&delta) else {
+                    return corrupt(format!("{}.pack", pack.name()), format!("bad delta at {offset}"));
+                };
+                size = Some(result);
+            }
+            match head.stored {
+                Stored::OfsDelta(distance) => offset -= distance,
+                Stored::RefDelta(at) => {
+                    let start = offset as usize + at;
+                    let base = Oid::from_bytes(self.repo.hash, &pack.data()[start..start + self.repo.hash.len()]).expect("sized");
+                    match self.repo.locate(&base) {
+                        Some(Location::Packed { pack, position }) => {
+                            offset = self.repo.packs[pack as usize].offset(position)?;
+                            pack_number = pack;
+                        }
+                        _ => return Err(Error::Missing(base)),
+                    }
+                }
+                Stored::Whole(_) => unreachable!("returned above"),
+            }
+        }
+        corrupt(oid.to_string(), "its delta chain does not end")
+    }
+}

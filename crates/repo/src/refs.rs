@@ -1,0 +1,176 @@
+//! Refs as one snapshot: what `packed-refs` and `HEAD` say together.
+
+use memchr::memchr;
+use weir_git::{HashKind, Oid, refname};
+
+use crate::error::{Result, corrupt};
+
+/// A ref.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ref {
+    /// Its full name, in bytes: it need not be UTF-8.
+    pub name: Vec<u8>,
+    /// What it points at.
+    pub oid: Oid,
+    /// What that is after all tags are peeled, if it is an annotated tag.
+    pub peeled: Option<Oid>,
+}
+
+/// What HEAD is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// A branch by name, which need not exist (unborn).
+    Symbolic(Vec<u8>),
+    /// A commit (detached).
+    Detached(Oid),
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Head::Symbolic(b"refs/heads/master".to_vec())
+    }
+}
+
+/// All refs of a repository at one moment, in ascending order of name.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Refs {
+    list: Vec<Ref>,
+    /// What HEAD is.
+    pub head: Head,
+    /// Symbolic refs other than HEAD, by name, with their targets. Their values are in the list too.
+    pub symbolic: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Refs {
+    /// A snapshot of `list`, in any order; of several with one name the last counts.
+    pub fn new(mut list: Vec<Ref>, head: Head) -> Refs {
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list.reverse();
+        list.dedup_by(|a, b| a.name == b.name);
+        list.reverse();
+        Refs { list, head, symbolic: Vec::new() }
+    }
+
+    /// All refs in ascending order of name, without HEAD.
+    pub fn list(&self) -> &[Ref] {
+        &self.list
+    }
+
+    /// The ref called `name`.
+    pub fn get(&self, name: &[u8]) -> Option<&Ref> {
+        self.list.binary_search_by(|r| r.name.as_slice().cmp(name)).ok().map(|i| &self.list[i])
+    }
+
+    /// The commit HEAD leads to; `None` if unborn.
+    pub fn head_oid(&self) -> Option<Oid> {
+        match &self.head {
+            Head::Symbolic(name) => self.get(name).map(|r| r.oid),
+            Head::Detached(oid) => Some(*oid),
+        }
+    }
+
+    /// Ids of everything an ordinary clone takes: HEAD, branches, tags.
+    pub fn head_and_tag_tips(&self) -> impl Iterator<Item = Oid> + '_ {
+        let named = self.list.iter().filter(|r| refname::is_head_or_tag(&r.name)).map(|r| r.oid);
+        self.head_oid().into_iter().chain(named)
+    }
+
+    /// Ids of everything there is a ref for.
+    pub fn tips(&self) -> impl Iterator<Item = Oid> + '_ {
+        self.head_oid().into_iter().chain(self.list.iter().map(|r| r.oid))
+    }
+
+    /// The `packed-refs` file (git-pack-refs), fully peeled and sorted.
+    pub fn to_packed_refs(&self) -> Vec<u8> {
+        let mut out = b"# pack-refs with: peeled fully-peeled sorted \n".to_vec();
+        for r in &self.list {
+            r.oid.push_hex(&mut out);
+            out.push(b' ');
+            out.extend_from_slice(&r.name);
+            out.push(b'\n');
+            if let Some(peeled) = r.peeled {
+                out.push(b'^');
+                peeled.push_hex(&mut out);
+                out.push(b'\n');
+            }
+        }
+        out
+    }
+
+    /// The `HEAD` file.
+    pub fn to_head_file(&self) -> Vec<u8> {
+        match &self.head {
+            Head::Symbolic(name) => [b"ref: ", name.as_slice(), b"\n"].concat(),
+            Head::Detached(oid) => format!("{oid}\n").into_bytes(),
+        }
+    }
+}
+
+/// Parses a `packed-refs` file.
+///
+/// # Errors
+/// If a line is malformed.
+pub fn parse_packed_refs(hash: HashKind, data: &[u8]) -> Result<Vec<Ref>> {
+    let mut list: Vec<Ref> = Vec::new();
+    let mut rest = data;
+    let hex = hash.hex_len();
+    while !rest.is_empty() {
+        let end = memchr(b'\n', rest).unwrap_or(rest.len());
+        let line = &rest[..end];
+        rest = &rest[(end + 1).min(rest.len())..];
+        if line.starts_with(b"#") || line.is_empty() {
+            continue;
+        }
+        let bad = || corrupt("packed-refs", format!("malformed line {:?}", String::from_utf8_lossy(line)));
+        if let Some(peeled) = line.strip_prefix(b"^") {
+            match (list.last_mut(), Oid::from_hex(hash, peeled)) {
+                (Some(last), Some(oid)) => last.peeled = Some(oid),
+                _ => return bad(),
+            }
+            continue;
+        }
+        if line.len() <= hex + 1 || line[hex] != b' ' {
+            return bad();
+        }
+        let Some(oid) = Oid::from_hex(hash, &line[..hex]) else { return bad() };
+        list.push(Ref { name: line[hex + 1..].to_vec(), oid, peeled: None });
+    }
+    Ok(list)
+}
+
+/// Parses a `HEAD` file.
+///
+/// # Errors
+/// If it is neither a symbolic ref nor an id.
+pub fn parse_head(hash: HashKind, data: &[u8]) -> Result<Head> {
+    let text = data.trim_ascii();
+    if let Some(target) = text.strip_prefix(b"ref:") {
+        return Ok(Head::Symbolic(target.trim_ascii().to_vec()));
+    }
+    match Oid::from_hex(hash, text) {
+        Some(oid) => Ok(Head::Detached(oid)),
+        None => corrupt("HEAD", "neither 'ref: <name>' nor an object id"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_refs_come_back() {
+        let oid = |c: u8| Oid::from_bytes(HashKind::Sha1, &[c; 20]).unwrap();
+        let r = |name: &str, c, peeled| Ref { name: name.into(), oid: oid(c), peeled };
+        let refs = Refs::new(
+            vec![r("refs/tags/v1", 3, Some(oid(4))), r("refs/heads/b", 2, None), r("refs/heads/b", 5, None)],
+            Head::Symbolic(b"refs/heads/b".to_vec()),
+        );
+        assert_eq!(refs.list().len(), 2);
+        assert_eq!(refs.head_oid(), Some(oid(5)));
+        let parsed = parse_packed_refs(HashKind::Sha1, &refs.to_packed_refs()).unwrap();
+        assert_eq!(Refs::new(parsed, parse_head(HashKind::Sha1, &refs.to_head_file()).unwrap()), refs);
+        for bad in ["^", "zz refs/x\n", "0000 refs/x", "0000000000000000000000000000000000000000"] {
+            assert!(parse_packed_refs(HashKind::Sha1, bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

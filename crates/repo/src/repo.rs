@@ -1,0 +1,262 @@
+//! An open repository: its packs, refs and what is known about them, as of one moment.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use weir_archive::Archive;
+use weir_git::{HashKind, Oid};
+
+use crate::bodies::Bodies;
+use crate::commit_graph::CommitGraph;
+use crate::directory::Loose;
+use crate::error::{Error, Result, corrupt};
+use crate::pack::Pack;
+use crate::reader::ObjectReader;
+use crate::refs::{Head, Refs, parse_head, parse_packed_refs};
+
+/// Where an object lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Location {
+    /// In a pack.
+    Packed {
+        /// Which of [`Repo::packs`].
+        pack: u32,
+        /// Its position in the pack's index.
+        position: u32,
+    },
+    /// In a file of its own, in which of the object folders.
+    Loose(u32),
+}
+
+/// A repository as it was when it was opened. Updates make new ones; this stays readable.
+pub struct Repo {
+    pub(crate) hash: HashKind,
+    pub(crate) packs: Vec<Arc<Pack>>,
+    pub(crate) loose: Vec<Loose>,
+    pub(crate) refs: Refs,
+    pub(crate) shallow: Vec<Oid>,
+    pub(crate) bodies: Bodies,
+    pub(crate) archive: Option<Archive>,
+    pub(crate) graph: OnceLock<Option<CommitGraph>>,
+    pub(crate) path: PathBuf,
+}
+
+impl Repo {
+    /// Opens the archive at `path`.
+    ///
+    /// # Errors
+    /// If it is not an archive of a repository, or is damaged.
+    pub fn open_archive(path: &Path) -> Result<Repo> {
+        Repo::from_archive(Archive::open(path)?, path)
+    }
+
+    /// The repository in an archive that is open, as of the commit it was opened at.
+    ///
+    /// # Errors
+    /// As [`Repo::open_archive`].
+    pub fn from_archive(archive: Archive, path: &Path) -> Result<Repo> {
+        let config = archive.member("config");
+        let hash = hash_from_config(config.as_deref().unwrap_or(b""))?;
+        let mut packs = Vec::new();
+        let state = archive.state();
+        let mut names: Vec<(&str, u64)> = state
+            .members
+            .iter()
+            .filter_map(|(name, m)| Some((name.strip_prefix("objects/pack/")?.strip_suffix(".pack")?, m.offset)))
+            .collect();
+        // In the order they were appended: a body never needs a later one.
+        names.sort_by_key(|n| n.1);
+        for (short, _) in names {
+            let name = format!("objects/pack/{short}");
+            let part = |suffix: &str| {
+                let member = format!("{name}{suffix}");
+                archive.member(&member).map_or_else(|| corrupt(&member, "it is missing"), Ok)
+            };
+            packs.push(Arc::new(Pack::open(&name, part(".pack")?, part(".idx")?, hash)?));
+        }
+        let list = parse_packed_refs(hash, archive.member("packed-refs").as_deref().unwrap_or(b""))?;
+        let head = match archive.member("HEAD") {
+            Some(data) => parse_head(hash, &data)?,
+            None => Head::default(),
+        };
+        let shallow = parse_shallow(hash, archive.member("shallow").as_deref().unwrap_or(b""))?;
+        let bodies = Bodies::parse(hash, &archive, &packs)?;
+        Ok(Repo {
+            hash,
+            packs,
+            loose: Vec::new(),
+            refs: Refs::new(list, head),
+            shallow,
+            bodies,
+            archive: Some(archive),
+            graph: OnceLock::new(),
+            path: path.to_owned(),
+        })
+    }
+
+    /// The hash its objects are named by.
+    pub fn hash(&self) -> HashKind {
+        self.hash
+    }
+
+    /// Its packs, oldest first.
+    pub fn packs(&self) -> &[Arc<Pack>] {
+        &self.packs
+    }
+
+    /// Its refs.
+    pub fn refs(&self) -> &Refs {
+        &self.refs
+    }
+
+    /// Commits whose parents are not here although they have some (a shallow repository).
+    pub fn shallow(&self) -> &[Oid] {
+        &self.shallow
+    }
+
+    /// What is known of its packs as bodies.
+    pub fn bodies(&self) -> &Bodies {
+        &self.bodies
+    }
+
+    /// The archive it lies in, unless it is a directory.
+    pub fn archive(&self) -> Option<&Archive> {
+        self.archive.as_ref()
+    }
+
+    /// Where it was opened, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the object lies, if it is here.
+    pub fn locate(&self, oid: &Oid) -> Option<Location> {
+        self.locate_raw(oid.as_bytes())
+    }
+
+    /// The same by raw id, which must be as long as the repository's hash.
+    pub fn locate_raw(&self, id: &[u8]) -> Option<Location> {
+        // The newest first: what is asked for is mostly new.
+        for (pack, p) in self.packs.iter().enumerate().rev() {
+            if let Some(position) = p.index().find(id) {
+                return Some(Location::Packed { pack: pack as u32, position });
+            }
+        }
+        self.loose.iter().position(|l| l.contains(id)).map(|i| Location::Loose(i as u32))
+    }
+
+    /// Whether the object is here.
+    pub fn contains(&self, oid: &Oid) -> bool {
+        self.locate(oid).is_some()
+    }
+
+    /// The place an object is numbered by across all packs: ranks of the first pack, then of the second, and so on.
+    /// `None` for loose objects.
+    ///
+    /// # Errors
+    /// If an index is corrupt.
+    pub fn number(&self, location: Location) -> Result<Option<u32>> {
+        let Location::Packed { pack, position } = location else { return Ok(None) };
+        let before: u32 = self.packs[..pack as usize].iter().map(|p| p.index().count()).sum();
+        Ok(Some(before + self.packs[pack as usize].order()?.rank_by_index[position as usize]))
+    }
+
+    /// Objects in all packs, duplicates counted.
+    pub fn packed_count(&self) -> u64 {
+        self.packs.iter().map(|p| u64::from(p.index().count())).sum()
+    }
+
+    /// A reader with its own caches, for one thread.
+    pub fn reader(&self) -> ObjectReader<'_> {
+        ObjectReader::new(self)
+    }
+
+    /// The commit-graph, if there is one that can be read.
+    pub(crate) fn commit_graph(&self) -> Option<&CommitGraph> {
+        self.graph
+            .get_or_init(|| {
+                let data = self.archive.as_ref()?.member("objects/info/commit-graph")?;
+                CommitGraph::open(data, self.hash).ok()
+            })
+            .as_ref()
+    }
+
+    /// Peels tags off `oid`; `None` if it is no tag.
+    ///
+    /// # Errors
+    /// If an object is missing or corrupt.
+    pub fn peel(&self, oid: &Oid) -> Result<Option<Oid>> {
+        let mut reader = self.reader();
+        let mut at = *oid;
+        // Tags of tags are rare and short; git itself knows no bound, ours is only against loops of forged hashes.
+        for depth in 0..256 {
+            let object = reader.read(&at)?.ok_or(Error::Missing(at))?;
+            if object.kind != weir_git::Kind::Tag {
+                return Ok((depth > 0).then_some(at));
+            }
+            at = weir_git::tag_target(self.hash, &object.data).map_err(|source| Error::Object { oid: at, source })?.0;
+        }
+        corrupt(at.to_string(), "a chain of more than 256 tags")
+    }
+}
+
+/// The hash a `config` file names (`extensions.objectFormat`).
+pub(crate) fn hash_from_config(config: &[u8]) -> Result<HashKind> {
+    match config_value(config, "extensions", "objectformat") {
+        None => Ok(HashKind::Sha1),
+        Some(name) => HashKind::from_name(name.as_bytes())
+            .ok_or_else(|| Error::Unsupported(format!("object format '{name}' is unknown: weir knows sha1 and sha256"))),
+    }
+}
+
+/// The last value of a plain `section.key` in a git configuration file; enough for the few keys read here.
+pub(crate) fn config_value(config: &[u8], section: &str, key: &str) -> Option<String> {
+    let text = String::from_utf8_lossy(config);
+    let mut in_section = false;
+    let mut value = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(header) = line.strip_prefix('[') {
+            in_section = header.split(']').next().is_some_and(|h| h.trim().eq_ignore_ascii_case(section));
+        } else if in_section && let Some((k, v)) = line.split_once('=') {
+            if k.trim().eq_ignore_ascii_case(key) {
+                value = Some(v.trim().trim_matches('"').to_ascii_lowercase());
+            }
+        }
+    }
+    value
+}
+
+/// Parses a `shallow` file: an id a line.
+pub(crate) fn parse_shallow(hash: HashKind, data: &[u8]) -> Result<Vec<Oid>> {
+    data.split(|&c| c == b'\n')
+        .filter(|l| !l.is_empty())
+        .map(|l| Oid::from_hex(hash, l).map_or_else(|| corrupt("shallow", "not a list of object ids"), Ok))
+        .collect()
+}
+
+impl Repo {
+    /// This repository with only those packs for whose body `keep` says yes; packs that are no body are given as `None`.
+    pub(crate) fn limited_to(&self, keep: impl Fn(Option<&crate::bodies::Body>) -> bool) -> Repo {
+        let body_of = |number: usize| self.bodies.list.iter().find(|b| b.pack as usize == number);
+        let packs = self.packs.iter().enumerate().filter(|(n, _)| keep(body_of(*n))).map(|(_, p)| p.clone()).collect();
+        Repo {
+            hash: self.hash,
+            packs,
+            loose: Vec::new(),
+            refs: self.refs.clone(),
+            shallow: self.shallow.clone(),
+            bodies: Bodies::default(),
+            archive: self.archive.clone(),
+            graph: OnceLock::new(),
+            path: self.path.clone(),
+        }
+    }
+
+    /// Older states of the refs, by commit number.
+    ///
+    /// # Errors
+    /// If the archive is damaged.
+    pub fn refs_history(&self) -> Result<std::collections::BTreeMap<u64, Refs>> {
+        crate::update::refs_history(self)
+    }
+}

@@ -1,0 +1,441 @@
+//! Which objects an answer holds: walks over commits, differences of trees.
+//!
+//! What a client has is taken as what its commits reach. Errors go one way only: an object may be sent that the client
+//! has, never the other way round. Commit times may lie; a commit wrongly taken for new costs bytes, not correctness.
+
+use std::collections::BinaryHeap;
+
+use weir_git::{Kind, Oid, OidMap, OidSet, TreeEntry, TreeIter, commit_links, commit_time, tag_target};
+
+use crate::error::{Error, Result};
+use crate::reader::{Object, ObjectReader};
+use crate::repo::Repo;
+
+/// What is known of a commit.
+#[derive(Clone, Debug)]
+struct Node {
+    tree: Oid,
+    parents: Vec<Oid>,
+    time: u64,
+}
+
+/// Reads commits from the commit-graph where it has them, from packs otherwise.
+struct Commits<'r, 'o> {
+    repo: &'r Repo,
+    reader: &'o mut ObjectReader<'r>,
+    shallow: OidSet,
+}
+
+impl<'r, 'o> Commits<'r, 'o> {
+    fn new(reader: &'o mut ObjectReader<'r>) -> Self {
+        let repo = reader.repo();
+        Commits { repo, reader, shallow: repo.shallow.iter().copied().collect() }
+    }
+
+    fn load(&mut self, oid: &Oid) -> Result<Node> {
+        if let Some(graph) = self.repo.commit_graph()
+            && let Some(position) = graph.find(oid)
+            && let Some(commit) = graph.commit(position)
+        {
+            let parents = commit.parents.iter().map(|&p| graph.oid(p)).collect();
+            return Ok(Node { tree: commit.tree, parents, time: commit.time });
+        }
+        let object = self.reader.require(oid)?;
+        let links = commit_links(self.repo.hash, &object.data).map_err(|source| Error::Object { oid: *oid, source })?;
+        let parents = if self.shallow.contains(oid) { Vec::new() } else { links.parents };
+        Ok(Node { tree: links.tree, parents, time: commit_time(&object.data) })
+    }
+}
+
+/// Follows tags from `oid` to something else; gives that and the tags passed. `None` if an object is missing.
+fn peel_through(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Option<(Oid, Kind, Vec<Oid>)>> {
+    let mut tags = Vec::new();
+    let mut at = *oid;
+    loop {
+        let Some((kind, _)) = reader.kind_and_size(&at)? else { return Ok(None) };
+        if kind != Kind::Tag || tags.len() > 256 {
+            return Ok(Some((at, kind, tags)));
+        }
+        tags.push(at);
+        let data = reader.require(&at)?.data;
+        at = tag_target(reader.repo().hash, &data).map_err(|source| Error::Object { oid: at, source })?.0;
+    }
+}
+
+/// Whether every one of `targets` is reached from `sources` through commits, looking at no more than `commits_max`
+/// commits: beyond that the answer is no.
+pub(crate) fn all_reachable_from(repo: &Repo, sources: &[Oid], targets: &[Oid], commits_max: usize) -> Result<bool> {
+    let mut reader = repo.reader();
+    let mut waiting: OidSet = OidSet::default();
+    for target in targets {
+        match reader.kind_and_size(target)? {
+            Some((Kind::Commit, _)) => drop(waiting.insert(*target)),
+            // Tags, trees and blobs: seldom reachable but by their ref.
+            _ => return Ok(false),
+        }
+    }
+    let mut starts = Vec::new();
+    for source in sources {
+        if let Some((oid, Kind::Commit, _)) = peel_through(&mut reader, source)? {
+            starts.push(oid);
+        }
+    }
+    let mut commits = Commits::new(&mut reader);
+    let oldest = {
+        let mut oldest = u64::MAX;
+        for target in targets {
+            oldest = oldest.min(commits.load(target)?.time);
+        }
+        oldest
+    };
+    let mut queue = BinaryHeap::new();
+    let mut seen = OidSet::default();
+    for oid in starts {
+        if seen.insert(oid) {
+            queue.push((commits.load(&oid)?.time, oid));
+        }
+    }
+    let mut looked_at = 0;
+    while let Some((time, oid)) = queue.pop() {
+        waiting.remove(&oid);
+        looked_at += 1;
+        if waiting.is_empty() {
+            return Ok(true);
+        }
+        // Clocks differ by days at most where it matters; being wrong here costs a slower clone, no more.
+        if looked_at > commits_max || time + 7 * 86_400 < oldest {
+            break;
+        }
+        for parent in commits.load(&oid)?.parents {
+            if seen.insert(parent) && repo.contains(&parent) {
+                queue.push((commits.load(&parent)?.time, parent));
+            }
+        }
+    }
+    Ok(waiting.is_empty())
+}
+
+/// What to send.
+#[derive(Debug, Default)]
+pub struct Selection {
+    /// Ids of objects to send, each once: tags, commits from the newest, then trees and blobs.
+    pub objects: Vec<Oid>,
+    /// Ids the client is known to have, near what it lacks: bases for thin deltas.
+    pub client_has: OidSet,
+    /// For a tree or blob to send, what stood at its path before.
+    pub previous: OidMap<Oid>,
+    /// Number of commits among the objects.
+    pub commit_count: usize,
+}
+
+/// Bounds of one selection.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Commits and trees looked at.
+    pub steps_max: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { steps_max: 200_000_000 }
+    }
+}
+
+const INTERESTING: u8 = 1;
+const UNINTERESTING: u8 = 2;
+const QUEUED: u8 = 4;
+
+/// Selects what `wants` reach and `haves` do not. Haves that are not here are passed over.
+///
+/// # Errors
+/// If an object is missing or corrupt, or the budget is used up.
+pub fn select(repo: &Repo, wants: &[Oid], haves: &[Oid], budget: Budget) -> Result<Selection> {
+    let mut reader = repo.reader();
+    let mut selection = Selection::default();
+    let mut sent = OidSet::default();
+    let mut flags: OidMap<u8> = OidMap::default();
+    let mut nodes: OidMap<Node> = OidMap::default();
+    let mut queue: BinaryHeap<(u64, Oid)> = BinaryHeap::new();
+    let mut direct = Vec::new();
+    let mut seeds = Vec::new();
+    for want in wants {
+        let (oid, kind, tags) = peel_through(&mut reader, want)?.ok_or(Error::Missing(*want))?;
+        selection.objects.extend(tags.into_iter().filter(|t| sent.insert(*t)));
+        match kind {
+            Kind::Commit => seeds.push((oid, INTERESTING)),
+            _ => direct.push((oid, kind)),
+        }
+    }
+    for have in haves {
+        if let Some((oid, kind, tags)) = peel_through(&mut reader, have)? {
+            selection.client_has.extend(tags);
+            match kind {
+                Kind::Commit => seeds.push((oid, UNINTERESTING)),
+                _ => drop(selection.client_has.insert(oid)),
+            }
+        }
+    }
+    let mut steps = Steps { left: budget.steps_max };
+    let mut commits = Commits::new(&mut reader);
+    let mut interesting_queued = 0usize;
+    for (oid, flag) in seeds {
+        let entry = flags.entry(oid).or_default();
+        *entry |= flag;
+        if *entry & QUEUED == 0 {
+            *entry |= QUEUED;
+            let node = commits.load(&oid)?;
+            queue.push((node.time, oid));
+            nodes.insert(oid, node);
+        }
+    }
+    for (_, oid) in &queue {
+        interesting_queued += usize::from(flags[oid] & UNINTERESTING == 0);
+    }
+    let mut new_commits = Vec::new();
+    let mut oldest_new = u64::MAX;
+    while let Some(&(time, oid)) = queue.peek() {
+        // Once nothing new waits, go on only while an uninteresting commit could still reach a new one.
+        if interesting_queued == 0 && (new_commits.is_empty() || time < oldest_new) {
+            break;
+        }
+        queue.pop();
+        steps.take(1)?;
+        let uninteresting = flags[&oid] & UNINTERESTING != 0;
+        if !uninteresting {
+            interesting_queued -= 1;
+            new_commits.push(oid);
+            oldest_new = oldest_new.min(time);
+        }
+        let parents = nodes[&oid].parents.clone();
+        for parent in parents {
+            let flag = flags.entry(parent).or_default();
+            let before = *flag;
+            *flag |= QUEUED | if uninteresting { UNINTERESTING } else { INTERESTING };
+            if before & QUEUED == 0 {
+                let node = commits.load(&parent)?;
+                queue.push((node.time, parent));
+                nodes.insert(parent, node);
+                interesting_queued += usize::from(!uninteresting);
+            } else if uninteresting && before & UNINTERESTING == 0 {
+                interesting_queued -= spread_uninteresting(&parent, &mut flags, &nodes, &queue);
+            }
+        }
+    }
+    new_commits.retain(|oid| flags[oid] & UNINTERESTING == 0 && !sent.contains(oid));
+    selection.commit_count = new_commits.len();
+    for oid in &new_commits {
+        sent.insert(*oid);
+        selection.objects.push(*oid);
+    }
+    let mut trees = Trees { reader: &mut reader, sent, selection: &mut selection, steps };
+    for oid in new_commits.iter().rev() {
+        let node = &nodes[oid];
+        let mut before = Vec::new();
+        for parent in &node.parents {
+            if let Some(parent_node) = nodes.get(parent) {
+                if flags[parent] & UNINTERESTING != 0 {
+                    trees.selection.client_has.insert(parent_node.tree);
+                }
+                before.push(parent_node.tree);
+            }
+        }
+        trees.add_tree(&node.tree, &before, 0)?;
+    }
+    for (oid, kind) in direct {
+        match kind {
+            Kind::Tree => trees.add_tree(&oid, &[], 0)?,
+            _ => trees.add(&oid, None),
+        }
+    }
+    Ok(selection)
+}
+
+/// Marks everything known behind `start` as uninteresting. Returns how many commits in the queue that changed.
+fn spread_uninteresting(start: &Oid, flags: &mut OidMap<u8>, nodes: &OidMap<Node>, queue: &BinaryHeap<(u64, Oid)>) -> usize {
+    let queued: OidSet = queue.iter().map(|q| q.1).collect();
+    let mut changed = usize::from(queued.contains(start));
+    let mut stack = vec![*start];
+    while let Some(oid) = stack.pop() {
+        let Some(node) = nodes.get(&oid) else { continue };
+        for parent in &node.parents {
+            if let Some(flag) = flags.get_mut(parent)
+                && *flag & UNINTERESTING == 0
+            {
+                *flag |= UNINTERESTING;
+                changed += usize::from(queued.contains(parent));
+                stack.push(*parent);
+            }
+        }
+    }
+    changed
+}
+
+struct Steps {
+    left: u64,
+}
+
+impl Steps {
+    fn take(&mut self, n: u64) -> Result<()> {
+        match self.left.checked_sub(n) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(Error::Unsupported("the request needs more work than this server allows".to_owned())),
+        }
+    }
+}
+
+/// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
+const TREE_DEPTH_MAX: usize = 2048;
+
+struct Trees<'a, 'r> {
+    reader: &'a mut ObjectReader<'r>,
+    sent: OidSet,
+    selection: &'a mut Selection,
+    steps: Steps,
+}
+
+impl Trees<'_, '_> {
+    fn add(&mut self, oid: &Oid, previous: Option<Oid>) {
+        if self.sent.insert(*oid) {
+            self.selection.objects.push(*oid);
+            if let Some(previous) = previous {
+                if !self.sent.contains(&previous) {
+                    self.selection.client_has.insert(previous);
+                }
+                self.selection.previous.insert(*oid, previous);
+            }
+        }
+    }
+
+    /// Adds `tree` and what is below it, as far as it is in none of the trees `before`.
+    fn add_tree(&mut self, tree: &Oid, before: &[Oid], depth: usize) -> Result<()> {
+        if before.contains(tree) || self.sent.contains(tree) {
+            return Ok(());
+        }
+        if depth > TREE_DEPTH_MAX {
+            return Err(Error::Unsupported(format!("tree {tree} is nested more than {TREE_DEPTH_MAX} deep")));
+        }
+        self.steps.take(1)?;
+        let hash = self.reader.repo().hash;
+        let object = self.reader.require(tree)?;
+        let mut olds: Vec<Object> = Vec::with_capacity(before.len());
+        for oid in before {
+            if let Some(object) = self.reader.read(oid)? {
+                olds.push(object);
+            }
+        }
+        self.add(tree, before.first().copied());
+        let mut cursors: Vec<Cursor<'_>> = olds.iter().map(|o| Cursor::new(TreeIter::new(hash, &o.data))).collect();
+        for entry in TreeIter::new(hash, &object.data) {
+            let entry = entry.map_err(|source| Error::Object { oid: *tree, source })?;
+            if entry.is_gitlink() {
+                continue;
+            }
+            let mut same = false;
+            let mut old_ids = Vec::new();
+            for cursor in &mut cursors {
+                if let Some(old) = cursor.find(&entry) {
+                    same |= old.id == entry.id;
+                    if old.is_tree() == entry.is_tree() && !old.is_gitlink() {
+                        old_ids.push(Oid::from_bytes(hash, old.id).expect("of its length"));
+                    }
+                }
+            }
+            if same {
+                continue;
+            }
+            let oid = Oid::from_bytes(hash, entry.id).expect("of its length");
+            if entry.is_tree() {
+                self.add_tree(&oid, &old_ids, depth + 1)?;
+            } else {
+                self.add(&oid, old_ids.first().copied());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Moves through a tree in step with another one.
+struct Cursor<'a> {
+    entries: TreeIter<'a>,
+    at: Option<TreeEntry<'a>>,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(mut entries: TreeIter<'a>) -> Self {
+        let at = entries.next().and_then(std::result::Result::ok);
+        Cursor { entries, at }
+    }
+
+    /// The entry of the same name and sort; entries must be asked for in tree order.
+    fn find(&mut self, wanted: &TreeEntry<'_>) -> Option<TreeEntry<'a>> {
+        loop {
+            let at = self.at?;
+            match tree_order(&at, wanted) {
+                std::cmp::Ordering::Less => self.at = self.entries.next().and_then(std::result::Result::ok),
+                std::cmp::Ordering::Equal => return Some(at),
+                std::cmp::Ordering::Greater => return None,
+            }
+        }
+    }
+}
+
+/// The order of entries in a tree: by name, with `/` after the names of trees.
+fn tree_order(a: &TreeEntry<'_>, b: &TreeEntry<'_>) -> std::cmp::Ordering {
+    let common = a.name.len().min(b.name.len());
+    a.name[..common].cmp(&b.name[..common]).then_with(|| {
+        let next = |e: &TreeEntry<'_>| e.name.get(common).copied().unwrap_or(if e.is_tree() { b'/' } else { 0 });
+        next(a).cmp(&next(b)).then(a.name.len().cmp(&b.name.len()))
+    })
+}
+
+/// Calls `visit` for everything reachable from `tips`, each object once, with its kind. Missing objects are given with
+/// `None` and the id that names them.
+///
+/// # Errors
+/// If an object is corrupt.
+pub fn visit_reachable(
+    repo: &Repo,
+    tips: impl IntoIterator<Item = Oid>,
+    mut visit: impl FnMut(&Oid, Option<Kind>, Option<&Oid>),
+) -> Result<()> {
+    let mut reader = repo.reader();
+    let shallow: OidSet = repo.shallow.iter().copied().collect();
+    let mut seen = OidSet::default();
+    let mut stack: Vec<(Oid, bool, Option<Oid>)> = tips.into_iter().map(|t| (t, false, None)).collect();
+    while let Some((oid, is_blob, referrer)) = stack.pop() {
+        if !seen.insert(oid) {
+            continue;
+        }
+        if is_blob {
+            visit(&oid, repo.contains(&oid).then_some(Kind::Blob), referrer.as_ref());
+            continue;
+        }
+        let Some(object) = reader.read(&oid)? else {
+            visit(&oid, None, referrer.as_ref());
+            continue;
+        };
+        visit(&oid, Some(object.kind), referrer.as_ref());
+        let fail = |source| Error::Object { oid, source };
+        match object.kind {
+            Kind::Tree => {
+                for entry in TreeIter::new(repo.hash, &object.data) {
+                    let entry = entry.map_err(fail)?;
+                    if !entry.is_gitlink() {
+                        stack.push((Oid::from_bytes(repo.hash, entry.id).expect("sized"), !entry.is_tree(), Some(oid)));
+                    }
+                }
+            }
+            Kind::Commit => {
+                let links = commit_links(repo.hash, &object.data).map_err(fail)?;
+                let parents = if shallow.contains(&oid) { Vec::new() } else { links.parents };
+                stack.extend(std::iter::once(links.tree).chain(parents).map(|o| (o, false, Some(oid))));
+            }
+            Kind::Tag => stack.push((tag_target(repo.hash, &object.data).map_err(fail)?.0, false, Some(oid))),
+            Kind::Blob => {}
+        }
+    }
+    Ok(())
+}

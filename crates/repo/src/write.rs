@@ -1,0 +1,201 @@
+//! Packs made to order: stored deltas are copied where their base goes along or is there, the rest is packed anew.
+
+use std::io::{self, Write};
+
+use weir_git::{Oid, PlainHasher, plain_sha};
+
+use crate::bodies::pack_header;
+use crate::entry::{Stored, push_ofs_delta_head, push_ref_delta_head, push_whole_head};
+use crate::error::{Error, Result};
+use crate::reader::ObjectReader;
+use crate::repo::{Location, Repo};
+use crate::walk::Selection;
+use crate::zlib::Deflate;
+
+/// zlib level of objects packed anew while a client waits.
+const LEVEL: u8 = 1;
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// What goes into a pack and how.
+pub struct PackPlan {
+    /// Objects in packs, in the order they lie there: pack, offset, rank.
+    packed: Vec<(u32, u64, u32)>,
+    loose: Vec<Oid>,
+    selection: Selection,
+    thin: bool,
+    ofs_delta: bool,
+}
+
+impl PackPlan {
+    /// Plans a pack of the selected objects. `thin`: deltas may build on what the client has. `ofs_delta`: the client
+    /// understands them.
+    ///
+    /// # Errors
+    /// If an object is missing or an index corrupt.
+    pub fn new(repo: &Repo, selection: Selection, thin: bool, ofs_delta: bool) -> Result<PackPlan> {
+        let mut packed = Vec::with_capacity(selection.objects.len());
+        let mut loose = Vec::new();
+        for oid in &selection.objects {
+            match repo.locate(oid).ok_or(Error::Missing(*oid))? {
+                Location::Packed { pack, position } => {
+                    let p = &repo.packs[pack as usize];
+                    packed.push((pack, p.offset(position)?, p.order()?.rank_by_index[position as usize]));
+                }
+                Location::Loose(_) => loose.push(*oid),
+            }
+        }
+        packed.sort_unstable();
+        Ok(PackPlan { packed, loose, selection, thin, ofs_delta })
+    }
+
+    /// Number of objects.
+    pub fn count(&self) -> u32 {
+        (self.packed.len() + self.loose.len()) as u32
+    }
+
+    /// Writes the pack to `out`, chunk by chunk.
+    ///
+    /// # Errors
+    /// Of `out`, and if an object is corrupt: then the pack is cut short and has no trailer.
+    pub fn write(&self, repo: &Repo, out: &mut dyn Write) -> Result<()> {
+        let mut writer = PackWriter::new(repo, out, self.count())?;
+        let mut offsets: Vec<u64> = Vec::with_capacity(self.packed.len());
+        for &(pack, offset, rank) in &self.packed {
+            offsets.push(writer.position());
+            self.write_packed(repo, &mut writer, &offsets, pack, offset, rank)?;
+        }
+        for oid in &self.loose {
+            writer.repack(oid)?;
+        }
+        writer.finish()?;
+        Ok(())
+    }
+
+    fn write_packed(&self, repo: &Repo, writer: &mut PackWriter<'_, '_>, offsets: &[u64], pack_number: u32, offset: u64, rank: u32) -> Result<()> {
+        let pack = &repo.packs[pack_number as usize];
+        let head = pack.entry(offset)?;
+        let body = offset as usize + head.len..pack.entry_end(rank)? as usize;
+        let Some(body) = pack.data().get(body) else {
+            return Err(Error::Corrupt { file: format!("{}.pack", pack.name()), what: format!("the entry at {offset} has no end") });
+        };
+        match head.stored {
+            Stored::Whole(kind) => {
+                push_whole_head(&mut writer.chunk, kind, head.size);
+                return writer.copy(body);
+            }
+            Stored::OfsDelta(distance) => {
+                let base_offset = offset - distance;
+                let done = &self.packed[..offsets.len() - 1];
+                if let Ok(i) = done.binary_search_by_key(&(pack_number, base_offset), |p| (p.0, p.1)) {
+                    if self.ofs_delta {
+                        push_ofs_delta_head(&mut writer.chunk, offsets[offsets.len() - 1] - offsets[i], head.size);
+                    } else {
+                        push_ref_delta_head(&mut writer.chunk, pack.index().raw_id(pack.position_at(base_offset)?), head.size);
+                    }
+                    return writer.copy(body);
+                }
+                if self.thin && !self.selection.client_has.is_empty() {
+                    let base = pack.index().oid(pack.position_at(base_offset)?);
+                    if self.selection.client_has.contains(&base) {
+                        push_ref_delta_head(&mut writer.chunk, base.as_bytes(), head.size);
+                        return writer.copy(body);
+                    }
+                }
+            }
+            Stored::RefDelta(at) => {
+                let start = offset as usize + at;
+                let id = &pack.data()[start..start + repo.hash.len()];
+                let base = Oid::from_bytes(repo.hash, id).expect("of its length");
+                // Sent earlier or later in this pack, or there already: a reader finds it by id. Later ones could make a
+                // circle with another delta that is copied too, hence only earlier ones.
+                let sent_before = match repo.locate(&base) {
+                    Some(Location::Packed { pack, position }) => {
+                        let place = (pack, repo.packs[pack as usize].offset(position)?);
+                        self.packed[..offsets.len() - 1].binary_search_by_key(&place, |p| (p.0, p.1)).is_ok()
+                    }
+                    _ => false,
+                };
+                if sent_before || (self.thin && self.selection.client_has.contains(&base)) {
+                    push_ref_delta_head(&mut writer.chunk, id, head.size);
+                    return writer.copy(body);
+                }
+            }
+        }
+        writer.repack(&pack.index().oid(pack.position_at(offset)?))
+    }
+}
+
+/// Writes a pack to a stream: header, entries, trailer.
+pub struct PackWriter<'r, 'o> {
+    reader: ObjectReader<'r>,
+    out: &'o mut dyn Write,
+    chunk: Vec<u8>,
+    written: u64,
+    sum: PlainHasher,
+    deflate: Option<Deflate>,
+}
+
+impl<'r, 'o> PackWriter<'r, 'o> {
+    /// Starts a pack of `count` objects.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn new(repo: &'r Repo, out: &'o mut dyn Write, count: u32) -> Result<Self> {
+        let chunk = pack_header(count).to_vec();
+        Ok(PackWriter { reader: repo.reader(), out, chunk, written: 0, sum: plain_sha(repo.hash), deflate: None })
+    }
+
+    /// The offset of the next entry.
+    pub fn position(&self) -> u64 {
+        self.written + self.chunk.len() as u64
+    }
+
+    fn copy(&mut self, body: &[u8]) -> Result<()> {
+        if body.len() >= CHUNK_BYTES {
+            self.flush()?;
+            self.sum.update(body);
+            self.out.write_all(body)?;
+            self.written += body.len() as u64;
+            return Ok(());
+        }
+        self.chunk.extend_from_slice(body);
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Appends an object packed anew, whole.
+    ///
+    /// # Errors
+    /// Of `out`, and if the object is missing or corrupt.
+    pub fn repack(&mut self, oid: &Oid) -> Result<()> {
+        let object = self.reader.require(oid)?;
+        push_whole_head(&mut self.chunk, object.kind, object.data.len() as u64);
+        self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).append(&object.data, &mut self.chunk);
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sum.update(&self.chunk);
+        self.out.write_all(&self.chunk)?;
+        self.written += self.chunk.len() as u64;
+        self.chunk.clear();
+        Ok(())
+    }
+
+    /// Ends the pack and returns its checksum.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn finish(mut self) -> Result<Oid> {
+        self.flush()?;
+        let sum = self.sum.finish();
+        self.out.write_all(sum.as_bytes())?;
+        self.out.flush()?;
+        Ok(sum)
+    }
+}

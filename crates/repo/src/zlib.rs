@@ -1,0 +1,88 @@
+//! zlib streams of known length, as packs hold them.
+
+use sirocco::Format;
+use sirocco::deflate::{Encoder, Flush, Level};
+use sirocco::inflate::Decoder;
+
+/// A reusable inflater; its tables are costly to set up.
+pub struct Inflate(Box<Decoder>);
+
+impl Default for Inflate {
+    fn default() -> Self {
+        Inflate(Box::new(Decoder::new(Format::Zlib)))
+    }
+}
+
+impl Inflate {
+    /// Inflates the stream at the start of `input` into `out`, which it must fill exactly. Returns the bytes it took of
+    /// `input`; `None` if the stream is corrupt, cut off, or of another length.
+    pub fn exact(&mut self, input: &[u8], out: &mut [u8]) -> Option<usize> {
+        self.0.reset();
+        let len = out.len();
+        let progress = self.0.decompress(input, out, true).ok()?;
+        let (mut consumed, mut done, mut produced) = (progress.consumed, progress.done, progress.output.len());
+        if !done && produced == len {
+            // The end marker of a stream whose output just fits may need one more call.
+            let progress = self.0.decompress(&input[consumed..], out, true).ok()?;
+            consumed += progress.consumed;
+            produced += progress.output.len();
+            done = progress.done;
+        }
+        (done && produced == len).then_some(consumed)
+    }
+
+    /// The decoder, for streaming.
+    pub(crate) fn decoder(&mut self) -> &mut Decoder {
+        &mut self.0
+    }
+}
+
+/// A reusable deflater.
+pub struct Deflate(Encoder);
+
+impl Deflate {
+    /// At zlib's `level`, 0 to 9.
+    pub fn new(level: u8) -> Deflate {
+        Deflate(Encoder::new(Format::Zlib, Level::new(level.min(9))))
+    }
+
+    /// Appends the stream of `data` to `out`.
+    pub fn append(&mut self, data: &[u8], out: &mut Vec<u8>) {
+        self.0.reset();
+        let mut end = out.len();
+        loop {
+            out.resize(end + (data.len() / 2).clamp(256, 1 << 20), 0);
+            let progress = self.0.compress(data, &mut out[end..], Flush::Finish);
+            end += progress.output.len();
+            if progress.done {
+                break;
+            }
+        }
+        out.truncate(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_must_fit_exactly() {
+        let (mut deflate, mut inflate) = (Deflate::new(6), Inflate::default());
+        for len in [0usize, 1, 2, 255, 4096, 300_000] {
+            let data: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
+            let mut packed = Vec::new();
+            deflate.append(&data, &mut packed);
+            let packed_len = packed.len();
+            packed.extend_from_slice(b"what follows");
+            let mut out = vec![0; len];
+            assert_eq!(inflate.exact(&packed, &mut out), Some(packed_len), "{len}");
+            assert_eq!(out, data);
+            assert_eq!(inflate.exact(&packed, &mut vec![0; len + 1]), None);
+            if len > 0 {
+                assert_eq!(inflate.exact(&packed, &mut vec![0; len - 1]), None);
+                assert_eq!(inflate.exact(&packed[..packed_len - 1], &mut out), None);
+            }
+        }
+    }
+}
