@@ -1,1 +1,10 @@
-//! x
+//! What is mirrored, from where, and when it is due. The only crate that speaks SQL.
+//!
+//! The catalog is the truth about intentions (which repositories, how often); archives are the truth about content. A
+//! catalog that lags behind an archive costs a look, never a byte: results are written in batches after the archives'
+//! own commits.
+
+mod schema;
+mod sqlite;
+
+pub use sqlite::{Catalog, Error, Outcome, Repository, Result, Visit};

@@ -1,1 +1,12 @@
-//! x
+//! Keeps archives like their upstreams.
+//!
+//! [`visit`] brings one archive up to date; [`Mirror`] does so for many in parallel and writes the results down in
+//! batches. Whatever an upstream does, what is committed stays: a visit adds a commit group or changes nothing.
+
+mod pool;
+mod scratch;
+mod visit;
+
+pub use pool::{Event, Mirror, MirrorOptions, Stop, Summary};
+pub use scratch::Scratch;
+pub use visit::{Failure, RefsWanted, Visited, VisitOptions, visit};

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use weir_git::{HashKind, OidSet};
-use weir_repo::ingest::{Limits, Options, ingest};
+use weir_repo::ingest::{Limits, Options, SpillPlace, ingest};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let started = Instant::now();
     let mut file = std::fs::File::open(path)?;
-    let done = ingest(&mut file, &tempfile::tempfile, &options)?.ok_or("empty")?;
+    let done = ingest(&mut file, &|_| Ok(SpillPlace { file: tempfile::tempfile()?, bytes_max: u64::MAX }), &options)?.ok_or("empty")?;
     println!("{} objects, {} unreferenced, {:?}", done.sent_count, done.unreferenced.len(), started.elapsed());
     Ok(())
 }

@@ -24,7 +24,7 @@ pub mod walk;
 mod write;
 mod zlib;
 
-pub use bodies::{Bodies, Body, RefClass, WholeClone};
+pub use bodies::{Bodies, Body, RefClass, WholeClone, pack_header};
 pub use create::{ArchiveRepo, RefsChange, UpdateReport};
 pub use directory::open_directory;
 pub use entry::{EntryHead, Stored, apply_delta};

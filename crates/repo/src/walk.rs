@@ -115,6 +115,136 @@ pub(crate) fn all_reachable_from(repo: &Repo, sources: &[Oid], targets: &[Oid], 
     Ok(waiting.is_empty())
 }
 
+/// Whether every one of `wants` is, or has among its ancestors, one of `haves`; looks at no more than `commits_max`
+/// commits, beyond which the answer is no.
+///
+/// # Errors
+/// If an object is missing or corrupt.
+pub fn all_wants_meet(repo: &Repo, wants: &[Oid], haves: &[Oid], commits_max: usize) -> Result<bool> {
+    let mut reader = repo.reader();
+    let mut goals = OidSet::default();
+    let mut oldest = u64::MAX;
+    for have in haves {
+        if let Some((oid, Kind::Commit, _)) = peel_through(&mut reader, have)? {
+            goals.insert(oid);
+        }
+    }
+    let mut starts = Vec::new();
+    for want in wants {
+        match peel_through(&mut reader, want)? {
+            Some((oid, Kind::Commit, _)) => starts.push(oid),
+            Some(_) => {}
+            None => return Ok(false),
+        }
+    }
+    let mut commits = Commits::new(&mut reader);
+    for goal in &goals {
+        oldest = oldest.min(commits.load(goal)?.time);
+    }
+    let mut looked_at = 0;
+    // Commits from which a goal is known to be reached.
+    let mut good = goals;
+    for start in starts {
+        let mut seen = OidSet::default();
+        let mut queue = BinaryHeap::new();
+        queue.push((commits.load(&start)?.time, start));
+        let mut met = false;
+        while let Some((time, oid)) = queue.pop() {
+            if good.contains(&oid) {
+                met = true;
+                break;
+            }
+            looked_at += 1;
+            if looked_at > commits_max {
+                return Ok(false);
+            }
+            if time < oldest {
+                continue;
+            }
+            for parent in commits.load(&oid)?.parents {
+                if seen.insert(parent) {
+                    queue.push((commits.load(&parent)?.time, parent));
+                }
+            }
+        }
+        if !met {
+            return Ok(false);
+        }
+        good.insert(start);
+    }
+    Ok(true)
+}
+
+/// Whether `oid` is reachable from a ref through commits; objects other than commits only if a ref names them.
+///
+/// # Errors
+/// If an object is missing or corrupt.
+pub fn is_reachable(repo: &Repo, oid: &Oid, commits_max: usize) -> Result<bool> {
+    if !repo.contains(oid) {
+        return Ok(false);
+    }
+    let sources: Vec<Oid> = repo.refs().tips().collect();
+    all_reachable_from(repo, &sources, &[*oid], commits_max)
+}
+
+/// Ids of commits that are here, for asking an upstream what it has in common: from `tips` back, every commit at first,
+/// then ever fewer.
+pub struct HaveCommits<'r> {
+    reader: ObjectReader<'r>,
+    queue: BinaryHeap<(u64, Oid)>,
+    seen: OidSet,
+    given: usize,
+    skip: usize,
+}
+
+impl<'r> HaveCommits<'r> {
+    /// Starts at `tips`; what is no commit is passed over.
+    ///
+    /// # Errors
+    /// If an object is corrupt.
+    pub fn new(repo: &'r Repo, tips: impl IntoIterator<Item = Oid>) -> Result<HaveCommits<'r>> {
+        let mut this = HaveCommits { reader: repo.reader(), queue: BinaryHeap::new(), seen: OidSet::default(), given: 0, skip: 0 };
+        for tip in tips {
+            if let Some((oid, Kind::Commit, _)) = peel_through(&mut this.reader, &tip)? {
+                this.push(oid)?;
+            }
+        }
+        Ok(this)
+    }
+
+    fn push(&mut self, oid: Oid) -> Result<()> {
+        if self.seen.insert(oid) && self.reader.repo().contains(&oid) {
+            let time = Commits::new(&mut self.reader).load(&oid)?.time;
+            self.queue.push((time, oid));
+        }
+        Ok(())
+    }
+
+    /// At most `max` more ids, newest first.
+    ///
+    /// # Errors
+    /// If an object is corrupt.
+    pub fn next_batch(&mut self, max: usize) -> Result<Vec<Oid>> {
+        let mut batch = Vec::new();
+        while batch.len() < max {
+            let Some((_, oid)) = self.queue.pop() else { break };
+            let parents = Commits::new(&mut self.reader).load(&oid)?.parents;
+            for parent in parents {
+                self.push(parent)?;
+            }
+            if self.skip > 0 {
+                self.skip -= 1;
+                continue;
+            }
+            batch.push(oid);
+            self.given += 1;
+            // As git's skipping negotiator: the further back, the larger the steps.
+            self.skip = self.given / 32;
+        }
+        Ok(batch)
+    }
+}
+
 /// What to send.
 #[derive(Debug, Default)]
 pub struct Selection {

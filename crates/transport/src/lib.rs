@@ -1,1 +1,19 @@
-//! x
+//! The client side of git's protocols: connect, list refs, fetch a pack.
+//!
+//! Protocol v2 first, v1 and v0 where the server answers with them (gitprotocol-v2, gitprotocol-pack, gitprotocol-http).
+//! No git process is run: `git://` and HTTP are spoken here, `ssh` is the system's, and local paths are served by
+//! whoever implements [`LocalServer`]. Nothing here keeps a repository or reads the environment.
+
+mod credentials;
+mod error;
+mod fetch;
+mod http;
+mod session;
+mod stream;
+mod url;
+
+pub use credentials::{Credentials, GitCredentialHelper, Netrc};
+pub use error::{Error, ErrorClass, Result};
+pub use fetch::{FetchRequest, FetchedPack, Negotiator};
+pub use session::{Advertised, AdvertisedRef, LocalServer, LocalStream, Options, Session, Symbolic};
+pub use url::{Scheme, Url, UrlError};

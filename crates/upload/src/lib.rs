@@ -1,1 +1,18 @@
-//! x
+//! upload-pack without I/O: bytes go in, bytes and ranges of archives come out (gitprotocol-pack, gitprotocol-v2).
+//!
+//! [`UploadPack`] is a state machine over one open repository. It never touches a socket: whoever drives it reads for
+//! it, sends what [`Step`] says, and runs [`Work`] where blocking is allowed. Everything a client sends is bounded by
+//! [`Limits`]. It serves; it never writes to a repository, runs a hook or executes anything.
+
+mod advertise;
+mod band;
+mod machine;
+mod request;
+mod v0;
+mod v2;
+mod work;
+
+pub use band::Framing;
+pub use machine::{Limits, Options, RequestError, Step, UploadPack, Version};
+pub use request::{DaemonRequest, Service, parse_daemon_request};
+pub use work::{Work, WorkOutcome};

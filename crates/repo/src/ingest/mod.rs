@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::index::IndexEntry;
 use crate::repo::Repo;
 
-pub use spool::{PackData, SpillFn};
+pub use spool::{PackData, SpillFn, SpillPlace};
 
 /// What a pack from outside may be at most.
 #[derive(Clone, Copy, Debug)]

@@ -9,43 +9,80 @@ use std::sync::Arc;
 use weir_archive::Region;
 
 /// Packs up to this size stay in memory.
-const MEMORY_BYTES_MAX: usize = 1 << 20;
+const MEMORY_BYTES_MAX: u64 = 1 << 20;
 
-/// Gives the file that a large pack goes to; called at most a few times a pack, each time for a new file.
-pub type SpillFn<'a> = &'a dyn Fn() -> io::Result<File>;
+/// A place for a pack that outgrew the one before.
+pub struct SpillPlace {
+    /// An empty file, ours alone.
+    pub file: File,
+    /// Bytes it may take; beyond that another place is asked for.
+    pub bytes_max: u64,
+}
+
+/// Gives the place that a pack of more than the given number of bytes goes to. Asked again if that is outgrown or full.
+pub type SpillFn<'a> = &'a dyn Fn(u64) -> io::Result<SpillPlace>;
 
 /// A pack being written.
 pub(crate) struct Spool<'a> {
     memory: Vec<u8>,
-    file: Option<File>,
+    place: Option<SpillPlace>,
     len: u64,
     spill: SpillFn<'a>,
 }
 
 impl<'a> Spool<'a> {
     pub(crate) fn new(spill: SpillFn<'a>) -> Spool<'a> {
-        Spool { memory: Vec::new(), file: None, len: 0, spill }
+        Spool { memory: Vec::new(), place: None, len: 0, spill }
     }
 
     pub(crate) fn write(&mut self, data: &[u8]) -> io::Result<()> {
-        if self.file.is_none() && self.memory.len() + data.len() > MEMORY_BYTES_MAX {
-            let file = (self.spill)()?;
-            file.write_all_at(&self.memory, 0)?;
-            self.memory = Vec::new();
-            self.file = Some(file);
+        let end = self.len + data.len() as u64;
+        match &self.place {
+            None if end > MEMORY_BYTES_MAX => self.move_on(end)?,
+            Some(place) if end > place.bytes_max => self.move_on(end)?,
+            _ => {}
         }
-        match &self.file {
-            Some(file) => file.write_all_at(data, self.len)?,
+        match &self.place {
             None => self.memory.extend_from_slice(data),
+            Some(place) => match place.file.write_all_at(data, self.len) {
+                Ok(()) => {}
+                // A full ramdisk is no reason to fail: the next place may have room. The last one says no itself.
+                Err(e) if e.kind() == io::ErrorKind::StorageFull && place.bytes_max != u64::MAX => {
+                    self.move_on(place.bytes_max.max(end) + 1)?;
+                    let place = self.place.as_ref().expect("just set");
+                    place.file.write_all_at(data, self.len)?;
+                }
+                Err(e) => return Err(e),
+            },
         }
-        self.len += data.len() as u64;
+        self.len = end;
+        Ok(())
+    }
+
+    /// Moves what is there to a place for `bytes` and more.
+    fn move_on(&mut self, bytes: u64) -> io::Result<()> {
+        let next = (self.spill)(bytes)?;
+        match self.place.take() {
+            None => next.file.write_all_at(&std::mem::take(&mut self.memory), 0)?,
+            Some(old) => {
+                let mut buf = vec![0; 1 << 20];
+                let mut at = 0;
+                while at < self.len {
+                    let n = (self.len - at).min(buf.len() as u64) as usize;
+                    old.file.read_exact_at(&mut buf[..n], at)?;
+                    next.file.write_all_at(&buf[..n], at)?;
+                    at += n as u64;
+                }
+            }
+        }
+        self.place = Some(next);
         Ok(())
     }
 
     pub(crate) fn finish(self) -> io::Result<PackData> {
-        match self.file {
+        match self.place {
             None => Ok(PackData(Data::Memory(self.memory))),
-            Some(file) => PackData::mapped(Arc::new(file), self.len),
+            Some(place) => PackData::mapped(Arc::new(place.file), self.len),
         }
     }
 }

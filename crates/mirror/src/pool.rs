@@ -1,0 +1,229 @@
+//! Many visits in parallel.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use weir_catalog::{Catalog, Outcome, Repository, Visit};
+use weir_transport::Url;
+
+use crate::visit::{Failure, SharedOptions, VisitOptions, Visited, visit};
+
+/// Visits are written down when so many are waiting, or the oldest has waited so long.
+const BATCH_MAX: usize = 500;
+const BATCH_AGE_MAX: Duration = Duration::from_secs(2);
+
+/// How many visits, and how often.
+#[derive(Clone, Debug)]
+pub struct MirrorOptions {
+    /// Visits at once.
+    pub jobs: usize,
+    /// Visits at once to one host.
+    pub jobs_per_host: usize,
+    /// Seconds from a visit that went well to the next.
+    pub interval_s: u64,
+    /// Seconds after the first failure; doubled with each further one.
+    pub retry_s: u64,
+    /// Seconds between visits at most, however many failures.
+    pub retry_max_s: u64,
+}
+
+/// Asks a run to stop: what is under way is finished, nothing new started.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Asks.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was asked for.
+    pub fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What happens during a run.
+pub enum Event<'a> {
+    /// A visit begins.
+    Started(&'a Repository),
+    /// A visit has ended.
+    Ended(&'a Repository, &'a Result<Visited, Failure>, Duration),
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Visits that found nothing new.
+    pub unchanged: usize,
+    /// Archives created or updated.
+    pub updated: usize,
+    /// Visits that failed.
+    pub failed: usize,
+    /// Bytes appended to archives.
+    pub bytes_appended: u64,
+}
+
+/// Visits upstreams and writes down what came of it.
+pub struct Mirror {
+    /// Where the archives are.
+    pub store: PathBuf,
+    /// How upstreams are visited.
+    pub visit: VisitOptions,
+    /// How many at once, and how often.
+    pub options: MirrorOptions,
+}
+
+struct Done {
+    repository: Repository,
+    result: Result<Visited, Failure>,
+    took: Duration,
+}
+
+enum Message {
+    Started(Repository),
+    Done(Box<Done>),
+}
+
+/// Tasks waiting, and how many run for each host.
+struct Queue {
+    state: Mutex<(VecDeque<(Repository, String)>, HashMap<String, usize>)>,
+    changed: Condvar,
+}
+
+impl Queue {
+    /// The next task whose host has room; `None` when there is none left.
+    fn take(&self, jobs_per_host: usize, stop: &Stop) -> Option<(Repository, String)> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if stop.is_stopped() {
+                return None;
+            }
+            let (tasks, running) = &mut *state;
+            // Looking past some hundreds of waiting tasks of a busy host is enough; more would cost more than it gains.
+            let free = tasks.iter().take(1000).position(|(_, host)| running.get(host).copied().unwrap_or(0) < jobs_per_host);
+            if let Some((task, host)) = free.and_then(|i| tasks.remove(i)) {
+                *running.entry(host.clone()).or_default() += 1;
+                return Some((task, host));
+            }
+            if tasks.is_empty() {
+                return None;
+            }
+            state = self.changed.wait_timeout(state, Duration::from_millis(200)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn ended(&self, host: &str) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(n) = state.1.get_mut(host) {
+            *n -= 1;
+        }
+        self.changed.notify_one();
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}
+
+impl Mirror {
+    /// Visits all of `tasks` and returns when they are done or `stop` was asked for.
+    ///
+    /// # Errors
+    /// If the catalog fails.
+    pub fn run(&self, catalog: &mut Catalog, tasks: Vec<Repository>, stop: &Stop, observe: &mut dyn FnMut(Event<'_>)) -> weir_catalog::Result<Summary> {
+        let with_hosts = tasks.into_iter().map(|t| {
+            let host = Url::parse(&t.url).map_or(String::new(), |u| u.host_port());
+            (t, host)
+        });
+        let queue = Queue { state: Mutex::new((with_hosts.collect(), HashMap::new())), changed: Condvar::new() };
+        let shared: SharedOptions = Arc::new(self.visit.clone());
+        let (sender, results) = channel::<Message>();
+        let mut summary = Summary::default();
+        std::thread::scope(|scope| {
+            let jobs = self.options.jobs.max(1).min(queue.state.lock().unwrap_or_else(PoisonError::into_inner).0.len().max(1));
+            for _ in 0..jobs {
+                let (queue, shared, sender) = (&queue, shared.clone(), sender.clone());
+                scope.spawn(move || self.work(queue, &shared, stop, &sender));
+            }
+            drop(sender);
+            let mut batch = Vec::new();
+            let mut batch_started = Instant::now();
+            loop {
+                let received = results.recv_timeout(BATCH_AGE_MAX);
+                let ended = matches!(received, Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
+                match received {
+                    Ok(Message::Started(repository)) => observe(Event::Started(&repository)),
+                    Ok(Message::Done(done)) => {
+                        observe(Event::Ended(&done.repository, &done.result, done.took));
+                        if batch.is_empty() {
+                            batch_started = Instant::now();
+                        }
+                        batch.push(self.write_down(*done, &mut summary));
+                    }
+                    Err(_) => {}
+                }
+                if !batch.is_empty() && (ended || batch.len() >= BATCH_MAX || batch_started.elapsed() >= BATCH_AGE_MAX) {
+                    catalog.record(&batch)?;
+                    batch.clear();
+                }
+                if ended {
+                    return Ok(summary);
+                }
+            }
+        })
+    }
+
+    fn work(&self, queue: &Queue, options: &VisitOptions, stop: &Stop, sender: &Sender<Message>) {
+        while let Some((repository, host)) = queue.take(self.options.jobs_per_host.max(1), stop) {
+            let started = Instant::now();
+            let _ = sender.send(Message::Started(repository.clone()));
+            // A defect met in one repository must not end the run for all others.
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.visit_one(&repository, options)))
+                .unwrap_or_else(|_| Err(Failure { class: "defect", error: "weir itself failed on this repository; please report it".to_owned() }));
+            queue.ended(&host);
+            let _ = sender.send(Message::Done(Box::new(Done { repository, result, took: started.elapsed() })));
+        }
+    }
+
+    fn visit_one(&self, repository: &Repository, options: &VisitOptions) -> Result<Visited, Failure> {
+        let url = Url::parse(&repository.url).map_err(|e| Failure { class: "local", error: e.to_string() })?;
+        let path = self.store.join(Path::new(&repository.path));
+        visit(&url, &path, repository.fingerprint.as_deref(), repository.epoch as u64, now() as u64, options)
+    }
+
+    fn write_down(&self, done: Done, summary: &mut Summary) -> Visit {
+        let at = now();
+        let Done { repository, result, .. } = done;
+        let (outcome, fingerprint, wait_s) = match result {
+            Ok(visited) => {
+                let outcome = match visited.change {
+                    None => {
+                        summary.unchanged += 1;
+                        Outcome::Unchanged
+                    }
+                    Some((_, report)) => {
+                        summary.updated += 1;
+                        summary.bytes_appended += report.bytes_appended;
+                        Outcome::Updated { seq: report.seq, archive_bytes: report.archive_bytes, ref_count: visited.ref_count }
+                    }
+                };
+                (outcome, Some(visited.fingerprint), self.options.interval_s)
+            }
+            Err(failure) => {
+                summary.failed += 1;
+                let doublings = repository.failures.clamp(0, 20) as u32;
+                let wait = self.options.retry_s.saturating_mul(1 << doublings).min(self.options.retry_max_s);
+                (Outcome::Failed { class: failure.class.to_owned(), error: failure.error }, repository.fingerprint, wait)
+            }
+        };
+        // Spread over a tenth, so that what was added together does not stay due together.
+        let jitter = (repository.id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) % (wait_s / 10 + 1);
+        Visit { id: repository.id, at, next_due: at + (wait_s + jitter) as i64, fingerprint, outcome }
+    }
+}

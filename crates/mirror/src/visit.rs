@@ -1,0 +1,331 @@
+//! One visit to one upstream.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use weir_git::{Oid, OidSet, refname};
+use weir_repo::ingest::{Limits, Options as IngestOptions, ingest};
+use weir_repo::walk::HaveCommits;
+use weir_repo::{ArchiveRepo, Head, Ref, RefClass, Refs, RefsChange, Repo, UpdateReport};
+use weir_transport::{Advertised, ErrorClass, FetchRequest, Negotiator, Options as TransportOptions, Session, Symbolic, Url};
+
+use crate::scratch::Scratch;
+
+/// Which of an upstream's refs are mirrored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RefsWanted {
+    /// All that are advertised.
+    #[default]
+    All,
+    /// HEAD, branches and tags.
+    HeadsAndTags,
+}
+
+/// How upstreams are visited.
+#[derive(Clone)]
+pub struct VisitOptions {
+    /// How they are talked to.
+    pub transport: TransportOptions,
+    /// What a pack may be.
+    pub limits: Limits,
+    /// Where packs lie while they are verified.
+    pub scratch: Scratch,
+    /// Threads for one pack.
+    pub threads: usize,
+    /// Which refs.
+    pub refs: RefsWanted,
+    /// Bytes of inflated deltas kept while a pack is verified.
+    pub delta_bytes_max: usize,
+    /// An archive with more packs than this is compacted after an update.
+    pub packs_max: usize,
+}
+
+/// What a visit found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visited {
+    /// Fingerprint of the upstream's refs.
+    pub fingerprint: Vec<u8>,
+    /// What changed; `None` if nothing.
+    pub change: Option<(RefsChange, UpdateReport)>,
+    /// Refs of the upstream.
+    pub ref_count: u64,
+    /// Names of refs that were refused.
+    pub refused: Vec<Vec<u8>>,
+}
+
+/// Why a visit failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// What that means.
+    pub class: &'static str,
+    /// In words.
+    pub error: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.error, self.class)
+    }
+}
+
+impl From<weir_transport::Error> for Failure {
+    fn from(e: weir_transport::Error) -> Failure {
+        Failure { class: e.class().name(), error: e.to_string() }
+    }
+}
+
+impl From<weir_repo::Error> for Failure {
+    fn from(e: weir_repo::Error) -> Failure {
+        use weir_repo::Error as E;
+        let class = match &e {
+            E::BadPack(_) | E::Object { .. } | E::Collision(_) => "bad-pack",
+            E::NotConnected { .. } => "incomplete",
+            E::Limit { .. } => "limit",
+            E::Archive(weir_archive_error) => match weir_archive_error.to_string() {
+                text if text.contains("damaged") || text.contains("commit record") => "damaged",
+                _ => "local",
+            },
+            E::Corrupt { .. } | E::Missing(_) => "damaged",
+            E::Io(io) if io.kind() == std::io::ErrorKind::StorageFull => "disk-full",
+            E::Io(io) => {
+                // A transport's error that came through `Read`.
+                let ours = io.get_ref().and_then(|inner| inner.downcast_ref::<weir_transport::Error>());
+                return match ours {
+                    Some(t) => Failure { class: t.class().name(), error: t.to_string() },
+                    None => match io.kind() {
+                        std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => {
+                            Failure { class: ErrorClass::Network.name(), error: format!("the connection broke: {io}") }
+                        }
+                        _ => Failure { class: ErrorClass::Local.name(), error: e.to_string() },
+                    },
+                };
+            }
+            E::NotFound(_) | E::Unsupported(_) => "local",
+        };
+        Failure { class, error: e.to_string() }
+    }
+}
+
+/// Fingerprint of refs and HEAD as an upstream shows them.
+fn fingerprint(advertised: &Advertised) -> Vec<u8> {
+    let mut h = Sha256::new();
+    for r in &advertised.refs {
+        h.update(r.oid.as_bytes());
+        h.update(&r.name);
+        h.update([0]);
+    }
+    match &advertised.head {
+        Symbolic::Branch(name) => h.update(name),
+        Symbolic::Detached(oid) => h.update(oid.as_bytes()),
+        Symbolic::Unknown => h.update(b"?"),
+    }
+    h.finalize()[..16].to_vec()
+}
+
+/// Brings the archive at `path` up to date with `url`. `known` is the fingerprint of the last visit that went well: if the
+/// upstream shows the same, the archive is not even opened.
+///
+/// # Errors
+/// If it does not go well; then the archive is as it was, or has one part of the update more.
+pub fn visit(url: &Url, path: &Path, known: Option<&[u8]>, epoch: u64, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
+    let mut session = Session::open(url, &options.transport)?;
+    let prefixes: &[&str] = match options.refs {
+        RefsWanted::All => &[],
+        RefsWanted::HeadsAndTags => &["HEAD", "refs/heads/", "refs/tags/"],
+    };
+    let mut advertised = session.ls_refs(prefixes)?;
+    if options.refs == RefsWanted::HeadsAndTags {
+        advertised.refs.retain(|r| refname::is_head_or_tag(&r.name));
+    }
+    let fingerprint = fingerprint(&advertised);
+    let ref_count = advertised.refs.len() as u64;
+    let refused = std::mem::take(&mut advertised.refused);
+    let mut visited = Visited { fingerprint, change: None, ref_count, refused };
+    let exists = path.exists();
+    if exists && known == Some(visited.fingerprint.as_slice()) {
+        return Ok(visited);
+    }
+    let mut archive = if exists { ArchiveRepo::open(path)? } else { ArchiveRepo::create(path, session.hash(), 1)? };
+    let old = archive.repo().cloned();
+    if let Some(old) = &old
+        && old.hash() != session.hash()
+    {
+        return Err(Failure { class: "protocol", error: format!("the upstream has become a {} repository; add it under another name", session.hash().name()) });
+    }
+    let refs = snapshot(&advertised, old.as_deref());
+    let before = old.as_ref().map(|r| r.refs().clone()).unwrap_or_default();
+    if old.as_ref().is_some_and(|r| *r.refs() == refs) {
+        return Ok(visited);
+    }
+    let store = path.parent().unwrap_or(Path::new(".")).to_owned();
+    let mut update = Update { archive: &mut archive, session: &mut session, url, options, store: &store, epoch, now };
+    let report = update.run(&refs)?;
+    visited.change = Some((RefsChange::between(&before, &refs), report));
+    let packs = archive.repo().map_or(0, |r| r.packs().len());
+    drop(archive);
+    if packs > options.packs_max {
+        let spill = |bytes| options.scratch.place(bytes, &store);
+        // A compaction that fails costs nothing but time: the archive stands as it is.
+        match weir_repo::compact(path, now, options.threads, &spill) {
+            Ok(report) => {
+                if let Some((_, r)) = &mut visited.change {
+                    (r.seq, r.archive_bytes) = (report.seq, report.archive_bytes);
+                }
+            }
+            Err(e) => tracing::warn!(path = %path.display(), "not compacted: {e}"),
+        }
+    }
+    Ok(visited)
+}
+
+/// The refs as they will be stored.
+fn snapshot(advertised: &Advertised, old: Option<&Repo>) -> Refs {
+    let list = advertised.refs.iter().map(|r| Ref { name: r.name.clone(), oid: r.oid, peeled: r.peeled }).collect();
+    let head = match &advertised.head {
+        Symbolic::Branch(name) => Head::Symbolic(name.clone()),
+        Symbolic::Detached(oid) => Head::Detached(*oid),
+        // An upstream that says nothing of HEAD: it stays what it was.
+        Symbolic::Unknown => old.map_or_else(Head::default, |r| r.refs().head.clone()),
+    };
+    Refs::new(list, head)
+}
+
+struct Update<'a> {
+    archive: &'a mut ArchiveRepo,
+    session: &'a mut Session,
+    url: &'a Url,
+    options: &'a VisitOptions,
+    store: &'a Path,
+    epoch: u64,
+    now: u64,
+}
+
+impl Update<'_> {
+    /// Heads and tags first, then the rest: each a pack and a commit of its own, if it brings something.
+    fn run(&mut self, refs: &Refs) -> Result<UpdateReport, Failure> {
+        let heads = Refs::new(refs.list().iter().filter(|r| refname::is_head_or_tag(&r.name)).cloned().collect(), refs.head.clone());
+        let has_rest = heads.list().len() < refs.list().len();
+        let mut appended = 0;
+        let mut added = 0;
+        let mut add = |report: UpdateReport| {
+            appended += report.bytes_appended;
+            added += report.objects_added;
+            UpdateReport { bytes_appended: appended, objects_added: added, ..report }
+        };
+        let wants = self.wants(RefClass::HeadsAndTags, heads.head_and_tag_tips());
+        let rest_wants = |this: &Self| if has_rest { this.wants(RefClass::Rest, refs.tips()) } else { Vec::new() };
+        if wants.is_empty() {
+            let rest = rest_wants(self);
+            return self.commit(RefClass::Rest, &rest, refs).map(add);
+        }
+        // Refs of the rest stay as they were until their own pack is here.
+        let kept: Vec<Ref> = match self.archive.repo() {
+            Some(old) => old.refs().list().iter().filter(|r| !refname::is_head_or_tag(&r.name)).cloned().collect(),
+            None => Vec::new(),
+        };
+        let interim = if has_rest || !kept.is_empty() {
+            Refs::new(heads.list().iter().cloned().chain(kept).collect(), refs.head.clone())
+        } else {
+            refs.clone()
+        };
+        let report = add(self.commit(RefClass::HeadsAndTags, &wants, &interim)?);
+        if interim == *refs {
+            return Ok(report);
+        }
+        let rest = rest_wants(self);
+        self.commit(RefClass::Rest, &rest, refs).map(add)
+    }
+
+    /// Tips that are not here yet.
+    fn wants(&self, class: RefClass, tips: impl Iterator<Item = Oid>) -> Vec<Oid> {
+        let base = self.archive.base_for(class);
+        let mut wants: Vec<Oid> = tips.filter(|t| !base.as_ref().is_some_and(|b| b.contains(t))).collect();
+        wants.sort_unstable();
+        wants.dedup();
+        wants
+    }
+
+    fn commit(&mut self, class: RefClass, wants: &[Oid], refs: &Refs) -> Result<UpdateReport, Failure> {
+        let (added, shallow) = if wants.is_empty() {
+            let shallow = self.archive.repo().map(|r| r.shallow().to_vec()).unwrap_or_default();
+            (None, shallow)
+        } else {
+            self.fetch(class, wants)?
+        };
+        Ok(self.archive.commit(added.map(|a| (class, a)), refs, &shallow, self.now, self.epoch)?)
+    }
+
+    fn fetch(&mut self, class: RefClass, wants: &[Oid]) -> Result<(Option<weir_repo::ingest::Ingested>, Vec<Oid>), Failure> {
+        if !self.session.can_fetch() {
+            // v0 and v1 give one pack a connection.
+            *self.session = Session::open(self.url, &self.options.transport)?;
+        }
+        let hash = self.session.hash();
+        let base = self.archive.base_for(class);
+        let mut haves = Haves::new(base.as_ref(), class)?;
+        let request = FetchRequest { wants, negotiator: &mut haves, thin: base.is_some(), progress: None };
+        let mut pack = self.session.fetch(request)?;
+        let mut shallow = pack.shallow.clone();
+        shallow.extend(base.iter().flat_map(|b| b.shallow().iter().copied()));
+        shallow.sort_unstable();
+        shallow.dedup();
+        let shallow_set: OidSet = shallow.iter().copied().collect();
+        let options = IngestOptions {
+            hash,
+            limits: self.options.limits,
+            threads: self.options.threads,
+            base: base.as_ref(),
+            wanted: wants,
+            shallow: &shallow_set,
+            delta_bytes_max: self.options.delta_bytes_max,
+        };
+        let spill = |bytes| self.options.scratch.place(bytes, self.store);
+        Ok((ingest(&mut pack, &spill, &options)?, shallow))
+    }
+}
+
+/// Says what is here: all tips first, then commits behind them.
+struct Haves<'r> {
+    tips: Vec<Oid>,
+    behind: Option<HaveCommits<'r>>,
+    repo: Option<&'r Repo>,
+}
+
+impl<'r> Haves<'r> {
+    fn new(repo: Option<&'r Repo>, class: RefClass) -> Result<Haves<'r>, Failure> {
+        let tips: Vec<Oid> = match repo {
+            None => Vec::new(),
+            Some(r) => {
+                let tips: OidSet = match class {
+                    RefClass::HeadsAndTags => r.refs().head_and_tag_tips().collect(),
+                    _ => r.refs().tips().collect(),
+                };
+                let mut tips: Vec<Oid> = tips.into_iter().filter(|t| r.contains(t)).collect();
+                tips.sort_unstable();
+                tips
+            }
+        };
+        Ok(Haves { tips, behind: None, repo })
+    }
+}
+
+impl Negotiator for Haves<'_> {
+    fn next_haves(&mut self, max: usize) -> Vec<Oid> {
+        let Some(repo) = self.repo else { return Vec::new() };
+        if self.behind.is_none() {
+            // Branches say most; of many thousand refs the first ones must do, the walk behind them finds the others.
+            let batch: Vec<Oid> = self.tips.iter().copied().take(max).collect();
+            self.behind = HaveCommits::new(repo, std::mem::take(&mut self.tips)).ok();
+            if !batch.is_empty() {
+                return batch;
+            }
+        }
+        // What cannot be read is not offered; the fetch is then larger, no more.
+        self.behind.as_mut().and_then(|b| b.next_batch(max).ok()).unwrap_or_default()
+    }
+}
+
+/// Shared with the workers.
+pub(crate) type SharedOptions = Arc<VisitOptions>;

@@ -1,0 +1,41 @@
+//! upload-pack over any blocking stream: local upstreams, stdio.
+
+use std::io::{self, Read, Write};
+
+use weir_upload::{Step, UploadPack};
+
+/// Serves one conversation to its end.
+///
+/// # Errors
+/// Of the streams.
+pub fn serve_blocking(mut machine: UploadPack, reader: &mut dyn Read, writer: &mut dyn Write) -> io::Result<()> {
+    let mut buf = vec![0; 64 << 10];
+    loop {
+        match machine.step() {
+            Step::Send(bytes) => writer.write_all(&bytes)?,
+            Step::SendRegion(region, framing) => {
+                let mut wrapped = Vec::new();
+                for part in region.chunks(framing.payload_bytes_max().unwrap_or(64 << 10)) {
+                    wrapped.clear();
+                    framing.push(&mut wrapped, part);
+                    writer.write_all(&wrapped)?;
+                }
+            }
+            Step::Work(work) => {
+                let outcome = work.run(&mut |bytes| writer.write_all(&bytes));
+                machine.finish(outcome);
+            }
+            Step::Read => {
+                writer.flush()?;
+                match reader.read(&mut buf) {
+                    Ok(0) => return Ok(()),
+                    // A refusal is queued for the client; the machine then ends.
+                    Ok(n) => drop(machine.feed(&buf[..n])),
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            Step::Done => return writer.flush(),
+        }
+    }
+}

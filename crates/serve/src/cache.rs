@@ -1,0 +1,102 @@
+//! Open repositories, kept open as long as their file is the same.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use weir_repo::Repo;
+
+/// Finds what a client's path names.
+pub trait Locator: Send + Sync {
+    /// The repository called `path` (as the client sent it) at the virtual host `host`.
+    fn find(&self, path: &str, host: Option<&str>) -> Option<Found>;
+    /// Where pushes to it belong, for the message that refuses them.
+    fn push_url(&self, path: &str) -> Option<String>;
+}
+
+/// Where a repository lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// In an archive.
+    Archive(PathBuf),
+    /// In an ordinary git directory.
+    Directory(PathBuf),
+}
+
+/// Why a repository cannot be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// There is none of that name.
+    NotFound,
+    /// It cannot be read.
+    Broken(weir_repo::Error),
+}
+
+/// What tells one state of an archive from another: its file and length (it only grows, or is replaced).
+type Stamp = (u64, u64, u64);
+
+struct Slot {
+    stamp: Stamp,
+    repo: Arc<Repo>,
+    used: u64,
+}
+
+/// Open archives by path, at most so many; the longest unused goes first.
+pub struct RepoCache {
+    slots: Mutex<(HashMap<PathBuf, Slot>, u64)>,
+    open_max: usize,
+}
+
+impl RepoCache {
+    /// Keeps at most `open_max` repositories open.
+    pub fn new(open_max: usize) -> RepoCache {
+        RepoCache { slots: Mutex::default(), open_max: open_max.max(1) }
+    }
+
+    fn stamp(path: &Path) -> Option<Stamp> {
+        let m = std::fs::metadata(path).ok()?;
+        Some((m.dev(), m.ino(), m.len()))
+    }
+
+    /// The repository at `found` if it is open and still the same.
+    pub fn get(&self, found: &Found) -> Option<Arc<Repo>> {
+        let Found::Archive(path) = found else { return None };
+        let stamp = Self::stamp(path)?;
+        let mut slots = self.slots.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        slots.1 += 1;
+        let now = slots.1;
+        let slot = slots.0.get_mut(path).filter(|s| s.stamp == stamp)?;
+        slot.used = now;
+        Some(slot.repo.clone())
+    }
+
+    /// Opens the repository at `found`, or gives the open one. Reads the disk.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(&self, found: &Found) -> Result<Arc<Repo>, OpenError> {
+        if let Some(repo) = self.get(found) {
+            return Ok(repo);
+        }
+        let path = match found {
+            // Directories change in place in many ways: opened anew each time.
+            Found::Directory(path) => return weir_repo::open_directory(path).map(Arc::new).map_err(OpenError::Broken),
+            Found::Archive(path) => path,
+        };
+        // Stamped before it is read: if it grows meanwhile, the next request sees another stamp and opens it again.
+        let stamp = Self::stamp(path).ok_or(OpenError::NotFound)?;
+        let repo = Arc::new(Repo::open_archive(path).map_err(OpenError::Broken)?);
+        let mut slots = self.slots.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if slots.0.len() >= self.open_max
+            && !slots.0.contains_key(path)
+            && let Some(oldest) = slots.0.iter().min_by_key(|(_, s)| s.used).map(|(p, _)| p.clone())
+        {
+            slots.0.remove(&oldest);
+        }
+        slots.1 += 1;
+        let used = slots.1;
+        slots.0.insert(path.clone(), Slot { stamp, repo: repo.clone(), used });
+        Ok(repo)
+    }
+}

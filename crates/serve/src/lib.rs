@@ -1,0 +1,13 @@
+//! Thin adapters between the upload-pack state machine and the world: git:// over TCP, and any blocking stream.
+//!
+//! What is served is found by a [`Locator`]; this crate joins no name to a path. Open repositories stay open in a bounded
+//! [`RepoCache`]. Limits are on by default: time to ask, time without progress, connections in all and an address.
+
+mod blocking;
+mod cache;
+mod daemon;
+mod send;
+
+pub use blocking::serve_blocking;
+pub use cache::{Found, Locator, OpenError, RepoCache};
+pub use daemon::{Daemon, DaemonLimits};

@@ -1,0 +1,256 @@
+//! Asking for a pack: wants, haves, and the side-band it comes in.
+
+use std::io::{self, Read, Write};
+
+use weir_git::pktline::{self, Pkt, PktReader};
+use weir_git::{HashKind, Oid};
+
+use crate::error::{Error, Result};
+use crate::session::{PktSource, Session, Wire, next_line, printable};
+
+/// Haves sent in one request.
+const HAVES_A_ROUND: usize = 256;
+/// Rounds before giving up on finding more in common.
+const ROUNDS_MAX: usize = 8;
+const SHALLOW_LINES_MAX: usize = 1_000_000;
+
+/// Says what is here, most telling first.
+pub trait Negotiator {
+    /// At most `max` more ids of commits that are here; empty when there is nothing more to say.
+    fn next_haves(&mut self, max: usize) -> Vec<Oid>;
+}
+
+/// What is asked for.
+pub struct FetchRequest<'a> {
+    /// Ids wanted, each advertised.
+    pub wants: &'a [Oid],
+    /// What is here.
+    pub negotiator: &'a mut dyn Negotiator,
+    /// Whether deltas may build on what is here.
+    pub thin: bool,
+    /// Whether progress messages are of use.
+    pub progress: Option<&'a mut dyn FnMut(&str)>,
+}
+
+/// A pack on its way.
+pub struct FetchedPack<'s> {
+    source: Box<dyn PktSource + 's>,
+    /// Commits whose parents the upstream does not have.
+    pub shallow: Vec<Oid>,
+    pending: Vec<u8>,
+    used: usize,
+    banded: bool,
+    ended: bool,
+    progress: Option<&'s mut dyn FnMut(&str)>,
+}
+
+impl Session {
+    /// Asks for what `request` wants. The pack is then read from the answer, to its end.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub fn fetch<'s>(&'s mut self, request: FetchRequest<'s>) -> Result<FetchedPack<'s>> {
+        if self.used_up {
+            return Err(Error::Local("this session has fetched already".to_owned()));
+        }
+        if self.version == 2 { self.fetch_v2(request) } else { self.fetch_v0(request) }
+    }
+
+    fn fetch_v2<'s>(&'s mut self, request: FetchRequest<'s>) -> Result<FetchedPack<'s>> {
+        let hash = self.hash;
+        let mut head = Vec::new();
+        pktline::push(&mut head, b"command=fetch\n");
+        self.push_common(&mut head);
+        pktline::push_delim(&mut head);
+        if request.thin {
+            pktline::push(&mut head, b"thin-pack\n");
+        }
+        if request.progress.is_none() {
+            pktline::push(&mut head, b"no-progress\n");
+        }
+        pktline::push(&mut head, b"ofs-delta\n");
+        for want in request.wants {
+            pktline::push(&mut head, format!("want {want}\n").as_bytes());
+        }
+        let mut common: Vec<Oid> = Vec::new();
+        let mut over_http = None;
+        let mut round = 0;
+        let shallow = loop {
+            let haves = if round < ROUNDS_MAX { request.negotiator.next_haves(HAVES_A_ROUND) } else { Vec::new() };
+            let done = haves.is_empty();
+            let mut body = head.clone();
+            // Each request stands for itself in v2, over streams too: what is known to be common is said again.
+            for have in common.iter().chain(&haves) {
+                pktline::push(&mut body, format!("have {have}\n").as_bytes());
+            }
+            if done {
+                pktline::push(&mut body, b"done\n");
+            }
+            pktline::push_flush(&mut body);
+            let source: &mut dyn PktSource = match &mut self.wire {
+                Wire::Stream(reader, writer) => {
+                    writer.write_all(&body)?;
+                    writer.flush()?;
+                    reader
+                }
+                Wire::Http(http) => over_http.insert(PktReader::new(http.post(&body)?)),
+            };
+            if let Some(shallow) = read_sections(source, hash, &mut common)? {
+                break shallow;
+            }
+            if done {
+                return Err(Error::Protocol("no pack follows 'done'".to_owned()));
+            }
+            round += 1;
+        };
+        let source: Box<dyn PktSource + 's> = match (over_http, &mut self.wire) {
+            (Some(reader), _) => Box::new(reader),
+            (None, Wire::Stream(reader, _)) => Box::new(reader),
+            (None, Wire::Http(_)) => unreachable!("set in the last round"),
+        };
+        Ok(FetchedPack { source, shallow, pending: Vec::new(), used: 0, banded: true, ended: false, progress: request.progress })
+    }
+
+    /// v0 and v1: everything in one request, ended by `done`.
+    fn fetch_v0<'s>(&'s mut self, request: FetchRequest<'s>) -> Result<FetchedPack<'s>> {
+        self.used_up = true;
+        let mut wanted: Vec<String> = Vec::new();
+        let banded = self.has("side-band-64k") || self.has("side-band");
+        for capability in ["multi_ack_detailed", "side-band-64k", "ofs-delta"] {
+            if self.has(capability) {
+                wanted.push(capability.to_owned());
+            }
+        }
+        if !self.has("side-band-64k") && self.has("side-band") {
+            wanted.push("side-band".to_owned());
+        }
+        if request.thin && self.has("thin-pack") {
+            wanted.push("thin-pack".to_owned());
+        }
+        if request.progress.is_none() && self.has("no-progress") {
+            wanted.push("no-progress".to_owned());
+        }
+        if self.has("object-format") {
+            wanted.push(format!("object-format={}", self.hash.name()));
+        }
+        if self.has("agent") {
+            wanted.push(format!("agent={}", self.agent));
+        }
+        let mut body = Vec::new();
+        for (n, want) in request.wants.iter().enumerate() {
+            let capabilities = if n == 0 { format!(" {}", wanted.join(" ")) } else { String::new() };
+            pktline::push(&mut body, format!("want {want}{capabilities}\n").as_bytes());
+        }
+        pktline::push_flush(&mut body);
+        for _ in 0..ROUNDS_MAX {
+            for have in request.negotiator.next_haves(HAVES_A_ROUND) {
+                pktline::push(&mut body, format!("have {have}\n").as_bytes());
+            }
+        }
+        pktline::push(&mut body, b"done\n");
+        let mut source: Box<dyn PktSource + 's> = match &mut self.wire {
+            Wire::Stream(reader, writer) => {
+                writer.write_all(&body)?;
+                writer.flush()?;
+                Box::new(reader)
+            }
+            Wire::Http(http) => Box::new(PktReader::new(http.post(&body)?)),
+        };
+        loop {
+            let Some(line) = next_line(&mut *source)? else { continue };
+            match line.split(|&c| c == b' ').collect::<Vec<_>>()[..] {
+                [b"NAK"] | [b"ACK", _] => break,
+                [b"ACK", _, _] => {}
+                _ => return Err(Error::Protocol(format!("'{}' where ACK or NAK should be", printable(&line)))),
+            }
+        }
+        let shallow = std::mem::take(&mut self.shallow);
+        Ok(FetchedPack { source, shallow, pending: Vec::new(), used: 0, banded, ended: false, progress: request.progress })
+    }
+}
+
+/// Reads sections up to the pack; `None` if the answer ends without one, and another round is due.
+fn read_sections(source: &mut dyn PktSource, hash: HashKind, common: &mut Vec<Oid>) -> Result<Option<Vec<Oid>>> {
+    let mut shallow = Vec::new();
+    loop {
+        let Some(section) = next_line(source)? else { return Ok(None) };
+        match section.as_slice() {
+            b"packfile" => return Ok(Some(shallow)),
+            b"acknowledgments" | b"shallow-info" | b"wanted-refs" | b"packfile-uris" => loop {
+                let (text, end) = match source.next()? {
+                    None => return Err(Error::HungUp("while negotiating")),
+                    Some(Pkt::Delim) => break,
+                    Some(Pkt::Flush | Pkt::ResponseEnd) => (Vec::new(), true),
+                    Some(line) => (line.text().to_vec(), false),
+                };
+                if end {
+                    return Ok(None);
+                }
+                if let Some(said) = text.strip_prefix(b"ERR ") {
+                    return Err(Error::Remote(printable(said)));
+                }
+                if let Some(id) = text.strip_prefix(b"ACK ") {
+                    common.push(Oid::from_hex(hash, id).ok_or_else(|| Error::Protocol("a bad ACK".to_owned()))?);
+                } else if let Some(id) = text.strip_prefix(b"shallow ") {
+                    shallow.push(Oid::from_hex(hash, id).ok_or_else(|| Error::Protocol("a bad shallow line".to_owned()))?);
+                    if shallow.len() > SHALLOW_LINES_MAX {
+                        return Err(Error::Protocol("too many shallow lines".to_owned()));
+                    }
+                }
+            },
+            other => return Err(Error::Protocol(format!("unknown section '{}'", printable(other)))),
+        }
+    }
+}
+
+impl FetchedPack<'_> {
+    /// Reads one more side-band packet; false at the end.
+    fn fill(&mut self) -> io::Result<bool> {
+        loop {
+            let payload = match self.source.next()? {
+                None => return Err(Error::HungUp("in the middle of the pack").into()),
+                Some(Pkt::Flush | Pkt::ResponseEnd) => return Ok(false),
+                Some(Pkt::Delim) => return Err(Error::Protocol("a delimiter inside the pack".to_owned()).into()),
+                Some(Pkt::Line(payload)) => payload,
+            };
+            match payload.split_first() {
+                Some((1, data)) => {
+                    if data.is_empty() {
+                        continue;
+                    }
+                    self.pending.clear();
+                    self.pending.extend_from_slice(data);
+                    self.used = 0;
+                    return Ok(true);
+                }
+                Some((2, text)) => {
+                    if let Some(progress) = &mut self.progress {
+                        progress(&printable(text));
+                    }
+                }
+                Some((3, text)) => return Err(Error::Remote(printable(text)).into()),
+                // An empty packet is how some servers keep a connection alive.
+                None => {}
+                Some((band, _)) => return Err(Error::Protocol(format!("unknown side-band {band}")).into()),
+            }
+        }
+    }
+}
+
+impl Read for FetchedPack<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if !self.banded {
+            return self.source.read_raw(buf);
+        }
+        while self.used == self.pending.len() {
+            if self.ended || !self.fill()? {
+                self.ended = true;
+                return Ok(0);
+            }
+        }
+        let n = buf.len().min(self.pending.len() - self.used);
+        buf[..n].copy_from_slice(&self.pending[self.used..self.used + n]);
+        self.used += n;
+        Ok(n)
+    }
+}

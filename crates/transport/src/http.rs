@@ -1,0 +1,219 @@
+//! Smart HTTP (gitprotocol-http), over the ureq client.
+
+use std::io::{self, Read};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use base64::Engine;
+use ureq::http::{Response, StatusCode, header};
+use ureq::{Agent, Body, ResponseExt};
+
+use crate::credentials::Credentials;
+use crate::error::{Error, Result};
+use crate::session::Options;
+use crate::stream::Pace;
+use crate::url::Url;
+
+const REDIRECTS_MAX: u32 = 10;
+/// Requests larger than this are compressed, as git does.
+const GZIP_BYTES_MIN: usize = 1024;
+const SERVICE: &str = "git-upload-pack";
+const CHUNK_BYTES: usize = 64 << 10;
+/// Chunks read ahead of their use.
+const CHUNKS_MAX: usize = 8;
+/// However slow, no single response lasts longer.
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
+pub(crate) struct Http {
+    agent: Agent,
+    url: Url,
+    /// Where requests go: changes if the first is redirected.
+    base: String,
+    options: Options,
+    credentials: Option<Credentials>,
+}
+
+impl Http {
+    pub(crate) fn new(url: &Url, options: &Options) -> Result<Http> {
+        let config = Agent::config_builder()
+            .user_agent(format!("git/2.0 ({})", options.agent))
+            .max_redirects(REDIRECTS_MAX)
+            .http_status_as_error(false)
+            .timeout_connect(Some(options.connect_timeout))
+            .timeout_recv_response(Some(options.idle_timeout))
+            .timeout_recv_body(Some(RESPONSE_TIME_MAX))
+            .build();
+        Ok(Http {
+            agent: Agent::new_with_config(config),
+            url: url.clone(),
+            base: url.http_base(),
+            options: options.clone(),
+            credentials: Credentials::from_url(url),
+        })
+    }
+
+    /// The answer to the first request: `info/refs`.
+    pub(crate) fn advertisement(&mut self) -> Result<Box<dyn Read + Send>> {
+        let mut response = self.get()?;
+        if response.status() == StatusCode::UNAUTHORIZED {
+            response = self.get_with_credentials()?;
+        }
+        check_status(&mut response)?;
+        // Only the first request may be redirected; the others follow it (git's http.followRedirects=initial).
+        let landed = response.get_uri().to_string();
+        let suffix = format!("/info/refs?service={SERVICE}");
+        match landed.strip_suffix(&suffix) {
+            Some(base) => self.base = base.to_owned(),
+            None => return Err(Error::Protocol(format!("redirected to '{landed}', which is no git repository"))),
+        }
+        let expected = format!("application/x-{SERVICE}-advertisement");
+        if content_type(&response) != expected {
+            return Err(Error::Protocol("the server answers but speaks no smart HTTP (it may need 'git update-server-info' clients)".to_owned()));
+        }
+        Ok(self.body(response))
+    }
+
+    fn get(&self) -> Result<Response<Body>> {
+        let url = format!("{}/info/refs?service={SERVICE}", self.base);
+        let mut request = self.agent.get(&url).header(header::ACCEPT, "*/*");
+        if self.options.version_max > 0 {
+            request = request.header("Git-Protocol", format!("version={}", self.options.version_max));
+        }
+        if let Some(c) = &self.credentials {
+            request = request.header(header::AUTHORIZATION, basic(c));
+        }
+        request.call().map_err(|e| self.explain(e))
+    }
+
+    fn get_with_credentials(&mut self) -> Result<Response<Body>> {
+        let helper = self.options.credential_helper.clone();
+        let from_netrc = self.options.netrc.as_ref().and_then(|n| n.find(&self.url.host));
+        let from_helper = || helper.as_ref().and_then(|h| h.fill(&self.url));
+        let Some(found) = from_netrc.clone().or_else(from_helper) else {
+            return Err(Error::Http { status: 401, detail: Some("it asks for a password, and neither netrc nor a credential helper has one".to_owned()) });
+        };
+        self.credentials = Some(found.clone());
+        let response = self.get()?;
+        if let (Some(helper), None) = (&helper, &from_netrc) {
+            helper.report(&self.url, &found, response.status() != StatusCode::UNAUTHORIZED);
+        }
+        Ok(response)
+    }
+
+    /// Sends a request and gives its answer.
+    pub(crate) fn post(&mut self, body: &[u8]) -> Result<Box<dyn Read + Send>> {
+        let url = format!("{}/{SERVICE}", self.base);
+        let mut request = self
+            .agent
+            .post(&url)
+            .header(header::CONTENT_TYPE, format!("application/x-{SERVICE}-request"))
+            .header(header::ACCEPT, format!("application/x-{SERVICE}-result"));
+        if self.options.version_max > 0 {
+            request = request.header("Git-Protocol", format!("version={}", self.options.version_max));
+        }
+        if let Some(c) = &self.credentials {
+            request = request.header(header::AUTHORIZATION, basic(c));
+        }
+        let sent = if body.len() > GZIP_BYTES_MIN {
+            let packed = sirocco::compress(sirocco::Format::Gzip, sirocco::deflate::Level::DEFAULT, body);
+            request.header(header::CONTENT_ENCODING, "gzip").send(&packed[..])
+        } else {
+            request.send(body)
+        };
+        let mut response = sent.map_err(|e| self.explain(e))?;
+        check_status(&mut response)?;
+        let expected = format!("application/x-{SERVICE}-result");
+        if content_type(&response) != expected {
+            return Err(Error::Protocol(format!("the answer is of type '{}'", content_type(&response))));
+        }
+        Ok(self.body(response))
+    }
+
+    fn body(&self, response: Response<Body>) -> Box<dyn Read + Send> {
+        Box::new(PacedBody::new(response.into_body(), Pace::new(&self.options)))
+    }
+
+    fn explain(&self, e: ureq::Error) -> Error {
+        let host = self.url.host_port();
+        match e {
+            ureq::Error::Io(source) => Error::Connect { host, source },
+            ureq::Error::Timeout(_) => Error::IdleTimeout(self.options.idle_timeout.as_secs()),
+            ureq::Error::HostNotFound => Error::Connect { host, source: io::Error::new(io::ErrorKind::NotFound, "the name has no address") },
+            ureq::Error::StatusCode(status) => Error::Http { status, detail: None },
+            other => Error::Connect { host, source: io::Error::other(other) },
+        }
+    }
+}
+
+fn basic(c: &Credentials) -> String {
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", c.user, c.password)))
+}
+
+fn content_type(response: &Response<Body>) -> String {
+    let value = response.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
+    value.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
+}
+
+fn check_status(response: &mut Response<Body>) -> Result<()> {
+    let status = response.status();
+    if status == StatusCode::OK {
+        return Ok(());
+    }
+    let mut start = Vec::new();
+    let _ = response.body_mut().as_reader().take(200).read_to_end(&mut start);
+    let detail = Some(crate::session::printable(&start)).filter(|d| !d.is_empty() && !d.starts_with('<'));
+    Err(Error::Http { status: status.as_u16(), detail })
+}
+
+/// A body read on a thread of its own, so that an upstream that hangs in the middle is noticed: the client below knows
+/// only a time for the whole.
+struct PacedBody {
+    chunks: Receiver<io::Result<Vec<u8>>>,
+    chunk: Vec<u8>,
+    used: usize,
+    pace: Pace,
+    ended: bool,
+}
+
+impl PacedBody {
+    fn new(body: Body, pace: Pace) -> PacedBody {
+        let (sender, chunks) = sync_channel(CHUNKS_MAX);
+        std::thread::spawn(move || {
+            let mut reader = body.into_reader();
+            loop {
+                let mut chunk = vec![0; CHUNK_BYTES];
+                let read = reader.read(&mut chunk);
+                let last = !matches!(read, Ok(n) if n > 0);
+                let sent = sender.send(read.map(|n| {
+                    chunk.truncate(n);
+                    chunk
+                }));
+                if last || sent.is_err() {
+                    break;
+                }
+            }
+        });
+        PacedBody { chunks, chunk: Vec::new(), used: 0, pace, ended: false }
+    }
+}
+
+impl Read for PacedBody {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while self.used == self.chunk.len() && !self.ended {
+            match self.chunks.recv_timeout(self.pace.idle()) {
+                Ok(Ok(chunk)) => {
+                    self.ended = chunk.is_empty();
+                    self.pace.came(chunk.len())?;
+                    (self.chunk, self.used) = (chunk, 0);
+                }
+                Ok(Err(e)) => return Err(e),
+                Err(RecvTimeoutError::Timeout) => return Err(self.pace.idle_error()),
+                Err(RecvTimeoutError::Disconnected) => self.ended = true,
+            }
+        }
+        let n = buf.len().min(self.chunk.len() - self.used);
+        buf[..n].copy_from_slice(&self.chunk[self.used..self.used + n]);
+        self.used += n;
+        Ok(n)
+    }
+}

@@ -1,0 +1,484 @@
+//! A conversation with an upstream: version and capabilities, then refs, then packs.
+
+use std::io::{BufReader, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_git::pktline::{self, Pkt, PktReader};
+use weir_git::{HashKind, Oid, refname};
+
+use crate::credentials::{GitCredentialHelper, Netrc};
+use crate::error::{Error, Result};
+use crate::http::Http;
+use crate::stream::{Ssh, Tcp};
+use crate::url::{Scheme, Url};
+
+/// Capabilities and refs are bounded: what an upstream may make us hold.
+const CAPABILITY_LINES_MAX: usize = 1000;
+const REFS_MAX: usize = 20_000_000;
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Both directions of a local connection.
+pub type LocalStream = (Box<dyn Read + Send>, Box<dyn Write + Send>);
+
+/// Serves repositories on this machine's disk, in place of a git process.
+pub trait LocalServer: Send + Sync {
+    /// Connects to the repository at `path`, asking for protocol `version` 2.
+    ///
+    /// # Errors
+    /// If there is none.
+    fn connect(&self, path: &Path) -> std::result::Result<LocalStream, String>;
+}
+
+/// How upstreams are talked to.
+#[derive(Clone)]
+pub struct Options {
+    /// Time to connect.
+    pub connect_timeout: Duration,
+    /// Time without a byte after which an upstream has hung.
+    pub idle_timeout: Duration,
+    /// Bytes a second below which it is too slow; 0 for no limit.
+    pub bytes_per_second_min: u64,
+    /// The ssh program and its first arguments.
+    pub ssh_command: Vec<String>,
+    /// Whether that understands OpenSSH's options.
+    pub ssh_is_openssh: bool,
+    /// The `User-Agent` and agent capability.
+    pub agent: String,
+    /// Where HTTP passwords may be found.
+    pub netrc: Option<Netrc>,
+    /// git's credential helpers, if they may be asked.
+    pub credential_helper: Option<GitCredentialHelper>,
+    /// Serves local paths.
+    pub local: Option<Arc<dyn LocalServer>>,
+    /// The highest protocol version asked for: 0, 1 or 2.
+    pub version_max: u8,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            connect_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(120),
+            bytes_per_second_min: 0,
+            ssh_command: vec!["ssh".to_owned()],
+            ssh_is_openssh: true,
+            agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(),
+            netrc: None,
+            credential_helper: None,
+            local: None,
+            version_max: 2,
+        }
+    }
+}
+
+/// A ref as an upstream advertises it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdvertisedRef {
+    /// Full name, checked.
+    pub name: Vec<u8>,
+    /// What it points at.
+    pub oid: Oid,
+    /// What that is peeled, for annotated tags.
+    pub peeled: Option<Oid>,
+}
+
+/// What an upstream's HEAD is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Symbolic {
+    /// The branch HEAD names.
+    Branch(Vec<u8>),
+    /// A commit, no branch.
+    Detached(Oid),
+    /// Nothing is said: an empty repository of an old server.
+    Unknown,
+}
+
+/// All that an upstream advertises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advertised {
+    /// Refs, in the upstream's order.
+    pub refs: Vec<AdvertisedRef>,
+    /// HEAD.
+    pub head: Symbolic,
+    /// Names that were refused, because no git would create them.
+    pub refused: Vec<Vec<u8>>,
+}
+
+pub(crate) enum Wire {
+    Stream(PktReader<BufReader<Box<dyn Read + Send>>>, Box<dyn Write + Send>),
+    Http(Box<Http>),
+}
+
+/// An open conversation.
+pub struct Session {
+    pub(crate) wire: Wire,
+    pub(crate) version: u8,
+    pub(crate) capabilities: Vec<String>,
+    pub(crate) hash: HashKind,
+    pub(crate) agent: String,
+    /// Refs that came unasked (v0 and v1).
+    early: Option<Advertised>,
+    /// Commits an upstream says are its shallow boundary (v0 and v1).
+    pub(crate) shallow: Vec<Oid>,
+    pub(crate) used_up: bool,
+}
+
+impl Session {
+    /// Connects and learns what the upstream can do.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub fn open(url: &Url, options: &Options) -> Result<Session> {
+        let wire = match url.scheme {
+            Scheme::Git => {
+                let tcp = Tcp::connect(url, 9418, options)?;
+                // One socket, two handles: reads and writes never overlap.
+                let shared = Arc::new(std::sync::Mutex::new(tcp));
+                let mut request = format!("git-upload-pack {}\0host={}\0", url.path, url.host_port()).into_bytes();
+                if options.version_max > 0 {
+                    request.extend_from_slice(format!("\0version={}\0", options.version_max).as_bytes());
+                }
+                let mut first = Vec::new();
+                pktline::push(&mut first, &request);
+                let mut writer = Shared(shared.clone());
+                writer.write_all(&first)?;
+                Wire::Stream(PktReader::new(BufReader::with_capacity(BUFFER_BYTES, Box::new(Shared(shared)))), Box::new(writer))
+            }
+            Scheme::Ssh => {
+                let shared = Arc::new(std::sync::Mutex::new(Ssh::connect(url, options)?));
+                Wire::Stream(
+                    PktReader::new(BufReader::with_capacity(BUFFER_BYTES, Box::new(Shared(shared.clone())))),
+                    Box::new(Shared(shared)),
+                )
+            }
+            Scheme::Local => {
+                let local = options.local.as_ref().ok_or_else(|| Error::Local("local paths cannot be served here".to_owned()))?;
+                let (reader, writer) = local.connect(&url.local_path()).map_err(Error::Remote)?;
+                Wire::Stream(PktReader::new(BufReader::with_capacity(BUFFER_BYTES, reader)), writer)
+            }
+            Scheme::Http { .. } => Wire::Http(Box::new(Http::new(url, options)?)),
+        };
+        let mut session = Session {
+            wire,
+            version: 0,
+            capabilities: Vec::new(),
+            hash: HashKind::Sha1,
+            agent: options.agent.clone(),
+            early: None,
+            shallow: Vec::new(),
+            used_up: false,
+        };
+        session.handshake()?;
+        Ok(session)
+    }
+
+    /// The protocol version the upstream speaks.
+    pub fn version(&self) -> u8 {
+        self.version
+    }
+
+    /// The hash of the upstream's repository.
+    pub fn hash(&self) -> HashKind {
+        self.hash
+    }
+
+    /// Whether another fetch may follow on this session.
+    pub fn can_fetch(&self) -> bool {
+        !self.used_up
+    }
+
+    pub(crate) fn has(&self, capability: &str) -> bool {
+        self.capabilities.iter().any(|c| c == capability || c.split_once('=').is_some_and(|(k, _)| k == capability))
+    }
+
+    /// The value of a capability with several words, such as `fetch=shallow filter`.
+    pub(crate) fn value(&self, capability: &str) -> Option<&str> {
+        self.capabilities.iter().find_map(|c| c.strip_prefix(capability)?.strip_prefix('='))
+    }
+
+    fn handshake(&mut self) -> Result<()> {
+        let mut pkts: PktReader<Box<dyn Read + Send>>;
+        let reader: &mut dyn PktSource = match &mut self.wire {
+            Wire::Stream(reader, _) => reader,
+            Wire::Http(http) => {
+                pkts = PktReader::new(http.advertisement()?);
+                &mut pkts
+            }
+        };
+        let mut first = next_line(reader)?;
+        // Over HTTP, v0 and v1 come after a service line and a flush (gitprotocol-http).
+        if first.as_deref().is_some_and(|l| l.starts_with(b"# service=")) {
+            while reader.next()?.is_some_and(|p| !matches!(p, Pkt::Flush)) {}
+            first = next_line(reader)?;
+        }
+        let Some(first) = first else {
+            self.early = Some(Advertised { refs: Vec::new(), head: Symbolic::Unknown, refused: Vec::new() });
+            return Ok(());
+        };
+        if first == b"version 2" {
+            self.version = 2;
+            while let Some(line) = next_line(reader)? {
+                if self.capabilities.len() >= CAPABILITY_LINES_MAX {
+                    return Err(Error::Protocol("too many capabilities".to_owned()));
+                }
+                self.capabilities.push(String::from_utf8_lossy(&line).into_owned());
+            }
+        } else {
+            let mut line = first;
+            if line == b"version 1" {
+                self.version = 1;
+                line = next_line(reader)?.ok_or_else(|| Error::Protocol("nothing follows 'version 1'".to_owned()))?;
+            }
+            let (head, capabilities) = match line.iter().position(|&c| c == 0) {
+                Some(nul) => (line[..nul].to_vec(), String::from_utf8_lossy(&line[nul + 1..]).into_owned()),
+                None => (line, String::new()),
+            };
+            self.capabilities = capabilities.split(' ').filter(|c| !c.is_empty()).map(str::to_owned).collect();
+            let mut early = Early::new(hash_of(&self.capabilities)?);
+            early.add(&head)?;
+            while let Some(line) = next_line(reader)? {
+                early.add(&line)?;
+            }
+            let symref = self.capabilities.iter().find_map(|c| c.strip_prefix("symref=HEAD:")).map(|s| s.as_bytes().to_vec());
+            self.shallow = std::mem::take(&mut early.shallow);
+            self.early = Some(early.finish(symref));
+        }
+        self.hash = hash_of(&self.capabilities)?;
+        Ok(())
+    }
+
+    /// Lists the upstream's refs, those starting with one of `prefixes` if there are any (v2; others give all).
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub fn ls_refs(&mut self, prefixes: &[&str]) -> Result<Advertised> {
+        if let Some(early) = &self.early {
+            return Ok(early.clone());
+        }
+        let mut request = Vec::new();
+        pktline::push(&mut request, b"command=ls-refs\n");
+        self.push_common(&mut request);
+        pktline::push_delim(&mut request);
+        pktline::push(&mut request, b"peel\n");
+        pktline::push(&mut request, b"symrefs\n");
+        if self.value("ls-refs").is_some_and(|v| v.split(' ').any(|w| w == "unborn")) {
+            pktline::push(&mut request, b"unborn\n");
+        }
+        for prefix in prefixes {
+            pktline::push(&mut request, format!("ref-prefix {prefix}\n").as_bytes());
+        }
+        pktline::push_flush(&mut request);
+        let hash = self.hash;
+        let mut pkts: PktReader<Box<dyn Read + Send>>;
+        let reader: &mut dyn PktSource = match &mut self.wire {
+            Wire::Stream(reader, writer) => {
+                writer.write_all(&request)?;
+                writer.flush()?;
+                reader
+            }
+            Wire::Http(http) => {
+                pkts = PktReader::new(http.post(&request)?);
+                &mut pkts
+            }
+        };
+        let mut list = Listing::new(hash);
+        while let Some(line) = next_line(reader)? {
+            list.add_v2(&line)?;
+        }
+        Ok(list.finish())
+    }
+
+    /// Appends the capabilities every v2 request carries.
+    pub(crate) fn push_common(&self, request: &mut Vec<u8>) {
+        if self.has("agent") {
+            pktline::push(request, format!("agent={}\n", self.agent).as_bytes());
+        }
+        if self.has("object-format") {
+            pktline::push(request, format!("object-format={}\n", self.hash.name()).as_bytes());
+        }
+    }
+}
+
+/// The hash that capabilities name; sha1 if none.
+fn hash_of(capabilities: &[String]) -> Result<HashKind> {
+    match capabilities.iter().find_map(|c| c.strip_prefix("object-format=")) {
+        None => Ok(HashKind::Sha1),
+        Some(name) => HashKind::from_name(name.as_bytes())
+            .ok_or_else(|| Error::Protocol(format!("the upstream's object format '{name}' is unknown"))),
+    }
+}
+
+/// Anything pkt-lines come from.
+pub(crate) trait PktSource {
+    fn next(&mut self) -> Result<Option<Pkt<'_>>>;
+    /// Reads below the framing: packs of servers without side-band come so.
+    fn read_raw(&mut self, buf: &mut [u8]) -> std::io::Result<usize>;
+}
+
+impl<R: Read> PktSource for PktReader<R> {
+    fn next(&mut self) -> Result<Option<Pkt<'_>>> {
+        Ok(self.next_pkt()?)
+    }
+    fn read_raw(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        self.get_mut().read(buf)
+    }
+}
+
+impl<S: PktSource + ?Sized> PktSource for &mut S {
+    fn next(&mut self) -> Result<Option<Pkt<'_>>> {
+        (**self).next()
+    }
+    fn read_raw(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        (**self).read_raw(buf)
+    }
+}
+
+/// The next line; `None` at a flush or response end. An `ERR` line is the upstream's refusal.
+pub(crate) fn next_line(reader: &mut dyn PktSource) -> Result<Option<Vec<u8>>> {
+    match reader.next()? {
+        None => Err(Error::HungUp("before its answer")),
+        Some(Pkt::Flush | Pkt::ResponseEnd) => Ok(None),
+        Some(Pkt::Delim) => Err(Error::Protocol("a delimiter where a line should be".to_owned())),
+        Some(line) => {
+            let text = line.text();
+            match text.strip_prefix(b"ERR ") {
+                Some(said) => Err(Error::Remote(printable(said))),
+                None => Ok(Some(text.to_vec())),
+            }
+        }
+    }
+}
+
+/// What an upstream says, without what could steer a terminal.
+pub(crate) fn printable(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&text[..text.len().min(1000)]);
+    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Gathers refs.
+struct Listing {
+    hash: HashKind,
+    refs: Vec<AdvertisedRef>,
+    refused: Vec<Vec<u8>>,
+    head: Symbolic,
+}
+
+impl Listing {
+    fn new(hash: HashKind) -> Listing {
+        Listing { hash, refs: Vec::new(), refused: Vec::new(), head: Symbolic::Unknown }
+    }
+
+    fn push(&mut self, name: &[u8], oid: Oid, peeled: Option<Oid>) -> Result<()> {
+        if self.refs.len() >= REFS_MAX {
+            return Err(Error::Protocol(format!("more than {REFS_MAX} refs")));
+        }
+        if refname::is_valid(name) && !oid.is_null() {
+            self.refs.push(AdvertisedRef { name: name.to_vec(), oid, peeled });
+        } else if self.refused.len() < 1000 {
+            self.refused.push(name.to_vec());
+        }
+        Ok(())
+    }
+
+    /// `<oid|unborn> <name> [symref-target:<name>] [peeled:<oid>]`.
+    fn add_v2(&mut self, line: &[u8]) -> Result<()> {
+        let bad = || Error::Protocol(format!("bad ref line '{}'", printable(line)));
+        let mut words = line.split(|&c| c == b' ');
+        let (id, name) = (words.next().ok_or_else(bad)?, words.next().ok_or_else(bad)?);
+        let (mut target, mut peeled) = (None, None);
+        for word in words {
+            if let Some(t) = word.strip_prefix(b"symref-target:") {
+                target = Some(t.to_vec());
+            } else if let Some(p) = word.strip_prefix(b"peeled:") {
+                peeled = Some(Oid::from_hex(self.hash, p).ok_or_else(bad)?);
+            }
+        }
+        if name == b"HEAD" {
+            self.head = match target.filter(|t| refname::is_valid(t)) {
+                Some(target) => Symbolic::Branch(target),
+                None => Symbolic::Detached(Oid::from_hex(self.hash, id).ok_or_else(bad)?),
+            };
+            return Ok(());
+        }
+        if id == b"unborn" {
+            return Ok(());
+        }
+        let oid = Oid::from_hex(self.hash, id).ok_or_else(bad)?;
+        self.push(name, oid, peeled)
+    }
+
+    fn finish(self) -> Advertised {
+        Advertised { refs: self.refs, head: self.head, refused: self.refused }
+    }
+}
+
+/// Gathers the advertisement of v0 and v1.
+struct Early {
+    list: Listing,
+    head: Option<Oid>,
+    shallow: Vec<Oid>,
+}
+
+impl Early {
+    fn new(hash: HashKind) -> Early {
+        Early { list: Listing::new(hash), head: None, shallow: Vec::new() }
+    }
+
+    fn add(&mut self, line: &[u8]) -> Result<()> {
+        let hash = self.list.hash;
+        let bad = || Error::Protocol(format!("bad ref line '{}'", printable(line)));
+        if let Some(id) = line.strip_prefix(b"shallow ") {
+            self.shallow.push(Oid::from_hex(hash, id).ok_or_else(bad)?);
+            return Ok(());
+        }
+        let split = line.iter().position(|&c| c == b' ').ok_or_else(bad)?;
+        let (oid, name) = (Oid::from_hex(hash, &line[..split]).ok_or_else(bad)?, &line[split + 1..]);
+        if name == b"HEAD" {
+            self.head = Some(oid);
+        } else if let Some(tag) = name.strip_suffix(b"^{}") {
+            if let Some(last) = self.list.refs.last_mut().filter(|r| r.name == tag) {
+                last.peeled = Some(oid);
+            }
+        } else {
+            self.list.push(name, oid, None)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, symref: Option<Vec<u8>>) -> Advertised {
+        // "capabilities^{}" with a null id stands for no refs at all.
+        self.list.refused.retain(|n| n != b"capabilities");
+        let symref = symref.filter(|s| refname::is_valid(s));
+        self.list.head = match (symref, self.head) {
+            (Some(target), _) => Symbolic::Branch(target),
+            (None, Some(oid)) => {
+                // Servers before 1.8.4.3 do not say: guess as git's clone does, master or main first.
+                let guess = |name: &[u8]| self.list.refs.iter().any(|r| r.name == name && r.oid == oid);
+                let known = [&b"refs/heads/master"[..], b"refs/heads/main"].into_iter().find(|n| guess(n));
+                known.map_or(Symbolic::Detached(oid), |n| Symbolic::Branch(n.to_vec()))
+            }
+            (None, None) => Symbolic::Unknown,
+        };
+        self.list.finish()
+    }
+}
+
+/// One stream for reading and writing, of which only one happens at a time.
+struct Shared<S>(Arc<std::sync::Mutex<S>>);
+
+impl<S: Read> Read for Shared<S> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).read(buf)
+    }
+}
+
+impl<S: Write> Write for Shared<S> {
+    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).write(buf)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).flush()
+    }
+}

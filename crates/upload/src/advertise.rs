@@ -1,0 +1,153 @@
+//! What a client is told first.
+
+use weir_git::pktline::{push, push_flush};
+use weir_git::{Oid, refname};
+use weir_repo::{Head, Ref, Repo};
+
+use crate::machine::Options;
+
+/// The capability advertisement of v2. `fetch` names no feature: shallow, filters and the rest are refused for now.
+pub(crate) fn capabilities_v2(repo: &Repo, options: &Options) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    push(&mut out, b"version 2\n");
+    push(&mut out, format!("agent={}\n", options.agent).as_bytes());
+    push(&mut out, b"ls-refs=unborn\n");
+    push(&mut out, b"fetch\n");
+    push(&mut out, b"server-option\n");
+    push(&mut out, format!("object-format={}\n", repo.hash().name()).as_bytes());
+    push_flush(&mut out);
+    out
+}
+
+/// Bytes of a ref line are bounded by the pkt-line; names that do not fit are never stored ([`refname::NAME_BYTES_MAX`]).
+pub(crate) fn refs_v0(repo: &Repo, options: &Options, announce: bool) -> Vec<u8> {
+    let refs = repo.refs();
+    let mut out = Vec::with_capacity(refs.list().len() * 80 + 512);
+    if announce {
+        push(&mut out, b"version 1\n");
+    }
+    let mut capabilities = String::from(" multi_ack thin-pack side-band side-band-64k ofs-delta no-progress include-tag multi_ack_detailed");
+    if let (Head::Symbolic(name), Some(_)) = (&refs.head, refs.head_oid()) {
+        // A name that is not UTF-8 cannot be said here without changing it: the client then guesses, as of old.
+        if let Ok(name) = std::str::from_utf8(name) {
+            capabilities.push_str(&format!(" symref=HEAD:{name}"));
+        }
+    }
+    capabilities.push_str(&format!(" object-format={} agent={}", repo.hash().name(), options.agent));
+    let mut first = Some(capabilities);
+    let mut line = Vec::new();
+    let mut add = |oid: &Oid, name: &[u8], suffix: &[u8]| {
+        line.clear();
+        oid.push_hex(&mut line);
+        line.push(b' ');
+        line.extend_from_slice(name);
+        line.extend_from_slice(suffix);
+        if let Some(capabilities) = first.take() {
+            line.push(0);
+            line.extend_from_slice(capabilities.as_bytes());
+        }
+        line.push(b'\n');
+        push(&mut out, &line);
+    };
+    if let Some(oid) = refs.head_oid() {
+        add(&oid, b"HEAD", b"");
+    }
+    for r in refs.list() {
+        add(&r.oid, &r.name, b"");
+        if let Some(peeled) = &r.peeled {
+            add(peeled, &r.name, b"^{}");
+        }
+    }
+    if refs.list().is_empty() && refs.head_oid().is_none() {
+        add(&Oid::null(repo.hash()), b"capabilities^{}", b"");
+    }
+    for oid in repo.shallow() {
+        push(&mut out, format!("shallow {oid}\n").as_bytes());
+    }
+    push_flush(&mut out);
+    out
+}
+
+/// What `ls-refs` asks for.
+#[derive(Default)]
+pub(crate) struct LsRefs {
+    pub(crate) peel: bool,
+    pub(crate) symrefs: bool,
+    pub(crate) unborn: bool,
+    pub(crate) prefixes: Vec<Vec<u8>>,
+}
+
+/// Above this many prefixes git ignores them all, and so do we.
+const PREFIXES_MAX: usize = 65_536;
+
+/// The answer to `ls-refs`.
+pub(crate) fn ls_refs(repo: &Repo, request: &LsRefs) -> Vec<u8> {
+    let refs = repo.refs();
+    let all = request.prefixes.is_empty() || request.prefixes.len() > PREFIXES_MAX;
+    let mut out = Vec::with_capacity(4096);
+    let mut line = Vec::new();
+    let wanted = |name: &[u8]| all || request.prefixes.iter().any(|p| name.starts_with(p));
+    if wanted(b"HEAD") {
+        match refs.head_oid() {
+            Some(oid) => oid.push_hex(&mut line),
+            None if request.unborn && request.symrefs && matches!(refs.head, Head::Symbolic(_)) => line.extend_from_slice(b"unborn"),
+            None => {}
+        }
+        if !line.is_empty() {
+            line.extend_from_slice(b" HEAD");
+            if let (true, Head::Symbolic(target)) = (request.symrefs, &refs.head) {
+                line.extend_from_slice(b" symref-target:");
+                line.extend_from_slice(target);
+            }
+            line.push(b'\n');
+            push(&mut out, &line);
+        }
+    }
+    let mut add = |r: &Ref| {
+        line.clear();
+        r.oid.push_hex(&mut line);
+        line.push(b' ');
+        line.extend_from_slice(&r.name);
+        if request.symrefs
+            && let Some((_, target)) = refs.symbolic.iter().find(|s| s.0 == r.name)
+        {
+            line.extend_from_slice(b" symref-target:");
+            line.extend_from_slice(target);
+        }
+        if let (true, Some(peeled)) = (request.peel, &r.peeled) {
+            line.extend_from_slice(b" peeled:");
+            peeled.push_hex(&mut line);
+        }
+        line.push(b'\n');
+        push(&mut out, &line);
+    };
+    if all {
+        refs.list().iter().for_each(&mut add);
+    } else if request.prefixes.len() <= 16 {
+        for r in refs.list().iter().filter(|r| wanted(&r.name)) {
+            add(r);
+        }
+    } else {
+        // Many prefixes: each names a run of the sorted list.
+        let mut runs: Vec<std::ops::Range<usize>> = request
+            .prefixes
+            .iter()
+            .map(|p| {
+                let start = refs.list().partition_point(|r| r.name.as_slice() < p.as_slice());
+                let len = refs.list()[start..].iter().take_while(|r| r.name.starts_with(p)).count();
+                start..start + len
+            })
+            .collect();
+        runs.sort_by_key(|r| (r.start, r.end));
+        let mut next = 0;
+        for run in runs {
+            for r in &refs.list()[run.start.max(next)..run.end.max(next)] {
+                add(r);
+            }
+            next = next.max(run.end);
+        }
+    }
+    push_flush(&mut out);
+    debug_assert!(refs.list().iter().all(|r| r.name.len() <= refname::NAME_BYTES_MAX));
+    out
+}

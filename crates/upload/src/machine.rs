@@ -1,0 +1,279 @@
+//! The state machine: input is gathered into pkt-lines, answers queue up.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_archive::Region;
+use weir_git::pktline::{self, PktError};
+use weir_git::{Oid, OidSet};
+use weir_repo::Repo;
+
+use crate::band::Framing;
+use crate::v0::V0;
+use crate::v2::V2;
+use crate::work::{Work, WorkOutcome};
+use crate::{advertise, v0, v2};
+
+/// Which protocol is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The original.
+    V0,
+    /// The original, announced.
+    V1,
+    /// gitprotocol-v2.
+    V2,
+}
+
+impl Version {
+    /// From the number a client asks for.
+    pub fn from_number(n: u8) -> Version {
+        match n {
+            0 => Version::V0,
+            1 => Version::V1,
+            _ => Version::V2,
+        }
+    }
+}
+
+/// What one request may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of one request.
+    pub request_bytes_max: usize,
+    /// Wants, haves and ref prefixes in one request, each.
+    pub lines_max: usize,
+    /// Commits and trees looked at for one answer.
+    pub steps_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // 65,536 prefixes is git's own bound; a clone of a million refs wants as many lines of 50 bytes.
+        Limits { request_bytes_max: 128 << 20, lines_max: 2_000_000, steps_max: 200_000_000 }
+    }
+}
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The agent capability.
+    pub agent: String,
+    /// Limits.
+    pub limits: Limits,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(), limits: Limits::default() }
+    }
+}
+
+/// Why a request is refused. The client is told; the connection ends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Malformed framing.
+    #[error(transparent)]
+    Pkt(#[from] PktError),
+    /// Anything the protocol does not allow, or this server does not do.
+    #[error("{0}")]
+    Refused(String),
+}
+
+pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, RequestError> {
+    Err(RequestError::Refused(why.into()))
+}
+
+/// What to do next.
+pub enum Step {
+    /// Send these bytes.
+    Send(Vec<u8>),
+    /// Send these bytes of a file, wrapped as said.
+    SendRegion(Region, Framing),
+    /// Run this where blocking is allowed, sending what it yields, then call [`UploadPack::finish`].
+    Work(Work),
+    /// Read and [`UploadPack::feed`].
+    Read,
+    /// The conversation is over.
+    Done,
+}
+
+/// Regions smaller than this are copied into the bytes around them: one system call instead of several.
+const INLINE_BYTES_MAX: usize = 32 << 10;
+
+enum Protocol {
+    V0(V0),
+    V2(V2),
+}
+
+/// One conversation with one client about one repository.
+pub struct UploadPack {
+    pub(crate) repo: Arc<Repo>,
+    pub(crate) options: Options,
+    input: Vec<u8>,
+    used: usize,
+    out: VecDeque<Step>,
+    protocol: Option<Protocol>,
+    pub(crate) ended: bool,
+}
+
+impl UploadPack {
+    /// Starts a conversation and queues the advertisement.
+    pub fn new(repo: Arc<Repo>, version: Version, options: Options) -> UploadPack {
+        let mut machine = UploadPack {
+            repo,
+            options,
+            input: Vec::new(),
+            used: 0,
+            out: VecDeque::new(),
+            protocol: Some(if version == Version::V2 { Protocol::V2(V2::default()) } else { Protocol::V0(V0::default()) }),
+            ended: false,
+        };
+        let advertisement = match version {
+            Version::V2 => advertise::capabilities_v2(&machine.repo, &machine.options),
+            _ => advertise::refs_v0(&machine.repo, &machine.options, version == Version::V1),
+        };
+        machine.send(advertisement);
+        machine
+    }
+
+    /// Takes what a client sent.
+    ///
+    /// # Errors
+    /// If it is refused. [`UploadPack::step`] then gives the message to send before [`Step::Done`].
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), RequestError> {
+        self.input.extend_from_slice(bytes);
+        let result = self.advance();
+        if let Err(e) = &result {
+            let mut message = Vec::new();
+            pktline::push(&mut message, format!("ERR weir: {e}").as_bytes());
+            self.send(message);
+            self.ended = true;
+        }
+        result
+    }
+
+    fn advance(&mut self) -> Result<(), RequestError> {
+        // One request at a time: while an answer is queued the rest of the input waits.
+        while self.out.is_empty() && !self.ended {
+            let Some((pkt, len)) = pktline::decode(&self.input[self.used..])? else { break };
+            let mut protocol = self.protocol.take().expect("put back below");
+            let result = match &mut protocol {
+                Protocol::V0(v0) => v0::take(v0, self.context(), pkt),
+                Protocol::V2(v2) => v2::take(v2, self.context(), pkt),
+            };
+            self.protocol = Some(protocol);
+            let answers = result?;
+            self.used += len;
+            for answer in answers {
+                match answer {
+                    Answer::Step(step) => self.out.push_back(step),
+                    Answer::Whole { before, trailer, header, regions, framing, after } => {
+                        self.queue_whole(before, &header, regions, trailer, framing, &after);
+                    }
+                    Answer::End => self.ended = true,
+                }
+            }
+        }
+        if self.input.len() - self.used > self.options.limits.request_bytes_max {
+            return refuse(format!("the request is larger than {} bytes", self.options.limits.request_bytes_max));
+        }
+        if self.used == self.input.len() || self.used > 1 << 16 {
+            self.input.drain(..self.used);
+            self.used = 0;
+            if self.input.is_empty() && self.input.capacity() > 1 << 16 {
+                self.input = Vec::new();
+            }
+        }
+        Ok(())
+    }
+
+    fn context(&self) -> Context {
+        Context { repo: self.repo.clone(), limits: self.options.limits }
+    }
+
+    /// What to do next.
+    pub fn step(&mut self) -> Step {
+        if let Some(step) = self.out.pop_front() {
+            return step;
+        }
+        if !self.ended && self.used < self.input.len() {
+            // Input that waited behind the last answer; errors end up in the queue.
+            let _ = self.feed(&[]);
+            if let Some(step) = self.out.pop_front() {
+                return step;
+            }
+        }
+        if self.ended { Step::Done } else { Step::Read }
+    }
+
+    /// Takes the outcome of a [`Step::Work`].
+    pub fn finish(&mut self, outcome: WorkOutcome) {
+        match outcome {
+            WorkOutcome::Sent => {
+                if let Some(Protocol::V0(_)) = self.protocol {
+                    self.ended = true;
+                }
+            }
+            WorkOutcome::GoOn(bytes) => self.send(bytes),
+            WorkOutcome::Failed => self.ended = true,
+        }
+    }
+
+    fn send(&mut self, bytes: Vec<u8>) {
+        match self.out.back_mut() {
+            Some(Step::Send(last)) => last.extend_from_slice(&bytes),
+            _ => self.out.push_back(Step::Send(bytes)),
+        }
+    }
+
+    fn queue_whole(&mut self, before: Vec<u8>, header: &[u8], regions: Vec<Region>, trailer: Oid, framing: Framing, after: &[u8]) {
+        self.send(before);
+        let mut small = header.to_vec();
+        for region in regions {
+            if small.len() + region.len() <= INLINE_BYTES_MAX {
+                small.extend_from_slice(&region);
+                continue;
+            }
+            self.send_wrapped(&mut small, framing);
+            self.out.push_back(Step::SendRegion(region, framing));
+        }
+        small.extend_from_slice(trailer.as_bytes());
+        self.send_wrapped(&mut small, framing);
+        self.send(after.to_vec());
+    }
+
+    fn send_wrapped(&mut self, bytes: &mut Vec<u8>, framing: Framing) {
+        let mut wrapped = Vec::with_capacity(bytes.len() + 16);
+        framing.push(&mut wrapped, bytes);
+        bytes.clear();
+        self.send(wrapped);
+    }
+}
+
+/// What the protocols see of the machine.
+pub(crate) struct Context {
+    pub(crate) repo: Arc<Repo>,
+    pub(crate) limits: Limits,
+}
+
+/// What the protocols answer.
+pub(crate) enum Answer {
+    Step(Step),
+    /// A pack that is sent as its bodies lie.
+    Whole { before: Vec<u8>, header: [u8; 12], regions: Vec<Region>, trailer: Oid, framing: Framing, after: Vec<u8> },
+    End,
+}
+
+impl Context {
+    /// The whole clone that answers `wants`, if these bodies are just that.
+    pub(crate) fn whole(&self, wants: &[Oid], before: Vec<u8>, framing: Framing, after: Vec<u8>) -> Result<Answer, Vec<u8>> {
+        let set: OidSet = wants.iter().copied().collect();
+        match self.repo.bodies().whole_clone(&self.repo, &set) {
+            Some((whole, regions)) => {
+                Ok(Answer::Whole { before, header: weir_repo::pack_header(whole.count), regions, trailer: whole.trailer, framing, after })
+            }
+            None => Err(before),
+        }
+    }
+}
