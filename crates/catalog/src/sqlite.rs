@@ -239,6 +239,43 @@ impl Catalog {
         Ok(())
     }
 
+    /// Gives these leases back without a visit.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn release_some(&mut self, leased: &[Repository]) -> Result<()> {
+        let transaction = self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        for r in leased {
+            transaction
+                .prepare_cached("UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE id = ?1 AND epoch = ?2")?
+                .execute(params![r.id, r.epoch])?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Gives all leases back: for when it is known that nobody holds one.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn release_all(&mut self) -> Result<()> {
+        self.connection.execute("UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner IS NOT NULL", [])?;
+        Ok(())
+    }
+
+    /// Says whether the repository called `name` is to be mirrored.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn set_enabled(&mut self, name: &str, enabled: bool) -> Result<()> {
+        // What is set back or resumed has other refs than the upstream was last seen with.
+        self.connection.execute(
+            "UPDATE repositories SET enabled = ?2, fingerprint = NULL WHERE name = ?1 AND enabled <> ?2",
+            params![name, enabled],
+        )?;
+        Ok(())
+    }
+
     /// Writes visits down, in one transaction, and ends their leases.
     ///
     /// # Errors

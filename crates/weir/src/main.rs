@@ -1,1 +1,47 @@
-fn main(){}
+//! weir: mirrors git repositories into one-file archives and serves them.
+//!
+//! The only crate that reads flags, environment and configuration, and prints to a terminal. Each subcommand is a module
+//! in `commands`; what it does is done by the libraries below.
+
+mod cli;
+mod commands;
+mod config;
+mod error;
+mod local;
+mod output;
+mod pool;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, ColorChoice};
+use crate::error::Error;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let color = match cli.global.color {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+    };
+    let level = match (cli.global.quiet, cli.global.verbose) {
+        (true, _) => "error",
+        (_, 0) => "warn,weir=info,weir_serve=info",
+        (_, 1) => "info,weir=debug,weir_serve=debug,weir_mirror=debug",
+        _ => "debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| level.into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(color).with_target(false).init();
+    match commands::run(cli) {
+        Ok(code) => code,
+        // The reader went away (`weir ls | head`): nothing to complain about.
+        Err(Error::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(e) => {
+            let red = if color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+            eprintln!("{}error:{} {e}", red.0, red.1);
+            ExitCode::from(e.exit_code())
+        }
+    }
+}

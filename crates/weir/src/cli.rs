@@ -1,0 +1,203 @@
+//! Flags and subcommands.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+/// Keep faithful, fresh copies of git repositories, one tar file each, and serve them.
+#[derive(Parser)]
+#[command(name = "weir", version, propagate_version = true, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "First steps:\n  weir init\n  weir add https://example.org/project.git\n  weir mirror\n  weir serve &\n  git clone git://localhost/example.org/project")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Args, Clone)]
+pub(crate) struct Global {
+    /// The pool to work on [default: the XDG data folder's weir]
+    #[arg(long, global = true, env = "WEIR_POOL", value_name = "POOL", value_hint = ValueHint::DirPath)]
+    pub(crate) pool: Option<PathBuf>,
+    /// Print JSON for programs to read
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Print nothing but errors
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Print more; twice for still more
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// When to colour
+    #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
+    pub(crate) color: ColorChoice,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorChoice {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Make a pool: configuration, catalog and a store of archives
+    Init {
+        /// Where [default: --pool]
+        #[arg(value_hint = ValueHint::DirPath)]
+        path: Option<PathBuf>,
+    },
+    /// Register repositories to be mirrored
+    #[command(after_help = "URLs are any git takes: git://, http(s)://, ssh://, host:path, file:// and plain paths.")]
+    Add {
+        /// Upstreams
+        #[arg(value_name = "URL", required_unless_present = "from", value_hint = ValueHint::Url)]
+        urls: Vec<String>,
+        /// Read upstreams from FILE, one a line ('-' for standard input): a URL, or a URL, white space and a name
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        from: Option<PathBuf>,
+        /// Name of the repository [default: host/path of the URL, without .git]
+        #[arg(long, conflicts_with = "from")]
+        name: Option<String>,
+    },
+    /// Clone what is new, update what is due
+    Mirror(MirrorArgs),
+    /// Serve every repository of the pool over git://
+    Serve {
+        /// Address to serve git:// on; may be given several times [default: 127.0.0.1:9418 or serve.git]
+        #[arg(long, value_name = "ADDR:PORT")]
+        git: Vec<SocketAddr>,
+        /// Only serve: do not run the mirror loop
+        #[arg(long)]
+        no_mirror: bool,
+    },
+    /// List repositories
+    Ls {
+        /// Only those whose name matches
+        pattern: Option<String>,
+    },
+    /// Show everything about a repository
+    Show {
+        /// Name of the repository
+        repo: String,
+    },
+    /// Show what changed when: every committed state of a repository
+    Log {
+        /// Name of the repository
+        repo: String,
+        /// Show at most so many states
+        #[arg(long, short = 'n', value_name = "N")]
+        max_count: Option<usize>,
+    },
+    /// Show how much space repositories take
+    Du {
+        /// Only those whose name matches
+        pattern: Option<String>,
+    },
+    /// Check archives: every checksum, every object, every link
+    Fsck {
+        /// Only those whose name matches
+        pattern: Option<String>,
+    },
+    /// Write archives anew, small and in order; older states of the refs are kept
+    Compact {
+        /// Only those whose name matches
+        pattern: Option<String>,
+    },
+    /// Set a repository's refs back to an older state
+    #[command(after_help = "'weir log REPO' lists the states. Without --name the repository itself is set back and no longer\nmirrored until 'weir mirror REPO' is asked for by its name; with --name a copy is made.")]
+    Restore {
+        /// The repository and the number of the state
+        #[arg(value_name = "REPO@N")]
+        state: String,
+        /// Leave the repository alone and make a new one of that name
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Get a repository out: as a sealed tar, a bare directory or a bundle
+    Export {
+        /// Name of the repository
+        repo: String,
+        /// Where to
+        #[arg(value_hint = ValueHint::AnyPath)]
+        target: PathBuf,
+        /// As what [default: a bundle if TARGET ends in .bundle, a tar if in .tar, else a bare directory]
+        #[arg(long, value_enum)]
+        format: Option<ExportFormat>,
+    },
+    /// Forget repositories; their archives are deleted with --delete only
+    Rm {
+        /// Names of the repositories
+        #[arg(required = true)]
+        repos: Vec<String>,
+        /// Delete the archives too, for good
+        #[arg(long)]
+        delete: bool,
+    },
+    /// Print a file (or any object) straight from the archive
+    Cat {
+        /// Name of the repository
+        repo: String,
+        /// What: REV:PATH, or REV alone for the object itself
+        #[arg(value_name = "REV:PATH")]
+        object: String,
+    },
+    /// List a tree straight from the archive
+    LsTree {
+        /// Name of the repository
+        repo: String,
+        /// Which tree: REV or REV:PATH
+        #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
+        tree: String,
+        /// List everything below, too
+        #[arg(long, short)]
+        recursive: bool,
+    },
+    /// Check or show the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages to a folder
+    Man {
+        /// Where to
+        #[arg(value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct MirrorArgs {
+    /// Only those whose name matches
+    pub(crate) pattern: Option<String>,
+    /// Visits at once [default: mirror.jobs]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) jobs: Option<u16>,
+    /// Everything, due or not
+    #[arg(long, short)]
+    pub(crate) all: bool,
+    /// Keep going: visit what becomes due until told to stop
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check the configuration file; errors name the line
+    Check,
+    /// Print the configuration in force
+    Show,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    Tar,
+    Directory,
+    Bundle,
+}

@@ -1,0 +1,44 @@
+//! `export`: getting a repository out.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::json;
+use weir_repo::{export_bundle, export_directory};
+
+use crate::cli::{ExportFormat, Global};
+use crate::error::{Error, InRepo, Result};
+use crate::output;
+use crate::pool::Pool;
+
+pub(crate) fn export(pool: &Pool, global: &Global, name: &str, target: &Path, format: Option<ExportFormat>) -> Result<()> {
+    let r = pool.get(name)?;
+    let repo = pool.open_repo(&r)?;
+    let format = format.unwrap_or_else(|| match target.extension().and_then(|e| e.to_str()) {
+        Some("bundle") => ExportFormat::Bundle,
+        Some("tar") => ExportFormat::Tar,
+        _ => ExportFormat::Directory,
+    });
+    let fail = |source| Error::File { what: "write", path: target.to_owned(), source };
+    let bytes = match format {
+        ExportFormat::Directory => export_directory(&repo, target).in_repo(&r.name)?.bytes,
+        ExportFormat::Bundle => export_bundle(&repo, target).in_repo(&r.name)?.bytes,
+        ExportFormat::Tar => {
+            let archive = repo.archive().ok_or_else(|| Error::NotMirrored(r.name.clone()))?;
+            if target.exists() {
+                return Err(Error::Message(format!("'{}' is there already; name another file", target.display())));
+            }
+            let mut file = File::create(target).map_err(fail)?;
+            let bytes = weir_archive::write_sealed(archive, &mut file).map_err(fail)?;
+            file.sync_all().map_err(fail)?;
+            bytes
+        }
+    };
+    if global.json {
+        output::json(&json!({ "name": r.name, "target": target, "bytes": bytes }))?;
+    } else if !global.quiet {
+        writeln!(std::io::stdout(), "{}: {} written to {}", r.name, output::bytes(bytes), target.display())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! `ls`, `show`, `log`, `du`, `cat`, `ls-tree`: looking.
+
+use std::io::Write;
+
+use serde_json::json;
+use weir_catalog::Repository;
+use weir_git::Kind;
+use weir_repo::{Head, Refs, RefsChange, TreeListing, resolve_path, resolve_revision};
+use weir_transport::Url;
+
+use crate::cli::Global;
+use crate::error::{Error, InRepo, Result};
+use crate::output;
+use crate::pool::Pool;
+
+fn shown_url(r: &Repository) -> String {
+    Url::parse(&r.url).map_or_else(|_| r.url.clone(), |u| u.to_string())
+}
+
+fn state(r: &Repository) -> &'static str {
+    match (&r.error_class, r.last_success) {
+        (Some(_), Some(_)) => "stale",
+        (Some(_), None) => "failed",
+        (None, Some(_)) => "ok",
+        (None, None) => "new",
+    }
+}
+
+fn as_json(pool: &Pool, r: &Repository) -> serde_json::Value {
+    let path = pool.archive_path(r);
+    json!({
+        "name": r.name, "url": shown_url(r), "state": state(r), "archive": path, "archive_exists": path.exists(),
+        "archive_bytes": std::fs::metadata(&path).ok().map(|m| m.len()), "refs": r.ref_count, "seq": r.seq,
+        "added_at": r.added_at, "last_attempt": r.last_attempt, "last_success": r.last_success, "last_change": r.last_change,
+        "next_due": r.next_due, "failures": r.failures, "error_class": r.error_class, "error": r.error,
+    })
+}
+
+pub(crate) fn ls(pool: &Pool, global: &Global, pattern: Option<&str>) -> Result<()> {
+    let list = pool.matching(pattern)?;
+    if global.json {
+        return output::json(&list.iter().map(|r| as_json(pool, r)).collect::<Vec<_>>());
+    }
+    if list.is_empty() {
+        if !global.quiet {
+            eprintln!("no repositories yet; add some with 'weir add URL'");
+        }
+        return Ok(());
+    }
+    let mut rows = vec![["STATE", "SIZE", "REFS", "UPDATED", "NAME"].map(str::to_owned).to_vec()];
+    for r in &list {
+        rows.push(vec![
+            state(r).to_owned(),
+            r.archive_bytes.map_or("-".to_owned(), |n| output::bytes(n as u64)),
+            r.ref_count.map_or("-".to_owned(), |n| n.to_string()),
+            r.last_success.map_or("-".to_owned(), output::time),
+            r.name.clone(),
+        ]);
+    }
+    output::table(&rows, &[1, 2])
+}
+
+fn head_text(refs: &Refs) -> String {
+    match &refs.head {
+        Head::Symbolic(name) => output::printable(name) + if refs.head_oid().is_none() { " (unborn)" } else { "" },
+        Head::Detached(oid) => format!("{oid} (detached)"),
+    }
+}
+
+pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
+    let r = pool.get(name)?;
+    let mut value = as_json(pool, &r);
+    let path = pool.archive_path(&r);
+    if path.exists() {
+        let repo = pool.open_repo(&r)?;
+        let packs: Vec<_> = repo
+            .packs()
+            .iter()
+            .enumerate()
+            .map(|(n, p)| {
+                let body = repo.bodies().list.iter().find(|b| b.pack as usize == n);
+                json!({
+                    "name": p.name(), "bytes": p.data().len(), "objects": p.index().count(), "offset": p.data().file_offset(),
+                    "class": body.map(|b| b.class.name()), "sent_objects": body.map(|b| b.sent_count),
+                })
+            })
+            .collect();
+        value["head"] = json!(head_text(repo.refs()));
+        value["object_format"] = json!(repo.hash().name());
+        value["objects"] = json!(repo.packed_count());
+        value["shallow"] = json!(!repo.shallow().is_empty());
+        value["whole_clone"] = json!({ "heads_and_tags": repo.bodies().heads.is_some(), "all": repo.bodies().all.is_some() });
+        value["packs"] = json!(packs);
+    }
+    if global.json {
+        return output::json(&value);
+    }
+    let mut out = std::io::stdout().lock();
+    let text = |v: &serde_json::Value| match v {
+        serde_json::Value::String(s) => s.clone(),
+        serde_json::Value::Null => "-".to_owned(),
+        other => other.to_string(),
+    };
+    let time_keys = ["added_at", "last_attempt", "last_success", "last_change", "next_due"];
+    if let Some(fields) = value.as_object() {
+        for (key, v) in fields.iter().filter(|(k, _)| *k != "packs") {
+            let shown = match v.as_i64() {
+                Some(0) if key == "next_due" => "now".to_owned(),
+                Some(t) if time_keys.contains(&key.as_str()) => output::time(t) + " UTC",
+                Some(n) if key == "archive_bytes" => output::bytes(n as u64),
+                _ => text(v),
+            };
+            writeln!(out, "{:<15} {shown}", key.replace('_', " "))?;
+        }
+    }
+    for p in value["packs"].as_array().into_iter().flatten() {
+        writeln!(out, "pack            {} objects, {}, class {}", p["objects"], output::bytes(p["bytes"].as_u64().unwrap_or(0)), text(&p["class"]))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<usize>) -> Result<()> {
+    let r = pool.get(name)?;
+    let repo = pool.open_repo(&r)?;
+    let mut states = repo.refs_history().in_repo(&r.name)?;
+    let archive = repo.archive().ok_or_else(|| Error::NotMirrored(r.name.clone()))?;
+    let records = archive.records().map_err(weir_repo::Error::from).in_repo(&r.name)?;
+    let current = archive.state().record.seq;
+    states.insert(current, repo.refs().clone());
+    let mut entries = Vec::new();
+    let mut before: Option<&Refs> = None;
+    for (seq, refs) in &states {
+        let change = before.map_or_else(|| RefsChange::between(&Refs::default(), refs), |b| RefsChange::between(b, refs));
+        if before.is_none() || !change.is_empty() {
+            let time = records.iter().find(|rec| rec.seq == *seq).map(|rec| rec.time);
+            entries.push((*seq, time, change, refs.list().len(), changed_names(before, refs)));
+        }
+        before = Some(refs);
+    }
+    entries.reverse();
+    entries.truncate(max_count.unwrap_or(usize::MAX));
+    if global.json {
+        let list: Vec<_> = entries
+            .iter()
+            .map(|(seq, time, change, refs, names)| {
+                json!({ "seq": seq, "time": time, "refs": refs, "added": change.added, "updated": change.updated, "deleted": change.deleted,
+                        "head_changed": change.head, "changes": names })
+            })
+            .collect();
+        return output::json(&list);
+    }
+    let mut out = std::io::stdout().lock();
+    for (seq, time, change, refs, names) in entries {
+        let when = time.map_or("(before the last compaction)".to_owned(), |t| output::time(t as i64) + " UTC");
+        writeln!(out, "{}@{seq}  {when}  {refs} refs (+{} ~{} -{})", r.name, change.added, change.updated, change.deleted)?;
+        for line in names.iter().take(if global.verbose > 0 { usize::MAX } else { 10 }) {
+            writeln!(out, "    {line}")?;
+        }
+        if global.verbose == 0 && names.len() > 10 {
+            writeln!(out, "    and {} more (-v shows all)", names.len() - 10)?;
+        }
+    }
+    Ok(())
+}
+
+/// `+ name`, `~ name old..new`, `- name old`.
+fn changed_names(before: Option<&Refs>, after: &Refs) -> Vec<String> {
+    let mut lines = Vec::new();
+    for r in after.list() {
+        let name = output::printable(&r.name);
+        match before.and_then(|b| b.get(&r.name)) {
+            None => lines.push(format!("+ {name} {}", r.oid)),
+            Some(old) if old.oid != r.oid => lines.push(format!("~ {name} {}..{}", old.oid, r.oid)),
+            Some(_) => {}
+        }
+    }
+    for old in before.into_iter().flat_map(Refs::list).filter(|o| after.get(&o.name).is_none()) {
+        lines.push(format!("- {} {}", output::printable(&old.name), old.oid));
+    }
+    lines
+}
+
+pub(crate) fn du(pool: &Pool, global: &Global, pattern: Option<&str>) -> Result<()> {
+    let list = pool.matching(pattern)?;
+    let mut sizes: Vec<(u64, &str)> =
+        list.iter().map(|r| (std::fs::metadata(pool.archive_path(r)).map_or(0, |m| m.len()), r.name.as_str())).collect();
+    sizes.sort_by(|a, b| b.cmp(a));
+    let total: u64 = sizes.iter().map(|s| s.0).sum();
+    if global.json {
+        let list: Vec<_> = sizes.iter().map(|(bytes, name)| json!({ "name": name, "bytes": bytes })).collect();
+        return output::json(&json!({ "total_bytes": total, "repositories": list }));
+    }
+    let mut rows: Vec<Vec<String>> = sizes.iter().map(|(bytes, name)| vec![output::bytes(*bytes), (*name).to_owned()]).collect();
+    rows.push(vec![output::bytes(total), "total".to_owned()]);
+    output::table(&rows, &[0])
+}
+
+pub(crate) fn cat(pool: &Pool, name: &str, object: &str) -> Result<()> {
+    let r = pool.get(name)?;
+    let repo = pool.open_repo(&r)?;
+    let oid = match object.split_once(':') {
+        Some((revision, path)) => resolve_path(&repo, revision, path.as_bytes()).in_repo(&r.name)?.1,
+        None => resolve_revision(&repo, object).in_repo(&r.name)?,
+    };
+    let found = repo.reader().require(&oid).in_repo(&r.name)?;
+    let mut out = std::io::stdout().lock();
+    if found.kind == Kind::Tree {
+        for e in TreeListing::list(&repo, &oid, false).in_repo(&r.name)? {
+            write_entry(&mut out, &e)?;
+        }
+        return Ok(());
+    }
+    out.write_all(&found.data)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn write_entry(out: &mut impl Write, e: &TreeListing) -> Result<()> {
+    write!(out, "{:06o} {} {}\t", e.mode, e.kind, e.oid)?;
+    out.write_all(&e.path)?;
+    out.write_all(b"\n")?;
+    Ok(())
+}
+
+pub(crate) fn ls_tree(pool: &Pool, global: &Global, name: &str, tree: &str, recursive: bool) -> Result<()> {
+    let r = pool.get(name)?;
+    let repo = pool.open_repo(&r)?;
+    let (revision, path) = tree.split_once(':').unwrap_or((tree, ""));
+    let (_, oid) = resolve_path(&repo, revision, path.as_bytes()).in_repo(&r.name)?;
+    let list = TreeListing::list(&repo, &oid, recursive).in_repo(&r.name)?;
+    if global.json {
+        let list: Vec<_> = list
+            .iter()
+            .map(|e| json!({ "mode": format!("{:06o}", e.mode), "type": e.kind, "oid": e.oid.to_hex(), "path": String::from_utf8_lossy(&e.path) }))
+            .collect();
+        return output::json(&list);
+    }
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for e in &list {
+        write_entry(&mut out, e)?;
+    }
+    out.flush()?;
+    Ok(())
+}

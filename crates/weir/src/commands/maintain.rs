@@ -1,0 +1,126 @@
+//! `fsck`, `compact`, `restore`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::json;
+use weir_repo::ArchiveRepo;
+
+use crate::cli::Global;
+use crate::error::{Error, InRepo, Result};
+use crate::output;
+use crate::pool::{Pool, check_name, now};
+
+pub(crate) fn fsck(pool: &Pool, global: &Global, pattern: Option<&str>) -> Result<ExitCode> {
+    let mut damaged = 0;
+    let mut results = Vec::new();
+    for r in pool.matching(pattern)? {
+        if !pool.archive_path(&r).exists() {
+            continue;
+        }
+        let (objects, problems) = match pool.open_repo(&r).and_then(|repo| weir_repo::fsck(&repo).in_repo(&r.name)) {
+            Ok(report) => (report.objects, report.problems),
+            Err(e) => (0, vec![e.to_string()]),
+        };
+        damaged += usize::from(!problems.is_empty());
+        if global.json {
+            results.push(json!({ "name": r.name, "objects": objects, "problems": problems }));
+            continue;
+        }
+        for p in &problems {
+            writeln!(std::io::stdout(), "{}: {p}", r.name)?;
+        }
+        if problems.is_empty() && !global.quiet {
+            writeln!(std::io::stdout(), "{}: {objects} objects, all well", r.name)?;
+        }
+    }
+    if global.json {
+        output::json(&results)?;
+    }
+    Ok(if damaged > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -> Result<ExitCode> {
+    let mut failed = 0;
+    for r in pool.matching(pattern)? {
+        let path = pool.archive_path(&r);
+        let Ok(before) = std::fs::metadata(&path) else { continue };
+        let (scratch, store) = (pool.scratch(), pool.store());
+        let spill = |bytes| scratch.place(bytes, &store);
+        match weir_repo::compact(&path, now() as u64, pool.config.mirror.threads.into(), &spill) {
+            Ok(report) => {
+                if global.json {
+                    output::json_line(&json!({ "name": r.name, "bytes_before": before.len(), "bytes_after": report.archive_bytes }))?;
+                } else if !global.quiet {
+                    let (b, a) = (output::bytes(before.len()), output::bytes(report.archive_bytes));
+                    writeln!(std::io::stdout(), "{}: {b} -> {a}", r.name)?;
+                }
+            }
+            Err(e) => {
+                failed += 1;
+                eprintln!("{}: not compacted, the archive is as it was: {e}", r.name);
+            }
+        }
+    }
+    Ok(if failed > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Option<String>) -> Result<()> {
+    let parsed = state.rsplit_once('@').and_then(|(repo, n)| Some((repo, n.parse::<u64>().ok()?)));
+    let Some((repo_name, seq)) = parsed else {
+        return Err(Error::Message(format!("'{state}' names no state; say REPO@N, with N from 'weir log REPO'")));
+    };
+    let r = pool.get(repo_name)?;
+    let repo = pool.open_repo(&r)?;
+    let history = repo.refs_history().in_repo(&r.name)?;
+    let Some(refs) = history.get(&seq) else {
+        return Err(Error::Message(format!("'{}' has no older state {seq}; 'weir log {}' lists those there are", r.name, r.name)));
+    };
+    let source = pool.archive_path(&r);
+    let target = match &name {
+        None => source.clone(),
+        Some(name) => {
+            check_name(name)?;
+            let target = pool.store().join(format!("{name}.tar"));
+            if target.exists() || pool.catalog.get(name)?.is_some() {
+                return Err(Error::Message(format!("there is a repository called '{name}' already")));
+            }
+            copy_archive(&source, &target)?;
+            target
+        }
+    };
+    let mut archive = ArchiveRepo::open(&target).in_repo(&r.name)?;
+    let shallow = repo.shallow().to_vec();
+    let report = archive.commit(None, refs, &shallow, now() as u64, 0).in_repo(&r.name)?;
+    let shown = match &name {
+        None => {
+            pool.catalog.set_enabled(&r.name, false)?;
+            r.name.clone()
+        }
+        Some(name) => {
+            pool.catalog.add(&[(name.clone(), r.url.clone(), format!("{name}.tar"))], now())?;
+            pool.catalog.set_enabled(name, false)?;
+            name.clone()
+        }
+    };
+    if global.json {
+        output::json(&json!({ "name": shown, "from": seq, "seq": report.seq }))?;
+    } else if !global.quiet {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{shown} has the refs of {}@{seq} again, as {shown}@{}", r.name, report.seq)?;
+        writeln!(out, "it is not mirrored until 'weir mirror {shown}' asks for it by name")?;
+    }
+    Ok(())
+}
+
+/// Copies the committed part of an archive to a new file.
+fn copy_archive(source: &std::path::Path, target: &std::path::Path) -> Result<()> {
+    let fail = |e: weir_archive::Error| Error::Message(format!("cannot copy '{}': {e}", source.display()));
+    let archive = weir_archive::Archive::open(source).map_err(fail)?;
+    let replacement = weir_archive::Replacement::create(target).map_err(fail)?;
+    let mut file = replacement.file()?;
+    file.write_all(archive.region())?;
+    file.sync_all()?;
+    replacement.persist().map_err(fail)?;
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! `mirror`: one pass, or for ever.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use weir_catalog::{Catalog, Repository};
+use weir_mirror::{Event, Failure, Mirror, Stop, Summary, Visited};
+
+use crate::cli::{Global, MirrorArgs};
+use crate::error::{Error, Result};
+use crate::output;
+use crate::pool::{Pool, matches, now};
+
+/// A lease outlives the longest clone; a killed process's leases are released by the next one.
+const LEASE_S: i64 = 6 * 3600;
+/// Repositories leased at once.
+const LEASED_MAX: usize = 100_000;
+/// Longest sleep between looks at the catalog while watching.
+const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
+
+pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Result<ExitCode> {
+    let mirror = pool.mirror(args.jobs);
+    let guard = MirrorGuard::take(&pool)?;
+    let stop = Stop::default();
+    stop_on_signal(&stop)?;
+    let mut total = Summary::default();
+    let mut first = true;
+    loop {
+        let tasks = lease(&mut pool, &guard.owner, args, first)?;
+        if !tasks.is_empty() || first {
+            let mut reporter = Reporter::new(global, tasks.len());
+            let summary = mirror.run(&mut pool.catalog, tasks, &stop, &mut |event| reporter.event(event)).map_err(Error::from)?;
+            reporter.finish(&summary)?;
+            total.failed += summary.failed;
+        }
+        first = false;
+        if !args.watch || stop.is_stopped() {
+            break;
+        }
+        sleep_until_due(&pool.catalog, &stop)?;
+    }
+    pool.catalog.release(&guard.owner)?;
+    Ok(if total.failed > 0 && !args.watch { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is due.
+fn lease(pool: &mut Pool, owner: &str, args: &MirrorArgs, first: bool) -> Result<Vec<Repository>> {
+    if let Some(pattern) = &args.pattern {
+        pool.matching(Some(pattern))?;
+        if let Ok(exact) = pool.get(pattern) {
+            pool.catalog.set_enabled(&exact.name, true)?;
+        }
+    }
+    let only_due = !(first && (args.all || args.pattern.is_some()));
+    let leased = pool.catalog.lease(owner, now(), now() + LEASE_S, only_due, LEASED_MAX)?;
+    let (wanted, others): (Vec<_>, Vec<_>) = leased.into_iter().partition(|r| args.pattern.as_deref().is_none_or(|p| matches(p, &r.name)));
+    pool.catalog.release_some(&others)?;
+    Ok(wanted)
+}
+
+/// Runs the mirror loop until told to stop: what `serve` does beside serving.
+pub(crate) fn watch(mirror: &Mirror, catalog: &mut Catalog, owner: &str, stop: &Stop) -> Result<()> {
+    while !stop.is_stopped() {
+        let tasks = catalog.lease(owner, now(), now() + LEASE_S, true, LEASED_MAX)?;
+        if !tasks.is_empty() {
+            mirror.run(catalog, tasks, stop, &mut |event| {
+                if let Event::Ended(repository, result, took) = event {
+                    log_line(repository, result, took);
+                }
+            })?;
+        }
+        sleep_until_due(catalog, stop)?;
+    }
+    catalog.release(owner)?;
+    Ok(())
+}
+
+fn sleep_until_due(catalog: &Catalog, stop: &Stop) -> Result<()> {
+    let wait = catalog.next_due()?.map_or(WATCH_SLEEP_MAX, |due| Duration::from_secs((due - now()).max(1) as u64));
+    let mut left = wait.min(WATCH_SLEEP_MAX);
+    while !left.is_zero() && !stop.is_stopped() {
+        let nap = left.min(Duration::from_millis(100));
+        std::thread::sleep(nap);
+        left -= nap;
+    }
+    Ok(())
+}
+
+fn log_line(repository: &Repository, result: &std::result::Result<Visited, Failure>, took: Duration) {
+    match result {
+        Ok(visited) => match &visited.change {
+            Some(_) => tracing::info!("{}", updated_line(repository, visited, took)),
+            None => tracing::debug!("unchanged  {}", repository.name),
+        },
+        Err(failure) => tracing::warn!("failed     {}: {failure}", repository.name),
+    }
+}
+
+/// A process that mirrors: what it leases is known by a name of its own.
+pub(crate) struct MirrorGuard {
+    pub(crate) owner: String,
+    _lock: std::fs::File,
+}
+
+impl MirrorGuard {
+    /// Takes part. If nobody else does, leases that are still there belonged to a process that was killed.
+    pub(crate) fn take(pool: &Pool) -> Result<MirrorGuard> {
+        let path = pool.path.join("mirror.lock");
+        let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let lock = file.map_err(|source| Error::File { what: "open", path, source })?;
+        if lock.try_lock().is_ok() {
+            pool.another_catalog()?.release_all()?;
+            let removed = weir_archive::remove_stale(&pool.store())?;
+            if removed > 0 {
+                tracing::info!("removed {removed} half-written files of a process that was killed");
+            }
+        }
+        lock.lock_shared()?;
+        Ok(MirrorGuard { owner: format!("{}-{}", std::process::id(), now()), _lock: lock })
+    }
+}
+
+/// Asks `stop` on SIGINT and SIGTERM; a second signal ends the process at once.
+pub(crate) fn stop_on_signal(stop: &Stop) -> Result<()> {
+    let stop = stop.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            use tokio::signal::unix::{SignalKind, signal};
+            let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else { return };
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if stop.is_stopped() {
+                    std::process::exit(130);
+                }
+                stop.stop();
+            }
+        });
+    });
+    Ok(())
+}
+
+fn updated_line(repository: &Repository, visited: &Visited, took: Duration) -> String {
+    let Some((change, report)) = &visited.change else { return String::new() };
+    let what = if repository.seq.is_none() { "cloned " } else { "updated" };
+    format!(
+        "{what}    {}  +{} ~{} -{} refs, {} objects, {} in {:.1} s",
+        repository.name,
+        change.added,
+        change.updated,
+        change.deleted,
+        report.objects_added,
+        output::bytes(report.bytes_appended),
+        took.as_secs_f64()
+    )
+}
+
+/// Tells what happens: bars on a terminal, lines in a log, JSON for programs.
+struct Reporter {
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    bars: Option<(MultiProgress, ProgressBar, HashMap<i64, ProgressBar>)>,
+}
+
+impl Reporter {
+    fn new(global: &Global, tasks: usize) -> Reporter {
+        let bars = (std::io::stderr().is_terminal() && !global.quiet && !global.json && tasks > 0).then(|| {
+            let multi = MultiProgress::new();
+            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} repositories, {elapsed} gone, {eta} left").expect("a valid template");
+            let bar = multi.add(ProgressBar::new(tasks as u64).with_style(style));
+            bar.enable_steady_tick(Duration::from_millis(200));
+            (multi, bar, HashMap::new())
+        });
+        Reporter { json: global.json, quiet: global.quiet, verbose: global.verbose > 0, bars }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bars {
+            Some((multi, _, _)) => drop(multi.println(text)),
+            None => drop(writeln!(std::io::stdout(), "{text}")),
+        }
+    }
+
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Started(repository) => {
+                if let Some((multi, bar, running)) = &mut self.bars {
+                    let style = ProgressStyle::with_template("  {spinner} {msg} {elapsed}").expect("a valid template");
+                    let spinner = multi.insert_before(bar, ProgressBar::new_spinner().with_style(style).with_message(repository.name.clone()));
+                    spinner.enable_steady_tick(Duration::from_millis(200));
+                    running.insert(repository.id, spinner);
+                }
+            }
+            Event::Ended(repository, result, took) => {
+                if let Some((_, bar, running)) = &mut self.bars {
+                    if let Some(spinner) = running.remove(&repository.id) {
+                        spinner.finish_and_clear();
+                    }
+                    bar.inc(1);
+                }
+                self.ended(repository, result, took);
+            }
+        }
+    }
+
+    fn ended(&self, repository: &Repository, result: &std::result::Result<Visited, Failure>, took: Duration) {
+        if self.json {
+            let value = match result {
+                Ok(Visited { change: Some((change, report)), .. }) => serde_json::json!({
+                    "name": repository.name, "result": if repository.seq.is_none() { "cloned" } else { "updated" }, "seq": report.seq,
+                    "refs_added": change.added, "refs_updated": change.updated, "refs_deleted": change.deleted,
+                    "objects_added": report.objects_added, "bytes_appended": report.bytes_appended, "seconds": took.as_secs_f64() }),
+                Ok(_) => serde_json::json!({ "name": repository.name, "result": "unchanged", "seconds": took.as_secs_f64() }),
+                Err(f) => serde_json::json!({ "name": repository.name, "result": "failed", "class": f.class, "error": f.error, "seconds": took.as_secs_f64() }),
+            };
+            let _ = output::json_line(&value);
+            return;
+        }
+        match result {
+            Err(failure) => {
+                let text = format!("failed     {}: {failure}", repository.name);
+                match &self.bars {
+                    Some((multi, _, _)) => drop(multi.println(text)),
+                    None => eprintln!("{text}"),
+                }
+            }
+            Ok(_) if self.quiet => {}
+            Ok(visited) => {
+                if visited.change.is_some() {
+                    self.line(&updated_line(repository, visited, took));
+                } else if self.verbose {
+                    self.line(&format!("unchanged  {}", repository.name));
+                }
+                for name in &visited.refused {
+                    self.line(&format!("warning    {}: ref '{}' left out: no git would create it", repository.name, output::printable(name)));
+                }
+            }
+        }
+    }
+
+    fn finish(self, summary: &Summary) -> Result<()> {
+        if let Some((_, bar, _)) = &self.bars {
+            bar.finish_and_clear();
+        }
+        if self.json {
+            return output::json_line(&serde_json::json!({
+                "result": "summary", "updated": summary.updated, "unchanged": summary.unchanged, "failed": summary.failed,
+                "bytes_appended": summary.bytes_appended }));
+        }
+        if !self.quiet {
+            writeln!(
+                std::io::stdout(),
+                "{} updated, {} unchanged, {} failed, {} written",
+                summary.updated,
+                summary.unchanged,
+                summary.failed,
+                output::bytes(summary.bytes_appended)
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! The subcommands.
+
+mod export;
+mod inspect;
+mod maintain;
+mod meta;
+mod mirror;
+mod register;
+mod serve;
+
+use std::process::ExitCode;
+
+use crate::cli::{Cli, Command, ConfigCommand};
+use crate::error::Result;
+use crate::pool::Pool;
+
+/// Runs what was asked for.
+pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
+    let global = &cli.global;
+    let done = |result: Result<()>| result.map(|()| ExitCode::SUCCESS);
+    match cli.command {
+        Command::Init { path } => done(register::init(global, path)),
+        Command::Completions { shell } => done(meta::completions(shell)),
+        Command::Man { folder } => done(meta::man(&folder)),
+        Command::Config(ConfigCommand::Check) => done(meta::config_check(global)),
+        Command::Config(ConfigCommand::Show) => done(meta::config_show(&Pool::open(global)?, global)),
+        Command::Add { urls, from, name } => done(register::add(&mut Pool::open(global)?, global, urls, from, name)),
+        Command::Mirror(args) => mirror::mirror(Pool::open(global)?, global, &args),
+        Command::Serve { git, no_mirror } => done(serve::serve(Pool::open(global)?, global, git, no_mirror)),
+        Command::Ls { pattern } => done(inspect::ls(&Pool::open(global)?, global, pattern.as_deref())),
+        Command::Show { repo } => done(inspect::show(&Pool::open(global)?, global, &repo)),
+        Command::Log { repo, max_count } => done(inspect::log(&Pool::open(global)?, global, &repo, max_count)),
+        Command::Du { pattern } => done(inspect::du(&Pool::open(global)?, global, pattern.as_deref())),
+        Command::Fsck { pattern } => maintain::fsck(&Pool::open(global)?, global, pattern.as_deref()),
+        Command::Compact { pattern } => maintain::compact(&mut Pool::open(global)?, global, pattern.as_deref()),
+        Command::Restore { state, name } => done(maintain::restore(&mut Pool::open(global)?, global, &state, name)),
+        Command::Export { repo, target, format } => done(export::export(&Pool::open(global)?, global, &repo, &target, format)),
+        Command::Rm { repos, delete } => done(register::rm(&mut Pool::open(global)?, global, &repos, delete)),
+        Command::Cat { repo, object } => done(inspect::cat(&Pool::open(global)?, &repo, &object)),
+        Command::LsTree { repo, tree, recursive } => done(inspect::ls_tree(&Pool::open(global)?, global, &repo, &tree, recursive)),
+    }
+}

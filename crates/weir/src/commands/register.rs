@@ -1,0 +1,110 @@
+//! `init`, `add`, `rm`.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use weir_transport::{Scheme, Url};
+
+use crate::cli::Global;
+use crate::error::{Error, Result};
+use crate::output;
+use crate::pool::{Pool, check_name, now, path_of};
+
+pub(crate) fn init(global: &Global, path: Option<PathBuf>) -> Result<()> {
+    let path = match path {
+        Some(path) => path,
+        None => path_of(global)?,
+    };
+    let is_new = Pool::init(&path)?;
+    if global.json {
+        output::json(&serde_json::json!({ "pool": path, "new": is_new }))?;
+    } else if !global.quiet {
+        let what = if is_new { "made a pool at" } else { "there is a pool already at" };
+        writeln!(std::io::stdout(), "{what} {}", path.display())?;
+    }
+    Ok(())
+}
+
+pub(crate) fn add(pool: &mut Pool, global: &Global, urls: Vec<String>, from: Option<PathBuf>, name: Option<String>) -> Result<()> {
+    if name.is_some() && urls.len() != 1 {
+        return Err(Error::Message("--name needs exactly one URL".to_owned()));
+    }
+    let mut entries = Vec::new();
+    for url in urls {
+        entries.push(entry(&url, name.as_deref())?);
+    }
+    if let Some(from) = from {
+        let text = if from.as_os_str() == "-" {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text)?;
+            text
+        } else {
+            std::fs::read_to_string(&from).map_err(|source| Error::File { what: "read", path: from.clone(), source })?
+        };
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let mut words = line.split_ascii_whitespace();
+            let (url, name) = (words.next().unwrap_or_default(), words.next());
+            let one = entry(url, name).map_err(|e| Error::Message(format!("{}:{}: {e}", from.display(), number + 1)))?;
+            entries.push(one);
+        }
+    }
+    let added = pool.catalog.add(&entries, now())?;
+    if global.json {
+        let names: Vec<&str> = entries.iter().map(|e| e.0.as_str()).collect();
+        output::json(&serde_json::json!({ "added": added, "names": names }))?;
+    } else if !global.quiet {
+        let mut out = std::io::stdout().lock();
+        if entries.len() <= 20 {
+            for (name, url, _) in &entries {
+                writeln!(out, "{name}  <-  {}", Url::parse(url)?)?;
+            }
+        }
+        writeln!(out, "{added} added, {} there already", entries.len() - added)?;
+    }
+    Ok(())
+}
+
+/// Name, URL and archive of one upstream.
+fn entry(url: &str, name: Option<&str>) -> Result<(String, String, String)> {
+    let parsed = Url::parse(url)?;
+    let mut kept = url.to_owned();
+    let mut default = parsed.default_name();
+    if parsed.scheme == Scheme::Local {
+        // Relative to where the command was run; the mirror runs elsewhere.
+        let absolute = std::path::absolute(parsed.local_path())?;
+        kept = absolute.to_str().ok_or_else(|| Error::Message(format!("'{url}' is not UTF-8")))?.to_owned();
+        default = Url::parse(&kept)?.default_name();
+    }
+    let name = name.map_or(default, |n| n.trim_matches('/').to_owned());
+    check_name(&name)?;
+    let path = format!("{name}.tar");
+    Ok((name, kept, path))
+}
+
+pub(crate) fn rm(pool: &mut Pool, global: &Global, names: &[String], delete: bool) -> Result<()> {
+    let repositories = names.iter().map(|n| pool.get(n)).collect::<Result<Vec<_>>>()?;
+    for r in &repositories {
+        let path = pool.archive_path(r);
+        pool.catalog.remove(&r.name)?;
+        let mut what = "forgotten";
+        if delete && path.exists() {
+            // Whoever reads it goes on reading; whoever writes to it is waited for.
+            let lock = weir_archive::lock_existing(&path).map_err(|e| Error::Message(format!("cannot lock '{}': {e}", path.display())))?;
+            std::fs::remove_file(&path).map_err(|source| Error::File { what: "delete", path: path.clone(), source })?;
+            drop(lock);
+            what = "deleted";
+        }
+        if !global.quiet && !global.json {
+            let kept = if !delete && path.exists() { format!("; its archive stays at {}", path.display()) } else { String::new() };
+            writeln!(std::io::stdout(), "{what} {}{kept}", r.name)?;
+        }
+    }
+    if global.json {
+        output::json(&serde_json::json!({ "removed": repositories.iter().map(|r| &r.name).collect::<Vec<_>>(), "deleted": delete }))?;
+    }
+    Ok(())
+}

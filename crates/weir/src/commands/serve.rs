@@ -1,0 +1,121 @@
+//! `serve`: git:// for every repository of the pool.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use weir_catalog::Catalog;
+use weir_mirror::Stop;
+use weir_serve::{Daemon, DaemonLimits, Found, Locator};
+use weir_transport::{Scheme, Url};
+use weir_upload::{Limits, Options};
+
+use super::mirror::{MirrorGuard, stop_on_signal, watch};
+use crate::cli::Global;
+use crate::error::{Error, Result};
+use crate::output;
+use crate::pool::Pool;
+
+/// Finds repositories by their name in the catalog: a client's path is looked up, never joined to a folder.
+struct CatalogLocator {
+    catalog: Mutex<Catalog>,
+    store: PathBuf,
+}
+
+impl CatalogLocator {
+    fn get(&self, path: &str) -> Option<weir_catalog::Repository> {
+        let name = path.trim_matches('/');
+        let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        let get = |name: &str| {
+            catalog.get(name).unwrap_or_else(|e| {
+                tracing::error!("{e}");
+                None
+            })
+        };
+        get(name).or_else(|| get(name.strip_suffix(".git")?))
+    }
+}
+
+impl Locator for CatalogLocator {
+    fn find(&self, path: &str, _host: Option<&str>) -> Option<Found> {
+        let path = self.store.join(self.get(path)?.path);
+        path.exists().then_some(Found::Archive(path))
+    }
+
+    fn push_url(&self, path: &str) -> Option<String> {
+        let url = Url::parse(&self.get(path)?.url).ok()?;
+        // A local path of this machine means nothing to a client, and is nobody's business.
+        (url.scheme != Scheme::Local).then(|| url.to_string())
+    }
+}
+
+pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, no_mirror: bool) -> Result<()> {
+    let c = &pool.config.serve;
+    let limits = DaemonLimits {
+        init_timeout: c.init_timeout.0,
+        idle_timeout: c.idle_timeout.0,
+        bytes_per_second_min: c.bytes_per_second_min.0,
+        connections_max: c.connections_max,
+        connections_per_address_max: c.connections_per_address_max,
+        computed_max: c.computed_max,
+        drain_timeout: c.drain_timeout.0,
+    };
+    let options = Options { limits: Limits { steps_max: c.steps_max, ..Default::default() }, ..Default::default() };
+    let addresses = if git.is_empty() { c.git.clone() } else { git };
+    let locator = Arc::new(CatalogLocator { catalog: Mutex::new(pool.another_catalog()?), store: pool.store() });
+    let daemon = Arc::new(Daemon::new(locator, options, limits));
+    let stop = Stop::default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let listeners = runtime.block_on(async {
+        addresses
+            .iter()
+            .map(|a| Daemon::listen(*a).map_err(|e| Error::Message(format!("cannot listen on {a}: {e}; choose another with --git ADDR:PORT"))))
+            .collect::<Result<Vec<_>>>()
+    })?;
+    stop_on_signal(&stop)?;
+    for listener in &listeners {
+        let address = listener.local_addr()?;
+        if global.json {
+            output::json_line(&serde_json::json!({ "listening": format!("git://{address}/"), "pid": std::process::id() }))?;
+        } else {
+            tracing::info!("serving git://{address}/");
+        }
+    }
+    let mirroring = if no_mirror { None } else { Some(start_mirror(&pool, &stop)?) };
+    runtime.block_on(async {
+        let mut tasks = Vec::new();
+        for listener in listeners {
+            let stop = stop.clone();
+            let stopped = async move {
+                while !stop.is_stopped() {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            };
+            tasks.push(tokio::spawn(daemon.clone().run(listener, stopped)));
+        }
+        for task in tasks {
+            let _ = task.await;
+        }
+    });
+    if let Some(thread) = mirroring {
+        let _ = thread.join();
+    }
+    Ok(())
+}
+
+fn start_mirror(pool: &Pool, stop: &Stop) -> Result<std::thread::JoinHandle<()>> {
+    let guard = MirrorGuard::take(pool)?;
+    let (mirror, mut catalog, stop) = (pool.mirror(None), pool.another_catalog()?, stop.clone());
+    Ok(std::thread::spawn(move || {
+        while let Err(e) = watch(&mirror, &mut catalog, &guard.owner, &stop) {
+            tracing::error!("the mirror loop: {e}; trying again in a minute");
+            for _ in 0..600 {
+                if stop.is_stopped() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }))
+}

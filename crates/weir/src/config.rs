@@ -1,0 +1,358 @@
+//! The configuration file: one TOML, every key optional and documented in `docs/configuration.md`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::error::{Error, Result};
+
+/// The name of the file in a pool.
+pub(crate) const FILE_NAME: &str = "weir.toml";
+
+/// What a new pool's file says.
+pub(crate) const TEMPLATE: &str = include_str!("../../../docs/weir.toml");
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    pub(crate) mirror: MirrorConfig,
+    pub(crate) transport: TransportConfig,
+    pub(crate) limits: LimitsConfig,
+    pub(crate) scratch: ScratchConfig,
+    pub(crate) archive: ArchiveConfig,
+    pub(crate) serve: ServeConfig,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MirrorConfig {
+    pub(crate) jobs: u16,
+    pub(crate) jobs_per_host: u16,
+    pub(crate) interval: Span,
+    pub(crate) retry: Span,
+    pub(crate) retry_max: Span,
+    pub(crate) refs: RefsConfig,
+    pub(crate) threads: u16,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RefsConfig {
+    All,
+    HeadsAndTags,
+}
+
+impl Default for MirrorConfig {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from) as u16;
+        MirrorConfig {
+            jobs: 8,
+            jobs_per_host: 8,
+            interval: Span::seconds(3600),
+            retry: Span::seconds(300),
+            retry_max: Span::seconds(86_400),
+            refs: RefsConfig::All,
+            threads: cores,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TransportConfig {
+    pub(crate) connect_timeout: Span,
+    pub(crate) idle_timeout: Span,
+    pub(crate) bytes_per_second_min: Size,
+    pub(crate) protocol_version_max: u8,
+    pub(crate) ssh_command: Option<String>,
+    pub(crate) netrc: Option<PathBuf>,
+    pub(crate) credential_helper: bool,
+}
+
+impl Default for TransportConfig {
+    fn default() -> Self {
+        TransportConfig {
+            connect_timeout: Span::seconds(30),
+            idle_timeout: Span::seconds(120),
+            bytes_per_second_min: Size(1024),
+            protocol_version_max: 2,
+            ssh_command: None,
+            netrc: None,
+            credential_helper: true,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LimitsConfig {
+    pub(crate) pack_bytes_max: Size,
+    pub(crate) objects_max: u32,
+    pub(crate) object_bytes_max: Size,
+    pub(crate) inflated_bytes_max: Size,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        let d = weir_repo::ingest::Limits::default();
+        LimitsConfig {
+            pack_bytes_max: Size(d.pack_bytes_max),
+            objects_max: d.objects_max,
+            object_bytes_max: Size(d.object_bytes_max),
+            inflated_bytes_max: Size(d.inflated_bytes_max),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ScratchConfig {
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) pack_bytes_max: Size,
+    pub(crate) delta_bytes_max: Size,
+}
+
+impl Default for ScratchConfig {
+    fn default() -> Self {
+        ScratchConfig { folder: None, pack_bytes_max: Size(1 << 30), delta_bytes_max: Size(256 << 20) }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ArchiveConfig {
+    pub(crate) packs_max: u32,
+}
+
+impl Default for ArchiveConfig {
+    fn default() -> Self {
+        ArchiveConfig { packs_max: 50 }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServeConfig {
+    pub(crate) git: Vec<std::net::SocketAddr>,
+    pub(crate) init_timeout: Span,
+    pub(crate) idle_timeout: Span,
+    pub(crate) bytes_per_second_min: Size,
+    pub(crate) connections_max: usize,
+    pub(crate) connections_per_address_max: usize,
+    pub(crate) computed_max: usize,
+    pub(crate) steps_max: u64,
+    pub(crate) drain_timeout: Span,
+}
+
+impl Default for ServeConfig {
+    fn default() -> Self {
+        let d = weir_serve::DaemonLimits::default();
+        ServeConfig {
+            git: vec![([127, 0, 0, 1], 9418).into()],
+            init_timeout: Span(d.init_timeout),
+            idle_timeout: Span(d.idle_timeout),
+            bytes_per_second_min: Size(d.bytes_per_second_min),
+            connections_max: d.connections_max,
+            connections_per_address_max: d.connections_per_address_max,
+            computed_max: d.computed_max,
+            steps_max: weir_upload::Limits::default().steps_max,
+            drain_timeout: Span(d.drain_timeout),
+        }
+    }
+}
+
+/// Reads and checks the file at `path`; one that is not there says nothing.
+pub(crate) fn load(path: &Path) -> Result<Config> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
+        Err(source) => return Err(Error::File { what: "read", path: path.to_owned(), source }),
+    };
+    parse(&text, &path.display().to_string())
+}
+
+/// Parses and checks `text`; errors name the line.
+pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
+    let config: Config = toml::from_str(text).map_err(|e| {
+        let place = e.span().map_or(String::new(), |span| {
+            let before = &text[..span.start.min(text.len())];
+            let line = before.matches('\n').count() + 1;
+            let column = before.len() - before.rfind('\n').map_or(0, |n| n + 1) + 1;
+            format!(":{line}:{column}")
+        });
+        Error::Config(format!("{file}{place}: {}", e.message().trim().replace('\n', " ")))
+    })?;
+    config.check().map_err(|(key, why)| {
+        let (section, name) = key.split_once('.').unwrap_or(("", key));
+        let line = line_of(text, section, name).map_or(String::new(), |n| format!(":{n}"));
+        Error::Config(format!("{file}{line}: {key} {why}"))
+    })?;
+    Ok(config)
+}
+
+/// The line on which `name` is set in `[section]`.
+fn line_of(text: &str, section: &str, name: &str) -> Option<usize> {
+    let mut inside = false;
+    text.lines().position(|line| {
+        let line = line.trim();
+        if line.starts_with('[') {
+            inside = line.trim_matches(['[', ']']).trim() == section;
+        }
+        inside && line.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with('='))
+    })
+    .map(|n| n + 1)
+}
+
+impl Config {
+    fn check(&self) -> std::result::Result<(), (&'static str, &'static str)> {
+        let at_least_one = [
+            ("mirror.jobs", u64::from(self.mirror.jobs)),
+            ("mirror.jobs_per_host", self.mirror.jobs_per_host.into()),
+            ("mirror.threads", self.mirror.threads.into()),
+            ("mirror.interval", self.mirror.interval.0.as_secs()),
+            ("mirror.retry", self.mirror.retry.0.as_secs()),
+            ("transport.connect_timeout", self.transport.connect_timeout.0.as_secs()),
+            ("transport.idle_timeout", self.transport.idle_timeout.0.as_secs()),
+            ("archive.packs_max", self.archive.packs_max.into()),
+            ("serve.init_timeout", self.serve.init_timeout.0.as_secs()),
+            ("serve.idle_timeout", self.serve.idle_timeout.0.as_secs()),
+            ("serve.connections_max", self.serve.connections_max as u64),
+            ("serve.connections_per_address_max", self.serve.connections_per_address_max as u64),
+            ("serve.computed_max", self.serve.computed_max as u64),
+        ];
+        if let Some((key, _)) = at_least_one.into_iter().find(|(_, value)| *value == 0) {
+            return Err((key, "must be at least 1"));
+        }
+        if self.transport.protocol_version_max > 2 {
+            return Err(("transport.protocol_version_max", "must be 0, 1 or 2"));
+        }
+        if self.scratch.folder.as_ref().is_some_and(|f| !f.is_dir()) {
+            return Err(("scratch.folder", "is not a folder"));
+        }
+        Ok(())
+    }
+}
+
+/// A number of bytes: `4096`, `"64 MiB"`, `"1GB"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u64);
+
+/// A time: `"30s"`, `"5m"`, `"1h"`, `"2d"`, or a number of seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) Duration);
+
+impl Span {
+    const fn seconds(n: u64) -> Span {
+        Span(Duration::from_secs(n))
+    }
+}
+
+fn number_and_unit(text: &str) -> Option<(u64, String)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, text[end..].trim().to_ascii_lowercase()))
+}
+
+fn parse_size(text: &str) -> Option<u64> {
+    let (n, unit) = number_and_unit(text)?;
+    let factor: u64 = match unit.as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return None,
+    };
+    n.checked_mul(factor)
+}
+
+fn parse_span(text: &str) -> Option<u64> {
+    let (n, unit) = number_and_unit(text)?;
+    let factor: u64 = match unit.as_str() {
+        "" | "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    n.checked_mul(factor)
+}
+
+struct Quantity {
+    expecting: &'static str,
+    parse: fn(&str) -> Option<u64>,
+}
+
+impl Visitor<'_> for Quantity {
+    type Value = u64;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expecting)
+    }
+    fn visit_i64<E: de::Error>(self, n: i64) -> std::result::Result<u64, E> {
+        u64::try_from(n).map_err(|_| E::invalid_value(de::Unexpected::Signed(n), &self))
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> std::result::Result<u64, E> {
+        (self.parse)(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
+        d.deserialize_any(Quantity { expecting: "a number of bytes such as 4096 or \"64 MiB\"", parse: parse_size }).map(Size)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
+        let quantity = Quantity { expecting: "a time such as \"30s\", \"5m\", \"1h\" or \"2d\"", parse: parse_span };
+        d.deserialize_any(quantity).map(|n| Span(Duration::from_secs(n)))
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        s.serialize_u64(self.0)
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        s.serialize_str(&format!("{}s", self.0.as_secs()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_says_what_is_the_default() {
+        let uncommented: String = TEMPLATE
+            .lines()
+            .map(|l| l.strip_prefix("#").filter(|r| !r.starts_with([' ', '#'])).unwrap_or(l).to_owned() + "\n")
+            .collect();
+        let mut from_template = parse(&uncommented, "template").unwrap();
+        let mut default = Config::default();
+        // These depend on the machine.
+        (from_template.mirror.threads, default.mirror.threads) = (1, 1);
+        (from_template.serve.computed_max, default.serve.computed_max) = (1, 1);
+        (from_template.scratch.folder, from_template.transport.netrc, from_template.transport.ssh_command) = (None, None, None);
+        assert_eq!(toml::to_string(&from_template).unwrap(), toml::to_string(&default).unwrap());
+        parse(TEMPLATE, "template").unwrap();
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        let fails = |text: &str| parse(text, "f").unwrap_err().to_string();
+        assert!(fails("[mirror]\njobs = 8\nmirror_all = 1\n").starts_with("f:3:1: "));
+        assert!(fails("[mirror]\n\njobs = 0\n").starts_with("f:3: mirror.jobs must be at least 1"));
+        assert!(fails("[limits]\npack_bytes_max = \"many\"\n").starts_with("f:2:"));
+        assert!(fails("[mirror\n").starts_with("f:1:"));
+    }
+}

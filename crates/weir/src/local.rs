@@ -1,0 +1,35 @@
+//! Upstreams on this machine's disk: bare directories, work trees and weir archives, served in-process over a socket pair.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use weir_repo::Repo;
+use weir_serve::serve_blocking;
+use weir_transport::{LocalServer, LocalStream};
+use weir_upload::{Options, UploadPack, Version};
+
+/// Serves what a local path names.
+pub(crate) struct LocalUpstreams;
+
+impl LocalServer for LocalUpstreams {
+    fn connect(&self, path: &Path) -> Result<LocalStream, String> {
+        let repo = if path.is_file() && path.extension().is_some_and(|e| e == "tar") {
+            Repo::open_archive(path)
+        } else {
+            let with_suffix = || path.with_file_name(format!("{}.git", path.file_name().unwrap_or_default().to_string_lossy()));
+            weir_repo::open_directory(path).or_else(|e| weir_repo::open_directory(&with_suffix()).map_err(|_| e))
+        };
+        let repo = Arc::new(repo.map_err(|e| e.to_string())?);
+        let fail = |e: std::io::Error| e.to_string();
+        let (ours, theirs) = UnixStream::pair().map_err(fail)?;
+        let reader = ours.try_clone().map_err(fail)?;
+        std::thread::spawn(move || {
+            let machine = UploadPack::new(repo, Version::V2, Options::default());
+            let (mut input, mut output) = (&theirs, &theirs);
+            // If the other end hangs up, that is its own affair.
+            let _ = serve_blocking(machine, &mut input, &mut output);
+        });
+        Ok((Box::new(reader), Box::new(ours)))
+    }
+}

@@ -1,0 +1,247 @@
+//! A pool: configuration, catalog and store in one folder.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_catalog::{Catalog, Repository};
+use weir_mirror::{Mirror, MirrorOptions, RefsWanted, Scratch, VisitOptions};
+use weir_repo::Repo;
+use weir_repo::ingest::Limits;
+use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions};
+
+use crate::cli::Global;
+use crate::config::{self, Config, RefsConfig};
+use crate::error::{Error, InRepo, Result};
+use crate::local::LocalUpstreams;
+
+const CATALOG_NAME: &str = "catalog.db";
+const STORE_NAME: &str = "store";
+/// Where a ramdisk is on Linux.
+const RAMDISK: &str = "/dev/shm";
+
+/// An open pool.
+pub(crate) struct Pool {
+    pub(crate) path: PathBuf,
+    pub(crate) config: Config,
+    pub(crate) catalog: Catalog,
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}
+
+/// The pool that the flags, the environment or custom name.
+pub(crate) fn path_of(global: &Global) -> Result<PathBuf> {
+    if let Some(path) = &global.pool {
+        return Ok(path.clone());
+    }
+    let data = std::env::var_os("XDG_DATA_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let home = std::env::var_os("HOME").filter(|v| !v.is_empty()).map(|h| PathBuf::from(h).join(".local/share"));
+    let folder = data.or(home).ok_or_else(|| Error::Message("neither HOME nor XDG_DATA_HOME is set; name the pool with --pool".to_owned()))?;
+    Ok(folder.join("weir"))
+}
+
+impl Pool {
+    /// Makes a pool at `path`; one that is there already is left as it is.
+    pub(crate) fn init(path: &Path) -> Result<bool> {
+        let file = |what, path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::File { what, path, source }
+        };
+        let store = path.join(STORE_NAME);
+        std::fs::create_dir_all(&store).map_err(file("make", &store))?;
+        let config = path.join(config::FILE_NAME);
+        let is_new = !config.exists();
+        if is_new {
+            std::fs::write(&config, config::TEMPLATE).map_err(file("write", &config))?;
+        }
+        Catalog::open(&path.join(CATALOG_NAME))?;
+        Ok(is_new)
+    }
+
+    /// Opens the pool that `global` names.
+    pub(crate) fn open(global: &Global) -> Result<Pool> {
+        let path = path_of(global)?;
+        if !path.join(CATALOG_NAME).is_file() {
+            return Err(Error::NoPool(path));
+        }
+        let config = config::load(&path.join(config::FILE_NAME))?;
+        let catalog = Catalog::open(&path.join(CATALOG_NAME))?;
+        Ok(Pool { path, config, catalog })
+    }
+
+    /// A second connection to the catalog, for another thread.
+    pub(crate) fn another_catalog(&self) -> Result<Catalog> {
+        Ok(Catalog::open(&self.path.join(CATALOG_NAME))?)
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.path.join(STORE_NAME)
+    }
+
+    pub(crate) fn archive_path(&self, repository: &Repository) -> PathBuf {
+        self.store().join(&repository.path)
+    }
+
+    /// Repositories whose name matches `pattern` (all without one); at least one, if there is a pattern.
+    pub(crate) fn matching(&self, pattern: Option<&str>) -> Result<Vec<Repository>> {
+        let mut list = self.catalog.list()?;
+        if let Some(pattern) = pattern {
+            list.retain(|r| matches(pattern, &r.name));
+            if list.is_empty() {
+                return Err(Error::NoMatch(pattern.to_owned()));
+            }
+        }
+        Ok(list)
+    }
+
+    /// The repository called `name`, with or without `.git`.
+    pub(crate) fn get(&self, name: &str) -> Result<Repository> {
+        let name = name.trim_matches('/');
+        let found = match self.catalog.get(name)? {
+            Some(found) => Some(found),
+            None => self.catalog.get(name.strip_suffix(".git").unwrap_or(name))?,
+        };
+        found.ok_or_else(|| Error::NoMatch(name.to_owned()))
+    }
+
+    /// Opens the archive of `repository`.
+    pub(crate) fn open_repo(&self, repository: &Repository) -> Result<Repo> {
+        let path = self.archive_path(repository);
+        if !path.exists() {
+            return Err(Error::NotMirrored(repository.name.clone()));
+        }
+        Repo::open_archive(&path).in_repo(&repository.name)
+    }
+
+    pub(crate) fn scratch(&self) -> Scratch {
+        let default = Some(PathBuf::from(RAMDISK)).filter(|p| p.is_dir());
+        Scratch { folder: self.config.scratch.folder.clone().or(default), pack_bytes_max: self.config.scratch.pack_bytes_max.0 }
+    }
+
+    /// The mirror loop as configured.
+    pub(crate) fn mirror(&self, jobs: Option<u16>) -> Mirror {
+        let c = &self.config;
+        let (ssh_command, ssh_is_openssh) = ssh_command(c.transport.ssh_command.as_deref());
+        let home_netrc = std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".netrc"));
+        let transport = TransportOptions {
+            connect_timeout: c.transport.connect_timeout.0,
+            idle_timeout: c.transport.idle_timeout.0,
+            bytes_per_second_min: c.transport.bytes_per_second_min.0,
+            ssh_command,
+            ssh_is_openssh,
+            netrc: c.transport.netrc.clone().or(home_netrc).map(Netrc),
+            credential_helper: c.transport.credential_helper.then(|| GitCredentialHelper { git: "git".into() }),
+            local: Some(Arc::new(LocalUpstreams)),
+            version_max: c.transport.protocol_version_max,
+            ..Default::default()
+        };
+        let jobs = usize::from(jobs.unwrap_or(c.mirror.jobs));
+        Mirror {
+            store: self.store(),
+            visit: VisitOptions {
+                transport,
+                limits: Limits {
+                    pack_bytes_max: c.limits.pack_bytes_max.0,
+                    objects_max: c.limits.objects_max,
+                    object_bytes_max: c.limits.object_bytes_max.0,
+                    inflated_bytes_max: c.limits.inflated_bytes_max.0,
+                },
+                scratch: self.scratch(),
+                threads: c.mirror.threads.into(),
+                refs: match c.mirror.refs {
+                    RefsConfig::All => RefsWanted::All,
+                    RefsConfig::HeadsAndTags => RefsWanted::HeadsAndTags,
+                },
+                delta_bytes_max: c.scratch.delta_bytes_max.0 as usize,
+                packs_max: c.archive.packs_max as usize,
+            },
+            options: MirrorOptions {
+                jobs,
+                jobs_per_host: usize::from(c.mirror.jobs_per_host).max(if c.mirror.jobs_per_host == c.mirror.jobs { jobs } else { 1 }),
+                interval_s: c.mirror.interval.0.as_secs(),
+                retry_s: c.mirror.retry.0.as_secs(),
+                retry_max_s: c.mirror.retry_max.0.as_secs(),
+            },
+        }
+    }
+}
+
+/// The ssh program: configured, or as git finds it.
+fn ssh_command(configured: Option<&str>) -> (Vec<String>, bool) {
+    let split = |text: &str| text.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let words = match (configured, std::env::var("GIT_SSH_COMMAND"), std::env::var("GIT_SSH")) {
+        (Some(text), _, _) => split(text),
+        (None, Ok(text), _) if !text.is_empty() => split(&text),
+        (None, _, Ok(program)) if !program.is_empty() => vec![program],
+        _ => vec!["ssh".to_owned()],
+    };
+    let program = words.first().map(String::as_str).unwrap_or("ssh");
+    let is_openssh = Path::new(program).file_name().is_some_and(|n| n == "ssh");
+    (words, is_openssh)
+}
+
+/// Whether a name matches a pattern: `*` and `?` as in a shell (`*` also over slashes), or a folder of names, or the name
+/// itself.
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+    let pattern = pattern.trim_matches('/');
+    if pattern == name || name.strip_prefix(pattern).is_some_and(|rest| rest.starts_with('/')) {
+        return true;
+    }
+    let (p, n) = (pattern.as_bytes(), name.as_bytes());
+    let (mut i, mut j) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while j < n.len() {
+        if i < p.len() && (p[i] == b'?' || (p[i] == n[j] && p[i] != b'*')) {
+            (i, j) = (i + 1, j + 1);
+        } else if i < p.len() && p[i] == b'*' {
+            star = Some((i, j));
+            i += 1;
+        } else if let Some((si, sj)) = star {
+            (i, j) = (si + 1, sj + 1);
+            star = Some((si, sj + 1));
+        } else {
+            return false;
+        }
+    }
+    p[i..].iter().all(|&c| c == b'*')
+}
+
+/// Checks a repository's name: it becomes a path below the store and part of URLs.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let bad_part = |part: &str| part.is_empty() || part == "." || part == ".." || part.starts_with('.') || part.len() > 200 || part.ends_with(".tar");
+    let bad_char = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\\' | '*' | '?' | '@' | ':');
+    if name.len() > 1000 || name.chars().any(bad_char) || name.split('/').any(bad_part) {
+        return Err(Error::Message(format!(
+            "'{name}' cannot be a name: parts between slashes must not be empty, start with a dot, end in .tar, or hold spaces or any of \\*?@:; choose one with --name"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, yes) in [
+            ("a/b", "a/b", true), ("a", "a/b", true), ("a/", "a/b", true), ("*", "a/b", true), ("*/b", "a/b", true),
+            ("a/?", "a/b", true), ("a/?", "a/bc", false), ("b", "a/b", false), ("*b*c", "abxc", true), ("ab", "abc", false),
+        ] {
+            assert_eq!(matches(pattern, name), yes, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        for good in ["github.com/git/git", "a", "a-b/c_d.e"] {
+            assert!(check_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", "/a", "a//b", "../x", "a/.hidden", "a b", "a@1", "x.tar", "a\n"] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+    }
+}
