@@ -71,7 +71,7 @@ impl Loose {
             if len >= end + 16 {
                 return bad("it is longer than its header says");
             }
-            out.resize((out.len() * 2).clamp(256, end + 16).max(len + 16), 0);
+            out.resize((end + 16).max(out.len()), 0);
         }
     }
 }

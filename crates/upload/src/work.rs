@@ -127,11 +127,12 @@ impl PackRequest {
     fn make(&self, out: &mut Framed<'_>) -> Result<()> {
         let mut selection = select(&self.repo, &self.wants, &self.common, Budget { steps_max: self.steps_max })?;
         if self.include_tag {
-            let sent: OidSet = selection.objects.iter().copied().collect();
+            let mut sent: OidSet = selection.objects.iter().copied().collect();
             for r in self.repo.refs().list() {
+                // Several refs may name one tag object.
                 if let Some(peeled) = r.peeled
                     && sent.contains(&peeled)
-                    && !sent.contains(&r.oid)
+                    && sent.insert(r.oid)
                 {
                     selection.objects.push(r.oid);
                 }
