@@ -1,0 +1,47 @@
+# Two commands do everything on a fresh machine: `make run` and `make test`.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+CARGO ?= cargo
+# System packages by the distribution's name: what the tests and benchmarks run weir against.
+PACKAGES := build-essential git libarchive-tools busybox-static python3 nginx fcgiwrap
+
+.PHONY: run test lint doc deny bench bench-smoke fuzz packages slow help
+
+help:
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+packages: ## install the system packages that are missing
+	@missing=$$(for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+	if [ -n "$$missing" ]; then \
+	  sudo=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
+	  $$sudo apt-get update -qq; DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	fi
+
+run: packages ## build, mirror a sample, serve it, say what to try
+	$(CARGO) build --release -p weir
+	bash bench/run-sample.sh
+
+test: packages ## all tests but the slow ones
+	$(CARGO) test --workspace
+
+slow: packages ## tests that take long or much disk
+	$(CARGO) test --workspace --release -- --ignored
+
+lint: ## format and clippy, warnings denied
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+doc: ## API documentation, warnings denied
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+deny: ## licences and advisories of dependencies
+	@command -v cargo-deny >/dev/null || $(CARGO) install --locked --quiet cargo-deny --version 0.20.2
+	$(CARGO) deny --workspace check licenses bans sources
+
+bench: packages ## side-by-side benchmarks; prints the tables of docs/benchmarks.md
+	$(CARGO) build --release -p weir -p weir-bench
+	bash bench/all.sh
+
+bench-smoke: packages ## the same on a small repository: that they run, not how fast
+	$(CARGO) build --release -p weir -p weir-bench
+	WEIR_BENCH_SMOKE=1 bash bench/all.sh
