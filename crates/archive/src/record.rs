@@ -11,6 +11,9 @@ pub const SHA256_BYTES: usize = 32;
 /// A SHA-256 checksum.
 pub type Sha256Sum = [u8; SHA256_BYTES];
 
+/// Where a record's data lies: offset and length in bytes, and the checksum in its `end` line.
+pub type RecordPlace = (u64, u64, Sha256Sum);
+
 /// The name of the member that holds a record.
 pub(crate) const RECORD_NAME: &str = "weir/commit";
 /// Longest record read, in bytes: some hundred thousand members.
@@ -31,7 +34,7 @@ pub struct Record {
     /// Where the group starts.
     pub start: u64,
     /// The record before: offset and length of its data, and the checksum in its `end` line.
-    pub previous: Option<(u64, u64, Sha256Sum)>,
+    pub previous: Option<RecordPlace>,
     /// Whether this record repeats every live member and attribute, so that reading may stop here.
     pub full: bool,
     /// Whether the group's data was durable before this record was written.
@@ -108,7 +111,7 @@ impl Record {
         unhex(sum)?;
         let well_formed = len.len() == 12 && len.bytes().all(|c| c.is_ascii_digit());
         let len: u64 = len.parse().ok().filter(|_| well_formed)?;
-        (len >= 512 && len <= RECORD_BYTES_MAX && len.is_multiple_of(512)).then_some(len)
+        ((512..=RECORD_BYTES_MAX).contains(&len) && len.is_multiple_of(512)).then_some(len)
     }
 
     /// Parses a record's whole data; `None` if it is not one, or its checksum is wrong.

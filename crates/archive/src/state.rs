@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result, damaged};
-use crate::record::{END_BYTES, RECORD_BYTES_MAX, RECORD_NAME, Record, Sha256Sum};
+use crate::record::{END_BYTES, RECORD_BYTES_MAX, RECORD_NAME, Record, RecordPlace, Sha256Sum};
 use crate::storage::Storage;
 use crate::tar::{BLOCK_BYTES, walk_members};
 
@@ -26,7 +26,7 @@ pub struct State {
     /// The record that says so.
     pub record: Record,
     /// Where that record's data starts, its length, and its checksum.
-    pub(crate) record_at: (u64, u64, Sha256Sum),
+    pub(crate) record_at: RecordPlace,
     /// Live members by name.
     pub members: BTreeMap<String, Member>,
     /// Live attributes.
@@ -54,8 +54,11 @@ fn read_record(storage: &impl Storage, offset: u64, len: u64) -> Result<Option<(
     }
 }
 
+/// A record and where it lies.
+type Placed = (Record, RecordPlace);
+
 /// The record whose data ends at `end`, with its offset, if one does.
-fn record_ending_at(storage: &impl Storage, end: u64) -> Result<Option<(Record, (u64, u64, Sha256Sum))>> {
+fn record_ending_at(storage: &impl Storage, end: u64) -> Result<Option<Placed>> {
     if end < 2 * BLOCK_BYTES {
         return Ok(None);
     }
@@ -160,7 +163,7 @@ pub(crate) fn find(storage: &impl Storage) -> Result<State> {
 }
 
 /// The record before `record`.
-pub(crate) fn previous(storage: &impl Storage, record: &Record) -> Result<Option<(Record, (u64, u64, Sha256Sum))>> {
+pub(crate) fn previous(storage: &impl Storage, record: &Record) -> Result<Option<Placed>> {
     let Some((offset, len, sum)) = record.previous else { return Ok(None) };
     match read_record(storage, offset, len)? {
         Some((older, older_sum)) if older_sum == sum && older.seq < record.seq && older.start < record.start => {
@@ -171,7 +174,7 @@ pub(crate) fn previous(storage: &impl Storage, record: &Record) -> Result<Option
 }
 
 /// The state as of `record`: applies the chain from the newest full record on.
-pub(crate) fn assemble(storage: &impl Storage, record: Record, record_at: (u64, u64, Sha256Sum)) -> Result<State> {
+pub(crate) fn assemble(storage: &impl Storage, record: Record, record_at: RecordPlace) -> Result<State> {
     let mut chain = vec![record];
     while !chain[chain.len() - 1].full {
         match previous(storage, &chain[chain.len() - 1])? {

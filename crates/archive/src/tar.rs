@@ -146,12 +146,7 @@ impl Walked {
 ///
 /// # Errors
 /// If a header is malformed or a member reaches beyond `end`.
-pub fn walk_members(
-    storage: &impl Storage,
-    start: u64,
-    end: u64,
-    mut visit: impl FnMut(&Walked, &[u8]) -> Result<()>,
-) -> Result<()> {
+pub fn walk_members(storage: &impl Storage, start: u64, end: u64, mut visit: impl FnMut(&Walked, &[u8]) -> Result<()>) -> Result<()> {
     let mut position = start;
     while position < end {
         let mut frame = Vec::with_capacity(512);

@@ -234,8 +234,7 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn release(&mut self, owner: &str) -> Result<()> {
-        self.connection
-            .execute("UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner = ?1", [owner])?;
+        self.connection.execute("UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner = ?1", [owner])?;
         Ok(())
     }
 

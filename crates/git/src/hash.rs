@@ -2,6 +2,7 @@
 
 use sha1::Digest;
 
+use crate::sha1dc::{self, Sha1Detect};
 use crate::{Kind, Oid};
 
 /// Which hash a repository names its objects by (`extensions.objectFormat`).
@@ -67,7 +68,9 @@ pub struct CollisionError(pub Oid);
 pub struct Hasher(State);
 
 enum State {
-    Sha1(Box<sha1_checked::Sha1>),
+    /// Many blocks at a time, where the processor can.
+    Sha1(Sha1Detect),
+    Sha1Portable(Box<sha1_checked::Sha1>),
     Sha256(sha2::Sha256),
 }
 
@@ -77,7 +80,8 @@ impl Hasher {
         let mut header = [0u8; 32];
         let len = object_header(&mut header, kind, size);
         let mut h = Hasher(match hash {
-            HashKind::Sha1 => State::Sha1(Box::default()),
+            HashKind::Sha1 if sha1dc::is_supported() => State::Sha1(Sha1Detect::new()),
+            HashKind::Sha1 => State::Sha1Portable(Box::default()),
             HashKind::Sha256 => State::Sha256(sha2::Sha256::new()),
         });
         h.update(&header[..len]);
@@ -88,6 +92,7 @@ impl Hasher {
     pub fn update(&mut self, data: &[u8]) {
         match &mut self.0 {
             State::Sha1(h) => h.update(data),
+            State::Sha1Portable(h) => h.update(data),
             State::Sha256(h) => h.update(data),
         }
     }
@@ -99,6 +104,11 @@ impl Hasher {
     pub fn finish(self) -> Result<Oid, CollisionError> {
         match self.0 {
             State::Sha1(h) => {
+                let (hash, has_collision) = h.finish();
+                let oid = Oid::from_bytes(HashKind::Sha1, &hash).expect("20 bytes");
+                if has_collision { Err(CollisionError(oid)) } else { Ok(oid) }
+            }
+            State::Sha1Portable(h) => {
                 let result = h.try_finalize();
                 let oid = Oid::from_bytes(HashKind::Sha1, result.hash()).expect("20 bytes");
                 if result.has_collision() { Err(CollisionError(oid)) } else { Ok(oid) }

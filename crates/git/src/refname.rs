@@ -9,8 +9,7 @@ pub fn is_valid(name: &[u8]) -> bool {
 }
 
 fn is_well_formed(name: &[u8]) -> bool {
-    let bad_byte =
-        |&c: &u8| c <= b' ' || c == 0x7f || matches!(c, b'~' | b'^' | b':' | b'?' | b'*' | b'[' | b'\\');
+    let bad_byte = |&c: &u8| c <= b' ' || c == 0x7f || matches!(c, b'~' | b'^' | b':' | b'?' | b'*' | b'[' | b'\\');
     if name.iter().any(bad_byte) || name.ends_with(b".") {
         return false;
     }
@@ -35,9 +34,22 @@ mod tests {
             assert!(is_valid(good.as_bytes()), "{good}");
         }
         for bad in [
-            "HEAD", "refs", "refs/", "refs//a", "refs/heads/", "refs/heads/.a", "refs/heads/a..b", "refs/heads/a.lock",
-            "refs/heads/a b", "refs/heads/a\n", "refs/heads/a^", "refs/heads/a.", "refs/../../etc/passwd", "refs/heads/a@{1}",
-            "refs/heads/a.lock/b", "refs/heads/\u{1}",
+            "HEAD",
+            "refs",
+            "refs/",
+            "refs//a",
+            "refs/heads/",
+            "refs/heads/.a",
+            "refs/heads/a..b",
+            "refs/heads/a.lock",
+            "refs/heads/a b",
+            "refs/heads/a\n",
+            "refs/heads/a^",
+            "refs/heads/a.",
+            "refs/../../etc/passwd",
+            "refs/heads/a@{1}",
+            "refs/heads/a.lock/b",
+            "refs/heads/\u{1}",
         ] {
             assert!(!is_valid(bad.as_bytes()), "{bad:?}");
         }

@@ -9,4 +9,4 @@ mod visit;
 
 pub use pool::{Event, Mirror, MirrorOptions, Stop, Summary};
 pub use scratch::Scratch;
-pub use visit::{Failure, RefsWanted, Visited, VisitOptions, visit};
+pub use visit::{Failure, RefsWanted, VisitOptions, Visited, visit};

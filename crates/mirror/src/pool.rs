@@ -136,7 +136,13 @@ impl Mirror {
     ///
     /// # Errors
     /// If the catalog fails.
-    pub fn run(&self, catalog: &mut Catalog, tasks: Vec<Repository>, stop: &Stop, observe: &mut dyn FnMut(Event<'_>)) -> weir_catalog::Result<Summary> {
+    pub fn run(
+        &self,
+        catalog: &mut Catalog,
+        tasks: Vec<Repository>,
+        stop: &Stop,
+        observe: &mut dyn FnMut(Event<'_>),
+    ) -> weir_catalog::Result<Summary> {
         let with_hosts = tasks.into_iter().map(|t| {
             let host = Url::parse(&t.url).map_or(String::new(), |u| u.host_port());
             (t, host)
@@ -184,8 +190,10 @@ impl Mirror {
             let started = Instant::now();
             let _ = sender.send(Message::Started(repository.clone()));
             // A defect met in one repository must not end the run for all others.
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.visit_one(&repository, options)))
-                .unwrap_or_else(|_| Err(Failure { class: "defect", error: "weir itself failed on this repository; please report it".to_owned() }));
+            let result =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.visit_one(&repository, options))).unwrap_or_else(|_| {
+                    Err(Failure { class: "defect", error: "weir itself failed on this repository; please report it".to_owned() })
+                });
             queue.ended(&host);
             let _ = sender.send(Message::Done(Box::new(Done { repository, result, took: started.elapsed() })));
         }

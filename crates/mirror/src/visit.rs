@@ -152,7 +152,10 @@ pub fn visit(url: &Url, path: &Path, known: Option<&[u8]>, epoch: u64, now: u64,
     if let Some(old) = &old
         && old.hash() != session.hash()
     {
-        return Err(Failure { class: "protocol", error: format!("the upstream has become a {} repository; add it under another name", session.hash().name()) });
+        return Err(Failure {
+            class: "protocol",
+            error: format!("the upstream has become a {} repository; add it under another name", session.hash().name()),
+        });
     }
     let refs = snapshot(&advertised, old.as_deref());
     let before = old.as_ref().map(|r| r.refs().clone()).unwrap_or_default();

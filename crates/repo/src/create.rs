@@ -115,7 +115,14 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// If the disk fails; then nothing has changed.
-    pub fn commit(&mut self, added: Option<(RefClass, Ingested)>, refs: &Refs, shallow: &[Oid], time: u64, epoch: u64) -> Result<UpdateReport> {
+    pub fn commit(
+        &mut self,
+        added: Option<(RefClass, Ingested)>,
+        refs: &Refs,
+        shallow: &[Oid],
+        time: u64,
+        epoch: u64,
+    ) -> Result<UpdateReport> {
         let hash = self.hash;
         let old = self.repo.clone();
         let addition = added.as_ref().map(|(class, pack)| Addition {
@@ -189,7 +196,9 @@ impl ArchiveRepo {
 pub(crate) fn config_file(hash: HashKind) -> String {
     match hash {
         HashKind::Sha1 => "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n".to_owned(),
-        HashKind::Sha256 => "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n".to_owned(),
+        HashKind::Sha256 => {
+            "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n".to_owned()
+        }
     }
 }
 

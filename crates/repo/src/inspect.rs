@@ -141,7 +141,14 @@ impl TreeListing {
         Ok(out)
     }
 
-    fn list_into(reader: &mut ObjectReader<'_>, tree: &Oid, prefix: &[u8], recursive: bool, depth: usize, out: &mut Vec<TreeListing>) -> Result<()> {
+    fn list_into(
+        reader: &mut ObjectReader<'_>,
+        tree: &Oid,
+        prefix: &[u8],
+        recursive: bool,
+        depth: usize,
+        out: &mut Vec<TreeListing>,
+    ) -> Result<()> {
         let hash = reader.repo().hash();
         let object: Object = reader.require(tree)?;
         if object.kind != Kind::Tree {
@@ -155,7 +162,13 @@ impl TreeListing {
                 Self::list_into(reader, &oid, &[path.as_slice(), b"/"].concat(), recursive, depth + 1, out)?;
                 continue;
             }
-            let kind = if entry.is_tree() { "tree" } else if entry.is_gitlink() { "commit" } else { "blob" };
+            let kind = if entry.is_tree() {
+                "tree"
+            } else if entry.is_gitlink() {
+                "commit"
+            } else {
+                "blob"
+            };
             out.push(TreeListing { mode: entry.mode, kind, oid, path });
         }
         Ok(())

@@ -50,7 +50,12 @@ pub fn compact(path: &Path, time: u64, threads: usize, spill: crate::ingest::Spi
             let base = new.base_for(class);
             let options = Options {
                 hash: repo.hash(),
-                limits: Limits { pack_bytes_max: u64::MAX, object_bytes_max: u64::MAX, inflated_bytes_max: u64::MAX, objects_max: u32::MAX },
+                limits: Limits {
+                    pack_bytes_max: u64::MAX,
+                    object_bytes_max: u64::MAX,
+                    inflated_bytes_max: u64::MAX,
+                    objects_max: u32::MAX,
+                },
                 threads,
                 base: base.as_ref(),
                 wanted: &[],

@@ -71,7 +71,15 @@ impl PackPlan {
         Ok(())
     }
 
-    fn write_packed(&self, repo: &Repo, writer: &mut PackWriter<'_, '_>, offsets: &[u64], pack_number: u32, offset: u64, rank: u32) -> Result<()> {
+    fn write_packed(
+        &self,
+        repo: &Repo,
+        writer: &mut PackWriter<'_, '_>,
+        offsets: &[u64],
+        pack_number: u32,
+        offset: u64,
+        rank: u32,
+    ) -> Result<()> {
         let pack = &repo.packs[pack_number as usize];
         let head = pack.entry(offset)?;
         let body = offset as usize + head.len..pack.entry_end(rank)? as usize;

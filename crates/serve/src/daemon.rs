@@ -299,7 +299,9 @@ async fn first_line(stream: &TcpStream, input: &mut Vec<u8>) -> io::Result<Optio
         match pktline::decode(input)? {
             Some((Pkt::Line(line), used)) => return Ok(Some((line.to_vec(), used))),
             Some(_) => return Ok(None),
-            None if input.len() >= FIRST_LINE_BYTES_MAX => return Err(io::Error::new(io::ErrorKind::InvalidData, "the first line is too long")),
+            None if input.len() >= FIRST_LINE_BYTES_MAX => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "the first line is too long"));
+            }
             None => {}
         }
         stream.readable().await?;

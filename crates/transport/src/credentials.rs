@@ -102,7 +102,12 @@ impl GitCredentialHelper {
     /// Tells the helpers whether what they gave was right.
     pub fn report(&self, url: &Url, credentials: &Credentials, accepted: bool) {
         let described = Self::describe(url);
-        let input = format!("{}username={}\npassword={}\n\n", described.trim_end_matches('\n').to_owned() + "\n", credentials.user, credentials.password);
+        let input = format!(
+            "{}username={}\npassword={}\n\n",
+            described.trim_end_matches('\n').to_owned() + "\n",
+            credentials.user,
+            credentials.password
+        );
         let _ = self.run(if accepted { "approve" } else { "reject" }, &input);
     }
 }

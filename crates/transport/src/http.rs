@@ -68,7 +68,9 @@ impl Http {
         }
         let expected = format!("application/x-{SERVICE}-advertisement");
         if content_type(&response) != expected {
-            return Err(Error::Protocol("the server answers but speaks no smart HTTP (it may need 'git update-server-info' clients)".to_owned()));
+            return Err(Error::Protocol(
+                "the server answers but speaks no smart HTTP (it may need 'git update-server-info' clients)".to_owned(),
+            ));
         }
         Ok(self.body(response))
     }
@@ -90,7 +92,10 @@ impl Http {
         let from_netrc = self.options.netrc.as_ref().and_then(|n| n.find(&self.url.host));
         let from_helper = || helper.as_ref().and_then(|h| h.fill(&self.url));
         let Some(found) = from_netrc.clone().or_else(from_helper) else {
-            return Err(Error::Http { status: 401, detail: Some("it asks for a password, and neither netrc nor a credential helper has one".to_owned()) });
+            return Err(Error::Http {
+                status: 401,
+                detail: Some("it asks for a password, and neither netrc nor a credential helper has one".to_owned()),
+            });
         };
         self.credentials = Some(found.clone());
         let response = self.get()?;
@@ -138,7 +143,9 @@ impl Http {
         match e {
             ureq::Error::Io(source) => Error::Connect { host, source },
             ureq::Error::Timeout(_) => Error::IdleTimeout(self.options.idle_timeout.as_secs()),
-            ureq::Error::HostNotFound => Error::Connect { host, source: io::Error::new(io::ErrorKind::NotFound, "the name has no address") },
+            ureq::Error::HostNotFound => {
+                Error::Connect { host, source: io::Error::new(io::ErrorKind::NotFound, "the name has no address") }
+            }
             ureq::Error::StatusCode(status) => Error::Http { status, detail: None },
             other => Error::Connect { host, source: io::Error::other(other) },
         }

@@ -305,8 +305,9 @@ impl Session {
 fn hash_of(capabilities: &[String]) -> Result<HashKind> {
     match capabilities.iter().find_map(|c| c.strip_prefix("object-format=")) {
         None => Ok(HashKind::Sha1),
-        Some(name) => HashKind::from_name(name.as_bytes())
-            .ok_or_else(|| Error::Protocol(format!("the upstream's object format '{name}' is unknown"))),
+        Some(name) => {
+            HashKind::from_name(name.as_bytes()).ok_or_else(|| Error::Protocol(format!("the upstream's object format '{name}' is unknown")))
+        }
     }
 }
 

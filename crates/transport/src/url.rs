@@ -116,7 +116,15 @@ impl Url {
     fn local(text: &str, path: &str) -> Url {
         let trimmed = path.trim_end_matches('/');
         let path = if trimmed.is_empty() { "/" } else { trimmed };
-        Url { text: text.to_owned(), scheme: Scheme::Local, user: None, password: None, host: String::new(), port: None, path: path.to_owned() }
+        Url {
+            text: text.to_owned(),
+            scheme: Scheme::Local,
+            user: None,
+            password: None,
+            host: String::new(),
+            port: None,
+            path: path.to_owned(),
+        }
     }
 
     /// The path of a local URL.
@@ -218,7 +226,8 @@ mod tests {
         assert_eq!((url.user.as_deref(), url.password.as_deref(), url.port), (Some("u@x"), Some("p:w"), Some(8443)));
         assert_eq!(url.http_base(), "https://h:8443/r");
         assert!(!url.to_string().contains("p%3Aw"), "a password is never shown");
-        for bad in ["", "ftp://h/x", "git://", "git://h", "git:///x", "http://h:x/y", "-oProxyCommand=x:y", "ssh://-oX/y", "h:-x", "a\nb:c"] {
+        for bad in ["", "ftp://h/x", "git://", "git://h", "git:///x", "http://h:x/y", "-oProxyCommand=x:y", "ssh://-oX/y", "h:-x", "a\nb:c"]
+        {
             assert!(Url::parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -26,7 +26,8 @@ pub(crate) fn refs_v0(repo: &Repo, options: &Options, announce: bool) -> Vec<u8>
     if announce {
         push(&mut out, b"version 1\n");
     }
-    let mut capabilities = String::from(" multi_ack thin-pack side-band side-band-64k ofs-delta no-progress include-tag multi_ack_detailed");
+    let mut capabilities =
+        String::from(" multi_ack thin-pack side-band side-band-64k ofs-delta no-progress include-tag multi_ack_detailed");
     if let (Head::Symbolic(name), Some(_)) = (&refs.head, refs.head_oid()) {
         // A name that is not UTF-8 cannot be said here without changing it: the client then guesses, as of old.
         if let Ok(name) = std::str::from_utf8(name) {

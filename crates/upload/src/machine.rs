@@ -261,7 +261,14 @@ pub(crate) struct Context {
 pub(crate) enum Answer {
     Step(Step),
     /// A pack that is sent as its bodies lie.
-    Whole { before: Vec<u8>, header: [u8; 12], regions: Vec<Region>, trailer: Oid, framing: Framing, after: Vec<u8> },
+    Whole {
+        before: Vec<u8>,
+        header: [u8; 12],
+        regions: Vec<Region>,
+        trailer: Oid,
+        framing: Framing,
+        after: Vec<u8>,
+    },
     End,
 }
 

@@ -8,7 +8,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 /// Keep faithful, fresh copies of git repositories, one tar file each, and serve them.
 #[derive(Parser)]
 #[command(name = "weir", version, propagate_version = true, max_term_width = 100, arg_required_else_help = true)]
-#[command(after_help = "First steps:\n  weir init\n  weir add https://example.org/project.git\n  weir mirror\n  weir serve &\n  git clone git://localhost/example.org/project")]
+#[command(
+    after_help = "First steps:\n  weir init\n  weir add https://example.org/project.git\n  weir mirror\n  weir serve &\n  git clone git://localhost/example.org/project"
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -108,7 +110,9 @@ pub(crate) enum Command {
         pattern: Option<String>,
     },
     /// Set a repository's refs back to an older state
-    #[command(after_help = "'weir log REPO' lists the states. Without --name the repository itself is set back and no longer\nmirrored until 'weir mirror REPO' is asked for by its name; with --name a copy is made.")]
+    #[command(
+        after_help = "'weir log REPO' lists the states. Without --name the repository itself is set back and no longer\nmirrored until 'weir mirror REPO' is asked for by its name; with --name a copy is made."
+    )]
     Restore {
         /// The repository and the number of the state
         #[arg(value_name = "REPO@N")]

@@ -196,14 +196,15 @@ pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
 /// The line on which `name` is set in `[section]`.
 fn line_of(text: &str, section: &str, name: &str) -> Option<usize> {
     let mut inside = false;
-    text.lines().position(|line| {
-        let line = line.trim();
-        if line.starts_with('[') {
-            inside = line.trim_matches(['[', ']']).trim() == section;
-        }
-        inside && line.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with('='))
-    })
-    .map(|n| n + 1)
+    text.lines()
+        .position(|line| {
+            let line = line.trim();
+            if line.starts_with('[') {
+                inside = line.trim_matches(['[', ']']).trim() == section;
+            }
+            inside && line.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with('='))
+        })
+        .map(|n| n + 1)
 }
 
 impl Config {
@@ -333,10 +334,8 @@ mod tests {
 
     #[test]
     fn the_template_says_what_is_the_default() {
-        let uncommented: String = TEMPLATE
-            .lines()
-            .map(|l| l.strip_prefix("#").filter(|r| !r.starts_with([' ', '#'])).unwrap_or(l).to_owned() + "\n")
-            .collect();
+        let uncommented: String =
+            TEMPLATE.lines().map(|l| l.strip_prefix("#").filter(|r| !r.starts_with([' ', '#'])).unwrap_or(l).to_owned() + "\n").collect();
         let mut from_template = parse(&uncommented, "template").unwrap();
         let mut default = Config::default();
         // These depend on the machine.

@@ -53,7 +53,8 @@ pub(crate) fn json_line(value: &impl Serialize) -> Result<()> {
 /// Prints rows in columns; the first row is the heading.
 pub(crate) fn table(rows: &[Vec<String>], right_aligned: &[usize]) -> Result<()> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(|c| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> =
+        (0..columns).map(|c| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0)).collect();
     let mut out = io::stdout().lock();
     for row in rows {
         let mut line = String::new();

@@ -39,7 +39,8 @@ pub(crate) fn path_of(global: &Global) -> Result<PathBuf> {
     }
     let data = std::env::var_os("XDG_DATA_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
     let home = std::env::var_os("HOME").filter(|v| !v.is_empty()).map(|h| PathBuf::from(h).join(".local/share"));
-    let folder = data.or(home).ok_or_else(|| Error::Message("neither HOME nor XDG_DATA_HOME is set; name the pool with --pool".to_owned()))?;
+    let folder =
+        data.or(home).ok_or_else(|| Error::Message("neither HOME nor XDG_DATA_HOME is set; name the pool with --pool".to_owned()))?;
     Ok(folder.join("weir"))
 }
 
@@ -211,7 +212,8 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
 
 /// Checks a repository's name: it becomes a path below the store and part of URLs.
 pub(crate) fn check_name(name: &str) -> Result<()> {
-    let bad_part = |part: &str| part.is_empty() || part == "." || part == ".." || part.starts_with('.') || part.len() > 200 || part.ends_with(".tar");
+    let bad_part =
+        |part: &str| part.is_empty() || part == "." || part == ".." || part.starts_with('.') || part.len() > 200 || part.ends_with(".tar");
     let bad_char = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\\' | '*' | '?' | '@' | ':');
     if name.len() > 1000 || name.chars().any(bad_char) || name.split('/').any(bad_part) {
         return Err(Error::Message(format!(
@@ -228,8 +230,16 @@ mod tests {
     #[test]
     fn patterns() {
         for (pattern, name, yes) in [
-            ("a/b", "a/b", true), ("a", "a/b", true), ("a/", "a/b", true), ("*", "a/b", true), ("*/b", "a/b", true),
-            ("a/?", "a/b", true), ("a/?", "a/bc", false), ("b", "a/b", false), ("*b*c", "abxc", true), ("ab", "abc", false),
+            ("a/b", "a/b", true),
+            ("a", "a/b", true),
+            ("a/", "a/b", true),
+            ("*", "a/b", true),
+            ("*/b", "a/b", true),
+            ("a/?", "a/b", true),
+            ("a/?", "a/bc", false),
+            ("b", "a/b", false),
+            ("*b*c", "abxc", true),
+            ("ab", "abc", false),
         ] {
             assert_eq!(matches(pattern, name), yes, "{pattern} {name}");
         }

@@ -36,7 +36,9 @@ fn every_protocol_version_on_both_sides() {
         let server = env.serve();
         for out_version in ["0", "1", "2"] {
             let config = format!("protocol.version={out_version}");
-            for (kind, args) in [("plain", &[][..]), ("bare", &["--bare"]), ("mirror", &["--mirror"]), ("single", &["--single-branch", "--branch", "side"])] {
+            for (kind, args) in
+                [("plain", &[][..]), ("bare", &["--bare"]), ("mirror", &["--mirror"]), ("single", &["--single-branch", "--branch", "side"])]
+            {
                 let target = env.path(&format!("{name}-{out_version}-{kind}"));
                 let from_upstream = env.path(&format!("{name}-{out_version}-{kind}-upstream"));
                 for (url, target) in [(server.url(&name), &target), (daemon.url("odd.git"), &from_upstream)] {
@@ -93,7 +95,14 @@ fn sha256_repositories() {
     let mut stream = Vec::new();
     for i in 1..=200 {
         let body = format!("file {i} {}", "x".repeat(i * 10));
-        stream.extend_from_slice(format!("commit refs/heads/main\ncommitter C <c@x> {i} +0000\ndata 1\nx\nM 644 inline d{}/f\ndata {}\n{body}\n", i % 7, body.len()).as_bytes());
+        stream.extend_from_slice(
+            format!(
+                "commit refs/heads/main\ncommitter C <c@x> {i} +0000\ndata 1\nx\nM 644 inline d{}/f\ndata {}\n{body}\n",
+                i % 7,
+                body.len()
+            )
+            .as_bytes(),
+        );
     }
     env.git_with(&upstream, &["fast-import", "--quiet"], &stream);
     let daemon = env.git_daemon(&[]);
@@ -101,7 +110,11 @@ fn sha256_repositories() {
     env.weir(&["mirror"]);
     let server = env.serve();
     env.assert_same(&server, "s", &upstream, "sha256");
-    env.git_with(&upstream, &["fast-import", "--quiet"], b"commit refs/heads/main\ncommitter C <c@x> 999 +0000\ndata 1\ny\nfrom refs/heads/main^0\nM 644 inline new\ndata 1\nn\n");
+    env.git_with(
+        &upstream,
+        &["fast-import", "--quiet"],
+        b"commit refs/heads/main\ncommitter C <c@x> 999 +0000\ndata 1\ny\nfrom refs/heads/main^0\nM 644 inline new\ndata 1\nn\n",
+    );
     env.weir(&["mirror", "--all"]);
     env.assert_same(&server, "s", &upstream, "sha256, updated");
     env.weir(&["fsck"]);
@@ -129,7 +142,8 @@ fn ten_thousand_refs() {
     let upstream = env.odd_repository("many.git");
     let commits = env.git(&upstream, &["rev-list", "--all"]);
     let commits: Vec<&str> = commits.lines().collect();
-    let updates: String = (0..10_000).map(|i| format!("create refs/{}/n{i} {}\n", ["heads/x", "tags", "pull"][i % 3], commits[i % commits.len()])).collect();
+    let updates: String =
+        (0..10_000).map(|i| format!("create refs/{}/n{i} {}\n", ["heads/x", "tags", "pull"][i % 3], commits[i % commits.len()])).collect();
     env.git_with(&upstream, &["update-ref", "--stdin"], updates.as_bytes());
     let daemon = env.git_daemon(&[]);
     env.weir(&["add", "--name", "many", &daemon.url("many.git")]);

@@ -39,12 +39,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits {
-            pack_bytes_max: 64 << 30,
-            objects_max: 500_000_000,
-            object_bytes_max: 4 << 30,
-            inflated_bytes_max: 4 << 40,
-        }
+        Limits { pack_bytes_max: 64 << 30, objects_max: 500_000_000, object_bytes_max: 4 << 30, inflated_bytes_max: 4 << 40 }
     }
 }
 

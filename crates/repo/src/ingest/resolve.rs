@@ -217,7 +217,9 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
         let roots: Vec<Root> = outside_bases.iter().map(|oid| Root::Outside(*oid)).collect();
         gathered.extend(run(&shared, &roots, threads)?);
     }
-    if let Some(open) = claimed.iter().zip(&streamed.entries).position(|(c, e)| !matches!(e.base, Base::Whole(_)) && !c.load(Ordering::Relaxed)) {
+    if let Some(open) =
+        claimed.iter().zip(&streamed.entries).position(|(c, e)| !matches!(e.base, Base::Whole(_)) && !c.load(Ordering::Relaxed))
+    {
         let e = &streamed.entries[open];
         let base = match e.base {
             Base::Id(id) => streamed.base_ids[id as usize].to_string(),

@@ -447,9 +447,5 @@ pub(crate) fn check_inflated(bytes: u64, limits: &Limits) -> Result<()> {
     if bytes <= limits.inflated_bytes_max {
         return Ok(());
     }
-    Err(Error::Limit {
-        what: "the size of all objects".to_owned(),
-        limit: limits.inflated_bytes_max,
-        option: "limits.inflated_bytes_max",
-    })
+    Err(Error::Limit { what: "the size of all objects".to_owned(), limit: limits.inflated_bytes_max, option: "limits.inflated_bytes_max" })
 }

@@ -114,7 +114,13 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
         }
     }
     for p in value["packs"].as_array().into_iter().flatten() {
-        writeln!(out, "pack            {} objects, {}, class {}", p["objects"], output::bytes(p["bytes"].as_u64().unwrap_or(0)), text(&p["class"]))?;
+        writeln!(
+            out,
+            "pack            {} objects, {}, class {}",
+            p["objects"],
+            output::bytes(p["bytes"].as_u64().unwrap_or(0)),
+            text(&p["class"])
+        )?;
     }
     Ok(())
 }

@@ -173,7 +173,8 @@ impl Reporter {
     fn new(global: &Global, tasks: usize) -> Reporter {
         let bars = (std::io::stderr().is_terminal() && !global.quiet && !global.json && tasks > 0).then(|| {
             let multi = MultiProgress::new();
-            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} repositories, {elapsed} gone, {eta} left").expect("a valid template");
+            let style =
+                ProgressStyle::with_template("{bar:30} {pos}/{len} repositories, {elapsed} gone, {eta} left").expect("a valid template");
             let bar = multi.add(ProgressBar::new(tasks as u64).with_style(style));
             bar.enable_steady_tick(Duration::from_millis(200));
             (multi, bar, HashMap::new())
@@ -193,7 +194,8 @@ impl Reporter {
             Event::Started(repository) => {
                 if let Some((multi, bar, running)) = &mut self.bars {
                     let style = ProgressStyle::with_template("  {spinner} {msg} {elapsed}").expect("a valid template");
-                    let spinner = multi.insert_before(bar, ProgressBar::new_spinner().with_style(style).with_message(repository.name.clone()));
+                    let spinner =
+                        multi.insert_before(bar, ProgressBar::new_spinner().with_style(style).with_message(repository.name.clone()));
                     spinner.enable_steady_tick(Duration::from_millis(200));
                     running.insert(repository.id, spinner);
                 }
@@ -218,7 +220,9 @@ impl Reporter {
                     "refs_added": change.added, "refs_updated": change.updated, "refs_deleted": change.deleted,
                     "objects_added": report.objects_added, "bytes_appended": report.bytes_appended, "seconds": took.as_secs_f64() }),
                 Ok(_) => serde_json::json!({ "name": repository.name, "result": "unchanged", "seconds": took.as_secs_f64() }),
-                Err(f) => serde_json::json!({ "name": repository.name, "result": "failed", "class": f.class, "error": f.error, "seconds": took.as_secs_f64() }),
+                Err(f) => {
+                    serde_json::json!({ "name": repository.name, "result": "failed", "class": f.class, "error": f.error, "seconds": took.as_secs_f64() })
+                }
             };
             let _ = output::json_line(&value);
             return;
@@ -239,7 +243,11 @@ impl Reporter {
                     self.line(&format!("unchanged  {}", repository.name));
                 }
                 for name in &visited.refused {
-                    self.line(&format!("warning    {}: ref '{}' left out: no git would create it", repository.name, output::printable(name)));
+                    self.line(&format!(
+                        "warning    {}: ref '{}' left out: no git would create it",
+                        repository.name,
+                        output::printable(name)
+                    ));
                 }
             }
         }

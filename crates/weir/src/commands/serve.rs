@@ -70,7 +70,9 @@ pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, no_mirror
     let listeners = runtime.block_on(async {
         addresses
             .iter()
-            .map(|a| Daemon::listen(*a).map_err(|e| Error::Message(format!("cannot listen on {a}: {e}; choose another with --git ADDR:PORT"))))
+            .map(|a| {
+                Daemon::listen(*a).map_err(|e| Error::Message(format!("cannot listen on {a}: {e}; choose another with --git ADDR:PORT")))
+            })
             .collect::<Result<Vec<_>>>()
     })?;
     stop_on_signal(&stop)?;

@@ -205,7 +205,14 @@ fn odd_history() -> Vec<u8> {
     let mut mark = 0;
     let mut commit = |out: &mut Vec<u8>, branch: &str, message: &[u8], parents: &[u32], changes: &[u8]| -> u32 {
         mark += 1;
-        write!(out, "commit refs/heads/{branch}\nmark :{mark}\nauthor A <a@x> {} +0100\ncommitter C <c@x> {} -0730\ndata {}\n", 1_600_000_000 + mark * 60, 1_600_000_000 + mark * 60, message.len()).unwrap();
+        write!(
+            out,
+            "commit refs/heads/{branch}\nmark :{mark}\nauthor A <a@x> {} +0100\ncommitter C <c@x> {} -0730\ndata {}\n",
+            1_600_000_000 + mark * 60,
+            1_600_000_000 + mark * 60,
+            message.len()
+        )
+        .unwrap();
         out.extend_from_slice(message);
         out.push(b'\n');
         for (i, p) in parents.iter().enumerate() {
