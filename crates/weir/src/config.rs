@@ -50,7 +50,7 @@ impl Default for MirrorConfig {
         let cores = std::thread::available_parallelism().map_or(2, usize::from) as u16;
         MirrorConfig {
             jobs: 8,
-            jobs_per_host: 8,
+            jobs_per_host: 4,
             interval: Span::seconds(3600),
             retry: Span::seconds(300),
             retry_max: Span::seconds(86_400),

@@ -161,7 +161,7 @@ impl Pool {
             },
             options: MirrorOptions {
                 jobs,
-                jobs_per_host: usize::from(c.mirror.jobs_per_host).max(if c.mirror.jobs_per_host == c.mirror.jobs { jobs } else { 1 }),
+                jobs_per_host: c.mirror.jobs_per_host.into(),
                 interval_s: c.mirror.interval.0.as_secs(),
                 retry_s: c.mirror.retry.0.as_secs(),
                 retry_max_s: c.mirror.retry_max.0.as_secs(),

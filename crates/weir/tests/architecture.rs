@@ -13,7 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("upload", &["archive", "git", "repo"]),
     ("serve", &["archive", "git", "repo", "upload"]),
     ("mirror", &["catalog", "git", "repo", "transport"]),
-    ("bench", &["git", "repo"]),
+    ("bench", &["git"]),
     ("weir", &["archive", "catalog", "git", "mirror", "repo", "serve", "transport", "upload"]),
 ];
 

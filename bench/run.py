@@ -1,0 +1,414 @@
+#!/usr/bin/env python3
+"""Benchmarks weir beside its peers: run.py [SECTION...]. Prints Markdown tables.
+
+Server CPU is that of the server's process and the children it has waited for, from /proc. Wall times are medians. All
+traffic stays on loopback; every server is ended by its process id.
+"""
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+WEIR = os.path.join(HERE, "target/release/weir")
+BENCH = os.path.join(HERE, "target/release/weir-bench")
+SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
+RUNS = 1 if SMOKE else int(os.environ.get("WEIR_BENCH_RUNS", "3"))
+TICK = os.sysconf("SC_CLK_TCK")
+GIT_DAEMON = os.path.join(subprocess.check_output(["git", "--exec-path"], text=True).strip(), "git-daemon")
+
+work = tempfile.mkdtemp(prefix="weir-bench-", dir=os.environ.get("WEIR_BENCH_DIR"))
+os.environ["HOME"] = work
+os.environ["GIT_CONFIG_NOSYSTEM"] = "1"
+with open(os.path.join(work, ".gitconfig"), "w") as f:
+    f.write("[user]\n\tname = b\n\temail = b@example.com\n[safe]\n\tdirectory = *\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n")
+servers = []
+
+
+def run(*args, **kw):
+    return subprocess.run(args, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw).stdout
+
+
+def git(repo, *args, **kw):
+    return run("git", "-C", repo, *args, **kw)
+
+
+def port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    def __init__(self, args, p, env=None):
+        self.port = p
+        self.process = subprocess.Popen(args, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        servers.append(self)
+        for _ in range(2000):
+            try:
+                socket.create_connection(("127.0.0.1", p)).close()
+                return
+            except OSError:
+                time.sleep(0.005)
+        raise SystemExit(f"{args[0]} does not listen")
+
+    def cpu(self):
+        time.sleep(0.15)  # a daemon reaps its children a little later
+        fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(") ", 1)[1].split()
+        return sum(int(x) for x in fields[11:15]) / TICK
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+def git_daemon(base):
+    p = port()
+    return Server([GIT_DAEMON, "--export-all", "--reuseaddr", "--listen=127.0.0.1", f"--port={p}", f"--base-path={base}",
+                   "--max-connections=0"], p)
+
+
+def weir(pool, *args):
+    return run(WEIR, "--pool", pool, *args)
+
+
+def weir_serve(pool):
+    p = port()
+    return Server([WEIR, "--pool", pool, "-q", "serve", "--no-mirror", "--git", f"127.0.0.1:{p}"], p)
+
+
+def timed(*args, **kw):
+    """Wall and CPU of a command and its children, which must succeed (or kw['ok'] codes)."""
+    before = os.times()
+    start = time.perf_counter()
+    subprocess.run(args, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **kw)
+    wall = time.perf_counter() - start
+    after = os.times()
+    return wall, after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def sink(server, path, clients, clones, *extra):
+    return json.loads(run(BENCH, "sink", f"127.0.0.1:{server.port}", path, str(clients), str(clones), *extra))
+
+
+rows = []
+
+
+def row(what, ours, peer, bar, better="lower", unit="s"):
+    ratio = ours / peer if peer else float("nan")
+    shown = f"{ratio:.3f}" if better == "lower" else f"{ratio:.1f}"
+    rows.append((what, f"{ours:.4g} {unit}", f"{peer:.4g} {unit}", shown, bar))
+    print(f"| {what} | {ours:.4g} {unit} | {peer:.4g} {unit} | {shown} | {bar} |", flush=True)
+
+
+def heading(title, peer):
+    print(f"\n### {title}\n\n| what | weir | {peer} | ratio | bar |\n|---|---|---|---|---|", flush=True)
+
+
+def large_repository():
+    given = os.environ.get("WEIR_BENCH_REPO")
+    target = os.path.join(work, "large.git")
+    if given and not SMOKE:
+        shutil.copytree(given, target)
+    else:
+        run("git", "init", "-q", "--bare", "-b", "main", target)
+        generated = subprocess.Popen(["python3", os.path.join(HERE, "bench/generate-repository.py"), "300" if SMOKE else "6000"], stdout=subprocess.PIPE)
+        run("git", "-C", target, "fast-import", "--quiet", stdin=generated.stdout)
+        git(target, "repack", "-adbq")
+        git(target, "commit-graph", "write", "--reachable")
+    plain = os.path.join(work, "large-nobitmap.git")
+    shutil.copytree(target, plain)
+    for name in os.listdir(os.path.join(plain, "objects/pack")):
+        if name.endswith(".bitmap"):
+            os.remove(os.path.join(plain, "objects/pack", name))
+    return target, plain
+
+
+def tiny_repository(path, n, seed=1):
+    run("git", "init", "-q", "--bare", "-b", "main", path)
+    generated = subprocess.run(["python3", os.path.join(HERE, "bench/generate-repository.py"), str(n), str(seed)], stdout=subprocess.PIPE, check=True)
+    subprocess.run(["git", "-C", path, "fast-import", "--quiet"], input=generated.stdout, check=True, stderr=subprocess.DEVNULL)
+
+
+def serving(large, plain):
+    pool = os.path.join(work, "serve-pool")
+    weir(pool, "init", pool)
+    tiny_repository(os.path.join(work, "small.git"), 20)
+    weir(pool, "add", "--name", "large", large)
+    weir(pool, "add", "--name", "small", os.path.join(work, "small.git"))
+    weir(pool, "mirror")
+    ours, theirs = weir_serve(pool), git_daemon(work)
+    head = git(large, "rev-parse", "HEAD").strip()
+
+    heading("Serving", "git daemon")
+    clones = 1 if SMOKE else 3
+
+    def clone_cpu(server, path):
+        before = server.cpu()
+        for i in range(clones):
+            target = os.path.join(work, "clone.git")
+            run("git", "clone", "-q", "--bare", f"git://127.0.0.1:{server.port}/{path}", target)
+            shutil.rmtree(target)
+        return (server.cpu() - before) / clones
+
+    a, b, c = clone_cpu(ours, "large"), clone_cpu(theirs, "large.git"), clone_cpu(theirs, "large-nobitmap.git")
+    row("full clone by stock git, server CPU; peer with bitmaps", a, b, "1/25")
+    row("full clone by stock git, server CPU; peer without bitmaps", a, c, "1/100")
+    for server, path in ((ours, "/large"), (theirs, "/large.git")):
+        sink(server, path, 1, 1)
+    first = [sink(ours, "/large", 1, 1)["first_byte_median_s"] for _ in range(5)]
+    peer = [sink(theirs, "/large.git", 1, 1)["first_byte_median_s"] for _ in range(5)]
+    row("time to first pack byte, full clone", statistics.median(first), statistics.median(peer), "1/20 and 5 ms")
+    before = ours.cpu()
+    a = sink(ours, "/large", 16, 16)
+    ours_cpu = (ours.cpu() - before) / 16
+    before = theirs.cpu()
+    b = sink(theirs, "/large.git", 16, 16)
+    theirs_cpu = (theirs.cpu() - before) / 16
+    row("16 concurrent full clones into a sink, bytes a second", a["bytes"] / a["wall_s"] / 1e6, b["bytes"] / b["wall_s"] / 1e6, "8 times", "higher", "MB/s")
+    row("the same, server CPU a clone", ours_cpu, theirs_cpu, "-")
+
+    def anonymous():
+        total = private = 0
+        for line in open(f"/proc/{ours.process.pid}/smaps_rollup"):
+            if line.startswith("Rss:"):
+                total = int(line.split()[1])
+            if line.startswith("Anonymous:"):
+                private = int(line.split()[1])
+        return total, private
+
+    before = anonymous()
+    holding = subprocess.Popen([BENCH, "sink", f"127.0.0.1:{ours.port}", "/large", "200", "200", "--hold", "3"], stdout=subprocess.PIPE, text=True)
+    time.sleep(1.5)
+    during = anonymous()
+    held = json.loads(holding.communicate()[0])
+    row("private memory a connection, 200 full clones running", (during[1] - before[1]) / 200, 256, "256 KiB", unit="KiB")
+    row("server in all, 200 full clones running (resident)", during[0] / 1024, 100, "100 MiB", unit="MiB")
+    if held["failed"]:
+        print("failed:", held["failed"], held["first_failure"])
+
+    def ls_remote(server, path):
+        times = []
+        for _ in range(5 if SMOKE else 21):
+            times.append(timed("git", "ls-remote", f"git://127.0.0.1:{server.port}/{path}")[0])
+        return statistics.median(times)
+
+    row("git ls-remote of a small repository, wall", ls_remote(ours, "small"), ls_remote(theirs, "small.git"), "1/2")
+    a, b = sink(ours, "/small", 100, 100 if SMOKE else 2000), sink(theirs, "/small.git", 100, 100)
+    row("100 clones of a small repository at once, clones a second", a["clones_per_s"], b["clones_per_s"], "10 times", "higher", "/s")
+    rows.append(("failed of these", str(a["failed"]), str(b["failed"]), "", "0"))
+    print(f"| failed of these | {a['failed']} | {b['failed']} | | 0 |")
+
+    depth = int(git(large, "rev-list", "--count", "--first-parent", "HEAD"))
+    for behind in (1, 100, 5000):
+        if behind >= depth:
+            continue
+        have = git(large, "rev-parse", f"HEAD~{behind}").strip()
+        args = ("--want", head, "--have", have)
+        n = 1 if SMOKE else 10
+        sink(ours, "/large", 1, 1, *args)
+        before = ours.cpu()
+        a = sink(ours, "/large", 1, n, *args)
+        ours_cpu = (ours.cpu() - before) / n
+        before = theirs.cpu()
+        b = sink(theirs, "/large.git", 1, n, *args)
+        theirs_cpu = (theirs.cpu() - before) / n
+        row(f"fetch, {behind} behind, server CPU", ours_cpu, theirs_cpu, "not more")
+        row(f"fetch, {behind} behind, wall", a["wall_s"] / n, b["wall_s"] / n, "not more")
+        row(f"fetch, {behind} behind, bytes", a["bytes"] / n, b["bytes"] / n, "-", unit="B")
+    ours.stop()
+    theirs.stop()
+
+
+def mirroring(large):
+    heading("Mirroring one large repository", "git")
+    daemon = git_daemon(work)
+    url = f"git://127.0.0.1:{daemon.port}/large.git"
+    weir_wall, weir_cpu, git_wall, git_cpu = [], [], [], []
+    for i in range(RUNS):
+        pool = os.path.join(work, f"mirror-pool-{i}")
+        weir(pool, "init", pool)
+        weir(pool, "add", "--name", "large", url)
+        w, c = timed(WEIR, "--pool", pool, "-q", "mirror")
+        weir_wall.append(w)
+        weir_cpu.append(c)
+        target = os.path.join(work, "git-mirror.git")
+        shutil.rmtree(target, ignore_errors=True)
+        w, c = timed("git", "clone", "-q", "--mirror", url, target)
+        git_wall.append(w)
+        git_cpu.append(c)
+        if i + 1 < RUNS:
+            shutil.rmtree(pool)
+    row("first mirror, wall", statistics.median(weir_wall), statistics.median(git_wall), "0.6")
+    row("first mirror, CPU", statistics.median(weir_cpu), statistics.median(git_cpu), "0.6")
+    # Updates: an upstream set back, mirrored, and set forward again.
+    behind_repo = os.path.join(work, "behind.git")
+    head = git(large, "rev-parse", "HEAD").strip()
+    branch = git(large, "symbolic-ref", "HEAD").strip()
+    total = int(git(large, "rev-list", "--count", "HEAD"))
+    for commits in (400, 4000):
+        if commits * 2 > total:
+            continue
+        count = lambda back: int(git(large, "rev-list", "--count", f"HEAD~{back}..HEAD"))
+        low, high = 1, int(git(large, "rev-list", "--count", "--first-parent", "HEAD")) - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if count(middle) < commits else (low, middle)
+        old = git(large, "rev-parse", f"HEAD~{low}").strip()
+        weir_walls, git_walls = [], []
+        for i in range(RUNS):
+            shutil.rmtree(behind_repo, ignore_errors=True)
+            run("git", "init", "-q", "--bare", behind_repo)
+            git(behind_repo, "fetch", "-q", f"file://{large}", f"{old}:{branch}", env={**os.environ, "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "uploadpack.allowAnySHA1InWant", "GIT_CONFIG_VALUE_0": "true"})
+            git(behind_repo, "symbolic-ref", "HEAD", branch)
+            git(behind_repo, "repack", "-adbq")
+            pool = os.path.join(work, "update-pool")
+            shutil.rmtree(pool, ignore_errors=True)
+            weir(pool, "init", pool)
+            url = f"git://127.0.0.1:{daemon.port}/behind.git"
+            weir(pool, "add", "--name", "b", url)
+            weir(pool, "mirror")
+            copy = os.path.join(work, "update.git")
+            shutil.rmtree(copy, ignore_errors=True)
+            run("git", "clone", "-q", "--mirror", url, copy)
+            git(behind_repo, "fetch", "-q", f"file://{large}", f"{branch}:{branch}")
+            weir_walls.append(timed(WEIR, "--pool", pool, "-q", "mirror", "--all")[0])
+            git_walls.append(timed("git", "-C", copy, "fetch", "-q", "--prune")[0])
+            assert git(copy, "rev-parse", branch).strip() == head
+        row(f"update of {commits} commits, wall", statistics.median(weir_walls), statistics.median(git_walls), "0.5")
+    daemon.stop()
+
+
+def many():
+    n = 40 if SMOKE else 1000
+    heading(f"Mirroring {n} small repositories", "xargs -P8 git")
+    base = os.path.join(work, "many")
+    os.mkdir(base)
+    templates = []
+    for i in range(8):
+        path = os.path.join(work, f"template{i}.git")
+        tiny_repository(path, [5, 10, 20, 50, 100, 200, 300, 500][i], i)
+        git(path, "repack", "-adq")
+        git(path, "pack-refs", "--all")
+        shutil.rmtree(os.path.join(path, "hooks"), ignore_errors=True)
+        templates.append(path)
+    names = [f"r{i}.git" for i in range(n)]
+    for i, name in enumerate(names):
+        shutil.copytree(templates[i % 8], os.path.join(base, name))
+    daemon = git_daemon(base)
+    pool = os.path.join(work, "many-pool")
+    weir(pool, "init", pool)
+    listing = os.path.join(work, "many.txt")
+    with open(listing, "w") as f:
+        for name in names:
+            f.write(f"git://127.0.0.1:{daemon.port}/{name} {name[:-4]}\n")
+    weir(pool, "add", "--from", listing)
+    copies = os.path.join(work, "many-git")
+    os.mkdir(copies)
+    tar = os.path.join(work, "many-tar")
+    os.mkdir(tar)
+    arguments = "\n".join(names)
+
+    def xargs(script):
+        before = os.times()
+        start = time.perf_counter()
+        subprocess.run(["xargs", "-P8", "-I{}", "sh", "-c", script], input=arguments, text=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        after = os.times()
+        return time.perf_counter() - start, after.children_user + after.children_system - before.children_user - before.children_system
+
+    def both(what, ours, script, cpu_bar, wall_bar):
+        w, c = timed(*ours)
+        pw, pc = xargs(script)
+        row(f"{what}: client CPU", c, pc, cpu_bar)
+        row(f"{what}: wall", w, pw, wall_bar)
+
+    mirror = (WEIR, "--pool", pool, "-q", "mirror", "--all")
+    url = f"git://127.0.0.1:{daemon.port}"
+    both("first mirror", mirror, f"git clone -q --mirror {url}/{{}} {copies}/{{}} && tar cf {tar}/{{}}.tar -C {copies} {{}}", "1/8", "1/2")
+    store = os.path.join(pool, "store")
+    stamp = lambda: {f: (os.stat(os.path.join(store, f)).st_mtime_ns, os.stat(os.path.join(store, f)).st_size) for f in os.listdir(store)}
+    before = stamp()
+    both("pass over all, unchanged", mirror, f"git -C {copies}/{{}} fetch -q --prune", "1/25", "1/2")
+    print(f"| files of the store that changed | {sum(before[f] != s for f, s in stamp().items())} | | | 0 |")
+    for name in names:
+        subprocess.run(["git", "-C", os.path.join(base, name), "fast-import", "--quiet"], check=True, stderr=subprocess.DEVNULL,
+                       input=b"commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline new.txt\ndata 6\nhello\n\n")
+    before = stamp()
+    both("pass over all, one commit each", mirror, f"git -C {copies}/{{}} fetch -q --prune && tar cf {tar}/{{}}.tar -C {copies} {{}}", "1/10", "1/2")
+    after = stamp()
+    grown = [after[f][1] - before[f][1] for f in after]
+    # The allowance is three times the pack as sent plus 8 KiB.
+    packs = [json.loads(weir(pool, "--json", "show", name[:-4]))["packs"][-1]["bytes"] for name in names[:: max(1, n // 20)]]
+    row("bytes written a repository for that; beside 3 packs + 8 KiB", statistics.mean(grown), 3 * statistics.mean(packs) + 8192, "1", unit="B")
+    daemon.stop()
+    # Against a weir upstream.
+    served = weir_serve(pool)
+    pool2 = os.path.join(work, "many-pool-2")
+    weir(pool2, "init", pool2)
+    with open(listing, "w") as f:
+        for name in names:
+            f.write(f"git://127.0.0.1:{served.port}/{name[:-4]} {name[:-4]}\n")
+    weir(pool2, "add", "--from", listing)
+    weir(pool2, "mirror")
+    wall, _ = timed(WEIR, "--pool", pool2, "-q", "mirror", "--all")
+    row("pass over all, unchanged, from a weir upstream: repositories a second", n / wall, 5000, "5,000 /s", "higher", "/s")
+    served.stop()
+
+
+def sizes():
+    heading("Size of an archive after 200 small updates", "git gc")
+    upstream = os.path.join(work, "sizes.git")
+    tiny_repository(upstream, 200)
+    pool = os.path.join(work, "sizes-pool")
+    weir(pool, "init", pool)
+    weir(pool, "add", "--name", "s", upstream)
+    weir(pool, "mirror")
+    for i in range(20 if SMOKE else 200):
+        text = f"update {i}\n" * (i % 17 + 1)
+        subprocess.run(["git", "-C", upstream, "fast-import", "--quiet"], check=True, stderr=subprocess.DEVNULL, input=(
+            f"commit refs/heads/main\ncommitter C <c@x> {1700000000 + i} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline u{i % 9}\ndata {len(text)}\n{text}\n").encode())
+        weir(pool, "-q", "mirror", "--all")
+    archive = json.loads(weir(pool, "--json", "show", "s"))["archive"]
+    before = os.path.getsize(archive)
+    weir(pool, "compact")
+    git(upstream, "gc", "-q", "--aggressive" if False else "--prune=now")
+    packed = sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(os.path.join(upstream, "objects")) for f in fs)
+    row("compacted", os.path.getsize(archive) / 1024, packed / 1024, "1.05", unit="KiB")
+    row("as updated (compacted by itself when packs are many)", before / 1024, packed / 1024, "-", unit="KiB")
+
+
+def main():
+    wanted = sys.argv[1:] or ["serving", "mirroring", "many", "sizes"]
+    try:
+        large = plain = None
+        if {"serving", "mirroring"} & set(wanted):
+            large, plain = large_repository()
+        if "serving" in wanted:
+            serving(large, plain)
+        if "mirroring" in wanted:
+            mirroring(large)
+        if "many" in wanted:
+            many()
+        if "sizes" in wanted:
+            sizes()
+    except subprocess.CalledProcessError as e:
+        print(e, e.stdout, e.stderr, file=sys.stderr)
+        raise
+    finally:
+        for server in servers:
+            server.stop()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+main()

@@ -1,0 +1,174 @@
+//! A client that clones over git:// (protocol v2) into nothing: what is measured is the server.
+//!
+//! `weir-bench sink HOST:PORT PATH CLIENTS CLONES [--all-refs] [--hold SECONDS] [--have OID --want OID]`
+//!
+//! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds, clones a
+//! second, failures, and the times to the first pack byte. `--hold` stops reading after the first bytes for that long, so
+//! that a server's memory can be looked at while clones run.
+
+use std::io::{BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use weir_git::pktline::{Pkt, PktReader, push, push_delim, push_flush};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+struct Arguments {
+    address: String,
+    path: String,
+    clients: usize,
+    clones: usize,
+    all_refs: bool,
+    hold: Option<Duration>,
+    want: Option<String>,
+    have: Option<String>,
+}
+
+struct Cloned {
+    bytes: u64,
+    first_byte_s: f64,
+}
+
+fn arguments() -> Result<Arguments, Error> {
+    let mut words = std::env::args().skip(1);
+    let usage = "usage: weir-bench sink HOST:PORT PATH CLIENTS CLONES [--all-refs] [--hold SECONDS] [--want OID --have OID]";
+    let mut next = || words.next().ok_or(usage);
+    if next()? != "sink" {
+        return Err(usage.into());
+    }
+    let mut a = Arguments {
+        address: next()?,
+        path: next()?,
+        clients: next()?.parse()?,
+        clones: next()?.parse()?,
+        all_refs: false,
+        hold: None,
+        want: None,
+        have: None,
+    };
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--all-refs" => a.all_refs = true,
+            "--hold" => a.hold = Some(Duration::from_secs_f64(words.next().ok_or(usage)?.parse()?)),
+            "--want" => a.want = words.next(),
+            "--have" => a.have = words.next(),
+            _ => return Err(usage.into()),
+        }
+    }
+    Ok(a)
+}
+
+fn clone_once(a: &Arguments) -> Result<Cloned, Error> {
+    let started = Instant::now();
+    let stream = TcpStream::connect(&a.address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+    let mut writer = stream.try_clone()?;
+    let mut reader = PktReader::new(BufReader::with_capacity(256 << 10, stream));
+    let mut out = Vec::new();
+    push(&mut out, format!("git-upload-pack {}\0host={}\0\0version=2\0", a.path, a.address).as_bytes());
+    writer.write_all(&out)?;
+    while !matches!(reader.next_pkt()?.ok_or("no capabilities")?, Pkt::Flush) {}
+    let mut wants = Vec::new();
+    if let Some(want) = &a.want {
+        wants.push(want.clone());
+    } else {
+        out.clear();
+        push(&mut out, b"command=ls-refs\n");
+        push_delim(&mut out);
+        push(&mut out, b"peel\n");
+        push(&mut out, b"symrefs\n");
+        if !a.all_refs {
+            for prefix in ["HEAD", "refs/heads/", "refs/tags/"] {
+                push(&mut out, format!("ref-prefix {prefix}\n").as_bytes());
+            }
+        }
+        push_flush(&mut out);
+        writer.write_all(&out)?;
+        loop {
+            match reader.next_pkt()?.ok_or("refs cut off")? {
+                Pkt::Flush => break,
+                line => wants.push(String::from_utf8_lossy(&line.text()[..40]).into_owned()),
+            }
+        }
+        wants.sort();
+        wants.dedup();
+    }
+    out.clear();
+    push(&mut out, b"command=fetch");
+    push(&mut out, b"object-format=sha1");
+    push_delim(&mut out);
+    for argument in ["thin-pack", "no-progress", "ofs-delta"] {
+        push(&mut out, argument.as_bytes());
+    }
+    for want in &wants {
+        push(&mut out, format!("want {want}\n").as_bytes());
+    }
+    if let Some(have) = &a.have {
+        push(&mut out, format!("have {have}\n").as_bytes());
+    }
+    push(&mut out, b"done\n");
+    push_flush(&mut out);
+    writer.write_all(&out)?;
+    if reader.next_pkt()?.ok_or("no answer")?.text() != b"packfile" {
+        return Err("no pack".into());
+    }
+    let mut cloned = Cloned { bytes: 0, first_byte_s: 0.0 };
+    let mut source = reader.into_inner();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let mut head = [0; 4];
+        source.read_exact(&mut head)?;
+        let len = usize::from_str_radix(std::str::from_utf8(&head)?, 16)?;
+        if len == 0 {
+            return Ok(cloned);
+        }
+        source.read_exact(&mut buffer[..len - 4])?;
+        match buffer[0] {
+            1 if len > 5 => {
+                if cloned.bytes == 0 {
+                    cloned.first_byte_s = started.elapsed().as_secs_f64();
+                    if let Some(hold) = a.hold {
+                        std::thread::sleep(hold);
+                    }
+                }
+                cloned.bytes += len as u64 - 5;
+            }
+            1 | 2 => {}
+            _ => return Err(String::from_utf8_lossy(&buffer[1..len - 4]).into_owned().into()),
+        }
+    }
+}
+
+fn main() -> Result<(), Error> {
+    let a = arguments()?;
+    let next = AtomicUsize::new(0);
+    let started = Instant::now();
+    let results: Vec<Result<Cloned, Error>> = std::thread::scope(|scope| {
+        let work = || {
+            let mut results = Vec::new();
+            while next.fetch_add(1, Ordering::Relaxed) < a.clones {
+                results.push(clone_once(&a));
+            }
+            results
+        };
+        let threads: Vec<_> = (0..a.clients).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|t| t.join().expect("clients do not panic")).collect()
+    });
+    let wall = started.elapsed().as_secs_f64();
+    let mut firsts: Vec<f64> = results.iter().flatten().map(|c| c.first_byte_s).collect();
+    firsts.sort_by(f64::total_cmp);
+    let bytes: u64 = results.iter().flatten().map(|c| c.bytes).sum();
+    let failures: Vec<String> = results.iter().filter_map(|r| r.as_ref().err().map(ToString::to_string)).collect();
+    let at = |share: f64| firsts.get(((firsts.len() as f64 * share) as usize).min(firsts.len().saturating_sub(1))).copied();
+    println!(
+        "{}",
+        serde_json::json!({
+            "bytes": bytes, "wall_s": wall, "clones": firsts.len(), "clones_per_s": firsts.len() as f64 / wall, "failed": failures.len(),
+            "first_failure": failures.first(), "first_byte_median_s": at(0.5), "first_byte_max_s": at(1.0),
+        })
+    );
+    Ok(())
+}
