@@ -115,29 +115,53 @@ fn clone_once(a: &Arguments) -> Result<Cloned, Error> {
     if reader.next_pkt()?.ok_or("no answer")?.text() != b"packfile" {
         return Err("no pack".into());
     }
+    drain(&a.hold, reader.into_inner(), started)
+}
+
+/// Reads a side-band stream to its end, in large pieces and without copying: the client shares the machine with the server.
+fn drain(hold: &Option<Duration>, mut source: BufReader<TcpStream>, started: Instant) -> Result<Cloned, Error> {
     let mut cloned = Cloned { bytes: 0, first_byte_s: 0.0 };
-    let mut source = reader.into_inner();
-    let mut buffer = vec![0; 64 << 10];
+    let mut buffer = vec![0; 1 << 20];
+    let mut head = [0u8; 5];
+    let (mut have, mut skip) = (0, 0);
+    let mut message = Vec::new();
     loop {
-        let mut head = [0; 4];
-        source.read_exact(&mut head)?;
-        let len = usize::from_str_radix(std::str::from_utf8(&head)?, 16)?;
-        if len == 0 {
-            return Ok(cloned);
+        // What was read ahead comes first; a large buffer makes BufReader pass reads through.
+        let n = source.read(&mut buffer)?;
+        if n == 0 {
+            return Err("cut off".into());
         }
-        source.read_exact(&mut buffer[..len - 4])?;
-        match buffer[0] {
-            1 if len > 5 => {
-                if cloned.bytes == 0 {
-                    cloned.first_byte_s = started.elapsed().as_secs_f64();
-                    if let Some(hold) = a.hold {
-                        std::thread::sleep(hold);
-                    }
+        let mut at = 0;
+        while at < n {
+            if skip > 0 {
+                let part = skip.min(n - at);
+                if head[4] == 3 {
+                    message.extend_from_slice(&buffer[at..at + part]);
                 }
-                cloned.bytes += len as u64 - 5;
+                (skip, at) = (skip - part, at + part);
+                if skip == 0 && head[4] == 3 {
+                    return Err(String::from_utf8_lossy(&message).into_owned().into());
+                }
+                continue;
             }
-            1 | 2 => {}
-            _ => return Err(String::from_utf8_lossy(&buffer[1..len - 4]).into_owned().into()),
+            head[have] = buffer[at];
+            (have, at) = (have + 1, at + 1);
+            if have == 4 && head[..4] == *b"0000" {
+                return Ok(cloned);
+            }
+            if have == 5 {
+                have = 0;
+                skip = usize::from_str_radix(std::str::from_utf8(&head[..4])?, 16)?.checked_sub(5).ok_or("bad length")?;
+                if head[4] == 1 && skip > 0 {
+                    if cloned.bytes == 0 {
+                        cloned.first_byte_s = started.elapsed().as_secs_f64();
+                        if let Some(hold) = hold {
+                            std::thread::sleep(*hold);
+                        }
+                    }
+                    cloned.bytes += skip as u64;
+                }
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 use weir_git::{Oid, OidSet, refname};
@@ -167,6 +168,13 @@ pub fn visit(url: &Url, path: &Path, known: Option<&[u8]>, epoch: u64, now: u64,
     let report = update.run(&refs)?;
     visited.change = Some((RefsChange::between(&before, &refs), report));
     let packs = archive.repo().map_or(0, |r| r.packs().len());
+    // Derived files only make answers faster: without them the visit has gone well all the same.
+    let started = Instant::now();
+    match weir_repo::derive(&mut archive, now, options.threads) {
+        Ok(true) => tracing::debug!(path = %path.display(), "bitmaps and commit-graph made in {:?}", started.elapsed()),
+        Ok(false) => {}
+        Err(e) => tracing::warn!(path = %path.display(), "no bitmaps: {e}"),
+    }
     drop(archive);
     if packs > options.packs_max {
         let spill = |bytes| options.scratch.place(bytes, &store);

@@ -76,11 +76,6 @@ impl CommitGraph {
         Ok(CommitGraph { fan_out: fan_out.0, ids: ids.0, commits: commits.0, edges, count, hash, data })
     }
 
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> u32 {
-        self.count
-    }
-
     pub(crate) fn oid(&self, position: u32) -> Oid {
         let at = self.ids + position as usize * self.hash.len();
         Oid::from_bytes(self.hash, &self.data[at..at + self.hash.len()]).expect("of its length")

@@ -99,6 +99,7 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
         bodies: Bodies::default(),
         archive: None,
         graph: OnceLock::new(),
+        bitmaps: OnceLock::new(),
         path: path.to_owned(),
     };
     repo.refs = read_refs(&repo, &git_dir, &common)?;

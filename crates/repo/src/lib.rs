@@ -3,10 +3,12 @@
 //! This crate knows no network and no SQL. It reads in place, what it reads it does not trust, and what it takes in
 //! ([`ingest`]) it verifies: no object enters an archive whose hash is wrong or whose links lead nowhere.
 
+mod bitmap;
 mod bodies;
 mod commit_graph;
 mod create;
 mod delta_cache;
+mod derive;
 mod directory;
 mod entry;
 mod error;
@@ -26,6 +28,7 @@ mod zlib;
 
 pub use bodies::{Bodies, Body, RefClass, WholeClone, pack_header};
 pub use create::{ArchiveRepo, RefsChange, UpdateReport};
+pub use derive::derive;
 pub use directory::open_directory;
 pub use entry::{EntryHead, Stored, apply_delta};
 pub use error::{Error, Result};

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use weir_archive::Archive;
 use weir_git::{HashKind, Oid};
 
+use crate::bitmap::Bitmaps;
 use crate::bodies::Bodies;
 use crate::commit_graph::CommitGraph;
 use crate::directory::Loose;
@@ -38,6 +39,7 @@ pub struct Repo {
     pub(crate) bodies: Bodies,
     pub(crate) archive: Option<Archive>,
     pub(crate) graph: OnceLock<Option<CommitGraph>>,
+    pub(crate) bitmaps: OnceLock<Option<Bitmaps>>,
     pub(crate) path: PathBuf,
 }
 
@@ -90,6 +92,7 @@ impl Repo {
             bodies,
             archive: Some(archive),
             graph: OnceLock::new(),
+            bitmaps: OnceLock::new(),
             path: path.to_owned(),
         })
     }
@@ -181,6 +184,22 @@ impl Repo {
             .as_ref()
     }
 
+    /// The bitmaps of the first pack, if there are some that can be read.
+    pub(crate) fn bitmaps(&self) -> Option<&Bitmaps> {
+        self.bitmaps
+            .get_or_init(|| {
+                let pack = self.packs.first()?;
+                let name = format!("{}.bitmap", pack.name());
+                let data = match &self.archive {
+                    Some(archive) => archive.member(&name)?,
+                    // Of a directory's packs any may have bitmaps; they are only read of archives.
+                    None => return None,
+                };
+                Bitmaps::open(&name, data, self.hash, &pack.checksum(), pack.index().count()).ok()
+            })
+            .as_ref()
+    }
+
     /// Peels tags off `oid`; `None` if it is no tag.
     ///
     /// # Errors
@@ -248,6 +267,7 @@ impl Repo {
             bodies: Bodies::default(),
             archive: self.archive.clone(),
             graph: OnceLock::new(),
+            bitmaps: OnceLock::new(),
             path: self.path.clone(),
         }
     }

@@ -73,6 +73,7 @@ pub fn compact(path: &Path, time: u64, threads: usize, spill: crate::ingest::Spi
     if !history.is_empty() {
         new.commit_members(&[(HISTORY_MEMBER, &encode_history(&history))], &[], time)?;
     }
+    crate::derive::derive(&mut new, time, threads)?;
     report.ok_or_else(|| Error::NotFound("nothing to compact".to_owned()))
 }
 

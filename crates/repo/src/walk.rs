@@ -7,9 +7,11 @@ use std::collections::BinaryHeap;
 
 use weir_git::{Kind, Oid, OidMap, OidSet, TreeEntry, TreeIter, commit_links, commit_time, tag_target};
 
+use crate::bitmap::Bits;
+use crate::derive::in_first_pack;
 use crate::error::{Error, Result};
 use crate::reader::{Object, ObjectReader};
-use crate::repo::Repo;
+use crate::repo::{Location, Repo};
 
 /// What is known of a commit.
 #[derive(Clone, Debug)]
@@ -254,8 +256,36 @@ pub struct Selection {
     pub client_has: OidSet,
     /// For a tree or blob to send, what stood at its path before.
     pub previous: OidMap<Oid>,
-    /// Number of commits among the objects.
-    pub commit_count: usize,
+    /// Objects to send besides, by pack and rank in it, each once and none of [`Selection::objects`].
+    pub ranks: Vec<(u32, u32)>,
+    /// All the client has, by number, if bitmaps told.
+    pub(crate) client_numbers: Option<Bits>,
+}
+
+impl Selection {
+    /// Adds those of `tags` (tag object and what it is peeled to) whose target is sent.
+    ///
+    /// # Errors
+    /// If an index is corrupt.
+    pub fn include_tags(&mut self, repo: &Repo, tags: impl Iterator<Item = (Oid, Oid)>) -> Result<()> {
+        let mut sent: OidSet = self.objects.iter().copied().collect();
+        let ranks: std::collections::HashSet<(u32, u32)> = self.ranks.iter().copied().collect();
+        let is_ranked = |oid: &Oid| -> Result<bool> {
+            Ok(match repo.locate(oid) {
+                Some(Location::Packed { pack, position }) if !ranks.is_empty() => {
+                    ranks.contains(&(pack, repo.packs[pack as usize].order()?.rank_by_index[position as usize]))
+                }
+                _ => false,
+            })
+        };
+        for (tag, target) in tags {
+            // Several refs may name one tag object.
+            if (sent.contains(&target) || is_ranked(&target)?) && !is_ranked(&tag)? && sent.insert(tag) {
+                self.objects.push(tag);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Bounds of one selection.
@@ -270,6 +300,9 @@ impl Default for Budget {
         Budget { steps_max: 200_000_000 }
     }
 }
+
+/// With more new commits than this, bitmaps are faster than differences of trees, where there are some.
+const WALKED_COMMITS_MAX: usize = 48;
 
 const INTERESTING: u8 = 1;
 const UNINTERESTING: u8 = 2;
@@ -323,7 +356,11 @@ pub fn select(repo: &Repo, wants: &[Oid], haves: &[Oid], budget: Budget) -> Resu
     }
     let mut new_commits = Vec::new();
     let mut oldest_new = u64::MAX;
+    let has_bitmaps = repo.bitmaps().is_some() && repo.loose.is_empty();
     while let Some(&(time, oid)) = queue.peek() {
+        if has_bitmaps && new_commits.len() > WALKED_COMMITS_MAX {
+            return select_by_bitmaps(repo, wants, haves, budget);
+        }
         // Once nothing new waits, go on only while an uninteresting commit could still reach a new one.
         if interesting_queued == 0 && (new_commits.is_empty() || time < oldest_new) {
             break;
@@ -352,7 +389,6 @@ pub fn select(repo: &Repo, wants: &[Oid], haves: &[Oid], budget: Budget) -> Resu
         }
     }
     new_commits.retain(|oid| flags[oid] & UNINTERESTING == 0 && !sent.contains(oid));
-    selection.commit_count = new_commits.len();
     for oid in &new_commits {
         sent.insert(*oid);
         selection.objects.push(*oid);
@@ -378,6 +414,116 @@ pub fn select(repo: &Repo, wants: &[Oid], haves: &[Oid], budget: Budget) -> Resu
         }
     }
     Ok(selection)
+}
+
+/// The same as [`select`] for large answers: sets of object numbers, filled from bitmaps as far as they go.
+fn select_by_bitmaps(repo: &Repo, wants: &[Oid], haves: &[Oid], budget: Budget) -> Result<Selection> {
+    let mut filler = Filler { reader: repo.reader(), repo, steps: Steps { left: budget.steps_max } };
+    let nothing = Bits::new(repo.packed_count());
+    let has = filler.fill(haves, &nothing, false)?;
+    let wanted = filler.fill(wants, &has, true)?;
+    let mut selection = Selection::default();
+    let mut pack = 0;
+    let mut start = 0;
+    for number in wanted.minus(&has) {
+        while number - start >= repo.packs[pack].index().count() {
+            start += repo.packs[pack].index().count();
+            pack += 1;
+        }
+        selection.ranks.push((pack as u32, number - start));
+    }
+    selection.client_numbers = Some(has);
+    Ok(selection)
+}
+
+/// Fills sets of object numbers.
+struct Filler<'r> {
+    reader: ObjectReader<'r>,
+    repo: &'r Repo,
+    steps: Steps,
+}
+
+impl Filler<'_> {
+    fn number(&self, id: &[u8]) -> Result<u32> {
+        let missing = || Error::Missing(Oid::from_bytes(self.repo.hash, id).expect("of its length"));
+        let location = self.repo.locate_raw(id).ok_or_else(missing)?;
+        self.repo.number(location)?.ok_or_else(missing)
+    }
+
+    /// Everything that `tips` reach, except that what is in `stop` need not be followed. Tips that are not here are an
+    /// error if `required`.
+    fn fill(&mut self, tips: &[Oid], stop: &Bits, required: bool) -> Result<Bits> {
+        let repo = self.repo;
+        let mut bits = Bits::new(repo.packed_count());
+        let mut queue: BinaryHeap<(u64, Oid)> = BinaryHeap::new();
+        let mut seen = OidSet::default();
+        let mut trees = Vec::new();
+        for tip in tips {
+            let Some((oid, kind, tags)) = peel_through(&mut self.reader, tip)? else {
+                if required {
+                    return Err(Error::Missing(*tip));
+                }
+                continue;
+            };
+            for tag in tags {
+                bits.set(self.number(tag.as_bytes())?);
+            }
+            match kind {
+                Kind::Commit if seen.insert(oid) => queue.push((Commits::new(&mut self.reader).load(&oid)?.time, oid)),
+                Kind::Commit => {}
+                Kind::Tree => trees.push(oid),
+                Kind::Blob | Kind::Tag => drop(bits.set(self.number(oid.as_bytes())?)),
+            }
+        }
+        // Commits and their bitmaps first; trees of the commits between only afterwards, when most of them are known.
+        while let Some((_, oid)) = queue.pop() {
+            self.steps.take(1)?;
+            let number = self.number(oid.as_bytes())?;
+            if bits.get(number) || stop.get(number) {
+                continue;
+            }
+            if let Some(position) = in_first_pack(repo, &oid)
+                && let Some(reachable) = repo.bitmaps().and_then(|b| b.reachable(position))
+            {
+                bits.or(&reachable);
+                continue;
+            }
+            bits.set(number);
+            let node = Commits::new(&mut self.reader).load(&oid)?;
+            trees.push(node.tree);
+            for parent in node.parents {
+                if seen.insert(parent) {
+                    queue.push((Commits::new(&mut self.reader).load(&parent)?.time, parent));
+                }
+            }
+        }
+        for tree in trees {
+            self.fill_tree(&tree, &mut bits, stop, 0)?;
+        }
+        Ok(bits)
+    }
+
+    fn fill_tree(&mut self, tree: &Oid, bits: &mut Bits, stop: &Bits, depth: usize) -> Result<()> {
+        let number = self.number(tree.as_bytes())?;
+        if stop.get(number) || !bits.set(number) {
+            return Ok(());
+        }
+        if depth > TREE_DEPTH_MAX {
+            return Err(Error::Unsupported(format!("tree {tree} is nested more than {TREE_DEPTH_MAX} deep")));
+        }
+        self.steps.take(1)?;
+        let hash = self.repo.hash;
+        let object = self.reader.require(tree)?;
+        for entry in TreeIter::new(hash, &object.data) {
+            let entry = entry.map_err(|source| Error::Object { oid: *tree, source })?;
+            if entry.is_tree() {
+                self.fill_tree(&Oid::from_bytes(hash, entry.id).expect("of its length"), bits, stop, depth + 1)?;
+            } else if !entry.is_gitlink() {
+                bits.set(self.number(entry.id)?);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Marks everything known behind `start` as uninteresting. Returns how many commits in the queue that changed.
@@ -488,19 +634,19 @@ impl Trees<'_, '_> {
 }
 
 /// Moves through a tree in step with another one.
-struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     entries: TreeIter<'a>,
     at: Option<TreeEntry<'a>>,
 }
 
 impl<'a> Cursor<'a> {
-    fn new(mut entries: TreeIter<'a>) -> Self {
+    pub(crate) fn new(mut entries: TreeIter<'a>) -> Self {
         let at = entries.next().and_then(std::result::Result::ok);
         Cursor { entries, at }
     }
 
     /// The entry of the same name and sort; entries must be asked for in tree order.
-    fn find(&mut self, wanted: &TreeEntry<'_>) -> Option<TreeEntry<'a>> {
+    pub(crate) fn find(&mut self, wanted: &TreeEntry<'_>) -> Option<TreeEntry<'a>> {
         loop {
             let at = self.at?;
             match tree_order(&at, wanted) {

@@ -44,6 +44,10 @@ impl PackPlan {
                 Location::Loose(_) => loose.push(*oid),
             }
         }
+        for &(pack, rank) in &selection.ranks {
+            let p = &repo.packs[pack as usize];
+            packed.push((pack, p.offset(p.order()?.index_by_rank[rank as usize])?, rank));
+        }
         packed.sort_unstable();
         Ok(PackPlan { packed, loose, selection, thin, ofs_delta })
     }
@@ -69,6 +73,14 @@ impl PackPlan {
         }
         writer.finish()?;
         Ok(())
+    }
+
+    fn client_has(&self, repo: &Repo, oid: &Oid) -> Result<bool> {
+        if self.selection.client_has.contains(oid) {
+            return Ok(true);
+        }
+        let (Some(numbers), Some(location)) = (&self.selection.client_numbers, repo.locate(oid)) else { return Ok(false) };
+        Ok(repo.number(location)?.is_some_and(|n| numbers.get(n)))
     }
 
     fn write_packed(
@@ -102,10 +114,10 @@ impl PackPlan {
                     }
                     return writer.copy(body);
                 }
-                if self.thin && !self.selection.client_has.is_empty() {
-                    let base = pack.index().oid(pack.position_at(base_offset)?);
-                    if self.selection.client_has.contains(&base) {
-                        push_ref_delta_head(&mut writer.chunk, base.as_bytes(), head.size);
+                if self.thin {
+                    let position = pack.position_at(base_offset)?;
+                    if self.client_has(repo, &pack.index().oid(position))? {
+                        push_ref_delta_head(&mut writer.chunk, pack.index().raw_id(position), head.size);
                         return writer.copy(body);
                     }
                 }
@@ -123,7 +135,7 @@ impl PackPlan {
                     }
                     _ => false,
                 };
-                if sent_before || (self.thin && self.selection.client_has.contains(&base)) {
+                if sent_before || (self.thin && self.client_has(repo, &base)?) {
                     push_ref_delta_head(&mut writer.chunk, id, head.size);
                     return writer.copy(body);
                 }

@@ -127,16 +127,8 @@ impl PackRequest {
     fn make(&self, out: &mut Framed<'_>) -> Result<()> {
         let mut selection = select(&self.repo, &self.wants, &self.common, Budget { steps_max: self.steps_max })?;
         if self.include_tag {
-            let mut sent: OidSet = selection.objects.iter().copied().collect();
-            for r in self.repo.refs().list() {
-                // Several refs may name one tag object.
-                if let Some(peeled) = r.peeled
-                    && sent.contains(&peeled)
-                    && sent.insert(r.oid)
-                {
-                    selection.objects.push(r.oid);
-                }
-            }
+            let tags = self.repo.refs().list().iter().filter_map(|r| Some((r.oid, r.peeled?)));
+            selection.include_tags(&self.repo, tags)?;
         }
         let plan = PackPlan::new(&self.repo, selection, self.thin, self.ofs_delta)?;
         if self.progress {
