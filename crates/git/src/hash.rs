@@ -69,7 +69,7 @@ pub struct Hasher(State);
 
 enum State {
     /// Many blocks at a time, where the processor can.
-    Sha1(Sha1Detect),
+    Sha1(Box<Sha1Detect>),
     Sha1Portable(Box<sha1_checked::Sha1>),
     Sha256(sha2::Sha256),
 }
@@ -80,7 +80,7 @@ impl Hasher {
         let mut header = [0u8; 32];
         let len = object_header(&mut header, kind, size);
         let mut h = Hasher(match hash {
-            HashKind::Sha1 if sha1dc::is_supported() => State::Sha1(Sha1Detect::new()),
+            HashKind::Sha1 if sha1dc::is_supported() => State::Sha1(Box::new(Sha1Detect::new())),
             HashKind::Sha1 => State::Sha1Portable(Box::default()),
             HashKind::Sha256 => State::Sha256(sha2::Sha256::new()),
         });

@@ -17,6 +17,7 @@ use std::sync::OnceLock;
 
 const BLOCK: usize = 64;
 const LANES: usize = 16;
+const GROUP: usize = BLOCK * LANES;
 
 /// Bits of a mask of disturbance vectors: type, K, b, and the step whose state recompression starts from.
 const VECTORS: [(u8, usize, u32, usize); 32] = [
@@ -261,7 +262,8 @@ pub(crate) fn is_supported() -> bool {
 #[derive(Clone)]
 pub(crate) struct Sha1Detect {
     state: [u32; 5],
-    partial: [u8; BLOCK],
+    /// Whole groups of blocks are tested at a time: the start of an object, after its header, and its end are gathered here.
+    partial: [u8; GROUP],
     partial_len: usize,
     bytes: u64,
     collision: bool,
@@ -270,24 +272,24 @@ pub(crate) struct Sha1Detect {
 impl Sha1Detect {
     pub(crate) fn new() -> Sha1Detect {
         let state = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
-        Sha1Detect { state, partial: [0; BLOCK], partial_len: 0, bytes: 0, collision: false }
+        Sha1Detect { state, partial: [0; GROUP], partial_len: 0, bytes: 0, collision: false }
     }
 
     pub(crate) fn update(&mut self, mut data: &[u8]) {
         self.bytes += data.len() as u64;
         if self.partial_len > 0 {
-            let n = data.len().min(BLOCK - self.partial_len);
+            let n = data.len().min(GROUP - self.partial_len);
             self.partial[self.partial_len..self.partial_len + n].copy_from_slice(&data[..n]);
             self.partial_len += n;
             data = &data[n..];
-            if self.partial_len < BLOCK {
+            if self.partial_len < GROUP {
                 return;
             }
-            let block = self.partial;
-            self.blocks(&[block]);
+            let group = self.partial;
+            self.blocks(group.as_chunks().0);
         }
-        let (blocks, rest) = data.as_chunks::<BLOCK>();
-        self.blocks(blocks);
+        let (groups, rest) = data.split_at(data.len() - data.len() % GROUP);
+        self.blocks(groups.as_chunks().0);
         self.partial[..rest.len()].copy_from_slice(rest);
         self.partial_len = rest.len();
     }
@@ -295,11 +297,11 @@ impl Sha1Detect {
     /// The hash, and whether an attack was found.
     pub(crate) fn finish(mut self) -> ([u8; 20], bool) {
         let bits = self.bytes * 8;
-        let mut tail = [[0u8; BLOCK]; 2];
+        let mut tail = [[0u8; BLOCK]; LANES + 1];
         let flat = tail.as_flattened_mut();
         flat[..self.partial_len].copy_from_slice(&self.partial[..self.partial_len]);
         flat[self.partial_len] = 0x80;
-        let blocks = if self.partial_len < BLOCK - 8 { 1 } else { 2 };
+        let blocks = (self.partial_len + 8) / BLOCK + 1;
         flat[blocks * BLOCK - 8..blocks * BLOCK].copy_from_slice(&bits.to_be_bytes());
         self.blocks(&tail[..blocks]);
         let mut out = [0; 20];
@@ -358,7 +360,7 @@ fn suspects(blocks: &[[u8; BLOCK]]) -> [u32; LANES] {
     if blocks.len() == LANES {
         // SAFETY: `is_supported` was asked before a `Sha1Detect` was made, and there are LANES blocks.
         return unsafe { suspects_avx512(blocks) };
-    } else if blocks.len() > 4 {
+    } else if blocks.len() > 1 {
         let mut full = [[0u8; BLOCK]; LANES];
         full[..blocks.len()].copy_from_slice(blocks);
         // SAFETY: as above.
@@ -476,7 +478,7 @@ mod tests {
             return;
         }
         let data: Vec<u8> = (0..70_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        for len in (0..300).chain([1023, 1024, 1025, 4096, 65_537, 70_000]) {
+        for len in (0..300).chain(950..1100).chain([2047, 2048, 1023, 1024, 1025, 4096, 65_537, 70_000]) {
             let mut ours = Sha1Detect::new();
             // In pieces of odd sizes.
             for piece in data[..len].chunks(97 + len % 50) {

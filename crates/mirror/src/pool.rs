@@ -85,13 +85,16 @@ struct Done {
 }
 
 enum Message {
-    Started(Repository),
+    Started(Box<Repository>),
     Done(Box<Done>),
 }
 
+/// Tasks with their hosts, and visits that run by host.
+type QueueState = (VecDeque<(Repository, String)>, HashMap<String, usize>);
+
 /// Tasks waiting, and how many run for each host.
 struct Queue {
-    state: Mutex<(VecDeque<(Repository, String)>, HashMap<String, usize>)>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
@@ -188,7 +191,7 @@ impl Mirror {
     fn work(&self, queue: &Queue, options: &VisitOptions, stop: &Stop, sender: &Sender<Message>) {
         while let Some((repository, host)) = queue.take(self.options.jobs_per_host.max(1), stop) {
             let started = Instant::now();
-            let _ = sender.send(Message::Started(repository.clone()));
+            let _ = sender.send(Message::Started(Box::new(repository.clone())));
             // A defect met in one repository must not end the run for all others.
             let result =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.visit_one(&repository, options))).unwrap_or_else(|_| {

@@ -115,6 +115,9 @@ fn push_ewah(out: &mut Vec<u8>, words: &[u64], bits: u32) {
     out.extend_from_slice(&(last_marker as u32).to_be_bytes());
 }
 
+/// Entries by number, and numbers by index position of the commit.
+type Entries = (Vec<(usize, u8)>, HashMap<u32, u32>);
+
 /// The bitmaps of a pack.
 #[derive(Debug)]
 pub(crate) struct Bitmaps {
@@ -128,7 +131,7 @@ pub(crate) struct Bitmaps {
 impl Bitmaps {
     /// Checks header and entries of the bitmaps of a pack of `count` objects with the checksum `pack`.
     pub(crate) fn open(name: &str, data: Region, hash: HashKind, pack: &Oid, count: u32) -> Result<Bitmaps> {
-        let parse = || -> Option<(Vec<(usize, u8)>, HashMap<u32, u32>)> {
+        let parse = || -> Option<Entries> {
             let head = 12 + hash.len();
             let known = data.get(..6)? == b"BITM\0\x01" && data.get(12..head)? == pack.as_bytes();
             let mut at = head;
@@ -154,9 +157,7 @@ impl Bitmaps {
             Some((entries, by_position))
         };
         match parse() {
-            Some((entries, by_position)) => {
-                Ok(Bitmaps { entries, by_position, words: count.div_ceil(64) as usize, data })
-            }
+            Some((entries, by_position)) => Ok(Bitmaps { entries, by_position, words: count.div_ceil(64) as usize, data }),
             None => corrupt(name, "not a version 1 bitmap of its pack"),
         }
     }

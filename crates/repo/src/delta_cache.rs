@@ -6,9 +6,12 @@ use weir_git::Kind;
 
 const SLOTS: usize = 1 << 13;
 
+/// An object: its pack, its offset there, its kind and content.
+type Slot = (u32, u64, Kind, Rc<Vec<u8>>);
+
 /// Direct-mapped: a new object takes the slot of whatever was there.
 pub(crate) struct DeltaCache {
-    slots: Vec<Option<(u32, u64, Kind, Rc<Vec<u8>>)>>,
+    slots: Vec<Option<Slot>>,
     bytes: usize,
     bytes_max: usize,
     hand: usize,

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_git::{Kind, Oid, OidMap, OidSet, TreeIter, commit_links, commit_time};
+use weir_git::{Kind, Oid, OidMap, OidSet, commit_links, commit_time};
 
 use crate::bitmap::{BitmapInput, Bits, write_bitmaps};
 use crate::commit_graph::{GraphInput, write_commit_graph};
@@ -14,7 +14,8 @@ use crate::entry::Stored;
 use crate::error::{Error, Result};
 use crate::reader::ObjectReader;
 use crate::repo::{Location, Repo};
-use crate::walk::Cursor;
+use crate::tree_diff::changed_entries;
+use crate::walk::TREE_DEPTH_MAX;
 
 /// Below this many objects walking is as fast.
 const OBJECTS_MIN: u32 = 10_000;
@@ -258,33 +259,29 @@ fn difference(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid], depth: 
     for oid in before {
         olds.push(reader.require(oid)?);
     }
-    let mut cursors: Vec<Cursor<'_>> = olds.iter().map(|o| Cursor::new(TreeIter::new(hash, &o.data))).collect();
-    for entry in TreeIter::new(hash, &object.data) {
-        let entry = entry.map_err(|source| Error::Object { oid: *tree, source })?;
-        if entry.is_gitlink() {
-            continue;
-        }
-        let mut same = false;
-        let mut below: Vec<Oid> = Vec::new();
-        for cursor in &mut cursors {
-            if let Some(old) = cursor.find(&entry) {
-                same |= old.id == entry.id;
-                if !same && entry.is_tree() && old.is_tree() {
-                    below.push(Oid::from_bytes(hash, old.id).expect("of its length"));
-                }
-            }
-        }
-        if same {
-            continue;
-        }
+    let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
+    let mut below = Vec::new();
+    let mut missing = None;
+    changed_entries(hash, &object.data, &old_data, |entry, same_name| {
         if entry.is_tree() {
-            if depth >= 2048 {
-                return Err(Error::Unsupported(format!("tree {tree} is nested too deep")));
-            }
-            difference(reader, &Oid::from_bytes(hash, entry.id).expect("of its length"), &below, depth + 1, found)?;
+            let old_trees = same_name.iter().filter(|o| o.is_tree()).map(|o| Oid::from_bytes(hash, o.id).expect("of its length"));
+            below.push((Oid::from_bytes(hash, entry.id).expect("of its length"), old_trees.collect::<Vec<_>>()));
         } else {
-            found.push(rank_of(repo, entry.id)?);
+            match rank_of(repo, entry.id) {
+                Ok(rank) => found.push(rank),
+                Err(e) => missing = Some(e),
+            }
         }
+    })
+    .map_err(|source| Error::Object { oid: *tree, source })?;
+    if let Some(e) = missing {
+        return Err(e);
+    }
+    if depth >= TREE_DEPTH_MAX {
+        return Err(Error::Unsupported(format!("tree {tree} is nested too deep")));
+    }
+    for (subtree, old_trees) in below {
+        difference(reader, &subtree, &old_trees, depth + 1, found)?;
     }
     Ok(())
 }

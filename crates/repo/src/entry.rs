@@ -28,7 +28,7 @@ pub struct EntryHead {
 pub const HEAD_BYTES_MAX: usize = 10 + 32;
 
 impl EntryHead {
-    /// Parses the head at the start of `data`: `None` if it is malformed, or cut off within [`HEAD_BYTES_MAX`].
+    /// Parses the head at the start of `data`: `None` if it is malformed, or cut off within `HEAD_BYTES_MAX`.
     pub fn parse(hash: HashKind, data: &[u8]) -> Option<EntryHead> {
         let mut c = *data.first()?;
         let mut p = 1;

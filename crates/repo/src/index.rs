@@ -160,7 +160,7 @@ pub fn write_index(hash: HashKind, entries: &[IndexEntry], pack_checksum: &Oid) 
         if e.offset < 0x8000_0000 {
             out.extend_from_slice(&(e.offset as u32).to_be_bytes());
         } else {
-            out.extend_from_slice(&(0x8000_0000 | large.len() as u32 / 8).to_be_bytes());
+            out.extend_from_slice(&(0x8000_0000 | (large.len() as u32 / 8)).to_be_bytes());
             large.extend_from_slice(&e.offset.to_be_bytes());
         }
     }

@@ -21,6 +21,7 @@ mod pack;
 mod reader;
 mod refs;
 mod repo;
+mod tree_diff;
 mod update;
 pub mod walk;
 mod write;

@@ -236,10 +236,11 @@ pub(crate) fn config_value(config: &[u8], section: &str, key: &str) -> Option<St
     for line in text.lines().map(str::trim) {
         if let Some(header) = line.strip_prefix('[') {
             in_section = header.split(']').next().is_some_and(|h| h.trim().eq_ignore_ascii_case(section));
-        } else if in_section && let Some((k, v)) = line.split_once('=') {
-            if k.trim().eq_ignore_ascii_case(key) {
-                value = Some(v.trim().trim_matches('"').to_ascii_lowercase());
-            }
+        } else if in_section
+            && let Some((k, v)) = line.split_once('=')
+            && k.trim().eq_ignore_ascii_case(key)
+        {
+            value = Some(v.trim().trim_matches('"').to_ascii_lowercase());
         }
     }
     value

@@ -5,13 +5,14 @@
 
 use std::collections::BinaryHeap;
 
-use weir_git::{Kind, Oid, OidMap, OidSet, TreeEntry, TreeIter, commit_links, commit_time, tag_target};
+use weir_git::{Kind, Oid, OidMap, OidSet, TreeIter, commit_links, commit_time, tag_target};
 
 use crate::bitmap::Bits;
 use crate::derive::in_first_pack;
 use crate::error::{Error, Result};
 use crate::reader::{Object, ObjectReader};
 use crate::repo::{Location, Repo};
+use crate::tree_diff::changed_entries;
 
 /// What is known of a commit.
 #[derive(Clone, Debug)]
@@ -563,7 +564,7 @@ impl Steps {
 }
 
 /// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
-const TREE_DEPTH_MAX: usize = 2048;
+pub(crate) const TREE_DEPTH_MAX: usize = 2048;
 
 struct Trees<'a, 'r> {
     reader: &'a mut ObjectReader<'r>,
@@ -603,68 +604,24 @@ impl Trees<'_, '_> {
             }
         }
         self.add(tree, before.first().copied());
-        let mut cursors: Vec<Cursor<'_>> = olds.iter().map(|o| Cursor::new(TreeIter::new(hash, &o.data))).collect();
-        for entry in TreeIter::new(hash, &object.data) {
-            let entry = entry.map_err(|source| Error::Object { oid: *tree, source })?;
-            if entry.is_gitlink() {
-                continue;
-            }
-            let mut same = false;
-            let mut old_ids = Vec::new();
-            for cursor in &mut cursors {
-                if let Some(old) = cursor.find(&entry) {
-                    same |= old.id == entry.id;
-                    if old.is_tree() == entry.is_tree() && !old.is_gitlink() {
-                        old_ids.push(Oid::from_bytes(hash, old.id).expect("of its length"));
-                    }
-                }
-            }
-            if same {
-                continue;
-            }
+        let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
+        let mut below = Vec::new();
+        changed_entries(hash, &object.data, &old_data, |entry, same_name| {
             let oid = Oid::from_bytes(hash, entry.id).expect("of its length");
+            let alike = same_name.iter().filter(|o| o.is_tree() == entry.is_tree() && !o.is_gitlink());
+            let old_ids: Vec<Oid> = alike.map(|o| Oid::from_bytes(hash, o.id).expect("of its length")).collect();
             if entry.is_tree() {
-                self.add_tree(&oid, &old_ids, depth + 1)?;
+                below.push((oid, old_ids));
             } else {
                 self.add(&oid, old_ids.first().copied());
             }
+        })
+        .map_err(|source| Error::Object { oid: *tree, source })?;
+        for (oid, old_ids) in below {
+            self.add_tree(&oid, &old_ids, depth + 1)?;
         }
         Ok(())
     }
-}
-
-/// Moves through a tree in step with another one.
-pub(crate) struct Cursor<'a> {
-    entries: TreeIter<'a>,
-    at: Option<TreeEntry<'a>>,
-}
-
-impl<'a> Cursor<'a> {
-    pub(crate) fn new(mut entries: TreeIter<'a>) -> Self {
-        let at = entries.next().and_then(std::result::Result::ok);
-        Cursor { entries, at }
-    }
-
-    /// The entry of the same name and sort; entries must be asked for in tree order.
-    pub(crate) fn find(&mut self, wanted: &TreeEntry<'_>) -> Option<TreeEntry<'a>> {
-        loop {
-            let at = self.at?;
-            match tree_order(&at, wanted) {
-                std::cmp::Ordering::Less => self.at = self.entries.next().and_then(std::result::Result::ok),
-                std::cmp::Ordering::Equal => return Some(at),
-                std::cmp::Ordering::Greater => return None,
-            }
-        }
-    }
-}
-
-/// The order of entries in a tree: by name, with `/` after the names of trees.
-fn tree_order(a: &TreeEntry<'_>, b: &TreeEntry<'_>) -> std::cmp::Ordering {
-    let common = a.name.len().min(b.name.len());
-    a.name[..common].cmp(&b.name[..common]).then_with(|| {
-        let next = |e: &TreeEntry<'_>| e.name.get(common).copied().unwrap_or(if e.is_tree() { b'/' } else { 0 });
-        next(a).cmp(&next(b)).then(a.name.len().cmp(&b.name.len()))
-    })
 }
 
 /// Calls `visit` for everything reachable from `tips`, each object once, with its kind. Missing objects are given with

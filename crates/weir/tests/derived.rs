@@ -28,7 +28,8 @@ fn git_agrees_with_bitmaps_and_commit_graph() {
     let target = env.path("extracted");
     std::fs::create_dir(&target).unwrap();
     assert!(Command::new("tar").args(["xf", &archive]).current_dir(&target).status().unwrap().success());
-    let bitmap = std::fs::read_dir(target.join("objects/pack")).unwrap().any(|e| e.unwrap().path().extension().is_some_and(|x| x == "bitmap"));
+    let bitmap =
+        std::fs::read_dir(target.join("objects/pack")).unwrap().any(|e| e.unwrap().path().extension().is_some_and(|x| x == "bitmap"));
     assert!(bitmap && target.join("objects/info/commit-graph").is_file(), "both are there");
     env.git(&target, &["commit-graph", "verify"]);
     // Compares what the bitmaps say of a commit with a walk.

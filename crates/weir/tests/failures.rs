@@ -117,15 +117,15 @@ fn hostile_packs_are_refused_with_nothing_changed() {
         ("says fewer", |s| send_pack(s, &sealed([header(1), object(3, b"x"), object(3, b"y")].concat())), "checksum is wrong"),
         ("too many objects", |s| send_pack(s, &header(u32::MAX)), "over a limit"),
         ("bad checksum", |s| send_pack(s, &[header(1), object(3, b"x"), vec![0; 20]].concat()), "checksum is wrong"),
-        ("trailing bytes", |s| send_pack(s, &[sealed([header(1), object(3, b"x")].concat()), b"more".to_vec()].concat()), "bytes follow its end"),
+        (
+            "trailing bytes",
+            |s| send_pack(s, &[sealed([header(1), object(3, b"x")].concat()), b"more".to_vec()].concat()),
+            "bytes follow its end",
+        ),
         ("wrong size", |s| send_pack(s, &sealed([header(1), entry_head(3, 5), deflated(b"x")].concat())), "not of the size it says"),
         ("type 5", |s| send_pack(s, &sealed([header(1), vec![0x51, 0]].concat())), "the pack sent is invalid"),
         ("large object", |s| send_pack(s, &sealed([header(1), object(3, &vec![0; 2 << 20])].concat())), "over a limit"),
-        (
-            "inflates too much",
-            |s| send_pack(s, &sealed([header(12), object(3, &vec![0; 1 << 20]).repeat(12)].concat())),
-            "over a limit",
-        ),
+        ("inflates too much", |s| send_pack(s, &sealed([header(12), object(3, &vec![0; 1 << 20]).repeat(12)].concat())), "over a limit"),
         ("too many bytes", |s| send_pack(s, &[header(1000), vec![0x30; 5 << 20]].concat()), "the pack sent is"),
         (
             "ofs-delta without a base",
@@ -210,7 +210,8 @@ fn hostile_ref_names_are_left_out() {
         s.read_exact(&mut vec![0; n - 4]).unwrap();
         s.write_all(format!("{}{}{}0000", pkt("version 2\n"), pkt("ls-refs\n"), pkt("fetch\n")).as_bytes()).unwrap();
         read_request(&mut s);
-        let names = ["refs/heads/../../../etc/passwd", "refs/heads/a b", "HEADS", "refs/heads/x.lock", "refs/heads/-ok", "refs/heads/\u{7}bell"];
+        let names =
+            ["refs/heads/../../../etc/passwd", "refs/heads/a b", "HEADS", "refs/heads/x.lock", "refs/heads/-ok", "refs/heads/\u{7}bell"];
         let lines: String = names.iter().map(|n| pkt(&format!("{tree_id} {n}\n"))).collect();
         s.write_all(format!("{lines}0000").as_bytes()).unwrap();
         read_request(&mut s);
@@ -324,7 +325,10 @@ fn killed_at_random_moments() {
 }
 
 fn add_commit(env: &Env, upstream: &Path, n: u64) {
-    let stream = format!("commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline k{n}\ndata 1\nn\n", 1_700_000_000 + n);
+    let stream = format!(
+        "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline k{n}\ndata 1\nn\n",
+        1_700_000_000 + n
+    );
     env.git_with(upstream, &["fast-import", "--quiet"], stream.as_bytes());
 }
 
@@ -355,7 +359,10 @@ fn clients_that_misbehave_are_told_or_dropped() {
     let fetch = pkt("command=fetch");
     assert!(talk(format!("{hello}{fetch}0001{}0000", pkt("deepen 1\n")).as_bytes()).contains("shallow clones"));
     assert!(talk(format!("{hello}{fetch}0001{}0000", pkt("filter blob:none\n")).as_bytes()).contains("partial clones"));
-    assert!(talk(format!("{hello}{fetch}0001{}{}0000", pkt(&format!("want {}\n", "12".repeat(20))), pkt("done\n")).as_bytes()).contains("not our ref"));
+    assert!(
+        talk(format!("{hello}{fetch}0001{}{}0000", pkt(&format!("want {}\n", "12".repeat(20))), pkt("done\n")).as_bytes())
+            .contains("not our ref")
+    );
     assert!(talk(format!("{hello}{fetch}0001{}0000", pkt("want zz\n")).as_bytes()).contains("bad object id"));
     assert!(talk(format!("{hello}{}{}0000", fetch, pkt("object-format=sha256\n")).as_bytes()).contains("mismatched object format"));
     // Idle ones are dropped in time.

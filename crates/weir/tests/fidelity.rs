@@ -26,7 +26,7 @@ fn an_odd_repository_comes_through_git_daemon_and_local_paths_unchanged() {
 #[test]
 fn every_protocol_version_on_both_sides() {
     let env = Env::new();
-    let upstream = env.odd_repository("odd.git");
+    env.odd_repository("odd.git");
     let daemon = env.git_daemon(&[]);
     for version in ["0", "1", "2"] {
         std::fs::write(env.pool().join("weir.toml"), format!("[transport]\nprotocol_version_max = {version}\n")).unwrap();

@@ -63,7 +63,10 @@ fn six_readers_agree() {
     env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
     for i in 0..5 {
-        let stream = format!("commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline n{i}\ndata 1\nn\n", 1_700_000_000 + i);
+        let stream = format!(
+            "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline n{i}\ndata 1\nn\n",
+            1_700_000_000 + i
+        );
         env.git_with(&upstream, &["fast-import", "--quiet"], stream.as_bytes());
         env.weir(&["mirror", "--all"]);
     }

@@ -3,9 +3,9 @@
 //! A pack is accepted whole or not at all. Every object's hash is computed, with SHA-1's collision detection; every link
 //! of every object must lead to an object sent or one already here; and limits hold before memory is spent.
 //!
-//! The work is three passes. [`stream`] reads the pack once as it arrives: it finds the entries, hashes whole objects
-//! (on another thread) and keeps inflated deltas as far as memory allows. [`resolve`] walks each delta tree once, depth
-//! first, smaller branches first, so that few bases are held at a time. [`finish`] sorts, checks connectivity, drops
+//! The work is three passes. `stream` reads the pack once as it arrives: it finds the entries, hashes whole objects
+//! (on another thread) and keeps inflated deltas as far as memory allows. `resolve` walks each delta tree once, depth
+//! first, smaller branches first, so that few bases are held at a time. `finish` sorts, checks connectivity, drops
 //! objects that older bodies have and appends the bases a thin pack left out.
 
 mod finish;

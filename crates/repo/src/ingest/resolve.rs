@@ -266,8 +266,7 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
             delta: Vec::new(),
         };
         let mut reader = shared.options.base.map(|b| b.reader());
-        loop {
-            let Some(root) = roots.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+        while let Some(root) = roots.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (kind, data, waiting) = match root {
                 Root::Entry(n) => {
                     let Base::Whole(kind) = shared.streamed.entries[*n as usize].base else { continue };
