@@ -57,7 +57,20 @@ impl Region {
         Some(Region { range: self.range.start + start..self.range.start + end, ..self.clone() })
     }
 
-    /// The file, for sendfile and the like.
+    /// Lets go of the pages that hold `range`: they stay in the system's cache and come back when they are read, but count
+    /// no longer as this process's memory. Only a hint.
+    pub fn release_pages(&self, range: Range<usize>) {
+        const PAGE_BYTES: usize = 4096;
+        let Some(map) = &self.map else { return };
+        let start = (self.range.start + range.start).next_multiple_of(PAGE_BYTES);
+        let end = (self.range.start + range.end.min(self.range.len())) / PAGE_BYTES * PAGE_BYTES;
+        if start < end {
+            // SAFETY: the map is of a file, shared and only read: pages dropped here are read from the file again.
+            let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+        }
+    }
+
+    /// The file.
     pub fn file(&self) -> &Arc<File> {
         &self.file
     }

@@ -128,7 +128,7 @@ impl StdHasher for OidHasher {
     }
 }
 
-/// Builds [`OidHasher`]s.
+/// Builds hashers for maps keyed by [`Oid`].
 pub type OidBuildHasher = BuildHasherDefault<OidHasher>;
 /// A map keyed by object id.
 pub type OidMap<V> = HashMap<Oid, V, OidBuildHasher>;

@@ -1,7 +1,11 @@
-//! Sending on a TCP socket: bytes, and parts of files without mapping or copying them (sendfile).
+//! Sending on a TCP socket: bytes, and parts of archives straight from their map, many side-band frames a call.
+//!
+//! sendfile was measured beside it and lost: a page at a time it wakes the receiver too often (0.09 s of CPU a clone of
+//! git/git, half the throughput).
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
@@ -20,6 +24,29 @@ pub(crate) struct Sender<'s> {
 
 /// Time over which the minimum throughput is measured.
 const WINDOW: Duration = Duration::from_secs(30);
+
+/// Clones under way in this process.
+static SENDING: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them.
+struct Sending;
+
+impl Sending {
+    fn start() -> Sending {
+        SENDING.fetch_add(1, Ordering::Relaxed);
+        Sending
+    }
+
+    fn are_many(&self) -> bool {
+        SENDING.load(Ordering::Relaxed) > KEPT_CLONES_MAX
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        SENDING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl<'s> Sender<'s> {
     pub(crate) fn new(stream: &'s TcpStream, idle_timeout: Duration, bytes_per_second_min: u64) -> Sender<'s> {
@@ -85,27 +112,71 @@ impl<'s> Sender<'s> {
         .await
     }
 
-    /// Sends a region from its file, wrapped. The file cannot shrink under it (see [`Region`]); if it did, the call would
-    /// end short and the connection be closed, without a fault.
+    /// Sends a region from its map, wrapped: many frames a system call, no copy of ours.
     pub(crate) async fn region(&mut self, region: &Region, framing: Framing) -> io::Result<()> {
-        let part_max = framing.payload_bytes_max();
-        let mut at = 0;
-        while at < region.len() {
-            let part = part_max.unwrap_or(1 << 30).min(region.len() - at);
-            if part_max.is_some() {
-                self.send(&Framing::packet_head(part), libc::MSG_MORE).await?;
+        let part_max = framing.payload_bytes_max().unwrap_or(1 << 20);
+        let head_len = if framing == Framing::Raw { 0 } else { HEAD_BYTES };
+        let frame_max = part_max + head_len;
+        let data: &[u8] = region;
+        let total = data.len() + data.len().div_ceil(part_max) * head_len;
+        let full_head = Framing::packet_head(part_max);
+        let last = data.len() % part_max;
+        let last_head = Framing::packet_head(if last == 0 { part_max } else { last });
+        let fd = self.stream.as_raw_fd();
+        let mut released = 0;
+        let sending = Sending::start();
+        self.run(total, |done| {
+            // What was sent a while ago is not looked at again by this connection.
+            let sent = done - head_len * (done / frame_max);
+            if sent >= released + RELEASE_BYTES {
+                if sending.are_many() {
+                    region.release_pages(released..sent.saturating_sub(head_len));
+                }
+                released = sent;
             }
-            let (out, file) = (self.stream.as_raw_fd(), region.file().as_raw_fd());
-            let start = region.file_offset() + at as u64;
-            self.run(part, |done| {
-                let mut offset = (start + done as u64) as libc::off_t;
-                // SAFETY: both descriptors are open for the call, and `offset` is a valid place to write back to.
-                let n = unsafe { libc::sendfile(out, file, &mut offset, part - done) };
-                if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
-            })
-            .await?;
-            at += part;
+            let mut parts = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2 * FRAMES_A_CALL];
+            let mut used = 0;
+            let mut at = done;
+            while used + 2 <= parts.len() && at < total {
+                let (frame, within) = (at / frame_max, at % frame_max);
+                let start = frame * part_max;
+                let end = (start + part_max).min(data.len());
+                let head = if end == data.len() { &last_head } else { &full_head };
+                let mut push = |bytes: &[u8]| {
+                    parts[used] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+                    used += 1;
+                    at += bytes.len();
+                };
+                if within < head_len {
+                    push(&head[within..head_len]);
+                    push(&data[start..end]);
+                } else {
+                    push(&data[start + within - head_len..end]);
+                }
+            }
+            // SAFETY: the first `used` parts point into `data` and the heads, which outlive the call; they are only read.
+            let n = unsafe {
+                let mut message: libc::msghdr = std::mem::zeroed();
+                message.msg_iov = parts.as_mut_ptr();
+                message.msg_iovlen = used as _;
+                libc::sendmsg(fd, &message, libc::MSG_NOSIGNAL)
+            };
+            if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
+        })
+        .await?;
+        if sending.are_many() {
+            region.release_pages(released..data.len());
         }
         Ok(())
     }
 }
+
+/// Pages are let go of in steps of this many bytes.
+const RELEASE_BYTES: usize = 8 << 20;
+/// With more clones than this under way, what they have sent is unmapped behind them. With fewer it stays: mapping it again
+/// for the next clone costs a quarter of the work of sending it (measured, git/git: 0.06 and 0.075 s of CPU a clone).
+const KEPT_CLONES_MAX: usize = 16;
+/// Bytes before the pack data in a side-band packet.
+const HEAD_BYTES: usize = 5;
+/// Frames offered to the socket at a time: about a megabyte.
+const FRAMES_A_CALL: usize = 16;
