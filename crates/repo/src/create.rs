@@ -157,10 +157,17 @@ impl ArchiveRepo {
             group.drop_member("shallow");
         }
         // What a shallow upstream gave is no whole clone for anybody.
-        for (key, exact, with_rest) in [(HEADS_KEY, heads_exact, false), (ALL_KEY, all_exact, true)] {
-            let whole = if exact && shallow.is_empty() { whole_clone(hash, old.as_deref(), added.as_ref(), with_rest) } else { None };
-            set_whole(&mut group, key, whole);
-        }
+        let of_heads = if heads_exact && shallow.is_empty() { whole_clone(hash, old.as_deref(), added.as_ref(), false) } else { None };
+        let is_rest = |class: RefClass| class == RefClass::Rest;
+        let has_rest =
+            old.as_ref().is_some_and(|r| r.bodies.list.iter().any(|b| is_rest(b.class))) || added.as_ref().is_some_and(|a| is_rest(a.0));
+        let of_all = match (all_exact && shallow.is_empty(), has_rest) {
+            (true, false) if of_heads.is_some() => of_heads,
+            (true, _) => whole_clone(hash, old.as_deref(), added.as_ref(), true),
+            (false, _) => None,
+        };
+        set_whole(&mut group, HEADS_KEY, of_heads);
+        set_whole(&mut group, ALL_KEY, of_all);
         let objects_added = added.as_ref().map_or(0, |(_, pack)| pack.sent_count);
         let commit = group.commit(time, epoch)?;
         if let Some(replacement) = self.unnamed.take() {

@@ -3,6 +3,7 @@
 //! Bitmaps are made for the first body, which is closed by itself. Later bodies add to the history above it, so answers
 //! walk their commits and stop at bitmaps below: an update leaves both files as they are, and compaction makes them anew.
 
+use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_git::{Kind, Oid, OidMap, OidSet, commit_links, commit_time};
@@ -177,18 +178,20 @@ impl History {
         let mut done: Vec<(usize, usize)> = Vec::new();
         for n in self.chosen(repo) {
             let mut reachable = Bits::new(count.into());
-            let mut stack = vec![n];
+            // Highest number first, so that a bitmap below is met before the commits it covers.
+            let mut queue = BinaryHeap::from([n]);
             let mut seen = vec![];
-            while let Some(c) = stack.pop() {
-                if !reachable.get(self.commits[c].rank) {
-                    if let Ok(i) = done.binary_search_by_key(&c, |d| d.0) {
-                        reachable.or(&inputs[done[i].1].reachable.0);
-                        continue;
-                    }
-                    reachable.set(self.commits[c].rank);
-                    seen.push(c);
-                    stack.extend(self.parents(c));
+            while let Some(c) = queue.pop() {
+                if reachable.get(self.commits[c].rank) {
+                    continue;
                 }
+                if let Ok(i) = done.binary_search_by_key(&c, |d| d.0) {
+                    reachable.or(&inputs[done[i].1].reachable.0);
+                    continue;
+                }
+                reachable.set(self.commits[c].rank);
+                seen.push(c);
+                queue.extend(self.parents(c));
             }
             for c in seen {
                 for &rank in &new_objects[c] {

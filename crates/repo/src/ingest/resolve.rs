@@ -119,8 +119,12 @@ impl Worker<'_, '_> {
         let e = &self.streamed.entries[n as usize];
         let mut data = self.spare.pop().unwrap_or_default();
         data.clear();
-        data.resize(e.size as usize, 0);
-        self.inflate_entry(e, &mut data)?;
+        if let Ok(i) = self.streamed.kept.binary_search_by_key(&n, |k| k.0) {
+            data.extend_from_slice(&self.streamed.kept[i].1);
+        } else {
+            data.resize(e.size as usize, 0);
+            self.inflate_entry(e, &mut data)?;
+        }
         Ok(data)
     }
 

@@ -62,6 +62,8 @@ pub(crate) struct Streamed<'a> {
     pub(crate) delta_bytes: Vec<u8>,
     /// Bytes of all whole objects.
     pub(crate) inflated_bytes: u64,
+    /// Content of whole objects by entry number, ascending, as far as memory allows: most are bases.
+    pub(crate) kept: Vec<(u32, Vec<u8>)>,
 }
 
 pub(crate) const NOT_KEPT: u32 = u32::MAX;
@@ -225,25 +227,35 @@ const SLACK: usize = 16;
 /// Whole objects on their way to be hashed.
 type Batch = Vec<(u32, Kind, Vec<u8>)>;
 
+/// Whole objects kept for the second pass, in bytes: all of a small pack, so that nothing of it is inflated twice.
+const KEPT_BYTES_MAX: usize = 32 << 20;
+
 /// Hashes whole objects and gathers their links.
 struct Whole<'a> {
     hash: HashKind,
     links: Links<'a>,
     oids: Vec<(u32, Oid)>,
+    kept: Vec<(u32, Vec<u8>)>,
+    kept_bytes: usize,
 }
 
 impl Whole<'_> {
-    fn take(&mut self, entry: u32, kind: Kind, data: &[u8]) -> Result<()> {
+    fn take(&mut self, entry: u32, kind: Kind, data: &mut Vec<u8>) -> Result<()> {
         let oid = Hasher::hash(self.hash, kind, data)?;
         self.links.add(entry, &oid, kind, data)?;
         self.oids.push((entry, oid));
+        // Commits are seldom bases.
+        if kind != Kind::Commit && self.kept_bytes + data.len() <= KEPT_BYTES_MAX {
+            self.kept_bytes += data.len();
+            self.kept.push((entry, std::mem::take(data)));
+        }
         Ok(())
     }
 
     fn run(mut self, batches: Receiver<Batch>) -> Result<Self> {
         for batch in batches {
-            for (entry, kind, data) in batch {
-                self.take(entry, kind, &data)?;
+            for (entry, kind, mut data) in batch {
+                self.take(entry, kind, &mut data)?;
             }
         }
         Ok(self)
@@ -306,7 +318,7 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
     }
     input.consume(12);
     let shallow = options.shallow;
-    let mut whole = Whole { hash, links: Links::new(hash, count, shallow), oids: Vec::new() };
+    let mut whole = Whole { hash, links: Links::new(hash, count, shallow), oids: Vec::new(), kept: Vec::new(), kept_bytes: 0 };
     let mut parts = Parts::default();
     if count < THREADED_OBJECTS_MIN || options.threads < 2 {
         read_entries(&mut input, count, &options.limits, options.delta_bytes_max, &mut Sink::Inline(&mut whole), &mut parts, hash)?;
@@ -348,6 +360,7 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
         delta_starts: parts.delta_starts,
         delta_bytes: parts.delta_bytes,
         inflated_bytes: parts.inflated_bytes,
+        kept: whole.kept,
     })
 }
 

@@ -1,0 +1,182 @@
+//! Real packs, indices and archives with bytes changed at random: whatever comes of it is an error or a sound result, never
+//! a panic, an endless loop or memory without bound. (The fuzzers in `fuzz/` go on from here.)
+
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use weir_archive::{Archive, Region};
+use weir_git::{HashKind, OidSet, plain_sha};
+use weir_repo::ingest::{Ingested, Limits, Options, SpillPlace, ingest};
+use weir_repo::{ArchiveRepo, Head, Index, Ref, RefClass, Refs, Repo};
+
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
+    }
+
+    /// Changes some bytes, or cuts or doubles a part.
+    fn mutate(&mut self, data: &mut Vec<u8>) {
+        for _ in 0..=self.below(4) {
+            if data.is_empty() {
+                return;
+            }
+            let at = self.below(data.len());
+            match self.below(8) {
+                0 => data.truncate(at),
+                1 => {
+                    let end = (at + self.below(64)).min(data.len());
+                    let part = data[at..end].to_vec();
+                    data.splice(at..at, part);
+                }
+                2 => data[at] = [0, 0xff, 0x7f, 0x80][self.below(4)],
+                _ => data[at] ^= 1 << self.below(8),
+            }
+        }
+    }
+}
+
+fn seed() -> u64 {
+    let seed = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(5);
+    println!("WEIR_SEED={seed}");
+    seed
+}
+
+fn git(at: &Path, args: &[&str], input: &[u8]) -> Vec<u8> {
+    let mut child = Command::new("git")
+        .args(args)
+        .current_dir(at)
+        .env("HOME", at)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "git {args:?}");
+    output.stdout
+}
+
+/// A small pack with deltas of all sorts, and the commit it is the closure of.
+fn sample() -> (Vec<u8>, weir_git::Oid) {
+    let dir = tempfile::tempdir().unwrap();
+    git(dir.path(), &["init", "-q", "--bare", "-b", "main"], b"");
+    let mut stream = Vec::new();
+    for i in 0..30 {
+        let body: String = (0..200).map(|n| format!("line {} of {n}\n", if n == i { 999 } else { n })).collect();
+        write!(
+            stream,
+            "commit refs/heads/main\ncommitter C <c@x> {i} +0000\ndata 1\nx\nM 644 inline d{}/f\ndata {}\n{body}\n",
+            i % 3,
+            body.len()
+        )
+        .unwrap();
+    }
+    git(dir.path(), &["fast-import", "--quiet"], &stream);
+    let head = git(dir.path(), &["rev-parse", "main"], b"");
+    let oid = weir_git::Oid::from_hex_any(head.trim_ascii()).unwrap();
+    let pack = git(dir.path(), &["pack-objects", "--revs", "--stdout", "-q"], b"main\n");
+    (pack, oid)
+}
+
+fn take(pack: &[u8]) -> weir_repo::Result<Option<Ingested>> {
+    let shallow = OidSet::default();
+    let options = Options {
+        hash: HashKind::Sha1,
+        limits: Limits { pack_bytes_max: 1 << 22, objects_max: 10_000, object_bytes_max: 1 << 20, inflated_bytes_max: 64 << 20 },
+        threads: 1,
+        base: None,
+        wanted: &[],
+        shallow: &shallow,
+        delta_bytes_max: 4 << 10,
+    };
+    ingest(&mut &pack[..], &|_| Ok(SpillPlace { file: tempfile::tempfile()?, bytes_max: u64::MAX }), &options)
+}
+
+#[test]
+fn packs() {
+    let (pack, _) = sample();
+    let objects = take(&pack).unwrap().unwrap().sent_count;
+    let mut rng = Rng(seed());
+    for round in 0..3000 {
+        let mut changed = pack[..pack.len() - 20].to_vec();
+        rng.mutate(&mut changed);
+        let mut sum = plain_sha(HashKind::Sha1);
+        sum.update(&changed);
+        changed.extend_from_slice(sum.finish().as_bytes());
+        let outcome = catch_unwind(AssertUnwindSafe(|| take(&changed)));
+        match outcome {
+            Ok(Ok(Some(taken))) => assert!(taken.sent_count <= objects, "round {round}"),
+            Ok(_) => {}
+            Err(_) => panic!("round {round} panicked"),
+        }
+    }
+}
+
+fn archive(folder: &Path) -> std::path::PathBuf {
+    let (pack, oid) = sample();
+    let path = folder.join("a.tar");
+    let mut archive = ArchiveRepo::create(&path, HashKind::Sha1, 1).unwrap();
+    let refs = Refs::new(vec![Ref { name: b"refs/heads/main".to_vec(), oid, peeled: None }], Head::Symbolic(b"refs/heads/main".to_vec()));
+    archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), &refs, &[], 1, 0).unwrap();
+    archive.commit(None, &Refs::new(Vec::new(), Head::default()), &[], 2, 0).unwrap();
+    archive.commit(None, &refs, &[], 3, 0).unwrap();
+    path
+}
+
+#[test]
+fn archives() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = std::fs::read(archive(folder.path())).unwrap();
+    let mut rng = Rng(seed());
+    for round in 0..1500 {
+        let mut changed = whole.clone();
+        rng.mutate(&mut changed);
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&changed).unwrap();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let _ = weir_archive::verify(&file);
+            let Ok(archive) = Archive::from_file(Arc::new(file.try_clone().unwrap())) else { return };
+            let _ = archive.records();
+            if let Ok(repo) = Repo::from_archive(archive, Path::new("changed")) {
+                let _ = weir_repo::fsck(&repo);
+                let _ = repo.refs_history();
+            }
+        }));
+        assert!(outcome.is_ok(), "round {round} panicked");
+    }
+}
+
+#[test]
+fn indices() {
+    let folder = tempfile::tempdir().unwrap();
+    let repo = Repo::open_archive(&archive(folder.path())).unwrap();
+    let name = format!("{}.idx", repo.packs()[0].name());
+    let whole = repo.archive().unwrap().member(&name).unwrap().to_vec();
+    let mut rng = Rng(seed());
+    for round in 0..2000 {
+        let mut changed = whole.clone();
+        rng.mutate(&mut changed);
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&changed).unwrap();
+        let region = Region::map(Arc::new(file), changed.len() as u64).unwrap();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let Ok(index) = Index::open("changed", region, HashKind::Sha1) else { return };
+            for position in 0..index.count() {
+                let _ = (index.offset(position), index.find(index.raw_id(position)));
+            }
+            for first in 0..=255u8 {
+                let _ = index.find(&[first; 20]);
+            }
+        }));
+        assert!(outcome.is_ok(), "round {round} panicked");
+    }
+}

@@ -1,0 +1,24 @@
+//! Packs from anywhere. The trailer is made right, so that what is before it is looked at.
+#![no_main]
+use libfuzzer_sys::fuzz_target;
+use weir_git::{HashKind, OidSet, plain_sha};
+use weir_repo::ingest::{Limits, Options, SpillPlace, ingest};
+
+fuzz_target!(|data: &[u8]| {
+    let mut pack = data.to_vec();
+    let mut sum = plain_sha(HashKind::Sha1);
+    sum.update(&pack);
+    pack.extend_from_slice(sum.finish().as_bytes());
+    let shallow = OidSet::default();
+    let options = Options {
+        hash: HashKind::Sha1,
+        limits: Limits { pack_bytes_max: 1 << 20, objects_max: 1000, object_bytes_max: 1 << 20, inflated_bytes_max: 16 << 20 },
+        threads: 1,
+        base: None,
+        wanted: &[],
+        shallow: &shallow,
+        delta_bytes_max: 1 << 10,
+    };
+    let spill = |_| Ok(SpillPlace { file: tempfile::tempfile()?, bytes_max: u64::MAX });
+    let _ = ingest(&mut &pack[..], &spill, &options);
+});
