@@ -268,10 +268,7 @@ impl Catalog {
     /// Of the database.
     pub fn set_enabled(&mut self, name: &str, enabled: bool) -> Result<()> {
         // What is set back or resumed has other refs than the upstream was last seen with.
-        self.connection.execute(
-            "UPDATE repositories SET enabled = ?2, fingerprint = NULL WHERE name = ?1 AND enabled <> ?2",
-            params![name, enabled],
-        )?;
+        self.connection.execute("UPDATE repositories SET enabled = ?2, fingerprint = NULL WHERE name = ?1", params![name, enabled])?;
         Ok(())
     }
 
@@ -299,7 +296,7 @@ impl Catalog {
                 Outcome::Failed { class, error } => transaction
                     .prepare_cached(
                         "UPDATE repositories SET last_attempt = ?2, next_due = ?3, failures = failures + 1, error_class = ?4,
-                         error = ?5, lease_owner = NULL, lease_until = NULL WHERE id = ?1",
+                         error = ?5, fingerprint = NULL, lease_owner = NULL, lease_until = NULL WHERE id = ?1",
                     )?
                     .execute(params![v.id, v.at, v.next_due, class, error])?,
             };

@@ -12,6 +12,8 @@ use weir_transport::Url;
 
 use crate::visit::{Failure, SharedOptions, VisitOptions, Visited, visit};
 
+/// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
+const STACK_BYTES: usize = 32 << 20;
 /// Visits are written down when so many are waiting, or the oldest has waited so long.
 const BATCH_MAX: usize = 500;
 const BATCH_AGE_MAX: Duration = Duration::from_secs(2);
@@ -158,7 +160,8 @@ impl Mirror {
             let jobs = self.options.jobs.max(1).min(queue.state.lock().unwrap_or_else(PoisonError::into_inner).0.len().max(1));
             for _ in 0..jobs {
                 let (queue, shared, sender) = (&queue, shared.clone(), sender.clone());
-                scope.spawn(move || self.work(queue, &shared, stop, &sender));
+                let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
+                worker.spawn_scoped(scope, move || self.work(queue, &shared, stop, &sender)).expect("a thread can be started");
             }
             drop(sender);
             let mut batch = Vec::new();

@@ -145,6 +145,8 @@ pub(crate) struct Addition<'a> {
     pub(crate) class: RefClass,
     pub(crate) unreferenced: &'a [Oid],
     pub(crate) outside: &'a [Oid],
+    /// Tips that are among its objects.
+    pub(crate) tips_inside: Vec<Oid>,
     /// Whether objects of it are in bodies of another class as well.
     pub(crate) repeats: bool,
 }
@@ -168,7 +170,14 @@ pub(crate) fn still_exact(old: Option<&Repo>, new: &Refs, addition: Option<&Addi
     if was_exact.is_none() && !old.bodies.list.is_empty() {
         return Ok(false);
     }
-    let outside: OidSet = addition.map_or_else(OidSet::default, |a| a.outside.iter().copied().collect());
+    // Tips must lie in what would be sent: a restored ref may lead to what only history holds.
+    let sent = old.limited_to(|b| b.is_some_and(|b| b.class == RefClass::HeadsAndTags || (all && b.class == RefClass::Rest)));
+    let counted = addition.filter(|a| all || a.class == RefClass::HeadsAndTags);
+    let inside: OidSet = counted.map_or_else(OidSet::default, |a| a.tips_inside.iter().copied().collect());
+    if !new_tips.iter().all(|t| sent.contains(t) || inside.contains(t)) {
+        return Ok(false);
+    }
+    let outside: OidSet = counted.map_or_else(OidSet::default, |a| a.outside.iter().copied().collect());
     let gone: Vec<Oid> = tips(&old.refs).into_iter().filter(|t| !new_tips.contains(t) && !outside.contains(t)).collect();
     if gone.is_empty() {
         return Ok(true);

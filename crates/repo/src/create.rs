@@ -22,8 +22,10 @@ pub(crate) const REVERSE_INDEX_OBJECTS_MIN: usize = 4096;
 pub struct ArchiveRepo {
     path: PathBuf,
     writer: Writer<LockedFile>,
-    /// The file under its temporary name, until the first commit.
+    /// The file under its temporary name, until it is persisted.
     unnamed: Option<Replacement>,
+    /// Whether the first commit gives it its name.
+    persists_at_once: bool,
     repo: Option<Arc<Repo>>,
     hash: HashKind,
 }
@@ -83,7 +85,27 @@ impl ArchiveRepo {
     pub fn create(path: &Path, hash: HashKind, first_seq: u64) -> Result<ArchiveRepo> {
         let replacement = Replacement::create(path)?;
         let writer = Writer::create(LockedFile(replacement.file()?), first_seq)?;
-        Ok(ArchiveRepo { path: path.to_owned(), writer, unnamed: Some(replacement), repo: None, hash })
+        Ok(ArchiveRepo { path: path.to_owned(), writer, unnamed: Some(replacement), persists_at_once: true, repo: None, hash })
+    }
+
+    /// A new archive that takes the place of the one at `path` only at [`ArchiveRepo::persist`]: until then that one stands.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub(crate) fn create_beside(path: &Path, hash: HashKind, first_seq: u64) -> Result<ArchiveRepo> {
+        Ok(ArchiveRepo { persists_at_once: false, ..ArchiveRepo::create(path, hash, first_seq)? })
+    }
+
+    /// Gives a new archive its name. All that was committed to it is durable.
+    ///
+    /// # Errors
+    /// Of the system; then what stood there stands.
+    pub(crate) fn persist(&mut self) -> Result<()> {
+        if let Some(replacement) = self.unnamed.take() {
+            // The writer keeps its own handle on the file, and with it the lock.
+            replacement.persist()?;
+        }
+        Ok(())
     }
 
     /// The archive at `path`, locked; waits for another writer.
@@ -96,7 +118,7 @@ impl ArchiveRepo {
         let writer = Writer::open(locked)?;
         let repo = Repo::from_archive(Archive::from_file(file)?, path)?;
         let hash = repo.hash();
-        Ok(ArchiveRepo { path: path.to_owned(), writer, unnamed: None, repo: Some(Arc::new(repo)), hash })
+        Ok(ArchiveRepo { path: path.to_owned(), writer, unnamed: None, persists_at_once: true, repo: Some(Arc::new(repo)), hash })
     }
 
     /// The repository as last committed; `None` before the first commit.
@@ -129,6 +151,7 @@ impl ArchiveRepo {
             class: *class,
             unreferenced: &pack.unreferenced,
             outside: &pack.outside,
+            tips_inside: refs.tips().filter(|t| pack.index.binary_search_by_key(t, |e| e.oid).is_ok()).collect(),
             repeats: old.as_ref().is_some_and(|r| pack.index.iter().any(|e| e.offset < pack.sent_end && r.contains(&e.oid))),
         });
         let heads_exact = still_exact(old.as_deref(), refs, addition.as_ref(), false)?;
@@ -170,9 +193,8 @@ impl ArchiveRepo {
         set_whole(&mut group, ALL_KEY, of_all);
         let objects_added = added.as_ref().map_or(0, |(_, pack)| pack.sent_count);
         let commit = group.commit(time, epoch)?;
-        if let Some(replacement) = self.unnamed.take() {
-            // The writer keeps its own handle on the file, and with it the lock.
-            replacement.persist()?;
+        if self.persists_at_once {
+            self.persist()?;
         }
         let file = Arc::new(self.writer.storage().0.try_clone()?);
         self.repo = Some(Arc::new(Repo::from_archive(Archive::from_file(file)?, &self.path)?));
@@ -192,9 +214,6 @@ impl ArchiveRepo {
             group.set(key, value.clone());
         }
         group.commit(time, 0)?;
-        if let Some(replacement) = self.unnamed.take() {
-            replacement.persist()?;
-        }
         Ok(())
     }
 }

@@ -20,6 +20,8 @@ use crate::walk::TREE_DEPTH_MAX;
 
 /// Below this many objects walking is as fast.
 const OBJECTS_MIN: u32 = 10_000;
+/// Trees may be as deep as git allows. Only what is used of a stack is memory.
+const STACK_BYTES: usize = 32 << 20;
 /// Commits a thread takes at a time: neighbours share trees.
 const CHUNK_COMMITS: usize = 512;
 
@@ -138,7 +140,8 @@ impl History {
             }
         };
         let mut chunks = std::thread::scope(|scope| {
-            let handles: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+            let spawn = |_| std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+            let handles = (0..threads.max(1)).map(spawn).collect::<std::io::Result<Vec<_>>>()?;
             let mut all = Vec::new();
             for handle in handles {
                 all.extend(handle.join().expect("tree differences do not panic")?);

@@ -139,8 +139,8 @@ impl Repo {
 
     /// The same by raw id, which must be as long as the repository's hash.
     pub fn locate_raw(&self, id: &[u8]) -> Option<Location> {
-        // The newest first: what is asked for is mostly new.
-        for (pack, p) in self.packs.iter().enumerate().rev() {
+        // The oldest first: later packs may repeat an object to be complete, and each has one place it is numbered by.
+        for (pack, p) in self.packs.iter().enumerate() {
             if let Some(position) = p.index().find(id) {
                 return Some(Location::Packed { pack: pack as u32, position });
             }

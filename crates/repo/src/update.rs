@@ -27,7 +27,7 @@ pub fn compact(path: &Path, time: u64, threads: usize, spill: crate::ingest::Spi
     let Some(repo) = old.repo().cloned() else { return Err(Error::NotFound(format!("'{}' is empty", path.display()))) };
     let seq = repo.archive().map_or(0, |a| a.state().record.seq) + 1;
     let history = refs_history(&repo)?;
-    let mut new = ArchiveRepo::create(path, repo.hash(), seq)?;
+    let mut new = ArchiveRepo::create_beside(path, repo.hash(), seq)?;
     let heads: OidSet = repo.refs().head_and_tag_tips().collect();
     let all: OidSet = repo.refs().tips().collect();
     let older: OidSet = history.values().flat_map(|refs| refs.tips().collect::<Vec<_>>()).collect();
@@ -74,6 +74,9 @@ pub fn compact(path: &Path, time: u64, threads: usize, spill: crate::ingest::Spi
         new.commit_members(&[(HISTORY_MEMBER, &encode_history(&history))], &[], time)?;
     }
     crate::derive::derive(&mut new, time, threads)?;
+    // Only now: until here any failure leaves the old archive as it was.
+    new.persist()?;
+    drop(old);
     report.ok_or_else(|| Error::NotFound("nothing to compact".to_owned()))
 }
 

@@ -106,7 +106,7 @@ pub(crate) fn all_reachable_from(repo: &Repo, sources: &[Oid], targets: &[Oid], 
             return Ok(true);
         }
         // Clocks differ by days at most where it matters; being wrong here costs a slower clone, no more.
-        if looked_at > commits_max || time + 7 * 86_400 < oldest {
+        if looked_at > commits_max || time.saturating_add(7 * 86_400) < oldest {
             break;
         }
         for parent in commits.load(&oid)?.parents {
@@ -178,16 +178,17 @@ pub fn all_wants_meet(repo: &Repo, wants: &[Oid], haves: &[Oid], commits_max: us
     Ok(true)
 }
 
-/// Whether `oid` is reachable from a ref through commits; objects other than commits only if a ref names them.
+/// Whether all of `oids` are reachable from refs through commits; objects other than commits only if a ref names them. One
+/// walk for all, of at most `commits_max` commits.
 ///
 /// # Errors
 /// If an object is missing or corrupt.
-pub fn is_reachable(repo: &Repo, oid: &Oid, commits_max: usize) -> Result<bool> {
-    if !repo.contains(oid) {
+pub fn are_reachable(repo: &Repo, oids: &[Oid], commits_max: usize) -> Result<bool> {
+    if !oids.iter().all(|oid| repo.contains(oid)) {
         return Ok(false);
     }
     let sources: Vec<Oid> = repo.refs().tips().collect();
-    all_reachable_from(repo, &sources, &[*oid], commits_max)
+    all_reachable_from(repo, &sources, oids, commits_max)
 }
 
 /// Ids of commits that are here, for asking an upstream what it has in common: from `tips` back, every commit at first,
@@ -636,10 +637,13 @@ pub fn visit_reachable(
 ) -> Result<()> {
     let mut reader = repo.reader();
     let shallow: OidSet = repo.shallow.iter().copied().collect();
+    // A tree may name another tree as if it were a file: what is looked at as a blob is not looked into, so the same id may
+    // have to be looked at twice.
     let mut seen = OidSet::default();
+    let mut seen_as_blob = OidSet::default();
     let mut stack: Vec<(Oid, bool, Option<Oid>)> = tips.into_iter().map(|t| (t, false, None)).collect();
     while let Some((oid, is_blob, referrer)) = stack.pop() {
-        if !seen.insert(oid) {
+        if seen.contains(&oid) || !(if is_blob { &mut seen_as_blob } else { &mut seen }).insert(oid) {
             continue;
         }
         if is_blob {

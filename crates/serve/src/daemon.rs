@@ -69,7 +69,7 @@ pub struct Daemon {
     pub limits: DaemonLimits,
     addresses: Mutex<HashMap<IpAddr, usize>>,
     connections: AtomicUsize,
-    computing: Semaphore,
+    computing: Arc<Semaphore>,
 }
 
 impl Daemon {
@@ -79,7 +79,7 @@ impl Daemon {
             locator,
             cache: RepoCache::new(1024),
             options,
-            computing: Semaphore::new(limits.computed_max.max(1)),
+            computing: Arc::new(Semaphore::new(limits.computed_max.max(1))),
             limits,
             addresses: Mutex::default(),
             connections: AtomicUsize::new(0),
@@ -240,13 +240,15 @@ impl Daemon {
     async fn work(&self, work: Work, sender: &mut Sender<'_>) -> io::Result<WorkOutcome> {
         let keepalive = work.keepalive();
         let permit = loop {
-            match tokio::time::timeout(KEEPALIVE, self.computing.acquire()).await {
+            match tokio::time::timeout(KEEPALIVE, self.computing.clone().acquire_owned()).await {
                 Ok(permit) => break permit.expect("never closed"),
                 Err(_) => sender.bytes(keepalive.unwrap_or_default()).await?,
             }
         };
         let (chunks_in, mut chunks) = mpsc::channel::<Vec<u8>>(CHUNKS_MAX);
-        let mut running = tokio::task::spawn_blocking(move || {
+        let running = tokio::task::spawn_blocking(move || {
+            // Held until the work is over, though the client may be gone before.
+            let _permit = permit;
             // A panic in here ends this one conversation: the task reports it as an error.
             work.run(&mut |bytes| chunks_in.blocking_send(bytes).map_err(|_| io::ErrorKind::BrokenPipe.into()))
         });
@@ -262,9 +264,7 @@ impl Daemon {
                 }
             }
         }
-        let outcome = (&mut running).await.map_err(|_| io::Error::other("an answer could not be made: this is a defect of weir's"));
-        drop(permit);
-        outcome
+        running.await.map_err(|_| io::Error::other("an answer could not be made: this is a defect of weir's"))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use weir_git::pktline::{self, Pkt, PktReader};
-use weir_git::{HashKind, Oid};
+use weir_git::{HashKind, Oid, OidSet};
 
 use crate::error::{Error, Result};
 use crate::session::{PktSource, Session, Wire, next_line, printable};
@@ -73,11 +73,13 @@ impl Session {
             pktline::push(&mut head, format!("want {want}\n").as_bytes());
         }
         let mut common: Vec<Oid> = Vec::new();
+        let mut said = OidSet::default();
         let mut over_http = None;
         let mut round = 0;
         let shallow = loop {
             let haves = if round < ROUNDS_MAX { request.negotiator.next_haves(HAVES_A_ROUND) } else { Vec::new() };
             let done = haves.is_empty();
+            said.extend(haves.iter().copied());
             let mut body = head.clone();
             // Each request stands for itself in v2, over streams too: what is known to be common is said again.
             for have in common.iter().chain(&haves) {
@@ -95,7 +97,7 @@ impl Session {
                 }
                 Wire::Http(http) => over_http.insert(PktReader::new(http.post(&body)?)),
             };
-            if let Some(shallow) = read_sections(source, hash, &mut common)? {
+            if let Some(shallow) = read_sections(source, hash, &said, &mut common)? {
                 break shallow;
             }
             if done {
@@ -156,7 +158,11 @@ impl Session {
             }
             Wire::Http(http) => Box::new(PktReader::new(http.post(&body)?)),
         };
-        loop {
+        // One answer a have and a flush a round, at most.
+        for lines in 0.. {
+            if lines > ROUNDS_MAX * (HAVES_A_ROUND + 1) * 2 {
+                return Err(Error::Protocol("no end of acknowledgments".to_owned()));
+            }
             let Some(line) = next_line(&mut *source)? else { continue };
             match line.split(|&c| c == b' ').collect::<Vec<_>>()[..] {
                 [b"NAK"] | [b"ACK", _] => break,
@@ -170,7 +176,7 @@ impl Session {
 }
 
 /// Reads sections up to the pack; `None` if the answer ends without one, and another round is due.
-fn read_sections(source: &mut dyn PktSource, hash: HashKind, common: &mut Vec<Oid>) -> Result<Option<Vec<Oid>>> {
+fn read_sections(source: &mut dyn PktSource, hash: HashKind, said: &OidSet, common: &mut Vec<Oid>) -> Result<Option<Vec<Oid>>> {
     let mut shallow = Vec::new();
     loop {
         let Some(section) = next_line(source)? else { return Ok(None) };
@@ -186,11 +192,15 @@ fn read_sections(source: &mut dyn PktSource, hash: HashKind, common: &mut Vec<Oi
                 if end {
                     return Ok(None);
                 }
-                if let Some(said) = text.strip_prefix(b"ERR ") {
-                    return Err(Error::Remote(printable(said)));
+                if let Some(words) = text.strip_prefix(b"ERR ") {
+                    return Err(Error::Remote(printable(words)));
                 }
                 if let Some(id) = text.strip_prefix(b"ACK ") {
-                    common.push(Oid::from_hex(hash, id).ok_or_else(|| Error::Protocol("a bad ACK".to_owned()))?);
+                    let oid = Oid::from_hex(hash, id).ok_or_else(|| Error::Protocol("a bad ACK".to_owned()))?;
+                    // What was said to be common is said again each round, and acknowledged again.
+                    if said.contains(&oid) && !common.contains(&oid) {
+                        common.push(oid);
+                    }
                 } else if let Some(id) = text.strip_prefix(b"shallow ") {
                     shallow.push(Oid::from_hex(hash, id).ok_or_else(|| Error::Protocol("a bad shallow line".to_owned()))?);
                     if shallow.len() > SHALLOW_LINES_MAX {

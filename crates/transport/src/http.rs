@@ -63,7 +63,16 @@ impl Http {
         let landed = response.get_uri().to_string();
         let suffix = format!("/info/refs?service={SERVICE}");
         match landed.strip_suffix(&suffix) {
-            Some(base) => self.base = base.to_owned(),
+            Some(base) => {
+                // A password goes to the host it was meant for, and nowhere else.
+                if origin(base) != origin(&self.base) {
+                    self.credentials = None;
+                }
+                if self.base.starts_with("https:") && base.starts_with("http:") {
+                    return Err(Error::Protocol(format!("redirected from https to '{base}'")));
+                }
+                self.base = base.to_owned();
+            }
             None => return Err(Error::Protocol(format!("redirected to '{landed}', which is no git repository"))),
         }
         let expected = format!("application/x-{SERVICE}-advertisement");
@@ -150,6 +159,12 @@ impl Http {
             other => Error::Connect { host, source: io::Error::other(other) },
         }
     }
+}
+
+/// Scheme, host and port of a URL.
+fn origin(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |i| i + 3);
+    &url[..url[host..].find('/').map_or(url.len(), |i| host + i)]
 }
 
 fn basic(c: &Credentials) -> String {

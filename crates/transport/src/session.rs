@@ -16,7 +16,7 @@ use crate::url::{Scheme, Url};
 
 /// Capabilities and refs are bounded: what an upstream may make us hold.
 const CAPABILITY_LINES_MAX: usize = 1000;
-const REFS_MAX: usize = 20_000_000;
+const REFS_BYTES_MAX: usize = 2 << 30;
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Both directions of a local connection.
@@ -364,16 +364,18 @@ struct Listing {
     refs: Vec<AdvertisedRef>,
     refused: Vec<Vec<u8>>,
     head: Symbolic,
+    bytes: usize,
 }
 
 impl Listing {
     fn new(hash: HashKind) -> Listing {
-        Listing { hash, refs: Vec::new(), refused: Vec::new(), head: Symbolic::Unknown }
+        Listing { hash, refs: Vec::new(), refused: Vec::new(), head: Symbolic::Unknown, bytes: 0 }
     }
 
     fn push(&mut self, name: &[u8], oid: Oid, peeled: Option<Oid>) -> Result<()> {
-        if self.refs.len() >= REFS_MAX {
-            return Err(Error::Protocol(format!("more than {REFS_MAX} refs")));
+        self.bytes += name.len() + 64;
+        if self.bytes > REFS_BYTES_MAX {
+            return Err(Error::Protocol(format!("more than {REFS_BYTES_MAX} bytes of refs")));
         }
         if refname::is_valid(name) && !oid.is_null() {
             self.refs.push(AdvertisedRef { name: name.to_vec(), oid, peeled });
@@ -432,7 +434,8 @@ impl Early {
         let bad = || Error::Protocol(format!("bad ref line '{}'", printable(line)));
         if let Some(id) = line.strip_prefix(b"shallow ") {
             self.shallow.push(Oid::from_hex(hash, id).ok_or_else(bad)?);
-            return Ok(());
+            self.list.bytes += 64;
+            return if self.list.bytes > REFS_BYTES_MAX { Err(bad()) } else { Ok(()) };
         }
         let split = line.iter().position(|&c| c == b' ').ok_or_else(bad)?;
         let (oid, name) = (Oid::from_hex(hash, &line[..split]).ok_or_else(bad)?, &line[split + 1..]);

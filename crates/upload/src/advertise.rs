@@ -79,7 +79,7 @@ pub(crate) struct LsRefs {
 }
 
 /// Above this many prefixes git ignores them all, and so do we.
-const PREFIXES_MAX: usize = 65_536;
+pub(crate) const PREFIXES_MAX: usize = 65_536;
 
 /// The answer to `ls-refs`.
 pub(crate) fn ls_refs(repo: &Repo, request: &LsRefs) -> Vec<u8> {
@@ -124,28 +124,21 @@ pub(crate) fn ls_refs(repo: &Repo, request: &LsRefs) -> Vec<u8> {
     };
     if all {
         refs.list().iter().for_each(&mut add);
-    } else if request.prefixes.len() <= 16 {
-        for r in refs.list().iter().filter(|r| wanted(&r.name)) {
-            add(r);
-        }
     } else {
-        // Many prefixes: each names a run of the sorted list.
-        let mut runs: Vec<std::ops::Range<usize>> = request
-            .prefixes
-            .iter()
-            .map(|p| {
-                let start = refs.list().partition_point(|r| r.name.as_slice() < p.as_slice());
-                let len = refs.list()[start..].iter().take_while(|r| r.name.starts_with(p)).count();
-                start..start + len
-            })
-            .collect();
-        runs.sort_by_key(|r| (r.start, r.end));
-        let mut next = 0;
-        for run in runs {
-            for r in &refs.list()[run.start.max(next)..run.end.max(next)] {
+        // Each prefix names a run of the sorted list; one that starts with another adds nothing.
+        let mut prefixes: Vec<&[u8]> = request.prefixes.iter().map(Vec::as_slice).collect();
+        prefixes.sort_unstable();
+        let mut kept: Vec<&[u8]> = Vec::new();
+        for prefix in prefixes {
+            if kept.last().is_none_or(|k| !prefix.starts_with(k)) {
+                kept.push(prefix);
+            }
+        }
+        for prefix in kept {
+            let start = refs.list().partition_point(|r| r.name.as_slice() < prefix);
+            for r in refs.list()[start..].iter().take_while(|r| r.name.starts_with(prefix)) {
                 add(r);
             }
-            next = next.max(run.end);
         }
     }
     push_flush(&mut out);

@@ -49,8 +49,8 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        // 65,536 prefixes is git's own bound; a clone of a million refs wants as many lines of 50 bytes.
-        Limits { request_bytes_max: 128 << 20, lines_max: 2_000_000, steps_max: 200_000_000 }
+        // A clone of half a million refs wants as many lines of 50 bytes.
+        Limits { request_bytes_max: 32 << 20, lines_max: 600_000, steps_max: 200_000_000 }
     }
 }
 
@@ -112,6 +112,8 @@ pub struct UploadPack {
     pub(crate) options: Options,
     input: Vec<u8>,
     used: usize,
+    /// Of the request under way, what was taken already included.
+    request_bytes: usize,
     out: VecDeque<Step>,
     protocol: Option<Protocol>,
     pub(crate) ended: bool,
@@ -125,6 +127,7 @@ impl UploadPack {
             options,
             input: Vec::new(),
             used: 0,
+            request_bytes: 0,
             out: VecDeque::new(),
             protocol: Some(if version == Version::V2 { Protocol::V2(V2::default()) } else { Protocol::V0(V0::default()) }),
             ended: false,
@@ -165,6 +168,13 @@ impl UploadPack {
             self.protocol = Some(protocol);
             let answers = result?;
             self.used += len;
+            self.request_bytes += len;
+            if self.request_bytes > self.options.limits.request_bytes_max {
+                return refuse(format!("the request is larger than {} bytes", self.options.limits.request_bytes_max));
+            }
+            if !answers.is_empty() {
+                self.request_bytes = 0;
+            }
             for answer in answers {
                 match answer {
                     Answer::Step(step) => self.out.push_back(step),

@@ -33,6 +33,9 @@ pub(crate) struct V0 {
     got_common: bool,
     got_other: bool,
     sent_ready: bool,
+    /// For how many common commits it was found out whether they are enough, and whether they are.
+    meets: Option<(usize, bool)>,
+    meetings: usize,
     lines: usize,
 }
 
@@ -118,9 +121,25 @@ fn check_tips(state: &V0, context: &Context) -> Result<(), RequestError> {
     }
 }
 
-fn give_up(state: &V0, context: &Context) -> bool {
-    !state.common.is_empty() && wants_meet(&context.repo, &state.wants, &state.common).unwrap_or(false)
+/// Whether enough is in common. Found out once for each new common commit, not for each line a client sends.
+fn give_up(state: &mut V0, context: &Context) -> bool {
+    if state.common.is_empty() {
+        return false;
+    }
+    match state.meets {
+        Some((common, answer)) if common == state.common.len() => answer,
+        _ if state.meetings >= MEETINGS_MAX => false,
+        _ => {
+            state.meetings += 1;
+            let answer = wants_meet(&context.repo, &state.wants, &state.common).unwrap_or(false);
+            state.meets = Some((state.common.len(), answer));
+            answer
+        }
+    }
 }
+
+/// Times the walk for common ancestors is made for one client; after that it has to say `done` by itself.
+const MEETINGS_MAX: usize = 64;
 
 fn have(state: &mut V0, context: &Context, oid: Oid) -> Vec<u8> {
     let mut out = Vec::new();

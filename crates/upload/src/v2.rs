@@ -3,7 +3,7 @@
 use weir_git::pktline::{Pkt, push, push_delim, push_flush};
 use weir_git::{HashKind, Oid};
 
-use crate::advertise::{LsRefs, ls_refs};
+use crate::advertise::{LsRefs, PREFIXES_MAX, ls_refs};
 use crate::band::Framing;
 use crate::machine::{Answer, Context, RequestError, Step, refuse};
 use crate::work::{Negotiation, PackRequest, Work};
@@ -96,6 +96,8 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
                 b"symrefs" => request.symrefs = true,
                 b"unborn" => request.unborn = true,
                 _ => match line.strip_prefix(b"ref-prefix ") {
+                    // Beyond git's bound all are ignored: they need not be kept.
+                    Some(_) if request.prefixes.len() > PREFIXES_MAX => {}
                     Some(prefix) => request.prefixes.push(prefix.to_vec()),
                     None => return refuse(format!("unexpected line '{}'", shown(line))),
                 },

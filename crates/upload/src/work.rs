@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_git::pktline::{push, push_delim, push_flush};
 use weir_git::{Oid, OidSet};
-use weir_repo::walk::{Budget, all_wants_meet, is_reachable, select};
+use weir_repo::walk::{Budget, all_wants_meet, are_reachable, select};
 use weir_repo::{PackPlan, Repo, Result};
 
 use crate::band::Framing;
@@ -116,12 +116,15 @@ impl PackRequest {
     /// Wants must be refs, or reachable from them: what a force-push removed is not for everybody.
     fn check_wants(&self) -> Result<()> {
         let tips: OidSet = self.repo.refs().tips().chain(self.repo.refs().list().iter().filter_map(|r| r.peeled)).collect();
-        for want in &self.wants {
-            if !tips.contains(want) && !is_reachable(&self.repo, want, REACHABLE_COMMITS_MAX)? {
-                return Err(weir_repo::Error::NotFound(format!("upload-pack: not our ref {want}")));
+        let mut others: Vec<Oid> = self.wants.iter().filter(|w| !tips.contains(w)).copied().collect();
+        others.sort_unstable();
+        others.dedup();
+        match others.first() {
+            Some(first) if !are_reachable(&self.repo, &others, REACHABLE_COMMITS_MAX)? => {
+                Err(weir_repo::Error::NotFound(format!("upload-pack: not our ref {first}")))
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn make(&self, out: &mut Framed<'_>) -> Result<()> {

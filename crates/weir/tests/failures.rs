@@ -282,6 +282,72 @@ fn force_push_and_deletion_lose_nothing() {
 }
 
 #[test]
+fn whole_clones_are_never_more_or_less_than_the_refs_reach() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    let tree = env.git(&upstream, &["rev-parse", "main^{tree}"]);
+    let commit = |parent: &str, message: &str| env.git(&upstream, &["commit-tree", "-m", message, "-p", parent, &tree]);
+    let feature = commit("main", "feature");
+    env.git(&upstream, &["update-ref", "refs/heads/feature", &feature]);
+    env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let with_feature = env.picture(&upstream);
+    let server = env.serve();
+    // The branch goes away in the same visit in which a pull request on it comes.
+    let pull = commit(&feature, "pull");
+    env.git(&upstream, &["update-ref", "-d", "refs/heads/feature"]);
+    env.git(&upstream, &["update-ref", "refs/pull/9/head", &pull]);
+    env.weir(&["mirror", "--all"]);
+    env.assert_same(&server, "u", &upstream, "all refs");
+    let plain = env.path("plain.git");
+    env.git(env.dir.path(), &["clone", "-q", "--bare", &server.url("u"), plain.to_str().unwrap()]);
+    let has = |repo: &Path, oid: &str| env.git_command(repo, &["cat-file", "-e", oid]).output().unwrap().status.success();
+    assert!(!has(&plain, &feature), "an ordinary clone holds nothing of a deleted branch");
+    // Now it is nowhere; compaction moves it to what is kept for history, and then it is restored.
+    env.git(&upstream, &["update-ref", "-d", "refs/pull/9/head"]);
+    env.weir(&["mirror", "--all"]);
+    env.weir(&["compact"]);
+    env.assert_same(&server, "u", &upstream, "compacted");
+    let log = env.weir_json(&["log", "u"]);
+    let count = with_feature.0.lines().count();
+    let is_before = |s: &&serde_json::Value| s["refs"] == count && !s["changes"].to_string().contains("- refs/heads/feature");
+    let found = log.as_array().unwrap().iter().find(is_before);
+    let seq = found.unwrap_or_else(|| panic!("{log}"))["seq"].as_u64().unwrap();
+    env.weir(&["restore", &format!("u@{seq}")]);
+    let restored = env.path("restored.git");
+    env.git(env.dir.path(), &["clone", "-q", "--mirror", &server.url("u"), restored.to_str().unwrap()]);
+    env.git(&restored, &["fsck", "--full", "--strict"]);
+    assert_eq!(env.picture(&restored), with_feature);
+    env.weir(&["mirror", "u"]);
+    env.assert_same(&server, "u", &upstream, "mirrored again when asked for by name");
+}
+
+#[test]
+fn a_compaction_that_fails_changes_nothing() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    env.git(&upstream, &["update-ref", "-d", "refs/heads/odd-mode"]);
+    env.weir(&["mirror", "--all"]);
+    let archive = env.pool().join("store/u.tar");
+    let before = std::fs::read(&archive).unwrap();
+    let mut rng = Rng(3);
+    for _ in 0..40 {
+        let mut child = env.weir_command(&["compact", "--quiet"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(rng.below(30_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if std::fs::read(&archive).unwrap() != before {
+            // It came to its end: then all of it is there, older states too.
+            assert_eq!(env.weir_json(&["log", "u"]).as_array().unwrap().len(), 3);
+            env.weir(&["fsck", "--quiet"]);
+            std::fs::write(&archive, &before).unwrap();
+        }
+    }
+}
+
+#[test]
 fn killed_at_random_moments() {
     let seed = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(11);
     println!("WEIR_SEED={seed}");

@@ -12,6 +12,8 @@ use crate::entry::apply_delta;
 use crate::error::{Error, Result, bad_pack};
 use crate::zlib::Inflate;
 
+/// Bytes of bases held at a time in one delta tree, unless they are few.
+const HELD_BYTES_MAX: usize = 1 << 30;
 /// Fewer deltas are not worth more threads.
 const THREADED_DELTAS_MIN: usize = 2000;
 
@@ -159,11 +161,13 @@ impl Worker<'_, '_> {
 
     /// Works through everything that builds on `data`.
     fn tree(&mut self, kind: Kind, data: Vec<u8>, waiting: Vec<u32>) -> Result<()> {
+        let mut held = data.len();
         let mut stack = vec![Frame { data, waiting }];
         while let Some(mut frame) = stack.pop() {
             let Some(n) = frame.waiting.pop() else { continue };
             let out = self.apply(n, &frame.data)?;
             if frame.waiting.is_empty() {
+                held -= frame.data.len();
                 self.recycle(frame.data);
             } else {
                 stack.push(frame);
@@ -177,6 +181,16 @@ impl Worker<'_, '_> {
             if waiting.is_empty() {
                 self.recycle(out);
             } else {
+                held += out.len();
+                // Bases that wait: the largest branch comes last, so an honest pack holds few. A chain made to hold many
+                // is refused before it costs the memory.
+                if held > HELD_BYTES_MAX && stack.len() > 64 {
+                    return Err(Error::Limit {
+                        what: "bases that deltas wait for".to_owned(),
+                        limit: HELD_BYTES_MAX as u64,
+                        option: "limits.object_bytes_max",
+                    });
+                }
                 stack.push(Frame { data: out, waiting });
             }
         }

@@ -17,7 +17,7 @@ use crate::zlib::Inflate;
 /// Blobs larger than this are hashed as they stream by and never held whole.
 const HELD_BYTES_MAX: u64 = 16 << 20;
 /// Commits, trees and tags larger than this are refused: they must be parsed whole.
-const PARSED_BYTES_MAX: u64 = 512 << 20;
+const PARSED_BYTES_MAX: u64 = 128 << 20;
 /// Packs of fewer objects are not worth a second thread.
 const THREADED_OBJECTS_MIN: u32 = 2000;
 const BUFFER_BYTES: usize = 64 << 10;
@@ -277,8 +277,10 @@ impl Sink<'_, '_> {
                 batch.push((entry, kind, std::mem::take(data)));
                 if *batch_bytes >= BATCH_BYTES {
                     *batch_bytes = 0;
-                    // The receiver is gone only after an error of its own, which is reported when it is joined.
-                    let _ = sender.send(std::mem::take(batch));
+                    // The receiver is gone only after an error of its own, which is reported in this one's place.
+                    if sender.send(std::mem::take(batch)).is_err() {
+                        return bad_pack("an object of it is invalid");
+                    }
                 }
                 Ok(())
             }
@@ -333,7 +335,8 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
                 let _ = sender.send(batch);
             }
             let hashed = hashing.join().expect("hashing does not panic");
-            read.and(hashed)
+            // An error of the hashing thread is the cause of one here.
+            hashed.and_then(|whole| read.map(|()| whole))
         })?;
     }
     whole.oids.append(&mut parts.large);

@@ -17,6 +17,9 @@ use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::Pool;
 
+/// Answers walk trees as deep as git allows. Only what is used of a stack is memory.
+const STACK_BYTES: usize = 32 << 20;
+
 /// Finds repositories by their name in the catalog: a client's path is looked up, never joined to a folder.
 struct CatalogLocator {
     catalog: Mutex<Catalog>,
@@ -66,7 +69,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, no_mirror
     let locator = Arc::new(CatalogLocator { catalog: Mutex::new(pool.another_catalog()?), store: pool.store() });
     let daemon = Arc::new(Daemon::new(locator, options, limits));
     let stop = Stop::default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK_BYTES).enable_all().build()?;
     let listeners = runtime.block_on(async {
         addresses
             .iter()
