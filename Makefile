@@ -5,7 +5,7 @@ CARGO ?= cargo
 # System packages by the distribution's name: what the tests and benchmarks run weir against.
 PACKAGES := build-essential git libarchive-tools busybox-static python3 nginx fcgiwrap
 
-.PHONY: run test lint doc deny bench bench-smoke fuzz packages slow help
+.PHONY: run test lint doc deny bench bench-smoke packages slow help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'

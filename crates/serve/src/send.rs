@@ -32,8 +32,11 @@ static SENDING: AtomicUsize = AtomicUsize::new(0);
 struct Sending;
 
 impl Sending {
-    fn start() -> Sending {
-        SENDING.fetch_add(1, Ordering::Relaxed);
+    /// Counts a clone of `region` in. The one that makes them many lets go of what those before had kept.
+    fn start(region: &Region) -> Sending {
+        if SENDING.fetch_add(1, Ordering::Relaxed) == KEPT_CLONES_MAX {
+            region.release_pages(0..region.len());
+        }
         Sending
     }
 
@@ -124,7 +127,7 @@ impl<'s> Sender<'s> {
         let last_head = Framing::packet_head(if last == 0 { part_max } else { last });
         let fd = self.stream.as_raw_fd();
         let mut released = 0;
-        let sending = Sending::start();
+        let sending = Sending::start(region);
         self.run(total, |done| {
             // What was sent a while ago is not looked at again by this connection.
             let sent = done - head_len * (done / frame_max);
