@@ -13,6 +13,7 @@ mod directory;
 mod entry;
 mod error;
 mod export;
+mod fill;
 mod fsck;
 mod index;
 pub mod ingest;
