@@ -2,7 +2,7 @@
 
 use sha1::Digest;
 
-use crate::sha1dc::{self, Sha1Detect};
+use crate::sha1dc::{self, Batch, Sha1Detect};
 use crate::{Kind, Oid};
 
 /// Which hash a repository names its objects by (`extensions.objectFormat`).
@@ -128,6 +128,58 @@ impl Hasher {
     }
 }
 
+/// Hashes many objects as [`Hasher::hash`] does, where the processor can sixteen of them at a time: in a quarter of the
+/// time. An object is held until it comes out of [`BatchHasher::pop`], not in the order they went in.
+pub struct BatchHasher<D> {
+    hash: HashKind,
+    /// SHA-1 on a processor that can.
+    lanes: Option<Box<Batch<D>>>,
+    alone: Vec<(D, Result<Oid, CollisionError>)>,
+}
+
+/// Objects larger than this fill no lane: some of them at once would be much memory.
+const LANE_BYTES_MAX: usize = 1 << 20;
+
+impl<D: AsRef<[u8]>> BatchHasher<D> {
+    /// For objects of a repository with that hash.
+    pub fn new(hash: HashKind) -> Self {
+        let lanes = (hash == HashKind::Sha1 && sha1dc::is_supported()).then(|| Box::new(Batch::new()));
+        BatchHasher { hash, lanes, alone: Vec::new() }
+    }
+
+    /// Takes an object.
+    pub fn push(&mut self, kind: Kind, data: D) {
+        let size = data.as_ref().len();
+        match &mut self.lanes {
+            Some(lanes) if size <= LANE_BYTES_MAX => {
+                let mut header = [0u8; 32];
+                let len = object_header(&mut header, kind, size as u64);
+                lanes.push(&header[..len], data);
+            }
+            _ => {
+                let result = Hasher::hash(self.hash, kind, data.as_ref());
+                self.alone.push((data, result));
+            }
+        }
+    }
+
+    /// Hashes all that was taken.
+    pub fn flush(&mut self) {
+        if let Some(lanes) = &mut self.lanes {
+            lanes.flush();
+        }
+    }
+
+    /// An object that is hashed, with its id or the attack found in it.
+    pub fn pop(&mut self) -> Option<(D, Result<Oid, CollisionError>)> {
+        let hashed = self.lanes.as_mut().and_then(|lanes| lanes.pop()).map(|hashed| {
+            let oid = Oid::from_bytes(HashKind::Sha1, &hashed.hash).expect("20 bytes");
+            (hashed.data, if hashed.has_collision { Err(CollisionError(oid)) } else { Ok(oid) })
+        });
+        hashed.or_else(|| self.alone.pop())
+    }
+}
+
 fn object_header(out: &mut [u8; 32], kind: Kind, size: u64) -> usize {
     use std::io::Write;
     let mut cursor = &mut out[..];
@@ -181,5 +233,30 @@ mod tests {
         assert_eq!(empty_tree.to_hex(), "4b825dc642cb6eb9a060e54bf8d69288fbee4904");
         let empty_tree = Hasher::hash(HashKind::Sha256, Kind::Tree, b"").unwrap();
         assert_eq!(empty_tree.to_hex(), "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321");
+    }
+
+    #[test]
+    fn a_batch_gives_what_one_by_one_gives() {
+        let content: Vec<u8> = (0..70_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+        for hash in [HashKind::Sha1, HashKind::Sha256] {
+            for count in [0usize, 1, 3, 4, 15, 16, 17, 100, 700] {
+                let mut batch = BatchHasher::new(hash);
+                let mut found = Vec::new();
+                for n in 0..count {
+                    // Every length about the ends of blocks, and some long ones.
+                    let len = if n % 50 == 49 { 60_000 + n } else { (n * 7) % 200 };
+                    let kind = [Kind::Blob, Kind::Commit][n % 2];
+                    batch.push(kind, content[n..n + len].to_vec());
+                    found.extend(std::iter::from_fn(|| batch.pop()));
+                }
+                batch.flush();
+                found.extend(std::iter::from_fn(|| batch.pop()));
+                assert_eq!(found.len(), count);
+                for (data, oid) in found {
+                    let kinds = [Kind::Blob, Kind::Commit].map(|kind| Hasher::hash(hash, kind, &data).unwrap());
+                    assert!(kinds.contains(&oid.unwrap()), "{} bytes of {count}", data.len());
+                }
+            }
+        }
     }
 }

@@ -10,6 +10,6 @@ pub mod pktline;
 pub mod refname;
 mod sha1dc;
 
-pub use hash::{CollisionError, HashKind, Hasher, PlainHasher, plain_sha};
+pub use hash::{BatchHasher, CollisionError, HashKind, Hasher, PlainHasher, plain_sha};
 pub use object::{CommitLinks, Kind, ObjectError, TreeEntry, TreeIter, commit_links, commit_time, link_targets, tag_target};
 pub use oid::{Oid, OidBuildHasher, OidMap, OidSet};

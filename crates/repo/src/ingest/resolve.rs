@@ -1,9 +1,10 @@
 //! Second pass: every delta tree once, depth first.
 
+use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use weir_git::{Hasher, Kind, Oid, OidMap};
+use weir_git::{BatchHasher, Hasher, Kind, Oid, OidMap};
 
 use super::links::Links;
 use super::stream::{Base, Entry, NOT_KEPT, Streamed, check_inflated};
@@ -14,6 +15,8 @@ use crate::zlib::Inflate;
 
 /// Bytes of bases held at a time in one delta tree, unless they are few.
 const HELD_BYTES_MAX: usize = 1 << 30;
+/// Buffers kept for reuse: as many as wait to be hashed, and some bases.
+const SPARE_MAX: usize = 24;
 /// Fewer deltas are not worth more threads.
 const THREADED_DELTAS_MIN: usize = 2000;
 
@@ -86,8 +89,21 @@ enum Root {
 
 /// A base being worked on and the deltas that still wait for it; the last one takes the base away.
 struct Frame {
-    data: Vec<u8>,
+    data: Rc<Vec<u8>>,
     waiting: Vec<u32>,
+}
+
+/// An object whose id is being computed.
+struct Hashing {
+    entry: u32,
+    kind: Kind,
+    data: Rc<Vec<u8>>,
+}
+
+impl AsRef<[u8]> for Hashing {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
 }
 
 struct Worker<'w, 's> {
@@ -98,18 +114,21 @@ struct Worker<'w, 's> {
     limits: &'w Limits,
     inflate: Inflate,
     links: Links<'s>,
+    hasher: BatchHasher<Hashing>,
+    /// Whether deltas name bases by ids that may turn up in the pack: then each id is needed at once.
+    ids_first: bool,
     oids: Vec<(u32, Oid)>,
     spare: Vec<Vec<u8>>,
     delta: Vec<u8>,
 }
 
 impl Worker<'_, '_> {
-    /// Deltas on entry `n` (if any) and on the id `oid`, heaviest first, so that it is popped last. Each delta is handed
+    /// Deltas on entry `n` and on the id `oid` (if any), heaviest first, so that it is popped last. Each delta is handed
     /// out once, even if the pack holds its base twice.
-    fn waiting(&self, n: Option<u32>, oid: &Oid) -> Vec<u32> {
+    fn waiting(&self, n: Option<u32>, oid: Option<&Oid>) -> Vec<u32> {
         let mut waiting: Vec<u32> = n.map_or(Vec::new(), |n| self.children.of(n).iter().rev().copied().collect());
         if !self.children.by_id.is_empty()
-            && let Some(more) = self.children.by_id.get(oid)
+            && let Some(more) = oid.and_then(|oid| self.children.by_id.get(oid))
         {
             waiting.extend(more);
         }
@@ -162,10 +181,10 @@ impl Worker<'_, '_> {
     /// Works through everything that builds on `data`.
     fn tree(&mut self, kind: Kind, data: Vec<u8>, waiting: Vec<u32>) -> Result<()> {
         let mut held = data.len();
-        let mut stack = vec![Frame { data, waiting }];
+        let mut stack = vec![Frame { data: Rc::new(data), waiting }];
         while let Some(mut frame) = stack.pop() {
             let Some(n) = frame.waiting.pop() else { continue };
-            let out = self.apply(n, &frame.data)?;
+            let out = Rc::new(self.apply(n, &frame.data)?);
             if frame.waiting.is_empty() {
                 held -= frame.data.len();
                 self.recycle(frame.data);
@@ -174,10 +193,15 @@ impl Worker<'_, '_> {
             }
             let inflated = self.inflated.fetch_add(out.len() as u64, Ordering::Relaxed) + out.len() as u64;
             check_inflated(inflated, self.limits)?;
-            let oid = Hasher::hash(self.streamed.hash, kind, &out)?;
-            self.links.add(n, &oid, kind, &out)?;
-            self.oids.push((n, oid));
-            let waiting = self.waiting(Some(n), &oid);
+            let waiting = if self.ids_first {
+                let oid = Hasher::hash(self.streamed.hash, kind, &out)?;
+                self.take(n, kind, oid, &out)?;
+                self.waiting(Some(n), Some(&oid))
+            } else {
+                self.hasher.push(kind, Hashing { entry: n, kind, data: Rc::clone(&out) });
+                self.take_hashed()?;
+                self.waiting(Some(n), None)
+            };
             if waiting.is_empty() {
                 self.recycle(out);
             } else {
@@ -197,8 +221,27 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    fn recycle(&mut self, buffer: Vec<u8>) {
-        if self.spare.len() < 8 && buffer.capacity() <= 4 << 20 {
+    /// Takes note of an object whose id is known.
+    fn take(&mut self, entry: u32, kind: Kind, oid: Oid, data: &[u8]) -> Result<()> {
+        self.links.add(entry, &oid, kind, data)?;
+        self.oids.push((entry, oid));
+        Ok(())
+    }
+
+    fn take_hashed(&mut self) -> Result<()> {
+        while let Some((Hashing { entry, kind, data }, oid)) = self.hasher.pop() {
+            self.take(entry, kind, oid?, &data)?;
+            self.recycle(data);
+        }
+        Ok(())
+    }
+
+    /// Keeps a buffer that nobody else has for the next object.
+    fn recycle(&mut self, buffer: Rc<Vec<u8>>) {
+        if let Ok(buffer) = Rc::try_unwrap(buffer)
+            && self.spare.len() < SPARE_MAX
+            && buffer.capacity() <= 4 << 20
+        {
             self.spare.push(buffer);
         }
     }
@@ -221,7 +264,8 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
         |(entry, oid): &(u32, Oid)| !children.of(*entry).is_empty() || (!children.by_id.is_empty() && children.by_id.contains_key(oid));
     let inside: Vec<Root> = streamed.whole.iter().filter(|w| has_children(w)).map(|w| Root::Entry(w.0)).collect();
     let threads = if delta_count < THREADED_DELTAS_MIN { 1 } else { options.threads.max(1) };
-    let shared = Shared { streamed, children: &children, claimed: &claimed, inflated: &inflated, oids: &oids, options };
+    let ids_first = children.by_id.keys().any(|oid| !options.base.is_some_and(|b| b.contains(oid)));
+    let shared = Shared { streamed, children: &children, claimed: &claimed, inflated: &inflated, oids: &oids, ids_first, options };
     let mut gathered = run(&shared, &inside, threads)?;
     let mut outside_bases: Vec<Oid> = children
         .by_id
@@ -261,6 +305,7 @@ struct Shared<'w, 'a> {
     claimed: &'w [AtomicBool],
     inflated: &'w AtomicU64,
     oids: &'w [Oid],
+    ids_first: bool,
     options: &'w Options<'a>,
 }
 
@@ -279,6 +324,8 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
             limits: &shared.options.limits,
             inflate: Inflate::default(),
             links: Links::new(shared.streamed.hash, shared.streamed.entries.len() as u32, shared.options.shallow),
+            hasher: BatchHasher::new(shared.streamed.hash),
+            ids_first: shared.ids_first,
             oids: Vec::new(),
             spare: Vec::new(),
             delta: Vec::new(),
@@ -288,14 +335,14 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
             let (kind, data, waiting) = match root {
                 Root::Entry(n) => {
                     let Base::Whole(kind) = shared.streamed.entries[*n as usize].base else { continue };
-                    let waiting = worker.waiting(Some(*n), &shared.oids[*n as usize]);
+                    let waiting = worker.waiting(Some(*n), Some(&shared.oids[*n as usize]));
                     if waiting.is_empty() {
                         continue;
                     }
                     (kind, worker.whole(*n)?, waiting)
                 }
                 Root::Outside(oid) => {
-                    let waiting = worker.waiting(None, oid);
+                    let waiting = worker.waiting(None, Some(oid));
                     let Some(reader) = reader.as_mut().filter(|_| !waiting.is_empty()) else { continue };
                     let object = reader.require(oid)?;
                     (object.kind, object.data.as_ref().clone(), waiting)
@@ -303,6 +350,8 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
             };
             worker.tree(kind, data, waiting)?;
         }
+        worker.hasher.flush();
+        worker.take_hashed()?;
         Ok((worker.links, worker.oids))
     };
     if threads == 1 {

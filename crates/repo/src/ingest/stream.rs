@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use sirocco::Format;
 use sirocco::inflate::Scanner;
-use weir_git::{HashKind, Hasher, Kind, Oid, PlainHasher, plain_sha};
+use weir_git::{BatchHasher, HashKind, Hasher, Kind, Oid, PlainHasher, plain_sha};
 
 use super::links::Links;
 use super::spool::{PackData, Spool};
@@ -225,14 +225,27 @@ impl Input<'_, '_> {
 const SLACK: usize = 16;
 
 /// Whole objects on their way to be hashed.
-type Batch = Vec<(u32, Kind, Vec<u8>)>;
+type Batch = Vec<WholeObject>;
 
 /// Whole objects kept for the second pass, in bytes: all of a small pack, so that nothing of it is inflated twice.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
+/// A whole object on its way to be hashed.
+struct WholeObject {
+    entry: u32,
+    kind: Kind,
+    data: Vec<u8>,
+}
+
+impl AsRef<[u8]> for WholeObject {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
 /// Hashes whole objects and gathers their links.
 struct Whole<'a> {
-    hash: HashKind,
+    hasher: BatchHasher<WholeObject>,
     links: Links<'a>,
     oids: Vec<(u32, Oid)>,
     kept: Vec<(u32, Vec<u8>)>,
@@ -240,24 +253,40 @@ struct Whole<'a> {
 }
 
 impl Whole<'_> {
-    fn take(&mut self, entry: u32, kind: Kind, data: &mut Vec<u8>) -> Result<()> {
-        let oid = Hasher::hash(self.hash, kind, data)?;
-        self.links.add(entry, &oid, kind, data)?;
-        self.oids.push((entry, oid));
-        // Commits are seldom bases.
-        if kind != Kind::Commit && self.kept_bytes + data.len() <= KEPT_BYTES_MAX {
-            self.kept_bytes += data.len();
-            self.kept.push((entry, std::mem::take(data)));
+    fn take(&mut self, object: WholeObject) -> Result<()> {
+        self.hasher.push(object.kind, object);
+        self.take_hashed()
+    }
+
+    fn take_hashed(&mut self) -> Result<()> {
+        while let Some((WholeObject { entry, kind, data }, oid)) = self.hasher.pop() {
+            let oid = oid?;
+            self.links.add(entry, &oid, kind, &data)?;
+            self.oids.push((entry, oid));
+            // Commits are seldom bases.
+            if kind != Kind::Commit && self.kept_bytes + data.len() <= KEPT_BYTES_MAX {
+                self.kept_bytes += data.len();
+                self.kept.push((entry, data));
+            }
         }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.hasher.flush();
+        self.take_hashed()?;
+        // They come out as they are hashed; those who look for one expect the order of the pack.
+        self.kept.sort_unstable_by_key(|k| k.0);
         Ok(())
     }
 
     fn run(mut self, batches: Receiver<Batch>) -> Result<Self> {
         for batch in batches {
-            for (entry, kind, mut data) in batch {
-                self.take(entry, kind, &mut data)?;
+            for object in batch {
+                self.take(object)?;
             }
         }
+        self.finish()?;
         Ok(self)
     }
 }
@@ -269,12 +298,12 @@ enum Sink<'s, 'a> {
 }
 
 impl Sink<'_, '_> {
-    fn take(&mut self, entry: u32, kind: Kind, data: &mut Vec<u8>) -> Result<()> {
+    fn take(&mut self, object: WholeObject) -> Result<()> {
         match self {
-            Sink::Inline(whole) => whole.take(entry, kind, data),
+            Sink::Inline(whole) => whole.take(object),
             Sink::Thread { sender, batch, batch_bytes } => {
-                *batch_bytes += data.len() + 64;
-                batch.push((entry, kind, std::mem::take(data)));
+                *batch_bytes += object.data.len() + 64;
+                batch.push(object);
                 if *batch_bytes >= BATCH_BYTES {
                     *batch_bytes = 0;
                     // The receiver is gone only after an error of its own, which is reported in this one's place.
@@ -320,10 +349,17 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
     }
     input.consume(12);
     let shallow = options.shallow;
-    let mut whole = Whole { hash, links: Links::new(hash, count, shallow), oids: Vec::new(), kept: Vec::new(), kept_bytes: 0 };
+    let mut whole = Whole {
+        hasher: BatchHasher::new(hash),
+        links: Links::new(hash, count, shallow),
+        oids: Vec::new(),
+        kept: Vec::new(),
+        kept_bytes: 0,
+    };
     let mut parts = Parts::default();
     if count < THREADED_OBJECTS_MIN || options.threads < 2 {
         read_entries(&mut input, count, &options.limits, options.delta_bytes_max, &mut Sink::Inline(&mut whole), &mut parts, hash)?;
+        whole.finish()?;
     } else {
         input.buf.resize(LARGE_BUFFER_BYTES, 0);
         let (sender, receiver) = sync_channel(BATCHES_IN_FLIGHT_MAX);
@@ -387,7 +423,6 @@ fn read_entries(
     hash: HashKind,
 ) -> Result<()> {
     let mut inflate = Inflate::default();
-    let mut object = Vec::new();
     for number in 0..count {
         let offset = input.position;
         input.flush_marks();
@@ -430,10 +465,10 @@ fn read_entries(
                     return bad_pack(format!("a {} of {} bytes", kind.name(), head.size));
                 } else {
                     let size = head.size as usize;
-                    object.resize(size + SLACK, 0);
-                    input.inflate(&mut inflate, &mut object, size)?;
-                    object.truncate(size);
-                    sink.take(number, kind, &mut object)?;
+                    let mut data = vec![0; size + SLACK];
+                    input.inflate(&mut inflate, &mut data, size)?;
+                    data.truncate(size);
+                    sink.take(WholeObject { entry: number, kind, data })?;
                 }
                 parts.delta_starts.push(NOT_KEPT);
             }
