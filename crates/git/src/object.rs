@@ -180,7 +180,7 @@ impl<'a> Iterator for TreeIter<'a> {
             p += 1;
         }
         let name_start = p + 1;
-        let Some(name_len) = memchr(0, &d[name_start..]) else { return Some(Err(ObjectError::TreeEntry)) };
+        let Some(name_len) = first_nul(&d[name_start..]) else { return Some(Err(ObjectError::TreeEntry)) };
         let id_start = name_start + name_len + 1;
         let id_end = id_start + self.id_len;
         if id_end > d.len() || name_len == 0 {
@@ -189,6 +189,27 @@ impl<'a> Iterator for TreeIter<'a> {
         self.rest = &d[id_end..];
         Some(Ok(TreeEntry { mode, name: &d[name_start..name_start + name_len], id: &d[id_start..id_end] }))
     }
+}
+
+/// Bytes of the entry at the start of a tree's content; `None` if it is cut off.
+#[inline]
+pub fn tree_entry_len(hash: HashKind, data: &[u8]) -> Option<usize> {
+    Some(first_nul(data)? + 1 + hash.len()).filter(|n| *n <= data.len())
+}
+
+/// Where the first NUL is. Names are short: eight bytes at a time and no call beat a vectorised search.
+#[inline]
+fn first_nul(data: &[u8]) -> Option<usize> {
+    for (n, eight) in data.as_chunks::<8>().0.iter().enumerate() {
+        let word = u64::from_le_bytes(*eight);
+        // The lowest bit that is set here is that of the first zero byte.
+        let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
+        if zeros != 0 {
+            return Some(n * 8 + zeros.trailing_zeros() as usize / 8);
+        }
+    }
+    let tail = data.len() - data.len() % 8;
+    Some(tail + data[tail..].iter().position(|&b| b == 0)?)
 }
 
 /// What an annotated tag points at.
@@ -243,6 +264,20 @@ mod tests {
         assert_eq!(entries, [Ok(TreeEntry { mode: 0o100_644, name: b"a", id: &[7; 20] })]);
         for bad in [&ok[..ok.len() - 1], b"100644 a", b"9 a\0", b" a\0", b"777777777 a\0", b"100644"] {
             assert!(TreeIter::new(HashKind::Sha1, bad).any(|e| e.is_err()), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_nul_is_found() {
+        for len in 0..40 {
+            assert_eq!(first_nul(&vec![1; len]), None);
+            for at in 0..len {
+                let mut data = vec![0x80u8; len];
+                data[at..].fill(1);
+                data[at] = 0;
+                data[len - 1] = 0;
+                assert_eq!(first_nul(&data), Some(at), "{at} of {len}");
+            }
         }
     }
 

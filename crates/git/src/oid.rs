@@ -1,5 +1,6 @@
 //! Object ids of either hash, in one small copyable type.
 
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher as StdHasher};
@@ -7,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher as StdHasher};
 use crate::HashKind;
 
 /// The id of a git object: the hash of its header and content, sha1 (20 bytes) or sha256 (32 bytes).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Oid {
     bytes: [u8; 32],
     kind: HashKind,
@@ -100,6 +101,22 @@ impl fmt::Display for Oid {
 impl fmt::Debug for Oid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.to_hex())
+    }
+}
+
+impl Ord for Oid {
+    /// As raw bytes. The first eight nearly always decide.
+    #[inline]
+    fn cmp(&self, other: &Oid) -> Ordering {
+        let first = |oid: &Oid| u64::from_be_bytes(oid.bytes[..8].try_into().expect("eight bytes"));
+        first(self).cmp(&first(other)).then_with(|| self.bytes.cmp(&other.bytes)).then_with(|| self.kind.cmp(&other.kind))
+    }
+}
+
+impl PartialOrd for Oid {
+    #[inline]
+    fn partial_cmp(&self, other: &Oid) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

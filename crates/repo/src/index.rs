@@ -86,19 +86,42 @@ impl Index {
     /// The position of the raw id `id`.
     #[inline]
     pub fn find(&self, id: &[u8]) -> Option<u32> {
+        let first_eight = |id: &[u8]| u64::from_be_bytes(id[..8].try_into().expect("eight bytes"));
+        let key = first_eight(id);
+        let is_below = |position: u32| first_eight(self.raw_id(position)) < key;
         let (mut low, mut high) = self.fan_out(id[0]);
-        // Ids are uniform: one interpolation step saves most of the bisection.
-        let key = u64::from(u32::from_be_bytes(id[1..5].try_into().expect("four bytes")));
-        let mut middle = low + ((u64::from(high - low) * key) >> 32) as u32;
-        while low < high {
-            match self.raw_id(middle).cmp(id) {
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
-                std::cmp::Ordering::Equal => return Some(middle),
+        let end = high;
+        if low < high {
+            // Ids are uniform: the place is within some dozen of where it should be.
+            let guess = low + ((u64::from(high - low) * (key << 8 >> 32)) >> 32) as u32;
+            let mut stride = 8;
+            if is_below(guess) {
+                low = guess + 1;
+                while stride < high - low {
+                    if !is_below(low + stride) {
+                        high = low + stride;
+                        break;
+                    }
+                    low += stride + 1;
+                    stride *= 2;
+                }
+            } else {
+                high = guess;
+                while stride < high - low {
+                    if is_below(high - stride) {
+                        low = high - stride + 1;
+                        break;
+                    }
+                    high -= stride;
+                    stride *= 2;
+                }
             }
-            middle = low + (high - low) / 2;
         }
-        None
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_below(middle) { low = middle + 1 } else { high = middle }
+        }
+        (low..end).take_while(|&p| first_eight(self.raw_id(p)) == key).find(|&p| self.raw_id(p) == id)
     }
 
     /// Positions of ids whose hexadecimal starts with `prefix` (4 or more digits), at most `max` of them.

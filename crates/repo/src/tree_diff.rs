@@ -1,7 +1,6 @@
 //! Which entries of a tree are not as in others: on raw bytes, skipping what is alike without looking at entries.
 
-use memchr::memchr;
-use weir_git::{HashKind, ObjectError, TreeEntry, TreeIter};
+use weir_git::{HashKind, ObjectError, TreeEntry, TreeIter, tree_entry_len};
 
 /// Calls `changed` for each entry of `new` (but submodule links) that stands in none of `olds` with the same name, sort and
 /// id, with the entries of its name and sort that stand there.
@@ -14,20 +13,20 @@ pub(crate) fn changed_entries<'n, 'o>(
     olds: &[&'o [u8]],
     mut changed: impl FnMut(TreeEntry<'n>, &[TreeEntry<'o>]),
 ) -> Result<(), ObjectError> {
-    // Nearly all entries of a large tree are as in its parent's: pass over the start that is the same to the byte.
-    let start = olds.iter().map(|old| common_start(hash, new, old)).min().unwrap_or(0);
-    let mut cursors: Vec<Cursor<'o>> = olds.iter().map(|old| Cursor::new(hash, &old[start..])).collect();
+    let mut cursors: Vec<Cursor<'o>> = olds.iter().map(|old| Cursor::new(hash, old)).collect();
     let mut same_name = Vec::new();
-    let mut rest = &new[start..];
-    while !rest.is_empty() {
-        // And over the end, once it is reached.
-        if let [only] = cursors.as_slice()
-            && only.rest == rest
-        {
+    let mut rest = new;
+    loop {
+        // Nearly all entries of a large tree are as in its parent's: pass over what is the same to the byte.
+        for cursor in &mut cursors {
+            let alike = common_start(hash, rest, cursor.rest);
+            (rest, cursor.rest) = (&rest[alike..], &cursor.rest[alike..]);
+        }
+        if rest.is_empty() {
             return Ok(());
         }
         let entry = TreeIter::new(hash, rest).next().expect("not empty")?;
-        rest = &rest[entry_len(hash, rest).ok_or(ObjectError::TreeEntry)?..];
+        rest = &rest[tree_entry_len(hash, rest).ok_or(ObjectError::TreeEntry)?..];
         same_name.clear();
         let mut is_same = false;
         for cursor in &mut cursors {
@@ -40,27 +39,24 @@ pub(crate) fn changed_entries<'n, 'o>(
             changed(entry, &same_name);
         }
     }
-    Ok(())
 }
 
-/// Bytes of the entry at the start of `data`.
-fn entry_len(hash: HashKind, data: &[u8]) -> Option<usize> {
-    Some(memchr(0, data)? + 1 + hash.len()).filter(|n| *n <= data.len())
+/// Bytes that both start with.
+fn common_bytes(a: &[u8], b: &[u8]) -> usize {
+    // Wide steps while all is the same, then ever narrower ones.
+    let mut at = 0;
+    for step in [2048, 256, 32] {
+        let alike = a[at..].chunks_exact(step).zip(b[at..].chunks_exact(step)).take_while(|(a, b)| a == b).count();
+        at += alike * step;
+    }
+    at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
 }
 
 /// Bytes of whole entries that both start with.
 fn common_start(hash: HashKind, a: &[u8], b: &[u8]) -> usize {
-    const STEP: usize = 64;
-    let common = a.len().min(b.len());
-    let mut differ = 0;
-    while differ + STEP <= common && a[differ..differ + STEP] == b[differ..differ + STEP] {
-        differ += STEP;
-    }
-    while differ < common && a[differ] == b[differ] {
-        differ += 1;
-    }
+    let differ = common_bytes(a, b);
     let mut at = 0;
-    while let Some(len) = entry_len(hash, &a[at..])
+    while let Some(len) = tree_entry_len(hash, &a[at..])
         && at + len <= differ
     {
         at += len;
@@ -87,7 +83,7 @@ impl<'a> Cursor<'a> {
             if order == std::cmp::Ordering::Greater {
                 return None;
             }
-            self.rest = &self.rest[entry_len(self.hash, self.rest)?..];
+            self.rest = &self.rest[tree_entry_len(self.hash, self.rest)?..];
             if order == std::cmp::Ordering::Equal {
                 return Some(entry);
             }

@@ -16,9 +16,18 @@ use crate::zlib::Deflate;
 /// Level of bases appended to complete a pack: they are stored, never sent.
 const COMPLETION_LEVEL: u8 = 6;
 
-pub(crate) fn finish(streamed: Streamed<'_>, resolved: Resolved, options: &Options<'_>) -> Result<Option<Ingested>> {
+pub(crate) fn finish(mut streamed: Streamed<'_>, resolved: Resolved, options: &Options<'_>) -> Result<Option<Ingested>> {
     let mut sorted: Vec<(Oid, u32)> = resolved.oids.iter().copied().zip(0..).collect();
     sorted.sort_unstable();
+    // Ids that are named and not in the pack stay; unreferenced ones are kept.
+    let named = &mut streamed.links.named;
+    let mut unreferenced: Vec<Oid> = Vec::new();
+    for (i, (oid, _)) in sorted.iter().enumerate() {
+        let is_first = i == 0 || sorted[i - 1].0 != *oid;
+        if is_first && named.remove(oid).is_none() {
+            unreferenced.push(*oid);
+        }
+    }
     let outside = check_connected(&streamed, &sorted, options)?;
     let keep = |i: usize| {
         let (oid, _) = &sorted[i];
@@ -28,8 +37,9 @@ pub(crate) fn finish(streamed: Streamed<'_>, resolved: Resolved, options: &Optio
     if kept.is_empty() {
         return Ok(None);
     }
-    let named = &streamed.links.named;
-    let unreferenced = kept.iter().map(|k| k.0).filter(|oid| !named.contains_key(oid)).collect();
+    if kept.len() < sorted.len() {
+        unreferenced.retain(|oid| kept.binary_search_by_key(oid, |k| k.0).is_ok());
+    }
     let sent_count = kept.len() as u32;
     let mut store = if kept.len() == sorted.len() {
         let entries = kept.iter().map(|&(oid, n)| (oid, &streamed.entries[n as usize]));
@@ -45,7 +55,7 @@ pub(crate) fn finish(streamed: Streamed<'_>, resolved: Resolved, options: &Optio
     Ok(Some(Ingested { data: store.data, index: store.index, checksum, sent_end, sent_count, unreferenced, outside }))
 }
 
-/// Every id named must be in the pack or here, and everything wanted too. Returns the ids that are here.
+/// Every id that is named outside the pack must be here, and everything wanted in it or here. Returns the ids that are here.
 fn check_connected(streamed: &Streamed<'_>, sorted: &[(Oid, u32)], options: &Options<'_>) -> Result<Vec<Oid>> {
     let in_pack = |oid: &Oid| sorted.binary_search_by(|probe| probe.0.cmp(oid)).is_ok();
     let here = |oid: &Oid| options.base.is_some_and(|b| b.contains(oid));
@@ -53,9 +63,6 @@ fn check_connected(streamed: &Streamed<'_>, sorted: &[(Oid, u32)], options: &Opt
     let mut missing: Option<(Oid, String)> = None;
     let mut missing_count = 0;
     for (oid, &referrer) in &streamed.links.named {
-        if in_pack(oid) {
-            continue;
-        }
         if here(oid) {
             outside.push(*oid);
             continue;

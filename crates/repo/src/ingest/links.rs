@@ -26,7 +26,12 @@ impl<'a> Links<'a> {
         let (recent, named) = (&mut self.recent, &mut self.named);
         let mut note = |id: &[u8]| {
             let slot = &mut recent[usize::from(u16::from_le_bytes([id[2], id[3]])) & mask];
-            if slot[..id_len] != *id {
+            // Lengths known beforehand make this two or four loads, not a call.
+            let is_recent = match <&[u8; 20]>::try_from(id) {
+                Ok(id) => slot[..20] == *id,
+                Err(_) => slot[..id_len] == *id,
+            };
+            if !is_recent {
                 slot[..id_len].copy_from_slice(id);
                 named.entry(Oid::from_bytes(hash, id).expect("of its length")).or_insert(entry);
             }
