@@ -7,4 +7,4 @@
 mod schema;
 mod sqlite;
 
-pub use sqlite::{Catalog, Error, Outcome, Repository, Result, Visit};
+pub use sqlite::{Catalog, Error, Outcome, Repository, Result, Visit, Which};

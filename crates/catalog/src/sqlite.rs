@@ -135,6 +135,15 @@ pub struct Visit {
     pub outcome: Outcome,
 }
 
+/// Which repositories are meant.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Which<'a> {
+    /// Only those that are due.
+    pub due_only: bool,
+    /// Only those with these numbers.
+    pub ids: Option<&'a [i64]>,
+}
+
 /// The catalog of a pool.
 pub struct Catalog {
     connection: Connection,
@@ -210,20 +219,25 @@ impl Catalog {
         Ok(self.connection.execute("DELETE FROM repositories WHERE name = ?1", [name])? > 0)
     }
 
-    /// Leases repositories that are due at `now` (or all, if not `only_due`) to `owner` until `until`, most overdue first,
-    /// `max` at most. Leases of others that have not run out are respected; one's own are renewed.
+    /// Leases repositories to `owner` until `until`, most overdue first, `max` at most. Leases of others that have not run
+    /// out at `now` are respected; one's own are renewed.
     ///
     /// # Errors
     /// Of the database.
-    pub fn lease(&mut self, owner: &str, now: i64, until: i64, only_due: bool, max: usize) -> Result<Vec<Repository>> {
-        let due = if only_due { now } else { i64::MAX };
+    pub fn lease(&mut self, owner: &str, now: i64, until: i64, which: &Which<'_>, max: usize) -> Result<Vec<Repository>> {
+        let due = if which.due_only { now } else { i64::MAX };
+        let ids = which.ids.map(|ids| {
+            let list: Vec<String> = ids.iter().map(i64::to_string).collect();
+            format!("[{}]", list.join(","))
+        });
         let mut statement = self.connection.prepare_cached(&format!(
             "UPDATE repositories SET lease_owner = ?1, lease_until = ?2, epoch = epoch + 1 WHERE id IN (
                  SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?3
+                 AND (?6 IS NULL OR id IN (SELECT value FROM json_each(?6)))
                  AND (lease_until IS NULL OR lease_until <= ?4 OR lease_owner = ?1) ORDER BY next_due, id LIMIT ?5)
              RETURNING {COLUMNS}"
         ))?;
-        let rows = statement.query_map(params![owner, until, due, now, max as i64], Repository::from_row)?;
+        let rows = statement.query_map(params![owner, until, due, now, max as i64, ids], Repository::from_row)?;
         let mut leased = rows.collect::<rusqlite::Result<Vec<_>>>()?;
         leased.sort_by_key(|r| (r.next_due, r.id));
         Ok(leased)
@@ -235,21 +249,6 @@ impl Catalog {
     /// Of the database.
     pub fn release(&mut self, owner: &str) -> Result<()> {
         self.connection.execute("UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner = ?1", [owner])?;
-        Ok(())
-    }
-
-    /// Gives these leases back without a visit.
-    ///
-    /// # Errors
-    /// Of the database.
-    pub fn release_some(&mut self, leased: &[Repository]) -> Result<()> {
-        let transaction = self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        for r in leased {
-            transaction
-                .prepare_cached("UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE id = ?1 AND epoch = ?2")?
-                .execute(params![r.id, r.epoch])?;
-        }
-        transaction.commit()?;
         Ok(())
     }
 
@@ -318,6 +317,8 @@ impl Catalog {
 mod tests {
     use super::*;
 
+    const DUE: Which<'_> = Which { due_only: true, ids: None };
+
     fn catalog() -> (tempfile::TempDir, Catalog) {
         let dir = tempfile::tempdir().unwrap();
         let catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
@@ -343,11 +344,13 @@ mod tests {
     fn leases_are_exclusive_until_they_run_out() {
         let (_dir, mut c) = catalog();
         c.add(&[entry("a", "u1"), entry("b", "u2"), entry("c", "u3")], 0).unwrap();
-        let first = c.lease("one", 100, 200, true, 2).unwrap();
+        let first = c.lease("one", 100, 200, &DUE, 2).unwrap();
         assert_eq!(first.len(), 2);
-        assert_eq!(c.lease("two", 100, 200, true, 10).unwrap().len(), 1);
-        assert!(c.lease("three", 150, 300, true, 10).unwrap().is_empty());
-        let again = c.lease("three", 200, 300, true, 10).unwrap();
+        assert_eq!(c.lease("two", 100, 200, &DUE, 10).unwrap().len(), 1);
+        assert!(c.lease("three", 150, 300, &DUE, 10).unwrap().is_empty());
+        let only = |ids: &'static [i64]| Which { due_only: false, ids: Some(ids) };
+        assert!(c.lease("three", 150, 300, &only(&[]), 10).unwrap().is_empty());
+        let again = c.lease("three", 200, 300, &DUE, 10).unwrap();
         assert_eq!(again.len(), 3, "run out");
         assert!(again.iter().all(|r| r.epoch == 2), "each lease has a number of its own");
     }
@@ -364,7 +367,7 @@ mod tests {
         c.record(&[visit(30, 40, Outcome::Updated { seq: 1, archive_bytes: 2, ref_count: 3 })]).unwrap();
         let a = c.get("a").unwrap().unwrap();
         assert_eq!((a.failures, a.last_success, a.error, a.seq, a.next_due), (0, Some(30), None, Some(1), 40));
-        assert!(c.lease("x", 39, 50, true, 10).unwrap().is_empty(), "not due");
-        assert_eq!(c.lease("x", 39, 50, false, 10).unwrap().len(), 1, "but asked for");
+        assert!(c.lease("x", 39, 50, &DUE, 10).unwrap().is_empty(), "not due");
+        assert_eq!(c.lease("x", 39, 50, &Which::default(), 10).unwrap().len(), 1, "but asked for");
     }
 }

@@ -186,7 +186,7 @@ fn ssh_command(configured: Option<&str>) -> (Vec<String>, bool) {
 
 /// Whether a name matches a pattern: `*` and `?` as in a shell (`*` also over slashes), or a folder of names, or the name
 /// itself.
-pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+fn matches(pattern: &str, name: &str) -> bool {
     let pattern = pattern.trim_matches('/');
     if pattern == name || name.strip_prefix(pattern).is_some_and(|rest| rest.starts_with('/')) {
         return true;

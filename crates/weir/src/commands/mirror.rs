@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use weir_catalog::{Catalog, Repository};
+use weir_catalog::{Catalog, Repository, Which};
 use weir_mirror::{Event, Failure, Mirror, Stop, Summary, Visited};
 
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result};
 use crate::output;
-use crate::pool::{Pool, matches, now};
+use crate::pool::{Pool, now};
 
 /// A lease outlives the longest clone; a killed process's leases are released by the next one.
 const LEASE_S: i64 = 6 * 3600;
@@ -48,23 +48,24 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
 
 /// What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is due.
 fn lease(pool: &mut Pool, owner: &str, args: &MirrorArgs, first: bool) -> Result<Vec<Repository>> {
+    let due_only = !(first && (args.all || args.pattern.is_some()));
+    let mut which = Which { due_only, ids: None };
+    let mut ids = Vec::new();
     if let Some(pattern) = &args.pattern {
-        pool.matching(Some(pattern))?;
         if let Ok(exact) = pool.get(pattern) {
             pool.catalog.set_enabled(&exact.name, true)?;
         }
+        // Nothing else is leased, not even for a moment: another process may be about to visit it.
+        ids.extend(pool.matching(Some(pattern))?.iter().map(|r| r.id));
+        which.ids = Some(&ids);
     }
-    let only_due = !(first && (args.all || args.pattern.is_some()));
-    let leased = pool.catalog.lease(owner, now(), now() + LEASE_S, only_due, LEASED_MAX)?;
-    let (wanted, others): (Vec<_>, Vec<_>) = leased.into_iter().partition(|r| args.pattern.as_deref().is_none_or(|p| matches(p, &r.name)));
-    pool.catalog.release_some(&others)?;
-    Ok(wanted)
+    Ok(pool.catalog.lease(owner, now(), now() + LEASE_S, &which, LEASED_MAX)?)
 }
 
 /// Runs the mirror loop until told to stop: what `serve` does beside serving.
 pub(crate) fn watch(mirror: &Mirror, catalog: &mut Catalog, owner: &str, stop: &Stop) -> Result<()> {
     while !stop.is_stopped() {
-        let tasks = catalog.lease(owner, now(), now() + LEASE_S, true, LEASED_MAX)?;
+        let tasks = catalog.lease(owner, now(), now() + LEASE_S, &Which { due_only: true, ids: None }, LEASED_MAX)?;
         if !tasks.is_empty() {
             mirror.run(catalog, tasks, stop, &mut |event| {
                 if let Event::Ended(repository, result, took) = event {
