@@ -11,5 +11,7 @@ pub mod refname;
 mod sha1dc;
 
 pub use hash::{BatchHasher, CollisionError, HashKind, Hasher, PlainHasher, plain_sha};
-pub use object::{CommitLinks, Kind, ObjectError, TreeEntry, TreeIter, commit_links, commit_time, link_targets, tag_target, tree_entry_len};
+pub use object::{
+    CommitLinks, Kind, ObjectError, TreeEntry, TreeIter, commit_links, commit_time, link_targets, tag_target, tree_entry_len,
+};
 pub use oid::{Oid, OidBuildHasher, OidMap, OidSet};

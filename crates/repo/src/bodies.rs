@@ -66,8 +66,40 @@ pub struct Body {
 pub struct WholeClone {
     /// Objects in all of them.
     pub count: u32,
-    /// Checksum of header and bodies as they are sent.
-    pub trailer: Oid,
+    /// Checksum of header and bodies as they are sent, if it is known: several bodies are summed only when they are sent,
+    /// or each update would read the whole archive.
+    pub trailer: Option<Oid>,
+}
+
+/// A whole clone as it is sent: its header, these regions, its trailer.
+pub struct StoredClone {
+    /// Objects in it.
+    pub count: u32,
+    /// The bodies' entries, in order.
+    pub regions: Vec<Region>,
+    trailer: Option<Oid>,
+    with_rest: bool,
+}
+
+impl StoredClone {
+    /// The checksum it ends with, if that is known already.
+    pub fn known_trailer(&self, repo: &Repo) -> Option<Oid> {
+        self.trailer.or_else(|| repo.trailers[usize::from(self.with_rest)].get().copied())
+    }
+
+    /// The checksum it ends with. If it is not known all of it is read, once for an open repository.
+    pub fn trailer(&self, repo: &Repo) -> Oid {
+        self.trailer.unwrap_or_else(|| {
+            *repo.trailers[usize::from(self.with_rest)].get_or_init(|| {
+                let mut sum = plain_sha(repo.hash);
+                sum.update(&pack_header(self.count));
+                for region in &self.regions {
+                    sum.update(region);
+                }
+                sum.finish()
+            })
+        })
+    }
 }
 
 /// What is known of an archive's packs.
@@ -83,6 +115,17 @@ pub struct Bodies {
 
 pub(crate) const HEADS_KEY: &str = "clone.heads";
 pub(crate) const ALL_KEY: &str = "clone.all";
+
+/// What stands in an attribute for a checksum that is not known.
+const UNKNOWN: &str = "-";
+
+/// The value of [`HEADS_KEY`] or [`ALL_KEY`].
+pub(crate) fn whole_value(whole: &WholeClone) -> String {
+    match whole.trailer {
+        Some(trailer) => format!("{} {trailer}", whole.count),
+        None => format!("{} {UNKNOWN}", whole.count),
+    }
+}
 
 pub(crate) fn body_key(short_pack_name: &str) -> String {
     format!("body.{short_pack_name}")
@@ -113,7 +156,8 @@ impl Bodies {
             None => Ok(None),
             Some(value) => {
                 let parsed = value.split_once(' ').and_then(|(count, trailer)| {
-                    Some(WholeClone { count: count.parse().ok()?, trailer: Oid::from_hex(hash, trailer.as_bytes())? })
+                    let trailer = if trailer == UNKNOWN { None } else { Some(Oid::from_hex(hash, trailer.as_bytes())?) };
+                    Some(WholeClone { count: count.parse().ok()?, trailer })
                 });
                 parsed.map_or_else(|| bad(key), |w| Ok(Some(w)))
             }
@@ -121,9 +165,8 @@ impl Bodies {
         Ok(Bodies { list, heads: whole(HEADS_KEY)?, all: whole(ALL_KEY)? })
     }
 
-    /// The whole clone that answers `wants` exactly and the regions to send after its header and before its trailer;
-    /// `None` if the answer must be computed.
-    pub fn whole_clone(&self, repo: &Repo, wants: &OidSet) -> Option<(WholeClone, Vec<Region>)> {
+    /// The whole clone that answers `wants` exactly; `None` if the answer must be computed.
+    pub fn whole_clone(&self, repo: &Repo, wants: &OidSet) -> Option<StoredClone> {
         let matches = |tips: OidSet| tips == *wants;
         let (whole, with_rest) = if let Some(whole) = self.heads.filter(|_| matches(repo.refs().head_and_tag_tips().collect())) {
             (whole, false)
@@ -131,7 +174,7 @@ impl Bodies {
             (self.all.filter(|_| matches(repo.refs().tips().collect()))?, true)
         };
         let regions = self.sent_regions(&repo.packs, with_rest)?;
-        Some((whole, regions))
+        Some(StoredClone { count: whole.count, regions, trailer: whole.trailer, with_rest })
     }
 
     fn sent_regions(&self, packs: &[Arc<Pack>], with_rest: bool) -> Option<Vec<Region>> {
@@ -191,15 +234,4 @@ pub fn pack_header(count: u32) -> [u8; 12] {
     let mut header = *b"PACK\0\0\0\x02\0\0\0\0";
     header[8..].copy_from_slice(&count.to_be_bytes());
     header
-}
-
-/// Counts and sums the bodies of `parts`: number of objects and bytes of each, in the order they are sent.
-pub(crate) fn sum_bodies(hash: HashKind, parts: &[(u32, &[u8])]) -> Option<WholeClone> {
-    let count = parts.iter().try_fold(0u32, |n, p| n.checked_add(p.0))?;
-    let mut sum = plain_sha(hash);
-    sum.update(&pack_header(count));
-    for (_, bytes) in parts {
-        sum.update(bytes);
-    }
-    Some(WholeClone { count, trailer: sum.finish() })
 }

@@ -7,11 +7,10 @@ use sha2::{Digest, Sha256};
 use weir_archive::{Archive, Group, LockedFile, Replacement, Storage, Writer};
 use weir_git::{HashKind, Oid};
 
-use crate::bodies::{ALL_KEY, Addition, Body, HEADS_KEY, RefClass, WholeClone, body_key, still_exact, sum_bodies};
+use crate::bodies::{ALL_KEY, Addition, Body, HEADS_KEY, RefClass, WholeClone, body_key, still_exact, whole_value};
 use crate::error::Result;
 use crate::index::write_reverse_index;
 use crate::ingest::Ingested;
-use crate::pack::PACK_HEADER_BYTES;
 use crate::refs::Refs;
 use crate::repo::Repo;
 
@@ -180,13 +179,13 @@ impl ArchiveRepo {
             group.drop_member("shallow");
         }
         // What a shallow upstream gave is no whole clone for anybody.
-        let of_heads = if heads_exact && shallow.is_empty() { whole_clone(hash, old.as_deref(), added.as_ref(), false) } else { None };
+        let of_heads = if heads_exact && shallow.is_empty() { whole_clone(old.as_deref(), added.as_ref(), false) } else { None };
         let is_rest = |class: RefClass| class == RefClass::Rest;
         let has_rest =
             old.as_ref().is_some_and(|r| r.bodies.list.iter().any(|b| is_rest(b.class))) || added.as_ref().is_some_and(|a| is_rest(a.0));
         let of_all = match (all_exact && shallow.is_empty(), has_rest) {
             (true, false) if of_heads.is_some() => of_heads,
-            (true, _) => whole_clone(hash, old.as_deref(), added.as_ref(), true),
+            (true, _) => whole_clone(old.as_deref(), added.as_ref(), true),
             (false, _) => None,
         };
         set_whole(&mut group, HEADS_KEY, of_heads);
@@ -239,7 +238,7 @@ fn replace_if_changed<S: Storage>(group: &mut Group<'_, S>, name: &str, data: &[
 
 fn set_whole<S: Storage>(group: &mut Group<'_, S>, key: &str, whole: Option<WholeClone>) {
     match whole {
-        Some(w) => group.set(key, format!("{} {}", w.count, w.trailer)),
+        Some(w) => group.set(key, whole_value(&w)),
         None if group.state().is_some_and(|s| s.attributes.contains_key(key)) => group.unset(key),
         None => {}
     }
@@ -260,29 +259,24 @@ pub(crate) fn append_pack<S: Storage>(group: &mut Group<'_, S>, hash: HashKind, 
     Ok(())
 }
 
-fn whole_clone(hash: HashKind, old: Option<&Repo>, added: Option<&(RefClass, Ingested)>, with_rest: bool) -> Option<WholeClone> {
+/// What the bodies of a class are together, once `added` is one of them.
+fn whole_clone(old: Option<&Repo>, added: Option<&(RefClass, Ingested)>, with_rest: bool) -> Option<WholeClone> {
     let counts = |class: RefClass| class == RefClass::HeadsAndTags || (with_rest && class == RefClass::Rest);
     let added = added.filter(|(class, _)| counts(*class));
-    let mut parts: Vec<(u32, &[u8])> = Vec::new();
-    if let Some(old) = old {
-        let list: Vec<&Body> = old.bodies.list.iter().filter(|b| counts(b.class)).collect();
-        if added.is_none() && list.len() == old.bodies.list.len() || added.is_none() && !with_rest {
-            // Nothing of this class came in: what was summed still holds.
-            let before = if with_rest { old.bodies.all } else { old.bodies.heads };
-            if before.is_some() {
-                return before;
-            }
+    let before: Vec<&Body> = old.map_or(Vec::new(), |old| old.bodies.list.iter().filter(|b| counts(b.class)).collect());
+    match (added, before.as_slice()) {
+        // Nothing of these classes came in: what is known of them still holds.
+        (None, _) if !before.is_empty() => {
+            let known = old.and_then(|old| if with_rest { old.bodies.all } else { old.bodies.heads });
+            known.or_else(|| sum_of(before.iter().map(|b| b.sent_count)))
         }
-        for body in list {
-            let data: &[u8] = old.packs[body.pack as usize].data();
-            parts.push((body.sent_count, &data[PACK_HEADER_BYTES as usize..body.sent_end as usize]));
+        (Some((_, pack)), []) if pack.sent_count as usize == pack.index.len() => {
+            Some(WholeClone { count: pack.sent_count, trailer: Some(pack.checksum) })
         }
+        _ => sum_of(before.iter().map(|b| b.sent_count).chain(added.map(|(_, pack)| pack.sent_count))),
     }
-    if let Some((_, pack)) = added {
-        if parts.is_empty() && pack.sent_count as usize == pack.index.len() {
-            return Some(WholeClone { count: pack.sent_count, trailer: pack.checksum });
-        }
-        parts.push((pack.sent_count, &pack.data[PACK_HEADER_BYTES as usize..pack.sent_end as usize]));
-    }
-    sum_bodies(hash, &parts)
+}
+
+fn sum_of(mut counts: impl Iterator<Item = u32>) -> Option<WholeClone> {
+    Some(WholeClone { count: counts.try_fold(0u32, |sum, n| sum.checked_add(n))?, trailer: None })
 }

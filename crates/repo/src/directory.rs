@@ -100,6 +100,7 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
         archive: None,
         graph: OnceLock::new(),
         bitmaps: OnceLock::new(),
+        trailers: Default::default(),
         path: path.to_owned(),
     };
     repo.refs = read_refs(&repo, &git_dir, &common)?;

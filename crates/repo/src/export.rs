@@ -83,12 +83,12 @@ pub fn export_bundle(repo: &Repo, path: &Path) -> Result<ExportReport> {
     let mut out = BufWriter::new(File::create(path)?);
     out.write_all(&header)?;
     let wants: OidSet = repo.refs().tips().collect();
-    if let Some((whole, regions)) = repo.bodies().whole_clone(repo, &wants) {
+    if let Some(whole) = repo.bodies().whole_clone(repo, &wants) {
         out.write_all(&crate::bodies::pack_header(whole.count))?;
-        for region in regions {
-            out.write_all(&region)?;
+        for region in &whole.regions {
+            out.write_all(region)?;
         }
-        out.write_all(whole.trailer.as_bytes())?;
+        out.write_all(whole.trailer(repo).as_bytes())?;
     } else {
         let wants: Vec<_> = wants.into_iter().collect();
         let selection = select(repo, &wants, &[], Budget::default())?;

@@ -28,7 +28,7 @@ pub mod walk;
 mod write;
 mod zlib;
 
-pub use bodies::{Bodies, Body, RefClass, WholeClone, pack_header};
+pub use bodies::{Bodies, Body, RefClass, StoredClone, WholeClone, pack_header};
 pub use create::{ArchiveRepo, RefsChange, UpdateReport};
 pub use derive::derive;
 pub use directory::open_directory;

@@ -79,6 +79,27 @@ impl<'r> ObjectReader<'r> {
         }
     }
 
+    /// The entry of an object, head and compressed content, if it is stored whole in a pack.
+    ///
+    /// # Errors
+    /// If it is corrupt.
+    pub(crate) fn whole_entry(&mut self, oid: &Oid) -> Result<Option<&'r [u8]>> {
+        let Some(Location::Packed { pack: number, position }) = self.repo.locate(oid) else { return Ok(None) };
+        let pack = &self.repo.packs[number as usize];
+        let offset = pack.offset(position)?;
+        let head = pack.entry(offset)?;
+        if !matches!(head.stored, Stored::Whole(_)) || head.size > OBJECT_BYTES_MAX {
+            return Ok(None);
+        }
+        // Only the stream itself tells where it ends.
+        self.delta.resize(head.size as usize, 0);
+        let body = &pack.data()[offset as usize + head.len..pack.entries_end() as usize];
+        match self.inflate.exact(body, &mut self.delta) {
+            Some(len) => Ok(pack.data().get(offset as usize..offset as usize + head.len + len)),
+            None => corrupt(format!("{}.pack", pack.name()), format!("bad compressed data at {offset}")),
+        }
+    }
+
     fn read_entry(&mut self, pack_number: u32, offset: u64) -> Result<Object> {
         let repo = self.repo;
         let (mut pack_number, mut offset) = (pack_number, offset);

@@ -40,6 +40,8 @@ pub struct Repo {
     pub(crate) archive: Option<Archive>,
     pub(crate) graph: OnceLock<Option<CommitGraph>>,
     pub(crate) bitmaps: OnceLock<Option<Bitmaps>>,
+    /// Checksums of whole clones, of heads and tags and of all refs, where they had to be computed.
+    pub(crate) trailers: [OnceLock<Oid>; 2],
     pub(crate) path: PathBuf,
 }
 
@@ -93,6 +95,7 @@ impl Repo {
             archive: Some(archive),
             graph: OnceLock::new(),
             bitmaps: OnceLock::new(),
+            trailers: Default::default(),
             path: path.to_owned(),
         })
     }
@@ -269,6 +272,7 @@ impl Repo {
             archive: self.archive.clone(),
             graph: OnceLock::new(),
             bitmaps: OnceLock::new(),
+            trailers: Default::default(),
             path: self.path.clone(),
         }
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use weir_archive::Region;
 use weir_git::pktline::{self, PktError};
 use weir_git::{Oid, OidSet};
-use weir_repo::Repo;
+use weir_repo::{Repo, StoredClone, pack_header};
 
 use crate::band::Framing;
 use crate::v0::V0;
 use crate::v2::V2;
-use crate::work::{Work, WorkOutcome};
+use crate::work::{TrailerRequest, Work, WorkOutcome};
 use crate::{advertise, v0, v2};
 
 /// Which protocol is spoken.
@@ -178,9 +178,7 @@ impl UploadPack {
             for answer in answers {
                 match answer {
                     Answer::Step(step) => self.out.push_back(step),
-                    Answer::Whole { before, trailer, header, regions, framing, after } => {
-                        self.queue_whole(before, &header, regions, trailer, framing, &after);
-                    }
+                    Answer::Whole { before, clone, framing, after } => self.queue_whole(before, clone, framing, after),
                     Answer::End => self.ended = true,
                 }
             }
@@ -237,23 +235,34 @@ impl UploadPack {
         }
     }
 
-    fn queue_whole(&mut self, before: Vec<u8>, header: &[u8], regions: Vec<Region>, trailer: Oid, framing: Framing, after: &[u8]) {
+    fn queue_whole(&mut self, before: Vec<u8>, clone: StoredClone, framing: Framing, after: Vec<u8>) {
         self.send(before);
-        let mut small = header.to_vec();
-        for region in regions {
+        let mut small = pack_header(clone.count).to_vec();
+        for region in &clone.regions {
             if small.len() + region.len() <= INLINE_BYTES_MAX {
-                small.extend_from_slice(&region);
+                small.extend_from_slice(region);
                 continue;
             }
             self.send_wrapped(&mut small, framing);
-            self.out.push_back(Step::SendRegion(region, framing));
+            self.out.push_back(Step::SendRegion(region.clone(), framing));
         }
-        small.extend_from_slice(trailer.as_bytes());
-        self.send_wrapped(&mut small, framing);
-        self.send(after.to_vec());
+        // What is small is summed in no time.
+        let bytes: usize = clone.regions.iter().map(|r| r.len()).sum();
+        let known = clone.known_trailer(&self.repo).or_else(|| (bytes <= INLINE_BYTES_MAX).then(|| clone.trailer(&self.repo)));
+        if let Some(trailer) = known {
+            small.extend_from_slice(trailer.as_bytes());
+            self.send_wrapped(&mut small, framing);
+            self.send(after);
+        } else {
+            self.send_wrapped(&mut small, framing);
+            self.out.push_back(Step::Work(Work::Trailer(TrailerRequest { repo: self.repo.clone(), clone, framing, after })));
+        }
     }
 
     fn send_wrapped(&mut self, bytes: &mut Vec<u8>, framing: Framing) {
+        if bytes.is_empty() {
+            return;
+        }
         let mut wrapped = Vec::with_capacity(bytes.len() + 16);
         framing.push(&mut wrapped, bytes);
         bytes.clear();
@@ -273,9 +282,7 @@ pub(crate) enum Answer {
     /// A pack that is sent as its bodies lie.
     Whole {
         before: Vec<u8>,
-        header: [u8; 12],
-        regions: Vec<Region>,
-        trailer: Oid,
+        clone: StoredClone,
         framing: Framing,
         after: Vec<u8>,
     },
@@ -287,9 +294,7 @@ impl Context {
     pub(crate) fn whole(&self, wants: &[Oid], before: Vec<u8>, framing: Framing, after: Vec<u8>) -> Result<Answer, Vec<u8>> {
         let set: OidSet = wants.iter().copied().collect();
         match self.repo.bodies().whole_clone(&self.repo, &set) {
-            Some((whole, regions)) => {
-                Ok(Answer::Whole { before, header: weir_repo::pack_header(whole.count), regions, trailer: whole.trailer, framing, after })
-            }
+            Some(clone) => Ok(Answer::Whole { before, clone, framing, after }),
             None => Err(before),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_git::pktline::{push, push_delim, push_flush};
 use weir_git::{Oid, OidSet};
 use weir_repo::walk::{Budget, all_wants_meet, are_reachable, select};
-use weir_repo::{PackPlan, Repo, Result};
+use weir_repo::{PackPlan, Repo, Result, StoredClone};
 
 use crate::band::Framing;
 
@@ -23,6 +23,8 @@ pub enum Work {
     Negotiate(Negotiation),
     /// Make a pack.
     Pack(PackRequest),
+    /// Sum a pack that was sent as its bodies lie.
+    Trailer(TrailerRequest),
 }
 
 /// How a piece of work ended.
@@ -40,6 +42,14 @@ pub enum WorkOutcome {
 pub struct Negotiation {
     pub(crate) request: PackRequest,
     pub(crate) acknowledged: Vec<u8>,
+}
+
+/// The end of a pack whose bodies were sent.
+pub struct TrailerRequest {
+    pub(crate) repo: Arc<Repo>,
+    pub(crate) clone: StoredClone,
+    pub(crate) framing: Framing,
+    pub(crate) after: Vec<u8>,
 }
 
 /// A pack asked for.
@@ -61,6 +71,12 @@ impl Work {
     pub fn run(self, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> WorkOutcome {
         match self {
             Work::Pack(request) => request.run(send),
+            Work::Trailer(TrailerRequest { repo, clone, framing, after }) => {
+                let mut out = Vec::new();
+                framing.push(&mut out, clone.trailer(&repo).as_bytes());
+                out.extend_from_slice(&after);
+                if send(out).is_ok() { WorkOutcome::Sent } else { WorkOutcome::Failed }
+            }
             Work::Negotiate(Negotiation { request, acknowledged: mut out }) => {
                 if !wants_meet(&request.repo, &request.wants, &request.common).unwrap_or(false) {
                     push_flush(&mut out);
@@ -83,6 +99,7 @@ impl Work {
     pub fn keepalive(&self) -> Option<&'static [u8]> {
         match self {
             Work::Pack(request) => request.framing.keepalive(),
+            Work::Trailer(request) => request.framing.keepalive(),
             Work::Negotiate(_) => None,
         }
     }

@@ -105,10 +105,14 @@ impl Store {
         let mut deflate = Deflate::new(COMPLETION_LEVEL);
         let mut appended = Vec::new();
         for oid in &self.outside_bases {
-            let object = reader.require(oid)?;
             let start = appended.len();
-            push_whole_head(&mut appended, object.kind, object.data.len() as u64);
-            deflate.append(&object.data, &mut appended);
+            if let Some(entry) = reader.whole_entry(oid)? {
+                appended.extend_from_slice(entry);
+            } else {
+                let object = reader.require(oid)?;
+                push_whole_head(&mut appended, object.kind, object.data.len() as u64);
+                deflate.append(&object.data, &mut appended);
+            }
             let crc32 = crc32fast::hash(&appended[start..]);
             self.index.push(IndexEntry { oid: *oid, offset: self.end + start as u64, crc32 });
         }
