@@ -299,7 +299,8 @@ def many():
     for i in range(8):
         path = os.path.join(work, f"template{i}.git")
         tiny_repository(path, [5, 10, 20, 50, 100, 200, 300, 500][i], i)
-        git(path, "repack", "-adq")
+        # As forges keep them: fast-import's own deltas are poor.
+        git(path, "repack", "-adfq")
         git(path, "pack-refs", "--all")
         shutil.rmtree(os.path.join(path, "hooks"), ignore_errors=True)
         templates.append(path)
