@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -101,9 +100,13 @@ struct Queue {
 }
 
 impl Queue {
-    /// The next task whose host has room; `None` when there is none left.
-    fn take(&self, jobs_per_host: usize, stop: &Stop) -> Option<(Repository, String)> {
+    /// The next task whose host has room; `None` when there is none left. `ended` is the host of the visit before: whoever
+    /// ends one goes on with the next itself, for waking another to do so would cost more than many visits do.
+    fn next(&self, ended: Option<&str>, jobs_per_host: usize, stop: &Stop) -> Option<(Repository, String)> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(n) = ended.and_then(|host| state.1.get_mut(host)) {
+            *n -= 1;
+        }
         loop {
             if stop.is_stopped() {
                 return None;
@@ -113,21 +116,55 @@ impl Queue {
             let free = tasks.iter().take(1000).position(|(_, host)| running.get(host).copied().unwrap_or(0) < jobs_per_host);
             if let Some((task, host)) = free.and_then(|i| tasks.remove(i)) {
                 *running.entry(host.clone()).or_default() += 1;
+                if ended.is_some_and(|ended| ended != host) {
+                    // The room at the host that was left may be what another waits for.
+                    self.changed.notify_one();
+                }
                 return Some((task, host));
             }
             if tasks.is_empty() {
+                self.changed.notify_all();
                 return None;
             }
             state = self.changed.wait_timeout(state, Duration::from_millis(200)).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
+}
 
-    fn ended(&self, host: &str) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(n) = state.1.get_mut(host) {
-            *n -= 1;
-        }
-        self.changed.notify_one();
+/// What workers have to say. Looked at every now and then: waking somebody for each visit would cost a good part of one.
+struct Mailbox {
+    state: Mutex<(Vec<Message>, usize)>,
+    changed: Condvar,
+}
+
+/// Time between looks at the mailbox.
+const LOOK_EVERY: Duration = Duration::from_millis(40);
+
+/// A worker's share in the mailbox, given up however the worker ends.
+struct Share<'m>(&'m Mailbox);
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).1 -= 1;
+        self.0.changed.notify_one();
+    }
+}
+
+impl Mailbox {
+    fn new(workers: usize) -> Mailbox {
+        Mailbox { state: Mutex::new((Vec::new(), workers)), changed: Condvar::new() }
+    }
+
+    fn put(&self, message: Message) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).0.push(message);
+    }
+
+    /// What came, and whether more may come.
+    fn take(&self) -> (Vec<Message>, bool) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_open = |state: &mut (Vec<Message>, usize)| state.1 > 0;
+        let mut state = self.changed.wait_timeout_while(state, LOOK_EVERY, is_open).unwrap_or_else(PoisonError::into_inner).0;
+        (std::mem::take(&mut state.0), state.1 > 0)
     }
 }
 
@@ -154,54 +191,55 @@ impl Mirror {
         });
         let queue = Queue { state: Mutex::new((with_hosts.collect(), HashMap::new())), changed: Condvar::new() };
         let shared: SharedOptions = Arc::new(self.visit.clone());
-        let (sender, results) = channel::<Message>();
         let mut summary = Summary::default();
+        let jobs = self.options.jobs.max(1).min(queue.state.lock().unwrap_or_else(PoisonError::into_inner).0.len().max(1));
+        let mailbox = Mailbox::new(jobs);
         std::thread::scope(|scope| {
-            let jobs = self.options.jobs.max(1).min(queue.state.lock().unwrap_or_else(PoisonError::into_inner).0.len().max(1));
             for _ in 0..jobs {
-                let (queue, shared, sender) = (&queue, shared.clone(), sender.clone());
+                let (queue, shared, mailbox) = (&queue, shared.clone(), &mailbox);
                 let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
-                worker.spawn_scoped(scope, move || self.work(queue, &shared, stop, &sender)).expect("a thread can be started");
+                worker.spawn_scoped(scope, move || self.work(queue, &shared, stop, mailbox)).expect("a thread can be started");
             }
-            drop(sender);
             let mut batch = Vec::new();
             let mut batch_started = Instant::now();
             loop {
-                let received = results.recv_timeout(BATCH_AGE_MAX);
-                let ended = matches!(received, Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
-                match received {
-                    Ok(Message::Started(repository)) => observe(Event::Started(&repository)),
-                    Ok(Message::Done(done)) => {
-                        observe(Event::Ended(&done.repository, &done.result, done.took));
-                        if batch.is_empty() {
-                            batch_started = Instant::now();
+                let (messages, is_open) = mailbox.take();
+                for message in messages {
+                    match message {
+                        Message::Started(repository) => observe(Event::Started(&repository)),
+                        Message::Done(done) => {
+                            observe(Event::Ended(&done.repository, &done.result, done.took));
+                            if batch.is_empty() {
+                                batch_started = Instant::now();
+                            }
+                            batch.push(self.write_down(*done, &mut summary));
                         }
-                        batch.push(self.write_down(*done, &mut summary));
                     }
-                    Err(_) => {}
                 }
-                if !batch.is_empty() && (ended || batch.len() >= BATCH_MAX || batch_started.elapsed() >= BATCH_AGE_MAX) {
+                if !batch.is_empty() && (!is_open || batch.len() >= BATCH_MAX || batch_started.elapsed() >= BATCH_AGE_MAX) {
                     catalog.record(&batch)?;
                     batch.clear();
                 }
-                if ended {
+                if !is_open {
                     return Ok(summary);
                 }
             }
         })
     }
 
-    fn work(&self, queue: &Queue, options: &VisitOptions, stop: &Stop, sender: &Sender<Message>) {
-        while let Some((repository, host)) = queue.take(self.options.jobs_per_host.max(1), stop) {
+    fn work(&self, queue: &Queue, options: &VisitOptions, stop: &Stop, mailbox: &Mailbox) {
+        let _share = Share(mailbox);
+        let mut ended: Option<String> = None;
+        while let Some((repository, host)) = queue.next(ended.as_deref(), self.options.jobs_per_host.max(1), stop) {
             let started = Instant::now();
-            let _ = sender.send(Message::Started(Box::new(repository.clone())));
+            mailbox.put(Message::Started(Box::new(repository.clone())));
             // A defect met in one repository must not end the run for all others.
             let result =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.visit_one(&repository, options))).unwrap_or_else(|_| {
                     Err(Failure { class: "defect", error: "weir itself failed on this repository; please report it".to_owned() })
                 });
-            queue.ended(&host);
-            let _ = sender.send(Message::Done(Box::new(Done { repository, result, took: started.elapsed() })));
+            mailbox.put(Message::Done(Box::new(Done { repository, result, took: started.elapsed() })));
+            ended = Some(host);
         }
     }
 
