@@ -7,9 +7,16 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// A file that is open for writing and locked; unlocked when dropped.
+/// A file that is open for writing and locked; unlocked when dropped, even while readers still use copies of the handle.
 #[derive(Debug)]
 pub struct LockedFile(pub File);
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // Closing would only unlock once every duplicate of the handle is closed too, and open repositories hold such.
+        let _ = self.0.unlock();
+    }
+}
 
 /// Locks the archive at `path` for writing and waits while another writer has it.
 ///

@@ -35,7 +35,11 @@ impl Archive {
         Archive::with_state(file, state)
     }
 
-    fn with_state(file: Arc<File>, state: State) -> Result<Archive> {
+    /// The same in a `state` that is known: a writer's on that file, say. Nothing is searched or verified again.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn with_state(file: Arc<File>, state: State) -> Result<Archive> {
         let region = Region::map(file.clone(), state.end())?;
         Ok(Archive { file, region, state: Arc::new(state) })
     }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
-use crate::lock::LockedFile;
 
 /// What the names of files being written end in. Such a file counts for nothing and may be removed when nobody locks it.
 pub const TEMPORARY_SUFFIX: &str = ".weir-tmp";
@@ -46,17 +45,18 @@ impl Replacement {
         self.file.as_ref().expect("present until persisted").try_clone()
     }
 
-    /// Gives the file its name, in place of what stood there, and makes that durable. Its content must be durable.
+    /// Gives the file its name, in place of what stood there, and makes that durable. Its content must be durable. It stays
+    /// locked by whoever has a handle on it.
     ///
     /// # Errors
     /// Of the system; then what stood there stands.
-    pub fn persist(mut self) -> Result<LockedFile> {
+    pub fn persist(mut self) -> Result<()> {
         fs::rename(&self.temporary, &self.path)?;
-        let file = self.file.take().expect("present until persisted");
+        self.file = None;
         if let Some(folder) = self.path.parent() {
             File::open(folder)?.sync_all()?;
         }
-        Ok(LockedFile(file))
+        Ok(())
     }
 }
 

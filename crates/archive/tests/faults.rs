@@ -337,6 +337,9 @@ fn long_chains_and_old_states() {
     assert!(archive.at(777).unwrap().is_none());
     // A second writer is kept out while the first lives.
     assert!(matches!(weir_archive::try_lock_existing(&path), Err(Error::Locked)));
+    // A reader that uses a copy of its handle does not keep the lock when it is gone.
+    let reader = writer.storage().0.try_clone().unwrap();
     drop(writer);
     assert!(weir_archive::try_lock_existing(&path).is_ok());
+    drop(reader);
 }

@@ -113,9 +113,8 @@ impl ArchiveRepo {
     /// If it cannot be opened.
     pub fn open(path: &Path) -> Result<ArchiveRepo> {
         let locked = weir_archive::lock_existing(path)?;
-        let file = Arc::new(locked.0.try_clone()?);
         let writer = Writer::open(locked)?;
-        let repo = Repo::from_archive(Archive::from_file(file)?, path)?;
+        let repo = repo_of(&writer, path)?;
         let hash = repo.hash();
         Ok(ArchiveRepo { path: path.to_owned(), writer, unnamed: None, persists_at_once: true, repo: Some(Arc::new(repo)), hash })
     }
@@ -195,8 +194,7 @@ impl ArchiveRepo {
         if self.persists_at_once {
             self.persist()?;
         }
-        let file = Arc::new(self.writer.storage().0.try_clone()?);
-        self.repo = Some(Arc::new(Repo::from_archive(Archive::from_file(file)?, &self.path)?));
+        self.repo = Some(Arc::new(repo_of(&self.writer, &self.path)?));
         Ok(UpdateReport { seq: commit.seq, bytes_appended: commit.bytes, archive_bytes: commit.end, objects_added })
     }
 
@@ -215,6 +213,13 @@ impl ArchiveRepo {
         group.commit(time, 0)?;
         Ok(())
     }
+}
+
+/// The repository as the writer knows it: what it wrote or found itself needs no second check.
+fn repo_of(writer: &Writer<LockedFile>, path: &Path) -> Result<Repo> {
+    let file = Arc::new(writer.storage().0.try_clone()?);
+    let state = writer.state().cloned().ok_or(weir_archive::Error::NoCommit)?;
+    Repo::from_archive(Archive::with_state(file, state)?, path)
 }
 
 /// The `config` file of an extracted archive.

@@ -348,6 +348,29 @@ fn a_compaction_that_fails_changes_nothing() {
 }
 
 #[test]
+fn many_updates_compact_an_archive_by_themselves() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    let config = env.pool().join("weir.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    assert!(text.contains("#packs_max = 50"), "the template names the key");
+    std::fs::write(&config, text.replace("#packs_max = 50", "packs_max = 4")).unwrap();
+    env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
+    let server = env.serve();
+    let mut packs = Vec::new();
+    for step in 0..12 {
+        add_commit(&env, &upstream, step);
+        env.weir(&["mirror", "--all"]);
+        packs.push(env.weir_json(&["show", "u"])["packs"].as_array().unwrap().len());
+        env.assert_same(&server, "u", &upstream, &format!("update {step}"));
+    }
+    assert!(packs.iter().max() <= Some(&4) && packs.windows(2).filter(|w| w[1] < w[0]).count() >= 2, "{packs:?}");
+    // The history of refs went along: one state an update at least.
+    assert!(env.weir_json(&["log", "u"]).as_array().unwrap().len() >= 12);
+    env.weir(&["fsck", "--quiet"]);
+}
+
+#[test]
 fn killed_at_random_moments() {
     let seed = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(11);
     println!("WEIR_SEED={seed}");

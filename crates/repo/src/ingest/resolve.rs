@@ -18,7 +18,7 @@ const HELD_BYTES_MAX: usize = 1 << 30;
 /// Buffers kept for reuse: as many as wait to be hashed, and some bases.
 const SPARE_MAX: usize = 24;
 /// Fewer deltas are not worth more threads.
-const THREADED_DELTAS_MIN: usize = 2000;
+const THREADED_DELTAS_MIN: usize = 5000;
 
 /// The pack after the second pass.
 pub(crate) struct Resolved {

@@ -19,7 +19,7 @@ const HELD_BYTES_MAX: u64 = 16 << 20;
 /// Commits, trees and tags larger than this are refused: they must be parsed whole.
 const PARSED_BYTES_MAX: u64 = 128 << 20;
 /// Packs of fewer objects are not worth a second thread.
-const THREADED_OBJECTS_MIN: u32 = 2000;
+const THREADED_OBJECTS_MIN: u32 = 5000;
 const BUFFER_BYTES: usize = 64 << 10;
 const LARGE_BUFFER_BYTES: usize = 1 << 20;
 const BATCH_BYTES: usize = 256 << 10;
