@@ -282,6 +282,6 @@ impl Repo {
     /// # Errors
     /// If the archive is damaged.
     pub fn refs_history(&self) -> Result<std::collections::BTreeMap<u64, Refs>> {
-        crate::update::refs_history(self)
+        crate::history::refs_history(self)
     }
 }

@@ -170,6 +170,15 @@ impl<'r, 'o> PackWriter<'r, 'o> {
         self.written + self.chunk.len() as u64
     }
 
+    /// Appends an entry whose compressed content there is.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub(crate) fn entry(&mut self, push_head: impl FnOnce(&mut Vec<u8>), body: &[u8]) -> Result<()> {
+        push_head(&mut self.chunk);
+        self.copy(body)
+    }
+
     fn copy(&mut self, body: &[u8]) -> Result<()> {
         if body.len() >= CHUNK_BYTES {
             self.flush()?;
