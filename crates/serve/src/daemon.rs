@@ -15,6 +15,7 @@ use weir_upload::{Options, Service, Step, UploadPack, Version, Work, WorkOutcome
 
 use crate::cache::{Locator, OpenError, RepoCache};
 use crate::send::Sender;
+use crate::shards::Shards;
 
 /// Bytes read at a time; also the most a first line may have.
 const READ_BYTES: usize = 8 << 10;
@@ -70,12 +71,16 @@ pub struct Daemon {
     addresses: Mutex<HashMap<IpAddr, usize>>,
     connections: AtomicUsize,
     computing: Arc<Semaphore>,
+    shards: Shards,
 }
 
 impl Daemon {
-    /// A server of what `locator` finds.
-    pub fn new(locator: Arc<dyn Locator>, options: Options, limits: DaemonLimits) -> Daemon {
-        Daemon {
+    /// A server of what `locator` finds, with a thread a processor for its connections.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn new(locator: Arc<dyn Locator>, options: Options, limits: DaemonLimits) -> io::Result<Daemon> {
+        Ok(Daemon {
             locator,
             cache: RepoCache::new(1024),
             options,
@@ -83,7 +88,8 @@ impl Daemon {
             limits,
             addresses: Mutex::default(),
             connections: AtomicUsize::new(0),
-        }
+            shards: Shards::start(std::thread::available_parallelism().map_or(2, usize::from))?,
+        })
     }
 
     /// Binds a listening socket. Needs to be called inside a runtime.
@@ -124,6 +130,8 @@ impl Daemon {
     }
 
     fn admit(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+        // From here on it belongs to one shard, whose runtime watches it.
+        let Ok(stream) = stream.into_std() else { return };
         let all = self.connections.fetch_add(1, Ordering::Relaxed);
         let from_here = {
             let mut addresses = self.addresses.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -132,8 +140,10 @@ impl Daemon {
             *n
         };
         let admitted = all < self.limits.connections_max && from_here <= self.limits.connections_per_address_max;
-        tokio::spawn(async move {
+        let shard = self.shards.next().clone();
+        shard.spawn(async move {
             let guard = Admission { daemon: &self, address: peer.ip() };
+            let Ok(stream) = TcpStream::from_std(stream) else { return };
             if !admitted {
                 let mut refusal = Vec::new();
                 pktline::push(&mut refusal, b"ERR weir: too many connections; try again in a minute");
@@ -148,7 +158,7 @@ impl Daemon {
         });
     }
 
-    async fn converse(&self, stream: &TcpStream, peer: SocketAddr) -> io::Result<()> {
+    async fn converse(self: &Arc<Self>, stream: &TcpStream, peer: SocketAddr) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let started = Instant::now();
         let mut sender = Sender::new(stream, self.limits.idle_timeout, self.limits.bytes_per_second_min);
@@ -169,7 +179,11 @@ impl Daemon {
         };
         let opened = match self.cache.get(&found) {
             Some(repo) => Ok(repo),
-            None => tokio::task::block_in_place(|| self.cache.open(&found)),
+            None => {
+                let daemon = self.clone();
+                let opening = tokio::task::spawn_blocking(move || daemon.cache.open(&found)).await;
+                opening.map_err(|_| io::Error::other("a repository could not be opened: this is a defect of weir's"))?
+            }
         };
         let repo = match opened {
             Ok(repo) => repo,

@@ -7,6 +7,7 @@ mod blocking;
 mod cache;
 mod daemon;
 mod send;
+mod shards;
 
 pub use blocking::serve_blocking;
 pub use cache::{Found, Locator, OpenError, RepoCache};

@@ -125,8 +125,10 @@ impl MirrorGuard {
 }
 
 /// Asks `stop` on SIGINT and SIGTERM; a second signal ends the process at once.
-pub(crate) fn stop_on_signal(stop: &Stop) -> Result<()> {
+/// What is returned becomes true then.
+pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver<bool>> {
     let stop = stop.clone();
+    let (told, asked) = tokio::sync::watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     std::thread::spawn(move || {
         runtime.block_on(async {
@@ -141,10 +143,11 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<()> {
                     std::process::exit(130);
                 }
                 stop.stop();
+                told.send_replace(true);
             }
         });
     });
-    Ok(())
+    Ok(asked)
 }
 
 fn updated_line(repository: &Repository, visited: &Visited, took: Duration) -> String {

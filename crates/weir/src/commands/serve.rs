@@ -17,9 +17,6 @@ use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::Pool;
 
-/// Answers walk trees as deep as git allows. Only what is used of a stack is memory.
-const STACK_BYTES: usize = 32 << 20;
-
 /// Finds repositories by their name in the catalog: a client's path is looked up, never joined to a folder.
 struct CatalogLocator {
     catalog: Mutex<Catalog>,
@@ -67,9 +64,9 @@ pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, no_mirror
     let options = Options { limits: Limits { steps_max: c.steps_max, ..Default::default() }, ..Default::default() };
     let addresses = if git.is_empty() { c.git.clone() } else { git };
     let locator = Arc::new(CatalogLocator { catalog: Mutex::new(pool.another_catalog()?), store: pool.store() });
-    let daemon = Arc::new(Daemon::new(locator, options, limits));
+    let daemon = Arc::new(Daemon::new(locator, options, limits)?);
     let stop = Stop::default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK_BYTES).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listeners = runtime.block_on(async {
         addresses
             .iter()
@@ -78,7 +75,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, no_mirror
             })
             .collect::<Result<Vec<_>>>()
     })?;
-    stop_on_signal(&stop)?;
+    let asked_to_stop = stop_on_signal(&stop)?;
     for listener in &listeners {
         let address = listener.local_addr()?;
         if global.json {
@@ -91,11 +88,9 @@ pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, no_mirror
     runtime.block_on(async {
         let mut tasks = Vec::new();
         for listener in listeners {
-            let stop = stop.clone();
+            let mut asked = asked_to_stop.clone();
             let stopped = async move {
-                while !stop.is_stopped() {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
+                let _ = asked.wait_for(|&asked| asked).await;
             };
             tasks.push(tokio::spawn(daemon.clone().run(listener, stopped)));
         }
