@@ -131,12 +131,11 @@ fn fingerprint(advertised: &Advertised) -> Vec<u8> {
 /// # Errors
 /// If it does not go well; then the archive is as it was, or has one part of the update more.
 pub fn visit(url: &Url, path: &Path, known: Option<&[u8]>, epoch: u64, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
-    let mut session = Session::open(url, &options.transport)?;
     let prefixes: &[&str] = match options.refs {
         RefsWanted::All => &[],
         RefsWanted::HeadsAndTags => &["HEAD", "refs/heads/", "refs/tags/"],
     };
-    let mut advertised = session.ls_refs(prefixes)?;
+    let (mut session, mut advertised) = Session::open_and_list(url, &options.transport, prefixes)?;
     if options.refs == RefsWanted::HeadsAndTags {
         advertised.refs.retain(|r| refname::is_head_or_tag(&r.name));
     }

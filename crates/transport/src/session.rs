@@ -1,8 +1,9 @@
 //! A conversation with an upstream: version and capabilities, then refs, then packs.
 
+use std::collections::HashMap;
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weir_git::pktline::{self, Pkt, PktReader};
@@ -54,6 +55,31 @@ pub struct Options {
     pub local: Option<Arc<dyn LocalServer>>,
     /// The highest protocol version asked for: 0, 1 or 2.
     pub version_max: u8,
+    /// What git:// servers were able to do when last met.
+    pub met: Met,
+}
+
+/// The capabilities of git:// servers met, by host. The next conversation with one starts with a question in the same packet
+/// as its first line: a round trip less. If the server is not as remembered, all is asked again in the ordinary way.
+#[derive(Clone, Default)]
+pub struct Met(Arc<Mutex<HashMap<String, Arc<[String]>>>>);
+
+/// Hosts remembered at most.
+const MET_MAX: usize = 10_000;
+
+impl Met {
+    fn get(&self, host: &str) -> Option<Arc<[String]>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
+    }
+
+    fn set(&self, host: &str, capabilities: Option<&[String]>) {
+        let mut met = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match capabilities {
+            None => drop(met.remove(host)),
+            Some(capabilities) if met.len() < MET_MAX || met.contains_key(host) => drop(met.insert(host.to_owned(), capabilities.into())),
+            Some(_) => {}
+        }
+    }
 }
 
 impl Default for Options {
@@ -69,6 +95,7 @@ impl Default for Options {
             credential_helper: None,
             local: None,
             version_max: 2,
+            met: Met::default(),
         }
     }
 }
@@ -131,23 +158,64 @@ impl Session {
     /// # Errors
     /// Any of [`Error`].
     pub fn open(url: &Url, options: &Options) -> Result<Session> {
+        let mut session = Session::connect(url, options, &[])?;
+        session.handshake()?;
+        Ok(session)
+    }
+
+    /// Connects, learns what the upstream can do and lists its refs as [`Session::ls_refs`] does, in one round trip if the
+    /// host is known.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub fn open_and_list(url: &Url, options: &Options, prefixes: &[&str]) -> Result<(Session, Advertised)> {
+        if url.scheme != Scheme::Git || options.version_max < 2 {
+            let mut session = Session::open(url, options)?;
+            let advertised = session.ls_refs(prefixes)?;
+            return Ok((session, advertised));
+        }
+        let host = url.host_port();
+        if let Some(known) = options.met.get(&host) {
+            let request = ls_refs_request(&known, &options.agent, prefixes)?;
+            let mut session = Session::connect(url, options, &request)?;
+            match session.handshake() {
+                Ok(()) if session.capabilities[..] == known[..] => {
+                    let advertised = session.read_refs()?;
+                    return Ok((session, advertised));
+                }
+                // Another server, or one that took the question amiss and hung up: ask anew.
+                Ok(()) | Err(Error::Protocol(_) | Error::Io(_) | Error::HungUp(_)) => options.met.set(&host, None),
+                Err(e) => return Err(e),
+            }
+        }
+        let mut session = Session::open(url, options)?;
+        let advertised = session.ls_refs(prefixes)?;
+        if session.version == 2 {
+            options.met.set(&host, Some(&session.capabilities));
+        }
+        Ok((session, advertised))
+    }
+
+    /// Connects and asks for the service; over git://, `more` goes along.
+    fn connect(url: &Url, options: &Options, more: &[u8]) -> Result<Session> {
         let wire = match url.scheme {
             Scheme::Git => {
                 let tcp = Tcp::connect(url, 9418, options)?;
                 // One socket, two handles: reads and writes never overlap.
-                let shared = Arc::new(std::sync::Mutex::new(tcp));
+                let shared = Arc::new(Mutex::new(tcp));
                 let mut request = format!("git-upload-pack {}\0host={}\0", url.path, url.host_port()).into_bytes();
                 if options.version_max > 0 {
                     request.extend_from_slice(format!("\0version={}\0", options.version_max).as_bytes());
                 }
                 let mut first = Vec::new();
                 pktline::push(&mut first, &request);
+                first.extend_from_slice(more);
                 let mut writer = Shared(shared.clone());
                 writer.write_all(&first)?;
                 Wire::Stream(PktReader::new(BufReader::with_capacity(BUFFER_BYTES, Box::new(Shared(shared)))), Box::new(writer))
             }
             Scheme::Ssh => {
-                let shared = Arc::new(std::sync::Mutex::new(Ssh::connect(url, options)?));
+                let shared = Arc::new(Mutex::new(Ssh::connect(url, options)?));
                 Wire::Stream(
                     PktReader::new(BufReader::with_capacity(BUFFER_BYTES, Box::new(Shared(shared.clone())))),
                     Box::new(Shared(shared)),
@@ -160,7 +228,7 @@ impl Session {
             }
             Scheme::Http { .. } => Wire::Http(Box::new(Http::new(url, options)?)),
         };
-        let mut session = Session {
+        Ok(Session {
             wire,
             version: 0,
             capabilities: Vec::new(),
@@ -169,9 +237,7 @@ impl Session {
             early: None,
             shallow: Vec::new(),
             used_up: false,
-        };
-        session.handshake()?;
-        Ok(session)
+        })
     }
 
     /// The protocol version the upstream speaks.
@@ -190,12 +256,7 @@ impl Session {
     }
 
     pub(crate) fn has(&self, capability: &str) -> bool {
-        self.capabilities.iter().any(|c| c == capability || c.split_once('=').is_some_and(|(k, _)| k == capability))
-    }
-
-    /// The value of a capability with several words, such as `fetch=shallow filter`.
-    pub(crate) fn value(&self, capability: &str) -> Option<&str> {
-        self.capabilities.iter().find_map(|c| c.strip_prefix(capability)?.strip_prefix('='))
+        has(&self.capabilities, capability)
     }
 
     fn handshake(&mut self) -> Result<()> {
@@ -257,48 +318,76 @@ impl Session {
         if let Some(early) = &self.early {
             return Ok(early.clone());
         }
-        let mut request = Vec::new();
-        pktline::push(&mut request, b"command=ls-refs\n");
-        self.push_common(&mut request);
-        pktline::push_delim(&mut request);
-        pktline::push(&mut request, b"peel\n");
-        pktline::push(&mut request, b"symrefs\n");
-        if self.value("ls-refs").is_some_and(|v| v.split(' ').any(|w| w == "unborn")) {
-            pktline::push(&mut request, b"unborn\n");
-        }
-        for prefix in prefixes {
-            pktline::push(&mut request, format!("ref-prefix {prefix}\n").as_bytes());
-        }
-        pktline::push_flush(&mut request);
-        let hash = self.hash;
-        let mut pkts: PktReader<Box<dyn Read + Send>>;
-        let reader: &mut dyn PktSource = match &mut self.wire {
-            Wire::Stream(reader, writer) => {
+        let request = ls_refs_request(&self.capabilities, &self.agent, prefixes)?;
+        match &mut self.wire {
+            Wire::Stream(_, writer) => {
                 writer.write_all(&request)?;
                 writer.flush()?;
-                reader
+                self.read_refs()
             }
             Wire::Http(http) => {
-                pkts = PktReader::new(http.post(&request)?);
-                &mut pkts
+                let mut pkts = PktReader::new(http.post(&request)?);
+                list_refs(&mut pkts, self.hash)
             }
-        };
-        let mut list = Listing::new(hash);
-        while let Some(line) = next_line(reader)? {
-            list.add_v2(&line)?;
         }
-        Ok(list.finish())
+    }
+
+    /// The answer to a list of refs asked for.
+    fn read_refs(&mut self) -> Result<Advertised> {
+        match &mut self.wire {
+            Wire::Stream(reader, _) => list_refs(reader, self.hash),
+            Wire::Http(_) => Err(Error::Protocol("nothing was asked for".to_owned())),
+        }
     }
 
     /// Appends the capabilities every v2 request carries.
     pub(crate) fn push_common(&self, request: &mut Vec<u8>) {
-        if self.has("agent") {
-            pktline::push(request, format!("agent={}\n", self.agent).as_bytes());
-        }
-        if self.has("object-format") {
-            pktline::push(request, format!("object-format={}\n", self.hash.name()).as_bytes());
-        }
+        push_common(&self.capabilities, &self.agent, self.hash, request);
     }
+}
+
+fn list_refs(reader: &mut dyn PktSource, hash: HashKind) -> Result<Advertised> {
+    let mut list = Listing::new(hash);
+    while let Some(line) = next_line(reader)? {
+        list.add_v2(&line)?;
+    }
+    Ok(list.finish())
+}
+
+fn has(capabilities: &[String], capability: &str) -> bool {
+    capabilities.iter().any(|c| c == capability || c.split_once('=').is_some_and(|(k, _)| k == capability))
+}
+
+/// The value of a capability with several words, such as `fetch=shallow filter`.
+fn value<'c>(capabilities: &'c [String], capability: &str) -> Option<&'c str> {
+    capabilities.iter().find_map(|c| c.strip_prefix(capability)?.strip_prefix('='))
+}
+
+fn push_common(capabilities: &[String], agent: &str, hash: HashKind, request: &mut Vec<u8>) {
+    if has(capabilities, "agent") {
+        pktline::push(request, format!("agent={agent}\n").as_bytes());
+    }
+    if has(capabilities, "object-format") {
+        pktline::push(request, format!("object-format={}\n", hash.name()).as_bytes());
+    }
+}
+
+/// The v2 `ls-refs` command (gitprotocol-v2), for a server of these capabilities.
+fn ls_refs_request(capabilities: &[String], agent: &str, prefixes: &[&str]) -> Result<Vec<u8>> {
+    let mut request = Vec::new();
+    pktline::push(&mut request, b"command=ls-refs\n");
+    push_common(capabilities, agent, hash_of(capabilities)?, &mut request);
+    pktline::push_delim(&mut request);
+    pktline::push(&mut request, b"peel\n");
+    pktline::push(&mut request, b"symrefs\n");
+    if value(capabilities, "ls-refs").is_some_and(|v| v.split(' ').any(|w| w == "unborn")) {
+        pktline::push(&mut request, b"unborn\n");
+    }
+    for prefix in prefixes {
+        pktline::push(&mut request, format!("ref-prefix {prefix}\n").as_bytes());
+    }
+    pktline::push_flush(&mut request);
+    Ok(request)
 }
 
 /// The hash that capabilities name; sha1 if none.

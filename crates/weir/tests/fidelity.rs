@@ -87,6 +87,43 @@ fn empty_unborn_and_detached() {
     env.assert_same(&server, "empty", &empty, "no longer empty");
 }
 
+/// A host is asked for refs in the first packet once it is known: also where its repositories are of several kinds.
+#[test]
+fn one_host_of_many_kinds() {
+    let env = Env::new();
+    let mut upstreams = Vec::new();
+    for n in 0..6 {
+        let name = format!("k{n}.git");
+        let format = if n % 2 == 1 { "--object-format=sha256" } else { "--object-format=sha1" };
+        env.git(env.dir.path(), &["init", "-q", "--bare", "-b", "main", format, &name]);
+        let upstream = env.path(&name);
+        if n != 2 {
+            let tree = env.git(&upstream, &["mktree"]);
+            let commit = env.git(&upstream, &["commit-tree", "-m", &name, &tree]);
+            env.git(&upstream, &["update-ref", "refs/heads/main", &commit]);
+        }
+        upstreams.push(upstream);
+    }
+    let daemon = env.git_daemon(&[]);
+    for n in 0..6 {
+        env.weir(&["add", "--name", &format!("k{n}"), &daemon.url(&format!("k{n}.git"))]);
+    }
+    env.weir(&["add", "--name", "gone", &daemon.url("gone.git")]);
+    let server = env.serve();
+    for round in 0..3 {
+        for jobs in ["1", "4"] {
+            let said = env.weir_fails(&["mirror", "--all", "--jobs", jobs]);
+            assert!(said.contains("6 updated, 0 unchanged, 1 failed") || said.contains("0 updated, 6 unchanged, 1 failed"), "{said}");
+        }
+        for (n, upstream) in upstreams.iter().enumerate() {
+            env.assert_same(&server, &format!("k{n}"), upstream, &format!("round {round}"));
+            let tree = env.git(upstream, &["mktree"]);
+            let commit = env.git(upstream, &["commit-tree", "-m", &format!("{round}"), &tree]);
+            env.git(upstream, &["update-ref", "refs/heads/main", &commit]);
+        }
+    }
+}
+
 #[test]
 fn sha256_repositories() {
     let env = Env::new();
