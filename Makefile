@@ -5,7 +5,7 @@ CARGO ?= cargo
 # System packages by the distribution's name: what the tests and benchmarks run weir against.
 PACKAGES := build-essential git libarchive-tools busybox-static python3 nginx fcgiwrap
 
-.PHONY: run test lint doc deny bench bench-smoke packages slow help
+.PHONY: run test lint doc deny fuzz bench bench-smoke packages slow help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -37,6 +37,9 @@ doc: ## API documentation, warnings denied
 deny: ## licences and advisories of dependencies
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked --quiet cargo-deny --version 0.20.2
 	$(CARGO) deny --workspace check licenses bans sources
+
+fuzz: ## run each fuzzer for FUZZ_SECONDS (30), on the stable toolchain
+	bash fuzz/run.sh $(or $(FUZZ_SECONDS),30)
 
 bench: packages ## side-by-side benchmarks; prints the tables of docs/benchmarks.md
 	$(CARGO) build --release -p weir -p weir-bench

@@ -96,8 +96,9 @@ pub(crate) struct Parsed {
 
 fn number(field: &[u8]) -> Option<u64> {
     if field[0] & 0x80 != 0 {
+        // Base-256: the first byte is a mark, the last eight are all a size may need. A checksum has no room for it.
         let (high, low) = field.split_at(field.len() - 8);
-        let high_is_zero = high[0] == 0x80 && high[1..].iter().all(|&b| b == 0);
+        let high_is_zero = high.split_first().is_some_and(|(&mark, rest)| mark == 0x80 && rest.iter().all(|&b| b == 0));
         return high_is_zero.then(|| u64::from_be_bytes(low.try_into().expect("eight bytes")));
     }
     let digits = field.trim_ascii_start();
@@ -201,6 +202,12 @@ mod tests {
         let mut broken = file_header("a", 1);
         broken[0] ^= 1;
         assert!(parse_header(&broken).is_none());
+        // A mark of base-256 where there is no room for a number in it, found by fuzzing.
+        for field in [124, 148] {
+            let mut marked = file_header("a", 1);
+            marked[field] |= 0x80;
+            assert!(parse_header(&marked).is_none());
+        }
     }
 
     #[test]
