@@ -199,6 +199,8 @@ pub(crate) struct Addition<'a> {
 pub(crate) fn still_exact(old: Option<&Repo>, new: &Refs, addition: Option<&Addition<'_>>, all: bool) -> Result<bool> {
     let tips = |refs: &Refs| -> OidSet { if all { refs.tips().collect() } else { refs.head_and_tag_tips().collect() } };
     let new_tips = tips(new);
+    // What only older states of the refs reach is sent to nobody.
+    let addition = addition.filter(|a| a.class != RefClass::History);
     if let Some(a) = addition {
         let counts = all || a.class == RefClass::HeadsAndTags;
         if counts && !a.unreferenced.iter().all(|oid| new_tips.contains(oid)) {

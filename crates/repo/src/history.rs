@@ -1,6 +1,6 @@
 //! Older states of the refs, carried through compactions in a member of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use memchr::memchr;
 
@@ -63,8 +63,8 @@ fn decode_history(repo: &Repo, data: &[u8]) -> Result<BTreeMap<u64, Refs>> {
     let mut rest = data;
     while !rest.is_empty() {
         let Some((seq, [head, lines, removed])) = block(&mut rest) else { return corrupt(HISTORY_MEMBER, "malformed") };
-        let removed: Vec<&[u8]> = removed.split(|&b| b == b'\n').collect();
-        let mut list: Vec<_> = last.list().iter().filter(|r| !removed.contains(&r.name.as_slice())).cloned().collect();
+        let removed: HashSet<&[u8]> = removed.split(|&b| b == b'\n').collect();
+        let mut list: Vec<_> = last.list().iter().filter(|r| !removed.contains(r.name.as_slice())).cloned().collect();
         // Of several of one name the last counts.
         list.extend(parse_packed_refs(repo.hash(), lines)?);
         let head = if head.is_empty() { last.head } else { parse_head(repo.hash(), head)? };

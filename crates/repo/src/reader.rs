@@ -79,6 +79,31 @@ impl<'r> ObjectReader<'r> {
         }
     }
 
+    /// What an object is, by the heads of its entries only.
+    ///
+    /// # Errors
+    /// If it is missing or corrupt.
+    pub(crate) fn kind(&mut self, oid: &Oid) -> Result<Kind> {
+        let mut at = *oid;
+        for _ in 0..CHAIN_LEN_MAX {
+            let Some(Location::Packed { pack, position }) = self.repo.locate(&at) else { return Ok(self.require(&at)?.kind) };
+            let pack = &self.repo.packs[pack as usize];
+            let mut offset = pack.offset(position)?;
+            // Bases by distance are in the same pack: no need to look for them.
+            at = loop {
+                match pack.entry(offset)?.stored {
+                    Stored::Whole(kind) => return Ok(kind),
+                    Stored::OfsDelta(distance) => offset -= distance,
+                    Stored::RefDelta(start) => {
+                        let start = offset as usize + start;
+                        break Oid::from_bytes(self.repo.hash, &pack.data()[start..start + self.repo.hash.len()]).expect("of its length");
+                    }
+                }
+            };
+        }
+        corrupt("a pack", format!("the delta chain of {oid} does not end"))
+    }
+
     /// The entry of an object, head and compressed content, if it is stored whole in a pack.
     ///
     /// # Errors

@@ -88,6 +88,8 @@ impl Repack {
             let p = &repo.packs[pack as usize];
             let (offset, rank) = (p.offset(position)?, p.order()?.rank_by_index[position as usize]);
             let head = p.entry(offset)?;
+            // Trees may name other trees as if they were files: what an object is, its own entry says.
+            let kind = if let Stored::Whole(kind) = head.stored { kind } else { kind };
             let base = match head.stored {
                 Stored::Whole(_) => None,
                 Stored::OfsDelta(distance) => Some(p.index().oid(p.position_at(offset - distance)?)),
@@ -133,7 +135,8 @@ impl Repack {
     /// Tells the bases of `n` how high what builds on them has become.
     fn raise(&mut self, mut n: u32) {
         while let Some(base) = self.items[n as usize].base() {
-            let height = self.items[n as usize].height + 1;
+            // No higher than matters: a chain may be as long as the body, or close in a circle if the archive is damaged.
+            let height = (self.items[n as usize].height + 1).min(DEPTH_MAX);
             if self.items[base as usize].height >= height {
                 return;
             }
@@ -198,16 +201,16 @@ impl Repack {
         alike: impl Iterator<Item = u32>,
         everything: bool,
     ) -> Result<usize> {
-        let mut window: VecDeque<(u32, DeltaSource)> = VecDeque::new();
+        let mut window: VecDeque<(u32, Kind, DeltaSource)> = VecDeque::new();
         let mut made = 0;
         for n in alike {
             let object = reader.require(&self.items[n as usize].oid)?;
             if !matches!(self.items[n as usize].how, How::New(..)) {
                 let mut best: Option<(u32, Vec<u8>)> = None;
-                for (base, source) in &window {
+                for (base, kind, source) in &window {
                     let (item, other) = (&self.items[n as usize], &self.items[*base as usize]);
                     let is_tried = !everything && matches!(item.how, How::Whole) && item.pack == other.pack;
-                    let depth = if item.kind == other.kind && !is_tried { self.depth_without(*base, n) } else { None };
+                    let depth = if object.kind == *kind && !is_tried { self.depth_without(*base, n) } else { None };
                     if depth.is_none_or(|depth| depth + 1 + item.height > DEPTH_MAX) {
                         continue;
                     }
@@ -227,7 +230,7 @@ impl Repack {
                     }
                 }
             }
-            window.push_front((n, DeltaSource::new(object.data)));
+            window.push_front((n, object.kind, DeltaSource::new(object.data)));
             window.truncate(WINDOW);
         }
         Ok(made)

@@ -44,6 +44,7 @@ pub fn compact(path: &Path, time: u64, threads: usize, spill: crate::ingest::Spi
             None
         } else {
             let base = new.base_for(class);
+            let wanted: Vec<Oid> = tips.iter().copied().collect();
             let plan = Repack::new(&repo, &objects, base.as_ref())?;
             let options = Options {
                 hash: repo.hash(),
@@ -55,7 +56,7 @@ pub fn compact(path: &Path, time: u64, threads: usize, spill: crate::ingest::Spi
                 },
                 threads,
                 base: base.as_ref(),
-                wanted: &[],
+                wanted: &wanted,
                 shallow: &repo.shallow.iter().copied().collect(),
                 delta_bytes_max: 256 << 20,
             };
@@ -107,14 +108,30 @@ fn heads_only(refs: &Refs) -> Refs {
 /// What `tips` reach and nothing in `taken`, which it is added to.
 fn reachable_beyond(repo: &Repo, tips: &OidSet, taken: &mut OidSet) -> Result<Vec<(Oid, Kind)>> {
     let mut found = Vec::new();
-    let mut missing = None;
-    visit_reachable(repo, tips.iter().copied(), |oid, kind: Option<Kind>, _| match kind {
-        Some(kind) if taken.insert(*oid) => found.push((*oid, kind)),
-        Some(_) => {}
-        None => missing = Some(*oid),
-    })?;
-    match missing {
-        Some(oid) => Err(Error::Missing(oid)),
-        None => Ok(found),
+    let mut reader = repo.reader();
+    let mut tips: Vec<Oid> = tips.iter().copied().collect();
+    while !tips.is_empty() {
+        let mut missing = None;
+        let start = found.len();
+        visit_reachable(repo, tips.drain(..), |oid, kind: Option<Kind>, _| match kind {
+            Some(kind) if taken.insert(*oid) => found.push((*oid, kind)),
+            Some(_) => {}
+            None => missing = Some(*oid),
+        })?;
+        if let Some(oid) = missing {
+            return Err(Error::Missing(oid));
+        }
+        // A tree may name anything as if it were a file. Ingest then wants what that names, too.
+        let mut at = start;
+        while let Some((oid, kind)) = found.get(at) {
+            if *kind == Kind::Blob && reader.kind(oid)? != Kind::Blob {
+                taken.remove(oid);
+                tips.push(*oid);
+                found.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
     }
+    Ok(found)
 }

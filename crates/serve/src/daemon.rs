@@ -253,10 +253,18 @@ impl Daemon {
     /// Runs `work` on a thread of its own and sends what it yields.
     async fn work(&self, work: Work, sender: &mut Sender<'_>) -> io::Result<WorkOutcome> {
         let keepalive = work.keepalive();
+        // The end of a clone that is sent already waits for nobody's packs.
+        let is_computed = !matches!(work, Work::Trailer(_));
         let permit = loop {
+            if !is_computed {
+                break None;
+            }
             match tokio::time::timeout(KEEPALIVE, self.computing.clone().acquire_owned()).await {
-                Ok(permit) => break permit.expect("never closed"),
-                Err(_) => sender.bytes(keepalive.unwrap_or_default()).await?,
+                Ok(permit) => break Some(permit.expect("never closed")),
+                Err(_) => {
+                    sender.bytes(keepalive.unwrap_or_default()).await?;
+                    sender.restart();
+                }
             }
         };
         let (chunks_in, mut chunks) = mpsc::channel::<Vec<u8>>(CHUNKS_MAX);

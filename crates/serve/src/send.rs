@@ -85,8 +85,13 @@ impl<'s> Sender<'s> {
     }
 
     async fn run(&mut self, len: usize, mut call: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {
-        let mut done = 0;
+        let (mut done, mut pause_at) = (0, YIELD_BYTES);
         while done < len {
+            if done >= pause_at {
+                // A client that is faster than we are must not keep the others of this thread waiting.
+                pause_at = done + YIELD_BYTES;
+                tokio::task::yield_now().await;
+            }
             match self.stream.try_io(Interest::WRITABLE, || call(done)) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => {
@@ -174,6 +179,8 @@ impl<'s> Sender<'s> {
     }
 }
 
+/// Bytes sent to one client before others get their turn.
+const YIELD_BYTES: usize = 4 << 20;
 /// Pages are let go of in steps of this many bytes.
 const RELEASE_BYTES: usize = 8 << 20;
 /// With more clones than this under way, what they have sent is unmapped behind them. With fewer it stays: mapping it again

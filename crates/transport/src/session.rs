@@ -60,24 +60,30 @@ pub struct Options {
 }
 
 /// The capabilities of git:// servers met, by host. The next conversation with one starts with a question in the same packet
-/// as its first line: a round trip less. If the server is not as remembered, all is asked again in the ordinary way.
+/// as its first line: a round trip less. If the server is not as remembered, all is asked again in the ordinary way; if it
+/// takes the question amiss, it is not asked so again.
 #[derive(Clone, Default)]
-pub struct Met(Arc<Mutex<HashMap<String, Arc<[String]>>>>);
+pub struct Met(Arc<Mutex<HashMap<String, Acquaintance>>>);
+
+#[derive(Clone)]
+enum Acquaintance {
+    Capable(Arc<[String]>),
+    /// Asks for one thing at a time.
+    Slow,
+}
 
 /// Hosts remembered at most.
 const MET_MAX: usize = 10_000;
 
 impl Met {
-    fn get(&self, host: &str) -> Option<Arc<[String]>> {
+    fn get(&self, host: &str) -> Option<Acquaintance> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
     }
 
-    fn set(&self, host: &str, capabilities: Option<&[String]>) {
+    fn set(&self, host: String, acquaintance: Acquaintance) {
         let mut met = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match capabilities {
-            None => drop(met.remove(host)),
-            Some(capabilities) if met.len() < MET_MAX || met.contains_key(host) => drop(met.insert(host.to_owned(), capabilities.into())),
-            Some(_) => {}
+        if met.len() < MET_MAX || met.contains_key(&host) {
+            met.insert(host, acquaintance);
         }
     }
 }
@@ -175,23 +181,26 @@ impl Session {
             return Ok((session, advertised));
         }
         let host = url.host_port();
-        if let Some(known) = options.met.get(&host) {
-            let request = ls_refs_request(&known, &options.agent, prefixes)?;
+        let met = options.met.get(&host);
+        if let Some(Acquaintance::Capable(known)) = &met {
+            let request = ls_refs_request(known, &options.agent, prefixes)?;
             let mut session = Session::connect(url, options, &request)?;
-            match session.handshake() {
-                Ok(()) if session.capabilities[..] == known[..] => {
-                    let advertised = session.read_refs()?;
-                    return Ok((session, advertised));
-                }
-                // Another server, or one that took the question amiss and hung up: ask anew.
-                Ok(()) | Err(Error::Protocol(_) | Error::Io(_) | Error::HungUp(_)) => options.met.set(&host, None),
-                Err(e) => return Err(e),
+            match session.handshake().and_then(|()| {
+                let is_same = session.version == 2 && session.capabilities[..] == known[..];
+                if is_same { session.read_refs().map(Some) } else { Ok(None) }
+            }) {
+                Ok(Some(advertised)) => return Ok((session, advertised)),
+                // Another server than remembered.
+                Ok(None) => {}
+                // It says what is wrong: that stands however one asks.
+                Err(e @ Error::Remote(_)) => return Err(e),
+                Err(_) => options.met.set(host.clone(), Acquaintance::Slow),
             }
         }
         let mut session = Session::open(url, options)?;
         let advertised = session.ls_refs(prefixes)?;
-        if session.version == 2 {
-            options.met.set(&host, Some(&session.capabilities));
+        if session.version == 2 && !matches!(options.met.get(&host), Some(Acquaintance::Slow)) {
+            options.met.set(host, Acquaintance::Capable(session.capabilities.as_slice().into()));
         }
         Ok((session, advertised))
     }

@@ -359,12 +359,18 @@ fn many_updates_compact_an_archive_by_themselves() {
     let server = env.serve();
     let mut packs = Vec::new();
     for step in 0..12 {
+        if step == 5 {
+            // What is forced away goes to a body of its own, which must not spoil the others.
+            env.git(&upstream, &["update-ref", "-d", "refs/heads/odd-mode"]);
+        }
         add_commit(&env, &upstream, step);
         env.weir(&["mirror", "--all"]);
         packs.push(env.weir_json(&["show", "u"])["packs"].as_array().unwrap().len());
         env.assert_same(&server, "u", &upstream, &format!("update {step}"));
     }
     assert!(packs.iter().max() <= Some(&4) && packs.windows(2).filter(|w| w[1] < w[0]).count() >= 2, "{packs:?}");
+    let show = env.weir_json(&["show", "u"]);
+    assert_eq!(show["whole_clone"], serde_json::json!({ "heads_and_tags": true, "all": true }), "{show}");
     // The history of refs went along: one state an update at least.
     assert!(env.weir_json(&["log", "u"]).as_array().unwrap().len() >= 12);
     env.weir(&["fsck", "--quiet"]);

@@ -90,7 +90,10 @@ pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, no_mirror
         for listener in listeners {
             let mut asked = asked_to_stop.clone();
             let stopped = async move {
-                let _ = asked.wait_for(|&asked| asked).await;
+                if asked.wait_for(|&asked| asked).await.is_err() {
+                    // Nobody listens for signals: nobody will ask.
+                    std::future::pending::<()>().await;
+                }
             };
             tasks.push(tokio::spawn(daemon.clone().run(listener, stopped)));
         }
