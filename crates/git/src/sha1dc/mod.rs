@@ -2,8 +2,9 @@
 //!
 //! Marc Stevens' counter-cryptanalysis (CRYPTO 2013) tests each block against the 32 known disturbance vectors; the
 //! unavoidable bit conditions (Stevens and Shumow, USENIX Security 2017) rule nearly all of them out from the expanded
-//! message alone. Those conditions do not depend on the chaining value, so 16 blocks are tested at once here, while the
-//! hash itself runs on the processor's SHA instructions. What passes is recompressed as their `sha1dc` does.
+//! message alone. Those conditions do not depend on the chaining value, so 16 blocks are tested at once. Of one message
+//! (`Sha1Detect`) these are blocks in a row, and the hash runs on the processor's SHA instructions; of many (`Batch`) each
+//! lane is a message, hashed in the same pass. What passes is recompressed, 16 at a time, as their `sha1dc` does.
 //!
 //! Measured on this project's usual machine, taking in git/git: 75 % of the time went into the `sha1-checked` crate, which
 //! does the same a block and a word at a time. That crate is still what runs where the processor lacks AVX-512 or SHA-NI,
