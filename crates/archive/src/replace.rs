@@ -27,12 +27,18 @@ impl Replacement {
     /// Of the system.
     pub fn create(path: &Path) -> Result<Replacement> {
         let folder = path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)?;
         let mut name = OsString::from(".");
         name.push(path.file_name().unwrap_or_default());
         name.push(format!(".{}-{}{TEMPORARY_SUFFIX}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
         let temporary = folder.join(name);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&temporary)?;
+        let open = || OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&temporary);
+        let file = match open() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(folder)?;
+                open()?
+            }
+            other => other?,
+        };
         file.lock()?;
         Ok(Replacement { temporary, path: path.to_owned(), file: Some(file) })
     }

@@ -14,8 +14,8 @@ use crate::tar::{self, BLOCK_BYTES};
 const CHAIN_LEN_MAX: u32 = 64;
 /// A group larger than this is made durable before its record is written, so that opening need not read it again.
 const UNSYNCED_GROUP_BYTES_MAX: u64 = 1 << 20;
-/// Small members are gathered up to this before they are written.
-const PENDING_BYTES_MAX: usize = 1 << 20;
+/// Small members are gathered up to this before they are written; larger ones are written from where they are.
+const PENDING_BYTES_MAX: usize = 64 << 10;
 
 /// Appends to an archive. Whoever makes one sees to it that it is the only one (see [`crate::LockedFile`]).
 pub struct Writer<S> {
@@ -53,7 +53,9 @@ impl<S: Storage> Writer<S> {
     /// # Errors
     /// Of the system.
     pub fn create(storage: S, first_seq: u64) -> Result<Writer<S>> {
-        storage.set_len(0)?;
+        if storage.len()? > 0 {
+            storage.set_len(0)?;
+        }
         Ok(Writer { storage, first_seq, state: None })
     }
 

@@ -148,7 +148,7 @@ pub fn visit(url: &Url, path: &Path, known: Option<&[u8]>, epoch: u64, now: u64,
         return Ok(visited);
     }
     let mut archive = if exists { ArchiveRepo::open(path)? } else { ArchiveRepo::create(path, session.hash(), 1)? };
-    let old = archive.repo().cloned();
+    let old = archive.repo()?;
     if let Some(old) = &old
         && old.hash() != session.hash()
     {
@@ -166,7 +166,7 @@ pub fn visit(url: &Url, path: &Path, known: Option<&[u8]>, epoch: u64, now: u64,
     let mut update = Update { archive: &mut archive, session: &mut session, url, options, store: &store, epoch, now };
     let report = update.run(&refs)?;
     visited.change = Some((RefsChange::between(&before, &refs), report));
-    let packs = archive.repo().map_or(0, |r| r.packs().len());
+    let packs = archive.pack_count();
     // Derived files only make answers faster: without them the visit has gone well all the same.
     let started = Instant::now();
     match weir_repo::derive(&mut archive, now, options.threads) {
@@ -224,14 +224,14 @@ impl Update<'_> {
             added += report.objects_added;
             UpdateReport { bytes_appended: appended, objects_added: added, ..report }
         };
-        let wants = self.wants(RefClass::HeadsAndTags, heads.head_and_tag_tips());
-        let rest_wants = |this: &Self| if has_rest { this.wants(RefClass::Rest, refs.tips()) } else { Vec::new() };
+        let wants = self.wants(RefClass::HeadsAndTags, heads.head_and_tag_tips())?;
+        let rest_wants = |this: &mut Self| if has_rest { this.wants(RefClass::Rest, refs.tips()) } else { Ok(Vec::new()) };
         if wants.is_empty() {
-            let rest = rest_wants(self);
+            let rest = rest_wants(self)?;
             return self.commit(RefClass::Rest, &rest, refs).map(add);
         }
         // Refs of the rest stay as they were until their own pack is here.
-        let kept: Vec<Ref> = match self.archive.repo() {
+        let kept: Vec<Ref> = match self.archive.repo()? {
             Some(old) => old.refs().list().iter().filter(|r| !refname::is_head_or_tag(&r.name)).cloned().collect(),
             None => Vec::new(),
         };
@@ -244,22 +244,22 @@ impl Update<'_> {
         if interim == *refs {
             return Ok(report);
         }
-        let rest = rest_wants(self);
+        let rest = rest_wants(self)?;
         self.commit(RefClass::Rest, &rest, refs).map(add)
     }
 
     /// Tips that are not here yet.
-    fn wants(&self, class: RefClass, tips: impl Iterator<Item = Oid>) -> Vec<Oid> {
-        let base = self.archive.base_for(class);
+    fn wants(&mut self, class: RefClass, tips: impl Iterator<Item = Oid>) -> Result<Vec<Oid>, Failure> {
+        let base = self.archive.base_for(class)?;
         let mut wants: Vec<Oid> = tips.filter(|t| !base.as_ref().is_some_and(|b| b.contains(t))).collect();
         wants.sort_unstable();
         wants.dedup();
-        wants
+        Ok(wants)
     }
 
     fn commit(&mut self, class: RefClass, wants: &[Oid], refs: &Refs) -> Result<UpdateReport, Failure> {
         let (added, shallow) = if wants.is_empty() {
-            let shallow = self.archive.repo().map(|r| r.shallow().to_vec()).unwrap_or_default();
+            let shallow = self.archive.repo()?.map(|r| r.shallow().to_vec()).unwrap_or_default();
             (None, shallow)
         } else {
             self.fetch(class, wants)?
@@ -273,7 +273,7 @@ impl Update<'_> {
             *self.session = Session::open(self.url, &self.options.transport)?;
         }
         let hash = self.session.hash();
-        let base = self.archive.base_for(class);
+        let base = self.archive.base_for(class)?;
         let mut haves = Haves::new(base.as_ref(), class)?;
         let request = FetchRequest { wants, negotiator: &mut haves, thin: base.is_some(), progress: None };
         let mut pack = self.session.fetch(request)?;

@@ -127,6 +127,13 @@ pub(crate) fn whole_value(whole: &WholeClone) -> String {
     }
 }
 
+/// What [`whole_value`] wrote; `None` if it is malformed.
+pub(crate) fn parse_whole(hash: HashKind, value: &str) -> Option<WholeClone> {
+    let (count, trailer) = value.split_once(' ')?;
+    let trailer = if trailer == UNKNOWN { None } else { Some(Oid::from_hex(hash, trailer.as_bytes())?) };
+    Some(WholeClone { count: count.parse().ok()?, trailer })
+}
+
 pub(crate) fn body_key(short_pack_name: &str) -> String {
     format!("body.{short_pack_name}")
 }
@@ -154,13 +161,7 @@ impl Bodies {
         }
         let whole = |key: &str| match archive.attribute(key) {
             None => Ok(None),
-            Some(value) => {
-                let parsed = value.split_once(' ').and_then(|(count, trailer)| {
-                    let trailer = if trailer == UNKNOWN { None } else { Some(Oid::from_hex(hash, trailer.as_bytes())?) };
-                    Some(WholeClone { count: count.parse().ok()?, trailer })
-                });
-                parsed.map_or_else(|| bad(key), |w| Ok(Some(w)))
-            }
+            Some(value) => parse_whole(hash, value).map_or_else(|| bad(key), |w| Ok(Some(w))),
         };
         Ok(Bodies { list, heads: whole(HEADS_KEY)?, all: whole(ALL_KEY)? })
     }

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use weir_archive::{Archive, Group, LockedFile, Replacement, Storage, Writer};
 use weir_git::{HashKind, Oid};
 
-use crate::bodies::{ALL_KEY, Addition, Body, HEADS_KEY, RefClass, WholeClone, body_key, still_exact, whole_value};
+use crate::bodies::{ALL_KEY, Addition, Body, HEADS_KEY, RefClass, WholeClone, body_key, parse_whole, still_exact, whole_value};
 use crate::error::Result;
 use crate::index::write_reverse_index;
 use crate::ingest::Ingested;
@@ -25,6 +25,7 @@ pub struct ArchiveRepo {
     unnamed: Option<Replacement>,
     /// Whether the first commit gives it its name.
     persists_at_once: bool,
+    /// The repository as last committed, once somebody asked for it.
     repo: Option<Arc<Repo>>,
     hash: HashKind,
 }
@@ -120,15 +121,36 @@ impl ArchiveRepo {
     }
 
     /// The repository as last committed; `None` before the first commit.
-    pub fn repo(&self) -> Option<&Arc<Repo>> {
-        self.repo.as_ref()
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn repo(&mut self) -> Result<Option<Arc<Repo>>> {
+        if self.repo.is_none() && self.writer.state().is_some() {
+            self.repo = Some(Arc::new(repo_of(&self.writer, &self.path)?));
+        }
+        Ok(self.repo.clone())
+    }
+
+    /// Packs in the archive.
+    pub fn pack_count(&self) -> usize {
+        let is_pack = |name: &&String| name.starts_with("objects/pack/") && name.ends_with(".pack");
+        self.writer.state().map_or(0, |s| s.members.keys().filter(is_pack).count())
+    }
+
+    /// Objects in a whole clone of heads and tags, if they are known to be exactly those of the bodies.
+    pub(crate) fn whole_clone_count(&self) -> Option<u32> {
+        let value = self.writer.state()?.attributes.get(HEADS_KEY)?;
+        parse_whole(self.hash, value).map(|w| w.count)
     }
 
     /// What a pack fetched for `class` may build on: for heads and tags only bodies of that class, so that these stay
     /// whole by themselves.
-    pub fn base_for(&self, class: RefClass) -> Option<Repo> {
-        let repo = self.repo.as_ref()?;
-        Some(repo.limited_to(|body| class != RefClass::HeadsAndTags || body.is_none_or(|b| b.class == class)))
+    ///
+    /// # Errors
+    /// If the archive cannot be opened.
+    pub fn base_for(&mut self, class: RefClass) -> Result<Option<Repo>> {
+        let limit = |repo: Arc<Repo>| repo.limited_to(|body| class != RefClass::HeadsAndTags || body.is_none_or(|b| b.class == class));
+        Ok(self.repo()?.map(limit))
     }
 
     /// Commits an update: the pack that came in for `class`, if any, and the refs as they are now.
@@ -144,7 +166,7 @@ impl ArchiveRepo {
         epoch: u64,
     ) -> Result<UpdateReport> {
         let hash = self.hash;
-        let old = self.repo.clone();
+        let old = self.repo()?;
         let addition = added.as_ref().map(|(class, pack)| Addition {
             class: *class,
             unreferenced: &pack.unreferenced,
@@ -194,7 +216,7 @@ impl ArchiveRepo {
         if self.persists_at_once {
             self.persist()?;
         }
-        self.repo = Some(Arc::new(repo_of(&self.writer, &self.path)?));
+        self.repo = None;
         Ok(UpdateReport { seq: commit.seq, bytes_appended: commit.bytes, archive_bytes: commit.end, objects_added })
     }
 
@@ -211,6 +233,7 @@ impl ArchiveRepo {
             group.set(key, value.clone());
         }
         group.commit(time, 0)?;
+        self.repo = None;
         Ok(())
     }
 }

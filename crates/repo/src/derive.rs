@@ -30,7 +30,11 @@ const CHUNK_COMMITS: usize = 512;
 /// # Errors
 /// If the archive is damaged or the disk fails; then nothing has changed.
 pub fn derive(archive: &mut ArchiveRepo, time: u64, threads: usize) -> Result<bool> {
-    let Some(repo) = archive.repo().cloned() else { return Ok(false) };
+    // Most archives are too small, and need not be opened to see that.
+    if archive.whole_clone_count().is_none_or(|count| count < OBJECTS_MIN) {
+        return Ok(false);
+    }
+    let Some(repo) = archive.repo()? else { return Ok(false) };
     let Some(pack) = repo.packs.first() else { return Ok(false) };
     let first_is_closed = repo.bodies.heads.is_some_and(|w| w.count == pack.index().count()) && repo.shallow.is_empty();
     let name = format!("{}.bitmap", pack.name());

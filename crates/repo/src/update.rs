@@ -21,8 +21,8 @@ use crate::walk::visit_reachable;
 /// # Errors
 /// If the archive is damaged or the disk fails; then the old one stands.
 pub fn compact(path: &Path, time: u64, threads: usize, spill: crate::ingest::SpillFn<'_>) -> Result<UpdateReport> {
-    let old = ArchiveRepo::open(path)?;
-    let Some(repo) = old.repo().cloned() else { return Err(Error::NotFound(format!("'{}' is empty", path.display()))) };
+    let mut old = ArchiveRepo::open(path)?;
+    let Some(repo) = old.repo()? else { return Err(Error::NotFound(format!("'{}' is empty", path.display()))) };
     let seq = repo.archive().map_or(0, |a| a.state().record.seq) + 1;
     let history = refs_history(&repo)?;
     let mut new = ArchiveRepo::create_beside(path, repo.hash(), seq)?;
@@ -43,7 +43,7 @@ pub fn compact(path: &Path, time: u64, threads: usize, spill: crate::ingest::Spi
         let added = if objects.is_empty() {
             None
         } else {
-            let base = new.base_for(class);
+            let base = new.base_for(class)?;
             let wanted: Vec<Oid> = tips.iter().copied().collect();
             let plan = Repack::new(&repo, &objects, base.as_ref())?;
             let options = Options {
@@ -65,7 +65,7 @@ pub fn compact(path: &Path, time: u64, threads: usize, spill: crate::ingest::Spi
         report = Some(new.commit(added.map(|a| (class, a)), &refs, &repo.shallow, time, 0)?);
     }
     let current = repo.refs();
-    if new.repo().is_some_and(|r| r.refs() != current) {
+    if new.repo()?.is_some_and(|r| r.refs() != current) {
         report = Some(new.commit(None, current, &repo.shallow, time, 0)?);
     }
     if !history.is_empty() {

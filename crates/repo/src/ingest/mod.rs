@@ -8,6 +8,7 @@
 //! first, smaller branches first, so that few bases are held at a time. `finish` sorts, checks connectivity, drops
 //! objects that older bodies have and appends the bases a thin pack left out.
 
+mod buffers;
 mod finish;
 mod links;
 mod resolve;

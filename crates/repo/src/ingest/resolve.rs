@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use weir_git::{BatchHasher, Hasher, Kind, Oid, OidMap};
 
+use super::buffers;
 use super::links::Links;
 use super::stream::{Base, Entry, NOT_KEPT, Streamed, check_inflated};
 use super::{Limits, Options};
@@ -138,14 +139,13 @@ impl Worker<'_, '_> {
 
     fn whole(&mut self, n: u32) -> Result<Vec<u8>> {
         let e = &self.streamed.entries[n as usize];
+        if let Ok(i) = self.streamed.kept.binary_search_by_key(&n, |k| k.0) {
+            return Ok(std::mem::take(&mut *self.streamed.kept[i].1.lock().expect("not poisoned")));
+        }
         let mut data = self.spare.pop().unwrap_or_default();
         data.clear();
-        if let Ok(i) = self.streamed.kept.binary_search_by_key(&n, |k| k.0) {
-            data.extend_from_slice(&self.streamed.kept[i].1);
-        } else {
-            data.resize(e.size as usize, 0);
-            self.inflate_entry(e, &mut data)?;
-        }
+        data.resize(e.size as usize, 0);
+        self.inflate_entry(e, &mut data)?;
         Ok(data)
     }
 
@@ -255,6 +255,7 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
     }
     let delta_count = n - streamed.whole.len();
     if delta_count == 0 {
+        buffers::give(std::mem::take(&mut streamed.delta_bytes));
         return Ok(Resolved { oids, outside_bases: Vec::new() });
     }
     let children = Children::new(streamed);
@@ -290,6 +291,7 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
         return bad_pack(format!("the delta at byte {} builds on {base}, which is neither in the pack nor here", e.offset));
     }
     drop(children);
+    buffers::give(std::mem::take(&mut streamed.delta_bytes));
     for (links, found) in gathered {
         streamed.links.absorb(links);
         for (entry, oid) in found {

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use weir_archive::Region;
 
+use super::buffers;
+
 /// Packs up to this size stay in memory.
 const MEMORY_BYTES_MAX: u64 = 1 << 20;
 
@@ -32,7 +34,7 @@ pub(crate) struct Spool<'a> {
 
 impl<'a> Spool<'a> {
     pub(crate) fn new(spill: SpillFn<'a>) -> Spool<'a> {
-        Spool { memory: Vec::new(), place: None, len: 0, spill }
+        Spool { memory: buffers::take(), place: None, len: 0, spill }
     }
 
     pub(crate) fn write(&mut self, data: &[u8]) -> io::Result<()> {
@@ -63,7 +65,10 @@ impl<'a> Spool<'a> {
     fn move_on(&mut self, bytes: u64) -> io::Result<()> {
         let next = (self.spill)(bytes)?;
         match self.place.take() {
-            None => next.file.write_all_at(&std::mem::take(&mut self.memory), 0)?,
+            None => {
+                next.file.write_all_at(&self.memory, 0)?;
+                buffers::give(std::mem::take(&mut self.memory));
+            }
             Some(old) => {
                 let mut buf = vec![0; 1 << 20];
                 let mut at = 0;
@@ -125,6 +130,14 @@ impl PackData {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for PackData {
+    fn drop(&mut self) {
+        if let Data::Memory(memory) = &mut self.0 {
+            buffers::give(std::mem::take(memory));
+        }
     }
 }
 

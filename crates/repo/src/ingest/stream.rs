@@ -1,12 +1,14 @@
 //! First pass: reads the pack as it arrives.
 
 use std::io::{self, Read};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use sirocco::Format;
 use sirocco::inflate::Scanner;
 use weir_git::{BatchHasher, HashKind, Hasher, Kind, Oid, PlainHasher, plain_sha};
 
+use super::buffers;
 use super::links::Links;
 use super::spool::{PackData, Spool};
 use super::{Limits, Options, SpillFn};
@@ -62,8 +64,8 @@ pub(crate) struct Streamed<'a> {
     pub(crate) delta_bytes: Vec<u8>,
     /// Bytes of all whole objects.
     pub(crate) inflated_bytes: u64,
-    /// Content of whole objects by entry number, ascending, as far as memory allows: most are bases.
-    pub(crate) kept: Vec<(u32, Vec<u8>)>,
+    /// Content of whole objects by entry number, ascending, as far as memory allows: most are bases, each taken once.
+    pub(crate) kept: Vec<(u32, Mutex<Vec<u8>>)>,
 }
 
 pub(crate) const NOT_KEPT: u32 = u32::MAX;
@@ -248,7 +250,7 @@ struct Whole<'a> {
     hasher: BatchHasher<WholeObject>,
     links: Links<'a>,
     oids: Vec<(u32, Oid)>,
-    kept: Vec<(u32, Vec<u8>)>,
+    kept: Vec<(u32, Mutex<Vec<u8>>)>,
     kept_bytes: usize,
 }
 
@@ -266,7 +268,7 @@ impl Whole<'_> {
             // Commits are seldom bases.
             if kind != Kind::Commit && self.kept_bytes + data.len() <= KEPT_BYTES_MAX {
                 self.kept_bytes += data.len();
-                self.kept.push((entry, data));
+                self.kept.push((entry, Mutex::new(data)));
             }
         }
         Ok(())
@@ -322,7 +324,7 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
     let mut input = Input {
         inner,
         spool: Spool::new(spill),
-        buf: vec![0; BUFFER_BYTES],
+        buf: buffers::take(),
         start: 0,
         end: 0,
         position: 0,
@@ -332,6 +334,7 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
         crc: crc32fast::Hasher::new(),
         pack_bytes_max: options.limits.pack_bytes_max,
     };
+    input.buf.resize(BUFFER_BYTES, 0);
     let header = input.ensure(12)?;
     if header.len() < 12 {
         return bad_pack(if header.is_empty() { "it is empty" } else { "its header is cut off" });
@@ -356,7 +359,8 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
         kept: Vec::new(),
         kept_bytes: 0,
     };
-    let mut parts = Parts::default();
+    let mut parts =
+        Parts { delta_bytes: buffers::take(), entries: Vec::with_capacity(count.min(THREADED_OBJECTS_MIN) as usize), ..Parts::default() };
     if count < THREADED_OBJECTS_MIN || options.threads < 2 {
         read_entries(&mut input, count, &options.limits, options.delta_bytes_max, &mut Sink::Inline(&mut whole), &mut parts, hash)?;
         whole.finish()?;
@@ -387,6 +391,7 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
     if input.start < input.end || input.fill()? {
         return bad_pack("bytes follow its end");
     }
+    buffers::give(input.buf);
     let data = input.spool.finish()?;
     Ok(Streamed {
         hash,
