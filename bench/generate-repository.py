@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Prints a git fast-import stream of a made-up project: generate-repository.py COMMITS [SEED].
+"""Prints a git fast-import stream of a made-up project: generate-repository.py COMMITS [SEED [light]].
 
 The same arguments give the same bytes. Files grow and change a little with each commit, in folders of several depths,
-with branches that are merged and a tag every hundred commits.
+with a tag every hundred commits. "light": each commit changes one file of three lines at the top, three objects a commit.
 """
 import random
 import sys
 
 commits = int(sys.argv[1])
 rng = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
+light = sys.argv[3:] == ["light"]
 out = sys.stdout.buffer
 words = [bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 10))) for _ in range(2000)]
 files = {}
@@ -27,7 +28,11 @@ def commit(branch, mark, parents, message):
         out.write(b"%s :%d\n" % (b"merge" if i else b"from", p))
 
 
-def change():
+def change(mark):
+    if light:
+        data = line() + line() + line()
+        out.write(b"M 644 inline file%d.txt\ndata %d\n%s\n" % (mark % 20, len(data), data))
+        return
     for _ in range(rng.randint(1, 3)):
         if not files or rng.random() < 0.05:
             path = b"/".join(rng.choices(words[:40], k=rng.randint(1, 4))) + b".txt"
@@ -49,7 +54,7 @@ last = None
 for mark in range(1, commits + 1):
     message = b" ".join(rng.choices(words, k=6)) + b"\n\n" + line()
     commit(b"main", mark, [last] if last else [], message)
-    change()
+    change(mark)
     out.write(b"\n")
     last = mark
     if mark % 100 == 0:

@@ -56,13 +56,32 @@ impl Replacement {
     ///
     /// # Errors
     /// Of the system; then what stood there stands.
-    pub fn persist(mut self) -> Result<()> {
+    pub fn persist(self) -> Result<()> {
+        let path = self.path.clone();
+        self.persist_unsynced()?;
+        sync_folder_of(&path)?;
+        Ok(())
+    }
+
+    /// The same, but the name is durable only after [`sync_folder_of`]: for those who make many and sync once.
+    ///
+    /// # Errors
+    /// Of the system; then what stood there stands.
+    pub fn persist_unsynced(mut self) -> Result<()> {
         fs::rename(&self.temporary, &self.path)?;
         self.file = None;
-        if let Some(folder) = self.path.parent() {
-            File::open(folder)?.sync_all()?;
-        }
         Ok(())
+    }
+}
+
+/// Makes the names in the folder of `path` durable.
+///
+/// # Errors
+/// Of the system.
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
     }
 }
 

@@ -202,6 +202,7 @@ impl Mirror {
             }
             let mut batch = Vec::new();
             let mut batch_started = Instant::now();
+            let mut unsynced: HashMap<PathBuf, PathBuf> = HashMap::new();
             loop {
                 let (messages, is_open) = mailbox.take();
                 for message in messages {
@@ -212,12 +213,25 @@ impl Mirror {
                             if batch.is_empty() {
                                 batch_started = Instant::now();
                             }
+                            if done.result.as_ref().is_ok_and(|v| v.created) {
+                                let path = self.store.join(&done.repository.path);
+                                unsynced.insert(path.parent().map_or_else(|| self.store.clone(), Path::to_owned), path);
+                            }
                             batch.push(self.write_down(*done, &mut summary));
                         }
                     }
                 }
                 if !batch.is_empty() && (!is_open || batch.len() >= BATCH_MAX || batch_started.elapsed() >= BATCH_AGE_MAX) {
-                    catalog.record(&batch)?;
+                    // The names of new archives, a folder at a time: what the catalog knows of must be there.
+                    let mut synced = Ok(());
+                    for (_, path) in unsynced.drain() {
+                        synced = synced.and(weir_repo::sync_folder_of(&path));
+                    }
+                    match synced {
+                        Ok(()) => catalog.record(&batch)?,
+                        // They stay due, and are found in place then.
+                        Err(e) => tracing::error!("new archives may not be durable, their visits are not written down: {e}"),
+                    }
                     batch.clear();
                 }
                 if !is_open {

@@ -54,6 +54,8 @@ pub struct Visited {
     pub ref_count: u64,
     /// Names of refs that were refused.
     pub refused: Vec<Vec<u8>>,
+    /// Whether the archive is new: its name is durable once [`weir_repo::sync_folder_of`] was called.
+    pub created: bool,
 }
 
 /// Why a visit failed.
@@ -142,12 +144,12 @@ pub fn visit(url: &Url, path: &Path, known: Option<&[u8]>, epoch: u64, now: u64,
     let fingerprint = fingerprint(&advertised);
     let ref_count = advertised.refs.len() as u64;
     let refused = std::mem::take(&mut advertised.refused);
-    let mut visited = Visited { fingerprint, change: None, ref_count, refused };
     let exists = path.exists();
+    let mut visited = Visited { fingerprint, change: None, ref_count, refused, created: !exists };
     if exists && known == Some(visited.fingerprint.as_slice()) {
         return Ok(visited);
     }
-    let mut archive = if exists { ArchiveRepo::open(path)? } else { ArchiveRepo::create(path, session.hash(), 1)? };
+    let mut archive = if exists { ArchiveRepo::open(path)? } else { ArchiveRepo::create_named_later(path, session.hash(), 1)? };
     let old = archive.repo()?;
     if let Some(old) = &old
         && old.hash() != session.hash()

@@ -31,6 +31,12 @@ impl Bits {
         was_clear
     }
 
+    /// Clears a bit.
+    #[inline]
+    pub(crate) fn clear(&mut self, n: u32) {
+        self.0[n as usize / 64] &= !(1 << (n % 64));
+    }
+
     pub(crate) fn or(&mut self, other: &[u64]) {
         for (a, b) in self.0.iter_mut().zip(other) {
             *a |= b;
@@ -115,13 +121,15 @@ fn push_ewah(out: &mut Vec<u8>, words: &[u64], bits: u32) {
     out.extend_from_slice(&(last_marker as u32).to_be_bytes());
 }
 
-/// Entries by number, and numbers by index position of the commit.
-type Entries = (Vec<(usize, u8)>, HashMap<u32, u32>);
+/// Where the four kinds are, entries by number, and numbers by index position of the commit.
+type Entries = ([usize; 4], Vec<(usize, u8)>, HashMap<u32, u32>);
 
 /// The bitmaps of a pack.
 #[derive(Debug)]
 pub(crate) struct Bitmaps {
     data: Region,
+    /// Where the EWAHs of commits, trees, blobs and tags start.
+    kinds: [usize; 4],
     /// Where each entry's EWAH starts, and how many entries before stands the one it is xored with.
     entries: Vec<(usize, u8)>,
     by_position: HashMap<u32, u32>,
@@ -138,7 +146,9 @@ impl Bitmaps {
             if !known {
                 return None;
             }
-            for _ in 0..4 {
+            let mut kinds = [0; 4];
+            for kind in &mut kinds {
+                *kind = at;
                 at = ewah_xor(&data, at, None)?;
             }
             let entry_count = be32(&data, 8)?;
@@ -154,12 +164,22 @@ impl Bitmaps {
                 by_position.insert(position, n);
                 at = ewah_xor(&data, at + 6, None)?;
             }
-            Some((entries, by_position))
+            Some((kinds, entries, by_position))
         };
         match parse() {
-            Some((entries, by_position)) => Ok(Bitmaps { entries, by_position, words: count.div_ceil(64) as usize, data }),
+            Some((kinds, entries, by_position)) => Ok(Bitmaps { kinds, entries, by_position, words: count.div_ceil(64) as usize, data }),
             None => corrupt(name, "not a version 1 bitmap of its pack"),
         }
+    }
+
+    /// Ranks in the pack of commits, trees, blobs and tags.
+    pub(crate) fn kinds(&self) -> [Vec<u64>; 4] {
+        self.kinds.map(|at| {
+            let mut out = vec![0; self.words];
+            // It was read once when it was opened: it is whole, but may be too long, and then counts as far as it goes.
+            let _ = ewah_xor(&self.data, at, Some(&mut out));
+            out
+        })
     }
 
     /// What is reachable from the commit at index position `position`, as ranks in the pack; `None` if it has no bitmap.

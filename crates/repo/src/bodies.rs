@@ -166,6 +166,16 @@ impl Bodies {
         Ok(Bodies { list, heads: whole(HEADS_KEY)?, all: whole(ALL_KEY)? })
     }
 
+    /// Whether refs are known to reach every object of pack number `pack`.
+    pub(crate) fn is_reachable_whole(&self, pack: u32) -> bool {
+        let class = self.list.iter().find(|b| b.pack == pack).map(|b| b.class);
+        match class {
+            Some(RefClass::HeadsAndTags) => self.heads.is_some() || self.all.is_some(),
+            Some(RefClass::Rest) => self.all.is_some(),
+            Some(RefClass::History) | None => false,
+        }
+    }
+
     /// The whole clone that answers `wants` exactly; `None` if the answer must be computed.
     pub fn whole_clone(&self, repo: &Repo, wants: &OidSet) -> Option<StoredClone> {
         let matches = |tips: OidSet| tips == *wants;

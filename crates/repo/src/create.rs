@@ -25,6 +25,8 @@ pub struct ArchiveRepo {
     unnamed: Option<Replacement>,
     /// Whether the first commit gives it its name.
     persists_at_once: bool,
+    /// Whether somebody else makes that name durable.
+    syncs_name_later: bool,
     /// The repository as last committed, once somebody asked for it.
     repo: Option<Arc<Repo>>,
     hash: HashKind,
@@ -85,7 +87,24 @@ impl ArchiveRepo {
     pub fn create(path: &Path, hash: HashKind, first_seq: u64) -> Result<ArchiveRepo> {
         let replacement = Replacement::create(path)?;
         let writer = Writer::create(LockedFile(replacement.file()?), first_seq)?;
-        Ok(ArchiveRepo { path: path.to_owned(), writer, unnamed: Some(replacement), persists_at_once: true, repo: None, hash })
+        Ok(ArchiveRepo {
+            path: path.to_owned(),
+            writer,
+            unnamed: Some(replacement),
+            persists_at_once: true,
+            syncs_name_later: false,
+            repo: None,
+            hash,
+        })
+    }
+
+    /// The same, but its name is durable only when the caller has called [`weir_archive::sync_folder_of`]: one call does for
+    /// many.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn create_named_later(path: &Path, hash: HashKind, first_seq: u64) -> Result<ArchiveRepo> {
+        Ok(ArchiveRepo { syncs_name_later: true, ..ArchiveRepo::create(path, hash, first_seq)? })
     }
 
     /// A new archive that takes the place of the one at `path` only at [`ArchiveRepo::persist`]: until then that one stands.
@@ -103,7 +122,7 @@ impl ArchiveRepo {
     pub(crate) fn persist(&mut self) -> Result<()> {
         if let Some(replacement) = self.unnamed.take() {
             // The writer keeps its own handle on the file, and with it the lock.
-            replacement.persist()?;
+            if self.syncs_name_later { replacement.persist_unsynced() } else { replacement.persist() }?;
         }
         Ok(())
     }
@@ -117,7 +136,15 @@ impl ArchiveRepo {
         let writer = Writer::open(locked)?;
         let repo = repo_of(&writer, path)?;
         let hash = repo.hash();
-        Ok(ArchiveRepo { path: path.to_owned(), writer, unnamed: None, persists_at_once: true, repo: Some(Arc::new(repo)), hash })
+        Ok(ArchiveRepo {
+            path: path.to_owned(),
+            writer,
+            unnamed: None,
+            persists_at_once: true,
+            syncs_name_later: false,
+            repo: Some(Arc::new(repo)),
+            hash,
+        })
     }
 
     /// The repository as last committed; `None` before the first commit.

@@ -101,6 +101,7 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
         graph: OnceLock::new(),
         bitmaps: OnceLock::new(),
         trailers: Default::default(),
+        reachable: OnceLock::new(),
         path: path.to_owned(),
     };
     repo.refs = read_refs(&repo, &git_dir, &common)?;

@@ -10,7 +10,8 @@ use weir_git::{HashKind, OidSet};
 use crate::error::{Error, Result};
 use crate::refs::Head;
 use crate::repo::Repo;
-use crate::walk::{Budget, select};
+use crate::select::{Query, select};
+use crate::walk::Budget;
 use crate::write::PackPlan;
 
 /// What was written.
@@ -91,7 +92,7 @@ pub fn export_bundle(repo: &Repo, path: &Path) -> Result<ExportReport> {
         out.write_all(whole.trailer(repo).as_bytes())?;
     } else {
         let wants: Vec<_> = wants.into_iter().collect();
-        let selection = select(repo, &wants, &[], Budget::default())?;
+        let selection = select(repo, &Query { wants: &wants, haves: &[], cut: None, filter: None, budget: Budget::default() })?;
         PackPlan::new(repo, selection, false, true)?.write(repo, &mut out)?;
     }
     out.flush()?;

@@ -7,16 +7,22 @@ use weir_git::{Kind, Oid, OidSet, TreeIter};
 use crate::bitmap::Bits;
 use crate::derive::in_first_pack;
 use crate::error::{Error, Result};
+use crate::filter::Filter;
 use crate::reader::ObjectReader;
 use crate::repo::Repo;
-use crate::walk::{Budget, Commits, Selection, Steps, TREE_DEPTH_MAX, peel_through};
+use crate::select::{Query, Selection};
+use crate::walk::{Commits, Steps, TREE_DEPTH_MAX, peel_through};
 
-/// The same as [`crate::walk::select`] for large answers: sets of object numbers, filled from bitmaps as far as they go.
-pub(crate) fn select_by_bitmaps(repo: &Repo, wants: &[Oid], haves: &[Oid], budget: Budget) -> Result<Selection> {
-    let mut filler = Filler { reader: repo.reader(), repo, steps: Steps { left: budget.steps_max } };
+/// The same as [`crate::select`] for large answers: sets of object numbers, filled from bitmaps as far as they go.
+pub(crate) fn select_by_bitmaps(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
+    let commits_only = query.filter.is_some_and(Filter::is_commits_only);
+    let mut filler = Filler { reader: repo.reader(), repo, steps: Steps { left: query.budget.steps_max }, commits_only };
     let nothing = Bits::new(repo.packed_count());
-    let has = filler.fill(haves, &nothing, false)?;
-    let wanted = filler.fill(wants, &has, true)?;
+    let has = filler.fill(query.haves, &nothing, false)?;
+    let mut wanted = filler.fill(query.wants, &has, true)?;
+    if let Some(filter) = query.filter {
+        filler.leave_out(&mut wanted, &has, filter, query.wants)?;
+    }
     let mut selection = Selection::default();
     let mut pack = 0;
     let mut start = 0;
@@ -31,11 +37,31 @@ pub(crate) fn select_by_bitmaps(repo: &Repo, wants: &[Oid], haves: &[Oid], budge
     Ok(selection)
 }
 
+/// Numbers of everything that `tips` reach.
+pub(crate) fn all_by_bitmaps(repo: &Repo, tips: &[Oid]) -> Result<Bits> {
+    let mut filler = Filler { reader: repo.reader(), repo, steps: Steps { left: u64::MAX }, commits_only: false };
+    filler.fill(tips, &Bits::new(repo.packed_count()), false)
+}
+
+/// The pack and the rank in it of the object that is numbered `number`.
+fn place_of(repo: &Repo, number: u32) -> (u32, u32) {
+    let mut start = 0;
+    for (pack, p) in repo.packs.iter().enumerate() {
+        if number - start < p.index().count() {
+            return (pack as u32, number - start);
+        }
+        start += p.index().count();
+    }
+    unreachable!("numbers are below the count of all packs")
+}
+
 /// Fills sets of object numbers.
 struct Filler<'r> {
     reader: ObjectReader<'r>,
     repo: &'r Repo,
     steps: Steps,
+    /// Trees are not looked into.
+    commits_only: bool,
 }
 
 impl Filler<'_> {
@@ -92,10 +118,56 @@ impl Filler<'_> {
                 }
             }
         }
-        for tree in trees {
-            self.fill_tree(&tree, &mut bits, stop, 0)?;
+        if !self.commits_only {
+            for tree in trees {
+                self.fill_tree(&tree, &mut bits, stop, 0)?;
+            }
         }
         Ok(bits)
+    }
+
+    /// Takes out of `wanted` what `filter` leaves out, but not what the client named.
+    fn leave_out(&mut self, wanted: &mut Bits, has: &Bits, filter: &Filter, named: &[Oid]) -> Result<()> {
+        let repo = self.repo;
+        let first_count = repo.packs.first().map_or(0, |p| p.index().count());
+        let kinds = [Kind::Commit, Kind::Tree, Kind::Blob, Kind::Tag];
+        let without_trees = self.commits_only;
+        let takes = |kind| match kind {
+            Kind::Tree => filter.takes(kind) && !without_trees,
+            Kind::Blob => filter.takes(kind) && !without_trees && filter.blob_bytes_below != Some(0),
+            _ => filter.takes(kind),
+        };
+        // Of the first pack the bitmaps tell what is what.
+        if let Some(bitmaps) = repo.bitmaps() {
+            for (kind, is_of_kind) in kinds.into_iter().zip(bitmaps.kinds()) {
+                if !takes(kind) {
+                    wanted.0.iter_mut().zip(is_of_kind).for_each(|(word, of_kind)| *word &= !of_kind);
+                }
+            }
+        }
+        let has_limit = filter.blob_bytes_below.is_some_and(|below| below > 0);
+        let left: Vec<u32> = wanted.minus(has).filter(|&n| has_limit || n >= first_count).collect();
+        for number in left {
+            let (pack, rank) = place_of(repo, number);
+            let pack = &repo.packs[pack as usize];
+            let oid = pack.index().oid(pack.order()?.index_by_rank[rank as usize]);
+            let kind = self.reader.kind(&oid)?;
+            let is_taken = takes(kind)
+                && match filter.blob_bytes_below {
+                    Some(below) if kind == Kind::Blob => self.reader.kind_and_size(&oid)?.ok_or(Error::Missing(oid))?.1 < below,
+                    _ => true,
+                };
+            if !is_taken {
+                wanted.clear(number);
+            }
+        }
+        for oid in named {
+            let (oid, _, tags) = peel_through(&mut self.reader, oid)?.ok_or(Error::Missing(*oid))?;
+            for oid in tags.iter().chain([&oid]) {
+                wanted.set(self.number(oid.as_bytes())?);
+            }
+        }
+        Ok(())
     }
 
     fn fill_tree(&mut self, tree: &Oid, bits: &mut Bits, stop: &Bits, depth: usize) -> Result<()> {

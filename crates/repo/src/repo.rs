@@ -14,6 +14,7 @@ use crate::error::{Error, Result, corrupt};
 use crate::pack::Pack;
 use crate::reader::ObjectReader;
 use crate::refs::{Head, Refs, parse_head, parse_packed_refs};
+use crate::walk::Reachable;
 
 /// Where an object lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,6 +43,8 @@ pub struct Repo {
     pub(crate) bitmaps: OnceLock<Option<Bitmaps>>,
     /// Checksums of whole clones, of heads and tags and of all refs, where they had to be computed.
     pub(crate) trailers: [OnceLock<Oid>; 2],
+    /// All that refs reach, once somebody asked for something that is not known to be.
+    pub(crate) reachable: OnceLock<Option<Reachable>>,
     pub(crate) path: PathBuf,
 }
 
@@ -96,6 +99,7 @@ impl Repo {
             graph: OnceLock::new(),
             bitmaps: OnceLock::new(),
             trailers: Default::default(),
+            reachable: OnceLock::new(),
             path: path.to_owned(),
         })
     }
@@ -203,6 +207,15 @@ impl Repo {
             .as_ref()
     }
 
+    /// All that refs reach.
+    ///
+    /// # Errors
+    /// If that cannot be found out, for something is missing or corrupt.
+    pub(crate) fn reachable(&self) -> Result<&Reachable> {
+        let found = self.reachable.get_or_init(|| Reachable::of(self).ok());
+        found.as_ref().map_or_else(|| corrupt(self.path.display().to_string(), "its refs do not lead to all they should"), Ok)
+    }
+
     /// Peels tags off `oid`; `None` if it is no tag.
     ///
     /// # Errors
@@ -273,6 +286,7 @@ impl Repo {
             graph: OnceLock::new(),
             bitmaps: OnceLock::new(),
             trailers: Default::default(),
+            reachable: OnceLock::new(),
             path: self.path.clone(),
         }
     }

@@ -1,18 +1,17 @@
-//! Which objects an answer holds: walks over commits, differences of trees.
+//! Walks over commits: what is reached from where.
 //!
 //! What a client has is taken as what its commits reach. Errors go one way only: an object may be sent that the client
 //! has, never the other way round. Commit times may lie; a commit wrongly taken for new costs bytes, not correctness.
 
 use std::collections::BinaryHeap;
 
-use weir_git::{Kind, Oid, OidMap, OidSet, TreeIter, commit_links, commit_time, tag_target};
+use weir_git::{Kind, Oid, OidSet, TreeIter, commit_links, commit_time, tag_target};
 
 use crate::bitmap::Bits;
 use crate::error::{Error, Result};
-use crate::fill::select_by_bitmaps;
-use crate::reader::{Object, ObjectReader};
+use crate::fill::all_by_bitmaps;
+use crate::reader::ObjectReader;
 use crate::repo::{Location, Repo};
-use crate::tree_diff::changed_entries;
 
 /// What is known of a commit.
 #[derive(Clone, Debug)]
@@ -35,12 +34,20 @@ impl<'r, 'o> Commits<'r, 'o> {
         Commits { repo, reader, shallow: repo.shallow.iter().copied().collect() }
     }
 
+    /// The same, with no parents for `cut` either.
+    pub(crate) fn cut_at(reader: &'o mut ObjectReader<'r>, cut: &OidSet) -> Self {
+        let mut commits = Commits::new(reader);
+        commits.shallow.extend(cut.iter().copied());
+        commits
+    }
+
     pub(crate) fn load(&mut self, oid: &Oid) -> Result<Node> {
         if let Some(graph) = self.repo.commit_graph()
             && let Some(position) = graph.find(oid)
             && let Some(commit) = graph.commit(position)
         {
-            let parents = commit.parents.iter().map(|&p| graph.oid(p)).collect();
+            let is_cut = !self.shallow.is_empty() && self.shallow.contains(oid);
+            let parents = if is_cut { Vec::new() } else { commit.parents.iter().map(|&p| graph.oid(p)).collect() };
             return Ok(Node { tree: commit.tree, parents, time: commit.time });
         }
         let object = self.reader.require(oid)?;
@@ -178,17 +185,76 @@ pub fn all_wants_meet(repo: &Repo, wants: &[Oid], haves: &[Oid], commits_max: us
     Ok(true)
 }
 
-/// Whether all of `oids` are reachable from refs through commits; objects other than commits only if a ref names them. One
-/// walk for all, of at most `commits_max` commits.
+/// Whether refs reach all of `oids`. What is known to hold for whole bodies is not walked; else commits are looked for by
+/// a walk of at most `commits_max` commits, and anything else in all that refs reach, which is found out once for an open
+/// repository.
 ///
 /// # Errors
 /// If an object is missing or corrupt.
 pub fn are_reachable(repo: &Repo, oids: &[Oid], commits_max: usize) -> Result<bool> {
-    if !oids.iter().all(|oid| repo.contains(oid)) {
-        return Ok(false);
+    let mut open = Vec::new();
+    for oid in oids {
+        match repo.locate(oid) {
+            None => return Ok(false),
+            Some(Location::Packed { pack, .. }) if repo.bodies.is_reachable_whole(pack) => {}
+            Some(_) => open.push(*oid),
+        }
+    }
+    if open.is_empty() {
+        return Ok(true);
     }
     let sources: Vec<Oid> = repo.refs().tips().collect();
-    all_reachable_from(repo, &sources, oids, commits_max)
+    if all_reachable_from(repo, &sources, &open, commits_max)? {
+        return Ok(true);
+    }
+    let mut reader = repo.reader();
+    for oid in &open {
+        // A commit that the walk did not find is not there; one of a larger history is looked for among all.
+        if matches!(reader.kind_and_size(oid)?, Some((Kind::Commit, _))) && open.len() == 1 && repo.packed_count() < commits_max as u64 {
+            return Ok(false);
+        }
+    }
+    let all = repo.reachable()?;
+    for oid in &open {
+        if !all.contains(repo, oid)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// All that refs reach.
+pub(crate) enum Reachable {
+    /// By number, where all objects have one.
+    Numbers(Bits),
+    Ids(OidSet),
+}
+
+impl Reachable {
+    /// Finds out what refs of `repo` reach.
+    pub(crate) fn of(repo: &Repo) -> Result<Reachable> {
+        let tips: Vec<Oid> = repo.refs().tips().collect();
+        if repo.loose.is_empty() {
+            return all_by_bitmaps(repo, &tips).map(Reachable::Numbers);
+        }
+        let mut ids = OidSet::default();
+        visit_reachable(repo, tips, |oid, kind, _| {
+            if kind.is_some() {
+                ids.insert(*oid);
+            }
+        })?;
+        Ok(Reachable::Ids(ids))
+    }
+
+    fn contains(&self, repo: &Repo, oid: &Oid) -> Result<bool> {
+        Ok(match self {
+            Reachable::Ids(ids) => ids.contains(oid),
+            Reachable::Numbers(numbers) => match repo.locate(oid) {
+                Some(location) => repo.number(location)?.is_some_and(|n| numbers.get(n)),
+                None => false,
+            },
+        })
+    }
 }
 
 /// Ids of commits that are here, for asking an upstream what it has in common: from `tips` back, every commit at first,
@@ -249,47 +315,6 @@ impl<'r> HaveCommits<'r> {
     }
 }
 
-/// What to send.
-#[derive(Debug, Default)]
-pub struct Selection {
-    /// Ids of objects to send, each once: tags, commits from the newest, then trees and blobs.
-    pub objects: Vec<Oid>,
-    /// Ids the client is known to have, near what it lacks: bases for thin deltas.
-    pub client_has: OidSet,
-    /// For a tree or blob to send, what stood at its path before.
-    pub previous: OidMap<Oid>,
-    /// Objects to send besides, by pack and rank in it, each once and none of [`Selection::objects`].
-    pub ranks: Vec<(u32, u32)>,
-    /// All the client has, by number, if bitmaps told.
-    pub(crate) client_numbers: Option<Bits>,
-}
-
-impl Selection {
-    /// Adds those of `tags` (tag object and what it is peeled to) whose target is sent.
-    ///
-    /// # Errors
-    /// If an index is corrupt.
-    pub fn include_tags(&mut self, repo: &Repo, tags: impl Iterator<Item = (Oid, Oid)>) -> Result<()> {
-        let mut sent: OidSet = self.objects.iter().copied().collect();
-        let ranks: std::collections::HashSet<(u32, u32)> = self.ranks.iter().copied().collect();
-        let is_ranked = |oid: &Oid| -> Result<bool> {
-            Ok(match repo.locate(oid) {
-                Some(Location::Packed { pack, position }) if !ranks.is_empty() => {
-                    ranks.contains(&(pack, repo.packs[pack as usize].order()?.rank_by_index[position as usize]))
-                }
-                _ => false,
-            })
-        };
-        for (tag, target) in tags {
-            // Several refs may name one tag object.
-            if (sent.contains(&target) || is_ranked(&target)?) && !is_ranked(&tag)? && sent.insert(tag) {
-                self.objects.push(tag);
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Bounds of one selection.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
@@ -301,141 +326,6 @@ impl Default for Budget {
     fn default() -> Self {
         Budget { steps_max: 200_000_000 }
     }
-}
-
-/// With more new commits than this, bitmaps are faster than differences of trees, where there are some.
-const WALKED_COMMITS_MAX: usize = 48;
-
-const INTERESTING: u8 = 1;
-const UNINTERESTING: u8 = 2;
-const QUEUED: u8 = 4;
-
-/// Selects what `wants` reach and `haves` do not. Haves that are not here are passed over.
-///
-/// # Errors
-/// If an object is missing or corrupt, or the budget is used up.
-pub fn select(repo: &Repo, wants: &[Oid], haves: &[Oid], budget: Budget) -> Result<Selection> {
-    let mut reader = repo.reader();
-    let mut selection = Selection::default();
-    let mut sent = OidSet::default();
-    let mut flags: OidMap<u8> = OidMap::default();
-    let mut nodes: OidMap<Node> = OidMap::default();
-    let mut queue: BinaryHeap<(u64, Oid)> = BinaryHeap::new();
-    let mut direct = Vec::new();
-    let mut seeds = Vec::new();
-    for want in wants {
-        let (oid, kind, tags) = peel_through(&mut reader, want)?.ok_or(Error::Missing(*want))?;
-        selection.objects.extend(tags.into_iter().filter(|t| sent.insert(*t)));
-        match kind {
-            Kind::Commit => seeds.push((oid, INTERESTING)),
-            _ => direct.push((oid, kind)),
-        }
-    }
-    for have in haves {
-        if let Some((oid, kind, tags)) = peel_through(&mut reader, have)? {
-            selection.client_has.extend(tags);
-            match kind {
-                Kind::Commit => seeds.push((oid, UNINTERESTING)),
-                _ => drop(selection.client_has.insert(oid)),
-            }
-        }
-    }
-    let mut steps = Steps { left: budget.steps_max };
-    let mut commits = Commits::new(&mut reader);
-    let mut interesting_queued = 0usize;
-    for (oid, flag) in seeds {
-        let entry = flags.entry(oid).or_default();
-        *entry |= flag;
-        if *entry & QUEUED == 0 {
-            *entry |= QUEUED;
-            let node = commits.load(&oid)?;
-            queue.push((node.time, oid));
-            nodes.insert(oid, node);
-        }
-    }
-    for (_, oid) in &queue {
-        interesting_queued += usize::from(flags[oid] & UNINTERESTING == 0);
-    }
-    let mut new_commits = Vec::new();
-    let mut oldest_new = u64::MAX;
-    let has_bitmaps = repo.bitmaps().is_some() && repo.loose.is_empty();
-    while let Some(&(time, oid)) = queue.peek() {
-        if has_bitmaps && new_commits.len() > WALKED_COMMITS_MAX {
-            return select_by_bitmaps(repo, wants, haves, budget);
-        }
-        // Once nothing new waits, go on only while an uninteresting commit could still reach a new one.
-        if interesting_queued == 0 && (new_commits.is_empty() || time < oldest_new) {
-            break;
-        }
-        queue.pop();
-        steps.take(1)?;
-        let uninteresting = flags[&oid] & UNINTERESTING != 0;
-        if !uninteresting {
-            interesting_queued -= 1;
-            new_commits.push(oid);
-            oldest_new = oldest_new.min(time);
-        }
-        let parents = nodes[&oid].parents.clone();
-        for parent in parents {
-            let flag = flags.entry(parent).or_default();
-            let before = *flag;
-            *flag |= QUEUED | if uninteresting { UNINTERESTING } else { INTERESTING };
-            if before & QUEUED == 0 {
-                let node = commits.load(&parent)?;
-                queue.push((node.time, parent));
-                nodes.insert(parent, node);
-                interesting_queued += usize::from(!uninteresting);
-            } else if uninteresting && before & UNINTERESTING == 0 {
-                interesting_queued -= spread_uninteresting(&parent, &mut flags, &nodes, &queue);
-            }
-        }
-    }
-    new_commits.retain(|oid| flags[oid] & UNINTERESTING == 0 && !sent.contains(oid));
-    for oid in &new_commits {
-        sent.insert(*oid);
-        selection.objects.push(*oid);
-    }
-    let mut trees = Trees { reader: &mut reader, sent, selection: &mut selection, steps };
-    for oid in new_commits.iter().rev() {
-        let node = &nodes[oid];
-        let mut before = Vec::new();
-        for parent in &node.parents {
-            if let Some(parent_node) = nodes.get(parent) {
-                if flags[parent] & UNINTERESTING != 0 {
-                    trees.selection.client_has.insert(parent_node.tree);
-                }
-                before.push(parent_node.tree);
-            }
-        }
-        trees.add_tree(&node.tree, &before, 0)?;
-    }
-    for (oid, kind) in direct {
-        match kind {
-            Kind::Tree => trees.add_tree(&oid, &[], 0)?,
-            _ => trees.add(&oid, None),
-        }
-    }
-    Ok(selection)
-}
-
-/// Marks everything known behind `start` as uninteresting. Returns how many commits in the queue that changed.
-fn spread_uninteresting(start: &Oid, flags: &mut OidMap<u8>, nodes: &OidMap<Node>, queue: &BinaryHeap<(u64, Oid)>) -> usize {
-    let queued: OidSet = queue.iter().map(|q| q.1).collect();
-    let mut changed = usize::from(queued.contains(start));
-    let mut stack = vec![*start];
-    while let Some(oid) = stack.pop() {
-        let Some(node) = nodes.get(&oid) else { continue };
-        for parent in &node.parents {
-            if let Some(flag) = flags.get_mut(parent)
-                && *flag & UNINTERESTING == 0
-            {
-                *flag |= UNINTERESTING;
-                changed += usize::from(queued.contains(parent));
-                stack.push(*parent);
-            }
-        }
-    }
-    changed
 }
 
 pub(crate) struct Steps {
@@ -456,64 +346,6 @@ impl Steps {
 
 /// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
 pub(crate) const TREE_DEPTH_MAX: usize = 2048;
-
-struct Trees<'a, 'r> {
-    reader: &'a mut ObjectReader<'r>,
-    sent: OidSet,
-    selection: &'a mut Selection,
-    steps: Steps,
-}
-
-impl Trees<'_, '_> {
-    fn add(&mut self, oid: &Oid, previous: Option<Oid>) {
-        if self.sent.insert(*oid) {
-            self.selection.objects.push(*oid);
-            if let Some(previous) = previous {
-                if !self.sent.contains(&previous) {
-                    self.selection.client_has.insert(previous);
-                }
-                self.selection.previous.insert(*oid, previous);
-            }
-        }
-    }
-
-    /// Adds `tree` and what is below it, as far as it is in none of the trees `before`.
-    fn add_tree(&mut self, tree: &Oid, before: &[Oid], depth: usize) -> Result<()> {
-        if before.contains(tree) || self.sent.contains(tree) {
-            return Ok(());
-        }
-        if depth > TREE_DEPTH_MAX {
-            return Err(Error::Unsupported(format!("tree {tree} is nested more than {TREE_DEPTH_MAX} deep")));
-        }
-        self.steps.take(1)?;
-        let hash = self.reader.repo().hash;
-        let object = self.reader.require(tree)?;
-        let mut olds: Vec<Object> = Vec::with_capacity(before.len());
-        for oid in before {
-            if let Some(object) = self.reader.read(oid)? {
-                olds.push(object);
-            }
-        }
-        self.add(tree, before.first().copied());
-        let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
-        let mut below = Vec::new();
-        changed_entries(hash, &object.data, &old_data, |entry, same_name| {
-            let oid = Oid::from_bytes(hash, entry.id).expect("of its length");
-            let alike = same_name.iter().filter(|o| o.is_tree() == entry.is_tree() && !o.is_gitlink());
-            let old_ids: Vec<Oid> = alike.map(|o| Oid::from_bytes(hash, o.id).expect("of its length")).collect();
-            if entry.is_tree() {
-                below.push((oid, old_ids));
-            } else {
-                self.add(&oid, old_ids.first().copied());
-            }
-        })
-        .map_err(|source| Error::Object { oid: *tree, source })?;
-        for (oid, old_ids) in below {
-            self.add_tree(&oid, &old_ids, depth + 1)?;
-        }
-        Ok(())
-    }
-}
 
 /// Calls `visit` for everything reachable from `tips`, each object once, with its kind. Missing objects are given with
 /// `None` and the id that names them.

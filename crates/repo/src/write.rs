@@ -9,7 +9,7 @@ use crate::entry::{Stored, push_ofs_delta_head, push_ref_delta_head, push_whole_
 use crate::error::{Error, Result};
 use crate::reader::ObjectReader;
 use crate::repo::{Location, Repo};
-use crate::walk::Selection;
+use crate::select::Selection;
 use crate::zlib::Deflate;
 
 /// zlib level of objects packed anew while a client waits.

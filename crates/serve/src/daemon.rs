@@ -254,7 +254,7 @@ impl Daemon {
     async fn work(&self, work: Work, sender: &mut Sender<'_>) -> io::Result<WorkOutcome> {
         let keepalive = work.keepalive();
         // The end of a clone that is sent already waits for nobody's packs.
-        let is_computed = !matches!(work, Work::Trailer(_));
+        let is_computed = work.is_heavy();
         let permit = loop {
             if !is_computed {
                 break None;
@@ -262,7 +262,7 @@ impl Daemon {
             match tokio::time::timeout(KEEPALIVE, self.computing.clone().acquire_owned()).await {
                 Ok(permit) => break Some(permit.expect("never closed")),
                 Err(_) => {
-                    sender.bytes(keepalive.unwrap_or_default()).await?;
+                    sender.bytes(keepalive.filter(|k| !k.after_first).map_or(&[][..], |k| k.bytes)).await?;
                     sender.restart();
                 }
             }
@@ -274,13 +274,17 @@ impl Daemon {
             // A panic in here ends this one conversation: the task reports it as an error.
             work.run(&mut |bytes| chunks_in.blocking_send(bytes).map_err(|_| io::ErrorKind::BrokenPipe.into()))
         });
+        let mut has_begun = false;
         loop {
             match tokio::time::timeout(KEEPALIVE, chunks.recv()).await {
-                Ok(Some(chunk)) => sender.bytes(&chunk).await?,
+                Ok(Some(chunk)) => {
+                    has_begun = true;
+                    sender.bytes(&chunk).await?;
+                }
                 Ok(None) => break,
                 Err(_) => {
-                    if let Some(bytes) = keepalive {
-                        sender.bytes(bytes).await?;
+                    if let Some(keepalive) = keepalive.filter(|k| has_begun || !k.after_first) {
+                        sender.bytes(keepalive.bytes).await?;
                     }
                     sender.restart();
                 }

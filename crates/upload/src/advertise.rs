@@ -5,16 +5,32 @@ use weir_git::{Oid, refname};
 use weir_repo::{Head, Ref, Repo};
 
 use crate::machine::Options;
+use crate::policy::WantPolicy;
 
-/// The capability advertisement of v2. `fetch` names no feature: shallow, filters and the rest are refused for now.
+/// The capability advertisement of v2.
 pub(crate) fn capabilities_v2(repo: &Repo, options: &Options) -> Vec<u8> {
+    let features = &options.features;
     let mut out = Vec::with_capacity(256);
     push(&mut out, b"version 2\n");
     push(&mut out, format!("agent={}\n", options.agent).as_bytes());
-    push(&mut out, b"ls-refs=unborn\n");
-    push(&mut out, b"fetch\n");
+    push(&mut out, if features.unborn { b"ls-refs=unborn\n" } else { b"ls-refs\n" });
+    let mut fetch = "fetch=shallow wait-for-done".to_owned();
+    for (offered, word) in
+        [(features.filters.enabled, " filter"), (features.ref_in_want, " ref-in-want"), (features.sideband_all, " sideband-all")]
+    {
+        if offered {
+            fetch.push_str(word);
+        }
+    }
+    push(&mut out, format!("{fetch}\n").as_bytes());
     push(&mut out, b"server-option\n");
     push(&mut out, format!("object-format={}\n", repo.hash().name()).as_bytes());
+    if let Some(id) = &features.session_id {
+        push(&mut out, format!("session-id={id}\n").as_bytes());
+    }
+    if features.object_info {
+        push(&mut out, b"object-info\n");
+    }
     push_flush(&mut out);
     out
 }
@@ -26,13 +42,28 @@ pub(crate) fn refs_v0(repo: &Repo, options: &Options, announce: bool) -> Vec<u8>
     if announce {
         push(&mut out, b"version 1\n");
     }
-    let mut capabilities =
-        String::from(" multi_ack thin-pack side-band side-band-64k ofs-delta no-progress include-tag multi_ack_detailed");
+    let features = &options.features;
+    let mut capabilities = String::from(
+        " multi_ack thin-pack side-band side-band-64k ofs-delta shallow deepen-since deepen-not deepen-relative no-progress include-tag \
+         multi_ack_detailed",
+    );
+    if features.wants != WantPolicy::Advertised {
+        capabilities.push_str(" allow-tip-sha1-in-want allow-reachable-sha1-in-want");
+    }
+    if features.stateless {
+        capabilities.push_str(" no-done");
+    }
     if let (Head::Symbolic(name), Some(_)) = (&refs.head, refs.head_oid()) {
         // A name that is not UTF-8 cannot be said here without changing it: the client then guesses, as of old.
         if let Ok(name) = std::str::from_utf8(name) {
             capabilities.push_str(&format!(" symref=HEAD:{name}"));
         }
+    }
+    if features.filters.enabled {
+        capabilities.push_str(" filter");
+    }
+    if let Some(id) = &features.session_id {
+        capabilities.push_str(&format!(" session-id={id}"));
     }
     capabilities.push_str(&format!(" object-format={} agent={}", repo.hash().name(), options.agent));
     let mut first = Some(capabilities);

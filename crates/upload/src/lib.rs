@@ -6,7 +6,9 @@
 
 mod advertise;
 mod band;
+mod fetch;
 mod machine;
+mod policy;
 mod request;
 mod v0;
 mod v2;
@@ -14,5 +16,6 @@ mod work;
 
 pub use band::Framing;
 pub use machine::{Limits, Options, RequestError, Step, UploadPack, Version};
+pub use policy::{Features, FilterPolicy, WantPolicy};
 pub use request::{DaemonRequest, Service, parse_daemon_request};
-pub use work::{Work, WorkOutcome};
+pub use work::{Keepalive, Work, WorkOutcome};

@@ -9,6 +9,7 @@ use weir_git::{Oid, OidSet};
 use weir_repo::{Repo, StoredClone, pack_header};
 
 use crate::band::Framing;
+use crate::policy::Features;
 use crate::v0::V0;
 use crate::v2::V2;
 use crate::work::{TrailerRequest, Work, WorkOutcome};
@@ -61,11 +62,13 @@ pub struct Options {
     pub agent: String,
     /// Limits.
     pub limits: Limits,
+    /// What is offered.
+    pub features: Features,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(), limits: Limits::default() }
+        Options { agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(), limits: Limits::default(), features: Features::default() }
     }
 }
 
@@ -102,14 +105,14 @@ pub enum Step {
 const INLINE_BYTES_MAX: usize = 32 << 10;
 
 enum Protocol {
-    V0(V0),
+    V0(Box<V0>),
     V2(V2),
 }
 
 /// One conversation with one client about one repository.
 pub struct UploadPack {
     pub(crate) repo: Arc<Repo>,
-    pub(crate) options: Options,
+    pub(crate) options: Arc<Options>,
     input: Vec<u8>,
     used: usize,
     /// Of the request under way, what was taken already included.
@@ -121,23 +124,30 @@ pub struct UploadPack {
 
 impl UploadPack {
     /// Starts a conversation and queues the advertisement.
-    pub fn new(repo: Arc<Repo>, version: Version, options: Options) -> UploadPack {
-        let mut machine = UploadPack {
-            repo,
-            options,
-            input: Vec::new(),
-            used: 0,
-            request_bytes: 0,
-            out: VecDeque::new(),
-            protocol: Some(if version == Version::V2 { Protocol::V2(V2::default()) } else { Protocol::V0(V0::default()) }),
-            ended: false,
-        };
+    ///
+    /// Over HTTP the advertisement is an answer of its own: see [`UploadPack::answering`].
+    pub fn new(repo: Arc<Repo>, version: Version, options: impl Into<Arc<Options>>) -> UploadPack {
+        let mut machine = UploadPack::answering(repo, version, options);
         let advertisement = match version {
             Version::V2 => advertise::capabilities_v2(&machine.repo, &machine.options),
             _ => advertise::refs_v0(&machine.repo, &machine.options, version == Version::V1),
         };
         machine.send(advertisement);
         machine
+    }
+
+    /// Goes on where the advertisement was sent before.
+    pub fn answering(repo: Arc<Repo>, version: Version, options: impl Into<Arc<Options>>) -> UploadPack {
+        UploadPack {
+            repo,
+            options: options.into(),
+            input: Vec::new(),
+            used: 0,
+            request_bytes: 0,
+            out: VecDeque::new(),
+            protocol: Some(if version == Version::V2 { Protocol::V2(V2::default()) } else { Protocol::V0(Box::default()) }),
+            ended: false,
+        }
     }
 
     /// Takes what a client sent.
@@ -149,7 +159,7 @@ impl UploadPack {
         let result = self.advance();
         if let Err(e) = &result {
             let mut message = Vec::new();
-            pktline::push(&mut message, format!("ERR weir: {e}").as_bytes());
+            pktline::push(&mut message, format!("ERR {e}").as_bytes());
             self.send(message);
             self.ended = true;
         }
@@ -162,8 +172,8 @@ impl UploadPack {
             let Some((pkt, len)) = pktline::decode(&self.input[self.used..])? else { break };
             let mut protocol = self.protocol.take().expect("put back below");
             let result = match &mut protocol {
-                Protocol::V0(v0) => v0::take(v0, self.context(), pkt),
-                Protocol::V2(v2) => v2::take(v2, self.context(), pkt),
+                Protocol::V0(v0) => v0::take(v0, &self.context(), pkt),
+                Protocol::V2(v2) => v2::take(v2, &self.context(), pkt),
             };
             self.protocol = Some(protocol);
             let answers = result?;
@@ -197,7 +207,7 @@ impl UploadPack {
     }
 
     fn context(&self) -> Context {
-        Context { repo: self.repo.clone(), limits: self.options.limits }
+        Context { repo: self.repo.clone(), options: self.options.clone() }
     }
 
     /// What to do next.
@@ -224,6 +234,12 @@ impl UploadPack {
                 }
             }
             WorkOutcome::GoOn(bytes) => self.send(bytes),
+            WorkOutcome::Cut(bytes, cut) => {
+                self.send(bytes);
+                if let Some(Protocol::V0(v0)) = &mut self.protocol {
+                    v0.cut = Some(cut);
+                }
+            }
             WorkOutcome::Failed => self.ended = true,
         }
     }
@@ -273,7 +289,7 @@ impl UploadPack {
 /// What the protocols see of the machine.
 pub(crate) struct Context {
     pub(crate) repo: Arc<Repo>,
-    pub(crate) limits: Limits,
+    pub(crate) options: Arc<Options>,
 }
 
 /// What the protocols answer.
@@ -291,11 +307,9 @@ pub(crate) enum Answer {
 
 impl Context {
     /// The whole clone that answers `wants`, if these bodies are just that.
-    pub(crate) fn whole(&self, wants: &[Oid], before: Vec<u8>, framing: Framing, after: Vec<u8>) -> Result<Answer, Vec<u8>> {
+    pub(crate) fn whole(&self, wants: &[Oid], before: Vec<u8>, framing: Framing, after: Vec<u8>) -> Option<Answer> {
         let set: OidSet = wants.iter().copied().collect();
-        match self.repo.bodies().whole_clone(&self.repo, &set) {
-            Some(clone) => Ok(Answer::Whole { before, clone, framing, after }),
-            None => Err(before),
-        }
+        let clone = self.repo.bodies().whole_clone(&self.repo, &set)?;
+        Some(Answer::Whole { before, clone, framing, after })
     }
 }

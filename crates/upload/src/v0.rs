@@ -1,12 +1,15 @@
 //! Protocol v0 and v1: wants, then haves in turns, then a pack (gitprotocol-pack).
 
 use weir_git::pktline::{Pkt, push};
-use weir_git::{HashKind, Oid, OidSet};
+use weir_git::{Oid, OidSet};
+use weir_repo::Cut;
 
 use crate::band::Framing;
+use crate::fetch::{Asked, check_object_format, shown};
 use crate::machine::{Answer, Context, RequestError, Step, refuse};
+use crate::policy::WantPolicy;
 use crate::v2::answer_pack;
-use crate::work::{PackRequest, wants_meet};
+use crate::work::{CutRequest, CutWork, PackRequest, Work, wants_meet};
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum MultiAck {
@@ -19,14 +22,13 @@ enum MultiAck {
 /// A request being read.
 #[derive(Default)]
 pub(crate) struct V0 {
-    wants: Vec<Oid>,
+    asked: Asked,
     wants_ended: bool,
+    /// Where history ends, once that was asked for and worked out.
+    pub(crate) cut: Option<Cut>,
     multi_ack: MultiAck,
+    no_done: bool,
     framing: Option<Framing>,
-    thin: bool,
-    ofs_delta: bool,
-    no_progress: bool,
-    include_tag: bool,
     common: Vec<Oid>,
     common_set: OidSet,
     /// Since the last flush: something in common, something not.
@@ -39,33 +41,43 @@ pub(crate) struct V0 {
     lines: usize,
 }
 
-pub(crate) fn take(state: &mut V0, context: Context, pkt: Pkt<'_>) -> Result<Vec<Answer>, RequestError> {
+pub(crate) fn take(state: &mut V0, context: &Context, pkt: Pkt<'_>) -> Result<Vec<Answer>, RequestError> {
     state.lines += 1;
-    if state.lines > context.limits.lines_max {
-        return refuse(format!("the request has more than {} lines", context.limits.lines_max));
+    if state.lines > context.options.limits.lines_max {
+        return refuse(format!("the request has more than {} lines", context.options.limits.lines_max));
     }
     match pkt {
         Pkt::Flush if !state.wants_ended => {
-            if state.wants.is_empty() {
+            if state.asked.wants.is_empty() {
                 return Ok(vec![Answer::End]);
             }
-            check_tips(state, &context)?;
+            check_wants(state, context)?;
             state.wants_ended = true;
-            Ok(Vec::new())
+            if !state.asked.deepen.is_asked() {
+                return Ok(Vec::new());
+            }
+            let work = CutWork {
+                repo: context.repo.clone(),
+                wants: state.asked.wants.clone(),
+                shallow: state.asked.shallow.clone(),
+                deepen: std::mem::take(&mut state.asked.deepen),
+                steps_max: context.options.limits.steps_max,
+            };
+            Ok(vec![Answer::Step(Step::Work(Work::Cut(Box::new(work))))])
         }
-        Pkt::Flush => Ok(send(flush_haves(state, &context))),
+        Pkt::Flush => Ok(flush_haves(state, context)),
         Pkt::Delim | Pkt::ResponseEnd => refuse("a special packet where none belongs"),
         Pkt::Line(_) => {
             let line = pkt.text();
             if !state.wants_ended {
-                return want(state, &context, line).map(|()| Vec::new());
+                return want(state, context, line).map(|()| Vec::new());
             }
             if line == b"done" {
-                return Ok(finish(state, &context));
+                return Ok(finish(state, context));
             }
             match line.strip_prefix(b"have ").and_then(|hex| Oid::from_hex(context.repo.hash(), hex)) {
-                Some(oid) => Ok(send(have(state, &context, oid))),
-                None => refuse("expected 'have <id>' or 'done'"),
+                Some(oid) => Ok(send(have(state, context, oid))),
+                None => refuse(format!("git upload-pack: expected SHA1 list, got '{}'", shown(line))),
             }
         }
     }
@@ -76,46 +88,48 @@ fn send(bytes: Vec<u8>) -> Vec<Answer> {
 }
 
 fn want(state: &mut V0, context: &Context, line: &[u8]) -> Result<(), RequestError> {
-    if line.starts_with(b"shallow ") || line.starts_with(b"deepen") {
-        return refuse("shallow clones and fetches are not served; leave out --depth and the like");
-    }
-    if line.starts_with(b"filter ") {
-        return refuse("partial clones are not served; leave out --filter");
+    if state.asked.take(context, line)? {
+        return Ok(());
     }
     let hex_len = context.repo.hash().hex_len();
     let parsed = line.strip_prefix(b"want ").and_then(|rest| rest.split_at_checked(hex_len));
     let Some((Some(oid), capabilities)) = parsed.map(|(hex, rest)| (Oid::from_hex(context.repo.hash(), hex), rest)) else {
-        return refuse("expected 'want <id>'");
+        return refuse(format!("git upload-pack: protocol error, expected to get object ID, not '{}'", shown(line)));
     };
-    if state.wants.is_empty() {
+    let asked = &mut state.asked;
+    if asked.wants.is_empty() {
         for word in capabilities.split(|&c| c == b' ') {
             match word {
                 b"multi_ack" if state.multi_ack == MultiAck::None => state.multi_ack = MultiAck::Plain,
                 b"multi_ack_detailed" => state.multi_ack = MultiAck::Detailed,
+                b"no-done" => state.no_done = true,
                 b"side-band" if state.framing.is_none() => state.framing = Some(Framing::Small),
                 b"side-band-64k" => state.framing = Some(Framing::Large),
-                b"thin-pack" => state.thin = true,
-                b"ofs-delta" => state.ofs_delta = true,
-                b"no-progress" => state.no_progress = true,
-                b"include-tag" => state.include_tag = true,
+                b"thin-pack" => asked.thin = true,
+                b"ofs-delta" => asked.ofs_delta = true,
+                b"no-progress" => asked.no_progress = true,
+                b"include-tag" => asked.include_tag = true,
+                b"deepen-relative" => asked.deepen.relative = true,
                 _ => {
-                    if let Some(name) = word.strip_prefix(b"object-format=")
-                        && HashKind::from_name(name) != Some(context.repo.hash())
-                    {
-                        return refuse(format!("mismatched object format: the repository has {}", context.repo.hash().name()));
+                    if let Some(name) = word.strip_prefix(b"object-format=") {
+                        check_object_format(context.repo.hash(), name)?;
                     }
                 }
             }
         }
     }
-    state.wants.push(oid);
+    asked.wants.push(oid);
     Ok(())
 }
 
-/// In v0 only what was advertised may be wanted.
-fn check_tips(state: &V0, context: &Context) -> Result<(), RequestError> {
+/// What was not advertised may be wanted only if that is allowed; whether refs reach it is found out with the pack.
+fn check_wants(state: &V0, context: &Context) -> Result<(), RequestError> {
     let tips: OidSet = context.repo.refs().tips().collect();
-    match state.wants.iter().find(|w| !tips.contains(w)) {
+    let is_refused = |w: &Oid| match context.options.features.wants {
+        WantPolicy::Advertised => !tips.contains(w),
+        WantPolicy::Reachable | WantPolicy::Any => !tips.contains(w) && !context.repo.contains(w),
+    };
+    match state.asked.wants.iter().find(|w| is_refused(w)) {
         Some(oid) => refuse(format!("upload-pack: not our ref {oid}")),
         None => Ok(()),
     }
@@ -131,7 +145,7 @@ fn give_up(state: &mut V0, context: &Context) -> bool {
         _ if state.meetings >= MEETINGS_MAX => false,
         _ => {
             state.meetings += 1;
-            let answer = wants_meet(&context.repo, &state.wants, &state.common).unwrap_or(false);
+            let answer = wants_meet(&context.repo, &state.asked.wants, &state.common).unwrap_or(false);
             state.meets = Some((state.common.len(), answer));
             answer
         }
@@ -171,12 +185,11 @@ fn have(state: &mut V0, context: &Context, oid: Oid) -> Vec<u8> {
     out
 }
 
-fn flush_haves(state: &mut V0, context: &Context) -> Vec<u8> {
+fn flush_haves(state: &mut V0, context: &Context) -> Vec<Answer> {
     let mut out = Vec::new();
     if state.multi_ack == MultiAck::Detailed
         && state.got_common
         && !state.got_other
-        && !state.sent_ready
         && give_up(state, context)
         && let Some(last) = state.common.last()
     {
@@ -186,8 +199,17 @@ fn flush_haves(state: &mut V0, context: &Context) -> Vec<u8> {
     if state.common.is_empty() || state.multi_ack != MultiAck::None {
         push(&mut out, b"NAK\n");
     }
+    if state.no_done && state.sent_ready {
+        let mut answers = send(out);
+        answers.extend(finish(state, context));
+        return answers;
+    }
     (state.got_common, state.got_other) = (false, false);
-    out
+    let mut answers = send(out);
+    if context.options.features.stateless {
+        answers.push(Answer::End);
+    }
+    answers
 }
 
 fn finish(state: &mut V0, context: &Context) -> Vec<Answer> {
@@ -198,18 +220,10 @@ fn finish(state: &mut V0, context: &Context) -> Vec<Answer> {
         None => push(&mut out, b"NAK\n"),
     }
     let framing = state.framing.unwrap_or(Framing::Raw);
-    let request = PackRequest {
-        repo: context.repo.clone(),
-        wants: std::mem::take(&mut state.wants),
-        common: std::mem::take(&mut state.common),
-        thin: state.thin,
-        ofs_delta: state.ofs_delta,
-        include_tag: state.include_tag,
-        progress: !state.no_progress,
-        framing,
-        flush_after: framing != Framing::Raw,
-        steps_max: context.limits.steps_max,
-    };
+    let mut request = PackRequest::new(context, std::mem::take(&mut state.asked), std::mem::take(&mut state.common), framing, None);
+    if let Some(cut) = state.cut.take() {
+        request.cut = CutRequest::Known(cut);
+    }
     let mut answers = answer_pack(context, request, out);
     answers.push(Answer::End);
     answers

@@ -1,12 +1,13 @@
 //! Protocol v2: commands (gitprotocol-v2).
 
-use weir_git::pktline::{Pkt, push, push_delim, push_flush};
-use weir_git::{HashKind, Oid};
+use weir_git::Oid;
+use weir_git::pktline::{Pkt, push, push_flush};
 
 use crate::advertise::{LsRefs, PREFIXES_MAX, ls_refs};
 use crate::band::Framing;
+use crate::fetch::{Asked, Sections, check_object_format, shown};
 use crate::machine::{Answer, Context, RequestError, Step, refuse};
-use crate::work::{Negotiation, PackRequest, Work};
+use crate::work::{CutRequest, Negotiation, ObjectInfo, PackRequest, Work};
 
 /// A command being read.
 #[derive(Default)]
@@ -18,69 +19,63 @@ pub(crate) struct V2 {
 
 enum Command {
     LsRefs(LsRefs),
-    Fetch(Fetch),
+    Fetch(Box<Asked>),
+    ObjectInfo { size: bool, oids: Vec<Oid> },
 }
 
-#[derive(Default)]
-struct Fetch {
-    wants: Vec<Oid>,
-    haves: Vec<Oid>,
-    done: bool,
-    thin: bool,
-    no_progress: bool,
-    include_tag: bool,
-    ofs_delta: bool,
-}
-
-pub(crate) fn take(state: &mut V2, context: Context, pkt: Pkt<'_>) -> Result<Vec<Answer>, RequestError> {
+pub(crate) fn take(state: &mut V2, context: &Context, pkt: Pkt<'_>) -> Result<Vec<Answer>, RequestError> {
     match pkt {
         Pkt::Flush => {
+            let has_read = std::mem::take(&mut state.lines) > 0;
             state.in_arguments = false;
-            state.lines = 0;
-            match state.command.take() {
+            let mut answers = match state.command.take() {
+                None if has_read => return refuse("no command requested"),
                 // A flush where a command should start is how clients say goodbye.
-                None => Ok(vec![Answer::End]),
-                Some(Command::LsRefs(request)) => Ok(vec![Answer::Step(Step::Send(ls_refs(&context.repo, &request)))]),
-                Some(Command::Fetch(fetch)) => answer_fetch(&context, fetch),
+                None => return Ok(vec![Answer::End]),
+                Some(Command::LsRefs(request)) => vec![Answer::Step(Step::Send(ls_refs(&context.repo, &request)))],
+                Some(Command::Fetch(asked)) => answer_fetch(context, *asked),
+                Some(Command::ObjectInfo { size, oids }) => {
+                    let info = ObjectInfo { repo: context.repo.clone(), wants: context.options.features.wants, size, oids };
+                    vec![Answer::Step(Step::Work(Work::ObjectInfo(info)))]
+                }
+            };
+            if context.options.features.stateless {
+                answers.push(Answer::End);
             }
+            Ok(answers)
         }
         Pkt::Delim if state.command.is_some() && !state.in_arguments => {
             state.in_arguments = true;
             Ok(Vec::new())
         }
+        Pkt::Delim if state.command.is_none() => refuse("no command requested"),
         Pkt::Delim | Pkt::ResponseEnd => refuse("a special packet where none belongs"),
         Pkt::Line(_) => {
             state.lines += 1;
-            if state.lines > context.limits.lines_max {
-                return refuse(format!("the request has more than {} lines", context.limits.lines_max));
+            if state.lines > context.options.limits.lines_max {
+                return refuse(format!("the request has more than {} lines", context.options.limits.lines_max));
             }
             let line = pkt.text();
-            if state.in_arguments { argument(state, &context, line) } else { capability(state, &context, line) }.map(|()| Vec::new())
+            if state.in_arguments { argument(state, context, line) } else { capability(state, context, line) }.map(|()| Vec::new())
         }
     }
-}
-
-fn shown(line: &[u8]) -> String {
-    String::from_utf8_lossy(&line[..line.len().min(100)]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 fn capability(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), RequestError> {
     if let Some(name) = line.strip_prefix(b"command=") {
         if state.command.is_some() {
-            return refuse("two commands in one request");
+            return refuse(format!("command '{}' requested after another", shown(name)));
         }
         state.command = Some(match name {
             b"ls-refs" => Command::LsRefs(LsRefs::default()),
-            b"fetch" => Command::Fetch(Fetch::default()),
+            b"fetch" => Command::Fetch(Box::default()),
+            b"object-info" if context.options.features.object_info => Command::ObjectInfo { size: false, oids: Vec::new() },
             _ => return refuse(format!("invalid command '{}'", shown(name))),
         });
         return Ok(());
     }
     if let Some(name) = line.strip_prefix(b"object-format=") {
-        if HashKind::from_name(name) != Some(context.repo.hash()) {
-            return refuse(format!("mismatched object format: client '{}', server '{}'", shown(name), context.repo.hash().name()));
-        }
-        return Ok(());
+        return check_object_format(context.repo.hash(), name);
     }
     let known = [&b"agent="[..], b"server-option=", b"session-id="].iter().any(|k| line.starts_with(k));
     if known { Ok(()) } else { refuse(format!("unknown capability '{}'", shown(line))) }
@@ -94,34 +89,49 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
             match line {
                 b"peel" => request.peel = true,
                 b"symrefs" => request.symrefs = true,
-                b"unborn" => request.unborn = true,
+                b"unborn" => request.unborn = context.options.features.unborn,
                 _ => match line.strip_prefix(b"ref-prefix ") {
                     // Beyond git's bound all are ignored: they need not be kept.
                     Some(_) if request.prefixes.len() > PREFIXES_MAX => {}
                     Some(prefix) => request.prefixes.push(prefix.to_vec()),
-                    None => return refuse(format!("unexpected line '{}'", shown(line))),
+                    None => return refuse(format!("unexpected line: '{}'", shown(line))),
                 },
             }
             Ok(())
         }
-        Some(Command::Fetch(fetch)) => {
+        Some(Command::ObjectInfo { size, oids }) => {
             match line {
-                b"done" => fetch.done = true,
-                b"thin-pack" => fetch.thin = true,
-                b"no-progress" => fetch.no_progress = true,
-                b"include-tag" => fetch.include_tag = true,
-                b"ofs-delta" => fetch.ofs_delta = true,
+                b"size" => *size = true,
+                _ => match line.strip_prefix(b"oid ") {
+                    Some(hex) => oids.push(oid(hex)?),
+                    None => return refuse(format!("object-info: unexpected line: '{}'", shown(line))),
+                },
+            }
+            Ok(())
+        }
+        Some(Command::Fetch(asked)) => {
+            match line {
+                b"done" => asked.done = true,
+                b"wait-for-done" => asked.wait_for_done = true,
+                b"thin-pack" => asked.thin = true,
+                b"no-progress" => asked.no_progress = true,
+                b"include-tag" => asked.include_tag = true,
+                b"ofs-delta" => asked.ofs_delta = true,
+                b"deepen-relative" => asked.deepen.relative = true,
+                b"sideband-all" if context.options.features.sideband_all => asked.sideband_all = true,
                 _ => {
                     if let Some(hex) = line.strip_prefix(b"want ") {
-                        fetch.wants.push(oid(hex)?);
+                        let oid = oid(hex)?;
+                        if !context.repo.contains(&oid) {
+                            return refuse(format!("upload-pack: not our ref {oid}"));
+                        }
+                        asked.wants.push(oid);
                     } else if let Some(hex) = line.strip_prefix(b"have ") {
-                        fetch.haves.push(oid(hex)?);
-                    } else if line.starts_with(b"shallow ") || line.starts_with(b"deepen") {
-                        return refuse("shallow clones and fetches are not served; leave out --depth and the like");
-                    } else if line.starts_with(b"filter ") {
-                        return refuse("partial clones are not served; leave out --filter");
-                    } else {
-                        return refuse(format!("unexpected line '{}'", shown(line)));
+                        asked.haves.push(oid(hex)?);
+                    } else if let Some(name) = line.strip_prefix(b"want-ref ").filter(|_| context.options.features.ref_in_want) {
+                        want_ref(asked, context, name)?;
+                    } else if !asked.take(context, line)? {
+                        return refuse(format!("unexpected line: '{}'", shown(line)));
                     }
                 }
             }
@@ -130,62 +140,63 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
     }
 }
 
-fn answer_fetch(context: &Context, fetch: Fetch) -> Result<Vec<Answer>, RequestError> {
-    let mut out = Vec::new();
-    if fetch.wants.is_empty() {
-        push_flush(&mut out);
-        return Ok(vec![Answer::Step(Step::Send(out))]);
+fn want_ref(asked: &mut Asked, context: &Context, name: &[u8]) -> Result<(), RequestError> {
+    let refs = context.repo.refs();
+    let found = if name == b"HEAD" { refs.head_oid() } else { refs.get(name).map(|r| r.oid) };
+    let Some(oid) = found else { return refuse(format!("unknown ref {}", shown(name))) };
+    if asked.want_refs.iter().any(|(_, known)| known == name) {
+        return refuse(format!("duplicate want-ref {}", shown(name)));
     }
-    let common: Vec<Oid> = fetch.haves.iter().copied().filter(|h| context.repo.contains(h)).collect();
-    let request = PackRequest {
-        repo: context.repo.clone(),
-        wants: fetch.wants,
-        common,
-        thin: fetch.thin,
-        ofs_delta: fetch.ofs_delta,
-        include_tag: fetch.include_tag,
-        progress: !fetch.no_progress,
-        framing: Framing::Large,
-        flush_after: true,
-        steps_max: context.limits.steps_max,
-    };
-    if !fetch.done {
-        push(&mut out, b"acknowledgments\n");
-        if request.common.is_empty() {
-            push(&mut out, b"NAK\n");
-            push_flush(&mut out);
-            return Ok(vec![Answer::Step(Step::Send(out))]);
-        }
-        for oid in &request.common {
-            push(&mut out, format!("ACK {oid}\n").as_bytes());
-        }
-        return Ok(vec![Answer::Step(Step::Work(Work::Negotiate(Negotiation { request, acknowledged: out })))]);
-    }
-    push_shallow_info(&mut out, context);
-    push(&mut out, b"packfile\n");
-    Ok(answer_pack(context, request, out))
+    asked.wants.push(oid);
+    asked.want_refs.push((oid, name.to_vec()));
+    Ok(())
 }
 
-/// Tells of the commits where this repository's history is cut off, if its upstream's was.
-pub(crate) fn push_shallow_info(out: &mut Vec<u8>, context: &Context) {
-    if context.repo.shallow().is_empty() {
-        return;
+fn answer_fetch(context: &Context, asked: Asked) -> Vec<Answer> {
+    if asked.wants.is_empty() && !asked.wait_for_done {
+        // As git does: nothing wanted, nothing said.
+        return vec![];
     }
-    push(out, b"shallow-info\n");
-    for oid in context.repo.shallow() {
-        push(out, format!("shallow {oid}\n").as_bytes());
+    let sections = Sections {
+        shallow_info: asked.has_shallow_info(&context.repo),
+        wanted_refs: asked.want_refs.clone(),
+        sideband_all: asked.sideband_all,
+    };
+    let common: Vec<Oid> = asked.haves.iter().copied().filter(|h| context.repo.contains(h)).collect();
+    let (done, wait_for_done, has_haves) = (asked.done, asked.wait_for_done, !asked.haves.is_empty());
+    let request = PackRequest::new(context, asked, common, Framing::Large, Some(sections));
+    if !has_haves || done {
+        return answer_pack(context, request, Vec::new());
     }
-    push_delim(out);
+    let mut out = Vec::new();
+    push(&mut out, b"acknowledgments\n");
+    if request.common.is_empty() {
+        push(&mut out, b"NAK\n");
+    }
+    for oid in &request.common {
+        push(&mut out, format!("ACK {oid}\n").as_bytes());
+    }
+    if request.common.is_empty() || wait_for_done {
+        push_flush(&mut out);
+        let sections = request.sections.unwrap_or_default();
+        return vec![Answer::Step(Step::Send(sections.banded(out)))];
+    }
+    vec![Answer::Step(Step::Work(Work::Negotiate(Box::new(Negotiation { request, acknowledged: out }))))]
 }
 
 /// The pack, after what goes before it: as its bodies lie, or computed.
-pub(crate) fn answer_pack(context: &Context, request: PackRequest, before: Vec<u8>) -> Vec<Answer> {
-    let after = if request.flush_after { b"0000".to_vec() } else { Vec::new() };
-    if request.common.is_empty() && request.ofs_delta {
-        match context.whole(&request.wants, before, request.framing, after) {
-            Ok(answer) => return vec![answer],
-            Err(before) => return vec![Answer::Step(Step::Send(before)), Answer::Step(Step::Work(Work::Pack(request)))],
+pub(crate) fn answer_pack(context: &Context, request: PackRequest, mut before: Vec<u8>) -> Vec<Answer> {
+    let is_plain = request.common.is_empty() && request.ofs_delta && request.filter.is_none() && matches!(request.cut, CutRequest::None);
+    if is_plain {
+        let mut with_sections = before.clone();
+        if let Some(sections) = &request.sections {
+            with_sections.extend_from_slice(&sections.write(None));
+        }
+        let after = if request.flush_after { b"0000".to_vec() } else { Vec::new() };
+        if let Some(answer) = context.whole(&request.wants, with_sections, request.framing, after) {
+            return vec![answer];
         }
     }
-    vec![Answer::Step(Step::Send(before)), Answer::Step(Step::Work(Work::Pack(request)))]
+    let work = Answer::Step(Step::Work(Work::Pack(Box::new(request))));
+    if before.is_empty() { vec![work] } else { vec![Answer::Step(Step::Send(std::mem::take(&mut before))), work] }
 }

@@ -1,14 +1,17 @@
-//! What takes time: whether enough is in common, and packs that are computed.
+//! What takes time: whether enough is in common, where history ends, and packs that are computed.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 
 use weir_git::pktline::{push, push_delim, push_flush};
 use weir_git::{Oid, OidSet};
-use weir_repo::walk::{Budget, all_wants_meet, are_reachable, select};
-use weir_repo::{PackPlan, Repo, Result, StoredClone};
+use weir_repo::walk::{Budget, all_wants_meet, are_reachable};
+use weir_repo::{Cut, Deepen, Filter, PackPlan, Query, Repo, Result, StoredClone, deepen, select};
 
 use crate::band::Framing;
+use crate::fetch::{Asked, Sections, push_cut};
+use crate::machine::Context;
+use crate::policy::WantPolicy;
 
 /// Commits looked at to find out whether wants and haves meet; beyond that the client is asked for more.
 const MEETING_COMMITS_MAX: usize = 20_000;
@@ -20,9 +23,13 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Something to run where blocking is allowed.
 pub enum Work {
     /// Find out whether a pack can be made already, and make it.
-    Negotiate(Negotiation),
+    Negotiate(Box<Negotiation>),
     /// Make a pack.
-    Pack(PackRequest),
+    Pack(Box<PackRequest>),
+    /// Find out where history ends (v0 and v1, where that is told before haves are asked for).
+    Cut(Box<CutWork>),
+    /// Tell the sizes of objects.
+    ObjectInfo(ObjectInfo),
     /// Sum a pack that was sent as its bodies lie.
     Trailer(TrailerRequest),
 }
@@ -34,6 +41,8 @@ pub enum WorkOutcome {
     Sent,
     /// Nothing was sent: send these bytes and go on.
     GoOn(Vec<u8>),
+    /// The same, and history ends there.
+    Cut(Vec<u8>, Cut),
     /// The client was told that it failed, or is gone.
     Failed,
 }
@@ -52,6 +61,33 @@ pub struct TrailerRequest {
     pub(crate) after: Vec<u8>,
 }
 
+/// Depths asked for in v0.
+pub struct CutWork {
+    pub(crate) repo: Arc<Repo>,
+    pub(crate) wants: Vec<Oid>,
+    pub(crate) shallow: Vec<Oid>,
+    pub(crate) deepen: Deepen,
+    pub(crate) steps_max: u64,
+}
+
+/// Objects asked about.
+pub struct ObjectInfo {
+    pub(crate) repo: Arc<Repo>,
+    pub(crate) wants: WantPolicy,
+    pub(crate) size: bool,
+    pub(crate) oids: Vec<Oid>,
+}
+
+/// Where history ends for an answer.
+pub(crate) enum CutRequest {
+    /// Where the repository's does.
+    None,
+    /// That was worked out.
+    Known(Cut),
+    /// To be worked out of the client's shallow commits and what it asks for.
+    Asked(Vec<Oid>, Deepen),
+}
+
 /// A pack asked for.
 pub struct PackRequest {
     pub(crate) repo: Arc<Repo>,
@@ -64,45 +100,86 @@ pub struct PackRequest {
     pub(crate) framing: Framing,
     pub(crate) flush_after: bool,
     pub(crate) steps_max: u64,
+    pub(crate) policy: WantPolicy,
+    pub(crate) filter: Option<Filter>,
+    pub(crate) cut: CutRequest,
+    /// What goes before the pack, in v2.
+    pub(crate) sections: Option<Sections>,
 }
 
 impl Work {
     /// Does it; `send` gets the bytes for the client and may fail when that is gone.
     pub fn run(self, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> WorkOutcome {
         match self {
-            Work::Pack(request) => request.run(send),
+            Work::Pack(request) => request.run(Vec::new(), send),
             Work::Trailer(TrailerRequest { repo, clone, framing, after }) => {
                 let mut out = Vec::new();
                 framing.push(&mut out, clone.trailer(&repo).as_bytes());
                 out.extend_from_slice(&after);
                 if send(out).is_ok() { WorkOutcome::Sent } else { WorkOutcome::Failed }
             }
-            Work::Negotiate(Negotiation { request, acknowledged: mut out }) => {
+            Work::Cut(work) => {
+                let CutWork { repo, wants, shallow, deepen: asked, steps_max } = *work;
+                match deepen(&repo, &wants, &shallow, &asked, Budget { steps_max }) {
+                    Ok(cut) => {
+                        let mut out = Vec::new();
+                        push_cut(&mut out, &cut);
+                        push_flush(&mut out);
+                        WorkOutcome::Cut(out, cut)
+                    }
+                    Err(e) => fail(&e, send),
+                }
+            }
+            Work::ObjectInfo(info) => match info.answer() {
+                Ok(out) => WorkOutcome::GoOn(out),
+                Err(e) => fail(&e, send),
+            },
+            Work::Negotiate(negotiation) => {
+                let Negotiation { request, acknowledged: mut out } = *negotiation;
+                let sections = request.sections.clone().unwrap_or_default();
                 if !wants_meet(&request.repo, &request.wants, &request.common).unwrap_or(false) {
                     push_flush(&mut out);
-                    return WorkOutcome::GoOn(out);
+                    return WorkOutcome::GoOn(sections.banded(out));
                 }
                 push(&mut out, b"ready\n");
                 push_delim(&mut out);
-                let context = crate::machine::Context { repo: request.repo.clone(), limits: crate::Limits::default() };
-                crate::v2::push_shallow_info(&mut out, &context);
-                push(&mut out, b"packfile\n");
-                match send(out) {
-                    Ok(()) => request.run(send),
-                    Err(_) => WorkOutcome::Failed,
-                }
+                request.run(sections.banded(out), send)
             }
         }
     }
 
-    /// The packet to send while a pack is being made and nothing comes; `None` before that may be sent.
-    pub fn keepalive(&self) -> Option<&'static [u8]> {
-        match self {
-            Work::Pack(request) => request.framing.keepalive(),
-            Work::Trailer(request) => request.framing.keepalive(),
-            Work::Negotiate(_) => None,
-        }
+    /// The packet to send while a pack is being made and nothing comes; `None` if that may not be sent.
+    pub fn keepalive(&self) -> Option<Keepalive> {
+        let (bytes, after_first) = match self {
+            Work::Pack(request) => (request.framing.keepalive()?, request.sections.is_some()),
+            Work::Negotiate(negotiation) => (negotiation.request.framing.keepalive()?, true),
+            Work::Trailer(request) => (request.framing.keepalive()?, false),
+            Work::Cut(_) | Work::ObjectInfo(_) => return None,
+        };
+        Some(Keepalive { bytes, after_first })
     }
+
+    /// Whether it may take long.
+    pub fn is_heavy(&self) -> bool {
+        !matches!(self, Work::Trailer(_))
+    }
+}
+
+/// A packet that says nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Keepalive {
+    /// The packet.
+    pub bytes: &'static [u8],
+    /// It may be sent only once something of the answer was.
+    pub after_first: bool,
+}
+
+/// Tells the client why it gets no answer.
+fn fail(e: &weir_repo::Error, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> WorkOutcome {
+    let mut out = Vec::new();
+    push(&mut out, format!("ERR {}", public(e)).as_bytes());
+    let _ = send(out);
+    WorkOutcome::Failed
 }
 
 /// Whether every want has something the client has among its ancestors.
@@ -110,11 +187,76 @@ pub(crate) fn wants_meet(repo: &Repo, wants: &[Oid], common: &[Oid]) -> Result<b
     all_wants_meet(repo, wants, common, MEETING_COMMITS_MAX)
 }
 
+impl ObjectInfo {
+    fn answer(&self) -> Result<Vec<u8>> {
+        let mut reader = self.repo.reader();
+        let mut out = Vec::new();
+        if self.size {
+            push(&mut out, b"size");
+        }
+        for oid in &self.oids {
+            let is_visible = match self.wants {
+                WantPolicy::Any => true,
+                _ => are_reachable(&self.repo, &[*oid], REACHABLE_COMMITS_MAX)?,
+            };
+            let size = if self.size && is_visible { reader.kind_and_size(oid)? } else { None };
+            let line = match (self.size, size) {
+                (false, _) => oid.to_string(),
+                (true, None) => format!("{oid} "),
+                (true, Some((_, size))) => format!("{oid} {size}"),
+            };
+            push(&mut out, line.as_bytes());
+        }
+        push_flush(&mut out);
+        Ok(out)
+    }
+}
+
 impl PackRequest {
-    fn run(self, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> WorkOutcome {
+    pub(crate) fn new(context: &Context, asked: Asked, common: Vec<Oid>, framing: Framing, sections: Option<Sections>) -> PackRequest {
+        let cut = if asked.deepen.is_asked() || !context.repo.shallow().is_empty() {
+            CutRequest::Asked(asked.shallow, asked.deepen)
+        } else if asked.shallow.is_empty() {
+            CutRequest::None
+        } else {
+            CutRequest::Known(Cut { commits: asked.shallow.into_iter().collect(), ..Cut::default() })
+        };
+        PackRequest {
+            repo: context.repo.clone(),
+            wants: asked.wants,
+            common,
+            // Who leaves objects out may lack what a delta would build on.
+            thin: asked.thin && asked.filter.is_none(),
+            ofs_delta: asked.ofs_delta,
+            include_tag: asked.include_tag,
+            progress: !asked.no_progress,
+            framing,
+            flush_after: framing != Framing::Raw,
+            steps_max: context.options.limits.steps_max,
+            policy: context.options.features.wants,
+            filter: asked.filter,
+            cut,
+            sections,
+        }
+    }
+
+    /// `before` goes out together with the sections: what is said between the two would be taken for one of them.
+    fn run(mut self, mut before: Vec<u8>, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> WorkOutcome {
+        let cut = match self.check_wants().and_then(|()| self.work_out_cut()) {
+            Ok(cut) => cut,
+            // Nothing of the answer was sent: an error may be said plainly. Before v2 the pack may have begun for all the
+            // client knows.
+            Err(e) if self.sections.is_some() => return fail(&e, send),
+            Err(e) => return self.fail_in_band(&e, send),
+        };
+        if let Some(sections) = &self.sections {
+            before.extend_from_slice(&sections.write(cut.as_ref()));
+            if send(before).is_err() {
+                return WorkOutcome::Failed;
+            }
+        }
         let mut out = Framed { framing: self.framing, buf: Vec::new(), send };
-        let made = self.check_wants().and_then(|()| self.make(&mut out));
-        match made {
+        match self.make(cut.as_ref(), &mut out) {
             Ok(()) => {
                 if self.flush_after {
                     out.buf.extend_from_slice(b"0000");
@@ -122,30 +264,55 @@ impl PackRequest {
                 if out.give().is_ok() { WorkOutcome::Sent } else { WorkOutcome::Failed }
             }
             Err(e) => {
-                // Words of ours and ids only: nothing of the repository's content or paths.
-                out.framing.push_message(&mut out.buf, 3, &format!("weir: {}\n", public(&e)));
                 let _ = out.give();
-                WorkOutcome::Failed
+                self.fail_in_band(&e, send)
             }
         }
     }
 
-    /// Wants must be refs, or reachable from them: what a force-push removed is not for everybody.
+    fn fail_in_band(&self, e: &weir_repo::Error, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> WorkOutcome {
+        let mut out = Vec::new();
+        // Words of ours and ids only: nothing of the repository's content or paths.
+        self.framing.push_message(&mut out, 3, &format!("{}\n", public(e)));
+        let _ = send(out);
+        WorkOutcome::Failed
+    }
+
+    /// Wants must be refs or, unless all that is here is served, reachable from them.
     fn check_wants(&self) -> Result<()> {
+        if self.policy == WantPolicy::Any {
+            return Ok(());
+        }
         let tips: OidSet = self.repo.refs().tips().chain(self.repo.refs().list().iter().filter_map(|r| r.peeled)).collect();
         let mut others: Vec<Oid> = self.wants.iter().filter(|w| !tips.contains(w)).copied().collect();
         others.sort_unstable();
         others.dedup();
-        match others.first() {
-            Some(first) if !are_reachable(&self.repo, &others, REACHABLE_COMMITS_MAX)? => {
-                Err(weir_repo::Error::NotFound(format!("upload-pack: not our ref {first}")))
+        let Some(first) = others.first() else { return Ok(()) };
+        if self.policy == WantPolicy::Reachable && are_reachable(&self.repo, &others, REACHABLE_COMMITS_MAX)? {
+            return Ok(());
+        }
+        Err(weir_repo::Error::NotFound(format!("upload-pack: not our ref {first}")))
+    }
+
+    fn work_out_cut(&mut self) -> Result<Option<Cut>> {
+        match std::mem::replace(&mut self.cut, CutRequest::None) {
+            CutRequest::None => Ok(None),
+            CutRequest::Known(cut) => Ok(Some(cut)),
+            CutRequest::Asked(shallow, asked) => {
+                deepen(&self.repo, &self.wants, &shallow, &asked, Budget { steps_max: self.steps_max }).map(Some)
             }
-            _ => Ok(()),
         }
     }
 
-    fn make(&self, out: &mut Framed<'_>) -> Result<()> {
-        let mut selection = select(&self.repo, &self.wants, &self.common, Budget { steps_max: self.steps_max })?;
+    fn make(&self, cut: Option<&Cut>, out: &mut Framed<'_>) -> Result<()> {
+        let query = Query {
+            wants: &self.wants,
+            haves: &self.common,
+            cut,
+            filter: self.filter.as_ref(),
+            budget: Budget { steps_max: self.steps_max },
+        };
+        let mut selection = select(&self.repo, &query)?;
         if self.include_tag {
             let tags = self.repo.refs().list().iter().filter_map(|r| Some((r.oid, r.peeled?)));
             selection.include_tags(&self.repo, tags)?;

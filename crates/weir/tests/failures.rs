@@ -452,8 +452,19 @@ fn clients_that_misbehave_are_told_or_dropped() {
     assert!(talk(pkt("hello\n").as_bytes()).contains("not a git request"));
     assert!(talk(format!("{hello}{}0000", pkt("command=rm -rf\n")).as_bytes()).contains("invalid command"));
     let fetch = pkt("command=fetch");
-    assert!(talk(format!("{hello}{fetch}0001{}0000", pkt("deepen 1\n")).as_bytes()).contains("shallow clones"));
-    assert!(talk(format!("{hello}{fetch}0001{}0000", pkt("filter blob:none\n")).as_bytes()).contains("partial clones"));
+    for (line, said) in [
+        ("deepen 0", "Invalid deepen"),
+        ("deepen 99999999999", "Invalid deepen"),
+        ("deepen-since x", "Invalid deepen-since"),
+        ("deepen-not nothing", "ambiguous deepen-not"),
+        ("shallow 12", "invalid shallow line"),
+        ("filter sparse:oid=main", "not supported"),
+        ("filter tree:-1", "invalid filter-spec"),
+        ("want-ref refs/heads/nothing", "unknown ref"),
+    ] {
+        let said_of = talk(format!("{hello}{fetch}0001{}0000", pkt(&format!("{line}\n"))).as_bytes());
+        assert!(said_of.contains(said), "{line}: {said_of}");
+    }
     assert!(
         talk(format!("{hello}{fetch}0001{}{}0000", pkt(&format!("want {}\n", "12".repeat(20))), pkt("done\n")).as_bytes())
             .contains("not our ref")

@@ -17,7 +17,12 @@ pub(crate) struct Links<'a> {
 impl<'a> Links<'a> {
     pub(crate) fn new(hash: HashKind, object_count: u32, shallow: &'a OidSet) -> Links<'a> {
         let slots = (object_count as usize / 4).next_power_of_two().clamp(64, 1 << 16);
-        Links { hash, shallow, recent: vec![[0; 32]; slots], named: OidMap::default() }
+        Links {
+            hash,
+            shallow,
+            recent: vec![[0; 32]; slots],
+            named: OidMap::with_capacity_and_hasher(object_count.min(1 << 16) as usize, Default::default()),
+        }
     }
 
     /// Takes note of everything the object names.

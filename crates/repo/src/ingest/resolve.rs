@@ -266,7 +266,11 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
     let inside: Vec<Root> = streamed.whole.iter().filter(|w| has_children(w)).map(|w| Root::Entry(w.0)).collect();
     let threads = if delta_count < THREADED_DELTAS_MIN { 1 } else { options.threads.max(1) };
     let ids_first = children.by_id.keys().any(|oid| !options.base.is_some_and(|b| b.contains(oid)));
-    let shared = Shared { streamed, children: &children, claimed: &claimed, inflated: &inflated, oids: &oids, ids_first, options };
+    // One thread goes on with what the first pass gathered.
+    let no_links = Links::new(streamed.hash, 0, options.shallow);
+    let links = Mutex::new((threads == 1).then(|| std::mem::replace(&mut streamed.links, no_links)));
+    let shared =
+        Shared { links: &links, streamed, children: &children, claimed: &claimed, inflated: &inflated, oids: &oids, ids_first, options };
     let mut gathered = run(&shared, &inside, threads)?;
     let mut outside_bases: Vec<Oid> = children
         .by_id
@@ -302,6 +306,8 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
 }
 
 struct Shared<'w, 'a> {
+    /// Links to go on with, for the first who asks.
+    links: &'w Mutex<Option<Links<'a>>>,
     streamed: &'w Streamed<'a>,
     children: &'w Children,
     claimed: &'w [AtomicBool],
@@ -317,6 +323,7 @@ type Gathered<'a> = (Links<'a>, Vec<(u32, Oid)>);
 fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Vec<Gathered<'a>>> {
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<Error>> = Mutex::new(None);
+    let new_links = || Links::new(shared.streamed.hash, shared.streamed.entries.len() as u32, shared.options.shallow);
     let work = || -> Result<Gathered<'a>> {
         let mut worker = Worker {
             streamed: shared.streamed,
@@ -325,7 +332,7 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
             inflated: shared.inflated,
             limits: &shared.options.limits,
             inflate: Inflate::default(),
-            links: Links::new(shared.streamed.hash, shared.streamed.entries.len() as u32, shared.options.shallow),
+            links: shared.links.lock().expect("not poisoned").take().unwrap_or_else(new_links),
             hasher: BatchHasher::new(shared.streamed.hash),
             ids_first: shared.ids_first,
             oids: Vec::new(),

@@ -1,0 +1,355 @@
+//! Which objects an answer holds: what is wanted, less what the client has.
+
+use std::collections::BinaryHeap;
+
+use weir_git::{Kind, Oid, OidMap, OidSet, TreeIter};
+
+use crate::bitmap::Bits;
+use crate::error::{Error, Result};
+use crate::fill::select_by_bitmaps;
+use crate::filter::Filter;
+use crate::reader::{Object, ObjectReader};
+use crate::repo::{Location, Repo};
+use crate::shallow::Cut;
+use crate::tree_diff::changed_entries;
+use crate::walk::{Budget, Commits, Node, Steps, TREE_DEPTH_MAX, peel_through};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'q> {
+    /// Ids wanted.
+    pub wants: &'q [Oid],
+    /// Ids the client has; those that are not here are passed over.
+    pub haves: &'q [Oid],
+    /// Where history ends, for shallow clients.
+    pub cut: Option<&'q Cut>,
+    /// What is left out, for partial clones.
+    pub filter: Option<&'q Filter>,
+    /// Bounds.
+    pub budget: Budget,
+}
+
+/// What to send.
+#[derive(Debug, Default)]
+pub struct Selection {
+    /// Ids of objects to send, each once: tags, commits from the newest, then trees and blobs.
+    pub objects: Vec<Oid>,
+    /// Ids the client is known to have, near what it lacks: bases for thin deltas.
+    pub client_has: OidSet,
+    /// For a tree or blob to send, what stood at its path before.
+    pub previous: OidMap<Oid>,
+    /// Objects to send besides, by pack and rank in it, each once and none of [`Selection::objects`].
+    pub ranks: Vec<(u32, u32)>,
+    /// All the client has, by number, if bitmaps told.
+    pub(crate) client_numbers: Option<Bits>,
+}
+
+impl Selection {
+    /// Adds those of `tags` (tag object and what it is peeled to) whose target is sent.
+    ///
+    /// # Errors
+    /// If an index is corrupt.
+    pub fn include_tags(&mut self, repo: &Repo, tags: impl Iterator<Item = (Oid, Oid)>) -> Result<()> {
+        let mut sent: OidSet = self.objects.iter().copied().collect();
+        let ranks: std::collections::HashSet<(u32, u32)> = self.ranks.iter().copied().collect();
+        let is_ranked = |oid: &Oid| -> Result<bool> {
+            Ok(match repo.locate(oid) {
+                Some(Location::Packed { pack, position }) if !ranks.is_empty() => {
+                    ranks.contains(&(pack, repo.packs[pack as usize].order()?.rank_by_index[position as usize]))
+                }
+                _ => false,
+            })
+        };
+        for (tag, target) in tags {
+            // Several refs may name one tag object.
+            if (sent.contains(&target) || is_ranked(&target)?) && !is_ranked(&tag)? && sent.insert(tag) {
+                self.objects.push(tag);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// With more new commits than this, bitmaps are faster than differences of trees, where there are some.
+const WALKED_COMMITS_MAX: usize = 48;
+
+const INTERESTING: u8 = 1;
+const UNINTERESTING: u8 = 2;
+const QUEUED: u8 = 4;
+
+/// Selects what the wants reach and the haves do not.
+///
+/// # Errors
+/// If an object is missing or corrupt, or the budget is used up.
+pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
+    let Query { wants, haves, cut, filter, budget } = *query;
+    let takes = |kind| filter.is_none_or(|f| f.takes(kind));
+    let mut reader = repo.reader();
+    let mut selection = Selection::default();
+    let mut sent = OidSet::default();
+    let mut flags: OidMap<u8> = OidMap::default();
+    let mut nodes: OidMap<Node> = OidMap::default();
+    let mut queue: BinaryHeap<(u64, Oid)> = BinaryHeap::new();
+    let mut direct = Vec::new();
+    let mut seeds = Vec::new();
+    // What a client names it gets, whatever the filter says; what a tag it names points at too.
+    let mut named = OidSet::default();
+    for want in wants.iter().chain(cut.iter().flat_map(|c| &c.wants)) {
+        let (oid, kind, tags) = peel_through(&mut reader, want)?.ok_or(Error::Missing(*want))?;
+        named.insert(oid);
+        selection.objects.extend(tags.into_iter().filter(|t| sent.insert(*t)));
+        match kind {
+            Kind::Commit => seeds.push((oid, INTERESTING)),
+            _ => direct.push((oid, kind)),
+        }
+    }
+    let mut edges = Vec::new();
+    for have in haves.iter().chain(cut.iter().flat_map(|c| &c.unshallow)) {
+        if let Some((oid, kind, tags)) = peel_through(&mut reader, have)? {
+            selection.client_has.extend(tags);
+            match kind {
+                Kind::Commit => {
+                    seeds.push((oid, UNINTERESTING));
+                    edges.push(oid);
+                }
+                _ => drop(selection.client_has.insert(oid)),
+            }
+        }
+    }
+    let mut steps = Steps { left: budget.steps_max };
+    let mut commits = match cut {
+        Some(cut) => Commits::cut_at(&mut reader, &cut.commits),
+        None => Commits::new(&mut reader),
+    };
+    let mut interesting_queued = 0usize;
+    for (oid, flag) in seeds {
+        let entry = flags.entry(oid).or_default();
+        *entry |= flag;
+        if *entry & QUEUED == 0 {
+            *entry |= QUEUED;
+            let node = commits.load(&oid)?;
+            queue.push((node.time, oid));
+            nodes.insert(oid, node);
+        }
+    }
+    for (_, oid) in &queue {
+        interesting_queued += usize::from(flags[oid] & UNINTERESTING == 0);
+    }
+    let mut new_commits = Vec::new();
+    let mut oldest_new = u64::MAX;
+    let has_bitmaps = cut.is_none() && !filter.is_some_and(Filter::has_depth) && repo.bitmaps().is_some() && repo.loose.is_empty();
+    while let Some(&(time, oid)) = queue.peek() {
+        if has_bitmaps && new_commits.len() > WALKED_COMMITS_MAX {
+            return select_by_bitmaps(repo, query);
+        }
+        // Once nothing new waits, go on only while an uninteresting commit could still reach a new one.
+        if interesting_queued == 0 && (new_commits.is_empty() || time < oldest_new) {
+            break;
+        }
+        queue.pop();
+        steps.take(1)?;
+        let uninteresting = flags[&oid] & UNINTERESTING != 0;
+        if !uninteresting {
+            interesting_queued -= 1;
+            new_commits.push(oid);
+            oldest_new = oldest_new.min(time);
+        }
+        let parents = nodes[&oid].parents.clone();
+        for parent in parents {
+            let flag = flags.entry(parent).or_default();
+            let before = *flag;
+            *flag |= QUEUED | if uninteresting { UNINTERESTING } else { INTERESTING };
+            if before & QUEUED == 0 {
+                let node = commits.load(&parent)?;
+                queue.push((node.time, parent));
+                nodes.insert(parent, node);
+                interesting_queued += usize::from(!uninteresting);
+            } else if uninteresting && before & UNINTERESTING == 0 {
+                interesting_queued -= spread_uninteresting(&parent, &mut flags, &nodes, &queue);
+            }
+        }
+    }
+    new_commits.retain(|oid| flags[oid] & UNINTERESTING == 0 && !sent.contains(oid));
+    for oid in &new_commits {
+        if takes(Kind::Commit) || named.contains(oid) {
+            sent.insert(*oid);
+            selection.objects.push(*oid);
+        }
+    }
+    let known = OidSet::default();
+    let mut trees = Trees { reader: &mut reader, sent, known, visited: OidMap::default(), filter, selection: &mut selection, steps };
+    if cut.is_some() {
+        // Where history is cut off there is no parent to compare with: what the client's newest commits hold must do.
+        for oid in edges.iter().take(EDGES_MAX) {
+            trees.know(&nodes[oid].tree, 0)?;
+        }
+    }
+    if !filter.is_some_and(Filter::is_commits_only) {
+        for oid in new_commits.iter().rev() {
+            let node = &nodes[oid];
+            let mut before = Vec::new();
+            for parent in &node.parents {
+                if let Some(parent_node) = nodes.get(parent) {
+                    if flags[parent] & UNINTERESTING != 0 {
+                        trees.selection.client_has.insert(parent_node.tree);
+                    }
+                    before.push(parent_node.tree);
+                }
+            }
+            trees.add_tree(&node.tree, &before, 0)?;
+        }
+    }
+    for (oid, kind) in direct {
+        if kind == Kind::Tree {
+            trees.add_tree(&oid, &[], 0)?;
+        }
+        trees.add(&oid, None);
+    }
+    Ok(selection)
+}
+
+/// The client's commits whose trees are looked through before an answer that is cut off.
+const EDGES_MAX: usize = 16;
+
+/// Marks everything known behind `start` as uninteresting. Returns how many commits in the queue that changed.
+fn spread_uninteresting(start: &Oid, flags: &mut OidMap<u8>, nodes: &OidMap<Node>, queue: &BinaryHeap<(u64, Oid)>) -> usize {
+    let queued: OidSet = queue.iter().map(|q| q.1).collect();
+    let mut changed = usize::from(queued.contains(start));
+    let mut stack = vec![*start];
+    while let Some(oid) = stack.pop() {
+        let Some(node) = nodes.get(&oid) else { continue };
+        for parent in &node.parents {
+            if let Some(flag) = flags.get_mut(parent)
+                && *flag & UNINTERESTING == 0
+            {
+                *flag |= UNINTERESTING;
+                changed += usize::from(queued.contains(parent));
+                stack.push(*parent);
+            }
+        }
+    }
+    changed
+}
+
+struct Trees<'a, 'r> {
+    reader: &'a mut ObjectReader<'r>,
+    sent: OidSet,
+    /// What the client has besides what differences of trees tell.
+    known: OidSet,
+    /// With a filter: trees that were looked into, and how deep they lay at the least.
+    visited: OidMap<usize>,
+    filter: Option<&'a Filter>,
+    selection: &'a mut Selection,
+    steps: Steps,
+}
+
+impl Trees<'_, '_> {
+    fn add(&mut self, oid: &Oid, previous: Option<Oid>) {
+        if !self.known.contains(oid) && self.sent.insert(*oid) {
+            self.selection.objects.push(*oid);
+            if let Some(previous) = previous {
+                if !self.sent.contains(&previous) {
+                    self.selection.client_has.insert(previous);
+                }
+                self.selection.previous.insert(*oid, previous);
+            }
+        }
+    }
+
+    /// Takes note of everything in `tree` as the client's.
+    fn know(&mut self, tree: &Oid, depth: usize) -> Result<()> {
+        if depth > TREE_DEPTH_MAX || !self.known.insert(*tree) {
+            return Ok(());
+        }
+        self.steps.take(1)?;
+        let hash = self.reader.repo().hash;
+        let Some(object) = self.reader.read(tree)? else { return Ok(()) };
+        for entry in TreeIter::new(hash, &object.data) {
+            let entry = entry.map_err(|source| Error::Object { oid: *tree, source })?;
+            let oid = Oid::from_bytes(hash, entry.id).expect("of its length");
+            if entry.is_tree() {
+                self.know(&oid, depth + 1)?;
+            } else if !entry.is_gitlink() {
+                self.known.insert(oid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `tree` need not be looked into: it was already, or holds nothing that is taken.
+    fn is_done(&mut self, tree: &Oid, depth: usize) -> bool {
+        let Some(filter) = self.filter else { return self.sent.contains(tree) };
+        if filter.depth_below.is_some_and(|below| depth as u64 >= below) {
+            return true;
+        }
+        let depth = if filter.has_depth() { depth } else { 0 };
+        match self.visited.get_mut(tree) {
+            Some(least) if *least <= depth => true,
+            Some(least) => {
+                *least = depth;
+                false
+            }
+            None => {
+                self.visited.insert(*tree, depth);
+                false
+            }
+        }
+    }
+
+    fn takes_blob(&mut self, oid: &Oid, depth: usize) -> Result<bool> {
+        let Some(filter) = self.filter else { return Ok(true) };
+        if !filter.takes(Kind::Blob) || filter.depth_below.is_some_and(|below| depth as u64 >= below) {
+            return Ok(false);
+        }
+        Ok(match filter.blob_bytes_below {
+            None => true,
+            Some(0) => false,
+            Some(below) => self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1 < below,
+        })
+    }
+
+    /// Adds `tree` and what is below it, as far as it is in none of the trees `before`.
+    fn add_tree(&mut self, tree: &Oid, before: &[Oid], depth: usize) -> Result<()> {
+        if before.contains(tree) || self.known.contains(tree) || self.is_done(tree, depth) {
+            return Ok(());
+        }
+        if depth > TREE_DEPTH_MAX {
+            return Err(Error::Unsupported(format!("tree {tree} is nested more than {TREE_DEPTH_MAX} deep")));
+        }
+        self.steps.take(1)?;
+        let hash = self.reader.repo().hash;
+        let object = self.reader.require(tree)?;
+        let mut olds: Vec<Object> = Vec::with_capacity(before.len());
+        for oid in before {
+            if let Some(object) = self.reader.read(oid)? {
+                olds.push(object);
+            }
+        }
+        if self.filter.is_none_or(|f| f.takes(Kind::Tree)) {
+            self.add(tree, before.first().copied());
+        }
+        let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
+        let mut below = Vec::new();
+        let mut blobs = Vec::new();
+        changed_entries(hash, &object.data, &old_data, |entry, same_name| {
+            let oid = Oid::from_bytes(hash, entry.id).expect("of its length");
+            let alike = same_name.iter().filter(|o| o.is_tree() == entry.is_tree() && !o.is_gitlink());
+            let old_ids: Vec<Oid> = alike.map(|o| Oid::from_bytes(hash, o.id).expect("of its length")).collect();
+            if entry.is_tree() {
+                below.push((oid, old_ids));
+            } else {
+                blobs.push((oid, old_ids.first().copied()));
+            }
+        })
+        .map_err(|source| Error::Object { oid: *tree, source })?;
+        for (oid, old) in blobs {
+            if self.takes_blob(&oid, depth + 1)? {
+                self.add(&oid, old);
+            }
+        }
+        for (oid, old_ids) in below {
+            self.add_tree(&oid, &old_ids, depth + 1)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! What a fetch asks for, in the words that both protocols share, and the sections before its pack.
+
+use weir_git::pktline::{self, Pkt, push, push_delim};
+use weir_git::{HashKind, Oid};
+use weir_repo::{Cut, Deepen, Filter, FilterError, Refs, Repo};
+
+use crate::machine::{Context, RequestError, refuse};
+
+/// Shallow commits, `deepen-not` refs and the like in one request.
+const SHALLOW_LINES_MAX: usize = 100_000;
+
+/// A fetch being read.
+#[derive(Default)]
+pub(crate) struct Asked {
+    pub(crate) wants: Vec<Oid>,
+    /// Refs wanted by name, with what they are.
+    pub(crate) want_refs: Vec<(Oid, Vec<u8>)>,
+    pub(crate) haves: Vec<Oid>,
+    /// Commits the client has without their parents.
+    pub(crate) shallow: Vec<Oid>,
+    pub(crate) deepen: Deepen,
+    pub(crate) filter: Option<Filter>,
+    pub(crate) done: bool,
+    pub(crate) wait_for_done: bool,
+    pub(crate) thin: bool,
+    pub(crate) no_progress: bool,
+    pub(crate) include_tag: bool,
+    pub(crate) ofs_delta: bool,
+    pub(crate) sideband_all: bool,
+}
+
+pub(crate) fn shown(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(100)]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+impl Asked {
+    /// Takes a line about depth or filters; false if it is about something else.
+    pub(crate) fn take(&mut self, context: &Context, line: &[u8]) -> Result<bool, RequestError> {
+        if let Some(hex) = line.strip_prefix(b"shallow ") {
+            let Some(oid) = Oid::from_hex(context.repo.hash(), hex) else {
+                return refuse(format!("invalid shallow line: {}", shown(line)));
+            };
+            // What is not here says nothing about what is.
+            if context.repo.contains(&oid) && !self.shallow.contains(&oid) {
+                self.shallow.push(oid);
+            }
+        } else if let Some(text) = line.strip_prefix(b"deepen ") {
+            match number(text) {
+                Some(depth @ 1..=0x7fff_ffff) => self.deepen.depth = Some(depth as u32),
+                _ => return refuse(format!("Invalid deepen: {}", shown(line))),
+            }
+        } else if let Some(text) = line.strip_prefix(b"deepen-since ") {
+            match number(text) {
+                Some(since @ 1..) => self.deepen.since = Some(since),
+                _ => return refuse(format!("Invalid deepen-since: {}", shown(line))),
+            }
+        } else if let Some(name) = line.strip_prefix(b"deepen-not ") {
+            match one_ref(context.repo.refs(), name) {
+                Some(oid) => self.deepen.not.push(oid),
+                None => return refuse(format!("git upload-pack: ambiguous deepen-not: {}", shown(name))),
+            }
+        } else if let Some(spec) = line.strip_prefix(b"filter ") {
+            if !context.options.features.filters.enabled {
+                return refuse(format!("unexpected line '{}'", shown(line)));
+            }
+            let spec = String::from_utf8_lossy(spec);
+            let filter = Filter::parse(&spec).or_else(|e: FilterError| refuse(e.to_string()))?;
+            if let Some(why) = context.options.features.filters.refusal(&filter) {
+                return refuse(why);
+            }
+            self.filter = Some(filter);
+        } else {
+            return Ok(false);
+        }
+        if self.shallow.len() + self.deepen.not.len() > SHALLOW_LINES_MAX {
+            return refuse("too many shallow commits in one request");
+        }
+        if self.deepen.depth.is_some() && (self.deepen.since.is_some() || !self.deepen.not.is_empty()) {
+            return refuse("git upload-pack: deepen and deepen-since (or deepen-not) cannot be used together");
+        }
+        Ok(true)
+    }
+
+    /// Whether the answer says where history ends.
+    pub(crate) fn has_shallow_info(&self, repo: &Repo) -> bool {
+        self.deepen.is_asked() || !self.shallow.is_empty() || !repo.shallow().is_empty()
+    }
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// The one ref that `name`, full or short, means (gitrevisions).
+fn one_ref(refs: &Refs, name: &[u8]) -> Option<Oid> {
+    const PLACES: [(&[u8], &[u8]); 6] =
+        [(b"", b""), (b"refs/", b""), (b"refs/tags/", b""), (b"refs/heads/", b""), (b"refs/remotes/", b""), (b"refs/remotes/", b"/HEAD")];
+    let mut found = PLACES.iter().filter_map(|(before, after)| match [before, name, after].concat().as_slice() {
+        b"HEAD" => refs.head_oid(),
+        full => refs.get(full).map(|r| r.oid),
+    });
+    let first = found.next()?;
+    found.next().is_none().then_some(first)
+}
+
+/// Lines that tell where history ends.
+pub(crate) fn push_cut(out: &mut Vec<u8>, cut: &Cut) {
+    for oid in &cut.shallow {
+        push(out, format!("shallow {oid}").as_bytes());
+    }
+    for oid in &cut.unshallow {
+        push(out, format!("unshallow {oid}").as_bytes());
+    }
+}
+
+/// What goes before the pack in v2.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sections {
+    pub(crate) shallow_info: bool,
+    pub(crate) wanted_refs: Vec<(Oid, Vec<u8>)>,
+    pub(crate) sideband_all: bool,
+}
+
+impl Sections {
+    pub(crate) fn write(&self, cut: Option<&Cut>) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.shallow_info {
+            push(&mut out, b"shallow-info\n");
+            if let Some(cut) = cut {
+                push_cut(&mut out, cut);
+            }
+            push_delim(&mut out);
+        }
+        if !self.wanted_refs.is_empty() {
+            push(&mut out, b"wanted-refs\n");
+            for (oid, name) in &self.wanted_refs {
+                push(&mut out, &[format!("{oid} ").as_bytes(), name, b"\n"].concat());
+            }
+            push_delim(&mut out);
+        }
+        push(&mut out, b"packfile\n");
+        self.banded(out)
+    }
+
+    /// The same lines, in band 1 if all is to be in the side-band.
+    pub(crate) fn banded(&self, lines: Vec<u8>) -> Vec<u8> {
+        if !self.sideband_all {
+            return lines;
+        }
+        let mut out = Vec::with_capacity(lines.len() + lines.len() / 8);
+        let mut rest = lines.as_slice();
+        while let Ok(Some((pkt, len))) = pktline::decode(rest) {
+            match pkt {
+                Pkt::Line(line) => push(&mut out, &[b"\x01", line].concat()),
+                _ => out.extend_from_slice(&rest[..len]),
+            }
+            rest = &rest[len..];
+        }
+        out
+    }
+}
+
+/// The hash a client names must be the repository's.
+pub(crate) fn check_object_format(hash: HashKind, name: &[u8]) -> Result<(), RequestError> {
+    match HashKind::from_name(name) {
+        Some(named) if named == hash => Ok(()),
+        Some(_) => refuse(format!("mismatched object format: server {}; client {}", hash.name(), shown(name))),
+        None => refuse(format!("unknown object format '{}' specified by client", shown(name))),
+    }
+}
