@@ -5,7 +5,7 @@ CARGO ?= cargo
 # System packages by the distribution's name: what the tests and benchmarks run weir against.
 PACKAGES := build-essential git libarchive-tools busybox-static python3 nginx fcgiwrap
 
-.PHONY: run test lint doc deny fuzz bench bench-smoke packages slow help
+.PHONY: conformance run test lint doc deny fuzz bench bench-smoke packages slow help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -23,6 +23,11 @@ run: packages ## build, mirror a sample, serve it, say what to try
 
 test: packages ## all tests but the slow ones
 	$(CARGO) test --workspace
+
+conformance: packages ## git's own test suite against weir; writes docs/conformance.md
+	$(CARGO) build -p weir
+	$(MAKE) --no-print-directory packages PACKAGES="zlib1g-dev dpkg-dev perl xz-utils"
+	python3 conformance/run.py
 
 slow: packages ## tests that take long or much disk
 	$(CARGO) test --workspace --release -- --ignored

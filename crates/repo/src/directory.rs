@@ -102,6 +102,8 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
         bitmaps: OnceLock::new(),
         trailers: Default::default(),
         reachable: OnceLock::new(),
+        hidden_tips: Vec::new(),
+        git_dir: Some(common.clone()),
         path: path.to_owned(),
     };
     repo.refs = read_refs(&repo, &git_dir, &common)?;

@@ -6,6 +6,7 @@
 mod bitmap;
 mod bodies;
 mod commit_graph;
+mod config;
 mod create;
 mod delta;
 mod delta_cache;
@@ -35,6 +36,7 @@ mod write;
 mod zlib;
 
 pub use bodies::{Bodies, Body, RefClass, StoredClone, WholeClone, pack_header};
+pub use config::GitConfig;
 pub use create::{ArchiveRepo, RefsChange, UpdateReport};
 pub use derive::derive;
 pub use directory::open_directory;
@@ -53,4 +55,4 @@ pub use select::{Query, Selection, select};
 pub use shallow::{Cut, DEPTH_INFINITE, Deepen, deepen};
 pub use update::compact;
 pub use weir_archive::sync_folder_of;
-pub use write::{PackPlan, PackWriter};
+pub use write::{PackPlan, PackWriter, WrittenPack};

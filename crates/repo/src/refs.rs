@@ -51,6 +51,52 @@ impl Refs {
         Refs { list, head, symbolic: Vec::new() }
     }
 
+    /// The refs below `prefix`, which their names lose, and those of them that `patterns` hide. Of patterns that match the
+    /// last counts: `!` before one shows again, `^` looks at the name with its prefix.
+    pub(crate) fn shown(self, prefix: &[u8], patterns: &[&str]) -> (Refs, Vec<Ref>) {
+        let is_hidden = |full: &[u8], name: &[u8]| {
+            patterns
+                .iter()
+                .rev()
+                .find_map(|pattern| {
+                    let (shows, pattern) = pattern.strip_prefix('!').map_or((false, *pattern), |p| (true, p));
+                    let (name, pattern) = pattern.strip_prefix('^').map_or((name, pattern), |p| (full, p));
+                    let rest = name.strip_prefix(pattern.trim_end_matches('/').as_bytes())?;
+                    (rest.is_empty() || rest.starts_with(b"/")).then_some(!shows)
+                })
+                .unwrap_or(false)
+        };
+        let head = if prefix.is_empty() {
+            self.head.clone()
+        } else {
+            let name = [prefix, b"HEAD"].concat();
+            let target = self.symbolic.iter().find(|s| s.0 == name).and_then(|s| s.1.strip_prefix(prefix));
+            match (target, self.get(&name)) {
+                (Some(target), _) => Head::Symbolic(target.to_vec()),
+                (None, Some(r)) => Head::Detached(r.oid),
+                (None, None) => Head::default(),
+            }
+        };
+        let (mut shown, mut hidden) = (Vec::new(), Vec::new());
+        for r in self.list {
+            let Some(name) = r.name.strip_prefix(prefix) else {
+                hidden.push(r);
+                continue;
+            };
+            if name == b"HEAD" {
+                continue;
+            }
+            let kept = Ref { name: name.to_vec(), ..r.clone() };
+            if is_hidden(&r.name, name) { hidden.push(kept) } else { shown.push(kept) }
+        }
+        let strip = |name: Vec<u8>| name.strip_prefix(prefix).map(<[u8]>::to_vec);
+        let symbolic = self.symbolic.into_iter().filter_map(|(name, target)| Some((strip(name)?, strip(target)?))).collect();
+        let mut refs = Refs::new(shown, head);
+        refs.symbolic = symbolic;
+        refs.symbolic.retain(|(name, _)| refs.list.binary_search_by(|r| r.name.cmp(name)).is_ok());
+        (refs, hidden)
+    }
+
     /// All refs in ascending order of name, without HEAD.
     pub fn list(&self) -> &[Ref] {
         &self.list

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use weir_archive::Archive;
-use weir_git::{HashKind, Oid};
+use weir_git::{HashKind, Oid, refname};
 
 use crate::bitmap::Bitmaps;
 use crate::bodies::Bodies;
 use crate::commit_graph::CommitGraph;
+use crate::config::GitConfig;
 use crate::directory::Loose;
 use crate::error::{Error, Result, corrupt};
 use crate::pack::Pack;
@@ -45,6 +46,10 @@ pub struct Repo {
     pub(crate) trailers: [OnceLock<Oid>; 2],
     /// All that refs reach, once somebody asked for something that is not known to be.
     pub(crate) reachable: OnceLock<Option<Reachable>>,
+    /// Ids of refs that are not shown.
+    pub(crate) hidden_tips: Vec<Oid>,
+    /// The directory with its configuration, unless it is an archive.
+    pub(crate) git_dir: Option<PathBuf>,
     pub(crate) path: PathBuf,
 }
 
@@ -100,6 +105,8 @@ impl Repo {
             bitmaps: OnceLock::new(),
             trailers: Default::default(),
             reachable: OnceLock::new(),
+            hidden_tips: Vec::new(),
+            git_dir: None,
             path: path.to_owned(),
         })
     }
@@ -124,6 +131,27 @@ impl Repo {
         &self.shallow
     }
 
+    /// Ids of refs that are not shown.
+    pub fn hidden_tips(&self) -> &[Oid] {
+        &self.hidden_tips
+    }
+
+    /// Shows only the refs of `namespace` (gitnamespaces), and of these only those that `patterns` do not hide (git-config,
+    /// `transfer.hideRefs`). What is not shown is as if it were not there, but for [`Repo::hidden_tips`].
+    pub fn present(&mut self, namespace: &str, patterns: &[&str]) {
+        let prefix: String = namespace.split('/').filter(|p| !p.is_empty()).map(|p| format!("refs/namespaces/{p}/")).collect();
+        let all = std::mem::take(&mut self.refs);
+        let (shown, hidden) = all.shown(prefix.as_bytes(), patterns);
+        self.refs = shown;
+        if !prefix.is_empty() || hidden.iter().any(|r| refname::is_head_or_tag(&r.name)) {
+            self.bodies.heads = None;
+        }
+        if !prefix.is_empty() || !hidden.is_empty() {
+            self.bodies.all = None;
+        }
+        self.hidden_tips = hidden.into_iter().map(|r| r.oid).collect();
+    }
+
     /// What is known of its packs as bodies.
     pub fn bodies(&self) -> &Bodies {
         &self.bodies
@@ -132,6 +160,11 @@ impl Repo {
     /// The archive it lies in, unless it is a directory.
     pub fn archive(&self) -> Option<&Archive> {
         self.archive.as_ref()
+    }
+
+    /// The git directory it lies in; the archive, if it is one.
+    pub fn git_dir(&self) -> &Path {
+        self.git_dir.as_deref().unwrap_or(&self.path)
     }
 
     /// Where it was opened, for messages.
@@ -237,29 +270,11 @@ impl Repo {
 
 /// The hash a `config` file names (`extensions.objectFormat`).
 pub(crate) fn hash_from_config(config: &[u8]) -> Result<HashKind> {
-    match config_value(config, "extensions", "objectformat") {
+    match GitConfig::parse(config).get("extensions.objectformat") {
         None => Ok(HashKind::Sha1),
-        Some(name) => HashKind::from_name(name.as_bytes())
+        Some(name) => HashKind::from_name(name.to_ascii_lowercase().as_bytes())
             .ok_or_else(|| Error::Unsupported(format!("object format '{name}' is unknown: weir knows sha1 and sha256"))),
     }
-}
-
-/// The last value of a plain `section.key` in a git configuration file; enough for the few keys read here.
-pub(crate) fn config_value(config: &[u8], section: &str, key: &str) -> Option<String> {
-    let text = String::from_utf8_lossy(config);
-    let mut in_section = false;
-    let mut value = None;
-    for line in text.lines().map(str::trim) {
-        if let Some(header) = line.strip_prefix('[') {
-            in_section = header.split(']').next().is_some_and(|h| h.trim().eq_ignore_ascii_case(section));
-        } else if in_section
-            && let Some((k, v)) = line.split_once('=')
-            && k.trim().eq_ignore_ascii_case(key)
-        {
-            value = Some(v.trim().trim_matches('"').to_ascii_lowercase());
-        }
-    }
-    value
 }
 
 /// Parses a `shallow` file: an id a line.
@@ -287,6 +302,8 @@ impl Repo {
             bitmaps: OnceLock::new(),
             trailers: Default::default(),
             reachable: OnceLock::new(),
+            hidden_tips: Vec::new(),
+            git_dir: None,
             path: self.path.clone(),
         }
     }

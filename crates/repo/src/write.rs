@@ -26,6 +26,17 @@ pub struct PackPlan {
     ofs_delta: bool,
 }
 
+/// What a pack that was written is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrittenPack {
+    /// Objects.
+    pub count: u32,
+    /// Those of them that are deltas; all are copied.
+    pub deltas: u32,
+    /// Those whose stored form was copied.
+    pub copied: u32,
+}
+
 impl PackPlan {
     /// Plans a pack of the selected objects. `thin`: deltas may build on what the client has. `ofs_delta`: the client
     /// understands them.
@@ -61,7 +72,7 @@ impl PackPlan {
     ///
     /// # Errors
     /// Of `out`, and if an object is corrupt: then the pack is cut short and has no trailer.
-    pub fn write(&self, repo: &Repo, out: &mut dyn Write) -> Result<()> {
+    pub fn write(&self, repo: &Repo, out: &mut dyn Write) -> Result<WrittenPack> {
         let mut writer = PackWriter::new(repo, out, self.count())?;
         let mut offsets: Vec<u64> = Vec::with_capacity(self.packed.len());
         for &(pack, offset, rank) in &self.packed {
@@ -71,8 +82,9 @@ impl PackPlan {
         for oid in &self.loose {
             writer.repack(oid)?;
         }
+        let (deltas, copied) = (writer.deltas, writer.copied);
         writer.finish()?;
-        Ok(())
+        Ok(WrittenPack { count: self.count(), deltas, copied })
     }
 
     fn client_has(&self, repo: &Repo, oid: &Oid) -> Result<bool> {
@@ -101,6 +113,7 @@ impl PackPlan {
         match head.stored {
             Stored::Whole(kind) => {
                 push_whole_head(&mut writer.chunk, kind, head.size);
+                writer.copied += 1;
                 return writer.copy(body);
             }
             Stored::OfsDelta(distance) => {
@@ -112,13 +125,13 @@ impl PackPlan {
                     } else {
                         push_ref_delta_head(&mut writer.chunk, pack.index().raw_id(pack.position_at(base_offset)?), head.size);
                     }
-                    return writer.copy(body);
+                    return writer.copy_delta(body);
                 }
                 if self.thin {
                     let position = pack.position_at(base_offset)?;
                     if self.client_has(repo, &pack.index().oid(position))? {
                         push_ref_delta_head(&mut writer.chunk, pack.index().raw_id(position), head.size);
-                        return writer.copy(body);
+                        return writer.copy_delta(body);
                     }
                 }
             }
@@ -137,7 +150,7 @@ impl PackPlan {
                 };
                 if sent_before || (self.thin && self.client_has(repo, &base)?) {
                     push_ref_delta_head(&mut writer.chunk, id, head.size);
-                    return writer.copy(body);
+                    return writer.copy_delta(body);
                 }
             }
         }
@@ -153,6 +166,9 @@ pub struct PackWriter<'r, 'o> {
     written: u64,
     sum: PlainHasher,
     deflate: Option<Deflate>,
+    /// Entries that were copied, and those of them that are deltas.
+    copied: u32,
+    deltas: u32,
 }
 
 impl<'r, 'o> PackWriter<'r, 'o> {
@@ -162,7 +178,7 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     /// Of `out`.
     pub fn new(repo: &'r Repo, out: &'o mut dyn Write, count: u32) -> Result<Self> {
         let chunk = pack_header(count).to_vec();
-        Ok(PackWriter { reader: repo.reader(), out, chunk, written: 0, sum: plain_sha(repo.hash), deflate: None })
+        Ok(PackWriter { reader: repo.reader(), out, chunk, written: 0, sum: plain_sha(repo.hash), deflate: None, copied: 0, deltas: 0 })
     }
 
     /// The offset of the next entry.
@@ -176,6 +192,12 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     /// Of `out`.
     pub(crate) fn entry(&mut self, push_head: impl FnOnce(&mut Vec<u8>), body: &[u8]) -> Result<()> {
         push_head(&mut self.chunk);
+        self.copy(body)
+    }
+
+    fn copy_delta(&mut self, body: &[u8]) -> Result<()> {
+        self.copied += 1;
+        self.deltas += 1;
         self.copy(body)
     }
 

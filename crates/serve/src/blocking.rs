@@ -8,7 +8,7 @@ use weir_upload::{Step, UploadPack};
 ///
 /// # Errors
 /// Of the streams.
-pub fn serve_blocking(mut machine: UploadPack, reader: &mut dyn Read, writer: &mut dyn Write) -> io::Result<()> {
+pub fn serve_blocking(machine: &mut UploadPack, reader: &mut dyn Read, writer: &mut dyn Write) -> io::Result<()> {
     let mut buf = vec![0; 64 << 10];
     loop {
         match machine.step() {

@@ -1,18 +1,23 @@
 //! Open repositories, kept open as long as their file is the same.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use weir_repo::Repo;
+use weir_upload::{DaemonRequest, Features};
 
-/// Finds what a client's path names.
+use crate::directory::Presentation;
+
+/// Finds what a client asks for.
 pub trait Locator: Send + Sync {
-    /// The repository called `path` (as the client sent it) at the virtual host `host`.
-    fn find(&self, path: &str, host: Option<&str>) -> Option<Found>;
-    /// Where pushes to it belong, for the message that refuses them.
-    fn push_url(&self, path: &str) -> Option<String>;
+    /// What the first line of a connection asks for.
+    ///
+    /// # Errors
+    /// If there is no such thing for this client: what it is told.
+    fn find(&self, request: &DaemonRequest, peer: SocketAddr) -> Result<Found, String>;
 }
 
 /// Where a repository lies.
@@ -33,6 +38,15 @@ pub enum OpenError {
     Broken(weir_repo::Error),
 }
 
+/// A repository that is open.
+#[derive(Clone)]
+pub struct Opened {
+    /// It.
+    pub repo: Arc<Repo>,
+    /// What its own configuration offers, if it has one.
+    pub features: Option<Features>,
+}
+
 /// What tells one state of an archive from another: its file and length (it only grows, or is replaced).
 type Stamp = (u64, u64, u64);
 
@@ -46,12 +60,13 @@ struct Slot {
 pub struct RepoCache {
     slots: Mutex<(HashMap<PathBuf, Slot>, u64)>,
     open_max: usize,
+    presentation: Presentation,
 }
 
 impl RepoCache {
-    /// Keeps at most `open_max` repositories open.
-    pub fn new(open_max: usize) -> RepoCache {
-        RepoCache { slots: Mutex::default(), open_max: open_max.max(1) }
+    /// Keeps at most `open_max` repositories open; git directories are shown as `presentation` says.
+    pub fn new(open_max: usize, presentation: Presentation) -> RepoCache {
+        RepoCache { slots: Mutex::default(), open_max: open_max.max(1), presentation }
     }
 
     fn stamp(path: &Path) -> Option<Stamp> {
@@ -60,7 +75,7 @@ impl RepoCache {
     }
 
     /// The repository at `found` if it is open and still the same.
-    pub fn get(&self, found: &Found) -> Option<Arc<Repo>> {
+    pub fn get(&self, found: &Found) -> Option<Opened> {
         let Found::Archive(path) = found else { return None };
         let stamp = Self::stamp(path)?;
         let mut slots = self.slots.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -68,20 +83,20 @@ impl RepoCache {
         let now = slots.1;
         let slot = slots.0.get_mut(path).filter(|s| s.stamp == stamp)?;
         slot.used = now;
-        Some(slot.repo.clone())
+        Some(Opened { repo: slot.repo.clone(), features: None })
     }
 
     /// Opens the repository at `found`, or gives the open one. Reads the disk.
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub fn open(&self, found: &Found) -> Result<Arc<Repo>, OpenError> {
+    pub fn open(&self, found: &Found) -> Result<Opened, OpenError> {
         if let Some(repo) = self.get(found) {
             return Ok(repo);
         }
         let path = match found {
             // Directories change in place in many ways: opened anew each time.
-            Found::Directory(path) => return weir_repo::open_directory(path).map(Arc::new).map_err(OpenError::Broken),
+            Found::Directory(path) => return self.presentation.open(path).map_err(OpenError::Broken),
             Found::Archive(path) => path,
         };
         // Stamped before it is read: if it grows meanwhile, the next request sees another stamp and opens it again.
@@ -97,6 +112,6 @@ impl RepoCache {
         slots.1 += 1;
         let used = slots.1;
         slots.0.insert(path.clone(), Slot { stamp, repo: repo.clone(), used });
-        Ok(repo)
+        Ok(Opened { repo, features: None })
     }
 }

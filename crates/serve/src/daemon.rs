@@ -11,9 +11,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use weir_git::pktline::{self, Pkt};
-use weir_upload::{Options, Service, Step, UploadPack, Version, Work, WorkOutcome, parse_daemon_request};
+use weir_upload::{Features, Options, Step, UploadPack, Version, Work, WorkOutcome, parse_daemon_request};
 
-use crate::cache::{Locator, OpenError, RepoCache};
+use crate::cache::{Locator, OpenError, Opened, RepoCache};
+use crate::directory::Presentation;
 use crate::send::Sender;
 use crate::shards::Shards;
 
@@ -65,7 +66,7 @@ pub struct Daemon {
     /// Keeps them open.
     pub cache: RepoCache,
     /// How to serve.
-    pub options: Options,
+    pub options: Arc<Options>,
     /// Limits.
     pub limits: DaemonLimits,
     addresses: Mutex<HashMap<IpAddr, usize>>,
@@ -79,11 +80,11 @@ impl Daemon {
     ///
     /// # Errors
     /// Of the system.
-    pub fn new(locator: Arc<dyn Locator>, options: Options, limits: DaemonLimits) -> io::Result<Daemon> {
+    pub fn new(locator: Arc<dyn Locator>, options: Options, limits: DaemonLimits, presentation: Presentation) -> io::Result<Daemon> {
         Ok(Daemon {
             locator,
-            cache: RepoCache::new(1024),
-            options,
+            cache: RepoCache::new(1024, presentation),
+            options: Arc::new(options),
             computing: Arc::new(Semaphore::new(limits.computed_max.max(1))),
             limits,
             addresses: Mutex::default(),
@@ -169,13 +170,9 @@ impl Daemon {
         let Some(request) = parse_daemon_request(&line) else {
             return self.refuse(&mut sender, "weir: not a git request; this is a read-only git server").await;
         };
-        if request.service != Service::UploadPack {
-            let elsewhere = self.locator.push_url(&request.path).map(|u| format!("; push to {u} instead")).unwrap_or_default();
-            let what = if request.service == Service::ReceivePack { "this is a read-only mirror" } else { "git archive is not served" };
-            return self.refuse(&mut sender, &format!("weir: {what}{elsewhere}")).await;
-        }
-        let Some(found) = self.locator.find(&request.path, request.host.as_deref()) else {
-            return self.refuse(&mut sender, &format!("weir: no such repository: {}", request.path)).await;
+        let found = match self.locator.find(&request, peer) {
+            Ok(found) => found,
+            Err(why) => return self.refuse(&mut sender, &why).await,
         };
         let opened = match self.cache.get(&found) {
             Some(repo) => Ok(repo),
@@ -185,15 +182,15 @@ impl Daemon {
                 opening.map_err(|_| io::Error::other("a repository could not be opened: this is a defect of weir's"))?
             }
         };
-        let repo = match opened {
-            Ok(repo) => repo,
+        let Opened { repo, features } = match opened {
+            Ok(opened) => opened,
             Err(OpenError::NotFound) => return self.refuse(&mut sender, &format!("weir: no such repository: {}", request.path)).await,
             Err(OpenError::Broken(e)) => {
                 tracing::error!(path = %request.path, "cannot open: {e}");
                 return self.refuse(&mut sender, "weir: the repository cannot be read; its keeper finds the reason in the log").await;
             }
         };
-        let mut machine = UploadPack::new(repo, Version::from_number(request.version), self.options.clone());
+        let mut machine = UploadPack::new(repo, Version::from_number(request.version), self.options_with(features));
         if used < input.len() {
             let _ = machine.feed(&input[used..]);
         }
@@ -201,6 +198,13 @@ impl Daemon {
         let result = self.drive(&mut machine, &mut sender).await;
         tracing::debug!(%peer, path = %request.path, version = request.version, bytes = sender.sent, elapsed = ?started.elapsed(), "served");
         result
+    }
+
+    fn options_with(&self, features: Option<Features>) -> Arc<Options> {
+        match features {
+            None => self.options.clone(),
+            Some(features) => Arc::new(Options { features, ..Options::clone(&self.options) }),
+        }
     }
 
     async fn refuse(&self, sender: &mut Sender<'_>, why: &str) -> io::Result<()> {

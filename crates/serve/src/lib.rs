@@ -6,9 +6,11 @@
 mod blocking;
 mod cache;
 mod daemon;
+mod directory;
 mod send;
 mod shards;
 
 pub use blocking::serve_blocking;
-pub use cache::{Found, Locator, OpenError, RepoCache};
+pub use cache::{Found, Locator, OpenError, Opened, RepoCache};
 pub use daemon::{Daemon, DaemonLimits};
+pub use directory::{Presentation, candidates};

@@ -47,9 +47,11 @@ pub(crate) fn refs_v0(repo: &Repo, options: &Options, announce: bool) -> Vec<u8>
         " multi_ack thin-pack side-band side-band-64k ofs-delta shallow deepen-since deepen-not deepen-relative no-progress include-tag \
          multi_ack_detailed",
     );
-    if features.wants != WantPolicy::Advertised {
-        capabilities.push_str(" allow-tip-sha1-in-want allow-reachable-sha1-in-want");
-    }
+    capabilities.push_str(match (features.early_wants(), features.hidden_tips) {
+        (WantPolicy::Advertised, false) => "",
+        (WantPolicy::Advertised, true) => " allow-tip-sha1-in-want",
+        (WantPolicy::Reachable | WantPolicy::Any, _) => " allow-tip-sha1-in-want allow-reachable-sha1-in-want",
+    });
     if features.stateless {
         capabilities.push_str(" no-done");
     }

@@ -7,6 +7,7 @@
 mod advertise;
 mod band;
 mod fetch;
+mod git_config;
 mod machine;
 mod policy;
 mod request;

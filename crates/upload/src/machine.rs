@@ -120,6 +120,7 @@ pub struct UploadPack {
     out: VecDeque<Step>,
     protocol: Option<Protocol>,
     pub(crate) ended: bool,
+    failure: Option<String>,
 }
 
 impl UploadPack {
@@ -147,6 +148,7 @@ impl UploadPack {
             out: VecDeque::new(),
             protocol: Some(if version == Version::V2 { Protocol::V2(V2::default()) } else { Protocol::V0(Box::default()) }),
             ended: false,
+            failure: None,
         }
     }
 
@@ -162,6 +164,7 @@ impl UploadPack {
             pktline::push(&mut message, format!("ERR {e}").as_bytes());
             self.send(message);
             self.ended = true;
+            self.failure = Some(e.to_string());
         }
         result
     }
@@ -240,8 +243,16 @@ impl UploadPack {
                     v0.cut = Some(cut);
                 }
             }
-            WorkOutcome::Failed => self.ended = true,
+            WorkOutcome::Failed(why) => {
+                self.ended = true;
+                self.failure = Some(why);
+            }
         }
+    }
+
+    /// Why the conversation came to nothing, if it did. The client was told, but for what goes on behind.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     fn send(&mut self, bytes: Vec<u8>) {

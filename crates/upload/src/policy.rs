@@ -54,6 +54,10 @@ impl FilterPolicy {
 pub struct Features {
     /// Which objects may be wanted.
     pub wants: WantPolicy,
+    /// The same before v2, where a client is told beforehand; `None` if it is the same.
+    pub wants_before_v2: Option<WantPolicy>,
+    /// What hidden refs point at may be wanted too (git's `uploadpack.allowTipSHA1InWant`).
+    pub hidden_tips: bool,
     /// Which filters are served.
     pub filters: FilterPolicy,
     /// `want-ref`: refs may be wanted by name (v2).
@@ -70,10 +74,19 @@ pub struct Features {
     pub unborn: bool,
 }
 
+impl Features {
+    /// Which objects may be wanted before v2.
+    pub(crate) fn early_wants(&self) -> WantPolicy {
+        self.wants_before_v2.unwrap_or(self.wants)
+    }
+}
+
 impl Default for Features {
     fn default() -> Self {
         Features {
             wants: WantPolicy::default(),
+            wants_before_v2: None,
+            hidden_tips: false,
             filters: FilterPolicy::default(),
             ref_in_want: true,
             sideband_all: true,

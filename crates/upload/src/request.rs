@@ -22,6 +22,8 @@ pub struct DaemonRequest {
     pub host: Option<String>,
     /// The version asked for: 0, 1 or 2.
     pub version: u8,
+    /// The extra parameters, joined by colons, as `GIT_PROTOCOL` has them.
+    pub protocol: String,
 }
 
 /// Longest path accepted.
@@ -44,13 +46,19 @@ pub fn parse_daemon_request(line: &[u8]) -> Option<DaemonRequest> {
     if path.is_empty() || path.len() > PATH_BYTES_MAX || path.chars().any(char::is_control) {
         return None;
     }
-    let mut request = DaemonRequest { service, path: path.to_owned(), host: None, version: 0 };
+    let mut request = DaemonRequest { service, path: path.to_owned(), host: None, version: 0, protocol: String::new() };
     // One parameter (host), then after an empty one the extra parameters.
     for parameter in rest.split(|&c| c == 0).filter(|p| !p.is_empty()) {
         let Ok(text) = std::str::from_utf8(parameter) else { continue };
-        if let Some(host) = text.strip_prefix("host=") {
+        if let Some(host) = text.strip_prefix("host=").filter(|_| request.host.is_none() && request.protocol.is_empty()) {
             request.host = Some(host.to_ascii_lowercase());
-        } else if let Some(version) = text.strip_prefix("version=") {
+            continue;
+        }
+        if !request.protocol.is_empty() {
+            request.protocol.push(':');
+        }
+        request.protocol.push_str(text);
+        if let Some(version) = text.strip_prefix("version=") {
             request.version = version.parse::<u8>().unwrap_or(0).min(2);
         }
     }

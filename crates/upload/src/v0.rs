@@ -125,9 +125,11 @@ fn want(state: &mut V0, context: &Context, line: &[u8]) -> Result<(), RequestErr
 /// What was not advertised may be wanted only if that is allowed; whether refs reach it is found out with the pack.
 fn check_wants(state: &V0, context: &Context) -> Result<(), RequestError> {
     let tips: OidSet = context.repo.refs().tips().collect();
-    let is_refused = |w: &Oid| match context.options.features.wants {
-        WantPolicy::Advertised => !tips.contains(w),
-        WantPolicy::Reachable | WantPolicy::Any => !tips.contains(w) && !context.repo.contains(w),
+    let features = &context.options.features;
+    let is_tip = |w: &Oid| tips.contains(w) || (features.hidden_tips && context.repo.hidden_tips().contains(w));
+    let is_refused = |w: &Oid| match features.early_wants() {
+        WantPolicy::Advertised => !is_tip(w),
+        WantPolicy::Reachable | WantPolicy::Any => !is_tip(w) && !context.repo.contains(w),
     };
     match state.asked.wants.iter().find(|w| is_refused(w)) {
         Some(oid) => refuse(format!("upload-pack: not our ref {oid}")),
@@ -221,6 +223,7 @@ fn finish(state: &mut V0, context: &Context) -> Vec<Answer> {
     }
     let framing = state.framing.unwrap_or(Framing::Raw);
     let mut request = PackRequest::new(context, std::mem::take(&mut state.asked), std::mem::take(&mut state.common), framing, None);
+    request.policy = context.options.features.early_wants();
     if let Some(cut) = state.cut.take() {
         request.cut = CutRequest::Known(cut);
     }

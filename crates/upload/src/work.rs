@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_git::pktline::{push, push_delim, push_flush};
 use weir_git::{Oid, OidSet};
 use weir_repo::walk::{Budget, all_wants_meet, are_reachable};
-use weir_repo::{Cut, Deepen, Filter, PackPlan, Query, Repo, Result, StoredClone, deepen, select};
+use weir_repo::{Cut, Deepen, Filter, PackPlan, Query, Repo, Result, StoredClone, WrittenPack, deepen, select};
 
 use crate::band::Framing;
 use crate::fetch::{Asked, Sections, push_cut};
@@ -43,8 +43,8 @@ pub enum WorkOutcome {
     GoOn(Vec<u8>),
     /// The same, and history ends there.
     Cut(Vec<u8>, Cut),
-    /// The client was told that it failed, or is gone.
-    Failed,
+    /// It failed, for this reason; the client was told what concerns it, or is gone.
+    Failed(String),
 }
 
 /// Haves that are in common, and what would be asked for.
@@ -101,6 +101,7 @@ pub struct PackRequest {
     pub(crate) flush_after: bool,
     pub(crate) steps_max: u64,
     pub(crate) policy: WantPolicy,
+    pub(crate) hidden_tips: bool,
     pub(crate) filter: Option<Filter>,
     pub(crate) cut: CutRequest,
     /// What goes before the pack, in v2.
@@ -116,7 +117,7 @@ impl Work {
                 let mut out = Vec::new();
                 framing.push(&mut out, clone.trailer(&repo).as_bytes());
                 out.extend_from_slice(&after);
-                if send(out).is_ok() { WorkOutcome::Sent } else { WorkOutcome::Failed }
+                sent(send(out))
             }
             Work::Cut(work) => {
                 let CutWork { repo, wants, shallow, deepen: asked, steps_max } = *work;
@@ -179,7 +180,14 @@ fn fail(e: &weir_repo::Error, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -
     let mut out = Vec::new();
     push(&mut out, format!("ERR {}", public(e)).as_bytes());
     let _ = send(out);
-    WorkOutcome::Failed
+    WorkOutcome::Failed(e.to_string())
+}
+
+fn sent(result: io::Result<()>) -> WorkOutcome {
+    match result {
+        Ok(()) => WorkOutcome::Sent,
+        Err(e) => WorkOutcome::Failed(format!("the client is gone: {e}")),
+    }
 }
 
 /// Whether every want has something the client has among its ancestors.
@@ -234,6 +242,7 @@ impl PackRequest {
             flush_after: framing != Framing::Raw,
             steps_max: context.options.limits.steps_max,
             policy: context.options.features.wants,
+            hidden_tips: context.options.features.hidden_tips,
             filter: asked.filter,
             cut,
             sections,
@@ -251,8 +260,8 @@ impl PackRequest {
         };
         if let Some(sections) = &self.sections {
             before.extend_from_slice(&sections.write(cut.as_ref()));
-            if send(before).is_err() {
-                return WorkOutcome::Failed;
+            if let Err(e) = send(before) {
+                return sent(Err(e));
             }
         }
         let mut out = Framed { framing: self.framing, buf: Vec::new(), send };
@@ -261,7 +270,7 @@ impl PackRequest {
                 if self.flush_after {
                     out.buf.extend_from_slice(b"0000");
                 }
-                if out.give().is_ok() { WorkOutcome::Sent } else { WorkOutcome::Failed }
+                sent(out.give())
             }
             Err(e) => {
                 let _ = out.give();
@@ -275,7 +284,7 @@ impl PackRequest {
         // Words of ours and ids only: nothing of the repository's content or paths.
         self.framing.push_message(&mut out, 3, &format!("{}\n", public(e)));
         let _ = send(out);
-        WorkOutcome::Failed
+        WorkOutcome::Failed(e.to_string())
     }
 
     /// Wants must be refs or, unless all that is here is served, reachable from them.
@@ -284,7 +293,8 @@ impl PackRequest {
             return Ok(());
         }
         let tips: OidSet = self.repo.refs().tips().chain(self.repo.refs().list().iter().filter_map(|r| r.peeled)).collect();
-        let mut others: Vec<Oid> = self.wants.iter().filter(|w| !tips.contains(w)).copied().collect();
+        let hidden: &[Oid] = if self.hidden_tips { self.repo.hidden_tips() } else { &[] };
+        let mut others: Vec<Oid> = self.wants.iter().filter(|w| !tips.contains(w) && !hidden.contains(w)).copied().collect();
         others.sort_unstable();
         others.dedup();
         let Some(first) = others.first() else { return Ok(()) };
@@ -319,9 +329,15 @@ impl PackRequest {
         }
         let plan = PackPlan::new(&self.repo, selection, self.thin, self.ofs_delta)?;
         if self.progress {
-            out.framing.push_message(&mut out.buf, 2, &format!("Sending {} objects\n", plan.count()));
+            out.framing.push_message(&mut out.buf, 2, &format!("Enumerating objects: {}, done.\n", plan.count()));
         }
-        plan.write(&self.repo, out)
+        let written = plan.write(&self.repo, out)?;
+        if self.progress {
+            let WrittenPack { count, deltas, copied } = written;
+            let total = format!("Total {count} (delta {deltas}), reused {copied} (delta {deltas}), pack-reused 0\n");
+            out.framing.push_message(&mut out.buf, 2, &total);
+        }
+        Ok(())
     }
 }
 

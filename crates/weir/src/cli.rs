@@ -76,6 +76,10 @@ pub(crate) enum Command {
         #[arg(long)]
         no_mirror: bool,
     },
+    /// Serve directories and archives over git://, with git-daemon's options
+    Daemon(Box<DaemonArgs>),
+    /// Serve one repository, an archive or a git directory, over standard input and output, as git-upload-pack does
+    UploadPack(UploadPackArgs),
     /// List repositories
     Ls {
         /// Only those whose name matches
@@ -174,6 +178,83 @@ pub(crate) enum Command {
         #[arg(value_hint = ValueHint::DirPath)]
         folder: PathBuf,
     },
+}
+
+#[derive(Args)]
+pub(crate) struct DaemonArgs {
+    /// Serve only what lies below these
+    #[arg(value_name = "DIRECTORY", value_hint = ValueHint::DirPath)]
+    pub(crate) directories: Vec<PathBuf>,
+    /// Serve repositories without a file 'git-daemon-export-ok', and archives
+    #[arg(long)]
+    pub(crate) export_all: bool,
+    /// Take requests as relative to PATH
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    pub(crate) base_path: Option<PathBuf>,
+    /// Look for what is not below the base path without it
+    #[arg(long, requires = "base_path")]
+    pub(crate) base_path_relaxed: bool,
+    /// Make paths of virtual hosts: %H host, %CH canonical host, %IP address, %P port, %D directory, %%
+    #[arg(long, value_name = "TEMPLATE")]
+    pub(crate) interpolated_path: Option<String>,
+    /// Match paths exactly: add no '.git', and serve only the directories given
+    #[arg(long)]
+    pub(crate) strict_paths: bool,
+    /// Listen on this address or host; may be given several times [default: all]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) listen: Vec<String>,
+    /// Listen on this port [default: 9418]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// Bind although old connections linger; always so
+    #[arg(long)]
+    pub(crate) reuseaddr: bool,
+    /// Write the process's number to FILE
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) pid_file: Option<PathBuf>,
+    /// Seconds a client may take to ask [default: 10; 0 for no limit]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) init_timeout: Option<u64>,
+    /// Seconds without progress [default: 60; 0 for no limit]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<u64>,
+    /// Connections at once [default: 8192; 0 for no limit]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_connections: Option<usize>,
+    /// Turn a service on: upload-pack is; others stay off, for weir only serves
+    #[arg(long, value_name = "SERVICE")]
+    pub(crate) enable: Vec<String>,
+    /// Turn a service off
+    #[arg(long, value_name = "SERVICE")]
+    pub(crate) disable: Vec<String>,
+    /// Tell clients why they are refused
+    #[arg(long, overrides_with = "no_informative_errors")]
+    pub(crate) informative_errors: bool,
+    /// Do not tell them
+    #[arg(long, overrides_with = "informative_errors")]
+    pub(crate) no_informative_errors: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct UploadPackArgs {
+    /// The archive or directory
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) directory: PathBuf,
+    /// Do not look for DIRECTORY/.git and the like
+    #[arg(long, overrides_with = "no_strict")]
+    pub(crate) strict: bool,
+    /// Look for them
+    #[arg(long, overrides_with = "strict")]
+    pub(crate) no_strict: bool,
+    /// Give up after so many seconds without progress
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<u64>,
+    /// Answer one request and end (for HTTP)
+    #[arg(long)]
+    pub(crate) stateless_rpc: bool,
+    /// Only tell what there is, and end
+    #[arg(long, alias = "advertise-refs")]
+    pub(crate) http_backend_info_refs: bool,
 }
 
 #[derive(Args)]

@@ -25,10 +25,10 @@ impl LocalServer for LocalUpstreams {
         let (ours, theirs) = UnixStream::pair().map_err(fail)?;
         let reader = ours.try_clone().map_err(fail)?;
         std::thread::spawn(move || {
-            let machine = UploadPack::new(repo, Version::V2, Options::default());
+            let mut machine = UploadPack::new(repo, Version::V2, Options::default());
             let (mut input, mut output) = (&theirs, &theirs);
             // If the other end hangs up, that is its own affair.
-            let _ = serve_blocking(machine, &mut input, &mut output);
+            let _ = serve_blocking(&mut machine, &mut input, &mut output);
         });
         Ok((Box::new(reader), Box::new(ours)))
     }

@@ -1,5 +1,6 @@
 //! The subcommands.
 
+mod daemon;
 mod export;
 mod inspect;
 mod maintain;
@@ -7,6 +8,7 @@ mod meta;
 mod mirror;
 mod register;
 mod serve;
+mod upload_pack;
 
 use std::process::ExitCode;
 
@@ -27,6 +29,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Add { urls, from, name } => done(register::add(&mut Pool::open(global)?, global, urls, from, name)),
         Command::Mirror(args) => mirror::mirror(Pool::open(global)?, global, &args),
         Command::Serve { git, no_mirror } => done(serve::serve(Pool::open(global)?, global, git, no_mirror)),
+        Command::Daemon(args) => done(daemon::daemon(global, *args)),
+        Command::UploadPack(args) => upload_pack::upload_pack(&args),
         Command::Ls { pattern } => done(inspect::ls(&Pool::open(global)?, global, pattern.as_deref())),
         Command::Show { repo } => done(inspect::show(&Pool::open(global)?, global, &repo)),
         Command::Log { repo, max_count } => done(inspect::log(&Pool::open(global)?, global, &repo, max_count)),

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use weir_catalog::Catalog;
 use weir_mirror::Stop;
-use weir_serve::{Daemon, DaemonLimits, Found, Locator};
+use weir_serve::{Daemon, DaemonLimits, Found, Locator, Presentation};
 use weir_transport::{Scheme, Url};
-use weir_upload::{Limits, Options};
+use weir_upload::{DaemonRequest, Limits, Options, Service};
 
 use super::mirror::{MirrorGuard, stop_on_signal, watch};
 use crate::cli::Global;
@@ -38,15 +38,19 @@ impl CatalogLocator {
 }
 
 impl Locator for CatalogLocator {
-    fn find(&self, path: &str, _host: Option<&str>) -> Option<Found> {
-        let path = self.store.join(self.get(path)?.path);
-        path.exists().then_some(Found::Archive(path))
-    }
-
-    fn push_url(&self, path: &str) -> Option<String> {
-        let url = Url::parse(&self.get(path)?.url).ok()?;
+    fn find(&self, request: &DaemonRequest, _peer: SocketAddr) -> std::result::Result<Found, String> {
+        let repository = self.get(&request.path);
+        let what = match request.service {
+            Service::UploadPack => {
+                let path = repository.map(|r| self.store.join(r.path)).filter(|p| p.exists());
+                return path.map(Found::Archive).ok_or_else(|| format!("weir: no such repository: {}", request.path));
+            }
+            Service::ReceivePack => "this is a read-only mirror",
+            Service::UploadArchive => "git archive is not served",
+        };
         // A local path of this machine means nothing to a client, and is nobody's business.
-        (url.scheme != Scheme::Local).then(|| url.to_string())
+        let url = repository.and_then(|r| Url::parse(&r.url).ok()).filter(|url| url.scheme != Scheme::Local);
+        Err(url.map_or_else(|| format!("weir: {what}"), |url| format!("weir: {what}; push to {url} instead")))
     }
 }
 
@@ -64,7 +68,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, no_mirror
     let options = Options { limits: Limits { steps_max: c.steps_max, ..Default::default() }, ..Default::default() };
     let addresses = if git.is_empty() { c.git.clone() } else { git };
     let locator = Arc::new(CatalogLocator { catalog: Mutex::new(pool.another_catalog()?), store: pool.store() });
-    let daemon = Arc::new(Daemon::new(locator, options, limits)?);
+    let daemon = Arc::new(Daemon::new(locator, options, limits, Presentation::default())?);
     let stop = Stop::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listeners = runtime.block_on(async {

@@ -15,7 +15,7 @@ pub struct Env {
 
 /// A server process that ends when dropped.
 pub struct Server {
-    child: Child,
+    pub child: Child,
     pub port: u16,
 }
 

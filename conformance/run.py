@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Runs git's own test suite with weir in git-upload-pack's and git-daemon's place: conformance/run.py [SCRIPT...].
+
+git's source package comes from the distribution, in the version that is installed, and is built once below target/. Cases that
+weir is not meant to pass stand in exceptions.tsv, each with its reason; any other that fails fails the run, and so does an
+exception that passes. Without arguments all of scripts.txt is run and docs/conformance.md written.
+"""
+import collections
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+WORK = os.path.join(ROOT, "target", "conformance")
+WEIR = os.environ.get("WEIR", os.path.join(ROOT, "target", "debug", "weir"))
+SCRIPT_SECONDS_MAX = 600
+
+
+def run(*command, **more):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **more)
+
+
+def source():
+    """The folder of git's source, built, with weir in place."""
+    version = subprocess.check_output(["dpkg-query", "-W", "-f", "${Version}", "git"], text=True)
+    tree = os.path.join(WORK, version.split(":")[-1])
+    if not os.path.exists(os.path.join(tree, "built")):
+        shutil.rmtree(tree, ignore_errors=True)
+        apt = os.path.join(WORK, "apt")
+        for folder in ("lists/partial", "sources"):
+            os.makedirs(os.path.join(apt, folder), exist_ok=True)
+        for name in os.listdir("/etc/apt/sources.list.d"):
+            if name.endswith(".sources"):
+                text = open(os.path.join("/etc/apt/sources.list.d", name)).read()
+                with open(os.path.join(apt, "sources", name), "w") as f:
+                    f.write(re.sub(r"(?m)^Types:.*", "Types: deb-src", text))
+        options = ["-qq", "-o", "Dir::Etc::sourcelist=/dev/null", "-o", f"Dir::Etc::sourceparts={apt}/sources",
+                   "-o", f"Dir::State::lists={apt}/lists", "-o", "APT::Sandbox::User=root"]
+        run("apt-get", *options, "update")
+        run("apt-get", *options, "--download-only", "source", f"git={version}", cwd=apt)
+        archive = next(n for n in os.listdir(apt) if n.endswith(".orig.tar.xz"))
+        os.makedirs(tree)
+        run("tar", "xf", os.path.join(apt, archive), "-C", tree, "--strip-components=1")
+        without = [f"NO_{what}=1" for what in ("CURL", "GETTEXT", "TCLTK", "OPENSSL", "EXPAT", "PYTHON")]
+        with open(os.path.join(WORK, "build.log"), "w") as log:
+            subprocess.run(["make", f"-j{os.cpu_count()}", *without], cwd=tree, check=True, stdout=log, stderr=log)
+        open(os.path.join(tree, "built"), "w").close()
+    shim = f'#!/bin/sh\nexec "{WEIR}" upload-pack "$@"\n'
+    for place in ("git-upload-pack", "bin-wrappers/git-upload-pack"):
+        path = os.path.join(tree, place)
+        os.unlink(path)
+        with open(path, "w") as f:
+            f.write(shim)
+        os.chmod(path, 0o755)
+    return tree
+
+
+def listed(name):
+    with open(os.path.join(HERE, name)) as f:
+        return [line.rstrip("\n").split("\t") for line in f if line.strip() and not line.startswith("#")]
+
+
+def main():
+    scripts = sys.argv[1:] or [s[0] for s in listed("scripts.txt")]
+    exceptions = collections.defaultdict(dict)
+    for script, title, reason in listed("exceptions.tsv"):
+        exceptions[script][title] = reason
+    tree = source()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    environment.update(LIB_GIT_DAEMON_COMMAND=f"{WEIR} daemon", HOME=WORK)
+    rows, wrong = [], []
+    for script in scripts:
+        try:
+            ended = subprocess.run([f"./{script}.sh", "--no-chain-lint"], cwd=os.path.join(tree, "t"), env=environment, text=True, errors="replace",
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SCRIPT_SECONDS_MAX)
+            said = ended.stdout
+        except subprocess.TimeoutExpired as e:
+            said = (e.stdout or b"").decode(errors="replace")
+            wrong.append(f"{script}: not done after {SCRIPT_SECONDS_MAX} s")
+        counts = collections.Counter(skipped=len(re.findall(r"(?m)^ok \d+ # skip", said)))
+        failed = []
+        for state, title, directive in re.findall(r"(?m)^(ok|not ok) \d+ - (.*?)(?: # (\S+).*)?$", said):
+            if directive == "TODO":
+                continue  # broken in git itself
+            if state == "ok":
+                counts["passed"] += 1
+                if title in exceptions[script]:
+                    wrong.append(f"{script}: passes, though it is an exception: {title}")
+            else:
+                failed.append(title)
+        unexpected = [t for t in failed if t not in exceptions[script]]
+        wrong.extend(f"{script}: failed: {t}" for t in unexpected)
+        if not counts["passed"]:
+            wrong.append(f"{script}: nothing was run: {said.strip().splitlines()[-1:]}")
+        row = f"| {script} | {counts['passed']} | {len(unexpected)} | {len(failed) - len(unexpected)} | {counts['skipped']} |"
+        rows.append((row, [(t, exceptions[script][t]) for t in failed if t in exceptions[script]]))
+        print(row, flush=True)
+    if not sys.argv[1:]:
+        write_page(rows)
+    print(*wrong, sep="\n")
+    sys.exit(1 if wrong else 0)
+
+
+def write_page(rows):
+    version = subprocess.check_output(["git", "--version"], text=True).split()[2]
+    with open(os.path.join(ROOT, "docs", "conformance.md"), "w") as out:
+        out.write(f"""# Conformance
+
+`make conformance` runs git's own test suite (here of git {version}, from the distribution's source package) with `weir upload-pack` in
+git-upload-pack's place, over file://, plain paths and a pretended ssh, and `weir daemon` in git daemon's. A case fails the run
+unless it stands in `conformance/exceptions.tsv` with a reason. Skipped are cases that git itself skips: for want of curl, of
+another user, or of a slow run. Scripts that need a web server are not run yet.
+
+| script | passed | failed | exceptions | skipped |
+|---|---|---|---|---|
+""")
+        out.writelines(f"{row}\n" for row, _ in rows)
+        out.write("\n## Exceptions\n")
+        for row, exceptions in rows:
+            script = row.split("|")[1].strip()
+            out.writelines(f"- {script}, \"{title}\": {reason}\n" for title, reason in exceptions)
+
+
+main()

@@ -1,0 +1,54 @@
+//! Ordinary git directories, served as their configuration says.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_repo::{GitConfig, Result, open_directory};
+use weir_upload::Features;
+
+use crate::cache::Opened;
+
+/// How git directories are shown.
+#[derive(Clone, Debug, Default)]
+pub struct Presentation {
+    /// Only refs of this namespace (gitnamespaces); empty for all.
+    pub namespace: String,
+    /// The user's own git configuration, which a repository's stands above.
+    pub user: GitConfig,
+}
+
+impl Presentation {
+    /// Opens the git directory at `path`, or the `.git` below it, and shows of it what its configuration allows.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub fn open(&self, path: &Path) -> Result<Opened> {
+        let mut repo = open_directory(path)?;
+        let mut config = self.user.clone();
+        config.extend(&std::fs::read(repo.git_dir().join("config")).unwrap_or_default());
+        let hidden: Vec<&str> = config.all(&["transfer.hiderefs", "uploadpack.hiderefs"]).collect();
+        repo.present(&self.namespace, &hidden);
+        let mut features = Features::from_git_config(&config);
+        if config.truth("transfer.advertisesid") == Some(true) {
+            features.session_id = Some(session_id());
+        }
+        Ok(Opened { repo: Arc::new(repo), features: Some(features) })
+    }
+}
+
+/// Where git looks for a repository called `path`: with `.git` below or behind it, unless `strict`.
+pub fn candidates(path: &Path, strict: bool) -> impl Iterator<Item = PathBuf> {
+    let suffixes: &[&str] = if strict { &[""] } else { &["/.git", "", ".git/.git", ".git"] };
+    let path = path.as_os_str().to_owned();
+    suffixes.iter().map(move |suffix| {
+        let mut candidate = path.clone();
+        candidate.push(suffix);
+        PathBuf::from(candidate)
+    })
+}
+
+/// Something no other conversation of this machine is called.
+fn session_id() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    format!("weir-{}.{:06}-P{:08x}", now.as_secs(), now.subsec_micros(), std::process::id())
+}

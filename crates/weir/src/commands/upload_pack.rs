@@ -1,0 +1,111 @@
+//! `upload-pack`: the other end of `git fetch`, over standard input and output, as git-upload-pack.
+
+use std::io::{self, Read, StdinLock, stdin, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use weir_repo::{GitConfig, Repo};
+use weir_serve::{Opened, Presentation, candidates, serve_blocking};
+use weir_upload::{Features, Options, UploadPack, Version};
+
+use crate::cli::UploadPackArgs;
+use crate::error::Result;
+
+/// git's own exit code for what it cannot go on with.
+const FATAL: u8 = 128;
+
+pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
+    let (repo, mut features) = match open(&args.directory, args.strict) {
+        Ok(opened) => opened,
+        Err(e) => {
+            eprintln!("fatal: {e}");
+            return Ok(ExitCode::from(FATAL));
+        }
+    };
+    features.stateless = args.stateless_rpc;
+    let options = Options { features, ..Options::default() };
+    let version = version_asked();
+    let mut input = Patient { inner: stdin().lock(), seconds: args.timeout.unwrap_or(0) };
+    let mut output = stdout().lock();
+    let mut machine = if args.stateless_rpc && !args.http_backend_info_refs {
+        UploadPack::answering(repo, version, options)
+    } else {
+        UploadPack::new(repo, version, options)
+    };
+    if args.http_backend_info_refs {
+        serve_blocking(&mut machine, &mut std::io::empty(), &mut output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    serve_blocking(&mut machine, &mut input, &mut output)?;
+    match machine.failure() {
+        None => Ok(ExitCode::SUCCESS),
+        Some(why) => {
+            eprintln!("fatal: {why}");
+            Ok(ExitCode::from(FATAL))
+        }
+    }
+}
+
+/// Standard input, of somebody who may fall silent for so many seconds (0: for ever).
+struct Patient {
+    inner: StdinLock<'static>,
+    seconds: u64,
+}
+
+impl Read for Patient {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.seconds > 0 {
+            let mut poll = libc::pollfd { fd: libc::STDIN_FILENO, events: libc::POLLIN, revents: 0 };
+            let millis = i32::try_from(self.seconds.saturating_mul(1000)).unwrap_or(i32::MAX);
+            // SAFETY: `poll` is one valid pollfd for the duration of the call. The conversation is the only reader, in chunks
+            // as large as standard input's own buffer, so nothing waits there unseen.
+            if unsafe { libc::poll(&raw mut poll, 1, millis) } == 0 {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came for {} s", self.seconds)));
+            }
+        }
+        self.inner.read(buf)
+    }
+}
+
+/// What `GIT_PROTOCOL` asks for: the highest of the versions it names.
+fn version_asked() -> Version {
+    let asked = std::env::var("GIT_PROTOCOL").unwrap_or_default();
+    let highest = asked.split(':').filter_map(|word| word.strip_prefix("version=")?.parse::<u8>().ok()).filter(|v| *v <= 2).max();
+    Version::from_number(highest.unwrap_or(0))
+}
+
+/// Opens an archive, or a git directory as git finds it: with `.git` behind or below, unless `strict`.
+fn open(path: &Path, strict: bool) -> std::result::Result<(Arc<Repo>, Features), String> {
+    if path.is_file() && path.extension().is_some_and(|e| e == "tar") {
+        let repo = Repo::open_archive(path).map_err(|e| format!("'{}': {e}", path.display()))?;
+        return Ok((Arc::new(repo), Features::default()));
+    }
+    let presentation = presentation();
+    let mut last = format!("'{}' does not appear to be a git repository", path.display());
+    for candidate in candidates(path, strict).filter(|c| c.exists()) {
+        match presentation.open(&candidate) {
+            Ok(Opened { repo, features }) => return Ok((repo, features.unwrap_or_default())),
+            Err(weir_repo::Error::NotFound(_)) => {}
+            Err(e) => last = format!("'{}': {e}", candidate.display()),
+        }
+    }
+    Err(last)
+}
+
+/// As the environment and the user's git configuration say.
+pub(crate) fn presentation() -> Presentation {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let files = match std::env::var_os("GIT_CONFIG_GLOBAL") {
+        Some(path) => vec![PathBuf::from(path)],
+        None => {
+            let xdg = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).or_else(|| Some(home.as_ref()?.join(".config")));
+            [xdg.map(|x| x.join("git/config")), home.map(|h| h.join(".gitconfig"))].into_iter().flatten().collect()
+        }
+    };
+    let mut user = GitConfig::default();
+    for file in files {
+        user.extend(&std::fs::read(file).unwrap_or_default());
+    }
+    Presentation { namespace: std::env::var("GIT_NAMESPACE").unwrap_or_default(), user }
+}
