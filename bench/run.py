@@ -84,9 +84,54 @@ def weir(pool, *args):
     return run(WEIR, "--pool", pool, *args)
 
 
-def weir_serve(pool):
+def weir_serve(pool, *more):
     p = port()
-    return Server([WEIR, "--pool", pool, "-q", "serve", "--no-mirror", "--git", f"127.0.0.1:{p}"], p)
+    return Server([WEIR, "--pool", pool, "-q", "serve", "--no-mirror", "--git", f"127.0.0.1:{p}", *more], p)
+
+
+class Nginx(Server):
+    """nginx in front of git-http-backend (fcgiwrap), for the bare repositories below `base`."""
+
+    def __init__(self, base):
+        folder, p = tempfile.mkdtemp(dir=work), port()
+        backend = os.path.join(os.path.dirname(GIT_DAEMON), "git-http-backend")
+        parameters = {"SCRIPT_FILENAME": backend, "GIT_HTTP_EXPORT_ALL": 1, "GIT_PROJECT_ROOT": base, "PATH_INFO": "$uri", "QUERY_STRING": "$query_string",
+                      "REQUEST_METHOD": "$request_method", "CONTENT_TYPE": "$content_type", "CONTENT_LENGTH": "$content_length",
+                      "HTTP_GIT_PROTOCOL": "$http_git_protocol", "HTTP_CONTENT_ENCODING": "$http_content_encoding",
+                      "GIT_CONFIG_COUNT": 1, "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+        with open(os.path.join(folder, "nginx.conf"), "w") as f:
+            passed = " ".join(f"fastcgi_param {k} {v};" for k, v in parameters.items())
+            temporary = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+            f.write(f"""daemon off; pid {folder}/pid; error_log {folder}/err; events {{ }}
+                http {{ access_log off; {temporary} client_max_body_size 0;
+                server {{ listen 127.0.0.1:{p}; location / {{ fastcgi_buffering off; fastcgi_pass unix:{folder}/sock; {passed} }} }} }}""")
+        self.wrap = subprocess.Popen(["fcgiwrap", "-s", f"unix:{folder}/sock", "-c", "4"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not os.path.exists(os.path.join(folder, "sock")):
+            time.sleep(0.01)
+        os.chmod(os.path.join(folder, "sock"), 0o777)
+        os.chmod(folder, 0o755)
+        os.chmod(work, 0o755)
+        super().__init__(["nginx", "-c", os.path.join(folder, "nginx.conf")], p)
+
+    def cpu(self):
+        """Of all that belongs to it: processes that ended count with those that waited for them."""
+        time.sleep(0.3)
+        parents, used = {}, {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                fields = open(f"/proc/{pid}/stat").read().rsplit(") ", 1)[1].split()
+            except OSError:
+                continue
+            parents[int(pid)], used[int(pid)] = int(fields[1]), sum(int(x) for x in fields[11:15])
+        ours = {self.process.pid, self.wrap.pid}
+        for _ in range(4):
+            ours |= {pid for pid, parent in parents.items() if parent in ours}
+        return sum(used.get(pid, 0) for pid in ours) / TICK
+
+    def stop(self):
+        super().stop()
+        self.wrap.terminate()
+        self.wrap.wait()
 
 
 def timed(*args, **kw):
@@ -155,18 +200,13 @@ def serving(large, plain):
     heading("Serving", "git daemon")
     clones = 1 if SMOKE else 5
 
-    def clone_cpu(server, path, clones):
-        before = server.cpu()
-        for i in range(clones):
-            target = os.path.join(work, "clone.git")
-            run("git", "clone", "-q", "--bare", f"git://127.0.0.1:{server.port}/{path}", target)
-            shutil.rmtree(target)
-        return (server.cpu() - before) / clones
+    def cpu(server, path, clones):
+        return clone_cpu(server, f"git://127.0.0.1:{server.port}/{path}", clones)
 
     # The first after the start maps the archive; those after it are what a server does all day.
-    a, b = clone_cpu(ours, "large", 1), clone_cpu(theirs, "large.git", 1)
+    a, b = cpu(ours, "large", 1), cpu(theirs, "large.git", 1)
     row("the first full clone by stock git, server CPU; peer with bitmaps", a, b, "-")
-    a, b, c = clone_cpu(ours, "large", clones), clone_cpu(theirs, "large.git", clones), clone_cpu(theirs, "large-nobitmap.git", 1)
+    a, b, c = cpu(ours, "large", clones), cpu(theirs, "large.git", clones), cpu(theirs, "large-nobitmap.git", 1)
     row("full clone by stock git, server CPU; peer with bitmaps", a, b, "1/25")
     row("full clone by stock git, server CPU; peer without bitmaps", a, c, "1/100")
     for server, path in ((ours, "/large"), (theirs, "/large.git")):
@@ -398,6 +438,37 @@ def many():
     served.stop()
 
 
+def clone_cpu(server, url, clones, *options):
+    """CPU of the server a clone by stock git."""
+    before = server.cpu()
+    for _ in range(clones):
+        target = os.path.join(work, "clone.git")
+        run("git", "clone", "-q", "--bare", *options, url, target)
+        shutil.rmtree(target)
+    return (server.cpu() - before) / clones
+
+
+def partial(large):
+    pool = os.path.join(work, "partial-pool")
+    weir(pool, "init", pool)
+    weir(pool, "add", "--name", "large", large)
+    weir(pool, "mirror")
+    git(large, "config", "uploadpack.allowFilter", "true")
+    http = port()
+    ours, theirs, nginx = weir_serve(pool, "--http", f"127.0.0.1:{http}"), git_daemon(work), Nginx(work)
+    clones = 1 if SMOKE else 5
+    heading("Partial answers, and HTTP", "git daemon; nginx with http-backend")
+    for options in ("--depth=1", "--filter=blob:none", "--filter=tree:0", "--single-branch"):
+        a = clone_cpu(ours, f"git://127.0.0.1:{ours.port}/large", clones, options)
+        b = clone_cpu(theirs, f"git://127.0.0.1:{theirs.port}/large.git", clones, options)
+        row(f"clone {options} by stock git, server CPU", a, b, "1/3")
+    our_url, their_url = f"http://127.0.0.1:{http}/large", f"http://127.0.0.1:{nginx.port}/large.git"
+    clone_cpu(ours, our_url, 1), clone_cpu(nginx, their_url, 1)
+    row("full clone over HTTP, server CPU", clone_cpu(ours, our_url, clones), clone_cpu(nginx, their_url, clones), "1/20")
+    for server in (ours, theirs, nginx):
+        server.stop()
+
+
 def sizes():
     heading("Size of an archive after 200 small updates", "git gc")
     upstream = os.path.join(work, "sizes.git")
@@ -421,13 +492,15 @@ def sizes():
 
 
 def main():
-    wanted = sys.argv[1:] or ["serving", "mirroring", "derived", "many", "sizes"]
+    wanted = sys.argv[1:] or ["serving", "partial", "mirroring", "derived", "many", "sizes"]
     try:
         large = plain = None
-        if {"serving", "mirroring", "derived"} & set(wanted):
+        if {"serving", "partial", "mirroring", "derived"} & set(wanted):
             large, plain = large_repository()
         if "serving" in wanted:
             serving(large, plain)
+        if "partial" in wanted:
+            partial(large)
         if "mirroring" in wanted:
             mirroring(large)
         if "derived" in wanted:

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 use weir_git::pktline::{self, Pkt};
 use weir_upload::{Features, Options, Step, UploadPack, Version, Work, WorkOutcome, parse_daemon_request};
 
-use crate::cache::{Locator, OpenError, Opened, RepoCache};
+use crate::cache::{Found, Locator, OpenError, Opened, RepoCache};
 use crate::directory::Presentation;
 use crate::send::Sender;
 use crate::shards::Shards;
@@ -59,7 +59,35 @@ impl Default for DaemonLimits {
     }
 }
 
-/// A git:// server.
+/// Which protocol a socket speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// git://
+    Git,
+    /// http://
+    Http,
+}
+
+const TOO_MANY_HTTP: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
+/// Where answers go.
+pub(crate) trait Out: Send {
+    /// Sends bytes.
+    fn give(&mut self, bytes: Vec<u8>) -> impl Future<Output = io::Result<()>> + Send;
+    /// Time from here on is the client's again.
+    fn restart(&mut self) {}
+}
+
+impl Out for Sender<'_> {
+    async fn give(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        self.bytes(&bytes).await
+    }
+    fn restart(&mut self) {
+        Sender::restart(self);
+    }
+}
+
+/// A server of repositories.
 pub struct Daemon {
     /// Finds repositories.
     pub locator: Arc<dyn Locator>,
@@ -107,7 +135,7 @@ impl Daemon {
     }
 
     /// Serves connections until `stop` resolves, then lets those that run come to their end for a while.
-    pub async fn run(self: Arc<Self>, listener: TcpListener, stop: impl Future<Output = ()>) {
+    pub async fn run(self: Arc<Self>, listener: TcpListener, door: Door, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
             let accepted = tokio::select! {
@@ -115,7 +143,7 @@ impl Daemon {
                 () = &mut stop => break,
             };
             match accepted {
-                Ok((stream, peer)) => self.clone().admit(stream, peer),
+                Ok((stream, peer)) => self.clone().admit(stream, peer, door),
                 Err(e) => {
                     // Out of descriptors, most often: wait for some to be closed rather than spin.
                     tracing::warn!("cannot accept a connection: {e}");
@@ -130,7 +158,7 @@ impl Daemon {
         }
     }
 
-    fn admit(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+    fn admit(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, door: Door) {
         // From here on it belongs to one shard, whose runtime watches it.
         let Ok(stream) = stream.into_std() else { return };
         let all = self.connections.fetch_add(1, Ordering::Relaxed);
@@ -145,12 +173,18 @@ impl Daemon {
         shard.spawn(async move {
             let guard = Admission { daemon: &self, address: peer.ip() };
             let Ok(stream) = TcpStream::from_std(stream) else { return };
-            if !admitted {
-                let mut refusal = Vec::new();
-                pktline::push(&mut refusal, b"ERR weir: too many connections; try again in a minute");
-                let _ = Sender::new(&stream, Duration::from_secs(1), 0).bytes(&refusal).await;
-                tracing::info!(%peer, "refused: too many connections");
-            } else if let Err(e) = self.converse(&stream, peer).await
+            let ended = match door {
+                _ if !admitted => {
+                    tracing::info!(%peer, "refused: too many connections");
+                    let mut refusal = Vec::new();
+                    pktline::push(&mut refusal, b"ERR weir: too many connections; try again in a minute");
+                    let refusal = if door == Door::Git { &refusal } else { TOO_MANY_HTTP };
+                    Sender::new(&stream, Duration::from_secs(1), 0).bytes(refusal).await
+                }
+                Door::Git => self.converse(&stream, peer).await,
+                Door::Http => self.clone().converse_http(stream, peer).await,
+            };
+            if let Err(e) = ended
                 && !matches!(e.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
             {
                 tracing::info!(%peer, "connection ended: {e}");
@@ -174,14 +208,7 @@ impl Daemon {
             Ok(found) => found,
             Err(why) => return self.refuse(&mut sender, &why).await,
         };
-        let opened = match self.cache.get(&found) {
-            Some(repo) => Ok(repo),
-            None => {
-                let daemon = self.clone();
-                let opening = tokio::task::spawn_blocking(move || daemon.cache.open(&found)).await;
-                opening.map_err(|_| io::Error::other("a repository could not be opened: this is a defect of weir's"))?
-            }
-        };
+        let opened = self.opened(found).await?;
         let Opened { repo, features } = match opened {
             Ok(opened) => opened,
             Err(OpenError::NotFound) => return self.refuse(&mut sender, &format!("weir: no such repository: {}", request.path)).await,
@@ -200,7 +227,17 @@ impl Daemon {
         result
     }
 
-    fn options_with(&self, features: Option<Features>) -> Arc<Options> {
+    /// The repository at `found`, opened where blocking is allowed if it is not open.
+    pub(crate) async fn opened(self: &Arc<Self>, found: Found) -> io::Result<Result<Opened, OpenError>> {
+        if let Some(opened) = self.cache.get(&found) {
+            return Ok(Ok(opened));
+        }
+        let daemon = self.clone();
+        let opening = tokio::task::spawn_blocking(move || daemon.cache.open(&found)).await;
+        opening.map_err(|_| io::Error::other("a repository could not be opened: this is a defect of weir's"))
+    }
+
+    pub(crate) fn options_with(&self, features: Option<Features>) -> Arc<Options> {
         match features {
             None => self.options.clone(),
             Some(features) => Arc::new(Options { features, ..Options::clone(&self.options) }),
@@ -255,7 +292,7 @@ impl Daemon {
     }
 
     /// Runs `work` on a thread of its own and sends what it yields.
-    async fn work(&self, work: Work, sender: &mut Sender<'_>) -> io::Result<WorkOutcome> {
+    pub(crate) async fn work(&self, work: Work, out: &mut impl Out) -> io::Result<WorkOutcome> {
         let keepalive = work.keepalive();
         // The end of a clone that is sent already waits for nobody's packs.
         let is_computed = work.is_heavy();
@@ -266,8 +303,10 @@ impl Daemon {
             match tokio::time::timeout(KEEPALIVE, self.computing.clone().acquire_owned()).await {
                 Ok(permit) => break Some(permit.expect("never closed")),
                 Err(_) => {
-                    sender.bytes(keepalive.filter(|k| !k.after_first).map_or(&[][..], |k| k.bytes)).await?;
-                    sender.restart();
+                    if let Some(keepalive) = keepalive.filter(|k| !k.after_first) {
+                        out.give(keepalive.bytes.to_vec()).await?;
+                    }
+                    out.restart();
                 }
             }
         };
@@ -283,14 +322,14 @@ impl Daemon {
             match tokio::time::timeout(KEEPALIVE, chunks.recv()).await {
                 Ok(Some(chunk)) => {
                     has_begun = true;
-                    sender.bytes(&chunk).await?;
+                    out.give(chunk).await?;
                 }
                 Ok(None) => break,
                 Err(_) => {
                     if let Some(keepalive) = keepalive.filter(|k| has_begun || !k.after_first) {
-                        sender.bytes(keepalive.bytes).await?;
+                        out.give(keepalive.bytes.to_vec()).await?;
                     }
-                    sender.restart();
+                    out.restart();
                 }
             }
         }

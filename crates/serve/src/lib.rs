@@ -7,10 +7,12 @@ mod blocking;
 mod cache;
 mod daemon;
 mod directory;
+mod http;
+mod http_body;
 mod send;
 mod shards;
 
 pub use blocking::serve_blocking;
 pub use cache::{Found, Locator, OpenError, Opened, RepoCache};
-pub use daemon::{Daemon, DaemonLimits};
+pub use daemon::{Daemon, DaemonLimits, Door};
 pub use directory::{Presentation, candidates};

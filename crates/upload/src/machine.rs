@@ -37,6 +37,14 @@ impl Version {
     }
 }
 
+impl Version {
+    /// From what `GIT_PROTOCOL` or the `Git-Protocol` header says: the highest of the versions it names.
+    pub fn from_protocol(words: &str) -> Version {
+        let versions = words.split(':').filter_map(|word| word.strip_prefix("version=")?.parse::<u8>().ok());
+        Version::from_number(versions.filter(|v| *v <= 2).max().unwrap_or(0))
+    }
+}
+
 /// What one request may cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {

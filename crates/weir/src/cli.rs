@@ -67,11 +67,14 @@ pub(crate) enum Command {
     },
     /// Clone what is new, update what is due
     Mirror(MirrorArgs),
-    /// Serve every repository of the pool over git://
+    /// Serve every repository of the pool over git:// and HTTP
     Serve {
         /// Address to serve git:// on; may be given several times [default: 127.0.0.1:9418 or serve.git]
         #[arg(long, value_name = "ADDR:PORT")]
         git: Vec<SocketAddr>,
+        /// Address to serve http:// on; may be given several times [default: serve.http, which is none]
+        #[arg(long, value_name = "ADDR:PORT")]
+        http: Vec<SocketAddr>,
         /// Only serve: do not run the mirror loop
         #[arg(long)]
         no_mirror: bool,

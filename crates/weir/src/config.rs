@@ -137,6 +137,7 @@ impl Default for ArchiveConfig {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ServeConfig {
     pub(crate) git: Vec<std::net::SocketAddr>,
+    pub(crate) http: Vec<std::net::SocketAddr>,
     pub(crate) init_timeout: Span,
     pub(crate) idle_timeout: Span,
     pub(crate) bytes_per_second_min: Size,
@@ -152,6 +153,7 @@ impl Default for ServeConfig {
         let d = weir_serve::DaemonLimits::default();
         ServeConfig {
             git: vec![([127, 0, 0, 1], 9418).into()],
+            http: Vec::new(),
             init_timeout: Span(d.init_timeout),
             idle_timeout: Span(d.idle_timeout),
             bytes_per_second_min: Size(d.bytes_per_second_min),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_mirror::Stop;
-use weir_serve::{Daemon, DaemonLimits, Found, Locator, candidates};
+use weir_serve::{Daemon, DaemonLimits, Door, Found, Locator, candidates};
 use weir_upload::{DaemonRequest, Options, Service};
 
 use super::mirror::stop_on_signal;
@@ -240,7 +240,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
     runtime.block_on(async {
         let serve = |listener| {
             let mut asked = asked_to_stop.clone();
-            tokio::spawn(daemon.clone().run(listener, async move {
+            tokio::spawn(daemon.clone().run(listener, Door::Git, async move {
                 let _ = asked.wait_for(|&asked| asked).await;
             }))
         };

@@ -28,7 +28,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Config(ConfigCommand::Show) => done(meta::config_show(&Pool::open(global)?, global)),
         Command::Add { urls, from, name } => done(register::add(&mut Pool::open(global)?, global, urls, from, name)),
         Command::Mirror(args) => mirror::mirror(Pool::open(global)?, global, &args),
-        Command::Serve { git, no_mirror } => done(serve::serve(Pool::open(global)?, global, git, no_mirror)),
+        Command::Serve { git, http, no_mirror } => done(serve::serve(Pool::open(global)?, global, git, http, no_mirror)),
         Command::Daemon(args) => done(daemon::daemon(global, *args)),
         Command::UploadPack(args) => upload_pack::upload_pack(&args),
         Command::Ls { pattern } => done(inspect::ls(&Pool::open(global)?, global, pattern.as_deref())),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_catalog::Catalog;
 use weir_mirror::Stop;
-use weir_serve::{Daemon, DaemonLimits, Found, Locator, Presentation};
+use weir_serve::{Daemon, DaemonLimits, Door, Found, Locator, Presentation};
 use weir_transport::{Scheme, Url};
 use weir_upload::{DaemonRequest, Limits, Options, Service};
 
@@ -54,7 +54,7 @@ impl Locator for CatalogLocator {
     }
 }
 
-pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, no_mirror: bool) -> Result<()> {
+pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, http: Vec<SocketAddr>, no_mirror: bool) -> Result<()> {
     let c = &pool.config.serve;
     let limits = DaemonLimits {
         init_timeout: c.init_timeout.0,
@@ -66,32 +66,32 @@ pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, no_mirror
         drain_timeout: c.drain_timeout.0,
     };
     let options = Options { limits: Limits { steps_max: c.steps_max, ..Default::default() }, ..Default::default() };
-    let addresses = if git.is_empty() { c.git.clone() } else { git };
+    let given = |given: Vec<SocketAddr>, configured: &Vec<SocketAddr>| if given.is_empty() { configured.clone() } else { given };
+    let doors = [(Door::Git, given(git, &c.git)), (Door::Http, given(http, &c.http))];
     let locator = Arc::new(CatalogLocator { catalog: Mutex::new(pool.another_catalog()?), store: pool.store() });
     let daemon = Arc::new(Daemon::new(locator, options, limits, Presentation::default())?);
     let stop = Stop::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listeners = runtime.block_on(async {
-        addresses
-            .iter()
-            .map(|a| {
-                Daemon::listen(*a).map_err(|e| Error::Message(format!("cannot listen on {a}: {e}; choose another with --git ADDR:PORT")))
-            })
-            .collect::<Result<Vec<_>>>()
+        let listen = |(door, a): (Door, SocketAddr)| match Daemon::listen(a) {
+            Ok(listener) => Ok((door, listener)),
+            Err(e) => Err(Error::Message(format!("cannot listen on {a}: {e}; choose another with --{} ADDR:PORT", scheme(door)))),
+        };
+        doors.into_iter().flat_map(|(door, list)| list.into_iter().map(move |a| (door, a))).map(listen).collect::<Result<Vec<_>>>()
     })?;
     let asked_to_stop = stop_on_signal(&stop)?;
-    for listener in &listeners {
-        let address = listener.local_addr()?;
+    for (door, listener) in &listeners {
+        let url = format!("{}://{}/", scheme(*door), listener.local_addr()?);
         if global.json {
-            output::json_line(&serde_json::json!({ "listening": format!("git://{address}/"), "pid": std::process::id() }))?;
+            output::json_line(&serde_json::json!({ "listening": url, "pid": std::process::id() }))?;
         } else {
-            tracing::info!("serving git://{address}/");
+            tracing::info!("serving {url}");
         }
     }
     let mirroring = if no_mirror { None } else { Some(start_mirror(&pool, &stop)?) };
     runtime.block_on(async {
         let mut tasks = Vec::new();
-        for listener in listeners {
+        for (door, listener) in listeners {
             let mut asked = asked_to_stop.clone();
             let stopped = async move {
                 if asked.wait_for(|&asked| asked).await.is_err() {
@@ -99,7 +99,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, no_mirror
                     std::future::pending::<()>().await;
                 }
             };
-            tasks.push(tokio::spawn(daemon.clone().run(listener, stopped)));
+            tasks.push(tokio::spawn(daemon.clone().run(listener, door, stopped)));
         }
         for task in tasks {
             let _ = task.await;
@@ -109,6 +109,13 @@ pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, no_mirror
         let _ = thread.join();
     }
     Ok(())
+}
+
+fn scheme(door: Door) -> &'static str {
+    match door {
+        Door::Git => "git",
+        Door::Http => "http",
+    }
 }
 
 fn start_mirror(pool: &Pool, stop: &Stop) -> Result<std::thread::JoinHandle<()>> {

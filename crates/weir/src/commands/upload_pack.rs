@@ -25,7 +25,7 @@ pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
     };
     features.stateless = args.stateless_rpc;
     let options = Options { features, ..Options::default() };
-    let version = version_asked();
+    let version = Version::from_protocol(&std::env::var("GIT_PROTOCOL").unwrap_or_default());
     let mut input = Patient { inner: stdin().lock(), seconds: args.timeout.unwrap_or(0) };
     let mut output = stdout().lock();
     let mut machine = if args.stateless_rpc && !args.http_backend_info_refs {
@@ -66,13 +66,6 @@ impl Read for Patient {
         }
         self.inner.read(buf)
     }
-}
-
-/// What `GIT_PROTOCOL` asks for: the highest of the versions it names.
-fn version_asked() -> Version {
-    let asked = std::env::var("GIT_PROTOCOL").unwrap_or_default();
-    let highest = asked.split(':').filter_map(|word| word.strip_prefix("version=")?.parse::<u8>().ok()).filter(|v| *v <= 2).max();
-    Version::from_number(highest.unwrap_or(0))
 }
 
 /// Opens an archive, or a git directory as git finds it: with `.git` behind or below, unless `strict`.

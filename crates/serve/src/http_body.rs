@@ -1,0 +1,163 @@
+//! Bodies of answers: bytes, or parts of archives straight from their map, many side-band frames at a time.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc;
+use weir_archive::Region;
+use weir_upload::Framing;
+
+use crate::daemon::Out;
+
+/// Side-band frames in one piece of a body: about a megabyte.
+const FRAMES_A_PIECE: usize = 16;
+/// Pieces between whoever makes them and the connection.
+const PIECES_MAX: usize = 2;
+
+/// Several byte strings that are sent one after the other.
+pub(crate) struct Pieces {
+    parts: VecDeque<Bytes>,
+    left: usize,
+}
+
+impl From<Vec<u8>> for Pieces {
+    fn from(bytes: Vec<u8>) -> Pieces {
+        Pieces { left: bytes.len(), parts: VecDeque::from([Bytes::from(bytes)]) }
+    }
+}
+
+impl Buf for Pieces {
+    fn remaining(&self) -> usize {
+        self.left
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.parts.front().map_or(&[], |part| part)
+    }
+
+    fn chunks_vectored<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
+        let used = self.parts.len().min(out.len());
+        for (slot, part) in out.iter_mut().zip(&self.parts) {
+            *slot = IoSlice::new(part);
+        }
+        used
+    }
+
+    fn advance(&mut self, mut n: usize) {
+        self.left -= n;
+        while let Some(part) = self.parts.front_mut() {
+            if n < part.len() {
+                part.advance(n);
+                return;
+            }
+            n -= part.len();
+            self.parts.pop_front();
+        }
+    }
+}
+
+/// What an answer consists of.
+pub(crate) enum Answer {
+    Whole(Option<Pieces>),
+    Stream(mpsc::Receiver<io::Result<Pieces>>),
+}
+
+impl Body for Answer {
+    type Data = Pieces;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Pieces>>>> {
+        match self.get_mut() {
+            Answer::Whole(pieces) => Poll::Ready(pieces.take().map(|p| Ok(Frame::data(p)))),
+            Answer::Stream(receiver) => receiver.poll_recv(context).map(|piece| piece.map(|p| p.map(Frame::data))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Answer::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Answer::Whole(pieces) => SizeHint::with_exact(pieces.as_ref().map_or(0, |p| p.left as u64)),
+            Answer::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// Where an answer is written that is sent as it is made.
+pub(crate) struct Stream {
+    sender: mpsc::Sender<io::Result<Pieces>>,
+    idle_timeout: Duration,
+    pub(crate) sent: u64,
+}
+
+impl Stream {
+    /// A stream, and the body that gives what is written to it.
+    pub(crate) fn new(idle_timeout: Duration) -> (Stream, Answer) {
+        let (sender, receiver) = mpsc::channel(PIECES_MAX);
+        (Stream { sender, idle_timeout, sent: 0 }, Answer::Stream(receiver))
+    }
+
+    async fn pieces(&mut self, pieces: Pieces) -> io::Result<()> {
+        self.sent += pieces.left as u64;
+        match tokio::time::timeout(self.idle_timeout, self.sender.send(Ok(pieces))).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")),
+        }
+    }
+
+    /// Breaks the answer off, so that the client does not take it for whole.
+    pub(crate) async fn fail(self, e: io::Error) {
+        let _ = tokio::time::timeout(self.idle_timeout, self.sender.send(Err(e))).await;
+    }
+
+    /// Sends a region from its map, wrapped.
+    pub(crate) async fn region(&mut self, region: Region, framing: Framing) -> io::Result<()> {
+        struct Owner(Region);
+        impl AsRef<[u8]> for Owner {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        let part_max = framing.payload_bytes_max().unwrap_or(64 << 10);
+        let data = Bytes::from_owner(Owner(region));
+        let full_head = Bytes::copy_from_slice(&Framing::packet_head(part_max));
+        let mut at = 0;
+        while at < data.len() {
+            let mut pieces = Pieces { parts: VecDeque::with_capacity(2 * FRAMES_A_PIECE), left: 0 };
+            for _ in 0..FRAMES_A_PIECE {
+                let end = (at + part_max).min(data.len());
+                if at == end {
+                    break;
+                }
+                if framing != Framing::Raw {
+                    let is_full = end - at == part_max;
+                    pieces.parts.push_back(if is_full {
+                        full_head.clone()
+                    } else {
+                        Bytes::copy_from_slice(&Framing::packet_head(end - at))
+                    });
+                    pieces.left += full_head.len();
+                }
+                pieces.parts.push_back(data.slice(at..end));
+                pieces.left += end - at;
+                at = end;
+            }
+            self.pieces(pieces).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Out for Stream {
+    async fn give(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        if bytes.is_empty() { Ok(()) } else { self.pieces(bytes.into()).await }
+    }
+}
