@@ -227,7 +227,7 @@ fn kinds(repo: &Repo) -> Result<[Bits; 4]> {
         Kind::Tag => 3,
     };
     for rank in 0..count {
-        let offset = pack.offset(order.index_by_rank[rank as usize])?;
+        let offset = order.offset(rank);
         let base = match pack.entry(offset)?.stored {
             Stored::Whole(kind) => {
                 by_rank[rank as usize] = slot(kind);

@@ -29,6 +29,16 @@ pub struct PackOrder {
     pub index_by_rank: Vec<u32>,
     /// Ranks in the pack by index position.
     pub rank_by_index: Vec<u32>,
+    /// Where entries start, by rank; the last one is where all end.
+    offsets: Vec<u64>,
+}
+
+impl PackOrder {
+    /// Where the entry of the object with rank `rank` starts; where all end, for one more than the last.
+    #[inline]
+    pub fn offset(&self, rank: u32) -> u64 {
+        self.offsets[rank as usize]
+    }
 }
 
 impl Pack {
@@ -125,12 +135,13 @@ impl Pack {
             by_offset.push((self.offset(position)?, position));
         }
         by_offset.sort_unstable();
+        let offsets = by_offset.iter().map(|entry| entry.0).chain([self.entries_end()]).collect();
         let index_by_rank: Vec<u32> = by_offset.into_iter().map(|(_, position)| position).collect();
         let mut rank_by_index = vec![0; n as usize];
         for (rank, &position) in index_by_rank.iter().enumerate() {
             rank_by_index[position as usize] = rank as u32;
         }
-        Ok(self.order.get_or_init(|| PackOrder { index_by_rank, rank_by_index }))
+        Ok(self.order.get_or_init(|| PackOrder { index_by_rank, rank_by_index, offsets }))
     }
 
     /// Where the entry of the object with rank `rank` ends.
@@ -138,10 +149,8 @@ impl Pack {
     /// # Errors
     /// If the index is corrupt.
     pub fn entry_end(&self, rank: u32) -> Result<u64> {
-        match self.order()?.index_by_rank.get(rank as usize + 1) {
-            Some(&next) => self.offset(next),
-            None => Ok(self.entries_end()),
-        }
+        let order = self.order()?;
+        Ok(order.offsets.get(rank as usize + 1).copied().unwrap_or(self.entries_end()))
     }
 
     /// The index position of the object whose entry starts at `offset`.
@@ -150,8 +159,7 @@ impl Pack {
     /// If no object's does.
     pub fn position_at(&self, offset: u64) -> Result<u32> {
         let order = self.order()?;
-        let found = order.index_by_rank.binary_search_by_key(&offset, |&p| self.index.offset(p).unwrap_or(u64::MAX));
-        match found {
+        match order.offsets[..order.index_by_rank.len()].binary_search(&offset) {
             Ok(rank) => Ok(order.index_by_rank[rank]),
             Err(_) => corrupt(format!("{}.pack", self.name), format!("no object starts at {offset}")),
         }

@@ -57,7 +57,7 @@ impl PackPlan {
         }
         for &(pack, rank) in &selection.ranks {
             let p = &repo.packs[pack as usize];
-            packed.push((pack, p.offset(p.order()?.index_by_rank[rank as usize])?, rank));
+            packed.push((pack, p.order()?.offset(rank), rank));
         }
         packed.sort_unstable();
         Ok(PackPlan { packed, loose, selection, thin, ofs_delta })
