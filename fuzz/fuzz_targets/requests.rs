@@ -12,7 +12,7 @@ fn repo() -> Arc<Repo> {
         let folder = tempfile::tempdir().unwrap();
         let mut archive = ArchiveRepo::create(&folder.path().join("a.tar"), weir_git::HashKind::Sha1, 1).unwrap();
         archive.commit(None, &Refs::default(), &[], 0, 0).unwrap();
-        archive.repo().unwrap().clone()
+        archive.repo().unwrap().unwrap()
     })
     .clone()
 }
