@@ -1,18 +1,35 @@
 //! The upload-pack machine, fed in pieces; the first byte chooses the protocol version.
 #![no_main]
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
-use weir_repo::{ArchiveRepo, Refs, Repo};
+use weir_repo::{Repo, open_directory};
 use weir_upload::{Options, Step, UploadPack, Version};
 
+/// Forty commits on one branch, a tag each ten; the same ids each time, so that the corpus can name them.
 fn repo() -> Arc<Repo> {
     static REPO: OnceLock<Arc<Repo>> = OnceLock::new();
     REPO.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let mut archive = ArchiveRepo::create(&folder.path().join("a.tar"), weir_git::HashKind::Sha1, 1).unwrap();
-        archive.commit(None, &Refs::default(), &[], 0, 0).unwrap();
-        archive.repo().unwrap().unwrap()
+        let folder = tempfile::tempdir().unwrap().keep();
+        let git = |args: &[&str], input: &[u8]| {
+            let mut git = Command::new("git").current_dir(&folder).args(args).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+            git.stdin.take().unwrap().write_all(input).unwrap();
+            assert!(git.wait().unwrap().success());
+        };
+        let mut history = String::new();
+        for n in 1..=40 {
+            history += &format!("commit refs/heads/main\nmark :{n}\ncommitter C <c@x> {} +0000\ndata 1\nx\n", n * 1000);
+            history += &format!("M 644 inline d{}/f{}\ndata 3\n{n:03}\n\n", n % 3, n % 7);
+            if n % 10 == 0 {
+                history += &format!("tag v{n}\nfrom :{n}\ntagger T <t@x> 1 +0000\ndata 1\nt\n");
+            }
+        }
+        git(&["init", "-q", "--bare", "-b", "main"], b"");
+        git(&["fast-import", "--quiet"], history.as_bytes());
+        git(&["repack", "-adq"], b"");
+        Arc::new(open_directory(&folder).unwrap())
     })
     .clone()
 }
