@@ -213,7 +213,8 @@ impl Mirror {
                             if batch.is_empty() {
                                 batch_started = Instant::now();
                             }
-                            if done.result.as_ref().is_ok_and(|v| v.created) {
+                            // One that failed may have got as far as a name.
+                            if done.result.as_ref().map_or(true, |v| v.created) {
                                 let path = self.store.join(&done.repository.path);
                                 unsynced.insert(path.parent().map_or_else(|| self.store.clone(), Path::to_owned), path);
                             }
