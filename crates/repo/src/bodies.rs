@@ -9,6 +9,7 @@ use weir_archive::{Archive, Region};
 use weir_git::{HashKind, Oid, OidSet, plain_sha};
 
 use crate::error::{Result, corrupt};
+use crate::index::{IndexEntry, write_index};
 use crate::pack::{PACK_HEADER_BYTES, Pack};
 use crate::refs::Refs;
 use crate::repo::Repo;
@@ -77,6 +78,8 @@ pub struct StoredClone {
     pub count: u32,
     /// The bodies' entries, in order.
     pub regions: Vec<Region>,
+    /// The packs they are of.
+    packs: Vec<Arc<Pack>>,
     trailer: Option<Oid>,
     with_rest: bool,
 }
@@ -99,6 +102,48 @@ impl StoredClone {
                 sum.finish()
             })
         })
+    }
+}
+
+/// Where the index of a whole clone is.
+pub enum CloneIndex {
+    /// In the archive.
+    Stored(Region),
+    /// It was made of those of several packs.
+    Merged(Vec<u8>),
+}
+
+impl StoredClone {
+    /// The index (gitformat-pack) of the one pack that header, regions and trailer make.
+    ///
+    /// # Errors
+    /// If an index is damaged, or does not name as many objects as there are.
+    pub fn index(&self, repo: &Repo) -> Result<CloneIndex> {
+        let trailer = self.trailer(repo);
+        if let [pack] = &*self.packs
+            && pack.index().pack_checksum() == trailer
+        {
+            return Ok(CloneIndex::Stored(pack.index().data().clone()));
+        }
+        let mut entries = Vec::with_capacity(self.count as usize);
+        let mut start = PACK_HEADER_BYTES;
+        for (pack, region) in self.packs.iter().zip(&self.regions) {
+            let end = PACK_HEADER_BYTES + region.len() as u64;
+            for position in 0..pack.index().count() {
+                let offset = pack.offset(position)?;
+                // What completes a thin pack was not sent.
+                if offset < end {
+                    let (oid, crc32) = (pack.index().oid(position), pack.index().crc32(position));
+                    entries.push(IndexEntry { oid, offset: offset - PACK_HEADER_BYTES + start, crc32 });
+                }
+            }
+            start += region.len() as u64;
+        }
+        if entries.len() != self.count as usize {
+            return corrupt("weir/commit", format!("{} objects are sent, and {} counted", entries.len(), self.count));
+        }
+        entries.sort_unstable_by_key(|entry| entry.oid);
+        Ok(CloneIndex::Merged(write_index(repo.hash, &entries, &trailer)))
     }
 }
 
@@ -184,13 +229,17 @@ impl Bodies {
         } else {
             (self.all.filter(|_| matches(repo.refs().tips().collect()))?, true)
         };
-        let regions = self.sent_regions(&repo.packs, with_rest)?;
-        Some(StoredClone { count: whole.count, regions, trailer: whole.trailer, with_rest })
+        let (packs, regions) = self.sent_regions(&repo.packs, with_rest)?;
+        Some(StoredClone { count: whole.count, regions, packs, trailer: whole.trailer, with_rest })
     }
 
-    fn sent_regions(&self, packs: &[Arc<Pack>], with_rest: bool) -> Option<Vec<Region>> {
+    fn sent_regions(&self, packs: &[Arc<Pack>], with_rest: bool) -> Option<(Vec<Arc<Pack>>, Vec<Region>)> {
         let sent = |b: &&Body| b.class == RefClass::HeadsAndTags || (with_rest && b.class == RefClass::Rest);
-        self.list.iter().filter(sent).map(|b| packs[b.pack as usize].data().slice(PACK_HEADER_BYTES..b.sent_end)).collect()
+        let of = |b: &Body| {
+            let pack = &packs[b.pack as usize];
+            Some((pack.clone(), pack.data().slice(PACK_HEADER_BYTES..b.sent_end)?))
+        };
+        self.list.iter().filter(sent).map(of).collect()
     }
 }
 

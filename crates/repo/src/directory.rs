@@ -14,7 +14,7 @@ use crate::error::{Error, Result, corrupt};
 use crate::pack::Pack;
 use crate::reader::OBJECT_BYTES_MAX;
 use crate::refs::{Head, Ref, Refs, parse_head, parse_packed_refs};
-use crate::repo::{Repo, hash_from_config, parse_shallow};
+use crate::repo::{Repo, Serial, hash_from_config, parse_shallow};
 use crate::zlib::Inflate;
 
 /// Alternates of alternates followed.
@@ -91,6 +91,7 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
     let mut loose = Vec::new();
     add_objects(&common.join("objects"), hash, 0, &mut packs, &mut loose)?;
     let mut repo = Repo {
+        serial: Serial::next(),
         hash,
         packs,
         loose,

@@ -1,14 +1,16 @@
 //! Getting a repository out: as a bare directory, as a bundle. (A sealed tar is the archive itself.)
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use weir_archive::Region;
 use weir_git::{HashKind, OidSet};
 
 use crate::error::{Error, Result};
-use crate::refs::Head;
+use crate::refs::{Head, Ref};
 use crate::repo::Repo;
 use crate::select::{Query, select};
 use crate::walk::Budget;
@@ -55,6 +57,27 @@ pub fn export_directory(repo: &Repo, target: &Path) -> Result<ExportReport> {
     Ok(ExportReport { bytes })
 }
 
+/// Writes `region`, a part of a file, to a new file at `path`: sharing its blocks where the file system can, else copying.
+///
+/// # Errors
+/// If there is such a file already, or the disk fails.
+pub fn copy_out(region: &Region, path: &Path) -> std::io::Result<()> {
+    /// Blocks are shared in multiples of this.
+    const BLOCK_BYTES: u64 = 4096;
+    let mut file = File::options().write(true).create_new(true).open(path)?;
+    let (offset, len) = (region.file_offset(), region.len() as u64);
+    let mut shared = len / BLOCK_BYTES * BLOCK_BYTES;
+    let range = libc::file_clone_range { src_fd: region.file().as_raw_fd().into(), src_offset: offset, src_length: shared, dest_offset: 0 };
+    // SAFETY: both descriptors are open, and the range is read only.
+    if shared == 0 || offset % BLOCK_BYTES != 0 || unsafe { libc::ioctl(file.as_raw_fd(), libc::FICLONERANGE, &raw const range) } != 0 {
+        shared = 0;
+    }
+    file.seek(SeekFrom::Start(shared))?;
+    file.write_all(&region[shared as usize..])?;
+    file.set_permissions(fs::Permissions::from_mode(0o444))?;
+    file.sync_data()
+}
+
 /// Writes a bundle (gitformat-bundle) with all refs to `path`.
 ///
 /// # Errors
@@ -63,24 +86,7 @@ pub fn export_bundle(repo: &Repo, path: &Path) -> Result<ExportReport> {
     if repo.refs().list().is_empty() {
         return Err(Error::NotFound("a bundle needs at least one ref, and the repository has none".to_owned()));
     }
-    let mut header = match repo.hash() {
-        HashKind::Sha1 => b"# v2 git bundle\n".to_vec(),
-        HashKind::Sha256 => b"# v3 git bundle\n@object-format=sha256\n".to_vec(),
-    };
-    let mut line = |oid: &weir_git::Oid, name: &[u8]| {
-        oid.push_hex(&mut header);
-        header.push(b' ');
-        header.extend_from_slice(name);
-        header.push(b'\n');
-    };
-    for r in repo.refs().list() {
-        line(&r.oid, &r.name);
-    }
-    // Bundles have no symrefs: HEAD by its value, from which git guesses the branch.
-    if let (Some(oid), Head::Symbolic(_) | Head::Detached(_)) = (repo.refs().head_oid(), &repo.refs().head) {
-        line(&oid, b"HEAD");
-    }
-    header.push(b'\n');
+    let header = bundle_header(repo, true);
     let mut out = BufWriter::new(File::create(path)?);
     out.write_all(&header)?;
     let wants: OidSet = repo.refs().tips().collect();
@@ -99,4 +105,28 @@ pub fn export_bundle(repo: &Repo, path: &Path) -> Result<ExportReport> {
     let file = out.into_inner().map_err(|e| e.into_error())?;
     file.sync_all()?;
     Ok(ExportReport { bytes: file.metadata()?.len() })
+}
+
+/// What comes before the pack in a bundle (gitformat-bundle) of all refs, or of HEAD, branches and tags.
+pub fn bundle_header(repo: &Repo, all: bool) -> Vec<u8> {
+    let mut header = match repo.hash() {
+        HashKind::Sha1 => b"# v2 git bundle\n".to_vec(),
+        HashKind::Sha256 => b"# v3 git bundle\n@object-format=sha256\n".to_vec(),
+    };
+    let mut line = |oid: &weir_git::Oid, name: &[u8]| {
+        oid.push_hex(&mut header);
+        header.push(b' ');
+        header.extend_from_slice(name);
+        header.push(b'\n');
+    };
+    let is_listed = |r: &&Ref| all || r.name.starts_with(b"refs/heads/") || r.name.starts_with(b"refs/tags/");
+    for r in repo.refs().list().iter().filter(is_listed) {
+        line(&r.oid, &r.name);
+    }
+    // Bundles have no symrefs: HEAD by its value, from which git guesses the branch.
+    if let (Some(oid), Head::Symbolic(_) | Head::Detached(_)) = (repo.refs().head_oid(), &repo.refs().head) {
+        line(&oid, b"HEAD");
+    }
+    header.push(b'\n');
+    header
 }

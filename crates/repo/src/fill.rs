@@ -11,12 +11,12 @@ use crate::filter::Filter;
 use crate::reader::ObjectReader;
 use crate::repo::Repo;
 use crate::select::{Query, Selection};
-use crate::walk::{Commits, Steps, TREE_DEPTH_MAX, peel_through};
+use crate::walk::{Budget, Commits, Steps, TREE_DEPTH_MAX, peel_through};
 
 /// The same as [`crate::select`] for large answers: sets of object numbers, filled from bitmaps as far as they go.
 pub(crate) fn select_by_bitmaps(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
     let commits_only = query.filter.is_some_and(Filter::is_commits_only);
-    let mut filler = Filler { reader: repo.reader(), repo, steps: Steps { left: query.budget.steps_max }, commits_only };
+    let mut filler = Filler { reader: repo.reader(), repo, steps: Steps::new(query.budget), commits_only };
     let nothing = Bits::new(repo.packed_count());
     let has = filler.fill(query.haves, &nothing, false)?;
     let mut wanted = filler.fill(query.wants, &has, true)?;
@@ -39,7 +39,8 @@ pub(crate) fn select_by_bitmaps(repo: &Repo, query: &Query<'_>) -> Result<Select
 
 /// Numbers of everything that `tips` reach.
 pub(crate) fn all_by_bitmaps(repo: &Repo, tips: &[Oid]) -> Result<Bits> {
-    let mut filler = Filler { reader: repo.reader(), repo, steps: Steps { left: u64::MAX }, commits_only: false };
+    let mut filler =
+        Filler { reader: repo.reader(), repo, steps: Steps::new(Budget { steps_max: u64::MAX, cancelled: None }), commits_only: false };
     filler.fill(tips, &Bits::new(repo.packed_count()), false)
 }
 
@@ -59,7 +60,7 @@ fn place_of(repo: &Repo, number: u32) -> (u32, u32) {
 struct Filler<'r> {
     reader: ObjectReader<'r>,
     repo: &'r Repo,
-    steps: Steps,
+    steps: Steps<'r>,
     /// Trees are not looked into.
     commits_only: bool,
 }

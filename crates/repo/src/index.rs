@@ -143,6 +143,11 @@ impl Index {
         Oid::from_bytes(self.hash, &self.data[at..at + len]).expect("of its length")
     }
 
+    /// The whole file.
+    pub fn data(&self) -> &Region {
+        &self.data
+    }
+
     /// The size of the index file in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.data.len() as u64

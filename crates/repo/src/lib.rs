@@ -35,14 +35,14 @@ pub mod walk;
 mod write;
 mod zlib;
 
-pub use bodies::{Bodies, Body, RefClass, StoredClone, WholeClone, pack_header};
+pub use bodies::{Bodies, Body, CloneIndex, RefClass, StoredClone, WholeClone, pack_header};
 pub use config::GitConfig;
 pub use create::{ArchiveRepo, RefsChange, UpdateReport};
 pub use derive::derive;
 pub use directory::open_directory;
 pub use entry::{EntryHead, Stored, apply_delta};
 pub use error::{Error, Result};
-pub use export::{ExportReport, export_bundle, export_directory};
+pub use export::{ExportReport, bundle_header, copy_out, export_bundle, export_directory};
 pub use filter::{Filter, FilterError, FilterSort};
 pub use fsck::{FsckReport, fsck};
 pub use index::{Index, IndexEntry, write_index, write_reverse_index};

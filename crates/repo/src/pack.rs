@@ -121,6 +121,23 @@ impl Pack {
         }
     }
 
+    /// Whether each entry's CRC-32 is what the index says. Reads all of the pack.
+    ///
+    /// # Errors
+    /// If the index is damaged.
+    pub fn crcs_match(&self) -> Result<bool> {
+        let order = self.order()?;
+        for rank in 0..self.index.count() {
+            let (start, end) = (order.offset(rank), order.offset(rank + 1));
+            let position = order.index_by_rank[rank as usize];
+            let entry = self.data.get(start as usize..end as usize);
+            if entry.map(crc32fast::hash) != Some(self.index.crc32(position)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// The order of objects in the pack; computed when first asked for.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! An open repository: its packs, refs and what is known about them, as of one moment.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use weir_archive::Archive;
@@ -33,6 +34,7 @@ pub enum Location {
 
 /// A repository as it was when it was opened. Updates make new ones; this stays readable.
 pub struct Repo {
+    pub(crate) serial: Serial,
     pub(crate) hash: HashKind,
     pub(crate) packs: Vec<Arc<Pack>>,
     pub(crate) loose: Vec<Loose>,
@@ -51,6 +53,17 @@ pub struct Repo {
     /// The directory with its configuration, unless it is an archive.
     pub(crate) git_dir: Option<PathBuf>,
     pub(crate) path: PathBuf,
+}
+
+/// A number no other repository that this process has opened has.
+#[derive(Debug)]
+pub(crate) struct Serial(u64);
+
+impl Serial {
+    pub(crate) fn next() -> Serial {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Serial(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 impl Repo {
@@ -94,6 +107,7 @@ impl Repo {
         let shallow = parse_shallow(hash, archive.member("shallow").as_deref().unwrap_or(b""))?;
         let bodies = Bodies::parse(hash, &archive, &packs)?;
         Ok(Repo {
+            serial: Serial::next(),
             hash,
             packs,
             loose: Vec::new(),
@@ -109,6 +123,11 @@ impl Repo {
             git_dir: None,
             path: path.to_owned(),
         })
+    }
+
+    /// A number no other repository that this process has opened has, even if it is the same on disk.
+    pub fn serial(&self) -> u64 {
+        self.serial.0
     }
 
     /// The hash its objects are named by.
@@ -291,6 +310,7 @@ impl Repo {
         let body_of = |number: usize| self.bodies.list.iter().find(|b| b.pack as usize == number);
         let packs = self.packs.iter().enumerate().filter(|(n, _)| keep(body_of(*n))).map(|(_, p)| p.clone()).collect();
         Repo {
+            serial: Serial::next(),
             hash: self.hash,
             packs,
             loose: Vec::new(),

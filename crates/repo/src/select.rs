@@ -26,7 +26,7 @@ pub struct Query<'q> {
     /// What is left out, for partial clones.
     pub filter: Option<&'q Filter>,
     /// Bounds.
-    pub budget: Budget,
+    pub budget: Budget<'q>,
 }
 
 /// What to send.
@@ -116,7 +116,7 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
             }
         }
     }
-    let mut steps = Steps { left: budget.steps_max };
+    let mut steps = Steps::new(budget);
     let mut commits = match cut {
         Some(cut) => Commits::cut_at(&mut reader, &cut.commits),
         None => Commits::new(&mut reader),
@@ -240,7 +240,7 @@ struct Trees<'a, 'r> {
     visited: OidMap<usize>,
     filter: Option<&'a Filter>,
     selection: &'a mut Selection,
-    steps: Steps,
+    steps: Steps<'a>,
 }
 
 impl Trees<'_, '_> {

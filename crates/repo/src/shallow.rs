@@ -49,7 +49,7 @@ pub struct Cut {
 ///
 /// # Errors
 /// If nothing is left, an object is missing or corrupt, or the budget is used up.
-pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget: Budget) -> Result<Cut> {
+pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget: Budget<'_>) -> Result<Cut> {
     let mut reader = repo.reader();
     let mut cut = Cut { commits: client.iter().copied().collect(), ..Cut::default() };
     let mut starts = Vec::new();
@@ -64,7 +64,7 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
             not.push(oid);
         }
     }
-    let mut walk = Walk { commits: Commits::new(&mut reader), repo, steps: Steps { left: budget.steps_max } };
+    let mut walk = Walk { commits: Commits::new(&mut reader), repo, steps: Steps::new(budget) };
     let found = if asked.since.is_some() || !asked.not.is_empty() {
         walk.by_age(&starts, asked.since.unwrap_or(0), not)?
     } else {
@@ -99,7 +99,7 @@ struct Found {
 struct Walk<'r, 'o> {
     commits: Commits<'r, 'o>,
     repo: &'r Repo,
-    steps: Steps,
+    steps: Steps<'r>,
 }
 
 impl Walk<'_, '_> {

@@ -4,6 +4,7 @@
 //! has, never the other way round. Commit times may lie; a commit wrongly taken for new costs bytes, not correctness.
 
 use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_git::{Kind, Oid, OidSet, TreeIter, commit_links, commit_time, tag_target};
 
@@ -311,26 +312,37 @@ impl<'r> HaveCommits<'r> {
 
 /// Bounds of one selection.
 #[derive(Clone, Copy, Debug)]
-pub struct Budget {
+pub struct Budget<'a> {
     /// Commits and trees looked at.
     pub steps_max: u64,
+    /// Set when nobody waits for the answer any more.
+    pub cancelled: Option<&'a AtomicBool>,
 }
 
-impl Default for Budget {
+impl Default for Budget<'_> {
     fn default() -> Self {
-        Budget { steps_max: 200_000_000 }
+        Budget { steps_max: 200_000_000, cancelled: None }
     }
 }
 
-pub(crate) struct Steps {
-    pub(crate) left: u64,
+pub(crate) struct Steps<'a> {
+    left: u64,
+    cancelled: Option<&'a AtomicBool>,
 }
 
-impl Steps {
+impl<'a> Steps<'a> {
+    pub(crate) fn new(budget: Budget<'a>) -> Steps<'a> {
+        Steps { left: budget.steps_max, cancelled: budget.cancelled }
+    }
+
     pub(crate) fn take(&mut self, n: u64) -> Result<()> {
         match self.left.checked_sub(n) {
             Some(left) => {
                 self.left = left;
+                // A look at what another thread writes now and then.
+                if left.is_multiple_of(1024) && self.cancelled.is_some_and(|c| c.load(Ordering::Relaxed)) {
+                    return Err(Error::Unsupported("nobody waits for the answer any more".to_owned()));
+                }
                 Ok(())
             }
             None => Err(Error::Unsupported("the request needs more work than this server allows".to_owned())),

@@ -1,6 +1,7 @@
 //! upload-pack over any blocking stream: local upstreams, stdio.
 
 use std::io::{self, Read, Write};
+use std::sync::atomic::AtomicBool;
 
 use weir_upload::{Step, UploadPack};
 
@@ -22,7 +23,7 @@ pub fn serve_blocking(machine: &mut UploadPack, reader: &mut dyn Read, writer: &
                 }
             }
             Step::Work(work) => {
-                let outcome = work.run(&mut |bytes| writer.write_all(&bytes));
+                let outcome = work.run(&mut |bytes| writer.write_all(&bytes), &AtomicBool::new(false));
                 machine.finish(outcome);
             }
             Step::Read => {

@@ -1,33 +1,15 @@
 //! Open repositories, kept open as long as their file is the same.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use weir_repo::Repo;
-use weir_upload::{DaemonRequest, Features};
+use weir_upload::Features;
 
 use crate::directory::Presentation;
-
-/// Finds what a client asks for.
-pub trait Locator: Send + Sync {
-    /// What the first line of a connection asks for.
-    ///
-    /// # Errors
-    /// If there is no such thing for this client: what it is told.
-    fn find(&self, request: &DaemonRequest, peer: SocketAddr) -> Result<Found, String>;
-}
-
-/// Where a repository lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// In an archive.
-    Archive(PathBuf),
-    /// In an ordinary git directory.
-    Directory(PathBuf),
-}
+use crate::locate::Found;
 
 /// Why a repository cannot be opened.
 #[derive(Debug)]
@@ -45,6 +27,17 @@ pub struct Opened {
     pub repo: Arc<Repo>,
     /// What its own configuration offers, if it has one.
     pub features: Option<Features>,
+    /// What is offered over HTTP alone.
+    pub http: HttpFeatures,
+}
+
+/// What is offered over HTTP alone (git-config, `http.*`, as git-http-backend reads it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpFeatures {
+    /// Files, which dumb clients take. They hold whatever the repository holds, reachable or not.
+    pub files: bool,
+    /// Smart HTTP.
+    pub upload_pack: bool,
 }
 
 /// What tells one state of an archive from another: its file and length (it only grows, or is replaced).
@@ -83,7 +76,7 @@ impl RepoCache {
         let now = slots.1;
         let slot = slots.0.get_mut(path).filter(|s| s.stamp == stamp)?;
         slot.used = now;
-        Some(Opened { repo: slot.repo.clone(), features: None })
+        Some(self.archived(slot.repo.clone()))
     }
 
     /// Opens the repository at `found`, or gives the open one. Reads the disk.
@@ -112,6 +105,10 @@ impl RepoCache {
         slots.1 += 1;
         let used = slots.1;
         slots.0.insert(path.clone(), Slot { stamp, repo: repo.clone(), used });
-        Ok(Opened { repo, features: None })
+        Ok(self.archived(repo))
+    }
+
+    fn archived(&self, repo: Arc<Repo>) -> Opened {
+        Opened { repo, features: None, http: HttpFeatures { files: self.presentation.files, upload_pack: true } }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_repo::{GitConfig, Result, open_directory};
 use weir_upload::Features;
 
-use crate::cache::Opened;
+use crate::cache::{HttpFeatures, Opened};
 
 /// How git directories are shown.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +15,8 @@ pub struct Presentation {
     pub namespace: String,
     /// The user's own git configuration, which a repository's stands above.
     pub user: GitConfig,
+    /// Whether archives, and what they consist of, may be had as files over HTTP: all they hold, reachable or not.
+    pub files: bool,
 }
 
 impl Presentation {
@@ -32,7 +34,9 @@ impl Presentation {
         if config.truth("transfer.advertisesid") == Some(true) {
             features.session_id = Some(session_id());
         }
-        Ok(Opened { repo: Arc::new(repo), features: Some(features) })
+        let truth = |key: &str| config.truth(key).unwrap_or(true);
+        let http = HttpFeatures { files: truth("http.getanyfile"), upload_pack: truth("http.uploadpack") };
+        Ok(Opened { repo: Arc::new(repo), features: Some(features), http })
     }
 }
 

@@ -1,127 +1,208 @@
-//! Smart HTTP (gitprotocol-http) on hyper: HTTP/1.1, and HTTP/2 with those who know that we speak it.
+//! HTTP on hyper: HTTP/1.1, and HTTP/2 with those who know that we speak it; plain, or over TLS.
 //!
 //! Each request is a conversation of its own. Status codes are git-http-backend's: 403 for services that are off, 404 for
-//! what is not there or not shown, 405 and 415 for wrong methods and types, 413 for requests over their limit.
+//! what is not there or not shown, 405 and 415 for wrong methods and types, 413 for requests over their limit; and 401 for
+//! those who might say who they are, 503 for those who should come back later.
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPIRES, HOST, HeaderName, HeaderValue, PRAGMA};
+use base64::Engine;
+use http_body::Body;
+use hyper::body::Bytes;
+use hyper::header::{
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, EXPIRES, HOST, HeaderName, HeaderValue, PRAGMA, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version as HttpVersion};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::net::TcpStream;
-use weir_upload::{DaemonRequest, Service, Step, UploadPack, Version};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use weir_upload::{DaemonRequest, Service};
 
 use crate::cache::{OpenError, Opened};
 use crate::daemon::Daemon;
-use crate::http_body::{Answer, Stream};
+use crate::http_body::Answer;
+use crate::http_route::{Route, route};
+use crate::locate::{Client, Refusal as LocateRefusal};
+use crate::paced::{Activity, Paced};
+use crate::socket::Socket;
+use crate::tls::{Tls, handshake};
 
-const GIT_PROTOCOL: HeaderName = HeaderName::from_static("git-protocol");
-const ADVERTISEMENT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-advertisement");
-const REQUEST: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-request");
-const RESULT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-result");
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-/// Before the refs in v0 and v1; clients of v2 do without.
-const PREAMBLE: &[u8] = b"001e# service=git-upload-pack\n0000";
+pub(crate) const GIT_PROTOCOL: HeaderName = HeaderName::from_static("git-protocol");
+pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 32 << 10;
 /// Streams of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 32;
 
-/// Why a request gets no answer: the status, and in words.
-type Refusal = (StatusCode, String);
+/// Why a request gets no answer.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) words: String,
+    /// Methods that are allowed, if the method was the reason.
+    allow: Option<&'static str>,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, words: impl Into<String>) -> Refusal {
+        Refusal { status, words: words.into(), allow: None }
+    }
+
+    fn method(version: HttpVersion, allow: &'static str) -> Refusal {
+        // As git-http-backend: before HTTP/1.1 there was no such status.
+        let status = if version < HttpVersion::HTTP_11 { StatusCode::BAD_REQUEST } else { StatusCode::METHOD_NOT_ALLOWED };
+        Refusal { status, words: format!("only {allow}"), allow: Some(allow) }
+    }
+
+    fn not_found(name: &str) -> Refusal {
+        Refusal::new(StatusCode::NOT_FOUND, format!("no such repository: {name}"))
+    }
+
+    fn into_response(self) -> Response<Answer> {
+        let shown: String = self.words.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let mut response = Response::new(Answer::from(format!("{shown}\n").into_bytes()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, TEXT);
+        if let Some(allow) = self.allow {
+            headers.insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        match self.status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"weir\""));
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("60"));
+            }
+            _ => {}
+        }
+        uncached(response)
+    }
+}
 
 impl Daemon {
-    pub(crate) async fn converse_http(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
-        stream.set_nodelay(true)?;
-        let init_timeout = self.limits.init_timeout;
-        let service = service_fn(move |request| {
-            let daemon = self.clone();
-            async move { Ok::<_, Infallible>(daemon.answer_http(request, peer).await) }
-        });
+    pub(crate) async fn converse_http(self: Arc<Self>, socket: Socket, peer: Option<SocketAddr>) -> io::Result<()> {
+        let paced = Paced::new(socket, self.limits.idle_timeout, self.limits.bytes_per_second_min);
+        let activity = paced.activity();
+        self.serve_http(paced, activity, peer).await
+    }
+
+    pub(crate) async fn converse_https(self: Arc<Self>, socket: Socket, peer: Option<SocketAddr>, tls: &Tls) -> io::Result<()> {
+        let paced = Paced::new(socket, self.limits.idle_timeout, self.limits.bytes_per_second_min);
+        let activity = paced.activity();
+        let accepting = TlsAcceptor::from(tls.config()).accept(paced);
+        let stream = match tokio::time::timeout(self.limits.init_timeout, accepting).await {
+            Ok(stream) => stream.map_err(handshake)?,
+            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "TLS: the handshake did not come to its end")),
+        };
+        self.serve_http(stream, activity, peer).await
+    }
+
+    async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self: Arc<Self>,
+        stream: S,
+        activity: Activity,
+        peer: Option<SocketAddr>,
+    ) -> io::Result<()> {
+        let (init_timeout, idle_timeout) = (self.limits.init_timeout, self.limits.idle_timeout);
+        let under_way = Arc::new(AtomicUsize::new(0));
+        let service = {
+            let (daemon, under_way) = (self.clone(), under_way.clone());
+            service_fn(move |request| {
+                let guard = UnderWay::start(&under_way);
+                let daemon = daemon.clone();
+                async move { Ok::<_, Infallible>(daemon.answer_http(request, peer).await.map(|body| body.guarded(guard))) }
+            })
+        };
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(init_timeout).max_buf_size(HEAD_BYTES_MAX.max(64 << 10));
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(init_timeout).max_buf_size(64 << 10);
         builder
             .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
-            .keep_alive_interval(init_timeout)
+            .keep_alive_interval(idle_timeout)
+            .keep_alive_timeout(init_timeout)
             .max_header_list_size(HEAD_BYTES_MAX as u32);
-        builder.serve_connection(TokioIo::new(stream), service).await.map_err(io::Error::other)
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let mut stopping = self.stopping.subscribe();
+        let mut has_stopped = false;
+        let look = idle_timeout.min(std::time::Duration::from_secs(3600));
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => return ended.map_err(plain),
+                _ = stopping.wait_for(|stopping| *stopping), if !has_stopped => {
+                    has_stopped = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = tokio::time::sleep(look) => {
+                    // Pings of HTTP/2 keep nobody here who asks for nothing.
+                    if under_way.load(Ordering::Relaxed) == 0 && activity.quiet() >= idle_timeout / 2 {
+                        connection.as_mut().graceful_shutdown();
+                    }
+                }
+            }
+        }
     }
 
-    async fn answer_http(self: Arc<Self>, request: Request<Incoming>, peer: SocketAddr) -> Response<Answer> {
+    /// Answers one request of a client at `peer`.
+    pub(crate) async fn answer_http<B>(self: Arc<Self>, request: Request<B>, peer: Option<SocketAddr>) -> Response<Answer>
+    where
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Display,
+    {
+        let path = request.uri().path().to_owned();
         match self.try_answer_http(request, peer).await {
             Ok(response) => response,
-            Err((status, words)) => {
-                let shown: String = words.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-                let mut response = Response::new(Answer::Whole(Some(format!("{shown}\n").into_bytes().into())));
-                *response.status_mut() = status;
-                response.headers_mut().insert(CONTENT_TYPE, TEXT);
-                if status == StatusCode::METHOD_NOT_ALLOWED {
-                    response
-                        .headers_mut()
-                        .insert(ALLOW, HeaderValue::from_static(if words.contains("POST") { "POST" } else { "GET, HEAD" }));
-                }
-                uncached(response)
+            Err(refusal) => {
+                let told =
+                    format_args!("{} {} {}", refusal.status.as_u16(), path.escape_default(), refusal.words.escape_default()).to_string();
+                self.notices.say(peer.map(|p| p.ip()), "refused", &told);
+                refusal.into_response()
             }
         }
     }
 
-    async fn try_answer_http(self: &Arc<Self>, request: Request<Incoming>, peer: SocketAddr) -> Result<Response<Answer>, Refusal> {
-        let path = percent_decode(request.uri().path()).ok_or((StatusCode::BAD_REQUEST, "a malformed path".to_owned()))?;
-        let version = version_asked(&request);
-        if let Some(name) = path.strip_suffix("/info/refs") {
-            if !matches!(*request.method(), Method::GET | Method::HEAD) {
-                return Err((StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD".to_owned()));
-            }
-            let service = request.uri().query().unwrap_or("").split('&').find_map(|p| p.strip_prefix("service="));
-            let service = match service {
-                Some("git-upload-pack") => Service::UploadPack,
-                Some("git-receive-pack") => Service::ReceivePack,
-                Some(_) => return Err((StatusCode::FORBIDDEN, "unsupported service".to_owned())),
-                None => return Err((StatusCode::FORBIDDEN, "dumb HTTP is not served; use git 1.6.6 or newer".to_owned())),
-            };
-            let Opened { repo, features } = self.find_http(&request, name, service, peer).await?;
-            let mut machine = UploadPack::new(repo, version, self.stateless(features));
-            let mut out = if version == Version::V2 { Vec::new() } else { PREAMBLE.to_vec() };
-            if let Step::Send(bytes) = machine.step() {
-                out.extend_from_slice(&bytes);
-            }
-            return Ok(ok(ADVERTISEMENT, Answer::Whole(Some(out.into()))));
+    async fn try_answer_http<B>(self: &Arc<Self>, request: Request<B>, peer: Option<SocketAddr>) -> Result<Response<Answer>, Refusal>
+    where
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Display,
+    {
+        let path = percent_decode(request.uri().path()).ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, "a malformed path"))?;
+        let query = request.uri().query().unwrap_or("").to_owned();
+        let Some((name, route)) = route(&path, &query) else { return Err(Refusal::new(StatusCode::NOT_FOUND, "not a git URL")) };
+        let is_post = matches!(route, Route::Rpc(_));
+        match *request.method() {
+            Method::POST if is_post => {}
+            Method::GET | Method::HEAD if !is_post => {}
+            _ => return Err(Refusal::method(request.version(), if is_post { "POST" } else { "GET, HEAD" })),
         }
-        let routes = [("/git-upload-pack", Service::UploadPack), ("/git-receive-pack", Service::ReceivePack)];
-        let found = routes.into_iter().find_map(|(suffix, service)| Some((path.strip_suffix(suffix)?, service)));
-        let Some((name, service)) = found else { return Err((StatusCode::NOT_FOUND, "not a git URL".to_owned())) };
-        if *request.method() != Method::POST {
-            return Err((StatusCode::METHOD_NOT_ALLOWED, "only POST".to_owned()));
-        }
+        let service = match route {
+            Route::InfoRefs(Some(service)) | Route::Rpc(service) => service,
+            Route::UnknownService => return Err(Refusal::new(StatusCode::FORBIDDEN, "unsupported service")),
+            _ => Service::UploadPack,
+        };
         let opened = self.find_http(&request, name, service, peer).await?;
-        if request.headers().get(CONTENT_TYPE) != Some(&REQUEST) {
-            return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("the content type must be {}", REQUEST.to_str().unwrap_or_default())));
+        match route {
+            Route::InfoRefs(Some(_)) => self.advertise(&request, opened),
+            Route::Rpc(_) => self.converse_once(request, opened, peer).await,
+            route => self.file(&request, opened, route).await,
         }
-        let body = self.body_of(request).await?;
-        self.converse_once(opened, version, &body).await
     }
 
-    fn stateless(&self, features: Option<weir_upload::Features>) -> Arc<weir_upload::Options> {
-        let mut options = weir_upload::Options::clone(&self.options_with(features));
-        options.features.stateless = true;
-        Arc::new(options)
-    }
-
-    async fn find_http(
+    async fn find_http<B>(
         self: &Arc<Self>,
-        request: &Request<Incoming>,
+        request: &Request<B>,
         name: &str,
         service: Service,
-        peer: SocketAddr,
+        peer: Option<SocketAddr>,
     ) -> Result<Opened, Refusal> {
         let host = request.headers().get(HOST).and_then(|h| h.to_str().ok()).or_else(|| request.uri().authority().map(|a| a.as_str()));
         let asked = DaemonRequest {
@@ -131,101 +212,82 @@ impl Daemon {
             version: 0,
             protocol: request.headers().get(GIT_PROTOCOL).and_then(|p| p.to_str().ok()).unwrap_or_default().to_owned(),
         };
-        let not_there = || (StatusCode::NOT_FOUND, format!("no such repository: {name}"));
-        let off = if service == Service::UploadPack { StatusCode::NOT_FOUND } else { StatusCode::FORBIDDEN };
-        let found = self.locator.find(&asked, peer).map_err(|why| (off, why))?;
+        let client = Client { address: peer, token: token_of(request), known_as: None };
+        let internal = |words: String| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, words);
+        let found = match self.find(&asked, client).await.map_err(|e| internal(e.to_string()))? {
+            Ok(found) => found,
+            Err(refusal) => {
+                let status = match &refusal {
+                    LocateRefusal::NotFound(_) => StatusCode::NOT_FOUND,
+                    LocateRefusal::Off(_) => StatusCode::FORBIDDEN,
+                    LocateRefusal::Unauthorized(_) => StatusCode::UNAUTHORIZED,
+                    LocateRefusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+                };
+                return Err(Refusal::new(status, refusal.words()));
+            }
+        };
         match self.opened(found).await {
+            Ok(Ok(opened)) if !opened.http.upload_pack => Err(Refusal::new(StatusCode::FORBIDDEN, "service not enabled: upload-pack")),
             Ok(Ok(opened)) => Ok(opened),
-            Ok(Err(OpenError::NotFound)) => Err(not_there()),
+            Ok(Err(OpenError::NotFound)) => Err(Refusal::not_found(name)),
             Ok(Err(OpenError::Broken(e))) => {
                 tracing::error!(path = name, "cannot open: {e}");
-                Err((StatusCode::INTERNAL_SERVER_ERROR, "the repository cannot be read; its keeper finds the reason in the log".to_owned()))
+                Err(internal("the repository cannot be read; its keeper finds the reason in the log".to_owned()))
             }
-            Err(e) => Err((StatusCode::INTERNAL_SERVER_ERROR, e.to_string())),
-        }
-    }
-
-    /// The whole body of a request, unpacked.
-    async fn body_of(&self, request: Request<Incoming>) -> Result<Vec<u8>, Refusal> {
-        let bytes_max = self.options.limits.request_bytes_max;
-        let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the request is larger than {bytes_max} bytes"));
-        let is_packed = match request.headers().get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
-            None | Some(b"identity") => false,
-            Some(b"gzip" | b"x-gzip") => true,
-            Some(_) => return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, "the content encoding is unknown; gzip is known".to_owned())),
-        };
-        let mut incoming = request.into_body();
-        let mut body = Vec::new();
-        loop {
-            match tokio::time::timeout(self.limits.idle_timeout, incoming.frame()).await {
-                Err(_) => return Err((StatusCode::REQUEST_TIMEOUT, "the request did not come to its end".to_owned())),
-                Ok(None) => break,
-                Ok(Some(Err(e))) => return Err((StatusCode::BAD_REQUEST, format!("the request broke off: {e}"))),
-                Ok(Some(Ok(frame))) => {
-                    if let Some(data) = frame.data_ref() {
-                        body.extend_from_slice(data);
-                    }
-                }
-            }
-            if body.len() > bytes_max {
-                return Err(too_large());
-            }
-        }
-        if !is_packed {
-            return Ok(body);
-        }
-        sirocco::decompress(sirocco::Format::Gzip, &body, bytes_max).map_err(|e| match e {
-            sirocco::inflate::Error::InsufficientSpace => too_large(),
-            e => (StatusCode::BAD_REQUEST, format!("bad gzip data: {e}")),
-        })
-    }
-
-    /// Answers one request: at once if it is short, else as it is made.
-    async fn converse_once(self: &Arc<Self>, opened: Opened, version: Version, body: &[u8]) -> Result<Response<Answer>, Refusal> {
-        let mut machine = UploadPack::answering(opened.repo, version, self.stateless(opened.features));
-        // A refusal is queued for the client.
-        let _ = machine.feed(body);
-        let mut out = Vec::new();
-        loop {
-            match machine.step() {
-                Step::Send(bytes) => out.extend_from_slice(&bytes),
-                Step::Read | Step::Done => return Ok(ok(RESULT, Answer::Whole((!out.is_empty()).then(|| out.into())))),
-                step => {
-                    let (mut stream, answer) = Stream::new(self.limits.idle_timeout);
-                    let daemon = self.clone();
-                    tokio::spawn(async move {
-                        if let Err(e) = daemon.drive_http(&mut machine, out, step, &mut stream).await {
-                            tracing::debug!("an answer ended early: {e}");
-                            stream.fail(e).await;
-                        }
-                    });
-                    return Ok(ok(RESULT, answer));
-                }
-            }
-        }
-    }
-
-    async fn drive_http(&self, machine: &mut UploadPack, before: Vec<u8>, first: Step, stream: &mut Stream) -> io::Result<()> {
-        use crate::daemon::Out;
-        stream.give(before).await?;
-        let mut step = first;
-        loop {
-            match step {
-                Step::Send(bytes) => stream.give(bytes).await?,
-                Step::SendRegion(region, framing) => stream.region(region, framing).await?,
-                Step::Work(work) => {
-                    let outcome = self.work(work, stream).await?;
-                    machine.finish(outcome);
-                }
-                // All of the request was there from the start.
-                Step::Read | Step::Done => return Ok(()),
-            }
-            step = machine.step();
+            Err(e) => Err(internal(e.to_string())),
         }
     }
 }
 
-fn ok(content_type: HeaderValue, answer: Answer) -> Response<Answer> {
+/// A request that has no answer yet, or one that is not sent yet.
+pub(crate) struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    fn start(count: &Arc<AtomicUsize>) -> UnderWay {
+        count.fetch_add(1, Ordering::Relaxed);
+        UnderWay(count.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The reason behind hyper's error, if that is the socket's.
+fn plain(e: Box<dyn std::error::Error + Send + Sync>) -> io::Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&*e);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return io::Error::new(error.kind(), error.to_string());
+        }
+        // Whoever hangs up in the middle of a request wants nothing more.
+        if error.downcast_ref::<hyper::Error>().is_some_and(|e| e.is_incomplete_message() || e.is_closed()) {
+            return io::ErrorKind::ConnectionReset.into();
+        }
+        cause = error.source();
+    }
+    io::Error::other(e)
+}
+
+/// The token that a request shows: a bearer's, or the password of a name. A name without a password is one too.
+fn token_of<B>(request: &Request<B>) -> Option<String> {
+    let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, rest) = value.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(rest.trim().to_owned());
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = base64::engine::general_purpose::STANDARD.decode(rest.trim()).ok()?;
+    let text = String::from_utf8(decoded).ok()?;
+    let (user, password) = text.split_once(':')?;
+    Some(if password.is_empty() { user } else { password }.to_owned())
+}
+
+pub(crate) fn ok(content_type: HeaderValue, answer: Answer) -> Response<Answer> {
     let mut response = Response::new(answer);
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     uncached(response)
@@ -238,11 +300,6 @@ fn uncached(mut response: Response<Answer>) -> Response<Answer> {
     headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, max-age=0, must-revalidate"));
     response
-}
-
-fn version_asked(request: &Request<Incoming>) -> Version {
-    let asked = request.headers().get(GIT_PROTOCOL).and_then(|p| p.to_str().ok()).unwrap_or_default();
-    Version::from_protocol(asked)
 }
 
 fn percent_decode(path: &str) -> Option<String> {

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
@@ -12,7 +11,9 @@ use tokio::sync::mpsc;
 use weir_archive::Region;
 use weir_upload::Framing;
 
-use crate::daemon::Out;
+use crate::computing::Out;
+use crate::http::UnderWay;
+use crate::send::{RELEASE_BYTES, Sending};
 
 /// Side-band frames in one piece of a body: about a megabyte.
 const FRAMES_A_PIECE: usize = 16;
@@ -62,9 +63,36 @@ impl Buf for Pieces {
 }
 
 /// What an answer consists of.
-pub(crate) enum Answer {
+pub(crate) struct Answer {
+    content: Content,
+    /// Held until all of it is sent.
+    guard: Option<UnderWay>,
+}
+
+enum Content {
     Whole(Option<Pieces>),
-    Stream(mpsc::Receiver<io::Result<Pieces>>),
+    /// With the number of bytes, if that is known.
+    Stream(mpsc::Receiver<io::Result<Pieces>>, Option<u64>),
+}
+
+impl From<Vec<u8>> for Answer {
+    fn from(bytes: Vec<u8>) -> Answer {
+        Answer { content: Content::Whole((!bytes.is_empty()).then(|| bytes.into())), guard: None }
+    }
+}
+
+impl Answer {
+    pub(crate) fn guarded(self, guard: UnderWay) -> Answer {
+        Answer { guard: Some(guard), ..self }
+    }
+
+    /// A stream of so many bytes.
+    pub(crate) fn of_length(self, len: u64) -> Answer {
+        match self.content {
+            Content::Stream(receiver, _) => Answer { content: Content::Stream(receiver, Some(len)), guard: self.guard },
+            content => Answer { content, guard: self.guard },
+        }
+    }
 }
 
 impl Body for Answer {
@@ -72,20 +100,27 @@ impl Body for Answer {
     type Error = io::Error;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Pieces>>>> {
-        match self.get_mut() {
-            Answer::Whole(pieces) => Poll::Ready(pieces.take().map(|p| Ok(Frame::data(p)))),
-            Answer::Stream(receiver) => receiver.poll_recv(context).map(|piece| piece.map(|p| p.map(Frame::data))),
+        match &mut self.get_mut().content {
+            Content::Whole(pieces) => Poll::Ready(pieces.take().map(|p| Ok(Frame::data(p)))),
+            Content::Stream(receiver, left) => receiver.poll_recv(context).map(|piece| {
+                piece.map(|p| {
+                    p.map(|p| {
+                        *left = left.map(|left| left.saturating_sub(p.left as u64));
+                        Frame::data(p)
+                    })
+                })
+            }),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Answer::Whole(None))
+        matches!(self.content, Content::Whole(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Answer::Whole(pieces) => SizeHint::with_exact(pieces.as_ref().map_or(0, |p| p.left as u64)),
-            Answer::Stream(_) => SizeHint::default(),
+        match &self.content {
+            Content::Whole(pieces) => SizeHint::with_exact(pieces.as_ref().map_or(0, |p| p.left as u64)),
+            Content::Stream(_, left) => left.map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }
 }
@@ -93,29 +128,22 @@ impl Body for Answer {
 /// Where an answer is written that is sent as it is made.
 pub(crate) struct Stream {
     sender: mpsc::Sender<io::Result<Pieces>>,
-    idle_timeout: Duration,
-    pub(crate) sent: u64,
 }
 
 impl Stream {
-    /// A stream, and the body that gives what is written to it.
-    pub(crate) fn new(idle_timeout: Duration) -> (Stream, Answer) {
+    /// A stream, and the body that gives what is written to it. Whoever takes that is watched by the connection.
+    pub(crate) fn new() -> (Stream, Answer) {
         let (sender, receiver) = mpsc::channel(PIECES_MAX);
-        (Stream { sender, idle_timeout, sent: 0 }, Answer::Stream(receiver))
+        (Stream { sender }, Answer { content: Content::Stream(receiver, None), guard: None })
     }
 
     async fn pieces(&mut self, pieces: Pieces) -> io::Result<()> {
-        self.sent += pieces.left as u64;
-        match tokio::time::timeout(self.idle_timeout, self.sender.send(Ok(pieces))).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")),
-        }
+        self.sender.send(Ok(pieces)).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
     /// Breaks the answer off, so that the client does not take it for whole.
     pub(crate) async fn fail(self, e: io::Error) {
-        let _ = tokio::time::timeout(self.idle_timeout, self.sender.send(Err(e))).await;
+        let _ = self.sender.send(Err(e)).await;
     }
 
     /// Sends a region from its map, wrapped.
@@ -127,9 +155,10 @@ impl Stream {
             }
         }
         let part_max = framing.payload_bytes_max().unwrap_or(64 << 10);
-        let data = Bytes::from_owner(Owner(region));
+        let sending = Sending::start(&region);
+        let data = Bytes::from_owner(Owner(region.clone()));
         let full_head = Bytes::copy_from_slice(&Framing::packet_head(part_max));
-        let mut at = 0;
+        let (mut at, mut released) = (0, 0);
         while at < data.len() {
             let mut pieces = Pieces { parts: VecDeque::with_capacity(2 * FRAMES_A_PIECE), left: 0 };
             for _ in 0..FRAMES_A_PIECE {
@@ -151,6 +180,12 @@ impl Stream {
                 at = end;
             }
             self.pieces(pieces).await?;
+            // Those that are still under way are not let go of, or they would be read again.
+            let sent = at.saturating_sub((PIECES_MAX + 2) * FRAMES_A_PIECE * part_max);
+            if sending.are_many() && sent >= released + RELEASE_BYTES {
+                region.release_pages(released..sent);
+                released = sent;
+            }
         }
         Ok(())
     }
@@ -159,5 +194,8 @@ impl Stream {
 impl Out for Stream {
     async fn give(&mut self, bytes: Vec<u8>) -> io::Result<()> {
         if bytes.is_empty() { Ok(()) } else { self.pieces(bytes.into()).await }
+    }
+    async fn gone(&self) {
+        self.sender.closed().await;
     }
 }

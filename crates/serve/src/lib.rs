@@ -1,18 +1,43 @@
-//! Thin adapters between the upload-pack state machine and the world: git:// over TCP, and any blocking stream.
+//! Adapters between the upload-pack state machine and the world: git://, HTTP, CGI and any blocking stream.
 //!
 //! What is served is found by a [`Locator`]; this crate joins no name to a path. Open repositories stay open in a bounded
 //! [`RepoCache`]. Limits are on by default: time to ask, time without progress, connections in all and an address.
 
+mod access;
+mod answers;
 mod blocking;
 mod cache;
+mod cgi;
+mod clones;
+mod computing;
 mod daemon;
 mod directory;
+mod git_door;
+mod hook;
 mod http;
 mod http_body;
+mod http_files;
+mod http_git;
+mod http_route;
+mod locate;
+mod mapping;
+mod notice;
+mod paced;
 mod send;
 mod shards;
+mod socket;
+mod tls;
+mod turns;
 
+pub use access::{Access, AccessRule, Token, name_matches};
 pub use blocking::serve_blocking;
-pub use cache::{Found, Locator, OpenError, Opened, RepoCache};
+pub use cache::{HttpFeatures, OpenError, Opened, RepoCache};
+pub use cgi::serve_cgi;
 pub use daemon::{Daemon, DaemonLimits, Door};
 pub use directory::{Presentation, candidates};
+pub use hook::Hook;
+pub use ipnet::IpNet;
+pub use locate::{Client, Found, Locator, Refusal};
+pub use mapping::{MapRule, map};
+pub use socket::{Address, Listener};
+pub use tls::Tls;

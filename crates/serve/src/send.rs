@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use weir_archive::Region;
 use weir_upload::Framing;
 
+use crate::socket::Socket;
+
 /// Sends, and gives up on clients that do not take it.
 pub(crate) struct Sender<'s> {
-    pub(crate) stream: &'s TcpStream,
+    pub(crate) stream: &'s Socket,
     pub(crate) idle_timeout: Duration,
     pub(crate) bytes_per_second_min: u64,
     pub(crate) window: (Instant, u64),
@@ -29,18 +30,18 @@ const WINDOW: Duration = Duration::from_secs(30);
 static SENDING: AtomicUsize = AtomicUsize::new(0);
 
 /// One of them.
-struct Sending;
+pub(crate) struct Sending;
 
 impl Sending {
     /// Counts a clone of `region` in. The one that makes them many lets go of what those before had kept.
-    fn start(region: &Region) -> Sending {
+    pub(crate) fn start(region: &Region) -> Sending {
         if SENDING.fetch_add(1, Ordering::Relaxed) == KEPT_CLONES_MAX {
             region.release_pages(0..region.len());
         }
         Sending
     }
 
-    fn are_many(&self) -> bool {
+    pub(crate) fn are_many(&self) -> bool {
         SENDING.load(Ordering::Relaxed) > KEPT_CLONES_MAX
     }
 }
@@ -52,7 +53,7 @@ impl Drop for Sending {
 }
 
 impl<'s> Sender<'s> {
-    pub(crate) fn new(stream: &'s TcpStream, idle_timeout: Duration, bytes_per_second_min: u64) -> Sender<'s> {
+    pub(crate) fn new(stream: &'s Socket, idle_timeout: Duration, bytes_per_second_min: u64) -> Sender<'s> {
         Sender { stream, idle_timeout, bytes_per_second_min, window: (Instant::now(), 0), sent: 0 }
     }
 
@@ -182,7 +183,7 @@ impl<'s> Sender<'s> {
 /// Bytes sent to one client before others get their turn.
 const YIELD_BYTES: usize = 4 << 20;
 /// Pages are let go of in steps of this many bytes.
-const RELEASE_BYTES: usize = 8 << 20;
+pub(crate) const RELEASE_BYTES: usize = 8 << 20;
 /// With more clones than this under way, what they have sent is unmapped behind them. With fewer it stays: mapping it again
 /// for the next clone costs a quarter of the work of sending it (measured, git/git: 0.06 and 0.075 s of CPU a clone).
 const KEPT_CLONES_MAX: usize = 16;

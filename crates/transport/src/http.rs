@@ -17,6 +17,7 @@ use crate::url::Url;
 const REDIRECTS_MAX: u32 = 10;
 /// Requests larger than this are compressed, as git does.
 const GZIP_BYTES_MIN: usize = 1024;
+const GIT_PROTOCOL: header::HeaderName = header::HeaderName::from_static("git-protocol");
 const SERVICE: &str = "git-upload-pack";
 const CHUNK_BYTES: usize = 64 << 10;
 /// Chunks read ahead of their use.
@@ -54,10 +55,10 @@ impl Http {
 
     /// The answer to the first request: `info/refs`.
     pub(crate) fn advertisement(&mut self) -> Result<Box<dyn Read + Send>> {
-        let mut response = self.get()?;
-        if response.status() == StatusCode::UNAUTHORIZED {
-            response = self.get_with_credentials()?;
-        }
+        let path = format!("info/refs?service={SERVICE}");
+        let version = (self.options.version_max > 0).then(|| format!("version={}", self.options.version_max));
+        let headers: Vec<_> = version.into_iter().map(|version| (GIT_PROTOCOL, version)).collect();
+        let mut response = self.get_with(&path, &headers)?;
         check_status(&mut response)?;
         // Only the first request may be redirected; the others follow it (git's http.followRedirects=initial).
         let landed = response.get_uri().to_string();
@@ -84,11 +85,16 @@ impl Http {
         Ok(self.body(response))
     }
 
-    fn get(&self) -> Result<Response<Body>> {
-        let url = format!("{}/info/refs?service={SERVICE}", self.base);
-        let mut request = self.agent.get(&url).header(header::ACCEPT, "*/*");
-        if self.options.version_max > 0 {
-            request = request.header("Git-Protocol", format!("version={}", self.options.version_max));
+    /// The answer to a request for `path` below the repository's URL; with credentials, if it is not given without.
+    pub(crate) fn get_with(&mut self, path: &str, headers: &[(header::HeaderName, String)]) -> Result<Response<Body>> {
+        let response = self.get(path, headers)?;
+        if response.status() == StatusCode::UNAUTHORIZED { self.get_with_credentials(path, headers) } else { Ok(response) }
+    }
+
+    fn get(&self, path: &str, headers: &[(header::HeaderName, String)]) -> Result<Response<Body>> {
+        let mut request = self.agent.get(format!("{}/{path}", self.base)).header(header::ACCEPT, "*/*");
+        for (name, value) in headers {
+            request = request.header(name, value);
         }
         if let Some(c) = &self.credentials {
             request = request.header(header::AUTHORIZATION, basic(c));
@@ -96,7 +102,7 @@ impl Http {
         request.call().map_err(|e| self.explain(e))
     }
 
-    fn get_with_credentials(&mut self) -> Result<Response<Body>> {
+    fn get_with_credentials(&mut self, path: &str, headers: &[(header::HeaderName, String)]) -> Result<Response<Body>> {
         let helper = self.options.credential_helper.clone();
         let from_netrc = self.options.netrc.as_ref().and_then(|n| n.find(&self.url.host));
         let from_helper = || helper.as_ref().and_then(|h| h.fill(&self.url));
@@ -107,7 +113,7 @@ impl Http {
             });
         };
         self.credentials = Some(found.clone());
-        let response = self.get()?;
+        let response = self.get(path, headers)?;
         if let (Some(helper), None) = (&helper, &from_netrc) {
             helper.report(&self.url, &found, response.status() != StatusCode::UNAUTHORIZED);
         }
@@ -123,7 +129,7 @@ impl Http {
             .header(header::CONTENT_TYPE, format!("application/x-{SERVICE}-request"))
             .header(header::ACCEPT, format!("application/x-{SERVICE}-result"));
         if self.options.version_max > 0 {
-            request = request.header("Git-Protocol", format!("version={}", self.options.version_max));
+            request = request.header(GIT_PROTOCOL, format!("version={}", self.options.version_max));
         }
         if let Some(c) = &self.credentials {
             request = request.header(header::AUTHORIZATION, basic(c));
@@ -143,7 +149,7 @@ impl Http {
         Ok(self.body(response))
     }
 
-    fn body(&self, response: Response<Body>) -> Box<dyn Read + Send> {
+    pub(crate) fn body(&self, response: Response<Body>) -> Box<dyn Read + Send> {
         Box::new(PacedBody::new(response.into_body(), Pace::new(&self.options)))
     }
 
@@ -171,12 +177,12 @@ fn basic(c: &Credentials) -> String {
     format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", c.user, c.password)))
 }
 
-fn content_type(response: &Response<Body>) -> String {
+pub(crate) fn content_type(response: &Response<Body>) -> String {
     let value = response.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
     value.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
 }
 
-fn check_status(response: &mut Response<Body>) -> Result<()> {
+pub(crate) fn check_status(response: &mut Response<Body>) -> Result<()> {
     let status = response.status();
     if status == StatusCode::OK {
         return Ok(());

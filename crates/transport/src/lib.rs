@@ -7,6 +7,7 @@
 mod credentials;
 mod error;
 mod fetch;
+mod files;
 mod http;
 mod session;
 mod stream;
@@ -15,5 +16,6 @@ mod url;
 pub use credentials::{Credentials, GitCredentialHelper, Netrc};
 pub use error::{Error, ErrorClass, Result};
 pub use fetch::{FetchRequest, FetchedPack, Negotiator};
+pub use files::{HttpFile, HttpFiles};
 pub use session::{Advertised, AdvertisedRef, LocalServer, LocalStream, Options, Session, Symbolic};
 pub use url::{Scheme, Url, UrlError};

@@ -31,6 +31,9 @@ pub(crate) fn capabilities_v2(repo: &Repo, options: &Options) -> Vec<u8> {
     if features.object_info {
         push(&mut out, b"object-info\n");
     }
+    if features.bundles.is_some() {
+        push(&mut out, b"bundle-uri\n");
+    }
     push_flush(&mut out);
     out
 }

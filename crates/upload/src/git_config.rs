@@ -35,6 +35,7 @@ impl Features {
             object_info: truth("transfer.advertiseobjectinfo"),
             session_id: None,
             stateless: false,
+            bundles: None,
             unborn: config.get("lsrefs.unborn") != Some("ignore"),
         }
     }

@@ -70,6 +70,8 @@ pub struct Features {
     pub session_id: Option<String>,
     /// Each request comes over a connection of its own (HTTP): a conversation is one request and its answer.
     pub stateless: bool,
+    /// Where bundles of an archive are, relative to the repository's URL: the command `bundle-uri` (v2) tells of them.
+    pub bundles: Option<String>,
     /// `unborn`: what HEAD will be is told before it is (v2).
     pub unborn: bool,
 }
@@ -93,6 +95,7 @@ impl Default for Features {
             object_info: true,
             session_id: None,
             stateless: false,
+            bundles: None,
             unborn: true,
         }
     }

@@ -21,6 +21,7 @@ enum Command {
     LsRefs(LsRefs),
     Fetch(Box<Asked>),
     ObjectInfo { size: bool, oids: Vec<Oid> },
+    BundleUri,
 }
 
 pub(crate) fn take(state: &mut V2, context: &Context, pkt: Pkt<'_>) -> Result<Vec<Answer>, RequestError> {
@@ -34,6 +35,7 @@ pub(crate) fn take(state: &mut V2, context: &Context, pkt: Pkt<'_>) -> Result<Ve
                 None => return Ok(vec![Answer::End]),
                 Some(Command::LsRefs(request)) => vec![Answer::Step(Step::Send(ls_refs(&context.repo, &request)))],
                 Some(Command::Fetch(asked)) => answer_fetch(context, *asked),
+                Some(Command::BundleUri) => vec![Answer::Step(Step::Send(bundle_uri(context)))],
                 Some(Command::ObjectInfo { size, oids }) => {
                     let info = ObjectInfo { repo: context.repo.clone(), wants: context.options.features.wants, size, oids };
                     vec![Answer::Step(Step::Work(Work::ObjectInfo(info)))]
@@ -69,6 +71,7 @@ fn capability(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Requ
         state.command = Some(match name {
             b"ls-refs" => Command::LsRefs(LsRefs::default()),
             b"fetch" => Command::Fetch(Box::default()),
+            b"bundle-uri" if context.options.features.bundles.is_some() => Command::BundleUri,
             b"object-info" if context.options.features.object_info => Command::ObjectInfo { size: false, oids: Vec::new() },
             _ => return refuse(format!("invalid command '{}'", shown(name))),
         });
@@ -99,6 +102,7 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
             }
             Ok(())
         }
+        Some(Command::BundleUri) => refuse(format!("bundle-uri: unexpected argument: '{}'", shown(line))),
         Some(Command::ObjectInfo { size, oids }) => {
             match line {
                 b"size" => *size = true,
@@ -138,6 +142,20 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
             Ok(())
         }
     }
+}
+
+/// The bundle of all that a clone takes, if it is known what that sums up to (gitprotocol-v2, "bundle-uri").
+fn bundle_uri(context: &Context) -> Vec<u8> {
+    let mut out = Vec::new();
+    let wants = context.repo.refs().head_and_tag_tips().collect();
+    let trailer = context.repo.bodies().whole_clone(&context.repo, &wants).and_then(|clone| clone.known_trailer(&context.repo));
+    if let (Some(folder), Some(trailer)) = (&context.options.features.bundles, trailer) {
+        push(&mut out, b"bundle.version=1");
+        push(&mut out, b"bundle.mode=all");
+        push(&mut out, format!("bundle.clone.uri={folder}/clone-{trailer}.bundle").as_bytes());
+    }
+    push_flush(&mut out);
+    out
 }
 
 fn want_ref(asked: &mut Asked, context: &Context, name: &[u8]) -> Result<(), RequestError> {

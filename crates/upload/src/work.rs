@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use weir_git::pktline::{push, push_delim, push_flush};
-use weir_git::{Oid, OidSet};
+use weir_git::{HashKind, Oid, OidSet, plain_sha};
 use weir_repo::walk::{Budget, all_wants_meet, are_reachable};
 use weir_repo::{Cut, Deepen, Filter, PackPlan, Query, Repo, Result, StoredClone, WrittenPack, deepen, select};
 
@@ -35,7 +36,7 @@ pub enum Work {
 }
 
 /// How a piece of work ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkOutcome {
     /// The answer was sent in full.
     Sent,
@@ -79,6 +80,7 @@ pub struct ObjectInfo {
 }
 
 /// Where history ends for an answer.
+#[derive(Debug)]
 pub(crate) enum CutRequest {
     /// Where the repository's does.
     None,
@@ -109,10 +111,10 @@ pub struct PackRequest {
 }
 
 impl Work {
-    /// Does it; `send` gets the bytes for the client and may fail when that is gone.
-    pub fn run(self, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> WorkOutcome {
+    /// Does it; `send` gets the bytes for the client and may fail when that is gone. It is given up soon after `cancelled` is set.
+    pub fn run(self, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>, cancelled: &AtomicBool) -> WorkOutcome {
         match self {
-            Work::Pack(request) => request.run(Vec::new(), send),
+            Work::Pack(request) => request.run(Vec::new(), send, cancelled),
             Work::Trailer(TrailerRequest { repo, clone, framing, after }) => {
                 let mut out = Vec::new();
                 framing.push(&mut out, clone.trailer(&repo).as_bytes());
@@ -121,7 +123,7 @@ impl Work {
             }
             Work::Cut(work) => {
                 let CutWork { repo, wants, shallow, deepen: asked, steps_max } = *work;
-                match deepen(&repo, &wants, &shallow, &asked, Budget { steps_max }) {
+                match deepen(&repo, &wants, &shallow, &asked, Budget { steps_max, cancelled: Some(cancelled) }) {
                     Ok(cut) => {
                         let mut out = Vec::new();
                         push_cut(&mut out, &cut);
@@ -144,7 +146,7 @@ impl Work {
                 }
                 push(&mut out, b"ready\n");
                 push_delim(&mut out);
-                request.run(sections.banded(out), send)
+                request.run(sections.banded(out), send, cancelled)
             }
         }
     }
@@ -158,6 +160,42 @@ impl Work {
             Work::Cut(_) | Work::ObjectInfo(_) => return None,
         };
         Some(Keepalive { bytes, after_first })
+    }
+
+    /// What tells this answer from all others: the same for two requests that are answered by the same bytes. `None` for what
+    /// is not worth sharing.
+    pub fn key(&self) -> Option<[u8; 32]> {
+        let (request, acknowledged) = match self {
+            Work::Pack(request) => (&**request, &[][..]),
+            Work::Negotiate(negotiation) => (&negotiation.request, negotiation.acknowledged.as_slice()),
+            Work::Cut(_) | Work::ObjectInfo(_) | Work::Trailer(_) => return None,
+        };
+        let PackRequest { repo, wants, common, thin, ofs_delta, include_tag, progress, framing, flush_after, steps_max, .. } = request;
+        let PackRequest { policy, hidden_tips, filter, cut, sections, .. } = request;
+        let mut sum = plain_sha(HashKind::Sha256);
+        let flags = (repo.serial(), thin, ofs_delta, include_tag, progress, framing, flush_after, steps_max, policy, hidden_tips);
+        // Each part with its length, so that none can be taken for a part of another.
+        let mut add = |bytes: &[u8]| {
+            sum.update(&(bytes.len() as u64).to_be_bytes());
+            sum.update(bytes);
+        };
+        add(format!("{flags:?} {filter:?} {cut:?} {sections:?}").as_bytes());
+        add(acknowledged);
+        for list in [wants, common] {
+            add(&list.iter().flat_map(|oid| oid.as_bytes()).copied().collect::<Vec<u8>>());
+        }
+        sum.finish().as_bytes().try_into().ok()
+    }
+
+    /// What the client is told if it is not done, for a reason in words.
+    pub fn refusal(&self, why: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            // Before v2 the pack may have begun for all the client knows.
+            Work::Pack(request) if request.sections.is_none() => request.framing.push_message(&mut out, 3, &format!("{why}\n")),
+            _ => push(&mut out, format!("ERR {why}").as_bytes()),
+        }
+        out
     }
 
     /// Whether it may take long.
@@ -250,8 +288,9 @@ impl PackRequest {
     }
 
     /// `before` goes out together with the sections: what is said between the two would be taken for one of them.
-    fn run(mut self, mut before: Vec<u8>, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> WorkOutcome {
-        let cut = match self.check_wants().and_then(|()| self.work_out_cut()) {
+    fn run(mut self, mut before: Vec<u8>, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>, cancelled: &AtomicBool) -> WorkOutcome {
+        let budget = Budget { steps_max: self.steps_max, cancelled: Some(cancelled) };
+        let cut = match self.check_wants().and_then(|()| self.work_out_cut(budget)) {
             Ok(cut) => cut,
             // Nothing of the answer was sent: an error may be said plainly. Before v2 the pack may have begun for all the
             // client knows.
@@ -265,7 +304,7 @@ impl PackRequest {
             }
         }
         let mut out = Framed { framing: self.framing, buf: Vec::new(), send };
-        match self.make(cut.as_ref(), &mut out) {
+        match self.make(cut.as_ref(), budget, &mut out) {
             Ok(()) => {
                 if self.flush_after {
                     out.buf.extend_from_slice(b"0000");
@@ -304,24 +343,16 @@ impl PackRequest {
         Err(weir_repo::Error::NotFound(format!("upload-pack: not our ref {first}")))
     }
 
-    fn work_out_cut(&mut self) -> Result<Option<Cut>> {
+    fn work_out_cut(&mut self, budget: Budget<'_>) -> Result<Option<Cut>> {
         match std::mem::replace(&mut self.cut, CutRequest::None) {
             CutRequest::None => Ok(None),
             CutRequest::Known(cut) => Ok(Some(cut)),
-            CutRequest::Asked(shallow, asked) => {
-                deepen(&self.repo, &self.wants, &shallow, &asked, Budget { steps_max: self.steps_max }).map(Some)
-            }
+            CutRequest::Asked(shallow, asked) => deepen(&self.repo, &self.wants, &shallow, &asked, budget).map(Some),
         }
     }
 
-    fn make(&self, cut: Option<&Cut>, out: &mut Framed<'_>) -> Result<()> {
-        let query = Query {
-            wants: &self.wants,
-            haves: &self.common,
-            cut,
-            filter: self.filter.as_ref(),
-            budget: Budget { steps_max: self.steps_max },
-        };
+    fn make(&self, cut: Option<&Cut>, budget: Budget<'_>, out: &mut Framed<'_>) -> Result<()> {
+        let query = Query { wants: &self.wants, haves: &self.common, cut, filter: self.filter.as_ref(), budget };
         let mut selection = select(&self.repo, &query)?;
         if self.include_tag {
             let tags = self.repo.refs().list().iter().filter_map(|r| Some((r.oid, r.peeled?)));

@@ -1,9 +1,11 @@
 //! Flags and subcommands.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use weir_serve::Address;
+
+use crate::commands::Log;
 
 /// Keep faithful, fresh copies of git repositories, one tar file each, and serve them.
 #[derive(Parser)]
@@ -68,21 +70,29 @@ pub(crate) enum Command {
     /// Clone what is new, update what is due
     Mirror(MirrorArgs),
     /// Serve every repository of the pool over git:// and HTTP
-    Serve {
-        /// Address to serve git:// on; may be given several times [default: 127.0.0.1:9418 or serve.git]
-        #[arg(long, value_name = "ADDR:PORT")]
-        git: Vec<SocketAddr>,
-        /// Address to serve http:// on; may be given several times [default: serve.http, which is none]
-        #[arg(long, value_name = "ADDR:PORT")]
-        http: Vec<SocketAddr>,
-        /// Only serve: do not run the mirror loop
-        #[arg(long)]
-        no_mirror: bool,
-    },
+    #[command(
+        after_help = "Addresses are ADDR:PORT or unix:PATH. Sockets that systemd hands over (LISTEN_FDS) are used instead; those named\nhttp and https speak that, others git://. SIGTERM lets running conversations end; SIGUSR2 starts the program\nanew on the same sockets and then does the same."
+    )]
+    Serve(ServeArgs),
+    /// Clone a repository; from a weir without making its index anew, from an archive without copying it where that can be
+    Clone(CloneArgs),
     /// Serve directories and archives over git://, with git-daemon's options
     Daemon(Box<DaemonArgs>),
     /// Serve one repository, an archive or a git directory, over standard input and output, as git-upload-pack does
     UploadPack(UploadPackArgs),
+    /// Answer one HTTP request as a CGI program, as git-http-backend does
+    #[command(after_help = "Reads GIT_PROJECT_ROOT and PATH_INFO (or PATH_TRANSLATED), GIT_HTTP_EXPORT_ALL, REQUEST_METHOD and the like.")]
+    HttpBackend,
+    /// Serve what an ssh client asks for: a forced command, or a login shell
+    #[command(after_help = "In authorized_keys: command=\"weir --pool POOL shell --as NAME\",restrict ssh-ed25519 ...")]
+    Shell {
+        /// The command [default: SSH_ORIGINAL_COMMAND]
+        #[arg(short = 'c', value_name = "COMMAND")]
+        command: Option<String>,
+        /// Whom the client's key belongs to: the name of a token in access.tokens
+        #[arg(long = "as", value_name = "NAME")]
+        known_as: Option<String>,
+    },
     /// List repositories
     Ls {
         /// Only those whose name matches
@@ -203,7 +213,37 @@ pub(crate) struct DaemonArgs {
     /// Match paths exactly: add no '.git', and serve only the directories given
     #[arg(long)]
     pub(crate) strict_paths: bool,
-    /// Listen on this address or host; may be given several times [default: all]
+    /// Serve ~user/path from below a user's home, in this folder of it if one is given
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub(crate) user_path: Option<String>,
+    /// Take paths from the rules in FILE, each a 'map' with host, path and to
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "interpolated_path")]
+    pub(crate) map: Option<PathBuf>,
+    /// Ask PROGRAM whether a client may: it gets service, path, host, canonical host, address and port
+    #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::ExecutablePath)]
+    pub(crate) access_hook: Option<PathBuf>,
+    /// Tell those who push where to: a template as for --interpolated-path
+    #[arg(long, value_name = "TEMPLATE")]
+    pub(crate) push_hint: Option<String>,
+    /// Serve one client on standard input and output
+    #[arg(long)]
+    pub(crate) inetd: bool,
+    /// Go on in the background
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Become this user once the sockets are open
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
+    /// And this group [default: the user's]
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
+    /// Where to log [default: stderr; syslog with --inetd, --detach or --syslog]
+    #[arg(long, value_enum, value_name = "WHERE")]
+    pub(crate) log_destination: Option<Log>,
+    /// Log to the system's log
+    #[arg(long)]
+    pub(crate) syslog: bool,
+    /// Listen on this address or host, or unix:PATH; may be given several times [default: all]
     #[arg(long, value_name = "HOST")]
     pub(crate) listen: Vec<String>,
     /// Listen on this port [default: 9418]
@@ -230,6 +270,12 @@ pub(crate) struct DaemonArgs {
     /// Turn a service off
     #[arg(long, value_name = "SERVICE")]
     pub(crate) disable: Vec<String>,
+    /// Let repositories turn a service on or off (daemon.uploadpack); they may
+    #[arg(long, value_name = "SERVICE")]
+    pub(crate) allow_override: Vec<String>,
+    /// Do not let them
+    #[arg(long, value_name = "SERVICE")]
+    pub(crate) forbid_override: Vec<String>,
     /// Tell clients why they are refused
     #[arg(long, overrides_with = "no_informative_errors")]
     pub(crate) informative_errors: bool,
@@ -261,6 +307,53 @@ pub(crate) struct UploadPackArgs {
 }
 
 #[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// Address to serve git:// on; may be given several times [default: 127.0.0.1:9418 or serve.git]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) git: Vec<Address>,
+    /// Address to serve http:// on; may be given several times [default: serve.http, which is none]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) http: Vec<Address>,
+    /// Address to serve https:// on; may be given several times [default: serve.https, which is none]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) https: Vec<Address>,
+    /// Chain of certificates for https://, PEM [default: serve.tls_certificate]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// Its private key, PEM [default: serve.tls_key]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Only serve: do not run the mirror loop
+    #[arg(long)]
+    pub(crate) no_mirror: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct CloneArgs {
+    /// What: a URL any git takes, or an archive
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) repository: String,
+    /// Where to [default: the last part of the URL]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) directory: Option<PathBuf>,
+    /// Make a bare repository
+    #[arg(long)]
+    pub(crate) bare: bool,
+    /// Do not check anything out
+    #[arg(long, short)]
+    pub(crate) no_checkout: bool,
+    /// Call the remote NAME
+    #[arg(long, short, value_name = "NAME", default_value = "origin")]
+    pub(crate) origin: String,
+    /// Check out BRANCH instead of the remote's HEAD
+    #[arg(long, short, value_name = "BRANCH")]
+    pub(crate) branch: Option<String>,
+    /// Inflate and hash every object, as 'git clone' does, rather than trust the server's index
+    #[arg(long)]
+    pub(crate) verify: bool,
+}
+
+#[derive(Args)]
 pub(crate) struct MirrorArgs {
     /// Only those whose name matches
     pub(crate) pattern: Option<String>,
@@ -277,8 +370,12 @@ pub(crate) struct MirrorArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Check the configuration file; errors name the line
-    Check,
+    /// Check the configuration file; errors name the line. With URLs: say what each would get
+    Check {
+        /// URLs as clients would give them
+        #[arg(value_name = "URL", value_hint = ValueHint::Url)]
+        urls: Vec<String>,
+    },
     /// Print the configuration in force
     Show,
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use weir_serve::{Access, AccessRule, Address, IpNet, MapRule, Token};
 
 use crate::error::{Error, Result};
 
@@ -24,6 +25,7 @@ pub(crate) struct Config {
     pub(crate) scratch: ScratchConfig,
     pub(crate) archive: ArchiveConfig,
     pub(crate) serve: ServeConfig,
+    pub(crate) access: AccessConfig,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -136,32 +138,134 @@ impl Default for ArchiveConfig {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ServeConfig {
-    pub(crate) git: Vec<std::net::SocketAddr>,
-    pub(crate) http: Vec<std::net::SocketAddr>,
+    pub(crate) git: Vec<String>,
+    pub(crate) http: Vec<String>,
+    pub(crate) https: Vec<String>,
+    pub(crate) tls_certificate: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) files: bool,
     pub(crate) init_timeout: Span,
     pub(crate) idle_timeout: Span,
     pub(crate) bytes_per_second_min: Size,
     pub(crate) connections_max: usize,
     pub(crate) connections_per_address_max: usize,
     pub(crate) computed_max: usize,
+    pub(crate) computed_per_address_max: usize,
+    pub(crate) computed_per_repository_max: usize,
+    pub(crate) queue_max: usize,
+    pub(crate) queue_timeout: Span,
+    pub(crate) kept_bytes_max: Size,
     pub(crate) steps_max: u64,
     pub(crate) drain_timeout: Span,
+    /// What URLs mean: without rules, the name of a repository.
+    pub(crate) map: Vec<MapConfig>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MapConfig {
+    #[serde(default)]
+    pub(crate) host: String,
+    pub(crate) path: String,
+    pub(crate) to: String,
+}
+
+impl MapConfig {
+    pub(crate) fn rule(&self) -> std::result::Result<MapRule, String> {
+        MapRule::new(&self.host, &self.path, &self.to)
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AccessConfig {
+    pub(crate) public: bool,
+    pub(crate) hook: Option<PathBuf>,
+    pub(crate) hook_timeout: Span,
+    pub(crate) rules: Vec<RuleConfig>,
+    pub(crate) tokens: Vec<TokenConfig>,
+}
+
+impl Default for AccessConfig {
+    fn default() -> Self {
+        AccessConfig { public: true, hook: None, hook_timeout: Span::seconds(10), rules: Vec::new(), tokens: Vec::new() }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RuleConfig {
+    pub(crate) repositories: Vec<String>,
+    #[serde(default)]
+    pub(crate) public: bool,
+    #[serde(default)]
+    pub(crate) tokens: Vec<String>,
+    #[serde(default)]
+    pub(crate) addresses: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenConfig {
+    pub(crate) name: String,
+    pub(crate) sha256: String,
+}
+
+impl AccessConfig {
+    /// The rules in force.
+    pub(crate) fn rules(&self) -> std::result::Result<Access, String> {
+        let token = |t: &TokenConfig| {
+            let nibble = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
+            let bytes: Option<Vec<u8>> =
+                t.sha256.as_bytes().chunks(2).map(|c| Some(nibble(*c.first()?)? << 4 | nibble(*c.get(1)?)?)).collect();
+            let sha256 = bytes.and_then(|b| b.try_into().ok()).ok_or_else(|| {
+                format!("token '{}': sha256 must be 64 hexadecimal digits; printf %s TOKEN | sha256sum prints them", t.name)
+            })?;
+            Ok(Token { name: t.name.clone(), sha256 })
+        };
+        let tokens: Vec<Token> = self.tokens.iter().map(token).collect::<std::result::Result<_, String>>()?;
+        let rule = |r: &RuleConfig| {
+            if let Some(unknown) = r.tokens.iter().find(|name| !tokens.iter().any(|t| t.name == **name)) {
+                return Err(format!("the rule for {:?} names a token '{unknown}', which is not among access.tokens", r.repositories));
+            }
+            let network = |text: &String| {
+                let single = text.parse::<std::net::IpAddr>().map(IpNet::from);
+                single
+                    .or_else(|_| text.parse::<IpNet>())
+                    .map_err(|_| format!("'{text}' is neither an address nor a network such as 10.0.0.0/8"))
+            };
+            let addresses = r.addresses.iter().map(network).collect::<std::result::Result<_, String>>()?;
+            Ok(AccessRule { repositories: r.repositories.clone(), public: r.public, tokens: r.tokens.clone(), addresses })
+        };
+        let rules = self.rules.iter().map(rule).collect::<std::result::Result<_, String>>()?;
+        Ok(Access { public: self.public, rules, tokens })
+    }
 }
 
 impl Default for ServeConfig {
     fn default() -> Self {
         let d = weir_serve::DaemonLimits::default();
         ServeConfig {
-            git: vec![([127, 0, 0, 1], 9418).into()],
+            git: vec!["127.0.0.1:9418".to_owned()],
             http: Vec::new(),
+            https: Vec::new(),
+            tls_certificate: None,
+            tls_key: None,
+            files: false,
             init_timeout: Span(d.init_timeout),
             idle_timeout: Span(d.idle_timeout),
             bytes_per_second_min: Size(d.bytes_per_second_min),
             connections_max: d.connections_max,
             connections_per_address_max: d.connections_per_address_max,
             computed_max: d.computed_max,
+            computed_per_address_max: d.computed_per_address_max,
+            computed_per_repository_max: d.computed_per_repository_max,
+            queue_max: d.queue_max,
+            queue_timeout: Span(d.queue_timeout),
+            kept_bytes_max: Size(d.kept_bytes_max),
             steps_max: weir_upload::Limits::default().steps_max,
             drain_timeout: Span(d.drain_timeout),
+            map: Vec::new(),
         }
     }
 }
@@ -210,7 +314,7 @@ fn line_of(text: &str, section: &str, name: &str) -> Option<usize> {
 }
 
 impl Config {
-    fn check(&self) -> std::result::Result<(), (&'static str, &'static str)> {
+    fn check(&self) -> std::result::Result<(), (&'static str, String)> {
         let at_least_one = [
             ("mirror.jobs", u64::from(self.mirror.jobs)),
             ("mirror.jobs_per_host", self.mirror.jobs_per_host.into()),
@@ -225,16 +329,31 @@ impl Config {
             ("serve.connections_max", self.serve.connections_max as u64),
             ("serve.connections_per_address_max", self.serve.connections_per_address_max as u64),
             ("serve.computed_max", self.serve.computed_max as u64),
+            ("serve.computed_per_address_max", self.serve.computed_per_address_max as u64),
+            ("serve.computed_per_repository_max", self.serve.computed_per_repository_max as u64),
+            ("access.hook_timeout", self.access.hook_timeout.0.as_secs()),
         ];
         if let Some((key, _)) = at_least_one.into_iter().find(|(_, value)| *value == 0) {
-            return Err((key, "must be at least 1"));
+            return Err((key, "must be at least 1".to_owned()));
         }
         if self.transport.protocol_version_max > 2 {
-            return Err(("transport.protocol_version_max", "must be 0, 1 or 2"));
+            return Err(("transport.protocol_version_max", "must be 0, 1 or 2".to_owned()));
         }
         if self.scratch.folder.as_ref().is_some_and(|f| !f.is_dir()) {
-            return Err(("scratch.folder", "is not a folder"));
+            return Err(("scratch.folder", "is not a folder".to_owned()));
         }
+        for (key, list) in [("serve.git", &self.serve.git), ("serve.http", &self.serve.http), ("serve.https", &self.serve.https)] {
+            for address in list {
+                address.parse::<Address>().map_err(|e| (key, format!("is wrong: {e}")))?;
+            }
+        }
+        if !self.serve.https.is_empty() && (self.serve.tls_certificate.is_none() || self.serve.tls_key.is_none()) {
+            return Err(("serve.https", "needs serve.tls_certificate and serve.tls_key".to_owned()));
+        }
+        for map in &self.serve.map {
+            map.rule().map_err(|e| ("serve.map", format!("is wrong: {e}")))?;
+        }
+        self.access.rules().map_err(|e| ("access", format!("is wrong: {e}")))?;
         Ok(())
     }
 }
@@ -342,7 +461,12 @@ mod tests {
         let mut default = Config::default();
         // These depend on the machine.
         (from_template.mirror.threads, default.mirror.threads) = (1, 1);
-        (from_template.serve.computed_max, default.serve.computed_max) = (1, 1);
+        for config in [&mut from_template, &mut default] {
+            config.serve.computed_max = 1;
+            config.serve.computed_per_address_max = 1;
+            config.serve.computed_per_repository_max = 1;
+            (config.serve.tls_certificate, config.serve.tls_key, config.access.hook) = (None, None, None);
+        }
         (from_template.scratch.folder, from_template.transport.netrc, from_template.transport.ssh_command) = (None, None, None);
         assert_eq!(toml::to_string(&from_template).unwrap(), toml::to_string(&default).unwrap());
         parse(TEMPLATE, "template").unwrap();

@@ -16,11 +16,22 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, ColorChoice};
+use crate::cli::{Cli, ColorChoice, Command};
+use crate::commands::{Log, LogWriter, log_destination};
 use crate::error::Error;
 
+/// The command line. Called by the name of one of git's programs, weir is that program.
+fn arguments() -> Vec<std::ffi::OsString> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    let name = words.first().and_then(|w| std::path::Path::new(w).file_name()?.to_str()?.strip_prefix("git-"));
+    if let Some(command) = name.filter(|name| matches!(*name, "daemon" | "http-backend" | "upload-pack")) {
+        words.insert(1, command.into());
+    }
+    words
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(arguments());
     let color = match cli.global.color {
         ColorChoice::Always => true,
         ColorChoice::Never => false,
@@ -33,7 +44,13 @@ fn main() -> ExitCode {
         _ => "debug",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| level.into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(color).with_target(false).init();
+    let log = match &cli.command {
+        Command::Daemon(args) => log_destination(args),
+        // Standard error is the client's terminal, or the web server's log.
+        _ => Log::Stderr,
+    };
+    let ansi = color && log == Log::Stderr;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || LogWriter(log)).with_ansi(ansi).with_target(false).init();
     match commands::run(cli) {
         Ok(code) => code,
         // The reader went away (`weir ls | head`): nothing to complain about.

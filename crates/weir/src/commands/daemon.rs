@@ -1,190 +1,60 @@
 //! `daemon`: git-daemon's options with git-daemon's meaning, on ordinary directories and on archives.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::io::{Read, stdin, stdout};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
+use weir_git::pktline::{self, Pkt};
 use weir_mirror::Stop;
-use weir_serve::{Daemon, DaemonLimits, Door, Found, Locator, candidates};
-use weir_upload::{DaemonRequest, Options, Service};
+use weir_serve::{
+    Address, Client, Daemon, DaemonLimits, Door, Found, Hook, Listener, Locator, MapRule, Opened, Presentation, serve_blocking,
+};
+use weir_upload::{Features, Options, UploadPack, Version, parse_daemon_request};
 
+use super::log::Log;
 use super::mirror::stop_on_signal;
+use super::paths::PathLocator;
 use super::upload_pack::presentation;
 use crate::cli::{DaemonArgs, Global};
+use crate::config::MapConfig;
 use crate::error::{Error, Result};
 
-/// What says that a repository is for everybody.
-const EXPORT_FILE: &str = "git-daemon-export-ok";
 /// Where clients look for us.
 const PORT: u16 = 9418;
+/// Bytes of a first line.
+const FIRST_LINE_BYTES_MAX: usize = 8 << 10;
+/// Time a hook has.
+const HOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which directories clients may have, and under which names.
-struct PathLocator {
-    args: DaemonArgs,
-    is_verbose: bool,
+/// What a file of mapping rules holds.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MapFile {
+    #[serde(default)]
+    map: Vec<MapConfig>,
 }
 
-impl PathLocator {
-    fn log(&self, text: impl FnOnce() -> String) {
-        if self.is_verbose {
-            log(&text());
-        }
-    }
-
-    /// The path that a request means, as git-daemon works it out: nothing of what a client says can lead above it.
-    fn path_of(&self, request: &DaemonRequest, peer: IpAddr) -> Option<PathBuf> {
-        let asked = &request.path;
-        if !asked.starts_with('/') || is_alias(asked) {
-            self.log(|| format!("'{asked}': aliased"));
-            return None;
-        }
-        let first = match (&self.args.interpolated_path, &self.args.base_path) {
-            (Some(template), _) if request.host.is_some() => interpolate(template, request, peer, self.port()),
-            (_, Some(base)) => format!("{}{asked}", base.display()),
-            (_, None) => asked.clone(),
-        };
-        let relaxed = (self.args.base_path.is_some() && self.args.base_path_relaxed).then(|| asked.clone());
-        let found = [Some(first), relaxed].into_iter().flatten().find_map(|path| self.enter(Path::new(&path)));
-        if found.is_none() {
-            self.log(|| format!("'{asked}' does not appear to be a git repository"));
-        }
-        let path = found?;
-        let is_listed = |listed: &PathBuf| if self.args.strict_paths { path == *listed } else { path.starts_with(listed) };
-        let is_free = self.args.directories.is_empty() && !self.args.strict_paths;
-        (is_free || self.args.directories.iter().any(is_listed)).then_some(path)
-    }
-
-    fn enter(&self, path: &Path) -> Option<PathBuf> {
-        let is_repository = |p: &PathBuf| (p.join("objects").is_dir() && p.join("HEAD").exists()) || is_archive(p) || p.is_file();
-        candidates(path, self.args.strict_paths).find(is_repository).or_else(|| {
-            let archive = PathBuf::from(format!("{}.tar", path.display()));
-            (!self.args.strict_paths && is_archive(&archive)).then_some(archive)
-        })
-    }
-
-    fn port(&self) -> u16 {
-        self.args.port.unwrap_or(PORT)
-    }
-
-    fn refusal(&self, what: &str, path: &str) -> String {
-        let what = if self.args.informative_errors && !self.args.no_informative_errors {
-            what
-        } else {
-            "access denied or repository not exported"
-        };
-        format!("{what}: {path}")
-    }
+fn read_rules(path: &Path) -> Result<Vec<MapRule>> {
+    let text = std::fs::read_to_string(path).map_err(|source| Error::File { what: "read", path: path.to_owned(), source })?;
+    let fail = |why: String| Error::Config(format!("{}: {}", path.display(), why.trim().replace('\n', " ")));
+    let file: MapFile = toml::from_str(&text).map_err(|e| fail(e.to_string()))?;
+    file.map.iter().map(|m| m.rule().map_err(&fail)).collect()
 }
 
-impl Locator for PathLocator {
-    fn find(&self, request: &DaemonRequest, peer: SocketAddr) -> std::result::Result<Found, String> {
-        let path = &request.path;
-        self.log(|| format!("Connection from {}:{}", peer.ip(), peer.port()));
-        if let Some(host) = &request.host {
-            self.log(|| format!("Extended attribute \"host\": {host}"));
-        }
-        if !request.protocol.is_empty() {
-            self.log(|| format!("Extended attribute \"protocol\": {}", request.protocol));
-        }
-        let service = match request.service {
-            Service::UploadPack => "upload-pack",
-            Service::ReceivePack => "receive-pack",
-            Service::UploadArchive => "upload-archive",
-        };
-        self.log(|| format!("Request {service} for '{path}'"));
-        if request.service != Service::UploadPack || self.args.disable.iter().any(|s| s == "upload-pack") {
-            return Err(self.refusal("service not enabled", path));
-        }
-        let Some(found) = self.path_of(request, peer.ip()) else { return Err(self.refusal("no such repository", path)) };
-        let is_exported = if is_archive(&found) { false } else { found.join(EXPORT_FILE).exists() };
-        if !self.args.export_all && !is_exported {
-            self.log(|| format!("'{path}': repository not exported."));
-            return Err(self.refusal("repository not exported", path));
-        }
-        Ok(if is_archive(&found) { Found::Archive(found) } else { Found::Directory(found) })
-    }
-}
-
-fn is_archive(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e == "tar") && path.is_file()
-}
-
-/// Whether a path could mean something else than it says: empty parts, `.` and `..`.
-fn is_alias(path: &str) -> bool {
-    let mut parts = path.split('/').skip(1).peekable();
-    let mut is_alias = false;
-    while let Some(part) = parts.next() {
-        is_alias |= matches!(part, "." | "..") || (part.is_empty() && parts.peek().is_some());
-    }
-    is_alias
-}
-
-/// A host name as part of a path: no slash, no dots that lead away.
-fn safe_part(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c != '/' && !(c == '.' && (out.is_empty() || out.ends_with('.'))) {
-            out.push(c.to_ascii_lowercase());
-        }
-    }
-    out.trim_end_matches('.').to_owned()
-}
-
-/// `%H` host, `%CH` host by its address, `%IP` our address, `%P` port, `%D` path, `%%` a percent sign.
-fn interpolate(template: &str, request: &DaemonRequest, peer: IpAddr, our_port: u16) -> String {
-    let host_port = request.host.as_deref().unwrap_or_default();
-    let (host, port) = match host_port.rsplit_once(':') {
-        Some((host, port)) if !host.ends_with(':') && port.bytes().all(|c| c.is_ascii_digit()) => (host, port),
-        _ => (host_port, ""),
-    };
-    let host = safe_part(host.trim_start_matches('[').trim_end_matches(']'));
-    let address = || (host.as_str(), our_port).to_socket_addrs().ok().and_then(|mut found| found.next()).map_or(peer, |a| a.ip());
-    let mut out = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once('%') {
-        out.push_str(before);
-        let words: [(&str, &dyn Fn() -> String); 6] = [
-            ("CH", &|| host.clone()),
-            ("IP", &|| address().to_string()),
-            ("H", &|| host.clone()),
-            ("P", &|| if port.is_empty() { our_port.to_string() } else { port.to_owned() }),
-            ("D", &|| request.path.clone()),
-            ("%", &|| "%".to_owned()),
-        ];
-        rest = match words.iter().find_map(|(word, value)| Some((after.strip_prefix(word)?, value()))) {
-            Some((after, value)) => {
-                out.push_str(&value);
-                after
-            }
-            None => {
-                out.push('%');
-                after
-            }
-        };
-    }
-    out.push_str(rest);
-    out
-}
-
-/// A line as git-daemon writes them.
-fn log(text: &str) {
-    eprintln!("[{}] {}", std::process::id(), text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>());
-}
-
-pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
-    if let Some(base) = args.base_path.as_ref().filter(|base| !base.is_dir()) {
-        return Err(Error::Message(format!("base-path '{}' does not exist or is not a directory", base.display())));
-    }
-    if args.strict_paths && args.directories.is_empty() {
-        return Err(Error::Message("option --strict-paths requires '<directory>' arguments".to_owned()));
-    }
-    let mut stays_off = Vec::new();
-    for service in args.enable.iter().chain(&args.disable) {
+/// Whether a service may be turned on, as the last of `--enable` and `--disable` says; services that stay off are told of.
+fn services(args: &DaemonArgs, log: Log) -> Result<(bool, bool)> {
+    for service in args.enable.iter().chain(&args.disable).chain(&args.allow_override).chain(&args.forbid_override) {
         match service.as_str() {
             "upload-pack" => {}
-            "receive-pack" | "upload-archive" if args.disable.contains(service) => {}
-            "receive-pack" | "upload-archive" => stays_off.push(service.clone()),
+            "receive-pack" | "upload-archive" => {
+                if args.enable.contains(service) && !args.disable.contains(service) {
+                    log.line(&format!("{service} stays off: weir only serves"));
+                }
+            }
             _ => {
                 return Err(Error::Message(format!(
                     "service '{service}' is unknown: there are upload-pack, receive-pack and upload-archive"
@@ -192,21 +62,18 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
             }
         }
     }
-    let mut addresses = Vec::new();
-    for host in &args.listen {
-        let found = (host.trim_start_matches('[').trim_end_matches(']'), args.port.unwrap_or(PORT)).to_socket_addrs();
-        addresses.extend(found.map_err(|e| Error::Message(format!("cannot listen on '{host}': {e}")))?);
-    }
-    if addresses.is_empty() {
-        addresses.push(SocketAddr::from(([0u16; 8], args.port.unwrap_or(PORT))));
-    }
+    let has = |list: &[String]| list.iter().any(|s| s == "upload-pack");
+    Ok((!has(&args.disable), !has(&args.forbid_override)))
+}
+
+fn limits(args: &DaemonArgs) -> DaemonLimits {
     let defaults = DaemonLimits::default();
     let seconds = |given: Option<u64>, default: Duration| match given {
         None => default,
         Some(0) => Duration::MAX,
         Some(seconds) => Duration::from_secs(seconds),
     };
-    let limits = DaemonLimits {
+    DaemonLimits {
         init_timeout: seconds(args.init_timeout, defaults.init_timeout),
         idle_timeout: seconds(args.timeout, defaults.idle_timeout),
         connections_max: match args.max_connections {
@@ -215,27 +82,98 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
             Some(n) => n,
         },
         ..defaults
+    }
+}
+
+fn addresses(args: &DaemonArgs) -> Result<Vec<Address>> {
+    let port = args.port.unwrap_or(PORT);
+    let mut out = Vec::new();
+    for host in &args.listen {
+        if host.starts_with("unix:") {
+            out.push(host.parse().map_err(Error::Message)?);
+            continue;
+        }
+        let found = (host.trim_start_matches('[').trim_end_matches(']'), port).to_socket_addrs();
+        out.extend(found.map_err(|e| Error::Message(format!("cannot listen on '{host}': {e}")))?.map(Address::Tcp));
+    }
+    if out.is_empty() {
+        out.push(Address::Tcp(SocketAddr::from(([0u16; 8], port))));
+    }
+    Ok(out)
+}
+
+/// Becomes `user` and `group`, for good.
+fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<()> {
+    use nix::unistd::{Group, User, initgroups, setgid, setuid};
+    let fail = |what: &str, e: nix::Error| Error::Message(format!("cannot {what}: {e}"));
+    let Some(name) = user else {
+        return if group.is_some() { Err(Error::Message("--group supplied without --user".to_owned())) } else { Ok(()) };
     };
-    let pid_file = args.pid_file.clone();
-    let locator = Arc::new(PathLocator { is_verbose: global.verbose > 0, args });
-    let daemon = Arc::new(Daemon::new(locator, Options::default(), limits, presentation())?);
+    let unknown = |what: &str, name: &str| Error::Message(format!("{what} not found - {name}"));
+    let user = User::from_name(name).map_err(|e| fail("look up the user", e))?.ok_or_else(|| unknown("user", name))?;
+    let gid = match group {
+        None => user.gid,
+        Some(name) => Group::from_name(name).map_err(|e| fail("look up the group", e))?.ok_or_else(|| unknown("group", name))?.gid,
+    };
+    let c_name = std::ffi::CString::new(user.name.clone()).map_err(|e| Error::Message(e.to_string()))?;
+    initgroups(&c_name, gid).and_then(|()| setgid(gid)).and_then(|()| setuid(user.uid)).map_err(|e| fail("drop privileges", e))
+}
+
+pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
+    let log = log_destination(&args);
+    if let Some(base) = args.base_path.as_ref().filter(|base| !base.is_dir()) {
+        return Err(Error::Message(format!("base-path '{}' does not exist or is not a directory", base.display())));
+    }
+    if args.strict_paths && args.directories.is_empty() {
+        return Err(Error::Message("option --strict-paths requires '<directory>' arguments".to_owned()));
+    }
+    let listens = args.port.is_some() || !args.listen.is_empty();
+    if args.inetd && (args.detach || args.user.is_some() || args.group.is_some() || listens) {
+        return Err(Error::Message("--detach, --user/--group, --listen and --port are incompatible with --inetd".to_owned()));
+    }
+    let (is_on, may_override) = services(&args, log)?;
+    let locator = PathLocator {
+        export_all: args.export_all,
+        base_path: args.base_path.clone(),
+        base_path_relaxed: args.base_path_relaxed,
+        interpolated_path: args.interpolated_path.clone(),
+        strict_paths: args.strict_paths,
+        user_path: args.user_path.clone(),
+        directories: args.directories.clone(),
+        rules: args.map.as_deref().map_or_else(|| Ok(Vec::new()), read_rules)?,
+        hook: args.access_hook.clone().map(|program| Hook { program, timeout: HOOK_TIMEOUT }),
+        port: args.port.unwrap_or(PORT),
+        is_on,
+        may_override,
+        informative_errors: args.informative_errors && !args.no_informative_errors,
+        push_hint: args.push_hint.clone(),
+        log: (global.verbose > 0).then_some(log),
+    };
+    if args.inetd {
+        return converse(&locator);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listeners = runtime.block_on(async {
-        let listen = |a: &SocketAddr| Daemon::listen(*a).map_err(|e| Error::Message(format!("cannot listen on {a}: {e}")));
-        addresses.iter().map(listen).collect::<Result<Vec<_>>>()
+        let handed_over: Vec<Listener> =
+            Listener::handed_over(|name| std::env::var(name).ok())?.into_iter().map(|(_, listener)| listener).collect();
+        if !handed_over.is_empty() {
+            return Ok(handed_over);
+        }
+        let listen = |a: Address| Listener::bind(&a).map_err(|e| Error::Message(format!("cannot listen on {a}: {e}")));
+        addresses(&args)?.into_iter().map(listen).collect::<Result<Vec<_>>>()
     })?;
-    if let Some(path) = &pid_file {
-        std::fs::write(path, format!("{}\n", std::process::id())).map_err(|source| Error::File {
-            what: "write",
-            path: path.clone(),
-            source,
-        })?;
+    if args.detach {
+        // Before any thread is started: those are lost on the way.
+        nix::unistd::daemon(false, false).map_err(|e| Error::Message(format!("cannot detach: {e}")))?;
     }
-    // First of all: scripts wait for it.
-    log("Ready to rumble");
-    for service in stays_off {
-        log(&format!("{service} stays off: weir only serves"));
+    if let Some(path) = &args.pid_file {
+        let written = std::fs::write(path, format!("{}\n", std::process::id()));
+        written.map_err(|source| Error::File { what: "write", path: path.clone(), source })?;
     }
+    drop_privileges(args.user.as_deref(), args.group.as_deref())?;
+    let daemon = Arc::new(Daemon::new(Arc::new(locator), Options::default(), limits(&args), presentation())?);
+    // Scripts wait for it.
+    log.line("Ready to rumble");
     let asked_to_stop = stop_on_signal(&Stop::default())?;
     runtime.block_on(async {
         let serve = |listener| {
@@ -257,20 +195,62 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use weir_upload::parse_daemon_request;
+/// Where lines go: with `--inetd`, or when nobody sees them, to the system's log.
+pub(crate) fn log_destination(args: &DaemonArgs) -> Log {
+    args.log_destination.unwrap_or(if args.inetd || args.detach || args.syslog { Log::Syslog } else { Log::Stderr })
+}
 
-    #[test]
-    fn hosts_and_paths_stay_where_they_are_put() {
-        let request = parse_daemon_request(b"git-upload-pack /a b/c.git\0host=../..Ex/ample..Org.:7\0").unwrap();
-        let peer = IpAddr::from([127, 0, 0, 1]);
-        assert_eq!(interpolate("/srv/%H/%P%D%%%x", &request, peer, 9418), "/srv/example.org/7/a b/c.git%%x");
-        for (path, is) in
-            [("/a", false), ("/a/", false), ("/a//b", true), ("/../a", true), ("/a/..", true), ("/a/./b", true), ("/..a", false)]
-        {
-            assert_eq!(is_alias(path), is, "{path}");
+/// One conversation, on the connection that inetd has put in place of standard input and output.
+fn converse(locator: &PathLocator) -> Result<()> {
+    let (mut input, mut output) = (stdin().lock(), stdout().lock());
+    let mut line = Vec::new();
+    let request = loop {
+        match pktline::decode(&line) {
+            Ok(Some((Pkt::Line(first), _))) => break parse_daemon_request(first),
+            Ok(None) if line.len() < FIRST_LINE_BYTES_MAX => {}
+            _ => break None,
+        }
+        // No more than the line: what follows is the conversation's.
+        let mut byte = [0];
+        if input.read(&mut byte)? == 0 {
+            return Ok(());
+        }
+        line.extend_from_slice(&byte);
+    };
+    let mut refuse = |words: &str| -> Result<()> {
+        let mut out = Vec::new();
+        pktline::push(&mut out, format!("ERR {}", words.escape_default()).as_bytes());
+        Ok(std::io::Write::write_all(&mut output, &out)?)
+    };
+    let Some(request) = request else { return refuse("weir: not a git request; this is a read-only git server") };
+    let found = match locator.find(&request, &Client::at(peer_of_stdin())) {
+        Ok(found) => found,
+        Err(refusal) => return refuse(refusal.words()),
+    };
+    let (repo, features) = match open(&found, &presentation()) {
+        Ok(opened) => opened,
+        Err(e) => {
+            tracing::error!("cannot open: {e}");
+            return refuse("weir: the repository cannot be read; its keeper finds the reason in the log");
+        }
+    };
+    let options = Options { features, ..Options::default() };
+    let mut machine = UploadPack::new(repo, Version::from_number(request.version), options);
+    Ok(serve_blocking(&mut machine, &mut input, &mut output)?)
+}
+
+/// Opens what was found.
+pub(crate) fn open(found: &Found, presentation: &Presentation) -> weir_repo::Result<(Arc<weir_repo::Repo>, Features)> {
+    match found {
+        Found::Archive(path) => Ok((Arc::new(weir_repo::Repo::open_archive(path)?), Features::default())),
+        Found::Directory(path) => {
+            let Opened { repo, features, .. } = presentation.open(path)?;
+            Ok((repo, features.unwrap_or_default()))
         }
     }
+}
+
+fn peer_of_stdin() -> Option<SocketAddr> {
+    let socket = stdin().as_fd().try_clone_to_owned().ok()?;
+    std::net::TcpStream::from(socket).peer_addr().ok()
 }

@@ -2,16 +2,20 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::process::ExitCode;
 
 use clap::CommandFactory;
+use weir_serve::Client;
+use weir_transport::{Scheme, Url};
 
+use super::locate::CatalogLocator;
 use crate::cli::{Cli, Global};
 use crate::config;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{Pool, path_of};
 
-pub(crate) fn config_check(global: &Global) -> Result<()> {
+pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode> {
     let path = path_of(global)?.join(config::FILE_NAME);
     if !path.exists() {
         return Err(Error::NoPool(path_of(global)?));
@@ -22,7 +26,37 @@ pub(crate) fn config_check(global: &Global) -> Result<()> {
     } else if !global.quiet {
         writeln!(std::io::stdout(), "{}: well", path.display())?;
     }
-    Ok(())
+    if urls.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let pool = Pool::open(global)?;
+    let locator = CatalogLocator::new(&pool)?;
+    let mut all_found = true;
+    for url in urls {
+        let (host, path) = match Url::parse(url)? {
+            url if url.scheme == Scheme::Local => (None, url.path),
+            url => (Some(url.host), url.path),
+        };
+        // The paths of ssh's short form have no slash before them.
+        let path = if path.starts_with('/') { path } else { format!("/{path}") };
+        let named = locator.name_of(host.as_deref(), &path);
+        let (name, repository) = named.as_ref().map_or((String::new(), None), |name| locator.look_up(name));
+        let is_public = named.is_ok() && locator.check(&name, &Client::default()).is_ok();
+        all_found &= repository.is_some();
+        if global.json {
+            let error = named.as_ref().err();
+            let answer = serde_json::json!({ "url": url, "name": named.as_ref().ok().map(|_| &name), "found": repository.is_some(), "public": is_public, "error": error });
+            output::json_line(&answer)?;
+            continue;
+        }
+        let found = match (&named, &repository) {
+            (Err(why), _) => why.clone(),
+            (Ok(_), None) => format!("{name}, which is not in the pool"),
+            (Ok(_), Some(_)) => format!("{name}, {}", if is_public { "for everybody" } else { "not for everybody" }),
+        };
+        writeln!(std::io::stdout(), "{url}: {found}")?;
+    }
+    Ok(if all_found { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 pub(crate) fn config_show(pool: &Pool, global: &Global) -> Result<()> {

@@ -1,14 +1,24 @@
 //! The subcommands.
 
+mod clone;
 mod daemon;
 mod export;
+mod http_backend;
 mod inspect;
+mod locate;
+mod log;
 mod maintain;
 mod meta;
 mod mirror;
+mod paths;
 mod register;
+mod restart;
 mod serve;
+mod shell;
 mod upload_pack;
+
+pub(crate) use daemon::log_destination;
+pub(crate) use log::{Log, LogWriter};
 
 use std::process::ExitCode;
 
@@ -24,13 +34,16 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Init { path } => done(register::init(global, path)),
         Command::Completions { shell } => done(meta::completions(shell)),
         Command::Man { folder } => done(meta::man(&folder)),
-        Command::Config(ConfigCommand::Check) => done(meta::config_check(global)),
+        Command::Config(ConfigCommand::Check { urls }) => meta::config_check(global, &urls),
         Command::Config(ConfigCommand::Show) => done(meta::config_show(&Pool::open(global)?, global)),
         Command::Add { urls, from, name } => done(register::add(&mut Pool::open(global)?, global, urls, from, name)),
         Command::Mirror(args) => mirror::mirror(Pool::open(global)?, global, &args),
-        Command::Serve { git, http, no_mirror } => done(serve::serve(Pool::open(global)?, global, git, http, no_mirror)),
+        Command::Serve(args) => done(serve::serve(Pool::open(global)?, global, args)),
+        Command::Clone(args) => done(clone::clone(global, args)),
         Command::Daemon(args) => done(daemon::daemon(global, *args)),
         Command::UploadPack(args) => upload_pack::upload_pack(&args),
+        Command::HttpBackend => done(http_backend::http_backend()),
+        Command::Shell { command, known_as } => shell::shell(global, command, known_as),
         Command::Ls { pattern } => done(inspect::ls(&Pool::open(global)?, global, pattern.as_deref())),
         Command::Show { repo } => done(inspect::show(&Pool::open(global)?, global, &repo)),
         Command::Log { repo, max_count } => done(inspect::log(&Pool::open(global)?, global, &repo, max_count)),

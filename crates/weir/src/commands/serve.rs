@@ -1,94 +1,113 @@
-//! `serve`: git:// for every repository of the pool.
+//! `serve`: git:// and HTTP for every repository of the pool.
 
-use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use weir_catalog::Catalog;
 use weir_mirror::Stop;
-use weir_serve::{Daemon, DaemonLimits, Door, Found, Locator, Presentation};
-use weir_transport::{Scheme, Url};
-use weir_upload::{DaemonRequest, Limits, Options, Service};
+use weir_serve::{Address, Daemon, DaemonLimits, Door, Listener, Presentation, Tls};
+use weir_upload::{Limits, Options};
 
+use super::locate::CatalogLocator;
 use super::mirror::{MirrorGuard, stop_on_signal, watch};
-use crate::cli::Global;
+use super::restart::{start_anew, tell_ready};
+use crate::cli::{Global, ServeArgs};
+use crate::config::ServeConfig;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::Pool;
 
-/// Finds repositories by their name in the catalog: a client's path is looked up, never joined to a folder.
-struct CatalogLocator {
-    catalog: Mutex<Catalog>,
-    store: PathBuf,
-}
-
-impl CatalogLocator {
-    fn get(&self, path: &str) -> Option<weir_catalog::Repository> {
-        let name = path.trim_matches('/');
-        let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
-        let get = |name: &str| {
-            catalog.get(name).unwrap_or_else(|e| {
-                tracing::error!("{e}");
-                None
-            })
-        };
-        get(name).or_else(|| get(name.strip_suffix(".git")?))
-    }
-}
-
-impl Locator for CatalogLocator {
-    fn find(&self, request: &DaemonRequest, _peer: SocketAddr) -> std::result::Result<Found, String> {
-        let repository = self.get(&request.path);
-        let what = match request.service {
-            Service::UploadPack => {
-                let path = repository.map(|r| self.store.join(r.path)).filter(|p| p.exists());
-                return path.map(Found::Archive).ok_or_else(|| format!("weir: no such repository: {}", request.path));
-            }
-            Service::ReceivePack => "this is a read-only mirror",
-            Service::UploadArchive => "git archive is not served",
-        };
-        // A local path of this machine means nothing to a client, and is nobody's business.
-        let url = repository.and_then(|r| Url::parse(&r.url).ok()).filter(|url| url.scheme != Scheme::Local);
-        Err(url.map_or_else(|| format!("weir: {what}"), |url| format!("weir: {what}; push to {url} instead")))
-    }
-}
-
-pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, http: Vec<SocketAddr>, no_mirror: bool) -> Result<()> {
-    let c = &pool.config.serve;
-    let limits = DaemonLimits {
+fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {
+    DaemonLimits {
         init_timeout: c.init_timeout.0,
         idle_timeout: c.idle_timeout.0,
         bytes_per_second_min: c.bytes_per_second_min.0,
         connections_max: c.connections_max,
         connections_per_address_max: c.connections_per_address_max,
         computed_max: c.computed_max,
+        computed_per_address_max: c.computed_per_address_max,
+        computed_per_repository_max: c.computed_per_repository_max,
+        queue_max: c.queue_max,
+        queue_timeout: c.queue_timeout.0,
+        kept_bytes_max: c.kept_bytes_max.0,
+        scratch,
         drain_timeout: c.drain_timeout.0,
-    };
-    let options = Options { limits: Limits { steps_max: c.steps_max, ..Default::default() }, ..Default::default() };
-    let given = |given: Vec<SocketAddr>, configured: &Vec<SocketAddr>| if given.is_empty() { configured.clone() } else { given };
-    let doors = [(Door::Git, given(git, &c.git)), (Door::Http, given(http, &c.http))];
-    let locator = Arc::new(CatalogLocator { catalog: Mutex::new(pool.another_catalog()?), store: pool.store() });
-    let daemon = Arc::new(Daemon::new(locator, options, limits, Presentation::default())?);
-    let stop = Stop::default();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let listeners = runtime.block_on(async {
-        let listen = |(door, a): (Door, SocketAddr)| match Daemon::listen(a) {
-            Ok(listener) => Ok((door, listener)),
-            Err(e) => Err(Error::Message(format!("cannot listen on {a}: {e}; choose another with --{} ADDR:PORT", scheme(door)))),
+    }
+}
+
+/// Where to listen, as flags or the configuration say.
+fn addresses(given: &[Address], configured: &[String]) -> Result<Vec<Address>> {
+    if !given.is_empty() {
+        return Ok(given.to_vec());
+    }
+    configured.iter().map(|a| a.parse().map_err(Error::Config)).collect()
+}
+
+fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<Vec<(Door, Listener)>> {
+    let tls = || {
+        let file = |given: &Option<PathBuf>, configured: &Option<PathBuf>, flag: &str| {
+            let missing = || Error::Message(format!("https:// needs --{flag} FILE"));
+            given.clone().or_else(|| configured.clone()).ok_or_else(missing)
         };
-        doors.into_iter().flat_map(|(door, list)| list.into_iter().map(move |a| (door, a))).map(listen).collect::<Result<Vec<_>>>()
-    })?;
+        let certificate = file(&args.tls_certificate, &c.tls_certificate, "tls-certificate")?;
+        Tls::load(&certificate, &file(&args.tls_key, &c.tls_key, "tls-key")?).map(Door::Https).map_err(Error::Message)
+    };
+    let handed_over = Listener::handed_over(|name| std::env::var(name).ok())?;
+    if !handed_over.is_empty() {
+        let door = |name: &str| match name {
+            "http" => Ok(Door::Http),
+            "https" => tls(),
+            _ => Ok(Door::Git),
+        };
+        return handed_over.into_iter().map(|(name, listener)| Ok((door(&name)?, listener))).collect();
+    }
+    let bind = |door: Door, address: &Address| match Listener::bind(address) {
+        Ok(listener) => Ok((door, listener)),
+        Err(e) => Err(Error::Message(format!("cannot listen on {address}: {e}; choose another with --{} ADDR:PORT", scheme(&door)))),
+    };
+    let mut out = Vec::new();
+    for address in addresses(&args.git, &c.git)? {
+        out.push(bind(Door::Git, &address)?);
+    }
+    for address in addresses(&args.http, &c.http)? {
+        out.push(bind(Door::Http, &address)?);
+    }
+    let https = addresses(&args.https, &c.https)?;
+    if !https.is_empty() {
+        let door = tls()?;
+        for address in https {
+            out.push(bind(door.clone(), &address)?);
+        }
+    }
+    Ok(out)
+}
+
+pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> {
+    let c = &pool.config.serve;
+    let options = Options { limits: Limits { steps_max: c.steps_max, ..Default::default() }, ..Default::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listeners = runtime.block_on(async { listen(c, &args) })?;
+    let scratch = pool.scratch().folder.unwrap_or_else(std::env::temp_dir);
+    let presentation = Presentation { files: c.files, ..Presentation::default() };
+    let daemon = Arc::new(Daemon::new(Arc::new(CatalogLocator::new(&pool)?), options, limits(c, scratch), presentation)?);
+    let stop = Stop::default();
     let asked_to_stop = stop_on_signal(&stop)?;
     for (door, listener) in &listeners {
-        let url = format!("{}://{}/", scheme(*door), listener.local_addr()?);
+        let url = match listener.address()? {
+            Address::Tcp(address) => format!("{}://{address}/", scheme(door)),
+            unix => unix.to_string(),
+        };
         if global.json {
             output::json_line(&serde_json::json!({ "listening": url, "pid": std::process::id() }))?;
         } else {
             tracing::info!("serving {url}");
         }
     }
-    let mirroring = if no_mirror { None } else { Some(start_mirror(&pool, &stop)?) };
+    let sockets = listeners.iter().map(|(door, listener)| (listener.as_raw_fd(), scheme(door))).collect();
+    restart_on_signal(sockets)?;
+    tell_ready();
+    let mirroring = if args.no_mirror { None } else { Some(start_mirror(&pool, &stop)?) };
     runtime.block_on(async {
         let mut tasks = Vec::new();
         for (door, listener) in listeners {
@@ -111,10 +130,31 @@ pub(crate) fn serve(pool: Pool, global: &Global, git: Vec<SocketAddr>, http: Vec
     Ok(())
 }
 
-fn scheme(door: Door) -> &'static str {
+/// On SIGUSR2 starts the program anew on the same sockets, and then asks this one to come to its end.
+fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let mut asked = runtime.block_on(async { tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined2()) })?;
+    std::thread::spawn(move || {
+        while runtime.block_on(asked.recv()).is_some() {
+            match start_anew(&sockets) {
+                Ok(pid) => {
+                    tracing::info!("process {pid} serves from here on; this one ends when its conversations do");
+                    // SAFETY: a signal to ourselves, for which there is a handler.
+                    unsafe { libc::raise(libc::SIGTERM) };
+                    return;
+                }
+                Err(e) => tracing::error!("{e}"),
+            }
+        }
+    });
+    Ok(())
+}
+
+fn scheme(door: &Door) -> &'static str {
     match door {
         Door::Git => "git",
         Door::Http => "http",
+        Door::Https(_) => "https",
     }
 }
 

@@ -13,7 +13,7 @@ use crate::cli::UploadPackArgs;
 use crate::error::Result;
 
 /// git's own exit code for what it cannot go on with.
-const FATAL: u8 = 128;
+pub(super) const FATAL: u8 = 128;
 
 pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
     let (repo, mut features) = match open(&args.directory, args.strict) {
@@ -78,7 +78,7 @@ fn open(path: &Path, strict: bool) -> std::result::Result<(Arc<Repo>, Features),
     let mut last = format!("'{}' does not appear to be a git repository", path.display());
     for candidate in candidates(path, strict).filter(|c| c.exists()) {
         match presentation.open(&candidate) {
-            Ok(Opened { repo, features }) => return Ok((repo, features.unwrap_or_default())),
+            Ok(Opened { repo, features, .. }) => return Ok((repo, features.unwrap_or_default())),
             Err(weir_repo::Error::NotFound(_)) => {}
             Err(e) => last = format!("'{}': {e}", candidate.display()),
         }
@@ -100,5 +100,5 @@ pub(crate) fn presentation() -> Presentation {
     for file in files {
         user.extend(&std::fs::read(file).unwrap_or_default());
     }
-    Presentation { namespace: std::env::var("GIT_NAMESPACE").unwrap_or_default(), user }
+    Presentation { namespace: std::env::var("GIT_NAMESPACE").unwrap_or_default(), user, files: false }
 }

@@ -1,0 +1,193 @@
+//! Who may have what: tokens, addresses, rules by name.
+//!
+//! What a client may not have is for it as if it were not there.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::locate::{Client, Refusal};
+
+/// A name that somebody shows to be who they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// What rules call it.
+    pub name: String,
+    /// SHA-256 of the token: the configuration holds no secrets.
+    pub sha256: [u8; 32],
+}
+
+/// Who may have some repositories.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessRule {
+    /// Patterns of their names (see [`name_matches`]).
+    pub repositories: Vec<String>,
+    /// Everybody may.
+    pub public: bool,
+    /// Those may who show one of these tokens, by name.
+    pub tokens: Vec<String>,
+    /// Those may who come from one of these networks.
+    pub addresses: Vec<IpNet>,
+}
+
+/// Rules in order: the first that names a repository decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// What no rule names is for everybody.
+    pub public: bool,
+    /// The rules.
+    pub rules: Vec<AccessRule>,
+    /// The tokens they speak of.
+    pub tokens: Vec<Token>,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Access { public: true, rules: Vec::new(), tokens: Vec::new() }
+    }
+}
+
+impl Access {
+    /// Whether `client` may have the repository called `name`. Asked before it is looked up, so that what is hidden and what
+    /// is not there cost and say the same.
+    ///
+    /// # Errors
+    /// If not: [`Refusal::Unauthorized`] if another token might help, else [`Refusal::NotFound`].
+    pub fn check(&self, name: &str, client: &Client) -> Result<(), Refusal> {
+        let rule = self.rules.iter().find(|rule| rule.repositories.iter().any(|pattern| name_matches(pattern, name)));
+        let token = self.token_of(client);
+        let may = match rule {
+            None => self.public,
+            Some(rule) => {
+                let address = client.address.map(|a| canonical(a.ip()));
+                rule.public
+                    || token.is_some_and(|token| rule.tokens.iter().any(|name| name == token))
+                    || address.is_some_and(|address| rule.addresses.iter().any(|net| net.contains(&address)))
+            }
+        };
+        match may {
+            true => Ok(()),
+            // The same words as for what is not there.
+            false if self.tokens.is_empty() || token.is_some() => Err(self.not_there(name, client)),
+            false => Err(Refusal::Unauthorized(UNAUTHORIZED.to_owned())),
+        }
+    }
+
+    /// What is said of a name that there is nothing of: the same as of one that is hidden from `client`.
+    pub fn not_there(&self, name: &str, client: &Client) -> Refusal {
+        let is_unknown = self.token_of(client).is_none();
+        let hides_any = !self.public || self.rules.iter().any(|rule| !rule.public);
+        if is_unknown && hides_any && !self.tokens.is_empty() {
+            Refusal::Unauthorized(UNAUTHORIZED.to_owned())
+        } else {
+            Refusal::NotFound(format!("no such repository: {name}"))
+        }
+    }
+
+    /// The name of the token that `client` shows. All are compared, each in the same time.
+    fn token_of(&self, client: &Client) -> Option<&str> {
+        if let Some(name) = &client.known_as {
+            return self.tokens.iter().map(|token| token.name.as_str()).find(|known| known == name);
+        }
+        let shown: [u8; 32] = Sha256::digest(client.token.as_ref()?).into();
+        let mut found = None;
+        for token in &self.tokens {
+            if bool::from(token.sha256.ct_eq(&shown)) {
+                found = Some(token.name.as_str());
+            }
+        }
+        found
+    }
+}
+
+const UNAUTHORIZED: &str = "a token is needed; give it as the password";
+
+/// An IPv4 address that came over an IPv6 socket is the IPv4 address.
+fn canonical(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}
+
+/// Whether a name matches a pattern: `*` and `?` as in a shell (`*` also over slashes), or a folder of names, or the name
+/// itself.
+pub fn name_matches(pattern: &str, name: &str) -> bool {
+    let pattern = pattern.trim_matches('/');
+    if pattern == name || name.strip_prefix(pattern).is_some_and(|rest| rest.starts_with('/')) {
+        return true;
+    }
+    let (p, n) = (pattern.as_bytes(), name.as_bytes());
+    let (mut i, mut j) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while j < n.len() {
+        if i < p.len() && (p[i] == b'?' || (p[i] == n[j] && p[i] != b'*')) {
+            (i, j) = (i + 1, j + 1);
+        } else if i < p.len() && p[i] == b'*' {
+            star = Some((i, j));
+            i += 1;
+        } else if let Some((si, sj)) = star {
+            (i, j) = (si + 1, sj + 1);
+            star = Some((si, sj + 1));
+        } else {
+            return false;
+        }
+    }
+    p[i..].iter().all(|&c| c == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, yes) in [
+            ("a/b", "a/b", true),
+            ("a", "a/b", true),
+            ("a/", "a/b", true),
+            ("*", "a/b", true),
+            ("*/b", "a/b", true),
+            ("a/?", "a/b", true),
+            ("a/?", "a/bc", false),
+            ("b", "a/b", false),
+            ("*b*c", "abxc", true),
+            ("ab", "abc", false),
+        ] {
+            assert_eq!(name_matches(pattern, name), yes, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn what_is_hidden_looks_like_what_is_not_there() {
+        let access = Access {
+            public: true,
+            rules: vec![AccessRule {
+                repositories: vec!["secret".to_owned()],
+                tokens: vec!["ci".to_owned()],
+                addresses: vec!["10.0.0.0/8".parse().unwrap()],
+                ..AccessRule::default()
+            }],
+            tokens: vec![
+                Token { name: "ci".to_owned(), sha256: Sha256::digest("open").into() },
+                Token { name: "other".to_owned(), sha256: Sha256::digest("else").into() },
+            ],
+        };
+        let with = |token: Option<&str>| Client {
+            address: Some(([192, 0, 2, 1], 1).into()),
+            token: token.map(str::to_owned),
+            ..Client::default()
+        };
+        assert_eq!(access.check("public/x", &with(None)), Ok(()));
+        assert_eq!(access.check("secret/x", &with(Some("open"))), Ok(()));
+        let near = Client::at(Some(("::ffff:10.1.2.3".parse::<IpAddr>().unwrap(), 1).into()));
+        assert_eq!(access.check("secret/x", &near), Ok(()));
+        for token in [None, Some("wrong"), Some("else"), Some("")] {
+            let client = with(token);
+            assert_eq!(access.check("secret/x", &client), Err(access.not_there("secret/x", &client)), "{token:?}");
+        }
+        assert!(matches!(access.check("secret", &with(None)), Err(Refusal::Unauthorized(_))));
+        assert!(matches!(access.check("secret", &with(Some("else"))), Err(Refusal::NotFound(_))));
+        let open = Access::default();
+        assert!(matches!(open.not_there("x", &with(None)), Refusal::NotFound(_)));
+    }
+}

@@ -1,0 +1,129 @@
+//! Work that takes time: each in its turn, on a thread of its own, its answer told as it comes.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_upload::{Keepalive, Work, WorkOutcome};
+
+use crate::answers::{Place, Reader};
+use crate::daemon::Daemon;
+use crate::turns::Party;
+
+/// Time without a word after which a client is told that we are there.
+pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
+/// What those are told for whom there is no turn.
+pub(crate) const BUSY: &str = "weir: too much to do; try again in a minute";
+
+/// Where answers go.
+pub(crate) trait Out: Send {
+    /// Sends bytes.
+    fn give(&mut self, bytes: Vec<u8>) -> impl Future<Output = io::Result<()>> + Send;
+    /// Time from here on is the client's again.
+    fn restart(&mut self) {}
+    /// Resolves when the client has hung up.
+    fn gone(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// Work under way, from the point of view of one client.
+pub(crate) struct Started {
+    reader: Reader,
+    keepalive: Option<Keepalive>,
+    /// What was read ahead.
+    first: Option<Result<Vec<u8>, WorkOutcome>>,
+}
+
+impl Started {
+    /// Waits a little for the first word, so that an answer's head can say how it went.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) async fn peek(&mut self) -> io::Result<()> {
+        if let Ok(first) = tokio::time::timeout(KEEPALIVE, self.reader.next()).await {
+            self.first = Some(first?);
+        }
+        Ok(())
+    }
+
+    /// Whether nobody has time to make it.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.reader.is_refused()
+    }
+}
+
+impl Daemon {
+    /// Starts `work`, or finds it started already.
+    pub(crate) fn start(self: &Arc<Self>, work: Work, party: &Party) -> Started {
+        let keepalive = work.keepalive();
+        let key = work.key();
+        let (spool, reader) = match self.answers.place(key) {
+            Place::Follow(reader) => return Started { reader, keepalive, first: None },
+            Place::Make(spool, reader) => (spool, reader),
+        };
+        let (daemon, party) = (self.clone(), party.clone());
+        tokio::spawn(async move {
+            // The end of a clone that is sent already waits for nobody's packs.
+            let turn = if work.is_heavy() {
+                tokio::select! {
+                    turn = daemon.turns.take(party.clone()) => match turn {
+                        Ok(turn) => Some(turn),
+                        Err(_) => {
+                            daemon.notices.say(party.address, "too many packs to be made", &"refused");
+                            daemon.answers.refuse(key, &spool, &work.refusal(BUSY));
+                            return;
+                        }
+                    },
+                    () = spool.unwanted() => {
+                        daemon.answers.end(key, &spool, WorkOutcome::Failed("the client is gone".to_owned()));
+                        return;
+                    }
+                }
+            } else {
+                None
+            };
+            let (inner, its_spool) = (daemon.clone(), spool.clone());
+            let running = tokio::task::spawn_blocking(move || {
+                // Held until the work is over.
+                let _turn = turn;
+                let mut send = |bytes: Vec<u8>| inner.answers.write(key, &its_spool, &bytes);
+                // A panic in here ends this one answer: the task reports it as an error.
+                let outcome = work.run(&mut send, &its_spool.cancelled);
+                inner.answers.end(key, &its_spool, outcome);
+            });
+            if running.await.is_err() {
+                let outcome = WorkOutcome::Failed("an answer could not be made: this is a defect of weir's".to_owned());
+                daemon.answers.end(key, &spool, outcome);
+            }
+        });
+        Started { reader, keepalive, first: None }
+    }
+
+    /// Sends what `started` yields, to its end.
+    ///
+    /// # Errors
+    /// If the client is gone, or the disk fails.
+    pub(crate) async fn follow(&self, mut started: Started, out: &mut impl Out) -> io::Result<WorkOutcome> {
+        let mut first = started.first.take();
+        loop {
+            let next = match first.take() {
+                Some(first) => Some(first),
+                None => tokio::select! {
+                    biased;
+                    next = tokio::time::timeout(KEEPALIVE, started.reader.next()) => next.ok().transpose()?,
+                    () = out.gone() => return Err(io::ErrorKind::BrokenPipe.into()),
+                },
+            };
+            match next {
+                Some(Ok(bytes)) => out.give(bytes).await?,
+                Some(Err(outcome)) => return Ok(outcome),
+                None => {
+                    let may = |k: &Keepalive| started.reader.has_begun() || !k.after_first;
+                    if let Some(keepalive) = started.keepalive.filter(may) {
+                        out.give(keepalive.bytes.to_vec()).await?;
+                    }
+                    out.restart();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! git:// (gitprotocol-pack, "Git Transport"): one small task a connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_git::pktline::{self, Pkt};
+use weir_upload::{Step, UploadPack, Version, parse_daemon_request};
+
+use crate::cache::{OpenError, Opened};
+use crate::computing::Out;
+use crate::daemon::Daemon;
+use crate::locate::Client;
+use crate::send::Sender;
+use crate::socket::Socket;
+use crate::turns::Party;
+
+/// Bytes read at a time; also the most a first line may have.
+const READ_BYTES: usize = 8 << 10;
+const FIRST_LINE_BYTES_MAX: usize = 8 << 10;
+
+impl Out for Sender<'_> {
+    async fn give(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        self.bytes(&bytes).await
+    }
+    fn restart(&mut self) {
+        Sender::restart(self);
+    }
+    async fn gone(&self) {
+        self.stream.gone().await;
+    }
+}
+
+impl Daemon {
+    pub(crate) async fn converse(self: &Arc<Self>, stream: &Socket, peer: Option<SocketAddr>) -> io::Result<()> {
+        let started = Instant::now();
+        let mut sender = Sender::new(stream, self.limits.idle_timeout, self.limits.bytes_per_second_min);
+        let mut input = Vec::new();
+        let first = tokio::time::timeout(self.limits.init_timeout, first_line(stream, &mut input)).await;
+        let Ok(first) = first else { return Err(io::Error::new(io::ErrorKind::TimedOut, "no request came")) };
+        let Some((line, used)) = first? else { return Ok(()) };
+        let Some(request) = parse_daemon_request(&line) else {
+            return self.refuse(&mut sender, "weir: not a git request; this is a read-only git server").await;
+        };
+        let client = Client::at(peer);
+        let found = match self.find(&request, client).await? {
+            Ok(found) => found,
+            Err(refusal) => {
+                self.notices.say(peer.map(|p| p.ip()), "refused", &refusal.words().escape_default());
+                return self.refuse(&mut sender, refusal.words()).await;
+            }
+        };
+        let opened = self.opened(found).await?;
+        let Opened { repo, features, .. } = match opened {
+            Ok(opened) => opened,
+            Err(OpenError::NotFound) => return self.refuse(&mut sender, &format!("no such repository: {}", request.path)).await,
+            Err(OpenError::Broken(e)) => {
+                tracing::error!(path = %request.path, "cannot open: {e}");
+                return self.refuse(&mut sender, "weir: the repository cannot be read; its keeper finds the reason in the log").await;
+            }
+        };
+        let party = Party { address: peer.map(|p| p.ip()), repository: repo.path().to_owned() };
+        let mut machine = UploadPack::new(repo, Version::from_number(request.version), self.options_with(features));
+        if used < input.len() {
+            let _ = machine.feed(&input[used..]);
+        }
+        drop(input);
+        let result = self.drive(&mut machine, &mut sender, &party).await;
+        if let Some(why) = machine.failure() {
+            self.notices.say(party.address, "no answer", &format_args!("{} {}", request.path.escape_default(), why.escape_default()));
+        }
+        tracing::debug!(?peer, path = %request.path, version = request.version, bytes = sender.sent, elapsed = ?started.elapsed(), "served");
+        result
+    }
+
+    async fn refuse(&self, sender: &mut Sender<'_>, why: &str) -> io::Result<()> {
+        let mut out = Vec::new();
+        let shown: String = why.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        pktline::push(&mut out, format!("ERR {shown}").as_bytes());
+        sender.bytes(&out).await
+    }
+
+    async fn drive(self: &Arc<Self>, machine: &mut UploadPack, sender: &mut Sender<'_>, party: &Party) -> io::Result<()> {
+        loop {
+            match machine.step() {
+                Step::Send(bytes) => sender.bytes(&bytes).await?,
+                Step::SendRegion(region, framing) => sender.region(&region, framing).await?,
+                Step::Work(work) => {
+                    let outcome = self.follow(self.start(work, party), sender).await?;
+                    machine.finish(outcome);
+                }
+                Step::Read => {
+                    let read = tokio::time::timeout(self.limits.idle_timeout, async {
+                        loop {
+                            sender.stream.readable().await?;
+                            sender.stream.quick_ack();
+                            // On the stack: a connection that waits owns no buffer.
+                            let mut buf = [0; READ_BYTES];
+                            match sender.stream.try_read(&mut buf) {
+                                Ok(n) => {
+                                    // A refusal is queued for the client; the machine then ends.
+                                    let _ = machine.feed(&buf[..n]);
+                                    return Ok::<usize, io::Error>(n);
+                                }
+                                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                                Err(e) => return Err(e),
+                            }
+                        }
+                    });
+                    match read.await {
+                        Ok(Ok(0)) => return Ok(()),
+                        Ok(Ok(_)) => {}
+                        Ok(Err(e)) => return Err(e),
+                        Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the client says nothing")),
+                    }
+                    sender.restart();
+                }
+                Step::Done => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Reads until the first pkt-line is there; gives it, and how much of `input` it took.
+async fn first_line(stream: &Socket, input: &mut Vec<u8>) -> io::Result<Option<(Vec<u8>, usize)>> {
+    loop {
+        match pktline::decode(input)? {
+            Some((Pkt::Line(line), used)) => return Ok(Some((line.to_vec(), used))),
+            Some(_) => return Ok(None),
+            None if input.len() >= FIRST_LINE_BYTES_MAX => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "the first line is too long"));
+            }
+            None => {}
+        }
+        stream.readable().await?;
+        stream.quick_ack();
+        let mut buf = [0; READ_BYTES];
+        match stream.try_read(&mut buf) {
+            Ok(0) => return Ok(None),
+            Ok(n) => input.extend_from_slice(&buf[..n]),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A program that is asked whether a client may have what it asks for (git-daemon, `--access-hook`).
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use weir_upload::{DaemonRequest, Service};
+
+use crate::locate::Client;
+
+/// Bytes of a hook's answer that are read.
+const ANSWER_BYTES_MAX: u64 = 4096;
+/// Time between looks at whether it has ended, at first; it doubles.
+const FIRST_LOOK: Duration = Duration::from_micros(500);
+
+/// The program.
+#[derive(Debug)]
+pub struct Hook {
+    /// Where it lies.
+    pub program: PathBuf,
+    /// Time it has.
+    pub timeout: Duration,
+}
+
+impl Hook {
+    /// Runs it with service, path, host, canonical host, address and port as arguments, as git-daemon does, and the client's
+    /// address in `REMOTE_ADDR` and `REMOTE_PORT`.
+    ///
+    /// # Errors
+    /// If it denies: the first line it said, or nothing. Also if it cannot be run, or does not end in time.
+    pub fn ask(&self, request: &DaemonRequest, path: &str, client: &Client) -> Result<(), String> {
+        let service = match request.service {
+            Service::UploadPack => "upload-pack",
+            Service::ReceivePack => "receive-pack",
+            Service::UploadArchive => "upload-archive",
+        };
+        let host_port = request.host.as_deref().unwrap_or_default();
+        let (host, port) = host_port.rsplit_once(':').unwrap_or((host_port, ""));
+        let mut command = Command::new(&self.program);
+        command.args([service, path, host, host]);
+        command.arg(client.address.map_or(String::new(), |a| a.ip().to_string())).arg(port);
+        if let Some(address) = client.address {
+            command.env("REMOTE_ADDR", address.ip().to_string()).env("REMOTE_PORT", address.port().to_string());
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| {
+            tracing::error!(hook = %self.program.display(), "cannot be run: {e}");
+            String::new()
+        })?;
+        let answer = child.stdout.take().map(|stdout| {
+            std::thread::spawn(move || {
+                let mut answer = Vec::new();
+                let _ = stdout.take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
+                String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().trim_end().to_owned()
+            })
+        });
+        let (end, mut pause) = (Instant::now() + self.timeout, FIRST_LOOK);
+        let status = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break Some(status),
+                Ok(None) if Instant::now() < end => std::thread::sleep(pause),
+                _ => {
+                    tracing::error!(hook = %self.program.display(), "did not end within {:?}: killed", self.timeout);
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    break None;
+                }
+            }
+            pause = (pause * 2).min(Duration::from_millis(20));
+        };
+        match status {
+            Some(status) if status.success() => Ok(()),
+            // Whoever still holds its output open is not waited for.
+            None => Err(String::new()),
+            Some(_) => Err(answer.and_then(|thread| thread.join().ok()).unwrap_or_default()),
+        }
+    }
+}

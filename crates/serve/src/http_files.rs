@@ -1,0 +1,282 @@
+//! Files over HTTP: what dumb clients take (gitprotocol-http), whole clones with their index, bundles, archives. All can be
+//! had in part (RFC 9110, "Range Requests"), so that what broke off goes on.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hyper::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, EXPIRES, HeaderMap, HeaderValue, IF_NONE_MATCH,
+    IF_RANGE, RANGE,
+};
+use hyper::{Request, Response, StatusCode};
+use weir_archive::Region;
+use weir_repo::Repo;
+use weir_upload::Framing;
+
+use crate::cache::Opened;
+use crate::computing::Out;
+use crate::daemon::Daemon;
+use crate::http::{Refusal, TEXT, ok};
+use crate::http_body::{Answer, Stream};
+use crate::http_route::{ClonePart, Route};
+
+const PACK: HeaderValue = HeaderValue::from_static("application/x-git-packed-objects");
+const INDEX: HeaderValue = HeaderValue::from_static("application/x-git-packed-objects-toc");
+const LOOSE: HeaderValue = HeaderValue::from_static("application/x-git-loose-object");
+const BUNDLE: HeaderValue = HeaderValue::from_static("application/x-git-bundle");
+const TAR: HeaderValue = HeaderValue::from_static("application/x-tar");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// What is called by its checksum never changes.
+const FOREVER: Duration = Duration::from_secs(31_536_000);
+
+/// What a file consists of, one part after the other.
+enum Part {
+    Bytes(Vec<u8>),
+    Region(Region),
+}
+
+impl Part {
+    fn len(&self) -> u64 {
+        match self {
+            Part::Bytes(bytes) => bytes.len() as u64,
+            Part::Region(region) => region.len() as u64,
+        }
+    }
+}
+
+/// A file to be sent, in whole or in part.
+struct File {
+    content_type: HeaderValue,
+    /// What tells it from what it was or will be.
+    etag: String,
+    is_immutable: bool,
+    parts: Vec<Part>,
+}
+
+impl Daemon {
+    pub(crate) async fn file<B>(self: &Arc<Self>, request: &Request<B>, opened: Opened, route: Route) -> Result<Response<Answer>, Refusal> {
+        let repo = opened.repo.clone();
+        let headers = request.headers().clone();
+        let gone = || Refusal::new(StatusCode::NOT_FOUND, "there is no such file");
+        let is_dumb = !matches!(route, Route::Clone | Route::ClonePart(..));
+        if is_dumb && !opened.http.files {
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "files of repositories are not served; git 1.6.6 and newer do without"));
+        }
+        let broken = |e: weir_repo::Error| {
+            tracing::error!(path = %repo.path().display(), "cannot be read: {e}");
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the repository cannot be read; its keeper finds the reason in the log")
+        };
+        match route {
+            Route::InfoRefs(None) => return Ok(ok(TEXT, Answer::from(info_refs(&repo)))),
+            Route::Head => return Ok(ok(TEXT, Answer::from(repo.refs().to_head_file()))),
+            Route::InfoPacks => return Ok(ok(TEXT, Answer::from(info_packs(&repo)))),
+            Route::Info(name) => {
+                let path = repo.git_dir().join("objects/info").join(name);
+                return std::fs::read(path).map(|data| ok(TEXT, Answer::from(data))).map_err(|_| gone());
+            }
+            _ => {}
+        }
+        let file = match route {
+            Route::Loose(path) => {
+                let data = repo.archive().is_none().then(|| std::fs::read(repo.git_dir().join("objects").join(&path)).ok()).flatten();
+                File { content_type: LOOSE, etag: path, is_immutable: true, parts: vec![Part::Bytes(data.ok_or_else(gone)?)] }
+            }
+            Route::Pack(name) => {
+                let (stem, extension) = name.rsplit_once('.').unwrap_or((&name, ""));
+                let pack = repo.packs().iter().find(|p| p.name().ends_with(stem)).ok_or_else(gone)?;
+                let (content_type, region) = if extension == "idx" { (INDEX, pack.index().data()) } else { (PACK, pack.data()) };
+                File { content_type, etag: name.clone(), is_immutable: true, parts: vec![Part::Region(region.clone())] }
+            }
+            Route::Archive => {
+                let archive = repo.archive().ok_or_else(gone)?;
+                let region = archive.region().clone();
+                let etag = format!("{}-{}", archive.state().record.seq, region.len());
+                File { content_type: TAR, etag, is_immutable: false, parts: vec![Part::Region(region)] }
+            }
+            Route::Clone | Route::ClonePart(..) => {
+                let whole = self.clones.get(&repo).await.map_err(|e| broken(e.into()))?;
+                let whole = whole
+                    .map_err(broken)?
+                    .ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "what a clone takes is not one pack here; clone it with git"))?;
+                let Route::ClonePart(trailer, part) = &route else { return Ok(ok(JSON, Answer::from(whole.describe(&repo)))) };
+                if *trailer != whole.trailer.to_string() {
+                    return Err(gone());
+                }
+                let pack = || {
+                    let regions = whole.regions.iter().cloned().map(Part::Region);
+                    let header = Part::Bytes(weir_repo::pack_header(whole.count).to_vec());
+                    std::iter::once(header).chain(regions).chain([Part::Bytes(whole.trailer.as_bytes().to_vec())])
+                };
+                let (content_type, parts): (_, Vec<Part>) = match part {
+                    ClonePart::Pack => (PACK, pack().collect()),
+                    ClonePart::Index => (INDEX, vec![Part::Region(whole.index.clone())]),
+                    ClonePart::Bundle => {
+                        let header = Part::Bytes(weir_repo::bundle_header(&repo, false));
+                        (BUNDLE, std::iter::once(header).chain(pack()).collect())
+                    }
+                };
+                File { content_type, etag: format!("{trailer}-{part:?}"), is_immutable: *part != ClonePart::Bundle, parts }
+            }
+            _ => return Err(gone()),
+        };
+        Ok(file.answer(&headers))
+    }
+}
+
+impl File {
+    fn answer(self, headers: &HeaderMap) -> Response<Answer> {
+        let len: u64 = self.parts.iter().map(Part::len).sum();
+        let etag = format!("\"{}\"", self.etag);
+        let said = |name| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
+        let mut response = Response::new(Answer::from(Vec::new()));
+        {
+            let head = response.headers_mut();
+            head.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+            insert(head, ETAG, &etag);
+            if self.is_immutable {
+                head.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000"));
+                insert(head, EXPIRES, &httpdate::fmt_http_date(SystemTime::now() + FOREVER));
+            } else {
+                head.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+            }
+        }
+        if said(IF_NONE_MATCH)
+            .is_some_and(|tags| tags.split(',').any(|tag| tag.trim().trim_start_matches("W/") == etag || tag.trim() == "*"))
+        {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            return response;
+        }
+        // What was begun of something else is begun anew.
+        let may_go_on = said(IF_RANGE).is_none_or(|tag| tag == etag);
+        let range = match said(RANGE).filter(|_| may_go_on).and_then(|range| parse_range(range, len)) {
+            Some(Ok(range)) => {
+                *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+                let (first, last) = (range.start, range.end - 1);
+                insert(response.headers_mut(), CONTENT_RANGE, &format!("bytes {first}-{last}/{len}"));
+                range
+            }
+            Some(Err(())) => {
+                *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+                insert(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{len}"));
+                return response;
+            }
+            None => 0..len,
+        };
+        let head = response.headers_mut();
+        head.insert(CONTENT_TYPE, self.content_type);
+        insert(head, CONTENT_LENGTH, &(range.end - range.start).to_string());
+        let (mut stream, answer) = Stream::new();
+        *response.body_mut() = answer.of_length(range.end - range.start);
+        let parts = cut(self.parts, range);
+        tokio::spawn(async move {
+            let sent: io::Result<()> = async {
+                for part in parts {
+                    match part {
+                        Part::Bytes(bytes) => stream.give(bytes).await?,
+                        Part::Region(region) => stream.region(region, Framing::Raw).await?,
+                    }
+                }
+                Ok(())
+            }
+            .await;
+            if let Err(e) = sent {
+                stream.fail(e).await;
+            }
+        });
+        response
+    }
+}
+
+fn insert(headers: &mut HeaderMap, name: hyper::header::HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// Of `parts`, one after the other, what lies in `range`.
+fn cut(parts: Vec<Part>, range: std::ops::Range<u64>) -> Vec<Part> {
+    let mut at = 0;
+    let mut out = Vec::new();
+    for part in parts {
+        let len = part.len();
+        let (start, end) = (range.start.clamp(at, at + len) - at, range.end.clamp(at, at + len) - at);
+        at += len;
+        if start < end {
+            match part {
+                Part::Bytes(bytes) => out.push(Part::Bytes(bytes[start as usize..end as usize].to_vec())),
+                Part::Region(region) => out.extend(region.slice(start..end).map(Part::Region)),
+            }
+        }
+    }
+    out
+}
+
+/// The one range of bytes that `text` asks for, of `len`; `None` if it is to be ignored, an error if there is nothing there.
+fn parse_range(text: &str, len: u64) -> Option<Result<std::ops::Range<u64>, ()>> {
+    let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
+    let range = match (first.trim(), last.trim()) {
+        ("", last) => len.saturating_sub(last.parse().ok()?)..len,
+        (first, "") => first.parse().ok()?..len,
+        (first, last) => first.parse::<u64>().ok()?..last.parse::<u64>().ok()?.saturating_add(1).min(len),
+    };
+    Some(if range.start < range.end { Ok(range) } else { Err(()) })
+}
+
+/// What dumb clients take for the refs.
+fn info_refs(repo: &Repo) -> Vec<u8> {
+    let mut out = Vec::new();
+    for r in repo.refs().list() {
+        r.oid.push_hex(&mut out);
+        out.extend_from_slice(&[b"\t", &*r.name, b"\n"].concat());
+        if let Some(peeled) = r.peeled {
+            peeled.push_hex(&mut out);
+            out.extend_from_slice(&[b"\t", &*r.name, b"^{}\n"].concat());
+        }
+    }
+    out
+}
+
+fn info_packs(repo: &Repo) -> Vec<u8> {
+    let names = repo.packs().iter().filter_map(|pack| pack.name().rsplit('/').next());
+    let mut out: String = names.map(|name| format!("P {name}.pack\n")).collect();
+    out.push('\n');
+    out.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        for (text, expected) in [
+            ("bytes=0-9", Some(Ok(0..10))),
+            ("bytes=10-", Some(Ok(10..100))),
+            ("bytes=-10", Some(Ok(90..100))),
+            ("bytes=90-1000", Some(Ok(90..100))),
+            ("bytes=100-", Some(Err(()))),
+            ("bytes=5-4", Some(Err(()))),
+            ("bytes=0-1,3-4", None),
+            ("lines=1-2", None),
+            ("bytes=x-", None),
+        ] {
+            assert_eq!(parse_range(text, 100), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn parts_are_cut() {
+        let parts = || vec![Part::Bytes(b"abc".to_vec()), Part::Bytes(b"defg".to_vec())];
+        let text = |range| {
+            cut(parts(), range)
+                .into_iter()
+                .map(|p| match p {
+                    Part::Bytes(b) => String::from_utf8(b).unwrap(),
+                    Part::Region(_) => String::new(),
+                })
+                .collect::<String>()
+        };
+        assert_eq!((text(0..7), text(2..4), text(3..7), text(6..7)), ("abcdefg".into(), "cd".into(), "defg".into(), "g".into()));
+    }
+}

@@ -1,0 +1,125 @@
+//! What a URL is about: gitprotocol-http's paths, git-http-backend's, and a few of our own.
+
+use weir_upload::Service;
+
+/// What is asked of a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// `info/refs`, for a service, or plain for dumb clients.
+    InfoRefs(Option<Service>),
+    /// `info/refs` for a service nobody knows.
+    UnknownService,
+    /// `git-upload-pack` and the like.
+    Rpc(Service),
+    /// `HEAD`
+    Head,
+    /// `objects/info/packs`
+    InfoPacks,
+    /// `objects/info/alternates` and `objects/info/http-alternates`
+    Info(&'static str),
+    /// `objects/xx/yyy...`, by the path below `objects`.
+    Loose(String),
+    /// `objects/pack/pack-xxx.pack` and `.idx`, by the name of the file.
+    Pack(String),
+    /// `weir/clone`: what a whole clone consists of.
+    Clone,
+    /// `weir/clone-xxx.pack`, `.idx`, `.bundle`: by the checksum of the pack.
+    ClonePart(String, ClonePart),
+    /// `NAME.tar`: the archive itself.
+    Archive,
+}
+
+/// A file of a whole clone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClonePart {
+    Pack,
+    Index,
+    Bundle,
+}
+
+/// The repository and what is asked of it; `None` if it is no URL of ours.
+pub(crate) fn route<'p>(path: &'p str, query: &str) -> Option<(&'p str, Route)> {
+    let fixed = |suffix: &str| path.strip_suffix(suffix).filter(|name| !name.is_empty());
+    if let Some(name) = fixed("/info/refs") {
+        let service = query.split('&').find_map(|p| p.strip_prefix("service="));
+        let route = match service {
+            None => Route::InfoRefs(None),
+            Some("git-upload-pack") => Route::InfoRefs(Some(Service::UploadPack)),
+            Some("git-receive-pack") => Route::InfoRefs(Some(Service::ReceivePack)),
+            Some("git-upload-archive") => Route::InfoRefs(Some(Service::UploadArchive)),
+            Some(_) => Route::UnknownService,
+        };
+        return Some((name, route));
+    }
+    let table = [
+        ("/git-upload-pack", Route::Rpc(Service::UploadPack)),
+        ("/git-receive-pack", Route::Rpc(Service::ReceivePack)),
+        ("/git-upload-archive", Route::Rpc(Service::UploadArchive)),
+        ("/HEAD", Route::Head),
+        ("/objects/info/packs", Route::InfoPacks),
+        ("/objects/info/alternates", Route::Info("alternates")),
+        ("/objects/info/http-alternates", Route::Info("http-alternates")),
+        ("/weir/clone", Route::Clone),
+        (".tar", Route::Archive),
+    ];
+    if let Some((name, route)) = table.into_iter().find_map(|(suffix, route)| Some((fixed(suffix)?, route))) {
+        return Some((name, route));
+    }
+    let (rest, file) = path.rsplit_once('/')?;
+    if let Some(name) = rest.strip_suffix("/weir") {
+        let (stem, extension) = file.strip_prefix("clone-")?.split_once('.')?;
+        let part = match extension {
+            "pack" => ClonePart::Pack,
+            "idx" => ClonePart::Index,
+            "bundle" => ClonePart::Bundle,
+            _ => return None,
+        };
+        return is_oid(stem).then(|| (name, Route::ClonePart(stem.to_owned(), part)));
+    }
+    if let Some(name) = rest.strip_suffix("/objects/pack") {
+        let (stem, extension) = file.strip_prefix("pack-")?.split_once('.')?;
+        return (is_oid(stem) && matches!(extension, "pack" | "idx")).then(|| (name, Route::Pack(file.to_owned())));
+    }
+    let (before, folder) = rest.rsplit_once('/')?;
+    let name = before.strip_suffix("/objects")?;
+    is_oid(&format!("{folder}{file}")).then_some(())?;
+    (folder.len() == 2).then(|| (name, Route::Loose(format!("{folder}/{file}"))))
+}
+
+fn is_oid(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes() {
+        let oid = "0123456789abcdef0123456789abcdef01234567";
+        let is = |path: &str, expected: Route| assert_eq!(route(path, ""), Some(("/a/b.git", expected)), "{path}");
+        is("/a/b.git/info/refs", Route::InfoRefs(None));
+        is("/a/b.git/HEAD", Route::Head);
+        is("/a/b.git/git-upload-pack", Route::Rpc(Service::UploadPack));
+        is(&format!("/a/b.git/objects/pack/pack-{oid}.idx"), Route::Pack(format!("pack-{oid}.idx")));
+        is(&format!("/a/b.git/objects/01/{}", &oid[2..]), Route::Loose(format!("01/{}", &oid[2..])));
+        is(&format!("/a/b.git/weir/clone-{oid}.bundle"), Route::ClonePart(oid.to_owned(), ClonePart::Bundle));
+        is("/a/b.git.tar", Route::Archive);
+        for bad in [
+            "",
+            "/",
+            "/info/refs",
+            "/a",
+            "/a/objects/pack/../x",
+            "/a/objects/pack/pack-00.pack",
+            "/a/objects/01/23",
+            "/a/weir/clone-x.pack",
+            &format!("/a/objects/pack/pack-{oid}.keep"),
+            &format!("/a/objects/012/{}", &oid[3..]),
+        ] {
+            assert_eq!(route(bad, ""), None, "{bad}");
+        }
+        assert_eq!(route("/a/info/refs", "service=git-x").unwrap().1, Route::UnknownService);
+        assert_eq!(route("/a/info/refs", "x=1&service=git-receive-pack").unwrap().1, Route::InfoRefs(Some(Service::ReceivePack)));
+    }
+}

@@ -1,0 +1,133 @@
+//! A connection whose other side must make progress: what HTTP runs on.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+use crate::socket::Socket;
+
+/// Time without room over which the minimum throughput is measured.
+const WINDOW: Duration = Duration::from_secs(30);
+
+/// When something last came or went, in milliseconds since a start that both sides know.
+#[derive(Clone, Debug)]
+pub(crate) struct Activity {
+    start: Instant,
+    last: Arc<AtomicU64>,
+}
+
+impl Activity {
+    fn new() -> Activity {
+        Activity { start: Instant::now(), last: Arc::new(AtomicU64::new(0)) }
+    }
+
+    fn happens(&self) {
+        self.last.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Time since.
+    pub(crate) fn quiet(&self) -> Duration {
+        self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
+    }
+}
+
+/// A socket that gives up on clients that take nothing, or too little.
+pub(crate) struct Paced {
+    socket: Socket,
+    idle_timeout: Duration,
+    bytes_per_second_min: u64,
+    /// Set while the client takes nothing.
+    blocked: Option<(Instant, Pin<Box<Sleep>>)>,
+    /// Time spent so, and bytes taken, since the throughput was last looked at.
+    window: (Duration, u64),
+    activity: Activity,
+}
+
+impl Paced {
+    pub(crate) fn new(socket: Socket, idle_timeout: Duration, bytes_per_second_min: u64) -> Paced {
+        Paced { socket, idle_timeout, bytes_per_second_min, blocked: None, window: Default::default(), activity: Activity::new() }
+    }
+
+    pub(crate) fn activity(&self) -> Activity {
+        self.activity.clone()
+    }
+
+    fn written(&mut self, context: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        let Poll::Ready(result) = result else {
+            let idle_timeout = self.idle_timeout;
+            let (_, sleep) = self.blocked.get_or_insert_with(|| (Instant::now(), Box::pin(tokio::time::sleep(idle_timeout))));
+            ready!(sleep.as_mut().poll(context));
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")));
+        };
+        if let Ok(n) = result {
+            self.activity.happens();
+            self.window.1 += n as u64;
+            if let Some((since, _)) = self.blocked.take() {
+                self.window.0 += since.elapsed();
+                if self.window.0 >= WINDOW {
+                    let (blocked, bytes) = std::mem::take(&mut self.window);
+                    if bytes / blocked.as_secs().max(1) < self.bytes_per_second_min {
+                        return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client is too slow")));
+                    }
+                }
+            }
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl AsyncRead for Paced {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let result = match &mut this.socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_read(context, buf),
+            Socket::Unix(stream) => Pin::new(stream).poll_read(context, buf),
+        };
+        if buf.filled().len() > before {
+            this.activity.happens();
+        }
+        result
+    }
+}
+
+impl AsyncWrite for Paced {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = match &mut this.socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write(context, buf),
+            Socket::Unix(stream) => Pin::new(stream).poll_write(context, buf),
+        };
+        this.written(context, result)
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, context: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = match &mut this.socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, bufs),
+            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(context, bufs),
+        };
+        this.written(context, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

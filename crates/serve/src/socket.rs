@@ -1,0 +1,276 @@
+//! Listening sockets and connections, TCP and of this machine, and those that were handed to us open.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
+use tokio::io::Interest;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+const BACKLOG: i32 = 4096;
+/// The first descriptor that is handed over (sd_listen_fds).
+const FIRST_HANDED: RawFd = 3;
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An address and a port.
+    Tcp(SocketAddr),
+    /// A socket in the file system, written `unix:PATH`.
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Address, String> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err("the path of the socket is missing".to_owned()),
+            Some(path) => Ok(Address::Unix(PathBuf::from(path))),
+            None => text.parse().map(Address::Tcp).map_err(|_| format!("'{text}' is neither ADDR:PORT nor unix:PATH")),
+        }
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub enum Listener {
+    /// Of TCP.
+    Tcp(TcpListener),
+    /// Of this machine.
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Binds a listening socket. Needs to be called inside a runtime. A socket in the file system that nobody answers at is
+    /// replaced.
+    ///
+    /// # Errors
+    /// Of the system; the address is in use, most often.
+    pub fn bind(address: &Address) -> io::Result<Listener> {
+        match address {
+            Address::Tcp(address) => {
+                let socket = RawSocket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP))?;
+                socket.set_reuse_address(true)?;
+                socket.set_nonblocking(true)?;
+                socket.bind(&(*address).into())?;
+                socket.listen(BACKLOG)?;
+                Ok(Listener::Tcp(TcpListener::from_std(socket.into())?))
+            }
+            Address::Unix(path) => {
+                if is_left_over(path) {
+                    fs::remove_file(path)?;
+                }
+                Ok(Listener::Unix(UnixListener::bind(path)?))
+            }
+        }
+    }
+
+    /// The sockets that whoever started us opened for us (sd_listen_fds: `LISTEN_FDS` in `environment`), with their names
+    /// (`LISTEN_FDNAMES`). To be called once, before threads are started. Needs to be called inside a runtime.
+    ///
+    /// # Errors
+    /// If one of them is no listening socket.
+    pub fn handed_over(environment: impl Fn(&str) -> Option<String>) -> io::Result<Vec<(String, Listener)>> {
+        let is_ours = environment("LISTEN_PID").is_none_or(|pid| pid.parse() == Ok(std::process::id()));
+        let count: RawFd = environment("LISTEN_FDS").and_then(|n| n.parse().ok()).unwrap_or(0);
+        if !is_ours || count <= 0 {
+            return Ok(Vec::new());
+        }
+        let names = environment("LISTEN_FDNAMES").unwrap_or_default();
+        let mut names = names.split(':');
+        (FIRST_HANDED..FIRST_HANDED.saturating_add(count.min(1024)))
+            .map(|fd| {
+                // SAFETY: whoever set LISTEN_FDS says that this descriptor is open and ours; nobody else here has it.
+                let socket = unsafe { RawSocket::from_raw_fd(fd) };
+                let is_unix =
+                    socket.local_addr().map_err(|e| io::Error::new(e.kind(), format!("LISTEN_FDS: descriptor {fd}: {e}")))?.is_unix();
+                socket.set_nonblocking(true)?;
+                socket.set_cloexec(true)?;
+                let listener = if is_unix {
+                    Listener::Unix(UnixListener::from_std(socket.into())?)
+                } else {
+                    Listener::Tcp(TcpListener::from_std(socket.into())?)
+                };
+                Ok((names.next().unwrap_or_default().to_owned(), listener))
+            })
+            .collect()
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn address(&self) -> io::Result<Address> {
+        Ok(match self {
+            Listener::Tcp(listener) => Address::Tcp(listener.local_addr()?),
+            Listener::Unix(listener) => Address::Unix(listener.local_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default()),
+        })
+    }
+
+    pub(crate) async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
+        Ok(match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                (Socket::Tcp(stream), Some(peer))
+            }
+            Listener::Unix(listener) => (Socket::Unix(listener.accept().await?.0), None),
+        })
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Listener::Tcp(listener) => listener.as_raw_fd(),
+            Listener::Unix(listener) => listener.as_raw_fd(),
+        }
+    }
+}
+
+/// Whether a socket lies at `path` that nobody listens at.
+fn is_left_over(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection that no runtime watches.
+pub(crate) enum Idle {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl Socket {
+    /// Takes it from this runtime, to be given to another.
+    pub(crate) fn leave(self) -> io::Result<Idle> {
+        Ok(match self {
+            Socket::Tcp(stream) => Idle::Tcp(stream.into_std()?),
+            Socket::Unix(stream) => Idle::Unix(stream.into_std()?),
+        })
+    }
+
+    pub(crate) fn enter(idle: Idle) -> io::Result<Socket> {
+        Ok(match idle {
+            Idle::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream)?),
+            Idle::Unix(stream) => Socket::Unix(UnixStream::from_std(stream)?),
+        })
+    }
+
+    /// Sends what is given at once, and notices peers that are gone for good.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        if let Socket::Tcp(stream) = self {
+            stream.set_nodelay(true)?;
+            SockRef::from(stream).set_keepalive(true)?;
+        }
+        Ok(())
+    }
+
+    /// Stock git sends a request in many small packets with Nagle on: unless each is acknowledged at once, the next waits
+    /// 40 ms for our delayed acknowledgment. The kernel forgets the setting, so it is said before every read.
+    pub(crate) fn quick_ack(&self) {
+        if let Socket::Tcp(stream) = self {
+            let _ = SockRef::from(stream).set_tcp_quickack(true);
+        }
+    }
+
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => stream.readable().await,
+            Socket::Unix(stream) => stream.readable().await,
+        }
+    }
+
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => stream.writable().await,
+            Socket::Unix(stream) => stream.writable().await,
+        }
+    }
+
+    pub(crate) fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => stream.try_read(buf),
+            Socket::Unix(stream) => stream.try_read(buf),
+        }
+    }
+
+    pub(crate) fn try_io<R>(&self, interest: Interest, call: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+        match self {
+            Socket::Tcp(stream) => stream.try_io(interest, call),
+            Socket::Unix(stream) => stream.try_io(interest, call),
+        }
+    }
+
+    /// Resolves when the other side has hung up: it sends nothing more, and nothing of it is left to read.
+    pub(crate) async fn gone(&self) {
+        while self.readable().await.is_ok() {
+            let peeked = self.try_io(Interest::READABLE, || {
+                let mut byte = 0u8;
+                // SAFETY: one byte may be written to `byte`, and is; the descriptor is open as long as we are.
+                let n = unsafe { libc::recv(self.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
+                if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n) }
+            });
+            match peeked {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(0) | Err(_) => return,
+                // It has sent ahead, and so is there.
+                Ok(_) => break,
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Socket::Tcp(stream) => stream.as_raw_fd(),
+            Socket::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        assert_eq!("127.0.0.1:9418".parse(), Ok(Address::Tcp(([127, 0, 0, 1], 9418).into())));
+        assert_eq!("[::1]:80".parse::<Address>().unwrap().to_string(), "[::1]:80");
+        assert_eq!("unix:/run/weir.sock".parse::<Address>().unwrap().to_string(), "unix:/run/weir.sock");
+        for bad in ["unix:", "localhost", "127.0.0.1", ""] {
+            assert!(bad.parse::<Address>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_socket_nobody_answers_at_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = Address::Unix(folder.path().join("s"));
+        let first = Listener::bind(&address).unwrap();
+        assert!(Listener::bind(&address).is_err(), "somebody answers there");
+        drop(first);
+        assert_eq!(Listener::bind(&address).unwrap().address().unwrap(), address);
+    }
+}

@@ -1,0 +1,92 @@
+//! Certificates of the HTTPS door (rustls), read anew when their files change.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ServerConfig, crypto::ring};
+
+/// How often files are looked at for a change.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// A certificate with its key.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    files: Arc<Files>,
+}
+
+#[derive(Debug)]
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    loaded: Mutex<Loaded>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    config: Arc<ServerConfig>,
+    stamps: [Option<SystemTime>; 2],
+    looked: Instant,
+}
+
+impl Tls {
+    /// Reads a chain of certificates, the server's own first, and its key, both in PEM.
+    ///
+    /// # Errors
+    /// If one cannot be read, or they do not belong together: which, and why.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Tls, String> {
+        let stamps = stamps(certificate, key);
+        let config = read(certificate, key)?;
+        let loaded = Mutex::new(Loaded { config, stamps, looked: Instant::now() });
+        Ok(Tls { files: Arc::new(Files { certificate: certificate.to_owned(), key: key.to_owned(), loaded }) })
+    }
+
+    /// What is in force. Files that changed are read; if they cannot be, what was in force stays so.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        let mut loaded = self.files.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if loaded.looked.elapsed() >= LOOK_AGAIN {
+            loaded.looked = Instant::now();
+            let now = stamps(&self.files.certificate, &self.files.key);
+            if now != loaded.stamps {
+                loaded.stamps = now;
+                match read(&self.files.certificate, &self.files.key) {
+                    Ok(config) => {
+                        tracing::info!("certificate {} read anew", self.files.certificate.display());
+                        loaded.config = config;
+                    }
+                    Err(e) => tracing::error!("the certificate in force stays so: {e}"),
+                }
+            }
+        }
+        loaded.config.clone()
+    }
+}
+
+fn stamps(certificate: &Path, key: &Path) -> [Option<SystemTime>; 2] {
+    [certificate, key].map(|path| std::fs::metadata(path).and_then(|m| m.modified()).ok())
+}
+
+fn read(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
+    let fail = |path: &Path, what: String| format!("'{}': {what}", path.display());
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|e| fail(certificate, e.to_string()))?;
+    if chain.is_empty() {
+        return Err(fail(certificate, "there is no certificate in it".to_owned()));
+    }
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| fail(key, e.to_string()))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret))
+        .map_err(|e| fail(certificate, e.to_string()))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// What a failed handshake is to the log.
+pub(crate) fn handshake(e: io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("TLS: {e}"))
+}

@@ -1,0 +1,200 @@
+//! Whose turn it is to have something computed.
+//!
+//! So many at once in all, of one address, and about one repository. Those who wait get their turn in the order they came,
+//! past those whose address or repository has all it may; beyond a length of the queue, or of time, they are refused.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+/// How many at once.
+#[derive(Clone, Debug)]
+pub(crate) struct TurnLimits {
+    pub(crate) all: usize,
+    pub(crate) per_address: usize,
+    pub(crate) per_repository: usize,
+    pub(crate) queue: usize,
+    pub(crate) wait: Duration,
+}
+
+/// Who waits for what.
+pub(crate) struct Turns {
+    limits: TurnLimits,
+    state: Mutex<State>,
+}
+
+/// Who, about what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Party {
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) repository: PathBuf,
+}
+
+#[derive(Default)]
+struct State {
+    running: usize,
+    addresses: HashMap<IpAddr, usize>,
+    repositories: HashMap<PathBuf, usize>,
+    waiting: VecDeque<(Party, oneshot::Sender<Turn>)>,
+}
+
+/// Somebody's turn; over when dropped.
+pub(crate) struct Turn {
+    turns: Arc<Turns>,
+    party: Option<Party>,
+}
+
+/// There are too many.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Busy;
+
+impl Turns {
+    pub(crate) fn new(limits: TurnLimits) -> Arc<Turns> {
+        Arc::new(Turns { limits, state: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for `party`'s turn.
+    ///
+    /// # Errors
+    /// If too many wait already, or it took too long.
+    pub(crate) async fn take(self: &Arc<Self>, party: Party) -> Result<Turn, Busy> {
+        let waiting = {
+            let mut state = self.lock();
+            if state.waiting.is_empty() && state.admits(&self.limits, &party) {
+                state.begin(&party);
+                return Ok(Turn { turns: self.clone(), party: Some(party) });
+            }
+            if state.waiting.len() >= self.limits.queue {
+                state.waiting.retain(|(_, sender)| !sender.is_closed());
+            }
+            if state.waiting.len() >= self.limits.queue {
+                return Err(Busy);
+            }
+            let (sender, receiver) = oneshot::channel();
+            state.waiting.push_back((party, sender));
+            receiver
+        };
+        // Somebody in front may wait for their own address only.
+        self.pass_on();
+        match tokio::time::timeout(self.limits.wait, waiting).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => Err(Busy),
+        }
+    }
+
+    /// Gives turns to those in the queue who may have one.
+    fn pass_on(self: &Arc<Self>) {
+        let mut given = Vec::new();
+        {
+            let mut guard = self.lock();
+            let state = &mut *guard;
+            let mut at = 0;
+            while at < state.waiting.len() && state.running < self.limits.all {
+                if state.waiting[at].1.is_closed() {
+                    state.waiting.remove(at);
+                } else if state.admits(&self.limits, &state.waiting[at].0)
+                    && let Some((party, sender)) = state.waiting.remove(at)
+                {
+                    state.begin(&party);
+                    given.push((sender, party));
+                } else {
+                    at += 1;
+                }
+            }
+        }
+        for (sender, party) in given {
+            // Whoever went away meanwhile drops it, which passes it on.
+            let _ = sender.send(Turn { turns: self.clone(), party: Some(party) });
+        }
+    }
+}
+
+impl State {
+    fn admits(&self, limits: &TurnLimits, party: &Party) -> bool {
+        let of_address = party.address.and_then(|a| self.addresses.get(&a)).copied().unwrap_or(0);
+        let of_repository = self.repositories.get(&party.repository).copied().unwrap_or(0);
+        self.running < limits.all && of_address < limits.per_address && of_repository < limits.per_repository
+    }
+
+    fn begin(&mut self, party: &Party) {
+        self.running += 1;
+        if let Some(address) = party.address {
+            *self.addresses.entry(address).or_default() += 1;
+        }
+        *self.repositories.entry(party.repository.clone()).or_default() += 1;
+    }
+
+    fn end(&mut self, party: &Party) {
+        self.running -= 1;
+        if let Some(address) = party.address {
+            less(&mut self.addresses, &address);
+        }
+        less(&mut self.repositories, &party.repository);
+    }
+}
+
+/// Counts one less, and forgets what is none.
+pub(crate) fn less<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(n) = counts.get_mut(key) {
+        *n -= 1;
+        if *n == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(party) = self.party.take() {
+            self.turns.lock().end(&party);
+            self.turns.pass_on();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn party(address: u8, repository: &str) -> Party {
+        Party { address: Some([10, 0, 0, address].into()), repository: repository.into() }
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn turns_are_fair_and_bounded() {
+        let limits = TurnLimits { all: 3, per_address: 2, per_repository: 2, queue: 2, wait: Duration::from_secs(60) };
+        let turns = Turns::new(limits);
+        let a1 = turns.take(party(1, "a")).await.unwrap();
+        let _a2 = turns.take(party(1, "b")).await.unwrap();
+        let waits = |party: Party| {
+            tokio::spawn({
+                let turns = turns.clone();
+                async move { turns.take(party).await.map(|t| t.party.clone()) }
+            })
+        };
+        // The third of an address waits; another address goes past it.
+        let third = waits(party(1, "c"));
+        tokio::task::yield_now().await;
+        let b = turns.take(party(2, "a")).await.unwrap();
+        let fourth = waits(party(3, "a"));
+        tokio::task::yield_now().await;
+        assert_eq!(turns.take(party(4, "d")).await.err(), Some(Busy), "the queue is full");
+        drop(a1);
+        assert!(third.await.unwrap().is_ok());
+        assert!(fourth.await.unwrap().is_ok());
+        drop(b);
+        let (_x, _y) = (turns.take(party(5, "x")).await.unwrap(), turns.take(party(6, "y")).await.unwrap());
+        assert_eq!(turns.take(party(7, "z")).await.err(), Some(Busy), "nobody came to an end in time");
+        drop((_x, _y, _a2));
+        assert_eq!(turns.lock().running, 0);
+        assert!(turns.lock().addresses.is_empty() && turns.lock().repositories.is_empty());
+    }
+}

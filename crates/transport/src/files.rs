@@ -1,0 +1,63 @@
+//! Files below a repository's URL, over HTTP, from any byte on (RFC 9110, "Range Requests").
+
+use std::io::Read;
+
+use ureq::http::{StatusCode, header};
+
+use crate::error::{Error, Result};
+use crate::http::Http;
+use crate::session::Options;
+use crate::url::{Scheme, Url};
+
+/// The files of one repository.
+pub struct HttpFiles {
+    http: Http,
+}
+
+/// A file, or the rest of one.
+pub struct HttpFile {
+    /// Its bytes.
+    pub reader: Box<dyn Read + Send>,
+    /// Where they start: 0 if the server does not know how to start elsewhere.
+    pub from: u64,
+    /// Its media type.
+    pub content_type: String,
+}
+
+impl HttpFiles {
+    /// Files below `url`; `None` if that is no HTTP URL.
+    ///
+    /// # Errors
+    /// If the client cannot be made.
+    pub fn new(url: &Url, options: &Options) -> Result<Option<HttpFiles>> {
+        Ok(if matches!(url.scheme, Scheme::Http { .. }) { Some(HttpFiles { http: Http::new(url, options)? }) } else { None })
+    }
+
+    /// The file at `path`, from byte `from` on; `None` if there is none.
+    ///
+    /// # Errors
+    /// Of the network, or if the server refuses.
+    pub fn get(&mut self, path: &str, from: u64) -> Result<Option<HttpFile>> {
+        let range = (from > 0).then(|| format!("bytes={from}-"));
+        let headers: Vec<(header::HeaderName, String)> = range.into_iter().map(|range| (header::RANGE, range)).collect();
+        let mut response = self.http.get_with(path, &headers)?;
+        let from = match response.status() {
+            StatusCode::OK => 0,
+            StatusCode::PARTIAL_CONTENT => {
+                let said = response.headers().get(header::CONTENT_RANGE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+                let start = said.strip_prefix("bytes ").and_then(|r| r.split('-').next()?.parse::<u64>().ok());
+                if start != Some(from) {
+                    return Err(Error::Protocol(format!("asked for bytes from {from} on, the server sends '{said}'")));
+                }
+                from
+            }
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::FORBIDDEN => return Ok(None),
+            _ => {
+                crate::http::check_status(&mut response)?;
+                0
+            }
+        };
+        let content_type = crate::http::content_type(&response);
+        Ok(Some(HttpFile { reader: self.http.body(response), from, content_type }))
+    }
+}

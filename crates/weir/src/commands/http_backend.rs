@@ -1,0 +1,40 @@
+//! `http-backend`: a CGI program in git-http-backend's place.
+
+use std::collections::HashMap;
+use std::io::{BufWriter, stdin, stdout};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use weir_serve::{Daemon, DaemonLimits, Presentation, serve_cgi};
+use weir_upload::{Limits, Options};
+
+use super::paths::PathLocator;
+use super::upload_pack::presentation;
+use crate::error::Result;
+
+pub(crate) fn http_backend() -> Result<()> {
+    let mut variables: HashMap<String, String> =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
+    let root = variables.get("GIT_PROJECT_ROOT").filter(|r| !r.is_empty()).cloned();
+    if root.is_none()
+        && let Some(translated) = variables.get("PATH_TRANSLATED").cloned()
+    {
+        variables.insert("PATH_INFO".to_owned(), translated);
+    }
+    let locator = PathLocator {
+        export_all: variables.contains_key("GIT_HTTP_EXPORT_ALL"),
+        base_path: root.map(PathBuf::from),
+        is_on: true,
+        informative_errors: true,
+        ..PathLocator::default()
+    };
+    let buffer = variables.get("GIT_HTTP_MAX_REQUEST_BUFFER").and_then(|v| v.parse().ok());
+    let limits = Limits { request_bytes_max: buffer.unwrap_or(Limits::default().request_bytes_max), ..Limits::default() };
+    let options = Options { limits, ..Options::default() };
+    // Whoever may run this may read the files: as git-http-backend has it, a repository's http.getanyfile says no.
+    let presentation = Presentation { files: true, ..presentation() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let daemon = Arc::new(Daemon::new(Arc::new(locator), options, DaemonLimits::default(), presentation)?);
+    runtime.block_on(serve_cgi(daemon, &variables, &mut stdin().lock(), &mut BufWriter::new(stdout().lock())))?;
+    Ok(())
+}

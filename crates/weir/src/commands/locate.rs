@@ -1,0 +1,98 @@
+//! Repositories of a pool by their name: a client's path is looked up, never joined to a folder.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use weir_catalog::{Catalog, Repository};
+use weir_serve::{Access, Client, Found, Hook, Locator, MapRule, Refusal, map};
+use weir_transport::{Scheme, Url};
+use weir_upload::{DaemonRequest, Service};
+
+use crate::error::{Error, Result};
+use crate::pool::Pool;
+
+/// Finds repositories by their name in the catalog, as rules and access allow.
+pub(crate) struct CatalogLocator {
+    catalog: Mutex<Catalog>,
+    store: PathBuf,
+    rules: Vec<MapRule>,
+    access: Access,
+    hook: Option<Hook>,
+}
+
+impl CatalogLocator {
+    /// As the pool's configuration says.
+    pub(crate) fn new(pool: &Pool) -> Result<CatalogLocator> {
+        let (serve, access) = (&pool.config.serve, &pool.config.access);
+        Ok(CatalogLocator {
+            catalog: Mutex::new(pool.another_catalog()?),
+            store: pool.store(),
+            rules: serve.map.iter().map(|m| m.rule().map_err(Error::Config)).collect::<Result<_>>()?,
+            access: access.rules().map_err(Error::Config)?,
+            hook: access.hook.clone().map(|program| Hook { program, timeout: access.hook_timeout.0 }),
+        })
+    }
+
+    /// The name that a URL means, with or without `.git` at its end.
+    ///
+    /// # Errors
+    /// If no rule is about it, or what comes of it is no name: why.
+    pub(crate) fn name_of(&self, host: Option<&str>, path: &str) -> std::result::Result<String, String> {
+        if self.rules.is_empty() {
+            return Ok(path.trim_matches('/').to_owned());
+        }
+        map(&self.rules, host, path).unwrap_or_else(|| Err("no rule is about it".to_owned())).map(|name| name.trim_matches('/').to_owned())
+    }
+
+    /// The repository called `name`, or that without `.git`; and its name, as rules of access are about it.
+    pub(crate) fn look_up(&self, name: &str) -> (String, Option<Repository>) {
+        let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        let get = |name: &str| {
+            catalog.get(name).unwrap_or_else(|e| {
+                tracing::error!("{e}");
+                None
+            })
+        };
+        let bare = name.strip_suffix(".git").unwrap_or(name);
+        match get(name) {
+            Some(found) => (name.to_owned(), Some(found)),
+            None => (bare.to_owned(), if bare == name { None } else { get(bare) }),
+        }
+    }
+
+    /// Whether `client` may have what is called `name`.
+    pub(crate) fn check(&self, name: &str, client: &Client) -> std::result::Result<(), Refusal> {
+        self.access.check(name, client)
+    }
+}
+
+impl Locator for CatalogLocator {
+    fn find(&self, request: &DaemonRequest, client: &Client) -> std::result::Result<Found, Refusal> {
+        let not_there = || self.access.not_there(&request.path, client);
+        let name = self.name_of(request.host.as_deref(), &request.path).map_err(|_| not_there())?;
+        let (name, repository) = self.look_up(&name);
+        // What is hidden is refused as if it were not there, by the path that was asked for.
+        self.check(&name, client).map_err(|refusal| match refusal {
+            Refusal::NotFound(_) => not_there(),
+            refusal => refusal,
+        })?;
+        if let Some(hook) = &self.hook {
+            hook.ask(request, &name, client).map_err(|why| if why.is_empty() { not_there() } else { Refusal::NotFound(why) })?;
+        }
+        let what = match request.service {
+            Service::UploadPack => {
+                let path = repository.map(|r| self.store.join(r.path)).filter(|p| p.exists());
+                return path.map(Found::Archive).ok_or_else(not_there);
+            }
+            Service::ReceivePack => "this is a read-only mirror",
+            Service::UploadArchive => "git archive is not served",
+        };
+        // A local path of this machine means nothing to a client, and is nobody's business.
+        let url = repository.and_then(|r| Url::parse(&r.url).ok()).filter(|url| url.scheme != Scheme::Local);
+        Err(Refusal::Off(url.map_or_else(|| format!("weir: {what}"), |url| format!("weir: {what}; push to {url} instead"))))
+    }
+
+    fn may_block(&self) -> bool {
+        self.hook.is_some()
+    }
+}

@@ -1,0 +1,78 @@
+//! A new program on the same sockets: whoever connects meanwhile waits a moment, and nobody is refused.
+
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// Where the new program says that it serves.
+const READY: &str = "WEIR_READY_FD";
+/// How long it may take to.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The first descriptor that is handed over (sd_listen_fds).
+const FIRST: RawFd = 3;
+/// Above all that are handed over.
+const AWAY: RawFd = 2048;
+
+/// Starts this program anew, with the same arguments, and hands `sockets` over: each with the protocol it speaks. Returns
+/// once it serves.
+///
+/// # Errors
+/// If it does not: the sockets are still ours then.
+pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
+    let fail = |what: &str, e: io::Error| Error::Message(format!("cannot start anew: {what}: {e}"));
+    let mut arguments = std::env::args_os();
+    let program = std::env::current_exe().map_err(|e| fail("the program", e))?;
+    let (mut ready, tell) = io::pipe().map_err(|e| fail("a pipe", e))?;
+    let mut command = Command::new(program);
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    let names: Vec<&str> = sockets.iter().map(|(_, name)| *name).collect();
+    let ready_fd = FIRST + sockets.len() as RawFd;
+    command.args(arguments).env("LISTEN_FDS", sockets.len().to_string()).env("LISTEN_FDNAMES", names.join(":")).env_remove("LISTEN_PID");
+    command.env(READY, ready_fd.to_string());
+    let handed: Vec<RawFd> = sockets.iter().map(|(fd, _)| *fd).chain([tell.as_raw_fd()]).collect();
+    // SAFETY: between fork and exec only fcntl and dup2 are called, which are async-signal-safe, and nothing is allocated.
+    unsafe {
+        command.pre_exec(move || {
+            // First out of the way, so that none is overwritten before it is moved to its place.
+            for (n, fd) in handed.iter().enumerate() {
+                if libc::fcntl(*fd, libc::F_DUPFD, AWAY + n as RawFd) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            for n in 0..handed.len() as RawFd {
+                if libc::dup2(AWAY + n, FIRST + n) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                libc::close(AWAY + n);
+            }
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().map_err(|e| fail("the program", e))?;
+    drop(tell);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut byte = [0];
+        let _ = sender.send(ready.read(&mut byte).unwrap_or(0) == 1);
+    });
+    if receiver.recv_timeout(PATIENCE) == Ok(true) {
+        return Ok(child.id());
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    Err(Error::Message("cannot start anew: the new program does not serve; see its messages above".to_owned()))
+}
+
+/// Tells whoever started us, if they wait for it, that we serve.
+pub(crate) fn tell_ready() {
+    let Some(fd) = std::env::var(READY).ok().and_then(|fd| fd.parse::<RawFd>().ok()).filter(|fd| *fd >= FIRST) else { return };
+    // SAFETY: whoever set the variable says that this descriptor is open and ours; nobody else here has it.
+    let mut pipe = unsafe { std::fs::File::from_raw_fd(fd) };
+    let _ = io::Write::write_all(&mut pipe, b"1");
+}
