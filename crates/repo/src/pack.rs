@@ -20,6 +20,8 @@ pub struct Pack {
     index: Index,
     hash: HashKind,
     order: OnceLock<PackOrder>,
+    /// The reverse index, if there is one: it saves sorting, and is checked as it is read.
+    reverse: Option<Region>,
 }
 
 /// The objects of a pack in the order they lie in it.
@@ -59,7 +61,7 @@ impl Pack {
         if data[data.len() - trailer..] != *index.pack_checksum().as_bytes() {
             return corrupt(format!("{name}.idx"), "it belongs to another pack");
         }
-        Ok(Pack { name: name.to_owned(), data, index, hash, order: OnceLock::new() })
+        Ok(Pack { name: name.to_owned(), data, index, hash, order: OnceLock::new(), reverse: None })
     }
 
     /// The name without suffix: `objects/pack/pack-<checksum>`.
@@ -138,13 +140,49 @@ impl Pack {
         Ok(true)
     }
 
-    /// The order of objects in the pack; computed when first asked for.
+    /// This pack with the reverse index in `data`.
+    pub(crate) fn with_reverse_index(self, data: Option<Region>) -> Pack {
+        Pack { reverse: data, ..self }
+    }
+
+    /// The order that the reverse index (gitformat-pack, "pack-*.rev files") tells, if it tells the truth.
+    fn stored_order(&self) -> Result<Option<PackOrder>> {
+        const HEADER_BYTES: usize = 12;
+        let n = self.index.count() as usize;
+        let Some(data) = &self.reverse else { return Ok(None) };
+        if data.len() != HEADER_BYTES + n * 4 + 2 * self.hash.len() || data[..8] != *b"RIDX\0\0\0\x01" {
+            return Ok(None);
+        }
+        let positions = data[HEADER_BYTES..HEADER_BYTES + n * 4].chunks_exact(4);
+        let index_by_rank: Vec<u32> = positions.map(|p| u32::from_be_bytes(p.try_into().expect("four bytes"))).collect();
+        let mut offsets = Vec::with_capacity(n + 1);
+        let mut rank_by_index = vec![0; n];
+        for (rank, &position) in index_by_rank.iter().enumerate() {
+            if position as usize >= n {
+                return Ok(None);
+            }
+            let offset = self.offset(position)?;
+            // Ever further: so none is named twice, and none left out.
+            if offsets.last().is_some_and(|last| *last >= offset) {
+                return Ok(None);
+            }
+            offsets.push(offset);
+            rank_by_index[position as usize] = rank as u32;
+        }
+        offsets.push(self.entries_end());
+        Ok(Some(PackOrder { index_by_rank, rank_by_index, offsets }))
+    }
+
+    /// The order of objects in the pack; read or computed when first asked for.
     ///
     /// # Errors
     /// If the index is corrupt.
     pub fn order(&self) -> Result<&PackOrder> {
         if let Some(order) = self.order.get() {
             return Ok(order);
+        }
+        if let Some(order) = self.stored_order()? {
+            return Ok(self.order.get_or_init(|| order));
         }
         let n = self.index.count();
         let mut by_offset = Vec::with_capacity(n as usize);

@@ -97,7 +97,8 @@ impl Repo {
                 let member = format!("{name}{suffix}");
                 archive.member(&member).map_or_else(|| corrupt(&member, "it is missing"), Ok)
             };
-            packs.push(Arc::new(Pack::open(&name, part(".pack")?, part(".idx")?, hash)?));
+            let pack = Pack::open(&name, part(".pack")?, part(".idx")?, hash)?;
+            packs.push(Arc::new(pack.with_reverse_index(archive.member(&format!("{name}.rev")))));
         }
         let list = parse_packed_refs(hash, archive.member("packed-refs").as_deref().unwrap_or(b""))?;
         let head = match archive.member("HEAD") {

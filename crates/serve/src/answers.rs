@@ -1,28 +1,38 @@
 //! Answers being computed: each once for all who ask the same at a time, and kept for a while for those who ask later.
 //!
-//! What a piece of work yields goes to a spool: the first bytes in memory, the rest to an unnamed file in the scratch folder.
-//! Clients read from there at their own speed, so that the thread that computes is free as soon as it is done. An answer
-//! larger than an answer may be is for those who are there already: what all of them have read is given back to the disk,
-//! and the work waits for the slowest.
+//! What a piece of work yields goes from hand to hand: the work waits when a client falls behind. When somebody else asks the
+//! same before any of it is gone, or asked the same a while ago, it goes to a spool instead, an unnamed file in the scratch
+//! folder, from which clients read at their own speed, and where it is kept. So it does when a client is slow, or a few of them
+//! would keep all others from their turn. Short answers are kept in memory always. An answer larger than one may be is for
+//! those who are there already.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::watch;
 use weir_upload::WorkOutcome;
 
-/// The first bytes of an answer, which stay in memory: most answers are no longer.
-const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Bytes given to a client at a time.
+/// Answers no longer than this stay in memory, and are kept: most are.
+const SHORT_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of those in all.
+const MEMORY_BYTES_MAX: u64 = 32 << 20;
+/// Bytes read from a spool at a time.
 const PIECE_BYTES: usize = 256 << 10;
-/// How far those who read an answer that is too large may fall behind.
-const WINDOW_BYTES: u64 = 16 << 20;
+/// How far clients may fall behind before the work waits.
+const WINDOW_BYTES: u64 = 4 << 20;
+/// How long the work waits for somebody slow before it goes to a spool.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Answers whose names are remembered: who asks for one of them again gets one that is kept.
+const SEEN_MAX: usize = 4096;
+/// What a kept answer takes besides its bytes.
+const PLACE_BYTES: u64 = 1024;
 
 /// What tells answers apart.
 pub(crate) type Key = [u8; 32];
@@ -31,21 +41,28 @@ pub(crate) type Key = [u8; 32];
 pub(crate) struct Answers {
     folder: PathBuf,
     bytes_max: u64,
+    /// Bytes in spools, those that nobody keeps included.
+    spooled: Arc<AtomicU64>,
     list: Mutex<List>,
 }
 
 #[derive(Default)]
 struct List {
     answers: HashMap<Key, Kept>,
-    bytes: u64,
+    /// Bytes kept, in memory and in spools.
+    bytes: [u64; 2],
     clock: u64,
+    /// Names of answers that were made, the latest last.
+    seen: HashSet<Key>,
+    seen_order: VecDeque<Key>,
 }
 
 struct Kept {
     answer: Arc<Spool>,
     used: u64,
-    /// Bytes counted for it; none while it is being made.
+    /// Bytes counted for it, and where; none while it is being made.
     bytes: u64,
+    is_spooled: bool,
 }
 
 /// One answer.
@@ -58,19 +75,29 @@ pub(crate) struct Spool {
     pub(crate) cancelled: AtomicBool,
     /// It was refused, for now, because there is too much to do.
     pub(crate) busy: AtomicBool,
+    /// Of all answers.
+    spooled: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
 struct State {
-    head: Vec<u8>,
+    /// It goes to the file from here on.
+    is_spooled: bool,
+    /// It is too large for that.
+    is_too_large: bool,
     file: Option<File>,
+    /// Where in the answer the file's content starts; what lies before is gone.
+    file_start: u64,
+    /// And where it ends.
+    file_end: u64,
+    /// What is in memory, and where in the answer that starts.
+    chunks: VecDeque<Bytes>,
+    start: u64,
     len: u64,
     outcome: Option<WorkOutcome>,
     /// How far each reader is.
     readers: HashMap<u64, u64>,
     next_reader: u64,
-    /// Set when it is too large to be kept: all before this is gone.
-    freed: Option<u64>,
 }
 
 /// What an answer is to a client.
@@ -96,7 +123,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Answers {
     /// Keeps at most `bytes_max` bytes of answers, in `folder`.
     pub(crate) fn new(folder: PathBuf, bytes_max: u64) -> Answers {
-        Answers { folder, bytes_max, list: Mutex::default() }
+        Answers { folder, bytes_max, spooled: Arc::default(), list: Mutex::default() }
     }
 
     /// The largest that is kept.
@@ -106,35 +133,34 @@ impl Answers {
 
     /// The answer called `key`; without one, an answer of this client's own.
     pub(crate) fn place(&self, key: Option<Key>) -> Place {
-        let make = || {
+        let make = |is_spooled| {
             let spool = Arc::new(Spool {
-                state: Mutex::default(),
+                state: Mutex::new(State { is_spooled, ..State::default() }),
                 read: Condvar::new(),
                 progress: watch::Sender::new(0),
                 cancelled: AtomicBool::new(false),
                 busy: AtomicBool::new(false),
+                spooled: self.spooled.clone(),
             });
             let reader = Reader::of(&spool);
             (spool, reader)
         };
         let Some(key) = key else {
-            let (spool, reader) = make();
+            let (spool, reader) = make(false);
             return Place::Make(spool, reader);
         };
         let mut list = lock(&self.list);
         list.clock += 1;
         let clock = list.clock;
-        if let Some(kept) = list.answers.get_mut(&key) {
-            let reader = Reader::of(&kept.answer);
-            // Asked once it is known that we read: from then on it is not given up.
-            if !kept.answer.cancelled.load(Ordering::Acquire) {
-                kept.used = clock;
-                return Place::Follow(reader);
-            }
+        if let Some(kept) = list.answers.get_mut(&key)
+            && let Some(reader) = Reader::join(&kept.answer)
+        {
+            kept.used = clock;
+            return Place::Follow(reader);
         }
-        let (spool, reader) = make();
-        let before = list.answers.insert(key, Kept { answer: spool.clone(), used: clock, bytes: 0 });
-        list.bytes -= before.map_or(0, |kept| kept.bytes);
+        let (spool, reader) = make(list.was_seen(key));
+        let before = list.answers.insert(key, Kept { answer: spool.clone(), used: clock, bytes: 0, is_spooled: false });
+        list.uncount(before);
         Place::Make(spool, reader)
     }
 
@@ -142,42 +168,36 @@ impl Answers {
     ///
     /// # Errors
     /// If nobody wants it any more, or the disk fails.
-    pub(crate) fn write(&self, key: Option<Key>, spool: &Spool, bytes: &[u8]) -> io::Result<()> {
-        let gone = || Err(io::ErrorKind::BrokenPipe.into());
+    pub(crate) fn write(&self, key: Option<Key>, spool: &Spool, bytes: Vec<u8>) -> io::Result<()> {
+        let bytes = Bytes::from(bytes);
         let mut state = lock(&spool.state);
         if spool.cancelled.load(Ordering::Acquire) {
-            return gone();
+            return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let is_too_large = state.len + bytes.len() as u64 > self.answer_bytes_max();
-        if is_too_large && state.freed.is_none() {
-            state.freed = Some(0);
+        if state.is_spooled && state.len + bytes.len() as u64 > self.answer_bytes_max() {
+            (state.is_spooled, state.is_too_large) = (false, true);
             drop(state);
             self.forget(key, spool);
             state = lock(&spool.state);
         }
-        while state.freed.is_some() {
-            if state.readers.is_empty() {
-                return gone();
-            }
-            let slowest = state.readers.values().copied().min().unwrap_or(0);
-            state.free(slowest);
+        while !state.is_spooled && state.len > SHORT_BYTES_MAX {
+            let Some(slowest) = state.readers.values().copied().min() else { return Err(io::ErrorKind::BrokenPipe.into()) };
+            state.let_go(slowest);
             if state.len - slowest < WINDOW_BYTES {
                 break;
             }
-            state = spool.read.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        if state.file.is_none() && state.head.len() + bytes.len() <= HEAD_BYTES_MAX {
-            state.head.extend_from_slice(bytes);
-        } else {
-            if state.file.is_none() {
-                state.file = Some(tempfile::tempfile_in(&self.folder)?);
-            }
-            let at = state.len - state.head.len() as u64;
-            if let Some(file) = &state.file {
-                file.write_all_at(bytes, at)?;
+            let (woken, waited) = spool.read.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            let has_room = self.spooled.load(Ordering::Relaxed) + self.answer_bytes_max() <= self.bytes_max;
+            if waited.timed_out() && has_room && !state.is_too_large && state.len <= self.answer_bytes_max() {
+                (state.is_spooled, state.file_start) = (true, state.start);
             }
         }
         state.len += bytes.len() as u64;
+        state.chunks.push_back(bytes);
+        if state.is_spooled && state.len > SHORT_BYTES_MAX {
+            state.spill(&self.folder, &self.spooled)?;
+        }
         let len = state.len;
         drop(state);
         spool.progress.send_replace(len);
@@ -187,37 +207,36 @@ impl Answers {
     /// Says how it ended. What was sent in full is kept, as long as there is room.
     pub(crate) fn end(&self, key: Option<Key>, spool: &Spool, outcome: WorkOutcome) {
         let is_whole = outcome == WorkOutcome::Sent;
-        let (len, is_kept) = {
+        let (len, is_spooled, is_kept) = {
             let mut state = lock(&spool.state);
             state.outcome = Some(outcome);
-            (state.len, is_whole && state.freed.is_none())
+            (state.len, state.file.is_some(), is_whole && state.is_all_here() && (state.is_spooled || state.len <= SHORT_BYTES_MAX))
         };
-        if is_kept {
-            self.keep(key, spool, len);
-        } else {
-            self.forget(key, spool);
+        match key {
+            Some(key) if is_kept => self.keep(key, spool, len + PLACE_BYTES, is_spooled),
+            _ => self.forget(key, spool),
         }
         spool.progress.send_modify(|_| {});
     }
 
-    fn keep(&self, key: Option<Key>, spool: &Spool, len: u64) {
-        let Some(key) = key else { return };
+    fn keep(&self, key: Key, spool: &Spool, bytes: u64, is_spooled: bool) {
         let mut list = lock(&self.list);
         let Some(kept) = list.answers.get_mut(&key).filter(|kept| std::ptr::eq(&*kept.answer, spool)) else { return };
-        // Its place in the table, too, is memory.
-        kept.bytes = len + 1024;
-        list.bytes += len + 1024;
-        while list.bytes > self.bytes_max {
-            let oldest = list.answers.iter().filter(|(_, kept)| kept.bytes > 0).min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key);
-            let Some(kept) = oldest.and_then(|key| list.answers.remove(&key)) else { break };
-            list.bytes -= kept.bytes;
+        (kept.bytes, kept.is_spooled) = (bytes, is_spooled);
+        list.bytes[usize::from(is_spooled)] += bytes;
+        let bytes_max = if is_spooled { self.bytes_max } else { MEMORY_BYTES_MAX.min(self.bytes_max) };
+        while list.bytes[usize::from(is_spooled)] > bytes_max {
+            let candidates = list.answers.iter().filter(|(_, kept)| kept.bytes > 0 && kept.is_spooled == is_spooled);
+            let Some(oldest) = candidates.min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key) else { break };
+            let gone = list.answers.remove(&oldest);
+            list.uncount(gone);
         }
     }
 
     /// As an answer that nobody had time to make.
     pub(crate) fn refuse(&self, key: Option<Key>, spool: &Spool, words: &[u8]) {
         spool.busy.store(true, Ordering::Release);
-        let _ = self.write(key, spool, words);
+        let _ = self.write(key, spool, words.to_vec());
         self.end(key, spool, WorkOutcome::Failed("too much to do".to_owned()));
     }
 
@@ -225,9 +244,31 @@ impl Answers {
         let Some(key) = key else { return };
         let mut list = lock(&self.list);
         if list.answers.get(&key).is_some_and(|kept| std::ptr::eq(&*kept.answer, spool)) {
-            let bytes = list.answers.remove(&key).map_or(0, |kept| kept.bytes);
-            list.bytes -= bytes;
+            let gone = list.answers.remove(&key);
+            list.uncount(gone);
         }
+    }
+}
+
+impl List {
+    fn uncount(&mut self, kept: Option<Kept>) {
+        if let Some(kept) = kept {
+            self.bytes[usize::from(kept.is_spooled)] -= kept.bytes;
+        }
+    }
+
+    /// Whether an answer called `key` was asked for before; from now on it was.
+    fn was_seen(&mut self, key: Key) -> bool {
+        if !self.seen.insert(key) {
+            return true;
+        }
+        self.seen_order.push_back(key);
+        if self.seen_order.len() > SEEN_MAX
+            && let Some(oldest) = self.seen_order.pop_front()
+        {
+            self.seen.remove(&oldest);
+        }
+        false
     }
 }
 
@@ -238,25 +279,44 @@ impl Spool {
     }
 }
 
+impl Drop for Spool {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if state.file.is_some() {
+            self.spooled.fetch_sub(state.file_end - state.file_start, Ordering::Relaxed);
+        }
+    }
+}
+
 impl State {
-    /// Gives what lies before `end` back to the disk.
-    fn free(&mut self, end: u64) {
-        let (Some(from), Some(file)) = (self.freed, &self.file) else { return };
-        let end = end.saturating_sub(self.head.len() as u64);
-        if end < from + (1 << 20) {
-            return;
+    /// Forgets what lies in memory before `end`.
+    fn let_go(&mut self, end: u64) {
+        while let Some(chunk) = self.chunks.front()
+            && self.start + chunk.len() as u64 <= end
+        {
+            self.start += chunk.len() as u64;
+            self.chunks.pop_front();
         }
-        // SAFETY: the descriptor is open; nothing of ours is touched. If the file system cannot do it, the space is taken
-        // until the answer is over.
-        unsafe {
-            libc::fallocate(
-                file.as_raw_fd(),
-                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                from as libc::off_t,
-                (end - from) as libc::off_t,
-            );
+    }
+
+    /// Writes what is in memory to the file.
+    fn spill(&mut self, folder: &Path, spooled: &AtomicU64) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(tempfile::tempfile_in(folder)?),
+        };
+        for chunk in std::mem::take(&mut self.chunks) {
+            file.write_all_at(&chunk, self.start)?;
+            spooled.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+            self.start += chunk.len() as u64;
+            self.file_end = self.start;
         }
-        self.freed = Some(end);
+        Ok(())
+    }
+
+    /// Whether it can still be had from its start on.
+    fn is_all_here(&self) -> bool {
+        self.start == 0 || (self.file.is_some() && self.file_start == 0 && !self.is_too_large)
     }
 }
 
@@ -267,6 +327,22 @@ impl Reader {
         state.next_reader += 1;
         state.readers.insert(number, 0);
         Reader { spool: spool.clone(), number, at: 0, progress: spool.progress.subscribe() }
+    }
+
+    /// A place in an answer that is there or being made, which is spooled from here on; `None` if its start is gone.
+    fn join(spool: &Arc<Spool>) -> Option<Reader> {
+        let reader = Reader::of(spool);
+        let mut state = lock(&spool.state);
+        // Asked once it is known that we read: from then on it is not given up.
+        if !state.is_all_here() || spool.cancelled.load(Ordering::Acquire) {
+            drop(state);
+            return None;
+        }
+        state.is_spooled = true;
+        drop(state);
+        // The work may be waiting for somebody slow.
+        spool.read.notify_all();
+        Some(reader)
     }
 
     /// Whether anything of it was given.
@@ -283,7 +359,7 @@ impl Reader {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(crate) async fn next(&mut self) -> io::Result<Result<Vec<u8>, WorkOutcome>> {
+    pub(crate) async fn next(&mut self) -> io::Result<Result<Bytes, WorkOutcome>> {
         loop {
             self.progress.borrow_and_update();
             if let Some(step) = self.step()? {
@@ -295,24 +371,31 @@ impl Reader {
         }
     }
 
-    fn step(&mut self) -> io::Result<Option<Result<Vec<u8>, WorkOutcome>>> {
+    fn step(&mut self) -> io::Result<Option<Result<Bytes, WorkOutcome>>> {
         let mut state = lock(&self.spool.state);
         if self.at == state.len {
             return Ok(state.outcome.clone().map(Err));
         }
-        let head = state.head.len() as u64;
-        let bytes = if self.at < head {
-            state.head[self.at as usize..].to_vec()
-        } else {
+        let bytes = if self.at < state.start {
             let Some(file) = &state.file else { return Err(io::ErrorKind::UnexpectedEof.into()) };
-            let mut bytes = vec![0; (state.len - self.at).min(PIECE_BYTES as u64) as usize];
-            file.read_exact_at(&mut bytes, self.at - head)?;
-            bytes
+            let mut bytes = vec![0; (state.start - self.at).min(PIECE_BYTES as u64) as usize];
+            file.read_exact_at(&mut bytes, self.at)?;
+            bytes.into()
+        } else {
+            let mut start = state.start;
+            let mut chunks = state.chunks.iter();
+            loop {
+                let Some(chunk) = chunks.next() else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+                if self.at < start + chunk.len() as u64 {
+                    break chunk.slice((self.at - start) as usize..);
+                }
+                start += chunk.len() as u64;
+            }
         };
         self.at += bytes.len() as u64;
         let at = self.at;
         state.readers.insert(self.number, at);
-        if state.freed.is_some() {
+        if !state.is_spooled {
             self.spool.read.notify_all();
         }
         Ok(Some(Ok(bytes)))
@@ -351,21 +434,42 @@ mod tests {
         }
     }
 
+    fn write(answers: &Answers, key: u8, spool: &Spool, data: &[u8]) -> io::Result<()> {
+        answers.write(Some([key; 32]), spool, data.to_vec())
+    }
+
     #[tokio::test(flavor = "current_thread")]
     async fn an_answer_is_made_once() {
         let answers = Answers::new(std::env::temp_dir(), 8 << 20);
         let (spool, first) = make(&answers, [1; 32]);
+        write(&answers, 1, &spool, b"begun").unwrap();
         let Place::Follow(second) = answers.place(Some([1; 32])) else { panic!("made twice") };
         let data: Vec<u8> = (0..1_000_000u32).map(|n| n as u8).collect();
         for part in data.chunks(50_000) {
-            answers.write(Some([1; 32]), &spool, part).unwrap();
+            write(&answers, 1, &spool, part).unwrap();
         }
         answers.end(Some([1; 32]), &spool, WorkOutcome::Sent);
         let Place::Follow(third) = answers.place(Some([1; 32])) else { panic!("not kept") };
         for reader in [first, second, third] {
-            assert_eq!(all(reader).await, (data.clone(), WorkOutcome::Sent));
+            assert_eq!(all(reader).await, ([b"begun", &*data].concat(), WorkOutcome::Sent));
         }
-        assert_eq!(lock(&answers.list).bytes, 1_001_024);
+        assert_eq!(lock(&answers.list).bytes, [0, 1_000_005 + PLACE_BYTES]);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_is_asked_for_again_is_kept() {
+        let answers = Answers::new(std::env::temp_dir(), 8 << 20);
+        for round in 0..2 {
+            let (spool, mut reader) = make(&answers, [1; 32]);
+            for _ in 0..10 {
+                write(&answers, 1, &spool, &[7; 100_000]).unwrap();
+                reader.next().await.unwrap().unwrap();
+            }
+            answers.end(Some([1; 32]), &spool, WorkOutcome::Sent);
+            assert_eq!(lock(&answers.list).bytes[1] > 0, round == 1);
+        }
+        let Place::Follow(reader) = answers.place(Some([1; 32])) else { panic!("not kept") };
+        assert_eq!(all(reader).await.0.len(), 1_000_000);
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -373,14 +477,16 @@ mod tests {
         let answers = Answers::new(std::env::temp_dir(), 1 << 20);
         for n in 0..100 {
             let (spool, reader) = make(&answers, [n; 32]);
-            answers.write(Some([n; 32]), &spool, &vec![n; 200 << 10]).unwrap();
+            drop(answers.place(Some([n; 32])));
+            write(&answers, n, &spool, &vec![n; 200 << 10]).unwrap();
             let outcome = if n % 10 == 9 { WorkOutcome::Failed("x".to_owned()) } else { WorkOutcome::Sent };
             answers.end(Some([n; 32]), &spool, outcome);
             drop(reader);
-            assert!(lock(&answers.list).bytes <= 1 << 20);
+            assert!(lock(&answers.list).bytes[1] <= 1 << 20);
         }
         assert!(matches!(answers.place(Some([99; 32])), Place::Make(..)), "a failure");
         assert!(matches!(answers.place(Some([98; 32])), Place::Follow(_)));
+        assert!(matches!(answers.place(Some([1; 32])), Place::Make(..)), "long gone");
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -388,27 +494,58 @@ mod tests {
         let answers = Answers::new(std::env::temp_dir(), 8 << 20);
         let (spool, first) = make(&answers, [1; 32]);
         drop(first);
-        assert!(answers.write(Some([1; 32]), &spool, b"x").is_err());
+        assert!(write(&answers, 1, &spool, b"x").is_err());
         assert!(matches!(answers.place(Some([1; 32])), Place::Make(..)), "those who come later start anew");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_is_too_large_flows_through() {
         let answers = Arc::new(Answers::new(std::env::temp_dir(), 8 << 20));
+        for joined in [false, true] {
+            let (spool, reader) = make(&answers, [1 + u8::from(joined); 32]);
+            let other = joined.then(|| match answers.place(Some([2; 32])) {
+                Place::Follow(reader) => reader,
+                Place::Make(..) => panic!("made twice"),
+            });
+            let writing = tokio::task::spawn_blocking({
+                let (answers, key) = (answers.clone(), Some([1 + u8::from(joined); 32]));
+                move || {
+                    for n in 0..100u8 {
+                        answers.write(key, &spool, vec![n; 1 << 20]).unwrap();
+                    }
+                    answers.end(key, &spool, WorkOutcome::Sent);
+                }
+            });
+            let other = other.map(|other| tokio::spawn(all(other)));
+            let (data, outcome) = all(reader).await;
+            writing.await.unwrap();
+            assert_eq!((data.len(), outcome), (100 << 20, WorkOutcome::Sent));
+            assert!(data.chunks(1 << 20).zip(0u8..).all(|(part, n)| part.iter().all(|&b| b == n)));
+            if let Some(other) = other {
+                assert!(other.await.unwrap().0 == data);
+            }
+            assert_eq!(lock(&answers.list).bytes, [0, 0]);
+        }
+        assert_eq!(answers.spooled.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn somebody_slow_holds_up_nobody() {
+        let answers = Arc::new(Answers::new(std::env::temp_dir(), 1 << 30));
         let (spool, reader) = make(&answers, [1; 32]);
         let writing = tokio::task::spawn_blocking({
             let answers = answers.clone();
             move || {
-                for n in 0..100u8 {
-                    answers.write(Some([1; 32]), &spool, &vec![n; 1 << 20]).unwrap();
+                for n in 0..50u8 {
+                    write(&answers, 1, &spool, &vec![n; 1 << 20]).unwrap();
                 }
                 answers.end(Some([1; 32]), &spool, WorkOutcome::Sent);
             }
         });
-        let (data, outcome) = all(reader).await;
+        // It ends although nothing was read.
         writing.await.unwrap();
-        assert_eq!((data.len(), outcome), (100 << 20, WorkOutcome::Sent));
+        let (data, outcome) = all(reader).await;
+        assert_eq!((data.len(), outcome), (50 << 20, WorkOutcome::Sent));
         assert!(data.chunks(1 << 20).zip(0u8..).all(|(part, n)| part.iter().all(|&b| b == n)));
-        assert_eq!(lock(&answers.list).bytes, 0);
     }
 }

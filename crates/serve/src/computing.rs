@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use weir_upload::{Keepalive, Work, WorkOutcome};
 
 use crate::answers::{Place, Reader};
@@ -18,7 +19,7 @@ pub(crate) const BUSY: &str = "weir: too much to do; try again in a minute";
 /// Where answers go.
 pub(crate) trait Out: Send {
     /// Sends bytes.
-    fn give(&mut self, bytes: Vec<u8>) -> impl Future<Output = io::Result<()>> + Send;
+    fn give(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>> + Send;
     /// Time from here on is the client's again.
     fn restart(&mut self) {}
     /// Resolves when the client has hung up.
@@ -30,7 +31,7 @@ pub(crate) struct Started {
     reader: Reader,
     keepalive: Option<Keepalive>,
     /// What was read ahead.
-    first: Option<Result<Vec<u8>, WorkOutcome>>,
+    first: Option<Result<Bytes, WorkOutcome>>,
 }
 
 impl Started {
@@ -85,7 +86,7 @@ impl Daemon {
             let running = tokio::task::spawn_blocking(move || {
                 // Held until the work is over.
                 let _turn = turn;
-                let mut send = |bytes: Vec<u8>| inner.answers.write(key, &its_spool, &bytes);
+                let mut send = |bytes: Vec<u8>| inner.answers.write(key, &its_spool, bytes);
                 // A panic in here ends this one answer: the task reports it as an error.
                 let outcome = work.run(&mut send, &its_spool.cancelled);
                 inner.answers.end(key, &its_spool, outcome);
@@ -119,7 +120,7 @@ impl Daemon {
                 None => {
                     let may = |k: &Keepalive| started.reader.has_begun() || !k.after_first;
                     if let Some(keepalive) = started.keepalive.filter(may) {
-                        out.give(keepalive.bytes.to_vec()).await?;
+                        out.give(Bytes::from_static(keepalive.bytes)).await?;
                     }
                     out.restart();
                 }

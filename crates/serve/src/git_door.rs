@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use weir_git::pktline::{self, Pkt};
 use weir_upload::{Step, UploadPack, Version, parse_daemon_request};
 
@@ -21,7 +22,7 @@ const READ_BYTES: usize = 8 << 10;
 const FIRST_LINE_BYTES_MAX: usize = 8 << 10;
 
 impl Out for Sender<'_> {
-    async fn give(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+    async fn give(&mut self, bytes: Bytes) -> io::Result<()> {
         self.bytes(&bytes).await
     }
     fn restart(&mut self) {

@@ -26,9 +26,9 @@ pub(crate) struct Pieces {
     left: usize,
 }
 
-impl From<Vec<u8>> for Pieces {
-    fn from(bytes: Vec<u8>) -> Pieces {
-        Pieces { left: bytes.len(), parts: VecDeque::from([Bytes::from(bytes)]) }
+impl From<Bytes> for Pieces {
+    fn from(bytes: Bytes) -> Pieces {
+        Pieces { left: bytes.len(), parts: VecDeque::from([bytes]) }
     }
 }
 
@@ -77,7 +77,7 @@ enum Content {
 
 impl From<Vec<u8>> for Answer {
     fn from(bytes: Vec<u8>) -> Answer {
-        Answer { content: Content::Whole((!bytes.is_empty()).then(|| bytes.into())), guard: None }
+        Answer { content: Content::Whole((!bytes.is_empty()).then(|| Bytes::from(bytes).into())), guard: None }
     }
 }
 
@@ -192,7 +192,7 @@ impl Stream {
 }
 
 impl Out for Stream {
-    async fn give(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+    async fn give(&mut self, bytes: Bytes) -> io::Result<()> {
         if bytes.is_empty() { Ok(()) } else { self.pieces(bytes.into()).await }
     }
     async fn gone(&self) {

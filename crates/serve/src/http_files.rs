@@ -173,7 +173,7 @@ impl File {
             let sent: io::Result<()> = async {
                 for part in parts {
                     match part {
-                        Part::Bytes(bytes) => stream.give(bytes).await?,
+                        Part::Bytes(bytes) => stream.give(bytes.into()).await?,
                         Part::Region(region) => stream.region(region, Framing::Raw).await?,
                     }
                 }

@@ -151,7 +151,7 @@ impl Daemon {
         stream: &mut Stream,
         party: &Party,
     ) -> io::Result<()> {
-        stream.give(before).await?;
+        stream.give(before.into()).await?;
         loop {
             match next {
                 Next::Started(started) => {
@@ -162,7 +162,7 @@ impl Daemon {
                     next = Next::Started(self.start(work, party));
                     continue;
                 }
-                Next::Step(Step::Send(bytes)) => stream.give(bytes).await?,
+                Next::Step(Step::Send(bytes)) => stream.give(bytes.into()).await?,
                 Next::Step(Step::SendRegion(region, framing)) => stream.region(region, framing).await?,
                 // All of the request was there from the start.
                 Next::Step(Step::Read | Step::Done) => return Ok(()),
