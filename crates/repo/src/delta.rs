@@ -1,6 +1,11 @@
 //! Making deltas (gitformat-pack, "Deltified representation"): one object said as copies from another and new bytes.
 
+use std::cmp::Ordering;
 use std::rc::Rc;
+
+use weir_git::{HashKind, TreeIter, tree_entry_len};
+
+use crate::tree_diff::{common_bytes, common_entries, tree_order};
 
 /// Matches shorter than this are not looked for: bytes hashed at a time.
 const BLOCK: usize = 16;
@@ -53,7 +58,7 @@ impl DeltaSource {
                 break;
             }
             let start = place as usize * STRIDE;
-            let len = self.data[start..].iter().zip(&target[at..]).take_while(|(a, b)| a == b).count();
+            let len = common_bytes(&self.data[start..], &target[at..]);
             if len > best.1 {
                 best = (start, len);
             }
@@ -67,6 +72,13 @@ impl DeltaSource {
         let mut out = Vec::with_capacity(bytes_max.min(target.len() / 4) + 32);
         push_size(&mut out, self.data.len());
         push_size(&mut out, target.len());
+        self.encode_part(target, 0, bytes_max, &mut out)?;
+        Some(out)
+    }
+
+    /// Appends to `out` what makes `target` of the source, which starts `shift` bytes into what the delta is made of; `None`
+    /// if the whole is longer than `bytes_max`.
+    fn encode_part(&self, target: &[u8], shift: usize, bytes_max: usize, out: &mut Vec<u8>) -> Option<()> {
         let (mut at, mut inserted) = (0, 0);
         while at + BLOCK <= target.len() {
             let (mut start, mut len) = self.longest(target, at);
@@ -81,20 +93,103 @@ impl DeltaSource {
             while at > inserted && start > 0 && target[at - 1] == self.data[start - 1] {
                 (at, start, len) = (at - 1, start - 1, len + 1);
             }
-            push_insert(&mut out, &target[inserted..at]);
+            push_insert(out, &target[inserted..at]);
             at += len;
             inserted = at;
-            while len > 0 {
-                let part = len.min(COPY_MAX);
-                push_copy(&mut out, start, part);
-                (start, len) = (start + part, len - part);
-            }
+            push_copies(out, shift + start, len);
             if out.len() > bytes_max {
                 return None;
             }
         }
-        push_insert(&mut out, &target[inserted..]);
-        (out.len() <= bytes_max).then_some(out)
+        push_insert(out, &target[inserted..]);
+        (out.len() <= bytes_max).then_some(())
+    }
+}
+
+/// A change no longer than this is said without looking for matches in it.
+const SMALL_CHANGE_BYTES: usize = 96;
+/// What is looked for matches in around the place of a change.
+const MARGIN_BYTES: usize = 512;
+
+/// The delta that makes `target` of `source`; `None` if it is longer than `bytes_max`. What both start and end with is not
+/// searched.
+pub(crate) fn delta_of(source: &[u8], target: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+    let start = common_bytes(source, target);
+    let end = common_end(&source[start..], &target[start..]);
+    let changed = &target[start..target.len() - end];
+    let mut out = Vec::with_capacity(changed.len().min(bytes_max) + 32);
+    push_size(&mut out, source.len());
+    push_size(&mut out, target.len());
+    push_copies(&mut out, 0, start);
+    if changed.len() <= SMALL_CHANGE_BYTES {
+        push_insert(&mut out, changed);
+    } else {
+        let from = start.saturating_sub(MARGIN_BYTES);
+        let to = (source.len() - end + MARGIN_BYTES).min(source.len());
+        DeltaSource::new(Rc::new(source[from..to].to_vec())).encode_part(changed, from, bytes_max, &mut out)?;
+    }
+    push_copies(&mut out, source.len() - end, end);
+    (out.len() <= bytes_max).then_some(out)
+}
+
+/// How many bytes both end with.
+fn common_end(a: &[u8], b: &[u8]) -> usize {
+    const WORD: usize = 32;
+    let words = a.rchunks_exact(WORD).zip(b.rchunks_exact(WORD)).take_while(|(a, b)| a == b).count() * WORD;
+    let (a, b) = (&a[..a.len() - words], &b[..b.len() - words]);
+    words + a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
+}
+
+/// Copies shorter than this take more than what they copy.
+const COPY_MIN: usize = 8;
+
+/// The delta that makes the tree `target` of the tree `source`: their entries are in one order, so nothing is searched.
+/// `None` if it is longer than `bytes_max`, or one is malformed.
+pub(crate) fn tree_delta(hash: HashKind, source: &[u8], target: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(bytes_max.min(512) + 32);
+    push_size(&mut out, source.len());
+    push_size(&mut out, target.len());
+    let (mut old, mut new, mut inserted) = (0, 0, 0);
+    while new < target.len() {
+        let differ = common_bytes(&source[old..], &target[new..]);
+        let alike = common_entries(hash, &target[new..], differ);
+        let fresh = TreeIter::new(hash, &target[new + alike..]).next();
+        let stale = TreeIter::new(hash, &source[old + alike..]).next();
+        let len_at = |data: &[u8], at: usize| tree_entry_len(hash, &data[at..]);
+        // How far the copy goes, and what is passed on either side.
+        let (copied, passed_old, passed_new) = match (stale, fresh) {
+            (_, None) => (alike, alike, alike),
+            (None, Some(_)) => (alike, alike, alike + len_at(target, new + alike)?),
+            (Some(stale), Some(fresh)) => {
+                let after_old = alike + len_at(source, old + alike)?;
+                let after_new = alike + len_at(target, new + alike)?;
+                match tree_order(&stale.ok()?, &fresh.ok()?) {
+                    Ordering::Less => (alike, after_old, alike),
+                    Ordering::Greater => (alike, alike, after_new),
+                    // Mode and name, most often, and the first bytes of the id.
+                    Ordering::Equal => (differ.min(after_old).min(after_new), after_old, after_new),
+                }
+            }
+        };
+        if copied >= COPY_MIN {
+            push_insert(&mut out, &target[inserted..new]);
+            push_copies(&mut out, old, copied);
+            inserted = new + copied;
+        }
+        (old, new) = (old + passed_old, new + passed_new);
+        if out.len() + new.saturating_sub(inserted) > bytes_max {
+            return None;
+        }
+    }
+    push_insert(&mut out, &target[inserted..]);
+    (out.len() <= bytes_max).then_some(out)
+}
+
+fn push_copies(out: &mut Vec<u8>, mut start: usize, mut len: usize) {
+    while len > 0 {
+        let part = len.min(COPY_MAX);
+        push_copy(out, start, part);
+        (start, len) = (start + part, len - part);
     }
 }
 
@@ -147,6 +242,9 @@ mod tests {
         let mut made = Vec::new();
         apply_delta(source, &delta, 1 << 30, &mut made).unwrap();
         assert!(made == target, "{} to {} bytes", source.len(), target.len());
+        let other = delta_of(source, target, usize::MAX >> 1).unwrap();
+        apply_delta(source, &other, 1 << 30, &mut made).unwrap();
+        assert!(made == target, "{} to {} bytes", source.len(), target.len());
         assert!(delta.len() < 12 || source_of(source).encode(target, delta.len() - 1).is_none());
         delta.len()
     }
@@ -180,5 +278,41 @@ mod tests {
         assert!(check(&long, &swapped) < 60);
         // The same bytes over and over must not take for ever.
         check(&vec![b'a'; 200_000], &vec![b'a'; 150_001]);
+    }
+
+    #[test]
+    fn deltas_of_trees_come_back() {
+        let mut x = 7u64;
+        let mut random = |n: usize| {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (x >> 33) as usize % n
+        };
+        let write = |entries: &std::collections::BTreeMap<String, u8>| -> Vec<u8> {
+            entries.iter().flat_map(|(name, id)| [b"100644 ", name.as_bytes(), b"\0", &[*id; 20]].concat()).collect()
+        };
+        let mut entries = std::collections::BTreeMap::new();
+        for n in 0..200u8 {
+            entries.insert(format!("file{}", u32::from(n) * 7 % 1000), n);
+        }
+        for round in 0..300 {
+            let before = write(&entries);
+            for _ in 0..random(4) {
+                let name = format!("file{}", random(1000));
+                match random(3) {
+                    0 => drop(entries.remove(&name)),
+                    _ => drop(entries.insert(name, random(256) as u8)),
+                }
+            }
+            if round % 50 == 0 {
+                entries.clear();
+            }
+            let after = write(&entries);
+            let delta = tree_delta(HashKind::Sha1, &before, &after, usize::MAX >> 1).unwrap();
+            let mut made = Vec::new();
+            apply_delta(&before, &delta, 1 << 30, &mut made).unwrap();
+            assert!(made == after, "round {round}");
+            assert!(round % 50 == 0 || delta.len() < 250, "round {round}: {} bytes", delta.len());
+        }
+        assert_eq!(tree_delta(HashKind::Sha1, b"", b"no tree", 1000), None);
     }
 }

@@ -10,6 +10,7 @@ use weir_archive::Region;
 use weir_git::{HashKind, Kind, Oid, refname};
 
 use crate::bodies::Bodies;
+use crate::changes::Changes;
 use crate::error::{Error, Result, corrupt};
 use crate::pack::Pack;
 use crate::reader::OBJECT_BYTES_MAX;
@@ -104,6 +105,7 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
         trailers: Default::default(),
         reachable: OnceLock::new(),
         hidden_tips: Vec::new(),
+        changes: Changes::default(),
         git_dir: Some(common.clone()),
         path: path.to_owned(),
     };

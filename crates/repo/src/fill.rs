@@ -11,6 +11,7 @@ use crate::filter::Filter;
 use crate::reader::ObjectReader;
 use crate::repo::Repo;
 use crate::select::{Query, Selection};
+use crate::tree_diff::changed_entries;
 use crate::walk::{Budget, Commits, Steps, TREE_DEPTH_MAX, peel_through};
 
 /// The same as [`crate::select`] for large answers: sets of object numbers, filled from bitmaps as far as they go.
@@ -34,7 +35,68 @@ pub(crate) fn select_by_bitmaps(repo: &Repo, query: &Query<'_>) -> Result<Select
         selection.ranks.push((pack as u32, number - start));
     }
     selection.client_numbers = Some(has);
+    if !query.haves.is_empty() && !commits_only {
+        pair(repo, query, &mut selection)?;
+    }
     Ok(selection)
+}
+
+/// Commits whose trees are compared, of either side.
+const PAIRED_MAX: usize = 8;
+/// Of the client's, with each.
+const PAIRED_WITH: usize = 3;
+
+/// Finds for what stands in the wanted trees what stood at the same path in those the client has. In packs as git makes them
+/// it is just the newest of a path's objects that is stored whole.
+fn pair(repo: &Repo, query: &Query<'_>, selection: &mut Selection) -> Result<()> {
+    let mut reader = repo.reader();
+    let newest_trees = |reader: &mut ObjectReader<'_>, tips: &[Oid], max: usize| -> Result<Vec<Oid>> {
+        let mut found = Vec::new();
+        for tip in tips {
+            if let Some((oid, Kind::Commit, _)) = peel_through(reader, tip)? {
+                let node = Commits::new(reader).load(&oid)?;
+                found.push((node.time, node.tree));
+            }
+        }
+        found.sort_unstable_by(|a, b| b.cmp(a));
+        found.dedup();
+        Ok(found.into_iter().take(max).map(|(_, tree)| tree).collect())
+    };
+    let olds = newest_trees(&mut reader, query.haves, PAIRED_WITH)?;
+    for tree in newest_trees(&mut reader, query.wants, PAIRED_MAX)? {
+        pair_trees(&mut reader, &tree, &olds, selection, 0)?;
+    }
+    Ok(())
+}
+
+fn pair_trees(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid], selection: &mut Selection, depth: usize) -> Result<()> {
+    if depth > TREE_DEPTH_MAX || before.is_empty() || before.contains(tree) || selection.previous.contains_key(tree) {
+        return Ok(());
+    }
+    let hash = reader.repo().hash;
+    let object = reader.require(tree)?;
+    let mut olds = Vec::with_capacity(before.len());
+    for oid in before {
+        olds.extend(reader.read(oid)?);
+    }
+    selection.previous.insert(*tree, before[0]);
+    let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
+    let mut below = Vec::new();
+    changed_entries(hash, &object.data, &old_data, |entry, same_name| {
+        let oid = Oid::from_bytes(hash, entry.id).expect("of its length");
+        let alike = same_name.iter().filter(|o| o.is_tree() == entry.is_tree() && !o.is_gitlink());
+        let old_ids: Vec<Oid> = alike.map(|o| Oid::from_bytes(hash, o.id).expect("of its length")).collect();
+        match old_ids.first() {
+            Some(_) if entry.is_tree() => below.push((oid, old_ids)),
+            Some(old) => drop(selection.previous.insert(oid, *old)),
+            None => {}
+        }
+    })
+    .map_err(|source| Error::Object { oid: *tree, source })?;
+    for (oid, old_ids) in below {
+        pair_trees(reader, &oid, &old_ids, selection, depth + 1)?;
+    }
+    Ok(())
 }
 
 /// Numbers of everything that `tips` reach.

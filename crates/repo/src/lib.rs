@@ -5,6 +5,7 @@
 
 mod bitmap;
 mod bodies;
+mod changes;
 mod commit_graph;
 mod config;
 mod create;

@@ -199,6 +199,15 @@ impl Pack {
         Ok(self.order.get_or_init(|| PackOrder { index_by_rank, rank_by_index, offsets }))
     }
 
+    /// The index position of the object with rank `rank`.
+    ///
+    /// # Errors
+    /// If the index is corrupt, or there is no such rank.
+    pub(crate) fn index_position(&self, rank: u32) -> Result<u32> {
+        let position = self.order()?.index_by_rank.get(rank as usize).copied();
+        position.map_or_else(|| corrupt(format!("{}.pack", self.name), format!("there is no object of rank {rank}")), Ok)
+    }
+
     /// Where the entry of the object with rank `rank` ends.
     ///
     /// # Errors

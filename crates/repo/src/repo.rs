@@ -9,6 +9,7 @@ use weir_git::{HashKind, Oid, refname};
 
 use crate::bitmap::Bitmaps;
 use crate::bodies::Bodies;
+use crate::changes::Changes;
 use crate::commit_graph::CommitGraph;
 use crate::config::GitConfig;
 use crate::directory::Loose;
@@ -50,6 +51,8 @@ pub struct Repo {
     pub(crate) reachable: OnceLock<Option<Reachable>>,
     /// Ids of refs that are not shown.
     pub(crate) hidden_tips: Vec<Oid>,
+    /// Deltas that were made for clients.
+    pub(crate) changes: Changes,
     /// The directory with its configuration, unless it is an archive.
     pub(crate) git_dir: Option<PathBuf>,
     pub(crate) path: PathBuf,
@@ -121,6 +124,7 @@ impl Repo {
             trailers: Default::default(),
             reachable: OnceLock::new(),
             hidden_tips: Vec::new(),
+            changes: Changes::default(),
             git_dir: None,
             path: path.to_owned(),
         })
@@ -324,6 +328,7 @@ impl Repo {
             trailers: Default::default(),
             reachable: OnceLock::new(),
             hidden_tips: Vec::new(),
+            changes: Changes::default(),
             git_dir: None,
             path: self.path.clone(),
         }

@@ -72,6 +72,8 @@ impl Selection {
 
 /// With more new commits than this, bitmaps are faster than differences of trees, where there are some.
 const WALKED_COMMITS_MAX: usize = 48;
+/// The same for a client that has something: what differences of trees tell makes its pack a third of the size or less.
+const WALKED_COMMITS_FOR_FETCH_MAX: usize = 4096;
 
 const INTERESTING: u8 = 1;
 const UNINTERESTING: u8 = 2;
@@ -138,8 +140,9 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
     let mut new_commits = Vec::new();
     let mut oldest_new = u64::MAX;
     let has_bitmaps = cut.is_none() && !filter.is_some_and(Filter::has_depth) && repo.bitmaps().is_some() && repo.loose.is_empty();
+    let walked_max = if haves.is_empty() { WALKED_COMMITS_MAX } else { WALKED_COMMITS_FOR_FETCH_MAX };
     while let Some(&(time, oid)) = queue.peek() {
-        if has_bitmaps && new_commits.len() > WALKED_COMMITS_MAX {
+        if has_bitmaps && new_commits.len() > walked_max {
             return select_by_bitmaps(repo, query);
         }
         // Once nothing new waits, go on only while an uninteresting commit could still reach a new one.

@@ -42,7 +42,7 @@ pub(crate) fn changed_entries<'n, 'o>(
 }
 
 /// Bytes that both start with.
-fn common_bytes(a: &[u8], b: &[u8]) -> usize {
+pub(crate) fn common_bytes(a: &[u8], b: &[u8]) -> usize {
     // Wide steps while all is the same, then ever narrower ones.
     let mut at = 0;
     for step in [2048, 256, 32] {
@@ -54,10 +54,14 @@ fn common_bytes(a: &[u8], b: &[u8]) -> usize {
 
 /// Bytes of whole entries that both start with.
 fn common_start(hash: HashKind, a: &[u8], b: &[u8]) -> usize {
-    let differ = common_bytes(a, b);
+    common_entries(hash, a, common_bytes(a, b))
+}
+
+/// Bytes of whole entries among the first `bytes` of `tree`.
+pub(crate) fn common_entries(hash: HashKind, tree: &[u8], bytes: usize) -> usize {
     let mut at = 0;
-    while let Some(len) = tree_entry_len(hash, &a[at..])
-        && at + len <= differ
+    while let Some(len) = tree_entry_len(hash, &tree[at..])
+        && at + len <= bytes
     {
         at += len;
     }
@@ -92,7 +96,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// The order of entries in a tree: by name, with `/` after the names of trees.
-fn tree_order(a: &TreeEntry<'_>, b: &TreeEntry<'_>) -> std::cmp::Ordering {
+pub(crate) fn tree_order(a: &TreeEntry<'_>, b: &TreeEntry<'_>) -> std::cmp::Ordering {
     let common = a.name.len().min(b.name.len());
     a.name[..common].cmp(&b.name[..common]).then_with(|| {
         let next = |e: &TreeEntry<'_>| e.name.get(common).copied().unwrap_or(if e.is_tree() { b'/' } else { 0 });

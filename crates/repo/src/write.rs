@@ -2,9 +2,11 @@
 
 use std::io::{self, Write};
 
-use weir_git::{Oid, PlainHasher, plain_sha};
+use weir_git::{Kind, Oid, PlainHasher, plain_sha};
 
 use crate::bodies::pack_header;
+use crate::changes::Change;
+use crate::delta::{delta_of, tree_delta};
 use crate::entry::{Stored, push_ofs_delta_head, push_ref_delta_head, push_whole_head};
 use crate::error::{Error, Result};
 use crate::reader::ObjectReader;
@@ -15,6 +17,10 @@ use crate::zlib::Deflate;
 /// zlib level of objects packed anew while a client waits.
 const LEVEL: u8 = 1;
 const CHUNK_BYTES: usize = 256 << 10;
+/// Objects larger than this are not said as changes of others.
+const CHANGE_BYTES_MAX: usize = 16 << 20;
+/// How far back an object's history is looked through for something the client has.
+const PREVIOUS_MAX: usize = 64;
 
 /// What goes into a pack and how.
 pub struct PackPlan {
@@ -31,8 +37,10 @@ pub struct PackPlan {
 pub struct WrittenPack {
     /// Objects.
     pub count: u32,
-    /// Those of them that are deltas; all are copied.
+    /// Those of them that are deltas.
     pub deltas: u32,
+    /// Those deltas that were copied.
+    pub copied_deltas: u32,
     /// Those whose stored form was copied.
     pub copied: u32,
 }
@@ -82,9 +90,9 @@ impl PackPlan {
         for oid in &self.loose {
             writer.repack(oid)?;
         }
-        let (deltas, copied) = (writer.deltas, writer.copied);
+        let (deltas, copied, copied_deltas) = (writer.deltas, writer.copied, writer.copied_deltas);
         writer.finish()?;
-        Ok(WrittenPack { count: self.count(), deltas, copied })
+        Ok(WrittenPack { count: self.count(), deltas, copied_deltas, copied })
     }
 
     fn client_has(&self, repo: &Repo, oid: &Oid) -> Result<bool> {
@@ -112,6 +120,12 @@ impl PackPlan {
         };
         match head.stored {
             Stored::Whole(kind) => {
+                if self.thin && matches!(kind, Kind::Tree | Kind::Blob) && !self.selection.previous.is_empty() {
+                    let oid = pack.index().oid(pack.index_position(rank)?);
+                    if self.write_as_change(repo, writer, offsets, &oid, body.len())? {
+                        return Ok(());
+                    }
+                }
                 push_whole_head(&mut writer.chunk, kind, head.size);
                 writer.copied += 1;
                 return writer.copy(body);
@@ -141,20 +155,50 @@ impl PackPlan {
                 let base = Oid::from_bytes(repo.hash, id).expect("of its length");
                 // Sent earlier or later in this pack, or there already: a reader finds it by id. Later ones could make a
                 // circle with another delta that is copied too, hence only earlier ones.
-                let sent_before = match repo.locate(&base) {
-                    Some(Location::Packed { pack, position }) => {
-                        let place = (pack, repo.packs[pack as usize].offset(position)?);
-                        self.packed[..offsets.len() - 1].binary_search_by_key(&place, |p| (p.0, p.1)).is_ok()
-                    }
-                    _ => false,
-                };
-                if sent_before || (self.thin && self.client_has(repo, &base)?) {
+                if self.is_sent_before(repo, offsets, &base)? || (self.thin && self.client_has(repo, &base)?) {
                     push_ref_delta_head(&mut writer.chunk, id, head.size);
                     return writer.copy_delta(body);
                 }
             }
         }
-        writer.repack(&pack.index().oid(pack.position_at(offset)?))
+        let oid = pack.index().oid(pack.index_position(rank)?);
+        if self.thin && self.write_as_change(repo, writer, offsets, &oid, usize::MAX)? {
+            return Ok(());
+        }
+        writer.repack(&oid)
+    }
+
+    /// Writes `oid` as a change of what stood at its path before, if the client has that, or has been sent it, and the change
+    /// takes less than `bytes_max`. Whether it did.
+    fn write_as_change(&self, repo: &Repo, writer: &mut PackWriter<'_, '_>, offsets: &[u64], oid: &Oid, bytes_max: usize) -> Result<bool> {
+        if let Some(change) = repo.changes.get(oid)
+            && change.entry.len() < bytes_max
+            && (self.client_has(repo, &change.base)? || self.is_sent_before(repo, offsets, &change.base)?)
+        {
+            writer.deltas += 1;
+            writer.copy(&change.entry)?;
+            return Ok(true);
+        }
+        let mut previous = self.selection.previous.get(oid);
+        for _ in 0..PREVIOUS_MAX {
+            let Some(base) = previous else { return Ok(false) };
+            if self.client_has(repo, base)? || self.is_sent_before(repo, offsets, base)? {
+                return writer.change(oid, base, bytes_max);
+            }
+            previous = self.selection.previous.get(base);
+        }
+        Ok(false)
+    }
+
+    /// Whether the object called `oid` stands before the entry that is being written.
+    fn is_sent_before(&self, repo: &Repo, offsets: &[u64], oid: &Oid) -> Result<bool> {
+        Ok(match repo.locate(oid) {
+            Some(Location::Packed { pack, position }) => {
+                let place = (pack, repo.packs[pack as usize].offset(position)?);
+                self.packed[..offsets.len() - 1].binary_search_by_key(&place, |p| (p.0, p.1)).is_ok()
+            }
+            _ => false,
+        })
     }
 }
 
@@ -166,8 +210,9 @@ pub struct PackWriter<'r, 'o> {
     written: u64,
     sum: PlainHasher,
     deflate: Option<Deflate>,
-    /// Entries that were copied, and those of them that are deltas.
+    /// Entries that were copied, those of them that are deltas, and all deltas.
     copied: u32,
+    copied_deltas: u32,
     deltas: u32,
 }
 
@@ -178,7 +223,17 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     /// Of `out`.
     pub fn new(repo: &'r Repo, out: &'o mut dyn Write, count: u32) -> Result<Self> {
         let chunk = pack_header(count).to_vec();
-        Ok(PackWriter { reader: repo.reader(), out, chunk, written: 0, sum: plain_sha(repo.hash), deflate: None, copied: 0, deltas: 0 })
+        Ok(PackWriter {
+            reader: repo.reader(),
+            out,
+            chunk,
+            written: 0,
+            sum: plain_sha(repo.hash),
+            deflate: None,
+            copied: 0,
+            copied_deltas: 0,
+            deltas: 0,
+        })
     }
 
     /// The offset of the next entry.
@@ -197,6 +252,7 @@ impl<'r, 'o> PackWriter<'r, 'o> {
 
     fn copy_delta(&mut self, body: &[u8]) -> Result<()> {
         self.copied += 1;
+        self.copied_deltas += 1;
         self.deltas += 1;
         self.copy(body)
     }
@@ -228,6 +284,37 @@ impl<'r, 'o> PackWriter<'r, 'o> {
             self.flush()?;
         }
         Ok(())
+    }
+
+    /// Appends an object as a delta that is made now, if it is smaller than `bytes_max` and pays. Whether it did.
+    ///
+    /// # Errors
+    /// Of `out`, and if the object is missing or corrupt.
+    fn change(&mut self, oid: &Oid, base: &Oid, bytes_max: usize) -> Result<bool> {
+        let (object, source) = (self.reader.require(oid)?, self.reader.require(base)?);
+        if object.data.len().max(source.data.len()) > CHANGE_BYTES_MAX || object.kind != source.kind {
+            return Ok(false);
+        }
+        let half = object.data.len() / 2;
+        let delta = match object.kind {
+            Kind::Tree => tree_delta(self.reader.repo().hash, &source.data, &object.data, half),
+            _ => delta_of(&source.data, &object.data, half),
+        };
+        let Some(delta) = delta else { return Ok(false) };
+        let start = self.chunk.len();
+        push_ref_delta_head(&mut self.chunk, base.as_bytes(), delta.len() as u64);
+        self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).append(&delta, &mut self.chunk);
+        if self.chunk.len() - start >= bytes_max {
+            self.chunk.truncate(start);
+            return Ok(false);
+        }
+        let entry = self.chunk[start..].into();
+        self.reader.repo().changes.put(*oid, Change { base: *base, entry });
+        self.deltas += 1;
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(true)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -364,8 +364,8 @@ impl PackRequest {
         }
         let written = plan.write(&self.repo, out)?;
         if self.progress {
-            let WrittenPack { count, deltas, copied } = written;
-            let total = format!("Total {count} (delta {deltas}), reused {copied} (delta {deltas}), pack-reused 0\n");
+            let WrittenPack { count, deltas, copied, copied_deltas } = written;
+            let total = format!("Total {count} (delta {deltas}), reused {copied} (delta {copied_deltas}), pack-reused 0\n");
             out.framing.push_message(&mut out.buf, 2, &total);
         }
         Ok(())

@@ -1,0 +1,62 @@
+//! Objects said as changes of others, kept for the next who fetches: whoever is behind is behind by much the same.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weir_git::{Oid, OidMap};
+
+/// Bytes kept, of all repositories together.
+const BYTES_MAX: usize = 128 << 20;
+/// What one takes besides its bytes.
+const PLACE_BYTES: usize = 128;
+
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// An entry of a pack (gitformat-pack, `OBJ_REF_DELTA`): head, id of the base, compressed delta.
+#[derive(Clone)]
+pub(crate) struct Change {
+    pub(crate) base: Oid,
+    pub(crate) entry: Arc<[u8]>,
+}
+
+/// Those of one repository.
+#[derive(Default)]
+pub(crate) struct Changes {
+    list: Mutex<OidMap<Change>>,
+}
+
+impl Changes {
+    fn lock(&self) -> MutexGuard<'_, OidMap<Change>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How `oid` was said last.
+    pub(crate) fn get(&self, oid: &Oid) -> Option<Change> {
+        self.lock().get(oid).cloned()
+    }
+
+    /// Keeps how `oid` is said, if there is room.
+    pub(crate) fn put(&self, oid: Oid, change: Change) {
+        let bytes = change.entry.len() + PLACE_BYTES;
+        if BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes > BYTES_MAX {
+            BYTES.fetch_sub(bytes, Ordering::Relaxed);
+            // Of this repository all go: those it is asked for now come back.
+            self.clear();
+            return;
+        }
+        if let Some(before) = self.lock().insert(oid, change) {
+            BYTES.fetch_sub(before.entry.len() + PLACE_BYTES, Ordering::Relaxed);
+        }
+    }
+
+    fn clear(&self) {
+        let gone = std::mem::take(&mut *self.lock());
+        BYTES.fetch_sub(gone.values().map(|change| change.entry.len() + PLACE_BYTES).sum(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
