@@ -26,7 +26,7 @@ test: packages ## all tests but the slow ones
 
 conformance: packages ## git's own test suite against weir; writes docs/conformance.md
 	$(CARGO) build -p weir
-	$(MAKE) --no-print-directory packages PACKAGES="zlib1g-dev dpkg-dev perl xz-utils"
+	$(MAKE) --no-print-directory packages PACKAGES="zlib1g-dev dpkg-dev perl xz-utils libcurl4-openssl-dev apache2"
 	python3 conformance/run.py
 
 slow: packages ## tests that take long or much disk

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs git's own test suite with weir in git-upload-pack's and git-daemon's place: conformance/run.py [SCRIPT...].
+"""Runs git's own test suite with weir in the place of git-upload-pack, git-daemon and git-http-backend: conformance/run.py [SCRIPT...].
 
 git's source package comes from the distribution, in the version that is installed, and is built once below target/. Cases that
 weir is not meant to pass stand in exceptions.tsv, each with its reason; any other that fails fails the run, and so does an
-exception that passes. Without arguments all of scripts.txt is run and docs/conformance.md written.
+exception that passes. Without arguments all of scripts.txt is run and docs/conformance.md written. The suite refuses to start
+a web server as root: if that is who runs this, the scripts are run as nobody.
 """
 import collections
 import os
@@ -17,6 +18,9 @@ ROOT = os.path.dirname(HERE)
 WORK = os.path.join(ROOT, "target", "conformance")
 WEIR = os.environ.get("WEIR", os.path.join(ROOT, "target", "debug", "weir"))
 SCRIPT_SECONDS_MAX = 600
+# Scripts that call the upload-pack that is built into git, which no folder of programs can replace.
+BUILTIN = ["t5555-http-smart-common"]
+NOBODY = 65534
 
 
 def run(*command, **more):
@@ -44,18 +48,47 @@ def source():
         archive = next(n for n in os.listdir(apt) if n.endswith(".orig.tar.xz"))
         os.makedirs(tree)
         run("tar", "xf", os.path.join(apt, archive), "-C", tree, "--strip-components=1")
-        without = [f"NO_{what}=1" for what in ("CURL", "GETTEXT", "TCLTK", "OPENSSL", "EXPAT", "PYTHON")]
+        without = [f"NO_{what}=1" for what in ("GETTEXT", "TCLTK", "OPENSSL", "EXPAT", "PYTHON")]
         with open(os.path.join(WORK, "build.log"), "w") as log:
             subprocess.run(["make", f"-j{os.cpu_count()}", *without], cwd=tree, check=True, stdout=log, stderr=log)
         open(os.path.join(tree, "built"), "w").close()
-    shim = f'#!/bin/sh\nexec "{WEIR}" upload-pack "$@"\n'
-    for place in ("git-upload-pack", "bin-wrappers/git-upload-pack"):
+    def shim(place, text):
         path = os.path.join(tree, place)
         os.unlink(path)
         with open(path, "w") as f:
-            f.write(shim)
+            f.write(f"#!/bin/sh\n{text}\n")
         os.chmod(path, 0o755)
+
+    for place in ("git-upload-pack", "bin-wrappers/git-upload-pack"):
+        shim(place, f'exec "{WEIR}" upload-pack "$@"')
+    shim("git-http-backend", f'exec "{WEIR}" http-backend')
+    # What tests protocol v2 without a transport: the same requests, to weir.
+    tool = os.path.join(tree, "t/helper/test-tool")
+    if not os.path.exists(f"{tool}.git"):
+        os.rename(tool, f"{tool}.git")
+        open(tool, "w").close()
+    shim("t/helper/test-tool", f"""if [ "$1" = serve-v2 ]; then
+    shift
+    [ "$1" = --advertise-capabilities ] && {{ shift; set -- --http-backend-info-refs "$@"; }}
+    [ "$1" = --stateless-rpc ] || [ "$1" = --http-backend-info-refs ] || set -- --stateless-rpc "$@"
+    GIT_PROTOCOL=version=2 exec "{WEIR}" upload-pack "$@" .
+fi
+exec "{tool}.git" "$@"
+""")
     return tree
+
+
+def adapted(tree, script):
+    """The script's name, in the copy that calls git-upload-pack where the original calls the one built into git."""
+    if script not in BUILTIN:
+        return script
+    with open(os.path.join(tree, "t", f"{script}.sh")) as f:
+        text = f.read()
+    copy = f"{script}-adapted"
+    with open(os.path.join(tree, "t", f"{copy}.sh"), "w") as f:
+        f.write(re.sub(r"git upload-pack|git -c \S+ upload-pack", lambda m: m[0].replace("git upload", "git-upload"), text))
+    os.chmod(os.path.join(tree, "t", f"{copy}.sh"), 0o755)
+    return copy
 
 
 def listed(name):
@@ -67,7 +100,10 @@ def run_script(tree, environment, script, exceptions):
     """The script's row, the exceptions that failed with their reasons, and what is wrong."""
     wrong = []
     try:
-        ended = subprocess.run([f"./{script}.sh", "--no-chain-lint"], cwd=os.path.join(tree, "t"), env=environment, text=True, errors="replace",
+        command = [f"./{adapted(tree, script)}.sh", "--no-chain-lint", f"--root={environment['TEST_OUTPUT_DIRECTORY']}"]
+        if os.getuid() == 0:
+            command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *command]
+        ended = subprocess.run(command, cwd=os.path.join(tree, "t"), env=environment, text=True, errors="replace",
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SCRIPT_SECONDS_MAX)
         said = ended.stdout
     except subprocess.TimeoutExpired as e:
@@ -99,7 +135,12 @@ def main():
         exceptions[script][title] = reason
     tree = source()
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
-    environment.update(LIB_GIT_DAEMON_COMMAND=f"{WEIR} daemon", HOME=WORK)
+    output = os.path.join(WORK, "output")
+    shutil.rmtree(output, ignore_errors=True)
+    os.makedirs(output)
+    if os.getuid() == 0:
+        os.chown(output, NOBODY, NOBODY)
+    environment.update(LIB_GIT_DAEMON_COMMAND=f"{WEIR} daemon", HOME=output, TEST_OUTPUT_DIRECTORY=output, GIT_TEST_HTTPD="true")
     rows, wrong = [], []
     for script in scripts:
         row, excepted, complaints = run_script(tree, environment, script, exceptions[script])
@@ -122,9 +163,9 @@ def write_page(rows):
         out.write(f"""# Conformance
 
 `make conformance` runs git's own test suite (here of git {version}, from the distribution's source package) with `weir upload-pack` in
-git-upload-pack's place, over file://, plain paths and a pretended ssh, and `weir daemon` in git daemon's. A case fails the run
-unless it stands in `conformance/exceptions.tsv` with a reason. Skipped are cases that git itself skips: for want of curl, of
-another user, or of a slow run. Scripts that need a web server are not run yet.
+git-upload-pack's place, over file://, plain paths and a pretended ssh, `weir daemon` in git daemon's, and `weir http-backend`
+in git-http-backend's, behind Apache. A case fails the run unless it stands in `conformance/exceptions.tsv` with a reason. Skipped
+are cases that git itself skips: for want of another file system or user, or of a slow run.
 
 | script | passed | failed | exceptions | skipped |
 |---|---|---|---|---|

@@ -28,7 +28,7 @@ const HEADERS: [(&str, HeaderName); 8] = [
 /// Answers the request that `variables` and `input` describe, on `output`. Needs to be called inside a runtime.
 ///
 /// # Errors
-/// Of the streams.
+/// Of the streams, and if the web server speaks no CGI; it is answered even so.
 pub async fn serve_cgi(
     daemon: Arc<Daemon>,
     variables: &HashMap<String, String>,
@@ -52,8 +52,11 @@ pub async fn serve_cgi(
     // Without a length the web server ends the input where the request ends.
     let length = match get("CONTENT_LENGTH").map(str::parse::<u64>) {
         None => u64::MAX,
-        Some(Ok(length)) => length,
-        Some(Err(_)) => return bad("CONTENT_LENGTH is no number"),
+        Some(Ok(length)) if i64::try_from(length).is_ok() => length,
+        Some(_) => {
+            bad("CONTENT_LENGTH is no length")?;
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "CONTENT_LENGTH is no length"));
+        }
     };
     let mut body = Vec::new();
     if method == Method::POST {

@@ -118,6 +118,8 @@ impl Daemon {
         loop {
             match machine.step() {
                 Step::Send(bytes) => out.extend_from_slice(&bytes),
+                // Nothing can be said to half a request.
+                Step::Read if out.is_empty() => return Err(Refusal::new(StatusCode::BAD_REQUEST, "the request ends in the middle")),
                 Step::Read | Step::Done => return Ok(ok(RESULT, Answer::from(out))),
                 step => {
                     let mut next = Next::Step(step);

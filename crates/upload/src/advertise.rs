@@ -120,7 +120,7 @@ pub(crate) const PREFIXES_MAX: usize = 65_536;
 /// The answer to `ls-refs`.
 pub(crate) fn ls_refs(repo: &Repo, request: &LsRefs) -> Vec<u8> {
     let refs = repo.refs();
-    let all = request.prefixes.is_empty() || request.prefixes.len() > PREFIXES_MAX;
+    let all = request.prefixes.is_empty() || request.prefixes.len() >= PREFIXES_MAX;
     let mut out = Vec::with_capacity(4096);
     let mut line = Vec::new();
     let wanted = |name: &[u8]| all || request.prefixes.iter().any(|p| name.starts_with(p));

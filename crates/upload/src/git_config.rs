@@ -32,7 +32,7 @@ impl Features {
             },
             ref_in_want: truth("uploadpack.allowrefinwant"),
             sideband_all: truth("uploadpack.allowsidebandall"),
-            object_info: truth("transfer.advertiseobjectinfo"),
+            object_info: config.truth("transfer.advertiseobjectinfo").unwrap_or(true),
             session_id: None,
             stateless: false,
             bundles: None,

@@ -95,7 +95,7 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
                 b"unborn" => request.unborn = context.options.features.unborn,
                 _ => match line.strip_prefix(b"ref-prefix ") {
                     // Beyond git's bound all are ignored: they need not be kept.
-                    Some(_) if request.prefixes.len() > PREFIXES_MAX => {}
+                    Some(_) if request.prefixes.len() >= PREFIXES_MAX => {}
                     Some(prefix) => request.prefixes.push(prefix.to_vec()),
                     None => return refuse(format!("unexpected line: '{}'", shown(line))),
                 },

@@ -2,41 +2,9 @@
 
 mod common;
 
-use common::{Env, Server, free_port, wait_for_port};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use common::{Env, Http};
+use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::Duration;
-
-struct Http(Server);
-
-impl Http {
-    fn serve(env: &Env) -> Http {
-        let (git, http) = (free_port(), free_port());
-        let (git_option, http_option) = (format!("127.0.0.1:{git}"), format!("127.0.0.1:{http}"));
-        let child = env
-            .weir_command(&["serve", "--no-mirror", "--quiet", "--git", &git_option, "--http", &http_option])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        wait_for_port(http);
-        Http(Server { child, port: http })
-    }
-
-    fn url(&self, name: &str) -> String {
-        format!("http://127.0.0.1:{}/{name}", self.0.port)
-    }
-
-    /// Sends `request` and gives all that comes back.
-    fn ask(&self, request: &[u8]) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.0.port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let _ = stream.write_all(request);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        String::from_utf8_lossy(&answer).into_owned()
-    }
-}
 
 fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n", body.len());
@@ -56,7 +24,7 @@ fn git_over_http() {
     }
     env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
-    let server = Http::serve(&env);
+    let server = Http::serve(&env, &[]);
     for version in ["0", "1", "2"] {
         let config = format!("protocol.version={version}");
         let target = env.path(&format!("mirror{version}"));
@@ -89,7 +57,7 @@ fn statuses() {
     let upstream = env.odd_repository("odd.git");
     env.weir(&["add", "--name", "a/odd", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
-    let server = Http::serve(&env);
+    let server = Http::serve(&env, &[]);
     let get = |method: &str, path: &str| server.ask(format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes());
     for (method, path, status) in [
         ("GET", "/a/odd/info/refs?service=git-upload-pack", "200"),
@@ -139,7 +107,7 @@ fn hostile_requests() {
     let upstream = env.odd_repository("odd.git");
     env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
-    let server = Http::serve(&env);
+    let server = Http::serve(&env, &[]);
     // A bomb: 256 MiB of zeroes in a quarter of a megabyte.
     let mut gzip = Command::new("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = gzip.stdin.take().unwrap();

@@ -45,14 +45,15 @@ fn read_rules(path: &Path) -> Result<Vec<MapRule>> {
     file.map.iter().map(|m| m.rule().map_err(&fail)).collect()
 }
 
-/// Whether a service may be turned on, as the last of `--enable` and `--disable` says; services that stay off are told of.
-fn services(args: &DaemonArgs, log: Log) -> Result<(bool, bool)> {
+/// Which services are asked for and stay off, whether upload-pack is on, and whether repositories may say otherwise.
+fn services(args: &DaemonArgs) -> Result<(Vec<&str>, bool, bool)> {
+    let mut stay_off = Vec::new();
     for service in args.enable.iter().chain(&args.disable).chain(&args.allow_override).chain(&args.forbid_override) {
         match service.as_str() {
             "upload-pack" => {}
             "receive-pack" | "upload-archive" => {
                 if args.enable.contains(service) && !args.disable.contains(service) {
-                    log.line(&format!("{service} stays off: weir only serves"));
+                    stay_off.push(service.as_str());
                 }
             }
             _ => {
@@ -63,7 +64,7 @@ fn services(args: &DaemonArgs, log: Log) -> Result<(bool, bool)> {
         }
     }
     let has = |list: &[String]| list.iter().any(|s| s == "upload-pack");
-    Ok((!has(&args.disable), !has(&args.forbid_override)))
+    Ok((stay_off, !has(&args.disable), !has(&args.forbid_override)))
 }
 
 fn limits(args: &DaemonArgs) -> DaemonLimits {
@@ -131,7 +132,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
     if args.inetd && (args.detach || args.user.is_some() || args.group.is_some() || listens) {
         return Err(Error::Message("--detach, --user/--group, --listen and --port are incompatible with --inetd".to_owned()));
     }
-    let (is_on, may_override) = services(&args, log)?;
+    let (stay_off, is_on, may_override) = services(&args)?;
     let locator = PathLocator {
         export_all: args.export_all,
         base_path: args.base_path.clone(),
@@ -172,8 +173,11 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
     }
     drop_privileges(args.user.as_deref(), args.group.as_deref())?;
     let daemon = Arc::new(Daemon::new(Arc::new(locator), Options::default(), limits(&args), presentation())?);
-    // Scripts wait for it.
+    // First of all: scripts wait for it.
     log.line("Ready to rumble");
+    for service in stay_off {
+        log.line(&format!("{service} stays off: weir only serves"));
+    }
     let asked_to_stop = stop_on_signal(&Stop::default())?;
     runtime.block_on(async {
         let serve = |listener| {

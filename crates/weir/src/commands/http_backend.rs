@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufWriter, stdin, stdout};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use weir_serve::{Daemon, DaemonLimits, Presentation, serve_cgi};
@@ -12,14 +13,20 @@ use super::paths::PathLocator;
 use super::upload_pack::presentation;
 use crate::error::Result;
 
-pub(crate) fn http_backend() -> Result<()> {
+pub(crate) fn http_backend() -> Result<ExitCode> {
     let mut variables: HashMap<String, String> =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
     let root = variables.get("GIT_PROJECT_ROOT").filter(|r| !r.is_empty()).cloned();
     if root.is_none()
         && let Some(translated) = variables.get("PATH_TRANSLATED").cloned()
     {
-        variables.insert("PATH_INFO".to_owned(), translated);
+        // A path of this machine, which the web server has made: it may be written as such are.
+        let parts: Vec<&str> = translated.split('/').filter(|part| !part.is_empty()).collect();
+        variables.insert("PATH_INFO".to_owned(), format!("/{}", parts.join("/")));
+    }
+    // What the web server sets counts more than what the client says.
+    if let Some(protocol) = variables.get("GIT_PROTOCOL").cloned() {
+        variables.insert("HTTP_GIT_PROTOCOL".to_owned(), protocol);
     }
     let locator = PathLocator {
         export_all: variables.contains_key("GIT_HTTP_EXPORT_ALL"),
@@ -35,6 +42,12 @@ pub(crate) fn http_backend() -> Result<()> {
     let presentation = Presentation { files: true, ..presentation() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let daemon = Arc::new(Daemon::new(Arc::new(locator), options, DaemonLimits::default(), presentation)?);
-    runtime.block_on(serve_cgi(daemon, &variables, &mut stdin().lock(), &mut BufWriter::new(stdout().lock())))?;
-    Ok(())
+    match runtime.block_on(serve_cgi(daemon, &variables, &mut stdin().lock(), &mut BufWriter::new(stdout().lock()))) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        // Web servers make an error of their own of a program that fails, though the client has been told.
+        Err(e) => {
+            eprintln!("fatal: {e}");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }

@@ -42,7 +42,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Clone(args) => done(clone::clone(global, args)),
         Command::Daemon(args) => done(daemon::daemon(global, *args)),
         Command::UploadPack(args) => upload_pack::upload_pack(&args),
-        Command::HttpBackend => done(http_backend::http_backend()),
+        Command::HttpBackend => http_backend::http_backend(),
         Command::Shell { command, known_as } => shell::shell(global, command, known_as),
         Command::Ls { pattern } => done(inspect::ls(&Pool::open(global)?, global, pattern.as_deref())),
         Command::Show { repo } => done(inspect::show(&Pool::open(global)?, global, &repo)),

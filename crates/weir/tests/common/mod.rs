@@ -2,7 +2,7 @@
 //! on free ports of loopback that end with the test.
 #![allow(dead_code)] // Each test file uses its own part.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -46,6 +46,51 @@ pub fn wait_for_port(port: u16) {
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(Instant::now() < end, "nobody listens on port {port}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A server of the pool over HTTP, and over git:// too.
+pub struct Http(pub Server, pub u16);
+
+impl Http {
+    /// `weir serve` with `more` options.
+    pub fn serve(env: &Env, more: &[&str]) -> Http {
+        let (git, http) = (free_port(), free_port());
+        let (git_option, http_option) = (format!("127.0.0.1:{git}"), format!("127.0.0.1:{http}"));
+        let mut all = vec!["serve", "--no-mirror", "--quiet", "--git", &git_option, "--http", &http_option];
+        all.extend(more);
+        let child = env.weir_command(&all).stdout(Stdio::null()).spawn().unwrap();
+        wait_for_port(http);
+        Http(Server { child, port: http }, git)
+    }
+
+    pub fn url(&self, name: &str) -> String {
+        format!("http://127.0.0.1:{}/{name}", self.0.port)
+    }
+
+    pub fn git_url(&self, name: &str) -> String {
+        format!("git://127.0.0.1:{}/{name}", self.1)
+    }
+
+    /// Sends `request` and gives all that comes back.
+    pub fn ask(&self, request: &[u8]) -> String {
+        String::from_utf8_lossy(&self.ask_bytes(request)).into_owned()
+    }
+
+    pub fn ask_bytes(&self, request: &[u8]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.0.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    }
+
+    /// The head of the answer to a GET with more headers, and its body.
+    pub fn get(&self, path: &str, headers: &str) -> (String, Vec<u8>) {
+        let answer = self.ask_bytes(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n").as_bytes());
+        let end = answer.windows(4).position(|w| w == b"\r\n\r\n").map_or(answer.len(), |n| n + 4);
+        (String::from_utf8_lossy(&answer[..end]).into_owned(), answer[end..].to_vec())
     }
 }
 
@@ -118,6 +163,15 @@ impl Env {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "git {args:?}: {}", text(&output));
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// Adds lines to the pool's configuration: keys below the section `section` that stands there.
+    pub fn configure(&self, section: &str, lines: &str) {
+        let path = self.pool().join("weir.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let head = format!("[{section}]\n");
+        assert!(text.contains(&head));
+        std::fs::write(path, text.replacen(&head, &format!("{head}{lines}\n"), 1)).unwrap();
     }
 
     pub fn init_bare(&self, name: &str) -> PathBuf {
