@@ -1,7 +1,9 @@
 //! What a fetch asks for, in the words that both protocols share, and the sections before its pack.
 
+use std::collections::HashSet;
+
 use weir_git::pktline::{self, Pkt, push, push_delim};
-use weir_git::{HashKind, Oid};
+use weir_git::{HashKind, Oid, OidSet};
 use weir_repo::{Cut, Deepen, Filter, FilterError, Refs, Repo};
 
 use crate::machine::{Context, RequestError, refuse};
@@ -15,9 +17,12 @@ pub(crate) struct Asked {
     pub(crate) wants: Vec<Oid>,
     /// Refs wanted by name, with what they are.
     pub(crate) want_refs: Vec<(Oid, Vec<u8>)>,
+    /// Their names.
+    pub(crate) want_ref_names: HashSet<Vec<u8>>,
     pub(crate) haves: Vec<Oid>,
     /// Commits the client has without their parents.
     pub(crate) shallow: Vec<Oid>,
+    shallow_known: OidSet,
     pub(crate) deepen: Deepen,
     pub(crate) filter: Option<Filter>,
     pub(crate) done: bool,
@@ -41,7 +46,7 @@ impl Asked {
                 return refuse(format!("invalid shallow line: {}", shown(line)));
             };
             // What is not here says nothing about what is.
-            if context.repo.contains(&oid) && !self.shallow.contains(&oid) {
+            if context.repo.contains(&oid) && self.shallow_known.insert(oid) {
                 self.shallow.push(oid);
             }
         } else if let Some(text) = line.strip_prefix(b"deepen ") {

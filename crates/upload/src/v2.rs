@@ -162,7 +162,7 @@ fn want_ref(asked: &mut Asked, context: &Context, name: &[u8]) -> Result<(), Req
     let refs = context.repo.refs();
     let found = if name == b"HEAD" { refs.head_oid() } else { refs.get(name).map(|r| r.oid) };
     let Some(oid) = found else { return refuse(format!("unknown ref {}", shown(name))) };
-    if asked.want_refs.iter().any(|(_, known)| known == name) {
+    if !asked.want_ref_names.insert(name.to_vec()) {
         return refuse(format!("duplicate want-ref {}", shown(name)));
     }
     asked.wants.push(oid);

@@ -55,11 +55,20 @@ pub struct Http(pub Server, pub u16);
 impl Http {
     /// `weir serve` with `more` options.
     pub fn serve(env: &Env, more: &[&str]) -> Http {
+        Http::serve_to(env, more, Stdio::inherit())
+    }
+
+    /// The same, which logs all it has to say to a file.
+    pub fn serve_logging(env: &Env, more: &[&str], log: &Path) -> Http {
+        Http::serve_to(env, more, std::fs::File::create(log).unwrap().into())
+    }
+
+    fn serve_to(env: &Env, more: &[&str], log: Stdio) -> Http {
         let (git, http) = (free_port(), free_port());
         let (git_option, http_option) = (format!("127.0.0.1:{git}"), format!("127.0.0.1:{http}"));
-        let mut all = vec!["serve", "--no-mirror", "--quiet", "--git", &git_option, "--http", &http_option];
+        let mut all = vec!["serve", "--no-mirror", "--git", &git_option, "--http", &http_option];
         all.extend(more);
-        let child = env.weir_command(&all).stdout(Stdio::null()).spawn().unwrap();
+        let child = env.weir_command(&all).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         wait_for_port(http);
         Http(Server { child, port: http }, git)
     }
