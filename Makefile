@@ -3,7 +3,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 CARGO ?= cargo
 # System packages by the distribution's name: what the tests and benchmarks run weir against.
-PACKAGES := build-essential git libarchive-tools busybox-static python3 nginx fcgiwrap
+PACKAGES := build-essential git libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils
 
 .PHONY: conformance run test lint doc deny fuzz bench bench-smoke packages slow help
 

@@ -264,24 +264,40 @@ def serving(large, plain):
     print(f"| failed of these | {a['failed']} | {b['failed']} | | 0 |")
 
     depth = int(git(large, "rev-list", "--count", "--first-parent", "HEAD"))
-    for behind in (1, 100, 5000):
+    ours.stop()
+    # Answers are not kept here: what is measured is making them.
+    keep_nothing(pool)
+    ours = weir_serve(pool)
+    for behind in (1, 10, 100, 1000, 5000):
         if behind >= depth:
             continue
         have = git(large, "rev-parse", f"HEAD~{behind}").strip()
         args = ("--want", head, "--have", have)
         n = 1 if SMOKE else 10
+        before = ours.cpu()
         sink(ours, "/large", 1, 1, *args)
+        first = ours.cpu() - before
         before = ours.cpu()
         a = sink(ours, "/large", 1, n, *args)
         ours_cpu = (ours.cpu() - before) / n
         before = theirs.cpu()
         b = sink(theirs, "/large.git", 1, n, *args)
         theirs_cpu = (theirs.cpu() - before) / n
-        row(f"fetch, {behind} behind, server CPU", ours_cpu, theirs_cpu, "not more")
+        bar = "1/3" if behind == 1 else "0.7" if behind <= 1000 else "-"
+        row(f"fetch, {behind} behind, server CPU; git with bitmaps", ours_cpu, theirs_cpu, bar)
+        row(f"the same, for the first who asks", first, theirs_cpu, "-")
         row(f"fetch, {behind} behind, wall", a["wall_s"] / n, b["wall_s"] / n, "not more")
-        row(f"fetch, {behind} behind, bytes", a["bytes"] / n, b["bytes"] / n, "-", unit="B")
+        c = sink(theirs, "/large-nobitmap.git", 1, 1, *args)
+        row(f"fetch, {behind} behind, bytes; git without bitmaps", a["bytes"] / n, c["bytes"], "1.2" if behind <= 1000 else "-", unit="B")
     ours.stop()
     theirs.stop()
+
+
+def keep_nothing(pool):
+    path = os.path.join(pool, "weir.toml")
+    text = open(path).read()
+    with open(path, "w") as f:
+        f.write(text.replace("[serve]\n", "[serve]\nkept_bytes_max = 0\n"))
 
 
 def mirroring(large):
@@ -464,18 +480,145 @@ def partial(large):
     weir(pool, "mirror")
     git(large, "config", "uploadpack.allowFilter", "true")
     http = port()
-    ours, theirs, nginx = weir_serve(pool, "--http", f"127.0.0.1:{http}"), git_daemon(work), Nginx(work)
+    theirs, nginx = git_daemon(work), Nginx(work)
     clones = 1 if SMOKE else 5
     heading("Partial answers, and HTTP", "git daemon; nginx with http-backend")
+    head = git(large, "rev-parse", "HEAD").strip()
+    extra = {"--depth=1": ("--depth", "1"), "--filter=blob:none": ("--filter", "blob:none"), "--filter=tree:0": ("--filter", "tree:0")}
+    keep_nothing(pool)
     for options in ("--depth=1", "--filter=blob:none", "--filter=tree:0", "--single-branch"):
-        a = clone_cpu(ours, f"git://127.0.0.1:{ours.port}/large", clones, options)
+        # The first clone after a start opens the repository; then answers are made anew each time.
+        cold = weir_serve(pool)
+        first = clone_cpu(cold, f"git://127.0.0.1:{cold.port}/large", 1, options)
+        a = clone_cpu(cold, f"git://127.0.0.1:{cold.port}/large", clones, options)
         b = clone_cpu(theirs, f"git://127.0.0.1:{theirs.port}/large.git", clones, options)
         row(f"clone {options} by stock git, server CPU", a, b, "1/3")
+        row("the same, the first after a start", first, b, "-")
+        want = ("--want", head, *extra.get(options, ()))
+        a = statistics.median(sink(cold, "/large", 1, 1, *want)["first_byte_median_s"] for _ in range(clones))
+        b = statistics.median(sink(theirs, "/large.git", 1, 1, *want)["first_byte_median_s"] for _ in range(clones))
+        row(f"time to first pack byte, {options}", a, b, "1/3")
+        cold.stop()
+    path = os.path.join(pool, "weir.toml")
+    text = open(path).read()
+    with open(path, "w") as f:
+        f.write(text.replace("kept_bytes_max = 0\n", ""))
+    ours = weir_serve(pool, "--http", f"127.0.0.1:{http}")
+    url = f"git://127.0.0.1:{ours.port}/large"
+    clone_cpu(ours, url, 2, "--depth=1")
+    row("clone --depth=1 that others have asked for, server CPU", clone_cpu(ours, url, clones, "--depth=1"),
+        clone_cpu(theirs, f"git://127.0.0.1:{theirs.port}/large.git", clones, "--depth=1"), "-")
     our_url, their_url = f"http://127.0.0.1:{http}/large", f"http://127.0.0.1:{nginx.port}/large.git"
     clone_cpu(ours, our_url, 1), clone_cpu(nginx, their_url, 1)
     row("full clone over HTTP, server CPU", clone_cpu(ours, our_url, clones), clone_cpu(nginx, their_url, clones), "1/20")
     for server in (ours, theirs, nginx):
         server.stop()
+
+
+def doors(large):
+    """Many small requests, and many who are only there."""
+    pool, base = os.path.join(work, "doors-pool"), os.path.join(work, "doors")
+    os.mkdir(base)
+    weir(pool, "init", pool)
+    tiny_repository(os.path.join(base, "small.git"), 20)
+    git(os.path.join(base, "small.git"), "repack", "-adq")
+    weir(pool, "add", "--name", "small", os.path.join(base, "small.git"))
+    weir(pool, "add", "--name", "large", large)
+    weir(pool, "mirror")
+    path = os.path.join(pool, "weir.toml")
+    text = open(path).read()
+    with open(path, "w") as f:
+        f.write(text.replace("[serve]\n", "[serve]\nconnections_per_address_max = 8192\ninit_timeout = '60s'\n"))
+    http = port()
+    ours, theirs, nginx = weir_serve(pool, "--http", f"127.0.0.1:{http}"), git_daemon(base), Nginx(base)
+    heading("Doors", "git daemon; nginx with http-backend; nginx with a file")
+
+    def clones(kind, address, path, n):
+        return json.loads(run(BENCH, kind, address, path, "16", str(n)))
+
+    n = 50 if SMOKE else 5000
+    a, b = clones("sink", f"127.0.0.1:{ours.port}", "/small", n), clones("sink", f"127.0.0.1:{theirs.port}", "/small.git", n // 10)
+    row("clones of a small repository a second, git://", a["clones_per_s"], b["clones_per_s"], "20 times", "higher", "/s")
+    c, d = clones("http", f"127.0.0.1:{http}", "/small", n), clones("http", f"127.0.0.1:{nginx.port}", "/small.git", n // 10)
+    row("the same, HTTP; peer is http-backend", c["clones_per_s"], d["clones_per_s"], "20 times", "higher", "/s")
+    print(f"| failed of these | {a['failed'] + c['failed']} | {b['failed'] + d['failed']} | | 0 |")
+    # A static file as long as the answer.
+    static, p = tempfile.mkdtemp(dir=work), port()
+    os.chmod(static, 0o755)
+    with open(os.path.join(static, "file"), "w") as f:
+        f.write("x" * 200)
+    os.chmod(os.path.join(static, "file"), 0o644)
+    with open(os.path.join(static, "nginx.conf"), "w") as f:
+        temporary = " ".join(f"{kind}_temp_path {static}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        f.write(f"""daemon off; pid {static}/pid; error_log {static}/err; worker_processes auto; events {{ worker_connections 4096; }}
+            http {{ access_log off; {temporary} server {{ listen 127.0.0.1:{p}; root {static}; }} }}""")
+    plain = Server(["nginx", "-c", os.path.join(static, "nginx.conf")], p)
+
+    def front(url):
+        said = run("ab", "-q", "-n", "2000" if SMOKE else "100000", "-c", "200", "-H", "Git-Protocol: version=2", url)
+        number = lambda pattern: float(re.search(pattern, said)[1])
+        failed = number(r"Failed requests:\s+(\d+)") + sum(float(x) for x in re.findall(r"Non-2xx responses:\s+(\d+)", said))
+        return number(r"Requests per second:\s+([0-9.]+)"), number(r"50%\s+(\d+)"), number(r"100%\s+(\d+)"), failed
+
+    a, b = front(f"http://127.0.0.1:{http}/small/info/refs?service=git-upload-pack"), front(f"http://127.0.0.1:{p}/file")
+    row("HTTP requests a second, 200 clients, a connection each; peer serves a file", a[0], b[0], "0.5 times", "higher", "/s")
+    row("the slowest of them beside the median", a[2] / max(a[1], 1), b[2] / max(b[1], 1), "20", unit="times")
+    print(f"| failed of these | {a[3]:.0f} | {b[3]:.0f} | | 0 |")
+    plain.stop()
+    nginx.stop()
+    theirs.stop()
+    # Active clones alone, and beside a crowd.
+    address, active = f"127.0.0.1:{ours.port}", 50 if SMOKE else 400
+
+    def busy():
+        return statistics.median(json.loads(run(BENCH, "sink", address, "/large", "50", str(active)))["wall_s"] for _ in range(1 if SMOKE else 5))
+
+    alone = busy()
+    crowds = []
+    for kind, path, connections in (("idle", "/small", 200 if SMOKE else 5000), ("slow", "/large", 20 if SMOKE else 200)):
+        crowd = subprocess.Popen([BENCH, kind, address, path, str(connections), "600"], stdout=subprocess.PIPE, text=True)
+        assert crowd.stdout.readline() == "ready\n"
+        crowds.append(crowd)
+    beside = busy()
+    resident = int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{ours.process.pid}/status").read())[1]) / 1024
+    row("50 active clones beside 5,000 idle connections and 200 slow clones, wall; peer is weir without them", beside, alone, "1.1")
+    row("resident memory meanwhile", resident, 300, "300 MiB", unit="MiB")
+    print(f"| of the crowd, gone before they were sent away | {sum(c.poll() is not None for c in crowds)} | | | 0 |")
+    for crowd in crowds:
+        crowd.kill()
+        crowd.wait()
+    ours.stop()
+
+
+def clones(large, plain):
+    """Whole clones with a working tree, by stock git from either server, and by weir."""
+    pool = os.path.join(work, "clones-pool")
+    weir(pool, "init", pool)
+    weir(pool, "add", "--name", "large", large)
+    weir(pool, "mirror")
+    http = port()
+    ours, theirs = weir_serve(pool, "--http", f"127.0.0.1:{http}"), git_daemon(work)
+    heading("Clones with a working tree, wall", "git clone from git daemon")
+    target = os.path.join(work, "working-tree")
+
+    def wall(*command):
+        times = []
+        for _ in range(RUNS):
+            shutil.rmtree(target, ignore_errors=True)
+            times.append(timed(*command, target)[0])
+        return statistics.median(times)
+
+    a = wall("git", "clone", "-q", f"git://127.0.0.1:{ours.port}/large")
+    b = wall("git", "clone", "-q", f"git://127.0.0.1:{theirs.port}/large.git")
+    c = wall("git", "clone", "-q", f"git://127.0.0.1:{theirs.port}/large-nobitmap.git")
+    row("git clone; peer with bitmaps", a, b, "not slower")
+    row("git clone; peer without", a, c, "faster")
+    d = wall(WEIR, "--pool", pool, "-q", "clone", f"http://127.0.0.1:{http}/large")
+    row("weir clone; peer is git clone from weir", d, a, "1/5")
+    archive = json.loads(weir(pool, "--json", "show", "large"))["archive"]
+    row("weir clone of the archive; the same", wall(WEIR, "--pool", pool, "-q", "clone", archive), a, "-")
+    ours.stop()
+    theirs.stop()
 
 
 def sizes():
@@ -501,15 +644,19 @@ def sizes():
 
 
 def main():
-    wanted = sys.argv[1:] or ["serving", "partial", "mirroring", "derived", "many", "sizes"]
+    wanted = sys.argv[1:] or ["serving", "partial", "doors", "clones", "mirroring", "derived", "many", "sizes"]
     try:
         large = plain = None
-        if {"serving", "partial", "mirroring", "derived"} & set(wanted):
+        if {"serving", "partial", "doors", "clones", "mirroring", "derived"} & set(wanted):
             large, plain = large_repository()
         if "serving" in wanted:
             serving(large, plain)
         if "partial" in wanted:
             partial(large)
+        if "doors" in wanted:
+            doors(large)
+        if "clones" in wanted:
+            clones(large, plain)
         if "mirroring" in wanted:
             mirroring(large)
         if "derived" in wanted:

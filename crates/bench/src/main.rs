@@ -2,9 +2,15 @@
 //!
 //! `weir-bench sink HOST:PORT PATH CLIENTS CLONES [--all-refs] [--hold SECONDS] [--have OID --want OID]`
 //!
+//! `weir-bench http HOST:PORT PATH CLIENTS CLONES`
+//! `weir-bench idle HOST:PORT PATH CONNECTIONS SECONDS`
+//! `weir-bench slow HOST:PORT PATH CONNECTIONS SECONDS`
+//!
 //! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds, clones a
 //! second, failures, and the times to the first pack byte. `--hold` stops reading after the first bytes for that long, so
-//! that a server's memory can be looked at while clones run.
+//! that a server's memory can be looked at while clones run. `--depth` asks for that much of history, `--filter` leaves out.
+//! `http` does the same over smart HTTP, for small repositories. `idle` opens connections that have said what repository they
+//! are about, and nothing more; `slow` makes clones that take a little of their pack a second; both for SECONDS.
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,6 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_git::pktline::{Pkt, PktReader, push, push_delim, push_flush};
+
+mod http;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -24,6 +32,8 @@ struct Arguments {
     hold: Option<Duration>,
     want: Option<String>,
     have: Option<String>,
+    extra: Vec<String>,
+    over_http: bool,
 }
 
 struct Cloned {
@@ -35,9 +45,16 @@ fn arguments() -> Result<Arguments, Error> {
     let mut words = std::env::args().skip(1);
     let usage = "usage: weir-bench sink HOST:PORT PATH CLIENTS CLONES [--all-refs] [--hold SECONDS] [--want OID --have OID]";
     let mut next = || words.next().ok_or(usage);
-    if next()? != "sink" {
-        return Err(usage.into());
-    }
+    let over_http = match next()?.as_str() {
+        "sink" => false,
+        "http" => true,
+        what @ ("idle" | "slow") => {
+            let (address, path, connections, seconds) = (next()?, next()?, next()?.parse()?, next()?.parse()?);
+            crowd(what == "slow", &address, &path, connections, Duration::from_secs_f64(seconds))?;
+            std::process::exit(0);
+        }
+        _ => return Err(usage.into()),
+    };
     let mut a = Arguments {
         address: next()?,
         path: next()?,
@@ -47,6 +64,8 @@ fn arguments() -> Result<Arguments, Error> {
         hold: None,
         want: None,
         have: None,
+        extra: Vec::new(),
+        over_http,
     };
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -54,6 +73,8 @@ fn arguments() -> Result<Arguments, Error> {
             "--hold" => a.hold = Some(Duration::from_secs_f64(words.next().ok_or(usage)?.parse()?)),
             "--want" => a.want = words.next(),
             "--have" => a.have = words.next(),
+            "--depth" => a.extra.push(format!("deepen {}\n", words.next().ok_or(usage)?)),
+            "--filter" => a.extra.push(format!("filter {}\n", words.next().ok_or(usage)?)),
             _ => return Err(usage.into()),
         }
     }
@@ -109,11 +130,20 @@ fn clone_once(a: &Arguments) -> Result<Cloned, Error> {
     if let Some(have) = &a.have {
         push(&mut out, format!("have {have}\n").as_bytes());
     }
+    for line in &a.extra {
+        push(&mut out, line.as_bytes());
+    }
     push(&mut out, b"done\n");
     push_flush(&mut out);
     writer.write_all(&out)?;
-    if reader.next_pkt()?.ok_or("no answer")?.text() != b"packfile" {
-        return Err("no pack".into());
+    loop {
+        let pkt = reader.next_pkt()?.ok_or("no answer")?;
+        if pkt.text() == b"packfile" {
+            break;
+        }
+        if pkt.text().starts_with(b"ERR ") {
+            return Err(String::from_utf8_lossy(pkt.text()).into_owned().into());
+        }
     }
     drain(&a.hold, reader.into_inner(), started)
 }
@@ -166,6 +196,58 @@ fn drain(hold: &Option<Duration>, mut source: BufReader<TcpStream>, started: Ins
     }
 }
 
+/// Connections that are there for a while: idle ones, or clones that take 16 KiB a second.
+fn crowd(slow: bool, address: &str, path: &str, connections: usize, time: Duration) -> Result<(), Error> {
+    let mut line = Vec::new();
+    push(&mut line, format!("git-upload-pack {path}\0host={address}\0\0version=1\0").as_bytes());
+    let mut streams = Vec::with_capacity(connections);
+    for n in 0..connections {
+        // Of many addresses: one of them may not have so many.
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.bind(&std::net::SocketAddr::from(([127, 0, (n >> 8) as u8 + 1, n as u8], 0)).into())?;
+        if slow {
+            socket.set_recv_buffer_size(16 << 10)?;
+        }
+        socket.connect(&address.parse::<std::net::SocketAddr>()?.into())?;
+        let mut stream: TcpStream = socket.into();
+        stream.write_all(&line)?;
+        streams.push(stream);
+    }
+    let mut buffer = vec![0; 16 << 10];
+    if slow {
+        for stream in &mut streams {
+            let mut reader = PktReader::new(stream);
+            let mut wants = Vec::new();
+            while let Some(pkt @ Pkt::Line(_)) = reader.next_pkt()? {
+                let text = pkt.text();
+                if text != b"version 1" && !text.ends_with(b"^{}") {
+                    wants.push(String::from_utf8_lossy(&text[..40]).into_owned());
+                }
+            }
+            wants.sort();
+            wants.dedup();
+            let mut out = Vec::new();
+            for (n, want) in wants.iter().enumerate() {
+                push(&mut out, format!("want {want}{}\n", if n == 0 { " ofs-delta side-band-64k" } else { "" }).as_bytes());
+            }
+            push_flush(&mut out);
+            push(&mut out, b"done\n");
+            reader.into_inner().write_all(&out)?;
+        }
+    }
+    println!("ready");
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_secs(1));
+        if slow {
+            for stream in &mut streams {
+                let _ = stream.read(&mut buffer)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn main() -> Result<(), Error> {
     let a = arguments()?;
     let next = AtomicUsize::new(0);
@@ -174,7 +256,7 @@ fn main() -> Result<(), Error> {
         let work = || {
             let mut results = Vec::new();
             while next.fetch_add(1, Ordering::Relaxed) < a.clones {
-                results.push(clone_once(&a));
+                results.push(if a.over_http { http::clone_once(&a) } else { clone_once(&a) });
             }
             results
         };
