@@ -74,8 +74,7 @@ pub fn copy_out(region: &Region, path: &Path) -> std::io::Result<()> {
     }
     file.seek(SeekFrom::Start(shared))?;
     file.write_all(&region[shared as usize..])?;
-    file.set_permissions(fs::Permissions::from_mode(0o444))?;
-    file.sync_data()
+    file.set_permissions(fs::Permissions::from_mode(0o444))
 }
 
 /// Writes a bundle (gitformat-bundle) with all refs to `path`.
