@@ -5,7 +5,7 @@ CARGO ?= cargo
 # System packages by the distribution's name: what the tests and benchmarks run weir against.
 PACKAGES := build-essential git libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils
 
-.PHONY: conformance run test lint doc deny fuzz bench bench-smoke packages slow help
+.PHONY: clients conformance run test lint doc deny fuzz bench bench-smoke packages slow help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -28,6 +28,12 @@ conformance: packages ## git's own test suite against weir; writes docs/conforma
 	$(CARGO) build -p weir
 	$(MAKE) --no-print-directory packages PACKAGES="zlib1g-dev dpkg-dev perl xz-utils libcurl4-openssl-dev apache2"
 	python3 conformance/run.py
+
+clients: packages ## clones and fetches by libgit2, dulwich, go-git and JGit; installs what they need
+	$(CARGO) build -p weir
+	@command -v go >/dev/null || $(MAKE) --no-print-directory packages PACKAGES=golang
+	@command -v mvn >/dev/null || $(MAKE) --no-print-directory packages PACKAGES="maven default-jdk-headless"
+	python3 conformance/clients/run.py
 
 slow: packages ## tests that take long or much disk
 	$(CARGO) test --workspace --release -- --ignored

@@ -103,6 +103,7 @@ def main():
                     target = os.path.join(work, f"{name}-{scheme}-{what}")
                     try:
                         if what == "fetch":
+                            assert results["clone"] == "well", "there is no clone"
                             shutil.copytree(os.path.join(work, f"{name}-{scheme}-clone"), target)
                             commits(upstream, 3)
                             run(WEIR, "mirror", "--all")

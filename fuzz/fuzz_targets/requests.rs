@@ -2,6 +2,7 @@
 #![no_main]
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
@@ -42,7 +43,7 @@ fuzz_target!(|data: &[u8]| {
         match machine.step() {
             Step::Send(_) | Step::SendRegion(..) => {}
             Step::Work(work) => {
-                let outcome = work.run(&mut |_| Ok(()));
+                let outcome = work.run(&mut |_| Ok(()), &AtomicBool::new(false));
                 machine.finish(outcome);
             }
             Step::Read => match pieces.next() {
