@@ -1,4 +1,5 @@
-//! Objects said as changes of others, kept for the next who fetches: whoever is behind is behind by much the same.
+//! What commits bring, and objects said as changes of others, kept for the next who fetches: whoever is behind is behind by
+//! much the same.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +20,18 @@ pub(crate) struct Change {
     pub(crate) entry: Arc<[u8]>,
 }
 
+/// Trees and blobs, each with what stood at its path before.
+pub(crate) type Brought = Arc<[(Oid, Option<Oid>)]>;
+
 /// Those of one repository.
 #[derive(Default)]
 pub(crate) struct Changes {
     list: Mutex<OidMap<Change>>,
+    brought: Mutex<OidMap<Brought>>,
+}
+
+fn brought_bytes(brought: &Brought) -> usize {
+    size_of_val::<[_]>(brought) + PLACE_BYTES
 }
 
 impl Changes {
@@ -33,6 +42,24 @@ impl Changes {
     /// How `oid` was said last.
     pub(crate) fn get(&self, oid: &Oid) -> Option<Change> {
         self.lock().get(oid).cloned()
+    }
+
+    /// What the commit `oid` brings that its parents do not have, if that is known.
+    pub(crate) fn brought_by(&self, oid: &Oid) -> Option<Brought> {
+        self.brought.lock().unwrap_or_else(PoisonError::into_inner).get(oid).cloned()
+    }
+
+    /// Keeps what the commit `oid` brings, if there is room.
+    pub(crate) fn keep_brought(&self, oid: Oid, brought: Vec<(Oid, Option<Oid>)>) -> Brought {
+        let brought: Brought = brought.into();
+        let bytes = brought_bytes(&brought);
+        if BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes > BYTES_MAX {
+            BYTES.fetch_sub(bytes, Ordering::Relaxed);
+            self.clear();
+        } else if let Some(before) = self.brought.lock().unwrap_or_else(PoisonError::into_inner).insert(oid, brought.clone()) {
+            BYTES.fetch_sub(brought_bytes(&before), Ordering::Relaxed);
+        }
+        brought
     }
 
     /// Keeps how `oid` is said, if there is room.
@@ -52,6 +79,8 @@ impl Changes {
     fn clear(&self) {
         let gone = std::mem::take(&mut *self.lock());
         BYTES.fetch_sub(gone.values().map(|change| change.entry.len() + PLACE_BYTES).sum(), Ordering::Relaxed);
+        let gone = std::mem::take(&mut *self.brought.lock().unwrap_or_else(PoisonError::into_inner));
+        BYTES.fetch_sub(gone.values().map(brought_bytes).sum(), Ordering::Relaxed);
     }
 }
 

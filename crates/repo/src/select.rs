@@ -199,7 +199,22 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
                     before.push(parent_node.tree);
                 }
             }
-            trees.add_tree(&node.tree, &before, 0)?;
+            if filter.is_some() || cut.is_some() || haves.is_empty() {
+                trees.add_tree(&node.tree, &before, 0)?;
+                continue;
+            }
+            let brought = match repo.changes.brought_by(oid) {
+                Some(brought) => brought,
+                None => {
+                    let mut brought = Vec::new();
+                    trees.brought(&node.tree, &before, 0, &mut brought)?;
+                    repo.changes.keep_brought(*oid, brought)
+                }
+            };
+            trees.steps.take(brought.len() as u64)?;
+            for (oid, previous) in brought.iter() {
+                trees.add(oid, *previous);
+            }
         }
     }
     for (oid, kind) in direct {
@@ -309,6 +324,42 @@ impl Trees<'_, '_> {
             Some(0) => false,
             Some(below) => self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1 < below,
         })
+    }
+
+    /// Lists `tree` and what is below it, as far as it is in none of the trees `before`, each with what stood there: the same
+    /// for every client, whatever it has.
+    fn brought(&mut self, tree: &Oid, before: &[Oid], depth: usize, out: &mut Vec<(Oid, Option<Oid>)>) -> Result<()> {
+        if before.contains(tree) {
+            return Ok(());
+        }
+        if depth > TREE_DEPTH_MAX {
+            return Err(Error::Unsupported(format!("tree {tree} is nested more than {TREE_DEPTH_MAX} deep")));
+        }
+        self.steps.take(1)?;
+        let hash = self.reader.repo().hash;
+        let object = self.reader.require(tree)?;
+        let mut olds: Vec<Object> = Vec::with_capacity(before.len());
+        for oid in before {
+            olds.extend(self.reader.read(oid)?);
+        }
+        out.push((*tree, before.first().copied()));
+        let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
+        let mut below = Vec::new();
+        changed_entries(hash, &object.data, &old_data, |entry, same_name| {
+            let oid = Oid::from_bytes(hash, entry.id).expect("of its length");
+            let alike = same_name.iter().filter(|o| o.is_tree() == entry.is_tree() && !o.is_gitlink());
+            let old_ids: Vec<Oid> = alike.map(|o| Oid::from_bytes(hash, o.id).expect("of its length")).collect();
+            if entry.is_tree() {
+                below.push((oid, old_ids));
+            } else {
+                out.push((oid, old_ids.first().copied()));
+            }
+        })
+        .map_err(|source| Error::Object { oid: *tree, source })?;
+        for (oid, old_ids) in below {
+            self.brought(&oid, &old_ids, depth + 1, out)?;
+        }
+        Ok(())
     }
 
     /// Adds `tree` and what is below it, as far as it is in none of the trees `before`.
