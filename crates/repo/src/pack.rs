@@ -118,7 +118,7 @@ impl Pack {
     #[inline]
     pub fn offset(&self, position: u32) -> Result<u64> {
         match self.index.offset(position) {
-            Some(offset) if offset < self.entries_end() => Ok(offset),
+            Some(offset) if (PACK_HEADER_BYTES..self.entries_end()).contains(&offset) => Ok(offset),
             _ => corrupt(format!("{}.idx", self.name), format!("the offset of object {position} is outside the pack")),
         }
     }

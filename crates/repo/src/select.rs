@@ -223,6 +223,10 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
         }
         trees.add(&oid, None);
     }
+    let sent = trees.sent;
+    // Where times lie, or files have swapped places, what seemed the client's may be sent after all: deltas on it could make a
+    // circle.
+    selection.client_has.retain(|oid| !sent.contains(oid));
     Ok(selection)
 }
 

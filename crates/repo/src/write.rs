@@ -173,6 +173,7 @@ impl PackPlan {
     fn write_as_change(&self, repo: &Repo, writer: &mut PackWriter<'_, '_>, offsets: &[u64], oid: &Oid, bytes_max: usize) -> Result<bool> {
         if let Some(change) = repo.changes.get(oid)
             && change.entry.len() < bytes_max
+            && change.base != *oid
             && (self.client_has(repo, &change.base)? || self.is_sent_before(repo, offsets, &change.base)?)
         {
             writer.deltas += 1;
@@ -182,6 +183,9 @@ impl PackPlan {
         let mut previous = self.selection.previous.get(oid);
         for _ in 0..PREVIOUS_MAX {
             let Some(base) = previous else { return Ok(false) };
+            if base == oid {
+                return Ok(false);
+            }
             if self.client_has(repo, base)? || self.is_sent_before(repo, offsets, base)? {
                 return writer.change(oid, base, bytes_max);
             }

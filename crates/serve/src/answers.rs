@@ -131,6 +131,11 @@ impl Answers {
         self.bytes_max / 4
     }
 
+    /// Whether another answer may go to a spool.
+    fn has_room(&self) -> bool {
+        self.spooled.load(Ordering::Relaxed) + self.answer_bytes_max() <= self.bytes_max
+    }
+
     /// The answer called `key`; without one, an answer of this client's own.
     pub(crate) fn place(&self, key: Option<Key>) -> Place {
         let make = |is_spooled| {
@@ -152,13 +157,14 @@ impl Answers {
         let mut list = lock(&self.list);
         list.clock += 1;
         let clock = list.clock;
+        let has_room = self.has_room();
         if let Some(kept) = list.answers.get_mut(&key)
-            && let Some(reader) = Reader::join(&kept.answer)
+            && let Some(reader) = Reader::join(&kept.answer, has_room)
         {
             kept.used = clock;
             return Place::Follow(reader);
         }
-        let (spool, reader) = make(list.was_seen(key));
+        let (spool, reader) = make(list.was_seen(key) && has_room);
         let before = list.answers.insert(key, Kept { answer: spool.clone(), used: clock, bytes: 0, is_spooled: false });
         list.uncount(before);
         Place::Make(spool, reader)
@@ -174,7 +180,8 @@ impl Answers {
         if spool.cancelled.load(Ordering::Acquire) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        if state.is_spooled && state.len + bytes.len() as u64 > self.answer_bytes_max() {
+        let is_full = self.spooled.load(Ordering::Relaxed) > self.bytes_max;
+        if state.is_spooled && (is_full || state.len + bytes.len() as u64 > self.answer_bytes_max()) {
             (state.is_spooled, state.is_too_large) = (false, true);
             drop(state);
             self.forget(key, spool);
@@ -188,8 +195,7 @@ impl Answers {
             }
             let (woken, waited) = spool.read.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
             state = woken;
-            let has_room = self.spooled.load(Ordering::Relaxed) + self.answer_bytes_max() <= self.bytes_max;
-            if waited.timed_out() && has_room && !state.is_too_large && state.len <= self.answer_bytes_max() {
+            if waited.timed_out() && self.has_room() && !state.is_too_large && state.len <= self.answer_bytes_max() {
                 (state.is_spooled, state.file_start) = (true, state.start);
             }
         }
@@ -224,7 +230,7 @@ impl Answers {
         let Some(kept) = list.answers.get_mut(&key).filter(|kept| std::ptr::eq(&*kept.answer, spool)) else { return };
         (kept.bytes, kept.is_spooled) = (bytes, is_spooled);
         list.bytes[usize::from(is_spooled)] += bytes;
-        let bytes_max = if is_spooled { self.bytes_max } else { MEMORY_BYTES_MAX.min(self.bytes_max) };
+        let bytes_max = if is_spooled { self.bytes_max / 2 } else { MEMORY_BYTES_MAX.min(self.bytes_max) };
         while list.bytes[usize::from(is_spooled)] > bytes_max {
             let candidates = list.answers.iter().filter(|(_, kept)| kept.bytes > 0 && kept.is_spooled == is_spooled);
             let Some(oldest) = candidates.min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key) else { break };
@@ -330,7 +336,7 @@ impl Reader {
     }
 
     /// A place in an answer that is there or being made, which is spooled from here on; `None` if its start is gone.
-    fn join(spool: &Arc<Spool>) -> Option<Reader> {
+    fn join(spool: &Arc<Spool>, has_room: bool) -> Option<Reader> {
         let reader = Reader::of(spool);
         let mut state = lock(&spool.state);
         // Asked once it is known that we read: from then on it is not given up.
@@ -338,7 +344,13 @@ impl Reader {
             drop(state);
             return None;
         }
-        state.is_spooled = true;
+        if !state.is_spooled && state.outcome.is_none() {
+            if !has_room {
+                drop(state);
+                return None;
+            }
+            state.is_spooled = true;
+        }
         drop(state);
         // The work may be waiting for somebody slow.
         spool.read.notify_all();

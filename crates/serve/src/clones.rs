@@ -51,19 +51,21 @@ impl Clones {
                 }
             }
         };
-        let made = cell
-            .get_or_try_init(|| async {
-                let (repo, folder) = (repo.clone(), self.folder.clone());
-                match tokio::task::spawn_blocking(move || make(&repo, &folder)).await {
-                    Ok(made) => made.map_err(Ok),
-                    Err(_) => Err(Err(io::Error::other("an index could not be made: this is a defect of weir's"))),
-                }
-            })
-            .await;
-        match made {
-            Ok(whole) => Ok(Ok(whole.clone())),
-            Err(Ok(e)) => Ok(Err(e)),
-            Err(Err(e)) => Err(e),
+        let (repo, folder) = (repo.clone(), self.folder.clone());
+        // A task of its own: it comes to its end, and is of use, whoever has gone meanwhile.
+        let making = tokio::spawn(async move {
+            let defect = || io::Error::other("an index could not be made: this is a defect of weir's");
+            let made = cell.get_or_try_init(|| async {
+                let making = tokio::task::spawn_blocking(move || make(&repo, &folder)).await;
+                making.map_err(|_| Err(defect()))?.map_err(Ok)
+            });
+            made.await.cloned()
+        });
+        match making.await {
+            Ok(Ok(whole)) => Ok(Ok(whole)),
+            Ok(Err(Ok(e))) => Ok(Err(e)),
+            Ok(Err(Err(e))) => Err(e),
+            Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
 }

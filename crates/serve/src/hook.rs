@@ -1,6 +1,6 @@
 //! A program that is asked whether a client may have what it asks for (git-daemon, `--access-hook`).
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +11,8 @@ use crate::locate::Client;
 
 /// Bytes of a hook's answer that are read.
 const ANSWER_BYTES_MAX: u64 = 4096;
+/// Time for that, once it has ended.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// Time between looks at whether it has ended, at first; it doubles.
 const FIRST_LOOK: Duration = Duration::from_micros(500);
 
@@ -48,13 +50,14 @@ impl Hook {
             tracing::error!(hook = %self.program.display(), "cannot be run: {e}");
             String::new()
         })?;
-        let answer = child.stdout.take().map(|stdout| {
+        let (sender, answer) = std::sync::mpsc::channel();
+        if let Some(stdout) = child.stdout.take() {
             std::thread::spawn(move || {
-                let mut answer = Vec::new();
-                let _ = stdout.take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
-                String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().trim_end().to_owned()
-            })
-        });
+                let mut answer = String::new();
+                let _ = BufReader::new(stdout.take(ANSWER_BYTES_MAX)).read_line(&mut answer);
+                let _ = sender.send(answer.trim_end().to_owned());
+            });
+        }
         let (end, mut pause) = (Instant::now() + self.timeout, FIRST_LOOK);
         let status = loop {
             match child.try_wait() {
@@ -73,7 +76,7 @@ impl Hook {
             Some(status) if status.success() => Ok(()),
             // Whoever still holds its output open is not waited for.
             None => Err(String::new()),
-            Some(_) => Err(answer.and_then(|thread| thread.join().ok()).unwrap_or_default()),
+            Some(_) => Err(answer.recv_timeout(ANSWER_TIME).unwrap_or_default()),
         }
     }
 }

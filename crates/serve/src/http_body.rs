@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
@@ -12,6 +13,7 @@ use weir_archive::Region;
 use weir_upload::Framing;
 
 use crate::computing::Out;
+use crate::daemon::DaemonLimits;
 use crate::http::UnderWay;
 use crate::send::{RELEASE_BYTES, Sending};
 
@@ -128,22 +130,30 @@ impl Body for Answer {
 /// Where an answer is written that is sent as it is made.
 pub(crate) struct Stream {
     sender: mpsc::Sender<io::Result<Pieces>>,
+    idle_timeout: Duration,
+    bytes_per_second_min: u64,
 }
 
 impl Stream {
-    /// A stream, and the body that gives what is written to it. Whoever takes that is watched by the connection.
-    pub(crate) fn new() -> (Stream, Answer) {
+    /// A stream, and the body that gives what is written to it. Whoever takes that is watched by the connection, too.
+    pub(crate) fn new(limits: &DaemonLimits) -> (Stream, Answer) {
         let (sender, receiver) = mpsc::channel(PIECES_MAX);
-        (Stream { sender }, Answer { content: Content::Stream(receiver, None), guard: None })
+        let DaemonLimits { idle_timeout, bytes_per_second_min, .. } = *limits;
+        (Stream { sender, idle_timeout, bytes_per_second_min }, Answer { content: Content::Stream(receiver, None), guard: None })
     }
 
     async fn pieces(&mut self, pieces: Pieces) -> io::Result<()> {
-        self.sender.send(Ok(pieces)).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+        // The connection beneath sees who takes nothing; not so streams of HTTP/2 that stand while others flow.
+        let time = self.idle_timeout + Duration::from_secs(pieces.left as u64 / self.bytes_per_second_min.max(1));
+        match tokio::time::timeout(time, self.sender.send(Ok(pieces))).await {
+            Ok(sent) => sent.map_err(|_| io::ErrorKind::BrokenPipe.into()),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")),
+        }
     }
 
     /// Breaks the answer off, so that the client does not take it for whole.
     pub(crate) async fn fail(self, e: io::Error) {
-        let _ = self.sender.send(Err(e)).await;
+        let _ = tokio::time::timeout(self.idle_timeout, self.sender.send(Err(e))).await;
     }
 
     /// Sends a region from its map, wrapped.

@@ -16,7 +16,7 @@ use weir_upload::Framing;
 
 use crate::cache::Opened;
 use crate::computing::Out;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, DaemonLimits};
 use crate::http::{Refusal, TEXT, ok};
 use crate::http_body::{Answer, Stream};
 use crate::http_route::{ClonePart, Route};
@@ -120,12 +120,12 @@ impl Daemon {
             }
             _ => return Err(gone()),
         };
-        Ok(file.answer(&headers))
+        Ok(file.answer(&headers, self.locator.is_open(), &self.limits))
     }
 }
 
 impl File {
-    fn answer(self, headers: &HeaderMap) -> Response<Answer> {
+    fn answer(self, headers: &HeaderMap, is_open: bool, limits: &DaemonLimits) -> Response<Answer> {
         let len: u64 = self.parts.iter().map(Part::len).sum();
         let etag = format!("\"{}\"", self.etag);
         let said = |name| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
@@ -135,7 +135,9 @@ impl File {
             head.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
             insert(head, ETAG, &etag);
             if self.is_immutable {
-                head.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000"));
+                // What not everybody may have is not for a proxy to keep.
+                let whose = if is_open { "public, max-age=31536000" } else { "private, max-age=31536000" };
+                head.insert(CACHE_CONTROL, HeaderValue::from_static(whose));
                 insert(head, EXPIRES, &httpdate::fmt_http_date(SystemTime::now() + FOREVER));
             } else {
                 head.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -166,7 +168,7 @@ impl File {
         let head = response.headers_mut();
         head.insert(CONTENT_TYPE, self.content_type);
         insert(head, CONTENT_LENGTH, &(range.end - range.start).to_string());
-        let (mut stream, answer) = Stream::new();
+        let (mut stream, answer) = Stream::new(limits);
         *response.body_mut() = answer.of_length(range.end - range.start);
         let parts = cut(self.parts, range);
         tokio::spawn(async move {

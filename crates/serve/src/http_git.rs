@@ -131,7 +131,7 @@ impl Daemon {
                         }
                         next = Next::Started(started);
                     }
-                    let (mut stream, answer) = Stream::new();
+                    let (mut stream, answer) = Stream::new(&self.limits);
                     let daemon = self.clone();
                     tokio::spawn(async move {
                         if let Err(e) = daemon.drive_http(&mut machine, out, next, &mut stream, &party).await {

@@ -66,4 +66,9 @@ pub trait Locator: Send + Sync {
     fn may_block(&self) -> bool {
         false
     }
+
+    /// Whether whatever is found is for everybody: then others may keep copies of it.
+    fn is_open(&self) -> bool {
+        true
+    }
 }

@@ -235,3 +235,31 @@ fn only_what_refs_reach_may_be_wanted() {
         }
     }
 }
+
+#[test]
+fn swapped_files_and_lying_dates_make_no_circles() {
+    let env = Env::new();
+    let upstream = env.init_bare("up.git");
+    let text = |seed: usize| (0..400).map(|n| format!("line {} of {seed}\n", n * (seed % 5 + 1))).collect::<String>();
+    let (x, y) = (text(1), text(2));
+    let files = |a: &str, b: &str| format!("M 644 inline a\ndata {}\n{a}\nM 644 inline b\ndata {}\n{b}\n", a.len(), b.len());
+    let commit = |date: u32, files: &str| {
+        let from = if date == 1000 { "" } else { "from refs/heads/main^0\n" };
+        let head = format!("commit refs/heads/main\ncommitter C <c@x> {date} +0000\ndata 1\nx\n{from}{files}\n");
+        env.git_with(&upstream, &["fast-import", "--quiet", "--force"], head.as_bytes());
+    };
+    commit(1000, &files(&text(3), &text(4)));
+    let copy = env.path("copy.git");
+    env.git(env.dir.path(), &["clone", "-q", "--mirror", upstream.to_str().unwrap(), copy.to_str().unwrap()]);
+    commit(3000, &files(&x, &y));
+    commit(500, &files(&y, &x));
+    commit(2500, &files(&x, &(y.clone() + "more\n")));
+    commit(400, &files(&(y + "more\n"), &x));
+    env.git(&upstream, &["repack", "-adfq"]);
+    env.weir(&["add", "--name", "up", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let server = env.serve();
+    env.git(&copy, &["-c", "fetch.fsckObjects=true", "fetch", "-q", &server.url("up"), "+refs/*:refs/*"]);
+    env.git(&copy, &["fsck", "--full", "--strict"]);
+    assert_eq!(env.picture(&copy), env.picture(&upstream));
+}

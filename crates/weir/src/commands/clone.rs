@@ -40,7 +40,7 @@ struct Description {
 }
 
 /// Bytes of a description that are read.
-const DESCRIPTION_BYTES_MAX: u64 = 1 << 30;
+const DESCRIPTION_BYTES_MAX: u64 = 64 << 20;
 /// How often what broke off is taken up again without a byte more.
 const TRIES_MAX: u32 = 5;
 /// Where a clone that is not whole yet keeps what it is a clone of.
@@ -142,6 +142,10 @@ fn check(d: &Description) -> std::result::Result<HashKind, String> {
     }
     if d.head.as_ref().is_some_and(|head| !is_name(head)) || d.head_oid.as_ref().is_some_and(|oid| !is_oid(oid)) || !is_oid(&d.checksum) {
         return Err("HEAD or the checksum".to_owned());
+    }
+    let sizes = hash.len() as u64..1 << 48;
+    if !sizes.contains(&d.pack_bytes) || !sizes.contains(&d.index_bytes) {
+        return Err("the sizes".to_owned());
     }
     Ok(hash)
 }

@@ -79,20 +79,25 @@ impl Locator for CatalogLocator {
         if let Some(hook) = &self.hook {
             hook.ask(request, &name, client).map_err(|why| if why.is_empty() { not_there() } else { Refusal::NotFound(why) })?;
         }
+        let repository = repository.ok_or_else(not_there)?;
         let what = match request.service {
             Service::UploadPack => {
-                let path = repository.map(|r| self.store.join(r.path)).filter(|p| p.exists());
+                let path = Some(self.store.join(repository.path)).filter(|p| p.exists());
                 return path.map(Found::Archive).ok_or_else(not_there);
             }
             Service::ReceivePack => "this is a read-only mirror",
             Service::UploadArchive => "git archive is not served",
         };
         // A local path of this machine means nothing to a client, and is nobody's business.
-        let url = repository.and_then(|r| Url::parse(&r.url).ok()).filter(|url| url.scheme != Scheme::Local);
+        let url = Url::parse(&repository.url).ok().filter(|url| url.scheme != Scheme::Local);
         Err(Refusal::Off(url.map_or_else(|| format!("weir: {what}"), |url| format!("weir: {what}; push to {url} instead"))))
     }
 
     fn may_block(&self) -> bool {
         self.hook.is_some()
+    }
+
+    fn is_open(&self) -> bool {
+        self.hook.is_none() && self.access.public && self.access.rules.is_empty()
     }
 }

@@ -57,8 +57,8 @@ impl PathLocator {
         let base = || self.base_path.as_deref().map_or(String::new(), |base| base.display().to_string());
         let first = if !self.rules.is_empty() {
             match map(&self.rules, request.host.as_deref(), asked)? {
-                Ok(name) if name.starts_with('/') => name,
-                Ok(name) => format!("{}/{name}", base()),
+                // Below the base path always: the first slash may be the client's.
+                Ok(name) => format!("{}/{}", base(), name.trim_start_matches('/')),
                 Err(why) => {
                     self.log(|| format!("'{asked}': {why}"));
                     return None;

@@ -14,8 +14,6 @@ const READY: &str = "WEIR_READY_FD";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The first descriptor that is handed over (sd_listen_fds).
 const FIRST: RawFd = 3;
-/// Above all that are handed over.
-const AWAY: RawFd = 2048;
 
 /// Starts this program anew, with the same arguments, and hands `sockets` over: each with the protocol it speaks. Returns
 /// once it serves.
@@ -35,21 +33,23 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
     let ready_fd = FIRST + sockets.len() as RawFd;
     command.args(arguments).env("LISTEN_FDS", sockets.len().to_string()).env("LISTEN_FDNAMES", names.join(":")).env_remove("LISTEN_PID");
     command.env(READY, ready_fd.to_string());
-    let handed: Vec<RawFd> = sockets.iter().map(|(fd, _)| *fd).chain([tell.as_raw_fd()]).collect();
+    let mut handed: Vec<RawFd> = sockets.iter().map(|(fd, _)| *fd).chain([tell.as_raw_fd()]).collect();
     // SAFETY: between fork and exec only fcntl and dup2 are called, which are async-signal-safe, and nothing is allocated.
     unsafe {
         command.pre_exec(move || {
             // First out of the way, so that none is overwritten before it is moved to its place.
-            for (n, fd) in handed.iter().enumerate() {
-                if libc::fcntl(*fd, libc::F_DUPFD, AWAY + n as RawFd) < 0 {
+            let away = FIRST + handed.len() as RawFd;
+            for fd in &mut handed {
+                *fd = libc::fcntl(*fd, libc::F_DUPFD, away);
+                if *fd < 0 {
                     return Err(io::Error::last_os_error());
                 }
             }
-            for n in 0..handed.len() as RawFd {
-                if libc::dup2(AWAY + n, FIRST + n) < 0 {
+            for (n, fd) in handed.iter().enumerate() {
+                if libc::dup2(*fd, FIRST + n as RawFd) < 0 {
                     return Err(io::Error::last_os_error());
                 }
-                libc::close(AWAY + n);
+                libc::close(*fd);
             }
             Ok(())
         });
