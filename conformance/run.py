@@ -165,7 +165,8 @@ def write_page(rows):
 `make conformance` runs git's own test suite (here of git {version}, from the distribution's source package) with `weir upload-pack` in
 git-upload-pack's place, over file://, plain paths and a pretended ssh, `weir daemon` in git daemon's, and `weir http-backend`
 in git-http-backend's, behind Apache. A case fails the run unless it stands in `conformance/exceptions.tsv` with a reason. Skipped
-are cases that git itself skips: for want of another file system or user, or of a slow run.
+are cases that git itself skips: for want of another file system or user, or of a slow run. `make clients` tries other clients
+(libgit2, dulwich, go-git, JGit) on archives, over git:// and HTTP.
 
 | script | passed | failed | exceptions | skipped |
 |---|---|---|---|---|
