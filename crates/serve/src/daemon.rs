@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use weir_git::pktline;
 use weir_upload::{DaemonRequest, Features, Options};
 
@@ -87,6 +87,10 @@ pub enum Door {
     Https(Tls),
 }
 
+/// Bytes of a request's body that it may have without asking; beyond, all requests share [`REQUESTS_BYTES_MAX`].
+pub(crate) const REQUEST_PIECE_BYTES: usize = 64 << 10;
+const REQUESTS_BYTES_MAX: usize = 256 << 20;
+
 const TOO_MANY_HTTP: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// A server of repositories.
@@ -102,6 +106,8 @@ pub struct Daemon {
     pub(crate) answers: Answers,
     pub(crate) turns: Arc<Turns>,
     pub(crate) clones: Clones,
+    /// Room for requests that come slowly, in pieces of [`REQUEST_PIECE_BYTES`].
+    pub(crate) request_room: Semaphore,
     /// Set once no more connections are taken.
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) notices: Notices,
@@ -130,6 +136,7 @@ impl Daemon {
             answers: Answers::new(limits.scratch.clone(), limits.kept_bytes_max),
             turns: Turns::new(turns),
             clones: Clones::new(limits.scratch.clone()),
+            request_room: Semaphore::new(REQUESTS_BYTES_MAX / REQUEST_PIECE_BYTES),
             stopping: watch::Sender::new(false),
             notices: Notices::default(),
             limits,

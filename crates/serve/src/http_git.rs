@@ -14,7 +14,7 @@ use weir_upload::{Features, Options, Step, UploadPack, Version};
 
 use crate::cache::Opened;
 use crate::computing::{BUSY, Out};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, REQUEST_PIECE_BYTES};
 use crate::http::{GIT_PROTOCOL, Refusal, ok};
 use crate::http_body::{Answer, Stream};
 use crate::turns::Party;
@@ -64,6 +64,8 @@ impl Daemon {
         let mut incoming = request.into_body();
         let mut body = Vec::new();
         let started = tokio::time::Instant::now();
+        // Held until all of the body is there: what follows waits for nobody.
+        let mut room = Vec::new();
         loop {
             match tokio::time::timeout(self.limits.idle_timeout, incoming.frame()).await {
                 Err(_) => return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end")),
@@ -77,6 +79,10 @@ impl Daemon {
             }
             if body.len() > bytes_max {
                 return Err(too_large());
+            }
+            while room.len() < body.len() / REQUEST_PIECE_BYTES {
+                let piece = self.request_room.try_acquire();
+                room.push(piece.map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?);
             }
             let elapsed = started.elapsed();
             if elapsed > 2 * self.limits.idle_timeout && (body.len() as u64) / elapsed.as_secs().max(1) < self.limits.bytes_per_second_min {
