@@ -11,7 +11,7 @@ use crate::filter::Filter;
 use crate::reader::ObjectReader;
 use crate::repo::Repo;
 use crate::select::{Query, Selection};
-use crate::tree_diff::changed_entries;
+use crate::tree_diff::{Changed, changed};
 use crate::walk::{Budget, Commits, Steps, TREE_DEPTH_MAX, peel_through};
 
 /// The same as [`crate::select`] for large answers: sets of object numbers, filled from bitmaps as far as they go.
@@ -73,26 +73,9 @@ fn pair_trees(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid], selecti
     if depth > TREE_DEPTH_MAX || before.is_empty() || before.contains(tree) || selection.previous.contains_key(tree) {
         return Ok(());
     }
-    let hash = reader.repo().hash;
-    let object = reader.require(tree)?;
-    let mut olds = Vec::with_capacity(before.len());
-    for oid in before {
-        olds.extend(reader.read(oid)?);
-    }
+    let Changed { trees: below, blobs } = changed(reader, tree, before)?;
     selection.previous.insert(*tree, before[0]);
-    let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
-    let mut below = Vec::new();
-    changed_entries(hash, &object.data, &old_data, |entry, same_name| {
-        let oid = Oid::from_bytes(hash, entry.id).expect("of its length");
-        let alike = same_name.iter().filter(|o| o.is_tree() == entry.is_tree() && !o.is_gitlink());
-        let old_ids: Vec<Oid> = alike.map(|o| Oid::from_bytes(hash, o.id).expect("of its length")).collect();
-        match old_ids.first() {
-            Some(_) if entry.is_tree() => below.push((oid, old_ids)),
-            Some(old) => drop(selection.previous.insert(oid, *old)),
-            None => {}
-        }
-    })
-    .map_err(|source| Error::Object { oid: *tree, source })?;
+    selection.previous.extend(blobs.into_iter().filter_map(|(oid, old)| Some((oid, old?))));
     for (oid, old_ids) in below {
         pair_trees(reader, &oid, &old_ids, selection, depth + 1)?;
     }

@@ -8,10 +8,10 @@ use crate::bitmap::Bits;
 use crate::error::{Error, Result};
 use crate::fill::select_by_bitmaps;
 use crate::filter::Filter;
-use crate::reader::{Object, ObjectReader};
+use crate::reader::ObjectReader;
 use crate::repo::{Location, Repo};
 use crate::shallow::Cut;
-use crate::tree_diff::changed_entries;
+use crate::tree_diff::{Changed, changed};
 use crate::walk::{Budget, Commits, Node, Steps, TREE_DEPTH_MAX, peel_through};
 
 /// What is asked for.
@@ -340,26 +340,9 @@ impl Trees<'_, '_> {
             return Err(Error::Unsupported(format!("tree {tree} is nested more than {TREE_DEPTH_MAX} deep")));
         }
         self.steps.take(1)?;
-        let hash = self.reader.repo().hash;
-        let object = self.reader.require(tree)?;
-        let mut olds: Vec<Object> = Vec::with_capacity(before.len());
-        for oid in before {
-            olds.extend(self.reader.read(oid)?);
-        }
+        let Changed { trees: below, blobs } = changed(self.reader, tree, before)?;
         out.push((*tree, before.first().copied()));
-        let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
-        let mut below = Vec::new();
-        changed_entries(hash, &object.data, &old_data, |entry, same_name| {
-            let oid = Oid::from_bytes(hash, entry.id).expect("of its length");
-            let alike = same_name.iter().filter(|o| o.is_tree() == entry.is_tree() && !o.is_gitlink());
-            let old_ids: Vec<Oid> = alike.map(|o| Oid::from_bytes(hash, o.id).expect("of its length")).collect();
-            if entry.is_tree() {
-                below.push((oid, old_ids));
-            } else {
-                out.push((oid, old_ids.first().copied()));
-            }
-        })
-        .map_err(|source| Error::Object { oid: *tree, source })?;
+        out.extend(blobs);
         for (oid, old_ids) in below {
             self.brought(&oid, &old_ids, depth + 1, out)?;
         }
@@ -375,31 +358,10 @@ impl Trees<'_, '_> {
             return Err(Error::Unsupported(format!("tree {tree} is nested more than {TREE_DEPTH_MAX} deep")));
         }
         self.steps.take(1)?;
-        let hash = self.reader.repo().hash;
-        let object = self.reader.require(tree)?;
-        let mut olds: Vec<Object> = Vec::with_capacity(before.len());
-        for oid in before {
-            if let Some(object) = self.reader.read(oid)? {
-                olds.push(object);
-            }
-        }
+        let Changed { trees: below, blobs } = changed(self.reader, tree, before)?;
         if self.filter.is_none_or(|f| f.takes(Kind::Tree)) {
             self.add(tree, before.first().copied());
         }
-        let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
-        let mut below = Vec::new();
-        let mut blobs = Vec::new();
-        changed_entries(hash, &object.data, &old_data, |entry, same_name| {
-            let oid = Oid::from_bytes(hash, entry.id).expect("of its length");
-            let alike = same_name.iter().filter(|o| o.is_tree() == entry.is_tree() && !o.is_gitlink());
-            let old_ids: Vec<Oid> = alike.map(|o| Oid::from_bytes(hash, o.id).expect("of its length")).collect();
-            if entry.is_tree() {
-                below.push((oid, old_ids));
-            } else {
-                blobs.push((oid, old_ids.first().copied()));
-            }
-        })
-        .map_err(|source| Error::Object { oid: *tree, source })?;
         for (oid, old) in blobs {
             if self.takes_blob(&oid, depth + 1)? {
                 self.add(&oid, old);

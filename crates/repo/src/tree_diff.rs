@@ -1,6 +1,44 @@
 //! Which entries of a tree are not as in others: on raw bytes, skipping what is alike without looking at entries.
 
-use weir_git::{HashKind, ObjectError, TreeEntry, TreeIter, tree_entry_len};
+use weir_git::{HashKind, ObjectError, Oid, TreeEntry, TreeIter, tree_entry_len};
+
+use crate::error::{Error, Result as RepoResult};
+use crate::reader::ObjectReader;
+
+/// What stands in a tree and in none of some others.
+#[derive(Default)]
+pub(crate) struct Changed {
+    /// Trees, with those of the same name in the others.
+    pub(crate) trees: Vec<(Oid, Vec<Oid>)>,
+    /// Blobs, with the first of the same name.
+    pub(crate) blobs: Vec<(Oid, Option<Oid>)>,
+}
+
+/// What stands in `tree` and in none of `before`; those that are not here are passed over.
+///
+/// # Errors
+/// If `tree` is missing or malformed.
+pub(crate) fn changed(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid]) -> RepoResult<Changed> {
+    let hash = reader.repo().hash;
+    let object = reader.require(tree)?;
+    let mut olds = Vec::with_capacity(before.len());
+    for oid in before {
+        olds.extend(reader.read(oid)?);
+    }
+    let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
+    let mut found = Changed::default();
+    changed_entries(hash, &object.data, &old_data, |entry, same_name| {
+        let id = |entry: &TreeEntry<'_>| Oid::from_bytes(hash, entry.id).expect("of its length");
+        let mut alike = same_name.iter().filter(|o| o.is_tree() == entry.is_tree() && !o.is_gitlink()).map(id);
+        if entry.is_tree() {
+            found.trees.push((id(&entry), alike.collect()));
+        } else {
+            found.blobs.push((id(&entry), alike.next()));
+        }
+    })
+    .map_err(|source| Error::Object { oid: *tree, source })?;
+    Ok(found)
+}
 
 /// Calls `changed` for each entry of `new` (but submodule links) that stands in none of `olds` with the same name, sort and
 /// id, with the entries of its name and sort that stand there.
