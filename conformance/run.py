@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs git's own test suite with weir in the place of git-upload-pack, git-daemon and git-http-backend: conformance/run.py [SCRIPT...].
+"""Runs git's own test suite with weir in the place of git-upload-pack, git-daemon and git-http-backend:
+conformance/run.py [--archives] [SCRIPT...]. With --archives what git-upload-pack is to serve is made an archive first.
 
 git's source package comes from the distribution, in the version that is installed, and is built once below target/. Cases that
-weir is not meant to pass stand in exceptions.tsv, each with its reason; any other that fails fails the run, and so does an
-exception that passes. Without arguments all of scripts.txt is run and docs/conformance.md written. The suite refuses to start
+weir is not meant to pass stand in exceptions.tsv (and archive-exceptions.tsv), each with its reason; any other that fails fails the
+run, and so does an exception that passes. Without arguments all of scripts.txt is run, both ways, and docs/conformance.md written. The suite refuses to start
 a web server as root: if that is who runs this, the scripts are run as nobody.
 """
 import collections
@@ -59,8 +60,11 @@ def source():
             f.write(f"#!/bin/sh\n{text}\n")
         os.chmod(path, 0o755)
 
+    upload_pack = os.path.join(tree, "git-upload-pack")
     for place in ("git-upload-pack", "bin-wrappers/git-upload-pack"):
-        shim(place, f'exec "{WEIR}" upload-pack "$@"')
+        shim(place, f"""export WEIR="{WEIR}"
+[ -z "$THROUGH_ARCHIVE_COUNT" ] || exec "{HERE}/through-archive.sh" "$@"
+exec "$WEIR" upload-pack "$@\"""")
     shim("git-http-backend", f'exec "{WEIR}" http-backend')
     # What tests protocol v2 without a transport: the same requests, to weir.
     tool = os.path.join(tree, "t/helper/test-tool")
@@ -71,7 +75,7 @@ def source():
     shift
     [ "$1" = --advertise-capabilities ] && {{ shift; set -- --http-backend-info-refs "$@"; }}
     [ "$1" = --stateless-rpc ] || [ "$1" = --http-backend-info-refs ] || set -- --stateless-rpc "$@"
-    GIT_PROTOCOL=version=2 exec "{WEIR}" upload-pack "$@" .
+    GIT_PROTOCOL=version=2 exec "{upload_pack}" "$@" .
 fi
 exec "{tool}.git" "$@"
 """)
@@ -128,19 +132,16 @@ def run_script(tree, environment, script, exceptions):
     return row, [(t, exceptions[t]) for t in failed if t in exceptions], wrong
 
 
-def main():
-    scripts = sys.argv[1:] or [s[0] for s in listed("scripts.txt")]
+def all_exceptions(*files):
     exceptions = collections.defaultdict(dict)
-    for script, title, reason in listed("exceptions.tsv"):
-        exceptions[script][title] = reason
-    tree = source()
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
-    output = os.path.join(WORK, "output")
-    shutil.rmtree(output, ignore_errors=True)
-    os.makedirs(output)
-    if os.getuid() == 0:
-        os.chown(output, NOBODY, NOBODY)
-    environment.update(LIB_GIT_DAEMON_COMMAND=f"{WEIR} daemon", HOME=output, TEST_OUTPUT_DIRECTORY=output, GIT_TEST_HTTPD="true")
+    for file in files:
+        for script, title, reason in listed(file):
+            exceptions[script][title] = reason
+    return exceptions
+
+
+def run_all(tree, environment, scripts, exceptions):
+    """Rows, with exceptions that failed, of scripts; and what is wrong."""
     rows, wrong = [], []
     for script in scripts:
         row, excepted, complaints = run_script(tree, environment, script, exceptions[script])
@@ -151,31 +152,61 @@ def main():
         rows.append((row, excepted))
         wrong.extend(complaints)
         print(row, flush=True)
-    if not sys.argv[1:]:
-        write_page(rows)
+    return rows, wrong
+
+
+def main():
+    arguments = sys.argv[1:]
+    is_whole = not arguments
+    ways = ["archives"] if "--archives" in arguments else ["directories", "archives"] if is_whole else ["directories"]
+    chosen = [a for a in arguments if a != "--archives"]
+    tree = source()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    output = os.path.join(WORK, "output")
+    shutil.rmtree(output, ignore_errors=True)
+    os.makedirs(output)
+    if os.getuid() == 0:
+        os.chown(output, NOBODY, NOBODY)
+    environment.update(LIB_GIT_DAEMON_COMMAND=f"{WEIR} daemon", HOME=output, TEST_OUTPUT_DIRECTORY=output, GIT_TEST_HTTPD="true")
+    tables, wrong = {}, []
+    for way in ways:
+        scripts = [s[0] for s in listed("scripts.txt") if way == "directories" or s[1:] != ["directories"]]
+        files = ["exceptions.tsv"]
+        if way == "archives":
+            files.append("archive-exceptions.tsv")
+            environment["THROUGH_ARCHIVE_COUNT"] = os.path.join(output, "archives")
+        tables[way], complaints = run_all(tree, environment, chosen or scripts, all_exceptions(*files))
+        wrong.extend(complaints)
+    served = 0
+    if "archives" in ways:
+        with open(environment["THROUGH_ARCHIVE_COUNT"]) as f:
+            served = sum(1 for _ in f)
+        print(f"{served} conversations were served from archives")
+    if is_whole:
+        write_page(tables, served)
     print(*wrong, sep="\n")
     sys.exit(1 if wrong else 0)
 
 
-def write_page(rows):
+def write_page(tables, served):
     version = subprocess.check_output(["git", "--version"], text=True).split()[2]
     with open(os.path.join(ROOT, "docs", "conformance.md"), "w") as out:
         out.write(f"""# Conformance
 
 `make conformance` runs git's own test suite (here of git {version}, from the distribution's source package) with `weir upload-pack` in
 git-upload-pack's place, over file://, plain paths and a pretended ssh, `weir daemon` in git daemon's, and `weir http-backend`
-in git-http-backend's, behind Apache. A case fails the run unless it stands in `conformance/exceptions.tsv` with a reason. Skipped
-are cases that git itself skips: for want of another file system or user, or of a slow run. `make clients` tries other clients
-(libgit2, dulwich, go-git, JGit) on archives, over git:// and HTTP.
-
-| script | passed | failed | exceptions | skipped |
-|---|---|---|---|---|
+in git-http-backend's, behind Apache. The scripts that call git-upload-pack are run a second time with each directory made an archive
+before it is served ({served} conversations). A case fails the run unless it stands in `conformance/exceptions.tsv`, or for archives
+in `conformance/archive-exceptions.tsv`, with a reason. Skipped are cases that git itself skips: for want of another file system
+or user, or of a slow run. `make clients` tries other clients on archives, over git:// and HTTP.
 """)
-        out.writelines(f"{row}\n" for row, _ in rows)
-        out.write("\n## Exceptions\n")
-        for row, exceptions in rows:
-            script = row.split("|")[1].strip()
-            out.writelines(f"- {script}, \"{title}\": {reason}\n" for title, reason in exceptions)
+        for way, rows in tables.items():
+            out.write(f"\n## On {way}\n| script | passed | failed | exceptions | skipped |\n|---|---|---|---|---|\n")
+            out.writelines(f"{row}\n" for row, _ in rows)
+            out.write("\nExceptions:\n")
+            for row, exceptions in rows:
+                script = row.split("|")[1].strip()
+                out.writelines(f"- {script}, \"{title}\": {reason}\n" for title, reason in exceptions)
 
 
 main()

@@ -1,9 +1,9 @@
-//! Ordinary git directories, served as their configuration says.
+//! Repositories served as a git configuration says: ordinary git directories as their own does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_repo::{GitConfig, Result, open_directory};
+use weir_repo::{GitConfig, Repo, Result, open_directory};
 use weir_upload::Features;
 
 use crate::cache::{HttpFeatures, Opened};
@@ -25,9 +25,22 @@ impl Presentation {
     /// # Errors
     /// If there is none, or it cannot be read.
     pub fn open(&self, path: &Path) -> Result<Opened> {
-        let mut repo = open_directory(path)?;
+        let repo = open_directory(path)?;
+        let config = std::fs::read(repo.git_dir().join("config")).unwrap_or_default();
+        Ok(self.present(repo, &config))
+    }
+
+    /// Opens the archive at `path` and shows of it what `config`, the text of a git configuration, allows.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn open_archive(&self, path: &Path, config: &[u8]) -> Result<Opened> {
+        Ok(self.present(Repo::open_archive(path)?, config))
+    }
+
+    fn present(&self, mut repo: Repo, own: &[u8]) -> Opened {
         let mut config = self.user.clone();
-        config.extend(&std::fs::read(repo.git_dir().join("config")).unwrap_or_default());
+        config.extend(own);
         let hidden: Vec<&str> = config.all(&["transfer.hiderefs", "uploadpack.hiderefs"]).collect();
         repo.present(&self.namespace, &hidden);
         let mut features = Features::from_git_config(&config);
@@ -36,7 +49,7 @@ impl Presentation {
         }
         let truth = |key: &str| config.truth(key).unwrap_or(true);
         let http = HttpFeatures { files: truth("http.getanyfile"), upload_pack: truth("http.uploadpack") };
-        Ok(Opened { repo: Arc::new(repo), features: Some(features), http })
+        Opened { repo: Arc::new(repo), features: Some(features), http }
     }
 }
 

@@ -295,6 +295,9 @@ pub(crate) struct UploadPackArgs {
     /// Look for them
     #[arg(long, overrides_with = "strict")]
     pub(crate) no_strict: bool,
+    /// Show an archive as this git configuration says: uploadpack.*, uploadpackfilter.*, transfer.*
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) git_config: Option<PathBuf>,
     /// Give up after so many seconds without progress
     #[arg(long, value_name = "SECONDS")]
     pub(crate) timeout: Option<u64>,

@@ -1,7 +1,7 @@
 //! `upload-pack`: the other end of `git fetch`, over standard input and output, as git-upload-pack.
 
 use std::io::{self, Read, StdinLock, stdin, stdout};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::error::Result;
 pub(super) const FATAL: u8 = 128;
 
 pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
-    let (repo, mut features) = match open(&args.directory, args.strict) {
+    let (repo, mut features) = match open(args) {
         Ok(opened) => opened,
         Err(e) => {
             eprintln!("fatal: {e}");
@@ -68,17 +68,28 @@ impl Read for Patient {
     }
 }
 
-/// Opens an archive, or a git directory as git finds it: with `.git` behind or below, unless `strict`.
-fn open(path: &Path, strict: bool) -> std::result::Result<(Arc<Repo>, Features), String> {
+/// Opens an archive, or a git directory as git finds it: with `.git` behind or below, unless `--strict`.
+fn open(args: &UploadPackArgs) -> std::result::Result<(Arc<Repo>, Features), String> {
+    let path = args.directory.as_path();
+    let presented = |opened: Opened| (opened.repo, opened.features.unwrap_or_default());
     if path.is_file() && path.extension().is_some_and(|e| e == "tar") {
-        let repo = Repo::open_archive(path).map_err(|e| format!("'{}': {e}", path.display()))?;
-        return Ok((Arc::new(repo), Features::default()));
+        let fail = |e: weir_repo::Error| format!("'{}': {e}", path.display());
+        return match &args.git_config {
+            None => Ok((Arc::new(Repo::open_archive(path).map_err(fail)?), Features::default())),
+            Some(file) => {
+                let config = std::fs::read(file).map_err(|e| format!("--git-config '{}': {e}", file.display()))?;
+                presentation().open_archive(path, &config).map(presented).map_err(fail)
+            }
+        };
+    }
+    if args.git_config.is_some() {
+        return Err(format!("--git-config is for archives, and '{}' is none", path.display()));
     }
     let presentation = presentation();
     let mut last = format!("'{}' does not appear to be a git repository", path.display());
-    for candidate in candidates(path, strict).filter(|c| c.exists()) {
+    for candidate in candidates(path, args.strict).filter(|c| c.exists()) {
         match presentation.open(&candidate) {
-            Ok(Opened { repo, features, .. }) => return Ok((repo, features.unwrap_or_default())),
+            Ok(opened) => return Ok(presented(opened)),
             Err(weir_repo::Error::NotFound(_)) => {}
             Err(e) => last = format!("'{}': {e}", candidate.display()),
         }
