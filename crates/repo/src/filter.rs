@@ -4,6 +4,10 @@
 
 use weir_git::Kind;
 
+use crate::error::Result;
+use crate::repo::Repo;
+use crate::sparse::Patterns;
+
 /// Parts of a combination, nested ones counted too.
 const PARTS_MAX: usize = 32;
 
@@ -29,6 +33,8 @@ pub enum FilterSort {
     Tree(u64),
     /// `object:type`.
     ObjectType,
+    /// `sparse:oid`.
+    SparseOid,
     /// `combine`.
     Combine,
 }
@@ -41,6 +47,7 @@ impl FilterSort {
             FilterSort::BlobLimit => "blob:limit",
             FilterSort::Tree(_) => "tree",
             FilterSort::ObjectType => "object:type",
+            FilterSort::SparseOid => "sparse:oid",
             FilterSort::Combine => "combine",
         }
     }
@@ -55,6 +62,10 @@ pub struct Filter {
     pub(crate) depth_below: Option<u64>,
     /// Objects of another kind are left out.
     pub(crate) kinds: [bool; 4],
+    /// What names specifications of paths.
+    sparse_names: Vec<String>,
+    /// The specifications, once they were read: blobs are taken where all of them take the path.
+    pub(crate) sparse: Vec<Patterns>,
     sorts: Vec<FilterSort>,
 }
 
@@ -63,10 +74,26 @@ impl Filter {
     ///
     /// # Errors
     /// If it is malformed, or one that is not served.
-    pub fn parse(spec: &str) -> Result<Filter, FilterError> {
-        let mut filter = Filter { blob_bytes_below: None, depth_below: None, kinds: [true; 4], sorts: Vec::new() };
+    pub fn parse(spec: &str) -> std::result::Result<Filter, FilterError> {
+        let mut filter = Filter {
+            blob_bytes_below: None,
+            depth_below: None,
+            kinds: [true; 4],
+            sparse_names: Vec::new(),
+            sparse: Vec::new(),
+            sorts: Vec::new(),
+        };
         filter.add(spec)?;
         Ok(filter)
+    }
+
+    /// Reads the specifications of paths it names. Until then they let all through.
+    ///
+    /// # Errors
+    /// If there is no such blob among what refs reach, or it has too many patterns.
+    pub fn resolve(&mut self, repo: &Repo) -> Result<()> {
+        self.sparse = self.sparse_names.iter().map(|name| Patterns::named(repo, name)).collect::<Result<_>>()?;
+        Ok(())
     }
 
     /// The sorts it is made of.
@@ -83,12 +110,17 @@ impl Filter {
         self.depth_below == Some(0) || !(self.takes(Kind::Tree) || (self.takes(Kind::Blob) && self.blob_bytes_below != Some(0)))
     }
 
+    /// Whether what is taken depends on its path.
+    pub(crate) fn has_paths(&self) -> bool {
+        !self.sparse.is_empty()
+    }
+
     /// Whether what is taken depends on how deep it lies.
     pub(crate) fn has_depth(&self) -> bool {
         self.depth_below.is_some_and(|d| d > 0)
     }
 
-    fn add(&mut self, spec: &str) -> Result<(), FilterError> {
+    fn add(&mut self, spec: &str) -> std::result::Result<(), FilterError> {
         let invalid = || FilterError::Invalid(spec.chars().take(100).collect());
         if self.sorts.len() >= PARTS_MAX {
             return Err(FilterError::Unsupported("combine".to_owned()));
@@ -117,8 +149,9 @@ impl Filter {
                 }
                 self.add(&percent_decode(part).ok_or_else(invalid)?)?;
             }
-        } else if spec.starts_with("sparse:oid=") {
-            return Err(FilterError::Unsupported("sparse:oid".to_owned()));
+        } else if let Some(name) = spec.strip_prefix("sparse:oid=") {
+            self.sorts.push(FilterSort::SparseOid);
+            self.sparse_names.push(name.to_owned());
         } else {
             return Err(invalid());
         }
@@ -183,6 +216,7 @@ mod tests {
         let both = f("combine:tree:3+blob:limit=2m+combine%3atree:2%2bblob:limit=5");
         assert_eq!((both.depth_below, both.blob_bytes_below), (Some(2), Some(5)));
         assert!(f("tree:0").is_commits_only() && f("object:type=commit").is_commits_only() && !f("object:type=blob").is_commits_only());
+        assert_eq!(f("combine:sparse:oid=main:x+sparse:oid=%62").sparse_names, ["main:x", "b"]);
         let none = f("combine:object:type=blob+object:type=tree");
         assert!([Kind::Commit, Kind::Tree, Kind::Blob, Kind::Tag].iter().all(|k| !none.takes(*k)));
     }
@@ -205,7 +239,6 @@ mod tests {
         ] {
             assert!(matches!(Filter::parse(bad), Err(FilterError::Invalid(_))), "{bad}");
         }
-        assert!(matches!(Filter::parse("sparse:oid=main:x"), Err(FilterError::Unsupported(_))));
         let mut nested = "tree:1".to_owned();
         for _ in 0..40 {
             nested = format!("combine:{}", nested.replace('%', "%25"));

@@ -30,6 +30,7 @@ mod repack;
 mod repo;
 mod select;
 mod shallow;
+mod sparse;
 mod tree_diff;
 mod update;
 pub mod walk;

@@ -11,7 +11,7 @@ use crate::filter::Filter;
 use crate::reader::ObjectReader;
 use crate::repo::{Location, Repo};
 use crate::shallow::Cut;
-use crate::tree_diff::{Changed, changed};
+use crate::tree_diff::{Changed, changed, each_changed};
 use crate::walk::{Budget, Commits, Node, Steps, TREE_DEPTH_MAX, peel_through};
 
 /// What is asked for.
@@ -139,7 +139,8 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
     }
     let mut new_commits = Vec::new();
     let mut oldest_new = u64::MAX;
-    let has_bitmaps = cut.is_none() && !filter.is_some_and(Filter::has_depth) && repo.bitmaps().is_some() && repo.loose.is_empty();
+    let by_place = filter.is_some_and(|f| f.has_depth() || f.has_paths());
+    let has_bitmaps = cut.is_none() && !by_place && repo.bitmaps().is_some() && repo.loose.is_empty();
     let walked_max = if haves.is_empty() { WALKED_COMMITS_MAX } else { WALKED_COMMITS_FOR_FETCH_MAX };
     while let Some(&(time, oid)) = queue.peek() {
         if has_bitmaps && new_commits.len() > walked_max {
@@ -199,6 +200,10 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
                     before.push(parent_node.tree);
                 }
             }
+            if let Some(filter) = filter.filter(|f| f.has_paths()) {
+                trees.add_by_path(filter, &node.tree, &before)?;
+                continue;
+            }
             if filter.is_some() || cut.is_some() || haves.is_empty() {
                 trees.add_tree(&node.tree, &before, 0)?;
                 continue;
@@ -218,8 +223,10 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
         }
     }
     for (oid, kind) in direct {
-        if kind == Kind::Tree {
-            trees.add_tree(&oid, &[], 0)?;
+        match filter.filter(|f| f.has_paths()) {
+            _ if kind != Kind::Tree => {}
+            Some(filter) => trees.add_by_path(filter, &oid, &[])?,
+            None => trees.add_tree(&oid, &[], 0)?,
         }
         trees.add(&oid, None);
     }
@@ -372,4 +379,62 @@ impl Trees<'_, '_> {
         }
         Ok(())
     }
+    /// The same for a filter by paths. What stood at the same path in one of `before` was decided there; else each place of a
+    /// tree or blob is looked at, as it may be taken at one and not at another.
+    fn add_by_path(&mut self, filter: &Filter, tree: &Oid, before: &[Oid]) -> Result<()> {
+        // At the top nothing is taken but what a pattern takes.
+        let mut stack =
+            vec![Place { tree: *tree, before: before.to_vec(), path: Vec::new(), depth: 0, taken: vec![false; filter.sparse.len()] }];
+        while let Some(place) = stack.pop() {
+            if place.before.contains(&place.tree) || filter.depth_below.is_some_and(|below| place.depth as u64 >= below) {
+                continue;
+            }
+            if place.depth > TREE_DEPTH_MAX {
+                return Err(Error::Unsupported(format!("tree {tree} is nested more than {TREE_DEPTH_MAX} deep")));
+            }
+            let taken: Vec<bool> = decided(filter, &place.path, true, &place.taken).collect();
+            let mut blobs = Vec::new();
+            let mut tried = 1;
+            let mut path = place.path;
+            let folder_len = path.len();
+            each_changed(self.reader, &place.tree, &place.before, |entry, oid, alike| {
+                path.truncate(folder_len);
+                if folder_len > 0 {
+                    path.push(b'/');
+                }
+                path.extend_from_slice(entry.name);
+                tried += filter.sparse.iter().map(|p| p.count() as u64).sum::<u64>();
+                if entry.is_tree() {
+                    let (before, taken) = (alike.collect(), taken.clone());
+                    stack.push(Place { tree: oid, before, path: path.clone(), depth: place.depth + 1, taken });
+                } else if decided(filter, &path, false, &taken).all(|t| t) {
+                    blobs.push((oid, alike.next()));
+                }
+            })?;
+            self.steps.take(tried)?;
+            if filter.takes(Kind::Tree) {
+                self.add(&place.tree, place.before.first().copied());
+            }
+            for (oid, old) in blobs {
+                if self.takes_blob(&oid, place.depth + 1)? {
+                    self.add(&oid, old);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A tree to be looked into, with its path and whether each specification of paths takes what it says nothing else about.
+struct Place {
+    tree: Oid,
+    before: Vec<Oid>,
+    path: Vec<u8>,
+    depth: usize,
+    taken: Vec<bool>,
+}
+
+/// Whether each specification takes `path`; where it does not say, as it takes the folder around it.
+fn decided<'f>(filter: &'f Filter, path: &'f [u8], is_folder: bool, around: &'f [bool]) -> impl Iterator<Item = bool> + 'f {
+    filter.sparse.iter().zip(around).map(move |(patterns, around)| patterns.decide(path, is_folder).unwrap_or(*around))
 }

@@ -19,6 +19,28 @@ pub(crate) struct Changed {
 /// # Errors
 /// If `tree` is missing or malformed.
 pub(crate) fn changed(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid]) -> RepoResult<Changed> {
+    let mut found = Changed::default();
+    each_changed(reader, tree, before, |entry, oid, alike| {
+        if entry.is_tree() {
+            found.trees.push((oid, alike.collect()));
+        } else {
+            found.blobs.push((oid, alike.next()));
+        }
+    })?;
+    Ok(found)
+}
+
+/// Calls `changed` for each entry that stands in `tree` and in none of `before`, with its id and those of entries of its name
+/// and sort there.
+///
+/// # Errors
+/// As [`changed()`].
+pub(crate) fn each_changed(
+    reader: &mut ObjectReader<'_>,
+    tree: &Oid,
+    before: &[Oid],
+    mut changed: impl FnMut(&TreeEntry<'_>, Oid, &mut dyn Iterator<Item = Oid>),
+) -> RepoResult<()> {
     let hash = reader.repo().hash;
     let object = reader.require(tree)?;
     let mut olds = Vec::with_capacity(before.len());
@@ -26,18 +48,12 @@ pub(crate) fn changed(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid])
         olds.extend(reader.read(oid)?);
     }
     let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
-    let mut found = Changed::default();
     changed_entries(hash, &object.data, &old_data, |entry, same_name| {
         let id = |entry: &TreeEntry<'_>| Oid::from_bytes(hash, entry.id).expect("of its length");
         let mut alike = same_name.iter().filter(|o| o.is_tree() == entry.is_tree() && !o.is_gitlink()).map(id);
-        if entry.is_tree() {
-            found.trees.push((id(&entry), alike.collect()));
-        } else {
-            found.blobs.push((id(&entry), alike.next()));
-        }
+        changed(&entry, id(&entry), &mut alike);
     })
-    .map_err(|source| Error::Object { oid: *tree, source })?;
-    Ok(found)
+    .map_err(|source| Error::Object { oid: *tree, source })
 }
 
 /// Calls `changed` for each entry of `new` (but submodule links) that stands in none of `olds` with the same name, sort and

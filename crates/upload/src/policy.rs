@@ -21,7 +21,7 @@ pub struct FilterPolicy {
     pub enabled: bool,
     /// Whether those not named in `sorts` are.
     pub others: bool,
-    /// By git's names: `blob:none`, `blob:limit`, `tree`, `object:type`, `combine`.
+    /// By git's names: `blob:none`, `blob:limit`, `tree`, `object:type`, `sparse:oid`, `combine`.
     pub sorts: Vec<(String, bool)>,
     /// The largest depth of `tree:<depth>`.
     pub tree_depth_max: Option<u64>,

@@ -290,7 +290,8 @@ impl PackRequest {
     /// `before` goes out together with the sections: what is said between the two would be taken for one of them.
     fn run(mut self, mut before: Vec<u8>, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>, cancelled: &AtomicBool) -> WorkOutcome {
         let budget = Budget { steps_max: self.steps_max, cancelled: Some(cancelled) };
-        let cut = match self.check_wants().and_then(|()| self.work_out_cut(budget)) {
+        let filter = |this: &mut Self| this.filter.as_mut().map_or(Ok(()), |filter| filter.resolve(&this.repo));
+        let cut = match self.check_wants().and_then(|()| filter(&mut self)).and_then(|()| self.work_out_cut(budget)) {
             Ok(cut) => cut,
             // Nothing of the answer was sent: an error may be said plainly. Before v2 the pack may have begun for all the
             // client knows.

@@ -196,6 +196,38 @@ fn partial_clones_are_as_from_git_daemon() {
 }
 
 #[test]
+fn sparse_clones_are_as_from_git_daemon() {
+    let mut pair = Pair::new();
+    // Specifications on a branch of their own: folders of a name at one level, single files, all but some.
+    let specs = ["/*\n!/*/\n/d1/\n", "f0\n", "*\n!d2/\n!/d3/e*/f1\ntop[3-5]\n", "d0/**/f2\n!e1/\n", "!*\n", "e[!0-2]/\nd?/e0/f*\n", ""];
+    let mut stream = "commit refs/heads/specs\ncommitter C <c@x> 1600000000 +0000\ndata 1\nx\n".to_owned();
+    for (n, spec) in specs.iter().enumerate() {
+        let _ = write!(stream, "M 644 inline spec{n}\ndata {}\n{spec}\n", spec.len());
+    }
+    pair.env.git_with(&pair.env.path("tangled.git"), &["fast-import", "--quiet"], stream.as_bytes());
+    pair.env.weir(&["mirror", "tangled"]);
+    pair.ours = pair.env.serve();
+    for n in 0..specs.len() {
+        let filter = format!("--filter=sparse:oid=specs:spec{n}");
+        for version in ["0", "2"] {
+            pair.clone(version, "tangled", &["--bare", &filter]);
+        }
+        pair.clone("2", "tangled", &["--bare", &filter, "--depth=3", "--no-single-branch"]);
+        pair.clone("2", "tangled", &["--bare", &filter, "--branch=one", "--single-branch"]);
+    }
+    // Not two of them, nor with blob:limit: git's, combined, lose what one of them has marked as seen at another path.
+    pair.clone("2", "tangled", &["--bare", "--filter=combine:sparse:oid=refs/heads/specs:spec0+blob:none"]);
+    let target = pair.env.path("unresolvable");
+    for name in ["specs:none", "nobranch:spec0", "1234567890123456789012345678901234567890", "main~9999999:x"] {
+        let filter = format!("--filter=sparse:oid={name}");
+        let clone = ["clone", "-q", "--bare", &filter, &pair.ours.url("tangled"), target.to_str().unwrap()];
+        let output = pair.env.git_command(pair.env.dir.path(), &clone).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(&format!("unable to access sparse blob in '{name}'")), "{name}: {said}");
+    }
+}
+
+#[test]
 fn a_partial_clone_fetches_the_rest_when_it_is_looked_at() {
     let pair = Pair::new();
     let env = &pair.env;
