@@ -2,8 +2,10 @@
 """Clones, shallow clones and fetches by clients that are not git, from an archive served by weir: clients/run.py [CLIENT...].
 
 Each client is a small program beside this one over a library which is fetched by its name when it is not there. What a client
-has made is checked by git: fsck, and the same commits as upstream. Rows go to standard output as a Markdown table.
+has made is checked by git: fsck, and the same commits as upstream. Rows go to standard output as a Markdown table. If WEIR_GIT_REPO
+names a clone of git's own repository, old versions of git are built from it and tried as well.
 """
+import functools
 import os
 import shutil
 import subprocess
@@ -19,7 +21,11 @@ BUILT = os.path.join(ROOT, "target", "clients")
 
 
 def run(*command, **more):
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300, **more).stdout.strip()
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **{"timeout": 300, **more}).stdout.strip()
+
+
+def run_bytes(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=300).stdout
 
 
 def python_client(name):
@@ -55,7 +61,33 @@ def jgit():
     return ["java", "-cp", f"{folder}/target/classes:{folder}/target/lib/*", "Client"]
 
 
-CLIENTS = {"dulwich": lambda: python_client("dulwich"), "pygit2": lambda: python_client("pygit2"), "go-git": go_git, "jgit": jgit}
+def gix():
+    folder = os.path.join(BUILT, "gix")
+    shutil.copytree(os.path.join(HERE, "gix"), folder, dirs_exist_ok=True)
+    run("cargo", "build", "--quiet", cwd=folder, timeout=1500, env={**os.environ, "CARGO_TARGET_DIR": os.path.join(folder, "target")})
+    return [os.path.join(folder, "target", "debug", "client")]
+
+
+def old_git(version):
+    """git itself, as it was: built from the clone of git's own repository that WEIR_GIT_REPO names."""
+    folder = os.path.join(BUILT, f"git-{version}")
+    if not os.path.exists(os.path.join(folder, "git-clone-pack" if version < "1.5" else "git-fetch-pack")):
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        source = run_bytes("git", "-C", os.environ["WEIR_GIT_REPO"], "archive", f"v{version}")
+        subprocess.run(["tar", "xf", "-", "-C", folder], input=source, check=True)
+        without = [f"NO_{what}=1" for what in ("OPENSSL", "CURL", "EXPAT", "PERL", "TCLTK", "PYTHON")]
+        flags = "CFLAGS=-O1 -w -fcommon -std=gnu89 -include stdlib.h -include string.h -include unistd.h"
+        # What does not build any more with today's compilers is not needed.
+        subprocess.run(["make", "-k", "MOZILLA_SHA1=1", *without, flags], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return ["sh", os.path.join(HERE, "old-git.sh"), folder]
+
+
+CLIENTS = {"dulwich": lambda: python_client("dulwich"), "pygit2": lambda: python_client("pygit2"), "go-git": go_git, "jgit": jgit, "gix": gix}
+if "WEIR_GIT_REPO" in os.environ:
+    CLIENTS.update({f"git-{version}": functools.partial(old_git, version) for version in ("1.0.0", "1.5.0")})
+# What a client does not know: schemes, and shallow clones.
+UNKNOWN = {"git-1.0.0": ("http", "shallow"), "git-1.5.0": ("http",)}
 
 
 def port():
@@ -96,15 +128,16 @@ def main():
     try:
         for name in wanted:
             command = CLIENTS[name]()
-            for scheme in ports:
+            unknown = UNKNOWN.get(name, ())
+            for scheme in (s for s in ports if s not in unknown):
                 url = f"{scheme}://127.0.0.1:{ports[scheme]}/it"
                 results = {}
-                for what in ("clone", "shallow", "fetch"):
+                for what in (w for w in ("clone", "shallow", "fetch") if w not in unknown):
                     target = os.path.join(work, f"{name}-{scheme}-{what}")
                     try:
                         if what == "fetch":
                             assert results["clone"] == "well", "there is no clone"
-                            shutil.copytree(os.path.join(work, f"{name}-{scheme}-clone"), target)
+                            shutil.copytree(os.path.join(work, f"{name}-{scheme}-clone"), target, symlinks=True)
                             commits(upstream, 3)
                             run(WEIR, "mirror", "--all")
                         said = run(*command, what, url, target)
@@ -119,7 +152,7 @@ def main():
                     except AssertionError as e:
                         results[what] = f"failed: {e}"
                 failed += sum(r != "well" for r in results.values())
-                print(f"| {name} | {scheme} | {results['clone']} | {results['shallow']} | {results['fetch']} |", flush=True)
+                print(f"| {name} | {scheme} | {results['clone']} | {results.get('shallow', '-')} | {results['fetch']} |", flush=True)
     finally:
         server.terminate()
         server.wait()

@@ -103,6 +103,8 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
         graph: OnceLock::new(),
         bitmaps: OnceLock::new(),
         trailers: Default::default(),
+        bundles: OnceLock::new(),
+        body_trailers: Vec::new(),
         reachable: OnceLock::new(),
         hidden_tips: Vec::new(),
         changes: Changes::default(),

@@ -106,12 +106,17 @@ pub fn export_bundle(repo: &Repo, path: &Path) -> Result<ExportReport> {
     Ok(ExportReport { bytes: file.metadata()?.len() })
 }
 
-/// What comes before the pack in a bundle (gitformat-bundle) of all refs, or of HEAD, branches and tags.
-pub fn bundle_header(repo: &Repo, all: bool) -> Vec<u8> {
-    let mut header = match repo.hash() {
+/// The first lines of a bundle (gitformat-bundle).
+pub(crate) fn bundle_signature(hash: HashKind) -> Vec<u8> {
+    match hash {
         HashKind::Sha1 => b"# v2 git bundle\n".to_vec(),
         HashKind::Sha256 => b"# v3 git bundle\n@object-format=sha256\n".to_vec(),
-    };
+    }
+}
+
+/// What comes before the pack in a bundle of all refs, or of HEAD, branches and tags.
+pub fn bundle_header(repo: &Repo, all: bool) -> Vec<u8> {
+    let mut header = bundle_signature(repo.hash());
     let mut line = |oid: &weir_git::Oid, name: &[u8]| {
         oid.push_hex(&mut header);
         header.push(b' ');

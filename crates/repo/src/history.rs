@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use memchr::memchr;
+use weir_archive::Archive;
+use weir_git::HashKind;
 
 use crate::error::{Result, corrupt};
 use crate::refs::{Refs, parse_head, parse_packed_refs};
@@ -22,14 +24,18 @@ pub(crate) fn refs_history(repo: &Repo) -> Result<BTreeMap<u64, Refs>> {
         if record.seq == archive.state().record.seq {
             continue;
         }
-        if let Some(older) = archive.at(record.seq)?
-            && let Some(packed) = older.member("packed-refs")
-        {
-            let head = older.member("HEAD").map_or_else(|| Ok(Default::default()), |h| parse_head(repo.hash(), &h))?;
-            history.insert(record.seq, Refs::new(parse_packed_refs(repo.hash(), &packed)?, head));
+        if let Some(refs) = archive.at(record.seq)?.map_or(Ok(None), |older| refs_in(&older, repo.hash()))? {
+            history.insert(record.seq, refs);
         }
     }
     Ok(history)
+}
+
+/// The refs in an archive, if it has some.
+pub(crate) fn refs_in(archive: &Archive, hash: HashKind) -> Result<Option<Refs>> {
+    let Some(packed) = archive.member("packed-refs") else { return Ok(None) };
+    let head = archive.member("HEAD").map_or_else(|| Ok(Default::default()), |h| parse_head(hash, &h))?;
+    Ok(Some(Refs::new(parse_packed_refs(hash, &packed)?, head)))
 }
 
 /// Blocks of `state SEQ H C D\n`, then H bytes of a `HEAD` file, C bytes of a `packed-refs` file and D bytes of names, a line

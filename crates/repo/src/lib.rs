@@ -5,6 +5,7 @@
 
 mod bitmap;
 mod bodies;
+mod bundles;
 mod changes;
 mod commit_graph;
 mod config;
@@ -38,6 +39,7 @@ mod write;
 mod zlib;
 
 pub use bodies::{Bodies, Body, CloneIndex, RefClass, StoredClone, WholeClone, pack_header};
+pub use bundles::{BodyBundle, BundleParts};
 pub use config::GitConfig;
 pub use create::{ArchiveRepo, RefsChange, UpdateReport};
 pub use derive::derive;

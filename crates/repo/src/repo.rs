@@ -9,6 +9,7 @@ use weir_git::{HashKind, Oid, refname};
 
 use crate::bitmap::Bitmaps;
 use crate::bodies::Bodies;
+use crate::bundles::BodyBundle;
 use crate::changes::Changes;
 use crate::commit_graph::CommitGraph;
 use crate::config::GitConfig;
@@ -47,6 +48,10 @@ pub struct Repo {
     pub(crate) bitmaps: OnceLock<Option<Bitmaps>>,
     /// Checksums of whole clones, of heads and tags and of all refs, where they had to be computed.
     pub(crate) trailers: [OnceLock<Oid>; 2],
+    /// Its bodies as bundles, once somebody asked for them.
+    pub(crate) bundles: OnceLock<Vec<BodyBundle>>,
+    /// Checksums of what was sent of each pack, where they had to be computed.
+    pub(crate) body_trailers: Vec<OnceLock<Oid>>,
     /// All that refs reach, once somebody asked for something that is not known to be.
     pub(crate) reachable: OnceLock<Option<Reachable>>,
     /// Ids of refs that are not shown.
@@ -110,6 +115,7 @@ impl Repo {
         };
         let shallow = parse_shallow(hash, archive.member("shallow").as_deref().unwrap_or(b""))?;
         let bodies = Bodies::parse(hash, &archive, &packs)?;
+        let body_trailers = packs.iter().map(|_| OnceLock::new()).collect();
         Ok(Repo {
             serial: Serial::next(),
             hash,
@@ -122,6 +128,8 @@ impl Repo {
             graph: OnceLock::new(),
             bitmaps: OnceLock::new(),
             trailers: Default::default(),
+            bundles: OnceLock::new(),
+            body_trailers,
             reachable: OnceLock::new(),
             hidden_tips: Vec::new(),
             changes: Changes::default(),
@@ -326,6 +334,8 @@ impl Repo {
             graph: OnceLock::new(),
             bitmaps: OnceLock::new(),
             trailers: Default::default(),
+            bundles: OnceLock::new(),
+            body_trailers: self.packs.iter().map(|_| OnceLock::new()).collect(),
             reachable: OnceLock::new(),
             hidden_tips: Vec::new(),
             changes: Changes::default(),

@@ -1,7 +1,9 @@
 //! Files over HTTP: what dumb clients take (gitprotocol-http), whole clones with their index, bundles, archives. All can be
 //! had in part (RFC 9110, "Range Requests"), so that what broke off goes on.
 
+use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +13,7 @@ use hyper::header::{
 };
 use hyper::{Request, Response, StatusCode};
 use weir_archive::Region;
-use weir_repo::Repo;
+use weir_repo::{BodyBundle, BundleParts, Repo};
 use weir_upload::Framing;
 
 use crate::cache::Opened;
@@ -59,12 +61,13 @@ impl Daemon {
         let repo = opened.repo.clone();
         let headers = request.headers().clone();
         let gone = || Refusal::new(StatusCode::NOT_FOUND, "there is no such file");
-        let is_dumb = !matches!(route, Route::Clone | Route::ClonePart(..));
+        let is_dumb = !matches!(route, Route::Clone | Route::ClonePart(..) | Route::Bundles | Route::BodyBundle(_));
         if is_dumb && !opened.http.files {
             return Err(Refusal::new(StatusCode::FORBIDDEN, "files of repositories are not served; git 1.6.6 and newer do without"));
         }
-        let broken = |e: weir_repo::Error| {
-            tracing::error!(path = %repo.path().display(), "cannot be read: {e}");
+        let path = repo.path().to_owned();
+        let broken = |path: &Path, e: &weir_repo::Error| {
+            tracing::error!(path = %path.display(), "cannot be read: {e}");
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the repository cannot be read; its keeper finds the reason in the log")
         };
         match route {
@@ -74,6 +77,16 @@ impl Daemon {
             Route::Info(name) => {
                 let path = repo.git_dir().join("objects/info").join(name);
                 return std::fs::read(path).map(|data| ok(TEXT, Answer::from(data))).map_err(|_| gone());
+            }
+            Route::Bundles | Route::BodyBundle(_) => {
+                // Older states of the refs are read from the archive, and some bodies are summed.
+                let made = tokio::task::spawn_blocking(move || bundle_file(&repo, &route)).await;
+                let file = made.unwrap_or_else(|_| Err(weir_repo::Error::NotFound("it could not be made".to_owned())));
+                return match file {
+                    Ok(Some(file)) => Ok(file.answer(&headers, self.locator.is_open(), &self.limits)),
+                    Ok(None) => Err(gone()),
+                    Err(e) => Err(broken(&path, &e)),
+                };
             }
             _ => {}
         }
@@ -95,9 +108,9 @@ impl Daemon {
                 File { content_type: TAR, etag, is_immutable: false, parts: vec![Part::Region(region)] }
             }
             Route::Clone | Route::ClonePart(..) => {
-                let whole = self.clones.get(&repo).await.map_err(|e| broken(e.into()))?;
+                let whole = self.clones.get(&repo).await.map_err(|e| broken(&path, &e.into()))?;
                 let whole = whole
-                    .map_err(broken)?
+                    .map_err(|e| broken(&path, &e))?
                     .ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "what a clone takes is not one pack here; clone it with git"))?;
                 let Route::ClonePart(trailer, part) = &route else { return Ok(ok(JSON, Answer::from(whole.describe(&repo)))) };
                 if *trailer != whole.trailer.to_string() {
@@ -122,6 +135,26 @@ impl Daemon {
         };
         Ok(file.answer(&headers, self.locator.is_open(), &self.limits))
     }
+}
+
+/// The list of bundles (git-bundle-uri, "Bundle list"), or one of them; `None` if there is none of that name.
+fn bundle_file(repo: &Repo, route: &Route) -> weir_repo::Result<Option<File>> {
+    let bundles = repo.body_bundles()?;
+    let Route::BodyBundle(name) = route else {
+        let mut list = "[bundle]\n\tversion = 1\n\tmode = all\n\theuristic = creationToken\n".to_owned();
+        for BodyBundle { name, token, .. } in bundles {
+            let _ = write!(list, "[bundle \"body-{name}\"]\n\turi = body-{name}.bundle\n\tcreationToken = {token}\n");
+        }
+        let etag = format!("bundles-{}-{}", bundles.len(), bundles.last().map_or(0, |b| b.token));
+        let parts = vec![Part::Bytes(list.into_bytes())];
+        return Ok((!bundles.is_empty()).then_some(File { content_type: TEXT, etag, is_immutable: false, parts }));
+    };
+    let Some(bundle) = bundles.iter().find(|b| b.name.to_string() == *name) else { return Ok(None) };
+    let BundleParts { header, entries, trailer } = repo.bundle_parts(bundle)?;
+    // Names of refs that are gone since are not told: the header may change.
+    let etag = format!("{name}-{:08x}", crc32fast::hash(&header));
+    let parts = vec![Part::Bytes(header), Part::Region(entries), Part::Bytes(trailer.as_bytes().to_vec())];
+    Ok(Some(File { content_type: BUNDLE, etag, is_immutable: false, parts }))
 }
 
 impl File {

@@ -25,6 +25,10 @@ pub(crate) enum Route {
     Clone,
     /// `weir/clone-xxx.pack`, `.idx`, `.bundle`: by the checksum of the pack.
     ClonePart(String, ClonePart),
+    /// `weir/bundles`: a list of bundles, one for each update.
+    Bundles,
+    /// `weir/body-xxx.bundle`: one of these, by the name of its pack.
+    BodyBundle(String),
     /// `NAME.tar`: the archive itself.
     Archive,
 }
@@ -60,6 +64,7 @@ pub(crate) fn route<'p>(path: &'p str, query: &str) -> Option<(&'p str, Route)> 
         ("/objects/info/alternates", Route::Info("alternates")),
         ("/objects/info/http-alternates", Route::Info("http-alternates")),
         ("/weir/clone", Route::Clone),
+        ("/weir/bundles", Route::Bundles),
         (".tar", Route::Archive),
     ];
     if let Some((name, route)) = table.into_iter().find_map(|(suffix, route)| Some((fixed(suffix)?, route))) {
@@ -67,6 +72,10 @@ pub(crate) fn route<'p>(path: &'p str, query: &str) -> Option<(&'p str, Route)> 
     }
     let (rest, file) = path.rsplit_once('/')?;
     if let Some(name) = rest.strip_suffix("/weir") {
+        if let Some(stem) = file.strip_prefix("body-") {
+            let stem = stem.strip_suffix(".bundle").filter(|stem| is_oid(stem))?;
+            return Some((name, Route::BodyBundle(stem.to_owned())));
+        }
         let (stem, extension) = file.strip_prefix("clone-")?.split_once('.')?;
         let part = match extension {
             "pack" => ClonePart::Pack,
@@ -104,6 +113,8 @@ mod tests {
         is(&format!("/a/b.git/objects/pack/pack-{oid}.idx"), Route::Pack(format!("pack-{oid}.idx")));
         is(&format!("/a/b.git/objects/01/{}", &oid[2..]), Route::Loose(format!("01/{}", &oid[2..])));
         is(&format!("/a/b.git/weir/clone-{oid}.bundle"), Route::ClonePart(oid.to_owned(), ClonePart::Bundle));
+        is("/a/b.git/weir/bundles", Route::Bundles);
+        is(&format!("/a/b.git/weir/body-{oid}.bundle"), Route::BodyBundle(oid.to_owned()));
         is("/a/b.git.tar", Route::Archive);
         for bad in [
             "",
@@ -114,6 +125,7 @@ mod tests {
             "/a/objects/pack/pack-00.pack",
             "/a/objects/01/23",
             "/a/weir/clone-x.pack",
+            "/a/weir/body-x.bundle",
             &format!("/a/objects/pack/pack-{oid}.keep"),
             &format!("/a/objects/012/{}", &oid[3..]),
         ] {

@@ -2,6 +2,7 @@
 
 use weir_git::Oid;
 use weir_git::pktline::{Pkt, push, push_flush};
+use weir_repo::BodyBundle;
 
 use crate::advertise::{LsRefs, PREFIXES_MAX, ls_refs};
 use crate::band::Framing;
@@ -144,15 +145,34 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
     }
 }
 
-/// The bundle of all that a clone takes, if it is known what that sums up to (gitprotocol-v2, "bundle-uri").
+/// Bundles of what a clone takes (gitprotocol-v2, "bundle-uri"): one of all, if it is known what that sums up to, else one for
+/// each body.
 fn bundle_uri(context: &Context) -> Vec<u8> {
     let mut out = Vec::new();
-    let wants = context.repo.refs().head_and_tag_tips().collect();
-    let trailer = context.repo.bodies().whole_clone(&context.repo, &wants).and_then(|clone| clone.known_trailer(&context.repo));
-    if let (Some(folder), Some(trailer)) = (&context.options.features.bundles, trailer) {
-        push(&mut out, b"bundle.version=1");
-        push(&mut out, b"bundle.mode=all");
-        push(&mut out, format!("bundle.clone.uri={folder}/clone-{trailer}.bundle").as_bytes());
+    let repo = &context.repo;
+    if let Some(folder) = &context.options.features.bundles {
+        let wants = repo.refs().head_and_tag_tips().collect();
+        let trailer = repo.bodies().whole_clone(repo, &wants).and_then(|clone| clone.known_trailer(repo));
+        let mut lines = Vec::new();
+        match trailer {
+            Some(trailer) => lines.push(format!("bundle.clone.uri={folder}/clone-{trailer}.bundle")),
+            // Without bundles the clone is as good: it comes from the same bodies.
+            None => {
+                for BodyBundle { name, token, .. } in repo.body_bundles().unwrap_or_default() {
+                    lines.push(format!("bundle.body-{name}.uri={folder}/body-{name}.bundle"));
+                    // As git tells its configuration: in small letters, which is all that git looks for.
+                    lines.push(format!("bundle.body-{name}.creationtoken={token}"));
+                }
+            }
+        }
+        let head = match (&*lines, trailer) {
+            ([], _) => &[][..],
+            (_, Some(_)) => &["bundle.version=1", "bundle.mode=all"],
+            (_, None) => &["bundle.version=1", "bundle.mode=all", "bundle.heuristic=creationToken"],
+        };
+        for line in head.iter().copied().chain(lines.iter().map(String::as_str)) {
+            push(&mut out, line.as_bytes());
+        }
     }
     push_flush(&mut out);
     out
