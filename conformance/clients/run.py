@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 WEIR = os.environ.get("WEIR", os.path.join(ROOT, "target", "debug", "weir"))
 BUILT = os.path.join(ROOT, "target", "clients")
+HOME = os.path.expanduser("~")
 
 
 def run(*command, **more):
@@ -64,7 +65,7 @@ def jgit():
 def gix():
     folder = os.path.join(BUILT, "gix")
     shutil.copytree(os.path.join(HERE, "gix"), folder, dirs_exist_ok=True)
-    run("cargo", "build", "--quiet", cwd=folder, timeout=1500, env={**os.environ, "CARGO_TARGET_DIR": os.path.join(folder, "target")})
+    run("cargo", "build", "--quiet", cwd=folder, timeout=1500, env={**os.environ, "HOME": HOME, "CARGO_TARGET_DIR": f"{folder}/target"})
     return [os.path.join(folder, "target", "debug", "client")]
 
 

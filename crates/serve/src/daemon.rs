@@ -91,6 +91,9 @@ pub enum Door {
 pub(crate) const REQUEST_PIECE_BYTES: usize = 64 << 10;
 const REQUESTS_BYTES_MAX: usize = 256 << 20;
 
+/// Lookups that may take long, access hooks above all, that run at a time.
+const LOOKUPS_MAX: usize = 64;
+
 const TOO_MANY_HTTP: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// A server of repositories.
@@ -108,6 +111,8 @@ pub struct Daemon {
     pub(crate) clones: Clones,
     /// Room for requests that come slowly, in pieces of [`REQUEST_PIECE_BYTES`].
     pub(crate) request_room: Semaphore,
+    /// For lookups that run programs.
+    lookups: Semaphore,
     /// Set once no more connections are taken.
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) notices: Notices,
@@ -137,6 +142,7 @@ impl Daemon {
             turns: Turns::new(turns),
             clones: Clones::new(limits.scratch.clone()),
             request_room: Semaphore::new(REQUESTS_BYTES_MAX / REQUEST_PIECE_BYTES),
+            lookups: Semaphore::new(LOOKUPS_MAX),
             stopping: watch::Sender::new(false),
             notices: Notices::default(),
             limits,
@@ -221,6 +227,9 @@ impl Daemon {
         if !self.locator.may_block() {
             return Ok(self.locator.find(request, &client));
         }
+        // A client may have gone when its turn comes, but programs do not pile up.
+        let turn = tokio::time::timeout(self.limits.queue_timeout, self.lookups.acquire()).await;
+        let Ok(Ok(_turn)) = turn else { return Err(io::Error::new(io::ErrorKind::TimedOut, "too many lookups wait")) };
         let (daemon, request) = (self.clone(), request.clone());
         let finding = tokio::task::spawn_blocking(move || daemon.locator.find(&request, &client)).await;
         finding.map_err(|_| io::Error::other("a repository could not be looked up: this is a defect of weir's"))

@@ -10,8 +10,8 @@ use weir_git::pktline::{self, Pkt};
 use weir_upload::{Step, UploadPack, Version, parse_daemon_request};
 
 use crate::cache::{OpenError, Opened};
-use crate::computing::Out;
-use crate::daemon::Daemon;
+use crate::computing::{BUSY, Out};
+use crate::daemon::{Daemon, REQUEST_PIECE_BYTES};
 use crate::locate::Client;
 use crate::send::Sender;
 use crate::socket::Socket;
@@ -83,6 +83,8 @@ impl Daemon {
     }
 
     async fn drive(self: &Arc<Self>, machine: &mut UploadPack, sender: &mut Sender<'_>, party: &Party) -> io::Result<()> {
+        // For a request that is being read, of the room that all of them share.
+        let mut room = Vec::new();
         loop {
             match machine.step() {
                 Step::Send(bytes) => sender.bytes(&bytes).await?,
@@ -114,6 +116,14 @@ impl Daemon {
                         Ok(Ok(_)) => {}
                         Ok(Err(e)) => return Err(e),
                         Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the client says nothing")),
+                    }
+                    let pieces = machine.request_bytes() / REQUEST_PIECE_BYTES;
+                    room.truncate(pieces);
+                    while room.len() < pieces {
+                        match self.request_room.try_acquire() {
+                            Ok(piece) => room.push(piece),
+                            Err(_) => return self.refuse(sender, BUSY).await,
+                        }
                     }
                     sender.restart();
                 }

@@ -258,6 +258,11 @@ impl UploadPack {
         }
     }
 
+    /// Bytes of the request that is being read: what is kept for it is about as much.
+    pub fn request_bytes(&self) -> usize {
+        self.request_bytes + self.input.len() - self.used
+    }
+
     /// Why the conversation came to nothing, if it did. The client was told, but for what goes on behind.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()

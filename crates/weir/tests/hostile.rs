@@ -225,6 +225,34 @@ fn floods_of_lines() {
 }
 
 #[test]
+fn large_requests_of_many_share_a_bound() {
+    let stage = stage();
+    let before = stage.status("VmRSS");
+    // 27 MiB each, and no end: nine have room.
+    let request: Vec<u8> = [pkt("command=fetch"), b"0001".to_vec(), pkt(&format!("have {:040x}\n", 7)).repeat(540_000)].concat();
+    let mut streams: Vec<TcpStream> = (0..16).map(|_| stage.talking()).collect();
+    let said: Vec<String> = std::thread::scope(|scope| {
+        let sending: Vec<_> = streams
+            .iter_mut()
+            .map(|stream| {
+                let request = &request;
+                scope.spawn(move || {
+                    let _ = stream.write_all(request);
+                    rest(stream)
+                })
+            })
+            .collect();
+        stage.healthy("large requests");
+        assert!(stage.status("VmRSS") - before < 500 << 10, "{} KiB are resident", stage.status("VmRSS"));
+        sending.into_iter().map(|s| s.join().unwrap()).collect()
+    });
+    // Those that had room are silent, and given up on.
+    let refused = said.iter().filter(|s| s.contains("too much to do")).count();
+    assert!((4..=12).contains(&refused), "{refused} of {} were refused", said.len());
+    stage.is_well("large requests");
+}
+
+#[test]
 fn floods_of_connections() {
     let stage = stage();
     // More than one address may have; the others are told.

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         repo.find_remote("origin")?.connect(Direction::Fetch)?.prepare_fetch(Discard, Default::default())?.receive(Discard, &interrupt)?;
         repo
     } else {
-        let mut clone = gix::prepare_clone_bare(url.as_str(), target)?;
+        let mut clone = gix::prepare_clone(url.as_str(), target)?;
         if what == "shallow" {
             clone = clone.with_shallow(Shallow::DepthAtRemote(1.try_into()?));
         }
