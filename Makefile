@@ -29,7 +29,7 @@ conformance: packages ## git's own test suite against weir; writes docs/conforma
 	$(MAKE) --no-print-directory packages PACKAGES="zlib1g-dev dpkg-dev perl xz-utils libcurl4-openssl-dev apache2"
 	python3 conformance/run.py
 
-clients: packages ## clones and fetches by libgit2, dulwich, go-git and JGit; installs what they need
+clients: packages ## clones and fetches by libgit2, dulwich, go-git, JGit and gitoxide; installs what they need
 	$(CARGO) build -p weir
 	@command -v go >/dev/null || $(MAKE) --no-print-directory packages PACKAGES=golang
 	@command -v mvn >/dev/null || $(MAKE) --no-print-directory packages PACKAGES="maven default-jdk-headless"

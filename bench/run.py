@@ -599,26 +599,36 @@ def clones(large, plain):
     http = port()
     ours, theirs = weir_serve(pool, "--http", f"127.0.0.1:{http}"), git_daemon(work)
     heading("Clones with a working tree, wall", "git clone from git daemon")
-    def wall(*command):
-        times = []
+    def walls(*commands):
+        """Medians; the commands take turns, as the machine has better and worse minutes."""
+        times = [[] for _ in commands]
         for _ in range(RUNS):
-            # Each its own folder, removed at the very end: making files where many were removed takes seconds on ext4. And
-            # what others have left to write is not this one's to wait for.
-            os.sync()
-            times.append(timed(*command, tempfile.mkdtemp(dir=work))[0])
-        return statistics.median(times)
+            for command, list_of in zip(commands, times):
+                # Each its own folder, removed at the very end: making files where many were removed takes seconds on ext4. And
+                # what others have left to write is not this one's to wait for.
+                os.sync()
+                list_of.append(timed(*command, tempfile.mkdtemp(dir=work))[0])
+        return [statistics.median(list_of) for list_of in times]
 
-    a = wall("git", "clone", "-q", f"git://127.0.0.1:{ours.port}/large")
-    b = wall("git", "clone", "-q", f"git://127.0.0.1:{theirs.port}/large.git")
-    c = wall("git", "clone", "-q", f"git://127.0.0.1:{theirs.port}/large-nobitmap.git")
+    stock = ["git", "clone", "-q"]
+    a, b, c = walls(
+        [*stock, f"git://127.0.0.1:{ours.port}/large"],
+        [*stock, f"git://127.0.0.1:{theirs.port}/large.git"],
+        [*stock, f"git://127.0.0.1:{theirs.port}/large-nobitmap.git"],
+    )
     row("git clone; peer with bitmaps", a, b, "not slower")
     row("git clone; peer without", a, c, "faster")
-    d = wall(WEIR, "--pool", pool, "-q", "clone", f"http://127.0.0.1:{http}/large")
-    row("weir clone; peer is git clone from weir", d, a, "1/5")
     archive = json.loads(weir(pool, "--json", "show", "large"))["archive"]
-    row("weir clone of the archive; the same", wall(WEIR, "--pool", pool, "-q", "clone", archive), a, "-")
-    a = wall("git", "clone", "-q", "--bare", f"http://127.0.0.1:{http}/large")
-    row("weir clone --bare; peer is git clone --bare", wall(WEIR, "--pool", pool, "-q", "clone", "--bare", f"http://127.0.0.1:{http}/large"), a, "1/5")
+    url = f"http://127.0.0.1:{http}/large"
+    whole, local, bare, stock_bare = walls(
+        [WEIR, "--pool", pool, "-q", "clone", url],
+        [WEIR, "--pool", pool, "-q", "clone", archive],
+        [WEIR, "--pool", pool, "-q", "clone", "--bare", url],
+        [*stock, "--bare", url],
+    )
+    row("weir clone; peer is git clone from weir", whole, a, "1/5")
+    row("weir clone of the archive; the same", local, a, "-")
+    row("weir clone --bare; peer is git clone --bare", bare, stock_bare, "1/5")
     ours.stop()
     theirs.stop()
 
