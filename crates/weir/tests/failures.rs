@@ -458,7 +458,7 @@ fn clients_that_misbehave_are_told_or_dropped() {
         ("deepen-since x", "Invalid deepen-since"),
         ("deepen-not nothing", "ambiguous deepen-not"),
         ("shallow 12", "invalid shallow line"),
-        ("filter sparse:oid=main", "not supported"),
+        ("filter sparse:path=main", "invalid filter-spec"),
         ("filter tree:-1", "invalid filter-spec"),
         ("want-ref refs/heads/nothing", "unknown ref"),
     ] {
