@@ -95,6 +95,13 @@ def adapted(tree, script):
     return copy
 
 
+def lines(path):
+    if not os.path.exists(path):
+        return []
+    with open(path, errors="replace") as f:
+        return f.read().splitlines()
+
+
 def listed(name):
     with open(os.path.join(HERE, name)) as f:
         return [line.rstrip("\n").split("\t") for line in f if line.strip() and not line.startswith("#")]
@@ -179,9 +186,13 @@ def main():
         wrong.extend(complaints)
     served = 0
     if "archives" in ways:
-        with open(environment["THROUGH_ARCHIVE_COUNT"]) as f:
-            served = sum(1 for _ in f)
-        print(f"{served} conversations were served from archives")
+        served = len(lines(environment["THROUGH_ARCHIVE_COUNT"]))
+        failed = [re.sub(r"\S*/", "", line) for line in lines(environment["THROUGH_ARCHIVE_COUNT"] + ".not")]
+        print(f"{served} conversations were served from archives, {len(failed)} from directories of which none could be made:")
+        print(*(f"  {n} {why}" for why, n in collections.Counter(failed).most_common(10)), sep="\n")
+        # Repositories that are broken on purpose: few.
+        if len(failed) * 20 > served:
+            wrong.append("most conversations were not served from archives")
     if is_whole:
         write_page(tables, served)
     print(*wrong, sep="\n")

@@ -19,6 +19,7 @@ alone() {
 alone init "$pool" && alone add --name it "$(cd "$real" && pwd)" && alone mirror
 archive=$(find "$pool" -name '*.tar' | head -n 1)
 if [ -z "$archive" ]; then
+    tail -n 1 "$pool/log" >>"$THROUGH_ARCHIVE_COUNT.not"
     "$WEIR" upload-pack "$@"
     exit
 fi

@@ -10,6 +10,8 @@ use crate::sparse::Patterns;
 
 /// Parts of a combination, nested ones counted too.
 const PARTS_MAX: usize = 32;
+/// Specifications of paths among them.
+const SPARSE_MAX: usize = 2;
 
 /// Why a filter is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,7 +95,7 @@ impl Filter {
     /// If there is no such blob among what refs reach, or it has too many patterns.
     pub fn resolve(&mut self, repo: &Repo) -> Result<()> {
         self.sparse = self.sparse_names.iter().map(|name| Patterns::named(repo, name)).collect::<Result<_>>()?;
-        Ok(())
+        Patterns::check_all(&self.sparse)
     }
 
     /// The sorts it is made of.
@@ -150,6 +152,9 @@ impl Filter {
                 self.add(&percent_decode(part).ok_or_else(invalid)?)?;
             }
         } else if let Some(name) = spec.strip_prefix("sparse:oid=") {
+            if self.sparse_names.len() == SPARSE_MAX {
+                return Err(FilterError::Unsupported("sparse:oid".to_owned()));
+            }
             self.sorts.push(FilterSort::SparseOid);
             self.sparse_names.push(name.to_owned());
         } else {
@@ -217,6 +222,7 @@ mod tests {
         assert_eq!((both.depth_below, both.blob_bytes_below), (Some(2), Some(5)));
         assert!(f("tree:0").is_commits_only() && f("object:type=commit").is_commits_only() && !f("object:type=blob").is_commits_only());
         assert_eq!(f("combine:sparse:oid=main:x+sparse:oid=%62").sparse_names, ["main:x", "b"]);
+        assert!(Filter::parse("combine:sparse:oid=a+sparse:oid=b+sparse:oid=c").is_err());
         let none = f("combine:object:type=blob+object:type=tree");
         assert!([Kind::Commit, Kind::Tree, Kind::Blob, Kind::Tag].iter().all(|k| !none.takes(*k)));
     }

@@ -42,7 +42,7 @@ pub fn resolve_revision(repo: &Repo, revision: &str) -> Result<Oid> {
             rest = after;
             continue;
         }
-        let (operator, after) = rest.split_at(1);
+        let Some((operator, after)) = rest.split_at_checked(1).filter(|(o, _)| matches!(*o, "^" | "~")) else { return Err(not_found()) };
         let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
         let n: usize = if digits == 0 { 1 } else { after[..digits].parse().map_err(|_| not_found())? };
         rest = &after[digits..];
@@ -78,15 +78,18 @@ fn tree_of(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Oid> {
     }
 }
 
-fn resolve_name(repo: &Repo, name: &str) -> Result<Option<Oid>> {
-    let name = if name.is_empty() || name == "@" { "HEAD" } else { name };
-    if name == "HEAD" {
-        return Ok(repo.refs().head_oid());
+/// What the ref called `name`, in full or short, leads to.
+pub(crate) fn resolve_ref(repo: &Repo, name: &str) -> Option<Oid> {
+    if matches!(name, "" | "@" | "HEAD") {
+        return repo.refs().head_oid();
     }
-    for pattern in ["", "refs/", "refs/tags/", "refs/heads/", "refs/remotes/"] {
-        if let Some(r) = repo.refs().get(format!("{pattern}{name}").as_bytes()) {
-            return Ok(Some(r.oid));
-        }
+    let places = ["", "refs/", "refs/tags/", "refs/heads/", "refs/remotes/"];
+    places.iter().find_map(|place| repo.refs().get(format!("{place}{name}").as_bytes())).map(|r| r.oid)
+}
+
+fn resolve_name(repo: &Repo, name: &str) -> Result<Option<Oid>> {
+    if let Some(oid) = resolve_ref(repo, name) {
+        return Ok(Some(oid));
     }
     let is_hex = name.bytes().all(|c| c.is_ascii_hexdigit());
     if !is_hex || name.len() < 4 || name.len() > repo.hash().hex_len() {

@@ -11,6 +11,7 @@ use crate::filter::Filter;
 use crate::reader::ObjectReader;
 use crate::repo::{Location, Repo};
 use crate::shallow::Cut;
+use crate::sparse::Patterns;
 use crate::tree_diff::{Changed, changed, each_changed};
 use crate::walk::{Budget, Commits, Node, Steps, TREE_DEPTH_MAX, peel_through};
 
@@ -237,6 +238,8 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
     Ok(selection)
 }
 
+/// Bytes of a path that is matched with patterns: longer ones no system takes.
+const PATH_BYTES_MAX: usize = 4096;
 /// The client's commits whose trees are looked through before an answer that is cut off.
 const EDGES_MAX: usize = 16;
 
@@ -383,55 +386,59 @@ impl Trees<'_, '_> {
     /// tree or blob is looked at, as it may be taken at one and not at another.
     fn add_by_path(&mut self, filter: &Filter, tree: &Oid, before: &[Oid]) -> Result<()> {
         // At the top nothing is taken but what a pattern takes.
-        let mut stack =
-            vec![Place { tree: *tree, before: before.to_vec(), path: Vec::new(), depth: 0, taken: vec![false; filter.sparse.len()] }];
-        while let Some(place) = stack.pop() {
-            if place.before.contains(&place.tree) || filter.depth_below.is_some_and(|below| place.depth as u64 >= below) {
-                continue;
+        let around = vec![false; filter.sparse.len()];
+        self.add_place(filter, tree, before, &mut Vec::new(), 0, &around)
+    }
+
+    fn add_place(&mut self, filter: &Filter, tree: &Oid, before: &[Oid], path: &mut Vec<u8>, depth: usize, around: &[bool]) -> Result<()> {
+        if before.contains(tree) || self.known.contains(tree) || filter.depth_below.is_some_and(|below| depth as u64 >= below) {
+            return Ok(());
+        }
+        if depth > TREE_DEPTH_MAX || path.len() > PATH_BYTES_MAX {
+            return Err(Error::Unsupported(format!(
+                "tree {tree} is nested too deep: more than {TREE_DEPTH_MAX} trees or {PATH_BYTES_MAX} bytes"
+            )));
+        }
+        let cost = 1 + filter.sparse.iter().map(Patterns::cost).sum::<u64>();
+        self.steps.take(cost)?;
+        let taken: Vec<bool> = decided(filter, path, true, around).collect();
+        let folder_len = path.len();
+        let (mut below, mut blobs) = (Vec::new(), Vec::new());
+        // Taken before each look, so that a large tree does not outlast the budget.
+        let (steps, mut in_budget) = (&mut self.steps, Ok(()));
+        each_changed(self.reader, tree, before, |entry, oid, alike| {
+            if in_budget.is_err() {
+                return;
             }
-            if place.depth > TREE_DEPTH_MAX {
-                return Err(Error::Unsupported(format!("tree {tree} is nested more than {TREE_DEPTH_MAX} deep")));
+            if entry.is_tree() {
+                below.push((oid, alike.collect::<Vec<_>>(), entry.name.to_vec()));
+                return;
             }
-            let taken: Vec<bool> = decided(filter, &place.path, true, &place.taken).collect();
-            let mut blobs = Vec::new();
-            let mut tried = 1;
-            let mut path = place.path;
-            let folder_len = path.len();
-            each_changed(self.reader, &place.tree, &place.before, |entry, oid, alike| {
-                path.truncate(folder_len);
-                if folder_len > 0 {
-                    path.push(b'/');
-                }
-                path.extend_from_slice(entry.name);
-                tried += filter.sparse.iter().map(|p| p.count() as u64).sum::<u64>();
-                if entry.is_tree() {
-                    let (before, taken) = (alike.collect(), taken.clone());
-                    stack.push(Place { tree: oid, before, path: path.clone(), depth: place.depth + 1, taken });
-                } else if decided(filter, &path, false, &taken).all(|t| t) {
-                    blobs.push((oid, alike.next()));
-                }
-            })?;
-            self.steps.take(tried)?;
-            if filter.takes(Kind::Tree) {
-                self.add(&place.tree, place.before.first().copied());
+            in_budget = steps.take(cost);
+            path.extend_from_slice(if folder_len > 0 { b"/" } else { b"" });
+            path.extend_from_slice(entry.name);
+            if in_budget.is_ok() && decided(filter, path, false, &taken).all(|t| t) {
+                blobs.push((oid, alike.next()));
             }
-            for (oid, old) in blobs {
-                if self.takes_blob(&oid, place.depth + 1)? {
-                    self.add(&oid, old);
-                }
+            path.truncate(folder_len);
+        })?;
+        in_budget?;
+        if filter.takes(Kind::Tree) {
+            self.add(tree, before.first().copied());
+        }
+        for (oid, old) in blobs {
+            if self.takes_blob(&oid, depth + 1)? {
+                self.add(&oid, old);
             }
+        }
+        for (oid, old, name) in below {
+            path.extend_from_slice(if folder_len > 0 { b"/" } else { b"" });
+            path.extend_from_slice(&name);
+            self.add_place(filter, &oid, &old, path, depth + 1, &taken)?;
+            path.truncate(folder_len);
         }
         Ok(())
     }
-}
-
-/// A tree to be looked into, with its path and whether each specification of paths takes what it says nothing else about.
-struct Place {
-    tree: Oid,
-    before: Vec<Oid>,
-    path: Vec<u8>,
-    depth: usize,
-    taken: Vec<bool>,
 }
 
 /// Whether each specification takes `path`; where it does not say, as it takes the folder around it.

@@ -338,9 +338,10 @@ impl<'a> Steps<'a> {
     pub(crate) fn take(&mut self, n: u64) -> Result<()> {
         match self.left.checked_sub(n) {
             Some(left) => {
-                self.left = left;
                 // A look at what another thread writes now and then.
-                if left.is_multiple_of(1024) && self.cancelled.is_some_and(|c| c.load(Ordering::Relaxed)) {
+                let is_time = left / 1024 != self.left / 1024;
+                self.left = left;
+                if is_time && self.cancelled.is_some_and(|c| c.load(Ordering::Relaxed)) {
                     return Err(Error::Unsupported("nobody waits for the answer any more".to_owned()));
                 }
                 Ok(())

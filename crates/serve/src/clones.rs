@@ -1,17 +1,21 @@
-//! Whole clones with their index, for those who take both and skip making it.
+//! Whole clones with their index, for those who take both and skip making it; and bodies as bundles.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::OnceCell;
+use bytes::Bytes;
+use tokio::sync::{OnceCell, Semaphore};
 use weir_archive::Region;
 use weir_git::{Oid, OidSet};
-use weir_repo::{CloneIndex, Head, Repo, Result};
+use weir_repo::{BundleParts, CloneIndex, Head, Repo, Result};
 
-/// Repositories whose index is kept.
-const KEPT_MAX: usize = 64;
+/// Whole clones whose index is kept, and bundles whose header is: that has a line for each ref.
+const CLONES_KEPT_MAX: usize = 64;
+const BUNDLES_KEPT_MAX: usize = 16;
+/// Indices and headers made at a time.
+const MADE_AT_A_TIME: usize = 2;
 
 /// A clone of HEAD, branches and tags as one pack.
 pub(crate) struct WholeClone {
@@ -21,48 +25,95 @@ pub(crate) struct WholeClone {
     pub(crate) index: Region,
 }
 
-type Cell = Arc<OnceCell<Option<Arc<WholeClone>>>>;
+/// What an update brought, as a bundle.
+pub(crate) struct Bundle {
+    /// All before the pack's entries.
+    pub(crate) header: Bytes,
+    pub(crate) entries: Region,
+    pub(crate) trailer: Oid,
+}
 
 /// Those that were asked for lately.
 pub(crate) struct Clones {
     folder: PathBuf,
-    kept: Mutex<VecDeque<(u64, Cell)>>,
+    clones: Kept<u64, Option<Arc<WholeClone>>>,
+    bundles: Kept<(u64, String), Option<Arc<Bundle>>>,
+    turns: Arc<Semaphore>,
 }
 
 impl Clones {
     /// Indices that must be made go to `folder`.
     pub(crate) fn new(folder: PathBuf) -> Clones {
-        Clones { folder, kept: Mutex::default() }
+        let turns = Arc::new(Semaphore::new(MADE_AT_A_TIME));
+        Clones { folder, clones: Kept::new(CLONES_KEPT_MAX), bundles: Kept::new(BUNDLES_KEPT_MAX), turns }
     }
 
     /// The clone of `repo`; `None` if its archive does not hold just that.
     pub(crate) async fn get(&self, repo: &Arc<Repo>) -> io::Result<Result<Option<Arc<WholeClone>>>> {
+        let (repo, folder) = (repo.clone(), self.folder.clone());
+        self.clones.get(repo.serial(), &self.turns, move || make(&repo, &folder)).await
+    }
+
+    /// The bundle of the body whose pack is called `name`; `None` if there is none.
+    pub(crate) async fn bundle(&self, repo: &Arc<Repo>, name: String) -> io::Result<Result<Option<Arc<Bundle>>>> {
+        let repo = repo.clone();
+        let key = (repo.serial(), name.clone());
+        let make = move || {
+            let Some(bundle) = repo.body_bundles()?.iter().find(|b| b.name.to_string() == name) else { return Ok(None) };
+            let BundleParts { header, entries, trailer } = repo.bundle_parts(bundle)?;
+            Ok(Some(Arc::new(Bundle { header: header.into(), entries, trailer })))
+        };
+        self.bundles.get(key, &self.turns, make).await
+    }
+}
+
+/// What was made lately, each thing once however many ask for it.
+struct Kept<K, T> {
+    list: Mutex<VecDeque<(K, Arc<OnceCell<T>>)>>,
+    max: usize,
+}
+
+impl<K: PartialEq, T: Clone + Send + Sync + 'static> Kept<K, T> {
+    fn new(max: usize) -> Kept<K, T> {
+        Kept { list: Mutex::default(), max }
+    }
+
+    async fn get(&self, key: K, turns: &Arc<Semaphore>, make: impl FnOnce() -> Result<T> + Send + 'static) -> io::Result<Result<T>> {
         let cell = {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            match kept.iter().find(|(serial, _)| *serial == repo.serial()) {
+            let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+            match list.iter().find(|(k, _)| *k == key) {
                 Some((_, cell)) => cell.clone(),
                 None => {
-                    if kept.len() >= KEPT_MAX {
-                        kept.pop_front();
+                    if list.len() >= self.max {
+                        list.pop_front();
                     }
-                    let cell = Cell::default();
-                    kept.push_back((repo.serial(), cell.clone()));
+                    let cell = Arc::new(OnceCell::new());
+                    list.push_back((key, cell.clone()));
                     cell
                 }
             }
         };
-        let (repo, folder) = (repo.clone(), self.folder.clone());
-        // A task of its own: it comes to its end, and is of use, whoever has gone meanwhile.
+        if let Some(made) = cell.get() {
+            return Ok(Ok(made.clone()));
+        }
+        let turns = turns.clone();
+        // A task of its own: it comes to its end, and is of use, whoever has gone meanwhile. Who else asks waits here, not on a
+        // thread.
         let making = tokio::spawn(async move {
-            let defect = || io::Error::other("an index could not be made: this is a defect of weir's");
+            let defect = || io::Error::other("a file could not be made: this is a defect of weir's");
             let made = cell.get_or_try_init(|| async {
-                let making = tokio::task::spawn_blocking(move || make(&repo, &folder)).await;
-                making.map_err(|_| Err(defect()))?.map_err(Ok)
+                let turn = turns.acquire_owned().await.map_err(|_| Err(defect()))?;
+                let making = tokio::task::spawn_blocking(move || {
+                    let made = make();
+                    drop(turn);
+                    made
+                });
+                making.await.map_err(|_| Err(defect()))?.map_err(Ok)
             });
             made.await.cloned()
         });
         match making.await {
-            Ok(Ok(whole)) => Ok(Ok(whole)),
+            Ok(Ok(made)) => Ok(Ok(made)),
             Ok(Err(Ok(e))) => Ok(Err(e)),
             Ok(Err(Err(e))) => Err(e),
             Err(_) => Err(io::ErrorKind::BrokenPipe.into()),

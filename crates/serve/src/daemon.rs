@@ -15,6 +15,7 @@ use weir_upload::{DaemonRequest, Features, Options};
 use crate::answers::Answers;
 use crate::cache::{OpenError, Opened, RepoCache};
 use crate::clones::Clones;
+use crate::computing::BUSY;
 use crate::directory::Presentation;
 use crate::locate::{Client, Found, Locator, Refusal};
 use crate::notice::Notices;
@@ -112,7 +113,7 @@ pub struct Daemon {
     /// Room for requests that come slowly, in pieces of [`REQUEST_PIECE_BYTES`].
     pub(crate) request_room: Semaphore,
     /// For lookups that run programs.
-    lookups: Semaphore,
+    lookups: Arc<Semaphore>,
     /// Set once no more connections are taken.
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) notices: Notices,
@@ -142,7 +143,7 @@ impl Daemon {
             turns: Turns::new(turns),
             clones: Clones::new(limits.scratch.clone()),
             request_room: Semaphore::new(REQUESTS_BYTES_MAX / REQUEST_PIECE_BYTES),
-            lookups: Semaphore::new(LOOKUPS_MAX),
+            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             stopping: watch::Sender::new(false),
             notices: Notices::default(),
             limits,
@@ -227,11 +228,16 @@ impl Daemon {
         if !self.locator.may_block() {
             return Ok(self.locator.find(request, &client));
         }
-        // A client may have gone when its turn comes, but programs do not pile up.
-        let turn = tokio::time::timeout(self.limits.queue_timeout, self.lookups.acquire()).await;
-        let Ok(Ok(_turn)) = turn else { return Err(io::Error::new(io::ErrorKind::TimedOut, "too many lookups wait")) };
+        let turn = tokio::time::timeout(self.limits.queue_timeout, self.lookups.clone().acquire_owned()).await;
+        let Ok(Ok(turn)) = turn else { return Ok(Err(Refusal::Busy(BUSY.to_owned()))) };
         let (daemon, request) = (self.clone(), request.clone());
-        let finding = tokio::task::spawn_blocking(move || daemon.locator.find(&request, &client)).await;
+        let finding = tokio::task::spawn_blocking(move || {
+            let found = daemon.locator.find(&request, &client);
+            // Given back when the program has ended, even if the client has gone long ago.
+            drop(turn);
+            found
+        })
+        .await;
         finding.map_err(|_| io::Error::other("a repository could not be looked up: this is a defect of weir's"))
     }
 

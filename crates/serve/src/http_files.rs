@@ -7,13 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use hyper::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, EXPIRES, HeaderMap, HeaderValue, IF_NONE_MATCH,
     IF_RANGE, RANGE,
 };
 use hyper::{Request, Response, StatusCode};
 use weir_archive::Region;
-use weir_repo::{BodyBundle, BundleParts, Repo};
+use weir_repo::{BodyBundle, Repo};
 use weir_upload::Framing;
 
 use crate::cache::Opened;
@@ -34,7 +35,7 @@ const FOREVER: Duration = Duration::from_secs(31_536_000);
 
 /// What a file consists of, one part after the other.
 enum Part {
-    Bytes(Vec<u8>),
+    Bytes(Bytes),
     Region(Region),
 }
 
@@ -70,7 +71,7 @@ impl Daemon {
             tracing::error!(path = %path.display(), "cannot be read: {e}");
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the repository cannot be read; its keeper finds the reason in the log")
         };
-        match route {
+        match &route {
             Route::InfoRefs(None) => return Ok(ok(TEXT, Answer::from(info_refs(&repo)))),
             Route::Head => return Ok(ok(TEXT, Answer::from(repo.refs().to_head_file()))),
             Route::InfoPacks => return Ok(ok(TEXT, Answer::from(info_packs(&repo)))),
@@ -78,22 +79,32 @@ impl Daemon {
                 let path = repo.git_dir().join("objects/info").join(name);
                 return std::fs::read(path).map(|data| ok(TEXT, Answer::from(data))).map_err(|_| gone());
             }
-            Route::Bundles | Route::BodyBundle(_) => {
-                // Older states of the refs are read from the archive, and some bodies are summed.
-                let made = tokio::task::spawn_blocking(move || bundle_file(&repo, &route)).await;
-                let file = made.unwrap_or_else(|_| Err(weir_repo::Error::NotFound("it could not be made".to_owned())));
-                return match file {
-                    Ok(Some(file)) => Ok(file.answer(&headers, self.locator.is_open(), &self.limits)),
-                    Ok(None) => Err(gone()),
-                    Err(e) => Err(broken(&path, &e)),
-                };
+            Route::Bundles => {
+                // The records of older states are read once for an open repository.
+                let found = tokio::task::spawn_blocking({
+                    let repo = repo.clone();
+                    move || repo.body_bundles().map(<[BodyBundle]>::to_vec)
+                });
+                let bundles = found.await.map_err(|e| broken(&path, &io::Error::other(e).into()))?.map_err(|e| broken(&path, &e))?;
+                let file = (!bundles.is_empty()).then(|| bundle_list(&bundles)).ok_or_else(gone)?;
+                return Ok(file.answer(&headers, self.locator.is_open(), &self.limits));
+            }
+            Route::BodyBundle(name) => {
+                let bundle = self.clones.bundle(&repo, name.clone()).await.map_err(|e| broken(&path, &e.into()))?;
+                let bundle = bundle.map_err(|e| broken(&path, &e))?.ok_or_else(gone)?;
+                // Names of refs that are gone since are not told: the header may change.
+                let etag = format!("{name}-{:08x}", crc32fast::hash(&bundle.header));
+                let trailer = Bytes::copy_from_slice(bundle.trailer.as_bytes());
+                let parts = vec![Part::Bytes(bundle.header.clone()), Part::Region(bundle.entries.clone()), Part::Bytes(trailer)];
+                let file = File { content_type: BUNDLE, etag, is_immutable: false, parts };
+                return Ok(file.answer(&headers, self.locator.is_open(), &self.limits));
             }
             _ => {}
         }
         let file = match route {
             Route::Loose(path) => {
                 let data = repo.archive().is_none().then(|| std::fs::read(repo.git_dir().join("objects").join(&path)).ok()).flatten();
-                File { content_type: LOOSE, etag: path, is_immutable: true, parts: vec![Part::Bytes(data.ok_or_else(gone)?)] }
+                File { content_type: LOOSE, etag: path, is_immutable: true, parts: vec![Part::Bytes(data.ok_or_else(gone)?.into())] }
             }
             Route::Pack(name) => {
                 let (stem, extension) = name.rsplit_once('.').unwrap_or((&name, ""));
@@ -118,14 +129,14 @@ impl Daemon {
                 }
                 let pack = || {
                     let regions = whole.regions.iter().cloned().map(Part::Region);
-                    let header = Part::Bytes(weir_repo::pack_header(whole.count).to_vec());
-                    std::iter::once(header).chain(regions).chain([Part::Bytes(whole.trailer.as_bytes().to_vec())])
+                    let header = Part::Bytes(Bytes::copy_from_slice(&weir_repo::pack_header(whole.count)));
+                    std::iter::once(header).chain(regions).chain([Part::Bytes(Bytes::copy_from_slice(whole.trailer.as_bytes()))])
                 };
                 let (content_type, parts): (_, Vec<Part>) = match part {
                     ClonePart::Pack => (PACK, pack().collect()),
                     ClonePart::Index => (INDEX, vec![Part::Region(whole.index.clone())]),
                     ClonePart::Bundle => {
-                        let header = Part::Bytes(weir_repo::bundle_header(&repo, false));
+                        let header = Part::Bytes(weir_repo::bundle_header(&repo, false).into());
                         (BUNDLE, std::iter::once(header).chain(pack()).collect())
                     }
                 };
@@ -137,24 +148,14 @@ impl Daemon {
     }
 }
 
-/// The list of bundles (git-bundle-uri, "Bundle list"), or one of them; `None` if there is none of that name.
-fn bundle_file(repo: &Repo, route: &Route) -> weir_repo::Result<Option<File>> {
-    let bundles = repo.body_bundles()?;
-    let Route::BodyBundle(name) = route else {
-        let mut list = "[bundle]\n\tversion = 1\n\tmode = all\n\theuristic = creationToken\n".to_owned();
-        for BodyBundle { name, token, .. } in bundles {
-            let _ = write!(list, "[bundle \"body-{name}\"]\n\turi = body-{name}.bundle\n\tcreationToken = {token}\n");
-        }
-        let etag = format!("bundles-{}-{}", bundles.len(), bundles.last().map_or(0, |b| b.token));
-        let parts = vec![Part::Bytes(list.into_bytes())];
-        return Ok((!bundles.is_empty()).then_some(File { content_type: TEXT, etag, is_immutable: false, parts }));
-    };
-    let Some(bundle) = bundles.iter().find(|b| b.name.to_string() == *name) else { return Ok(None) };
-    let BundleParts { header, entries, trailer } = repo.bundle_parts(bundle)?;
-    // Names of refs that are gone since are not told: the header may change.
-    let etag = format!("{name}-{:08x}", crc32fast::hash(&header));
-    let parts = vec![Part::Bytes(header), Part::Region(entries), Part::Bytes(trailer.as_bytes().to_vec())];
-    Ok(Some(File { content_type: BUNDLE, etag, is_immutable: false, parts }))
+/// A list of bundles (git-bundle-uri, "Bundle list").
+fn bundle_list(bundles: &[BodyBundle]) -> File {
+    let mut list = "[bundle]\n\tversion = 1\n\tmode = all\n\theuristic = creationToken\n".to_owned();
+    for BodyBundle { name, token, .. } in bundles {
+        let _ = write!(list, "[bundle \"body-{name}\"]\n\turi = body-{name}.bundle\n\tcreationToken = {token}\n");
+    }
+    let etag = format!("bundles-{}-{:08x}", bundles.len(), crc32fast::hash(list.as_bytes()));
+    File { content_type: TEXT, etag, is_immutable: false, parts: vec![Part::Bytes(list.into())] }
 }
 
 impl File {
@@ -208,7 +209,7 @@ impl File {
             let sent: io::Result<()> = async {
                 for part in parts {
                     match part {
-                        Part::Bytes(bytes) => stream.give(bytes.into()).await?,
+                        Part::Bytes(bytes) => stream.give(bytes).await?,
                         Part::Region(region) => stream.region(region, Framing::Raw).await?,
                     }
                 }
@@ -239,7 +240,7 @@ fn cut(parts: Vec<Part>, range: std::ops::Range<u64>) -> Vec<Part> {
         at += len;
         if start < end {
             match part {
-                Part::Bytes(bytes) => out.push(Part::Bytes(bytes[start as usize..end as usize].to_vec())),
+                Part::Bytes(bytes) => out.push(Part::Bytes(bytes.slice(start as usize..end as usize))),
                 Part::Region(region) => out.extend(region.slice(start..end).map(Part::Region)),
             }
         }
@@ -302,12 +303,12 @@ mod tests {
 
     #[test]
     fn parts_are_cut() {
-        let parts = || vec![Part::Bytes(b"abc".to_vec()), Part::Bytes(b"defg".to_vec())];
+        let parts = || vec![Part::Bytes(Bytes::from_static(b"abc")), Part::Bytes(Bytes::from_static(b"defg"))];
         let text = |range| {
             cut(parts(), range)
                 .into_iter()
                 .map(|p| match p {
-                    Part::Bytes(b) => String::from_utf8(b).unwrap(),
+                    Part::Bytes(b) => String::from_utf8(b.to_vec()).unwrap(),
                     Part::Region(_) => String::new(),
                 })
                 .collect::<String>()

@@ -193,7 +193,8 @@ impl UploadPack {
             if self.request_bytes > self.options.limits.request_bytes_max {
                 return refuse(format!("the request is larger than {} bytes", self.options.limits.request_bytes_max));
             }
-            if !answers.is_empty() {
+            // Before v2 all that is said is one request, with answers in between.
+            if !answers.is_empty() && matches!(self.protocol, Some(Protocol::V2(_))) {
                 self.request_bytes = 0;
             }
             for answer in answers {

@@ -2,13 +2,12 @@
 
 use weir_git::Oid;
 use weir_git::pktline::{Pkt, push, push_flush};
-use weir_repo::BodyBundle;
 
 use crate::advertise::{LsRefs, PREFIXES_MAX, ls_refs};
 use crate::band::Framing;
 use crate::fetch::{Asked, Sections, check_object_format, shown};
 use crate::machine::{Answer, Context, RequestError, Step, refuse};
-use crate::work::{CutRequest, Negotiation, ObjectInfo, PackRequest, Work};
+use crate::work::{BundlesRequest, CutRequest, Negotiation, ObjectInfo, PackRequest, Work};
 
 /// A command being read.
 #[derive(Default)]
@@ -36,7 +35,10 @@ pub(crate) fn take(state: &mut V2, context: &Context, pkt: Pkt<'_>) -> Result<Ve
                 None => return Ok(vec![Answer::End]),
                 Some(Command::LsRefs(request)) => vec![Answer::Step(Step::Send(ls_refs(&context.repo, &request)))],
                 Some(Command::Fetch(asked)) => answer_fetch(context, *asked),
-                Some(Command::BundleUri) => vec![Answer::Step(Step::Send(bundle_uri(context)))],
+                Some(Command::BundleUri) => {
+                    let folder = context.options.features.bundles.clone().unwrap_or_default();
+                    vec![Answer::Step(Step::Work(Work::Bundles(BundlesRequest { repo: context.repo.clone(), folder })))]
+                }
                 Some(Command::ObjectInfo { size, oids }) => {
                     let info = ObjectInfo { repo: context.repo.clone(), wants: context.options.features.wants, size, oids };
                     vec![Answer::Step(Step::Work(Work::ObjectInfo(info)))]
@@ -143,39 +145,6 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
             Ok(())
         }
     }
-}
-
-/// Bundles of what a clone takes (gitprotocol-v2, "bundle-uri"): one of all, if it is known what that sums up to, else one for
-/// each body.
-fn bundle_uri(context: &Context) -> Vec<u8> {
-    let mut out = Vec::new();
-    let repo = &context.repo;
-    if let Some(folder) = &context.options.features.bundles {
-        let wants = repo.refs().head_and_tag_tips().collect();
-        let trailer = repo.bodies().whole_clone(repo, &wants).and_then(|clone| clone.known_trailer(repo));
-        let mut lines = Vec::new();
-        match trailer {
-            Some(trailer) => lines.push(format!("bundle.clone.uri={folder}/clone-{trailer}.bundle")),
-            // Without bundles the clone is as good: it comes from the same bodies.
-            None => {
-                for BodyBundle { name, token, .. } in repo.body_bundles().unwrap_or_default() {
-                    lines.push(format!("bundle.body-{name}.uri={folder}/body-{name}.bundle"));
-                    // As git tells its configuration: in small letters, which is all that git looks for.
-                    lines.push(format!("bundle.body-{name}.creationtoken={token}"));
-                }
-            }
-        }
-        let head = match (&*lines, trailer) {
-            ([], _) => &[][..],
-            (_, Some(_)) => &["bundle.version=1", "bundle.mode=all"],
-            (_, None) => &["bundle.version=1", "bundle.mode=all", "bundle.heuristic=creationToken"],
-        };
-        for line in head.iter().copied().chain(lines.iter().map(String::as_str)) {
-            push(&mut out, line.as_bytes());
-        }
-    }
-    push_flush(&mut out);
-    out
 }
 
 fn want_ref(asked: &mut Asked, context: &Context, name: &[u8]) -> Result<(), RequestError> {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use weir_git::pktline::{push, push_delim, push_flush};
 use weir_git::{HashKind, Oid, OidSet, plain_sha};
 use weir_repo::walk::{Budget, all_wants_meet, are_reachable};
-use weir_repo::{Cut, Deepen, Filter, PackPlan, Query, Repo, Result, StoredClone, WrittenPack, deepen, select};
+use weir_repo::{BodyBundle, Cut, Deepen, Filter, PackPlan, Query, Repo, Result, StoredClone, WrittenPack, deepen, select};
 
 use crate::band::Framing;
 use crate::fetch::{Asked, Sections, push_cut};
@@ -31,6 +31,8 @@ pub enum Work {
     Cut(Box<CutWork>),
     /// Tell the sizes of objects.
     ObjectInfo(ObjectInfo),
+    /// Tell where bundles are.
+    Bundles(BundlesRequest),
     /// Sum a pack that was sent as its bodies lie.
     Trailer(TrailerRequest),
 }
@@ -77,6 +79,13 @@ pub struct ObjectInfo {
     pub(crate) wants: WantPolicy,
     pub(crate) size: bool,
     pub(crate) oids: Vec<Oid>,
+}
+
+/// Bundles asked for.
+pub struct BundlesRequest {
+    pub(crate) repo: Arc<Repo>,
+    /// Where they are, relative to the repository's URL.
+    pub(crate) folder: String,
 }
 
 /// Where history ends for an answer.
@@ -133,6 +142,7 @@ impl Work {
                     Err(e) => fail(&e, send),
                 }
             }
+            Work::Bundles(request) => WorkOutcome::GoOn(request.answer()),
             Work::ObjectInfo(info) => match info.answer() {
                 Ok(out) => WorkOutcome::GoOn(out),
                 Err(e) => fail(&e, send),
@@ -157,7 +167,7 @@ impl Work {
             Work::Pack(request) => (request.framing.keepalive()?, request.sections.is_some()),
             Work::Negotiate(negotiation) => (negotiation.request.framing.keepalive()?, true),
             Work::Trailer(request) => (request.framing.keepalive()?, false),
-            Work::Cut(_) | Work::ObjectInfo(_) => return None,
+            Work::Cut(_) | Work::ObjectInfo(_) | Work::Bundles(_) => return None,
         };
         Some(Keepalive { bytes, after_first })
     }
@@ -168,7 +178,7 @@ impl Work {
         let (request, acknowledged) = match self {
             Work::Pack(request) => (&**request, &[][..]),
             Work::Negotiate(negotiation) => (&negotiation.request, negotiation.acknowledged.as_slice()),
-            Work::Cut(_) | Work::ObjectInfo(_) | Work::Trailer(_) => return None,
+            Work::Cut(_) | Work::ObjectInfo(_) | Work::Bundles(_) | Work::Trailer(_) => return None,
         };
         let PackRequest { repo, wants, common, thin, ofs_delta, include_tag, progress, framing, flush_after, steps_max, .. } = request;
         let PackRequest { policy, hidden_tips, filter, cut, sections, .. } = request;
@@ -231,6 +241,39 @@ fn sent(result: io::Result<()>) -> WorkOutcome {
 /// Whether every want has something the client has among its ancestors.
 pub(crate) fn wants_meet(repo: &Repo, wants: &[Oid], common: &[Oid]) -> Result<bool> {
     all_wants_meet(repo, wants, common, MEETING_COMMITS_MAX)
+}
+
+impl BundlesRequest {
+    /// Bundles of what a clone takes (gitprotocol-v2, "bundle-uri"): one of all, if it is known what that sums up to, else one
+    /// for each body.
+    fn answer(&self) -> Vec<u8> {
+        let BundlesRequest { repo, folder } = self;
+        let wants = repo.refs().head_and_tag_tips().collect();
+        let trailer = repo.bodies().whole_clone(repo, &wants).and_then(|clone| clone.known_trailer(repo));
+        let mut lines = Vec::new();
+        match trailer {
+            Some(trailer) => lines.push(format!("bundle.clone.uri={folder}/clone-{trailer}.bundle")),
+            // Without bundles the clone is as good: it comes from the same bodies.
+            None => {
+                for BodyBundle { name, token, .. } in repo.body_bundles().unwrap_or_default() {
+                    lines.push(format!("bundle.body-{name}.uri={folder}/body-{name}.bundle"));
+                    // As git tells its configuration: in small letters, which is all that git looks for.
+                    lines.push(format!("bundle.body-{name}.creationtoken={token}"));
+                }
+            }
+        }
+        let head = match (&*lines, trailer) {
+            ([], _) => &[][..],
+            (_, Some(_)) => &["bundle.version=1", "bundle.mode=all"],
+            (_, None) => &["bundle.version=1", "bundle.mode=all", "bundle.heuristic=creationToken"],
+        };
+        let mut out = Vec::new();
+        for line in head.iter().copied().chain(lines.iter().map(String::as_str)) {
+            push(&mut out, line.as_bytes());
+        }
+        push_flush(&mut out);
+        out
+    }
 }
 
 impl ObjectInfo {
