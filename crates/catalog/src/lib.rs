@@ -4,7 +4,11 @@
 //! catalog that lags behind an archive costs a look, never a byte: results are written in batches after the archives'
 //! own commits.
 
+mod listed;
+mod listing;
 mod schema;
 mod sqlite;
 
+pub use listed::{Account, AccountKind, Listed};
+pub use listing::{Listing, Taken, Unseen};
 pub use sqlite::{Catalog, Error, Outcome, Repository, Result, Visit, Which};

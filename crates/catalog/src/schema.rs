@@ -2,7 +2,8 @@
 
 use rusqlite::Connection;
 
-const STEPS: &[&str] = &["
+const STEPS: &[&str] = &[
+    "
 CREATE TABLE repositories (
     id              INTEGER PRIMARY KEY,
     name            TEXT NOT NULL UNIQUE,
@@ -30,7 +31,78 @@ CREATE TABLE repositories (
     error           TEXT
 ) STRICT;
 CREATE INDEX repositories_due ON repositories (next_due) WHERE enabled = 1;
-"];
+",
+    "
+-- Listings of forges: where each stands.
+CREATE TABLE forges (
+    name            TEXT PRIMARY KEY,
+    -- what is listed; another scope begins anew
+    scope           TEXT NOT NULL,
+    pass            INTEGER NOT NULL,
+    position        TEXT,
+    listed          INTEGER NOT NULL,
+    started_at      INTEGER NOT NULL,
+    finished_at     INTEGER
+) STRICT;
+CREATE TABLE skipped_pages (
+    forge           TEXT NOT NULL,
+    position        TEXT NOT NULL,
+    error           TEXT NOT NULL,
+    tries           INTEGER NOT NULL,
+    first_at        INTEGER NOT NULL,
+    last_at         INTEGER NOT NULL,
+    PRIMARY KEY (forge, position)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE accounts (
+    id              INTEGER PRIMARY KEY,
+    forge           TEXT NOT NULL,
+    forge_id        TEXT NOT NULL,
+    login           TEXT NOT NULL,
+    kind            TEXT NOT NULL,
+    UNIQUE (forge, forge_id)
+) STRICT;
+ALTER TABLE repositories ADD COLUMN forge TEXT;
+ALTER TABLE repositories ADD COLUMN forge_id TEXT;
+-- the last pass of its forge that listed it
+ALTER TABLE repositories ADD COLUMN seen_pass INTEGER;
+-- when its forge was found to have it no more
+ALTER TABLE repositories ADD COLUMN gone_at INTEGER;
+CREATE UNIQUE INDEX repositories_forge ON repositories (forge, forge_id) WHERE forge IS NOT NULL;
+-- what forges say, as of listed_at
+CREATE TABLE metadata (
+    repository_id   INTEGER PRIMARY KEY,
+    listed_at       INTEGER NOT NULL,
+    full_name       TEXT NOT NULL,
+    owner_id        INTEGER,
+    description     TEXT,
+    homepage        TEXT,
+    language        TEXT,
+    default_branch  TEXT,
+    fork            INTEGER,
+    parent_id       TEXT,
+    archived        INTEGER,
+    private         INTEGER,
+    kibibytes       INTEGER,
+    stars           INTEGER,
+    forks           INTEGER,
+    open_issues     INTEGER,
+    created_at      TEXT,
+    updated_at      TEXT,
+    pushed_at       TEXT
+) STRICT;
+CREATE TABLE languages (
+    repository_id   INTEGER NOT NULL,
+    language        TEXT NOT NULL,
+    bytes           INTEGER NOT NULL,
+    PRIMARY KEY (repository_id, language)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE topics (
+    repository_id   INTEGER NOT NULL,
+    topic           TEXT NOT NULL,
+    PRIMARY KEY (repository_id, topic)
+) STRICT, WITHOUT ROWID;
+",
+];
 
 pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<Result<(), i64>> {
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;

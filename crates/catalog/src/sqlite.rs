@@ -144,9 +144,12 @@ pub struct Which<'a> {
     pub ids: Option<&'a [i64]>,
 }
 
+/// Prepared statements that are kept.
+const STATEMENTS_KEPT: usize = 64;
+
 /// The catalog of a pool.
 pub struct Catalog {
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
 impl Catalog {
@@ -160,6 +163,7 @@ impl Catalog {
         connection.pragma_update(None, "journal_mode", "wal")?;
         // With WAL a power cut may cost the last batch, never consistency; a lost batch is looked at again.
         connection.pragma_update(None, "synchronous", "normal")?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
         schema::migrate(&mut connection)?.map_err(Error::TooNew)?;
         Ok(Catalog { connection })
     }
@@ -216,7 +220,14 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn remove(&mut self, name: &str) -> Result<bool> {
-        Ok(self.connection.execute("DELETE FROM repositories WHERE name = ?1", [name])? > 0)
+        let transaction = self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        for table in ["metadata", "languages", "topics"] {
+            let sql = format!("DELETE FROM {table} WHERE repository_id = (SELECT id FROM repositories WHERE name = ?1)");
+            transaction.execute(&sql, [name])?;
+        }
+        let removed = transaction.execute("DELETE FROM repositories WHERE name = ?1", [name])?;
+        transaction.commit()?;
+        Ok(removed > 0)
     }
 
     /// Leases repositories to `owner` until `until`, most overdue first, `max` at most. Leases of others that have not run

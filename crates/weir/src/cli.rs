@@ -67,6 +67,9 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "from")]
         name: Option<String>,
     },
+    /// List what forges have, and register it to be mirrored
+    #[command(after_help = "Forges are the [[forge]] sections of weir.toml. A crawl that was interrupted goes on where it ended.")]
+    Crawl(CrawlArgs),
     /// Clone what is new, update what is due
     Mirror(MirrorArgs),
     /// Serve every repository of the pool over git:// and HTTP
@@ -307,6 +310,18 @@ pub(crate) struct UploadPackArgs {
     /// Only tell what there is, and end
     #[arg(long, alias = "advertise-refs")]
     pub(crate) http_backend_info_refs: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct CrawlArgs {
+    /// Only these forges, by their names
+    pub(crate) forges: Vec<String>,
+    /// Only print what would be registered
+    #[arg(long, short = 'n', conflicts_with = "watch")]
+    pub(crate) dry_run: bool,
+    /// Go on for ever, each forge at its interval
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 #[derive(Args)]

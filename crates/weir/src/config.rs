@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use weir_serve::{Access, AccessRule, Address, IpNet, MapRule, Token};
 
 use crate::error::{Error, Result};
+use crate::forges::ForgeConfig;
 
 /// The name of the file in a pool.
 pub(crate) const FILE_NAME: &str = "weir.toml";
@@ -26,6 +27,7 @@ pub(crate) struct Config {
     pub(crate) archive: ArchiveConfig,
     pub(crate) serve: ServeConfig,
     pub(crate) access: AccessConfig,
+    pub(crate) forge: Vec<ForgeConfig>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -352,6 +354,14 @@ impl Config {
         }
         for map in &self.serve.map {
             map.rule().map_err(|e| ("serve.map", format!("is wrong: {e}")))?;
+        }
+        for forge in &self.forge {
+            forge.check().map_err(|e| ("forge", format!("is wrong: {e}")))?;
+        }
+        let mut names: Vec<String> = self.forge.iter().map(ForgeConfig::name).collect();
+        names.sort();
+        if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
+            return Err(("forge", format!("is there twice as '{}': give one another name", twice[0])));
         }
         self.access.rules().map_err(|e| ("access", format!("is wrong: {e}")))?;
         Ok(())

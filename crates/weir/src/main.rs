@@ -7,6 +7,7 @@ mod cli;
 mod commands;
 mod config;
 mod error;
+mod forges;
 mod local;
 mod output;
 mod pool;

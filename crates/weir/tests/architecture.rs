@@ -8,13 +8,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("git", &[]),
     ("archive", &[]),
     ("catalog", &[]),
+    ("forge", &["catalog"]),
     ("repo", &["archive", "git"]),
     ("transport", &["git"]),
     ("upload", &["archive", "git", "repo"]),
     ("serve", &["archive", "git", "repo", "upload"]),
     ("mirror", &["catalog", "git", "repo", "transport"]),
     ("bench", &["git"]),
-    ("weir", &["archive", "catalog", "git", "mirror", "repo", "serve", "transport", "upload"]),
+    ("weir", &["archive", "catalog", "forge", "git", "mirror", "repo", "serve", "transport", "upload"]),
 ];
 
 #[test]

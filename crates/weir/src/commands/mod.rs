@@ -1,6 +1,7 @@
 //! The subcommands.
 
 mod clone;
+mod crawl;
 mod daemon;
 mod export;
 mod http_backend;
@@ -37,6 +38,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Config(ConfigCommand::Check { urls }) => meta::config_check(global, &urls),
         Command::Config(ConfigCommand::Show) => done(meta::config_show(&Pool::open(global)?, global)),
         Command::Add { urls, from, name } => done(register::add(&mut Pool::open(global)?, global, urls, from, name)),
+        Command::Crawl(args) => crawl::crawl(Pool::open(global)?, global, &args),
         Command::Mirror(args) => mirror::mirror(Pool::open(global)?, global, &args),
         Command::Serve(args) => done(serve::serve(Pool::open(global)?, global, args)),
         Command::Clone(args) => done(clone::clone(global, args)),

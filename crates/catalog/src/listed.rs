@@ -1,0 +1,73 @@
+//! What forges say of repositories and their owners.
+
+use serde::{Deserialize, Serialize};
+
+/// What an account is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AccountKind {
+    /// A person.
+    User,
+    /// An organisation or group.
+    Organization,
+}
+
+/// The owner of a repository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Its id at the forge.
+    pub forge_id: String,
+    /// The name it has now.
+    pub login: String,
+    /// What it is.
+    pub kind: AccountKind,
+}
+
+/// A repository as a forge lists it. What the forge does not say is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Its id at the forge: stays when it is renamed or transferred.
+    pub forge_id: String,
+    /// Owner and name, as they are now.
+    pub full_name: String,
+    /// What to clone.
+    pub clone_url: String,
+    /// Whose it is.
+    pub owner: Option<Account>,
+    /// What its owner says it is.
+    pub description: Option<String>,
+    /// Its web site.
+    pub homepage: Option<String>,
+    /// The language most of it is in.
+    pub language: Option<String>,
+    /// All its languages with their bytes, largest first.
+    pub languages: Vec<(String, u64)>,
+    /// Its topics.
+    pub topics: Vec<String>,
+    /// The branch HEAD leads to.
+    pub default_branch: Option<String>,
+    /// Whether it is a fork.
+    pub fork: Option<bool>,
+    /// Id of what it was forked from.
+    pub parent_id: Option<String>,
+    /// Whether it is read-only.
+    pub archived: Option<bool>,
+    /// Whether only some may see it.
+    pub private: Option<bool>,
+    /// Whether there is nothing in it.
+    pub empty: Option<bool>,
+    /// Its size as the forge counts it.
+    pub kibibytes: Option<u64>,
+    /// People who marked it.
+    pub stars: Option<u64>,
+    /// Forks of it.
+    pub forks: Option<u64>,
+    /// Open issues.
+    pub open_issues: Option<u64>,
+    /// When it was made (RFC 3339).
+    pub created_at: Option<String>,
+    /// When something about it changed (RFC 3339).
+    pub updated_at: Option<String>,
+    /// When its content changed, as text that differs when it has.
+    pub pushed_at: Option<String>,
+}

@@ -1,0 +1,332 @@
+//! Requests to a forge's API: several tokens, rate limits, errors that pass.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use ureq::config::RedirectAuthHeaders;
+use ureq::http::header::{ACCEPT, AUTHORIZATION, HeaderName, LINK, RETRY_AFTER};
+use ureq::http::{HeaderMap, Response, StatusCode};
+use ureq::{Agent, Body};
+
+use crate::{Error, Result};
+
+/// Bytes of one answer.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// The names that forges have for what is left of a limit, and for when it is whole again.
+const REMAINING: [HeaderName; 2] = [HeaderName::from_static("x-ratelimit-remaining"), HeaderName::from_static("ratelimit-remaining")];
+const RESET: [HeaderName; 2] = [HeaderName::from_static("x-ratelimit-reset"), HeaderName::from_static("ratelimit-reset")];
+/// What GitHub asks for where a limit comes without a time.
+const LIMIT_WAIT_MIN: Duration = Duration::from_secs(60);
+/// A reset further away than that is a clock that is wrong.
+const LIMIT_WAIT_MAX: Duration = Duration::from_secs(2 * 3600);
+/// Characters of an error's body that are shown.
+const DETAIL_CHARS_MAX: usize = 200;
+
+/// How a forge is asked.
+pub struct ApiOptions {
+    /// Tokens, by turns; empty for none.
+    pub tokens: Vec<String>,
+    /// What goes before one in `Authorization`: `Bearer`, `token`.
+    pub scheme: &'static str,
+    /// Our name.
+    pub agent: String,
+    /// Tries of one request, for errors that may pass.
+    pub tries: u32,
+    /// Time before the second try; it doubles.
+    pub retry: Duration,
+    /// Time for one answer.
+    pub timeout: Duration,
+    /// Waits for so long, and says whether to go on.
+    pub wait: Box<dyn FnMut(Duration) -> bool + Send>,
+}
+
+impl Default for ApiOptions {
+    fn default() -> Self {
+        ApiOptions {
+            tokens: Vec::new(),
+            scheme: "Bearer",
+            agent: "weir".to_owned(),
+            tries: 4,
+            retry: Duration::from_secs(2),
+            timeout: Duration::from_secs(60),
+            wait: Box::new(|time| {
+                std::thread::sleep(time);
+                true
+            }),
+        }
+    }
+}
+
+/// What a listing has cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Requests, repeated ones counted.
+    pub requests: u64,
+    /// Times a rate limit was waited for.
+    pub waits: u64,
+    /// Seconds spent so.
+    pub waited_s: u64,
+}
+
+/// A token, or none, and what is left of its limit.
+struct Credential {
+    authorization: Option<String>,
+    /// Seconds since 1970 until which nothing is left.
+    spent_until: u64,
+}
+
+/// A forge's API.
+pub struct Api {
+    agent: Agent,
+    credentials: Vec<Credential>,
+    current: usize,
+    options: ApiOptions,
+    usage: Usage,
+}
+
+/// What was answered.
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    /// Where `rel="next"` leads.
+    pub(crate) next: Option<String>,
+}
+
+/// What to do about an answer.
+enum Verdict {
+    Good,
+    /// The limit of this credential is used up until then.
+    Limited(u64),
+    /// It may pass.
+    Again(String),
+    Never(Error),
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+impl Api {
+    /// An API to be asked as `options` say.
+    pub fn new(options: ApiOptions) -> Api {
+        let config = Agent::config_builder()
+            .user_agent(options.agent.as_str())
+            .http_status_as_error(false)
+            .timeout_global(Some(options.timeout))
+            .max_redirects(5)
+            .redirect_auth_headers(RedirectAuthHeaders::SameHost)
+            .build();
+        let authorization = |token: &String| Some(format!("{} {token}", options.scheme));
+        let mut credentials: Vec<Option<String>> = options.tokens.iter().map(authorization).collect();
+        if credentials.is_empty() {
+            credentials.push(None);
+        }
+        Api {
+            agent: Agent::new_with_config(config),
+            credentials: credentials.into_iter().map(|authorization| Credential { authorization, spent_until: 0 }).collect(),
+            current: 0,
+            options,
+            usage: Usage::default(),
+        }
+    }
+
+    /// Whether there is a token.
+    pub(crate) fn is_known(&self) -> bool {
+        self.credentials[0].authorization.is_some()
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// The JSON at `url`.
+    pub(crate) fn get(&mut self, url: &str) -> Result<Answer> {
+        self.ask(url, None).and_then(|(headers, body)| parse(url, &headers, &body))
+    }
+
+    /// The answer to the JSON `question`.
+    pub(crate) fn post(&mut self, url: &str, question: &Value) -> Result<Answer> {
+        self.ask(url, Some(question)).and_then(|(headers, body)| parse(url, &headers, &body))
+    }
+
+    /// What is at `url`, as it is.
+    pub(crate) fn bytes(&mut self, url: &str) -> Result<Vec<u8>> {
+        self.ask(url, None).map(|(_, body)| body)
+    }
+
+    /// Asks until there is an answer that will not change. A limit is waited for here, whatever asks.
+    fn ask(&mut self, url: &str, question: Option<&Value>) -> Result<(HeaderMap, Vec<u8>)> {
+        let mut pause = self.options.retry;
+        let mut tries = 0;
+        loop {
+            self.choose_credential()?;
+            self.usage.requests += 1;
+            let verdict = match self.send(url, question) {
+                Err(e) => Verdict::Again(e.to_string()),
+                Ok(mut response) => {
+                    let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+                    let (parts, _) = response.into_parts();
+                    match body {
+                        Err(e) => Verdict::Again(format!("the answer broke off: {e}")),
+                        Ok(body) => match judge(url, parts.status, &parts.headers, &body) {
+                            Verdict::Good => {
+                                self.note_limit(&parts.headers);
+                                // What is no JSON although it should be was cut off on the way, or is an error's page.
+                                match question.is_some() || is_json(&parts.headers) {
+                                    true if serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_err() => {
+                                        Verdict::Again("the answer is no whole JSON".to_owned())
+                                    }
+                                    _ => return Ok((parts.headers, body)),
+                                }
+                            }
+                            verdict => verdict,
+                        },
+                    }
+                }
+            };
+            match verdict {
+                Verdict::Good => {}
+                Verdict::Never(e) => return Err(e),
+                Verdict::Limited(until) => self.credentials[self.current].spent_until = until,
+                Verdict::Again(detail) => {
+                    tries += 1;
+                    tracing::debug!(url, tries, "{detail}");
+                    if tries >= self.options.tries {
+                        return Err(Error::Unavailable { url: url.to_owned(), detail });
+                    }
+                    if !(self.options.wait)(pause) {
+                        return Err(Error::Stopped);
+                    }
+                    pause *= 2;
+                }
+            }
+        }
+    }
+
+    fn send(&self, url: &str, question: Option<&Value>) -> std::result::Result<Response<Body>, ureq::Error> {
+        let authorization = self.credentials[self.current].authorization.as_ref();
+        match question {
+            None => {
+                let request = self.agent.get(url).header(ACCEPT, "application/json");
+                authorization.into_iter().fold(request, |r, a| r.header(AUTHORIZATION, a)).call()
+            }
+            Some(question) => {
+                let request = self.agent.post(url).header(ACCEPT, "application/json").content_type("application/json");
+                authorization.into_iter().fold(request, |r, a| r.header(AUTHORIZATION, a)).send(question.to_string())
+            }
+        }
+    }
+
+    /// Takes one that has something left; waits if none has.
+    fn choose_credential(&mut self) -> Result<()> {
+        loop {
+            let n = self.credentials.len();
+            let turn = (0..n).map(|i| (self.current + i) % n);
+            let now = now();
+            if let Some(free) = turn.clone().find(|&i| self.credentials[i].spent_until <= now) {
+                self.current = free;
+                return Ok(());
+            }
+            let until = turn.map(|i| self.credentials[i].spent_until).min().unwrap_or(now);
+            let time = Duration::from_secs(until - now).min(LIMIT_WAIT_MAX);
+            tracing::info!("the rate limit is used up: waiting {} s", time.as_secs());
+            self.usage.waits += 1;
+            self.usage.waited_s += time.as_secs();
+            if !(self.options.wait)(time) {
+                return Err(Error::Stopped);
+            }
+            if until > now + LIMIT_WAIT_MAX.as_secs() {
+                self.credentials.iter_mut().for_each(|c| c.spent_until = c.spent_until.min(now));
+            }
+        }
+    }
+
+    /// An answer that took the last there was.
+    fn note_limit(&mut self, headers: &HeaderMap) {
+        if number(headers, &REMAINING) == Some(0) {
+            self.credentials[self.current].spent_until = reset_time(headers).unwrap_or(0);
+        }
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    headers.get("content-type").and_then(|v| v.to_str().ok()).is_some_and(|t| t.contains("json"))
+}
+
+fn number(headers: &HeaderMap, names: &[HeaderName]) -> Option<u64> {
+    names.iter().find_map(|name| headers.get(name)?.to_str().ok()?.trim().parse().ok())
+}
+
+/// When a limit is whole again, in seconds since 1970: forges give that, or the seconds until then.
+fn reset_time(headers: &HeaderMap) -> Option<u64> {
+    let reset = number(headers, &RESET)?;
+    Some(if reset < 1_000_000_000 { now() + reset } else { reset + 1 })
+}
+
+fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Verdict {
+    let detail = || {
+        let text = String::from_utf8_lossy(&body[..body.len().min(4 * DETAIL_CHARS_MAX)]);
+        let message = serde_json::from_slice::<Value>(body).ok().and_then(|v| Some(v.get("message")?.as_str()?.to_owned()));
+        let text = message.unwrap_or_else(|| text.into_owned());
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_CHARS_MAX).collect::<String>()
+    };
+    match status.as_u16() {
+        200..=299 => Verdict::Good,
+        403 | 429 => {
+            // GitHub: "retry-after", else "x-ratelimit-reset" once nothing remains, else a minute at least.
+            let after = number(headers, &[RETRY_AFTER]).map(|s| now() + s);
+            let spent = (number(headers, &REMAINING) == Some(0)).then(|| reset_time(headers)).flatten();
+            let is_limit = status == StatusCode::TOO_MANY_REQUESTS || detail().to_ascii_lowercase().contains("rate limit");
+            match after.or(spent) {
+                Some(until) => Verdict::Limited(until),
+                None if is_limit => Verdict::Limited(now() + LIMIT_WAIT_MIN.as_secs()),
+                None => Verdict::Never(Error::Forbidden { url: url.to_owned(), status: status.as_u16(), detail: detail() }),
+            }
+        }
+        401 | 407 => Verdict::Never(Error::Forbidden { url: url.to_owned(), status: status.as_u16(), detail: detail() }),
+        404 | 410 | 451 => Verdict::Never(Error::NotFound(url.to_owned())),
+        408 | 500..=599 => Verdict::Again(format!("{status}: {}", detail())),
+        _ => Verdict::Never(Error::Unexpected { url: url.to_owned(), detail: format!("{status}: {}", detail()) }),
+    }
+}
+
+fn parse(url: &str, headers: &HeaderMap, body: &[u8]) -> Result<Answer> {
+    let value = serde_json::from_slice(body).map_err(|e| Error::Unexpected { url: url.to_owned(), detail: e.to_string() })?;
+    Ok(Answer { value, next: headers.get(LINK).and_then(|l| next_link(l.to_str().ok()?)) })
+}
+
+/// The target of `rel="next"` (RFC 8288).
+fn next_link(text: &str) -> Option<String> {
+    text.split(',').find_map(|link| {
+        let (target, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
+        parameters.split(';').any(|p| matches!(p.trim(), "rel=\"next\"" | "rel=next")).then(|| target.to_owned())
+    })
+}
+
+/// The parameter `name` of `url`.
+pub(crate) fn parameter<'u>(url: &'u str, name: &str) -> Option<&'u str> {
+    url.split_once('?')?.1.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// A word as part of a URL's path.
+pub(crate) fn escape(word: &str) -> String {
+    word.bytes()
+        .map(|b| match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(b).to_string(),
+            _ => format!("%{b:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links() {
+        let header = "<https://h/r?since=364>; rel=\"next\", <https://h/r{?since}>; rel=\"first\"";
+        assert_eq!(next_link(header).as_deref(), Some("https://h/r?since=364"));
+        assert_eq!(next_link("<https://h/r?page=1>; rel=\"prev\""), None);
+        assert_eq!(parameter("https://h/r?a=1&since=364", "since"), Some("364"));
+        assert_eq!(escape("a/b c"), "a%2Fb%20c");
+    }
+}

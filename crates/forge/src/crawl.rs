@@ -1,0 +1,211 @@
+//! A listing taken into the catalog, page by page.
+
+use weir_catalog::{Catalog, Listed, Listing, Taken};
+
+use crate::api::Usage;
+use crate::filter::Filter;
+use crate::{Error, Forge, Skipped};
+
+/// Pages skipped one after the other before the forge is taken to be down. Nothing of them counts as passed then.
+const SKIPPED_IN_TURN_MAX: usize = 5;
+/// Tries of a page that could not be had, in as many crawls.
+const SKIPPED_TRIES_MAX: i64 = 10;
+/// Repositories asked for by themselves at the end, as the listing did not name them.
+const UNSEEN_MAX: usize = 10_000;
+const UNSEEN_BATCH: usize = 100;
+
+/// Why a crawl ended early. It goes on where it was.
+#[derive(Debug, thiserror::Error)]
+pub enum CrawlError {
+    /// The forge gives nothing.
+    #[error(transparent)]
+    Forge(#[from] Error),
+    /// The catalog takes nothing.
+    #[error(transparent)]
+    Catalog(#[from] weir_catalog::Error),
+}
+
+/// What is crawled, and how.
+pub struct Crawl<'a> {
+    /// The forge's name in the catalog.
+    pub name: &'a str,
+    /// What is listed: with another scope a listing begins anew.
+    pub scope: &'a str,
+    /// What is wanted.
+    pub filter: &'a Filter,
+    /// The name a repository gets here, none if it is not wanted; or why it can have none.
+    pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, String>,
+    /// Ends after so many wanted repositories; 0 for no end.
+    pub limit: u64,
+    /// Seconds until one that is gone is looked at again.
+    pub gone_s: i64,
+    /// Seconds since 1970.
+    pub now: &'a dyn Fn() -> i64,
+}
+
+/// How far a crawl has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Pages had.
+    pub pages: u64,
+    /// Repositories in them.
+    pub listed: u64,
+    /// Those that are wanted.
+    pub wanted: u64,
+    /// Those that can have no name here.
+    pub refused: u64,
+    /// What came of those that are wanted.
+    pub taken: Taken,
+    /// Pages that could not be had.
+    pub skipped: u64,
+    /// Pages that could be had after all.
+    pub recovered: u64,
+    /// Repositories found to be gone.
+    pub gone: u64,
+    /// What the forge was asked.
+    pub usage: Usage,
+    /// Whether the listing came to its end.
+    pub finished: bool,
+}
+
+impl Crawl<'_> {
+    /// Goes on with the listing of `forge` until it ends, or `observe` says no.
+    ///
+    /// # Errors
+    /// If the forge or the catalog fails. What was taken stays taken.
+    pub fn run(
+        &self,
+        catalog: &mut Catalog,
+        forge: &mut dyn Forge,
+        observe: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Progress, CrawlError> {
+        let mut progress = Progress::default();
+        let mut listing = catalog.begin_listing(self.name, self.scope, (self.now)())?;
+        self.recover(catalog, forge, &listing, &mut progress)?;
+        let mut position = listing.position.clone();
+        let mut pending: Vec<Skipped> = Vec::new();
+        loop {
+            let page = forge.page(position.as_deref())?;
+            progress.usage = forge.usage();
+            if let Some(skipped) = page.skipped {
+                tracing::warn!(forge = self.name, position = %skipped.position, "page skipped: {}", skipped.error);
+                pending.push(skipped);
+                if pending.len() >= SKIPPED_IN_TURN_MAX {
+                    let Skipped { position, error } = pending.swap_remove(0);
+                    let detail = format!("{SKIPPED_IN_TURN_MAX} pages in turn cannot be had, from {position} on: {error}");
+                    return Err(Error::Unavailable { url: self.name.to_owned(), detail }.into());
+                }
+                // What was skipped counts as passed once something behind it is there.
+                if page.next.is_some() {
+                    position = page.next;
+                    if !observe(&progress) {
+                        return Ok(progress);
+                    }
+                    continue;
+                }
+            }
+            for Skipped { position, error } in pending.drain(..) {
+                catalog.skip_page(self.name, &position, &error, (self.now)())?;
+                progress.skipped += 1;
+            }
+            let mut wanted = self.wanted(&page.repositories, &mut progress);
+            let is_enough = self.limit > 0 && progress.wanted >= self.limit;
+            if is_enough {
+                wanted.truncate(wanted.len() - (progress.wanted - self.limit) as usize);
+                progress.wanted = self.limit;
+            }
+            let next = page.next.filter(|_| !is_enough);
+            progress.taken += catalog.take_page(&mut listing, &wanted, next.as_deref(), (self.now)())?;
+            progress.pages += 1;
+            progress.finished = next.is_none();
+            let goes_on = observe(&progress);
+            if progress.finished {
+                if !is_enough {
+                    self.look_for_unseen(catalog, forge, &listing, &mut progress, observe)?;
+                }
+                return Ok(progress);
+            }
+            if !goes_on {
+                return Ok(progress);
+            }
+            position = next;
+        }
+    }
+
+    fn wanted(&self, repositories: &[Listed], progress: &mut Progress) -> Vec<(String, Listed)> {
+        progress.listed += repositories.len() as u64;
+        let mut wanted = Vec::with_capacity(repositories.len());
+        for listed in repositories.iter().filter(|l| self.filter.takes(l)) {
+            match (self.name_of)(listed) {
+                Ok(Some(name)) => wanted.push((name, listed.clone())),
+                Ok(None) => {}
+                Err(why) => {
+                    progress.refused += 1;
+                    tracing::warn!(forge = self.name, repository = %listed.full_name, "left out: {why}");
+                }
+            }
+        }
+        progress.wanted += wanted.len() as u64;
+        wanted
+    }
+
+    /// Tries the pages again that could not be had before.
+    fn recover(&self, catalog: &mut Catalog, forge: &mut dyn Forge, listing: &Listing, progress: &mut Progress) -> Result<(), CrawlError> {
+        for (position, tries) in catalog.skipped_pages(self.name)? {
+            if tries >= SKIPPED_TRIES_MAX {
+                continue;
+            }
+            match forge.again(&Skipped { position: position.clone(), error: String::new() }) {
+                Ok(repositories) => {
+                    let wanted = self.wanted(&repositories, progress);
+                    progress.taken += catalog.take_more(listing, &wanted, (self.now)())?;
+                    catalog.forget_skipped(self.name, &position)?;
+                    progress.recovered += 1;
+                }
+                Err(Error::Stopped) => return Err(Error::Stopped.into()),
+                Err(e) => catalog.skip_page(self.name, &position, &e.to_string(), (self.now)())?,
+            }
+        }
+        progress.usage = forge.usage();
+        Ok(())
+    }
+
+    /// Asks for each repository by itself that the listing did not name: it may have moved while pages were turned. Only what the
+    /// forge says it does not have is gone.
+    fn look_for_unseen(
+        &self,
+        catalog: &mut Catalog,
+        forge: &mut dyn Forge,
+        listing: &Listing,
+        progress: &mut Progress,
+        observe: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<(), CrawlError> {
+        let mut after = 0;
+        let mut asked = 0;
+        while asked < UNSEEN_MAX {
+            let unseen = catalog.unseen(listing, after, UNSEEN_BATCH)?;
+            let Some(last) = unseen.last() else { break };
+            after = last.id;
+            asked += unseen.len();
+            let (mut gone, mut there) = (Vec::new(), Vec::new());
+            for one in &unseen {
+                match forge.one(&one.forge_id) {
+                    Ok(None) => gone.push(one.id),
+                    // What is there is kept, whether it would be taken today or not.
+                    Ok(Some(listed)) => there.push(((self.name_of)(&listed).ok().flatten().unwrap_or_else(|| one.name.clone()), listed)),
+                    Err(e @ (Error::Stopped | Error::Forbidden { .. })) => return Err(e.into()),
+                    Err(e) => tracing::warn!(forge = self.name, repository = %one.name, "neither there nor gone: {e}"),
+                }
+            }
+            let now = (self.now)();
+            catalog.set_gone(&gone, now, now + self.gone_s)?;
+            progress.gone += gone.len() as u64;
+            progress.taken += catalog.take_more(listing, &there, now)?;
+            progress.usage = forge.usage();
+            if !observe(progress) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Gitea, Forgejo and Gogs (docs.gitea.com/api: `repoSearch`, `userListRepos`, `repoGetByID`).
+
+use serde_json::Value;
+
+use crate::api::{Api, Usage, escape};
+use crate::github::text;
+use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result, Skipped};
+
+/// What instances give at most, unless they say otherwise.
+const PER_PAGE: u64 = 50;
+
+/// The API of a Gitea, Forgejo or Gogs instance.
+pub struct Gitea {
+    api: Api,
+    base: String,
+    /// Only what these own; everything if there are none.
+    owners: Vec<String>,
+    /// Items a page, once the instance was asked.
+    per_page: Option<u64>,
+}
+
+impl Gitea {
+    /// `url` is the web site's; `owners` are users and organisations, all if there are none.
+    pub fn new(url: &str, owners: Vec<String>, api: Api) -> Gitea {
+        Gitea { api, base: format!("{}/api/v1", url.trim_end_matches('/')), owners, per_page: None }
+    }
+
+    fn per_page(&mut self) -> u64 {
+        if self.per_page.is_none() {
+            // Gogs does not know of it, and has the same default.
+            let settings = self.api.get(&format!("{}/settings/api", self.base)).ok();
+            let said = settings.and_then(|answer| answer.value["max_response_items"].as_u64()).filter(|n| *n > 0);
+            self.per_page = Some(said.unwrap_or(PER_PAGE));
+        }
+        self.per_page.unwrap_or(PER_PAGE)
+    }
+
+    /// Page `position`: `PAGE`, or `OWNER:PAGE` of those that were asked for.
+    fn at(&mut self, position: &str) -> Result<Page> {
+        let limit = self.per_page();
+        let (owner, page) = match position.split_once(':') {
+            Some((owner, page)) => (owner.parse::<usize>().ok(), page),
+            None => (None, position),
+        };
+        let page: u64 = page.parse().unwrap_or(1);
+        let name = owner.map(|n| self.owners.get(n).map(|name| escape(name)));
+        let url = match &name {
+            // By id: what is new comes last, and moves nothing. Gogs wants a word to look for.
+            None => format!("{}/repos/search?q=&sort=id&order=asc&limit={limit}&page={page}", self.base),
+            Some(Some(name)) => format!("{}/users/{name}/repos?limit={limit}&page={page}", self.base),
+            Some(None) => return Ok(Page::default()),
+        };
+        let place = |page: u64| owner.map_or(page.to_string(), |n| format!("{n}:{page}"));
+        let next_owner = owner.and_then(|n| (n + 1 < self.owners.len()).then(|| format!("{}:1", n + 1)));
+        let answer = match self.api.get(&url) {
+            Err(Error::Unavailable { detail, .. }) => {
+                let skipped = Skipped { position: position.to_owned(), error: detail };
+                return Ok(Page { next: Some(place(page + 1)), skipped: Some(skipped), ..Page::default() });
+            }
+            Err(Error::NotFound(error)) if owner.is_some() => {
+                let skipped = Skipped { position: position.to_owned(), error };
+                return Ok(Page { next: next_owner, skipped: Some(skipped), ..Page::default() });
+            }
+            answer => answer?,
+        };
+        // Searches are wrapped, lists are not.
+        let Some(items) = answer.value["data"].as_array().or_else(|| answer.value.as_array()) else {
+            return Err(Error::Unexpected { url, detail: "not a list".to_owned() });
+        };
+        // Private ones are left out after a page was cut: only an empty page without a link is the last.
+        let is_last = items.is_empty() || (answer.next.is_none() && (items.len() as u64) < limit);
+        let next = if is_last { next_owner } else { Some(place(page + 1)) };
+        Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, skipped: None })
+    }
+}
+
+impl Forge for Gitea {
+    fn page(&mut self, position: Option<&str>) -> Result<Page> {
+        let start = if self.owners.is_empty() { "1" } else { "0:1" };
+        self.at(position.unwrap_or(start))
+    }
+
+    fn again(&mut self, skipped: &Skipped) -> Result<Vec<Listed>> {
+        let page = self.at(&skipped.position)?;
+        match page.skipped {
+            Some(Skipped { position, error }) => Err(Error::Unavailable { url: position, detail: error }),
+            None => Ok(page.repositories),
+        }
+    }
+
+    fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
+        match self.api.get(&format!("{}/repositories/{}", self.base, escape(forge_id))) {
+            Ok(answer) => Ok(from_repository(&answer.value)),
+            Err(Error::NotFound(_)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        self.api.usage()
+    }
+}
+
+fn from_repository(repository: &Value) -> Option<Listed> {
+    let owner = &repository["owner"];
+    Some(Listed {
+        forge_id: repository["id"].as_u64()?.to_string(),
+        full_name: text(&repository["full_name"])?,
+        clone_url: text(&repository["clone_url"])?,
+        owner: owner["id"].as_u64().zip(text(&owner["login"]).or_else(|| text(&owner["username"]))).map(|(id, login)| Account {
+            forge_id: id.to_string(),
+            login,
+            // Lists do not tell people from organisations; listing these does.
+            kind: AccountKind::User,
+        }),
+        description: text(&repository["description"]),
+        homepage: text(&repository["website"]),
+        language: text(&repository["language"]),
+        topics: repository["topics"].as_array().into_iter().flatten().filter_map(text).collect(),
+        default_branch: text(&repository["default_branch"]),
+        fork: repository["fork"].as_bool(),
+        parent_id: repository["parent"]["id"].as_u64().map(|id| id.to_string()),
+        archived: repository["archived"].as_bool(),
+        private: repository["private"].as_bool(),
+        empty: repository["empty"].as_bool(),
+        kibibytes: repository["size"].as_u64(),
+        stars: repository["stars_count"].as_u64(),
+        forks: repository["forks_count"].as_u64(),
+        open_issues: repository["open_issues_count"].as_u64(),
+        created_at: text(&repository["created_at"]),
+        updated_at: text(&repository["updated_at"]),
+        // A push sets it; so do edits.
+        pushed_at: text(&repository["updated_at"]),
+        ..Listed::default()
+    })
+}

@@ -1,0 +1,221 @@
+//! GitHub (docs.github.com/rest/repos: "List public repositories"; GraphQL: `nodes`).
+//!
+//! A list's items say little. With a token their ids go into one GraphQL question, which says all of a hundred repositories for
+//! one point: two requests for a hundred repositories.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use crate::api::{Api, Usage, escape, parameter};
+use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result, Skipped};
+
+/// Ids in one `nodes` field, as documented.
+const NODES_MAX: usize = 100;
+const PER_PAGE: usize = 100;
+/// What a page that cannot be had is taken to be: ids are dense enough that this is less than one page.
+const SKIPPED_IDS: u64 = 100;
+
+const FIELDS: &str = "databaseId nameWithOwner url isFork isArchived isPrivate isEmpty diskUsage stargazerCount forkCount description \
+                      homepageUrl createdAt updatedAt pushedAt defaultBranchRef{name} primaryLanguage{name} parent{databaseId} \
+                      issues(states:OPEN){totalCount} owner{__typename login ...on User{databaseId} ...on Organization{databaseId}} \
+                      languages(first:20,orderBy:{field:SIZE,direction:DESC}){edges{size node{name}}} \
+                      repositoryTopics(first:20){nodes{topic{name}}}";
+
+/// The API of github.com, or of an Enterprise Server.
+pub struct GitHub {
+    api: Api,
+    /// `https://api.github.com`, or `https://HOST/api/v3`.
+    rest: String,
+    graphql: String,
+    /// Only what these own; everything if there are none.
+    owners: Vec<String>,
+}
+
+impl GitHub {
+    /// `url` is the web site's, `https://github.com`; `owners` are users and organisations, all if there are none.
+    pub fn new(url: &str, owners: Vec<String>, api: Api) -> GitHub {
+        let url = url.trim_end_matches('/');
+        let (rest, graphql) = if url == "https://github.com" {
+            ("https://api.github.com".to_owned(), "https://api.github.com/graphql".to_owned())
+        } else {
+            (format!("{url}/api/v3"), format!("{url}/api/graphql"))
+        };
+        GitHub { api, rest, graphql, owners }
+    }
+
+    /// Repositories with ids above `since`.
+    fn all(&mut self, since: u64) -> Result<Page> {
+        let url = format!("{}/repositories?since={since}&per_page={PER_PAGE}", self.rest);
+        let answer = match self.api.get(&url) {
+            Err(Error::Unavailable { detail, .. }) => {
+                let skipped = Skipped { position: since.to_string(), error: detail };
+                return Ok(Page { next: Some((since + SKIPPED_IDS).to_string()), skipped: Some(skipped), ..Page::default() });
+            }
+            answer => answer?,
+        };
+        let items = array(&url, &answer.value)?;
+        // The link is the documented way; without one the list has ended.
+        let next = answer.next.as_deref().and_then(|next| parameter(next, "since")).map(str::to_owned);
+        let last = items.iter().filter_map(|i| i["id"].as_u64()).max();
+        let next = next.or_else(|| last.filter(|_| answer.next.is_some()).map(|id| id.to_string()));
+        Ok(Page { repositories: self.in_full(items)?, next, skipped: None })
+    }
+
+    /// Page number `page` of what `owners[owner]` owns.
+    fn owned(&mut self, owner: usize, page: u64) -> Result<Page> {
+        let after = |owner: usize| (owner + 1 < self.owners.len()).then(|| format!("{}:1", owner + 1));
+        let Some(name) = self.owners.get(owner) else { return Ok(Page::default()) };
+        let url = format!("{}/users/{}/repos?per_page={PER_PAGE}&page={page}&sort=created&direction=asc", self.rest, escape(name));
+        let answer = match self.api.get(&url) {
+            // An owner who is gone, or whose pages cannot be had, is not the end of the others.
+            Err(Error::NotFound(error) | Error::Unavailable { detail: error, .. }) => {
+                let skipped = Skipped { position: format!("{owner}:{page}"), error };
+                return Ok(Page { next: after(owner), skipped: Some(skipped), ..Page::default() });
+            }
+            answer => answer?,
+        };
+        let next = if answer.next.is_some() { Some(format!("{owner}:{}", page + 1)) } else { after(owner) };
+        let items = array(&url, &answer.value)?;
+        Ok(Page { repositories: self.in_full(items)?, next, skipped: None })
+    }
+
+    /// Everything about `items`: asked for in batches where there is a token.
+    fn in_full(&mut self, items: &[Value]) -> Result<Vec<Listed>> {
+        // Holes in lists are real: repositories that are being deleted.
+        let items: Vec<&Value> = items.iter().filter(|i| i["id"].is_u64()).collect();
+        let mut full = HashMap::new();
+        if self.api.is_known() {
+            for batch in items.chunks(NODES_MAX) {
+                let ids: Vec<&str> = batch.iter().filter_map(|i| i["node_id"].as_str()).collect();
+                let question = json!({ "query": format!("query($ids:[ID!]!){{nodes(ids:$ids){{...on Repository{{{FIELDS}}}}}}}"), "variables": { "ids": ids } });
+                let url = self.graphql.clone();
+                let answer = match self.api.post(&url, &question) {
+                    // The list's own words must do, until the next time.
+                    Err(Error::Unavailable { detail, .. }) => {
+                        tracing::warn!("{url}: no details of {} repositories: {detail}", ids.len());
+                        continue;
+                    }
+                    answer => answer?.value,
+                };
+                // Errors about some nodes come beside the others' answers.
+                let Some(nodes) = answer["data"]["nodes"].as_array() else {
+                    let detail = answer["errors"][0]["message"].as_str().unwrap_or("no data").to_owned();
+                    return Err(Error::Unexpected { url, detail });
+                };
+                full.extend(nodes.iter().filter_map(|node| Some((node["databaseId"].as_u64()?, from_node(node)?))));
+            }
+        }
+        let listed = items.iter().filter_map(|item| full.remove(&item["id"].as_u64()?).or_else(|| from_item(item)));
+        Ok(listed.collect())
+    }
+
+    fn at(&mut self, position: &str) -> Result<Page> {
+        match position.split_once(':') {
+            Some((owner, page)) => self.owned(owner.parse().unwrap_or(0), page.parse().unwrap_or(1)),
+            None => self.all(position.parse().unwrap_or(0)),
+        }
+    }
+}
+
+impl Forge for GitHub {
+    fn page(&mut self, position: Option<&str>) -> Result<Page> {
+        let start = if self.owners.is_empty() { "0" } else { "0:1" };
+        self.at(position.unwrap_or(start))
+    }
+
+    fn again(&mut self, skipped: &Skipped) -> Result<Vec<Listed>> {
+        let page = self.at(&skipped.position)?;
+        match page.skipped {
+            Some(Skipped { position, error }) => Err(Error::Unavailable { url: position, detail: error }),
+            None => Ok(page.repositories),
+        }
+    }
+
+    fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
+        match self.api.get(&format!("{}/repositories/{}", self.rest, escape(forge_id))) {
+            Ok(answer) => Ok(from_item(&answer.value)),
+            Err(Error::NotFound(_)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        self.api.usage()
+    }
+}
+
+fn array<'v>(url: &str, value: &'v Value) -> Result<&'v [Value]> {
+    value.as_array().map(Vec::as_slice).ok_or_else(|| Error::Unexpected { url: url.to_owned(), detail: "not a list".to_owned() })
+}
+
+pub(crate) fn text(value: &Value) -> Option<String> {
+    value.as_str().filter(|t| !t.is_empty()).map(str::to_owned)
+}
+
+/// An item of a list, or a whole repository, of the REST API.
+fn from_item(item: &Value) -> Option<Listed> {
+    let full_name = text(&item["full_name"])?;
+    let owner = &item["owner"];
+    Some(Listed {
+        forge_id: item["id"].as_u64()?.to_string(),
+        // Lists leave it out.
+        clone_url: text(&item["clone_url"]).or_else(|| Some(format!("{}.git", text(&item["html_url"])?)))?,
+        full_name,
+        owner: owner["id"].as_u64().zip(text(&owner["login"])).map(|(id, login)| {
+            let kind = if owner["type"] == "Organization" { AccountKind::Organization } else { AccountKind::User };
+            Account { forge_id: id.to_string(), login, kind }
+        }),
+        description: text(&item["description"]),
+        homepage: text(&item["homepage"]),
+        language: text(&item["language"]),
+        languages: Vec::new(),
+        topics: item["topics"].as_array().into_iter().flatten().filter_map(text).collect(),
+        default_branch: text(&item["default_branch"]),
+        fork: item["fork"].as_bool(),
+        parent_id: item["parent"]["id"].as_u64().map(|id| id.to_string()),
+        archived: item["archived"].as_bool(),
+        private: item["private"].as_bool(),
+        empty: None,
+        kibibytes: item["size"].as_u64(),
+        stars: item["stargazers_count"].as_u64(),
+        forks: item["forks_count"].as_u64(),
+        open_issues: item["open_issues_count"].as_u64(),
+        created_at: text(&item["created_at"]),
+        updated_at: text(&item["updated_at"]),
+        pushed_at: text(&item["pushed_at"]),
+    })
+}
+
+/// A repository of the GraphQL API.
+fn from_node(node: &Value) -> Option<Listed> {
+    let owner = &node["owner"];
+    let edges = node["languages"]["edges"].as_array();
+    Some(Listed {
+        forge_id: node["databaseId"].as_u64()?.to_string(),
+        full_name: text(&node["nameWithOwner"])?,
+        clone_url: format!("{}.git", text(&node["url"])?),
+        owner: owner["databaseId"].as_u64().zip(text(&owner["login"])).map(|(id, login)| {
+            let kind = if owner["__typename"] == "Organization" { AccountKind::Organization } else { AccountKind::User };
+            Account { forge_id: id.to_string(), login, kind }
+        }),
+        description: text(&node["description"]),
+        homepage: text(&node["homepageUrl"]),
+        language: text(&node["primaryLanguage"]["name"]),
+        languages: edges.into_iter().flatten().filter_map(|e| Some((text(&e["node"]["name"])?, e["size"].as_u64()?))).collect(),
+        topics: node["repositoryTopics"]["nodes"].as_array().into_iter().flatten().filter_map(|t| text(&t["topic"]["name"])).collect(),
+        default_branch: text(&node["defaultBranchRef"]["name"]),
+        fork: node["isFork"].as_bool(),
+        parent_id: node["parent"]["databaseId"].as_u64().map(|id| id.to_string()),
+        archived: node["isArchived"].as_bool(),
+        private: node["isPrivate"].as_bool(),
+        empty: node["isEmpty"].as_bool(),
+        kibibytes: node["diskUsage"].as_u64(),
+        stars: node["stargazerCount"].as_u64(),
+        forks: node["forkCount"].as_u64(),
+        open_issues: node["issues"]["totalCount"].as_u64(),
+        created_at: text(&node["createdAt"]),
+        updated_at: text(&node["updatedAt"]),
+        pushed_at: text(&node["pushedAt"]),
+    })
+}

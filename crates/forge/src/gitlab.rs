@@ -1,0 +1,123 @@
+//! GitLab (docs.gitlab.com/api/projects; docs.gitlab.com/api/rest, "Keyset-based pagination").
+
+use serde_json::Value;
+
+use crate::api::{Api, Usage, escape};
+use crate::github::text;
+use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result, Skipped};
+
+const PER_PAGE: u64 = 100;
+
+/// The API of a GitLab instance.
+pub struct GitLab {
+    api: Api,
+    base: String,
+    /// Only what is in these groups or of these users; everything if there are none.
+    owners: Vec<String>,
+}
+
+impl GitLab {
+    /// `url` is the web site's; `owners` are groups, with those below them, or users: all if there are none.
+    pub fn new(url: &str, owners: Vec<String>, api: Api) -> GitLab {
+        GitLab { api, base: format!("{}/api/v4", url.trim_end_matches('/')), owners }
+    }
+
+    /// What stands after `position`: `ID`, or `OWNER:ID` of those that were asked for.
+    fn at(&mut self, position: &str) -> Result<Page> {
+        let (owner, after) = match position.split_once(':') {
+            Some((owner, after)) => (owner.parse::<usize>().ok(), after),
+            None => (None, position),
+        };
+        let after: u64 = after.parse().unwrap_or(0);
+        let order = format!("pagination=keyset&order_by=id&sort=asc&per_page={PER_PAGE}&id_after={after}");
+        let answer = match owner {
+            None => self.api.get(&format!("{}/projects?{order}", self.base)),
+            Some(n) => {
+                let Some(name) = self.owners.get(n).map(|name| escape(name)) else { return Ok(Page::default()) };
+                match self.api.get(&format!("{}/groups/{name}/projects?include_subgroups=true&{order}", self.base)) {
+                    Err(Error::NotFound(_)) => self.api.get(&format!("{}/users/{name}/projects?{order}", self.base)),
+                    answer => answer,
+                }
+            }
+        };
+        let place = |after: u64| owner.map_or(after.to_string(), |n| format!("{n}:{after}"));
+        let next_owner = owner.and_then(|n| (n + 1 < self.owners.len()).then(|| format!("{}:0", n + 1)));
+        let answer = match answer {
+            // Some pages answer 500 for ever: what stands behind them can still be had.
+            Err(Error::Unavailable { detail, .. }) => {
+                let skipped = Skipped { position: position.to_owned(), error: detail };
+                return Ok(Page { next: Some(place(after + PER_PAGE)), skipped: Some(skipped), ..Page::default() });
+            }
+            Err(Error::NotFound(error)) if owner.is_some() => {
+                let skipped = Skipped { position: position.to_owned(), error };
+                return Ok(Page { next: next_owner, skipped: Some(skipped), ..Page::default() });
+            }
+            answer => answer?,
+        };
+        let Some(items) = answer.value.as_array() else {
+            return Err(Error::Unexpected { url: self.base.clone(), detail: "not a list".to_owned() });
+        };
+        let last = items.iter().filter_map(|i| i["id"].as_u64()).max();
+        let next = match last {
+            Some(last) if answer.next.is_some() || items.len() as u64 == PER_PAGE => Some(place(last)),
+            _ => next_owner,
+        };
+        Ok(Page { repositories: items.iter().filter_map(from_project).collect(), next, skipped: None })
+    }
+}
+
+impl Forge for GitLab {
+    fn page(&mut self, position: Option<&str>) -> Result<Page> {
+        let start = if self.owners.is_empty() { "0" } else { "0:0" };
+        self.at(position.unwrap_or(start))
+    }
+
+    fn again(&mut self, skipped: &Skipped) -> Result<Vec<Listed>> {
+        let page = self.at(&skipped.position)?;
+        match page.skipped {
+            Some(Skipped { position, error }) => Err(Error::Unavailable { url: position, detail: error }),
+            None => Ok(page.repositories),
+        }
+    }
+
+    fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
+        match self.api.get(&format!("{}/projects/{}", self.base, escape(forge_id))) {
+            Ok(answer) => Ok(from_project(&answer.value)),
+            Err(Error::NotFound(_)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        self.api.usage()
+    }
+}
+
+fn from_project(project: &Value) -> Option<Listed> {
+    let namespace = &project["namespace"];
+    Some(Listed {
+        forge_id: project["id"].as_u64()?.to_string(),
+        full_name: text(&project["path_with_namespace"])?,
+        clone_url: text(&project["http_url_to_repo"])?,
+        owner: namespace["id"].as_u64().zip(text(&namespace["full_path"])).map(|(id, login)| {
+            let kind = if namespace["kind"] == "group" { AccountKind::Organization } else { AccountKind::User };
+            Account { forge_id: id.to_string(), login, kind }
+        }),
+        description: text(&project["description"]),
+        topics: project["topics"].as_array().into_iter().flatten().filter_map(text).collect(),
+        default_branch: text(&project["default_branch"]),
+        fork: (project.get("visibility").is_some()).then(|| project["forked_from_project"].is_object()),
+        parent_id: project["forked_from_project"]["id"].as_u64().map(|id| id.to_string()),
+        archived: project["archived"].as_bool(),
+        private: project["visibility"].as_str().map(|v| v != "public"),
+        empty: project["empty_repo"].as_bool(),
+        stars: project["star_count"].as_u64(),
+        forks: project["forks_count"].as_u64(),
+        open_issues: project["open_issues_count"].as_u64(),
+        created_at: text(&project["created_at"]),
+        updated_at: text(&project["updated_at"]),
+        // Pushes are activity; so is more.
+        pushed_at: text(&project["last_activity_at"]),
+        ..Listed::default()
+    })
+}

@@ -1,0 +1,99 @@
+//! Repositories as forges list them: one page after the other, from a position that can be kept.
+//!
+//! This crate knows no SQL and no git. A [`Forge`] gives pages; a [`Crawl`] keeps the position after each in the catalog, so that
+//! a listing goes on where it ended, whatever ended it. Waiting for a rate limit happens inside a request: nothing is restarted.
+
+mod api;
+mod crawl;
+mod filter;
+mod folder;
+mod gitea;
+mod github;
+mod gitlab;
+mod manifest;
+mod page;
+
+pub use api::{Api, ApiOptions, Usage};
+pub use crawl::{Crawl, CrawlError, Progress};
+pub use filter::Filter;
+pub use folder::Folder;
+pub use gitea::Gitea;
+pub use github::GitHub;
+pub use gitlab::GitLab;
+pub use manifest::Manifest;
+pub use page::{Page, Skipped};
+pub use weir_catalog::{Account, AccountKind, Listed};
+
+/// Why a forge gives no page.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It does not take the credentials, or wants some.
+    #[error("{url}: {status}: {detail}; look at the tokens of this forge")]
+    Forbidden {
+        /// What was asked for.
+        url: String,
+        /// HTTP status.
+        status: u16,
+        /// What it said.
+        detail: String,
+    },
+    /// There is nothing (any more): 404, 410 and 451.
+    #[error("{0}: there is nothing of that name")]
+    NotFound(String),
+    /// It cannot answer now: the network, or a server's error, several times in turn.
+    #[error("{url}: {detail}")]
+    Unavailable {
+        /// What was asked for.
+        url: String,
+        /// What went wrong the last time.
+        detail: String,
+    },
+    /// The answer is not what the documentation says.
+    #[error("{url}: unexpected answer: {detail}")]
+    Unexpected {
+        /// What was asked for.
+        url: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The wait for a rate limit was ended by the caller.
+    #[error("stopped while waiting for a rate limit")]
+    Stopped,
+    /// A folder cannot be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A place that lists repositories.
+pub trait Forge {
+    /// What stands after `position`, a text that an earlier page gave; `None` for the start.
+    ///
+    /// A page that the forge cannot give is skipped where the next one can be named: [`Page::skipped`] says so.
+    ///
+    /// # Errors
+    /// If it cannot be had, after several tries.
+    fn page(&mut self, position: Option<&str>) -> Result<Page>;
+
+    /// What `skipped` was to list, tried again.
+    ///
+    /// # Errors
+    /// If it still cannot be had.
+    fn again(&mut self, skipped: &Skipped) -> Result<Vec<Listed>>;
+
+    /// The repository with that id as it is now; `None` if it is gone.
+    ///
+    /// # Errors
+    /// If that cannot be found out.
+    fn one(&mut self, forge_id: &str) -> Result<Option<Listed>>;
+
+    /// Requests made so far.
+    fn usage(&self) -> Usage;
+}

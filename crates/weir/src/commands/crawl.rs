@@ -1,0 +1,172 @@
+//! `crawl`: what forges list, once or for ever.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use weir_forge::{Crawl, CrawlError, Error as ForgeError, Progress};
+use weir_mirror::Stop;
+
+use super::mirror::stop_on_signal;
+use crate::cli::{CrawlArgs, Global};
+use crate::error::{Error, Result};
+use crate::forges::ForgeConfig;
+use crate::output;
+use crate::pool::{Pool, now};
+
+/// Until what is gone is looked at again.
+const GONE_S: i64 = 31 * 86_400;
+/// Longest sleep between looks at what is due while watching.
+const WATCH_SLEEP: Duration = Duration::from_millis(200);
+/// Time after a crawl that failed, while watching.
+const RETRY_S: i64 = 300;
+
+pub(crate) fn crawl(mut pool: Pool, global: &Global, args: &CrawlArgs) -> Result<ExitCode> {
+    let forges = chosen(&pool, &args.forges)?;
+    let stop = Stop::default();
+    stop_on_signal(&stop)?;
+    if args.dry_run {
+        return dry_run(&forges, global, &stop);
+    }
+    let mut next: Vec<i64> = vec![0; forges.len()];
+    let mut failed = false;
+    let mut first = true;
+    loop {
+        for (forge, next) in forges.iter().zip(&mut next) {
+            if stop.is_stopped() || now() < *next {
+                continue;
+            }
+            // When watching, what was listed lately is not listed again at once.
+            let finished = pool.catalog.listing(&forge.name())?.and_then(|l| l.finished_at);
+            if args.watch && first && finished.is_some_and(|at| at + forge.interval.0.as_secs() as i64 > now()) {
+                *next = finished.unwrap_or(0) + forge.interval.0.as_secs() as i64;
+                continue;
+            }
+            match one(&mut pool, global, forge, &stop) {
+                Ok(progress) => report(&forge.name(), &progress, global)?,
+                Err(CrawlError::Forge(ForgeError::Stopped)) => {}
+                Err(CrawlError::Catalog(e)) => return Err(e.into()),
+                Err(CrawlError::Forge(e)) => {
+                    failed = true;
+                    tracing::error!("{}: {e}; the next crawl goes on from there", forge.name());
+                    *next = now() + RETRY_S;
+                    continue;
+                }
+            }
+            *next = now() + forge.interval.0.as_secs() as i64;
+        }
+        first = false;
+        if !args.watch || stop.is_stopped() {
+            return Ok(if failed && !args.watch { ExitCode::from(1) } else { ExitCode::SUCCESS });
+        }
+        std::thread::sleep(WATCH_SLEEP);
+    }
+}
+
+/// The forges of these names; all, if there are none.
+fn chosen(pool: &Pool, names: &[String]) -> Result<Vec<ForgeConfig>> {
+    let all = &pool.config.forge;
+    if all.is_empty() {
+        return Err(Error::Message("no forge is configured; add a [[forge]] to weir.toml (docs/weir.toml shows how)".to_owned()));
+    }
+    if names.is_empty() {
+        return Ok(all.clone());
+    }
+    let find = |name: &String| {
+        let known = || all.iter().map(ForgeConfig::name).collect::<Vec<_>>().join(", ");
+        let found = all.iter().find(|f| f.name() == *name).cloned();
+        found.ok_or_else(|| Error::Message(format!("no forge is called '{name}'; there are: {}", known())))
+    };
+    names.iter().map(find).collect()
+}
+
+fn one(pool: &mut Pool, global: &Global, config: &ForgeConfig, stop: &Stop) -> std::result::Result<Progress, CrawlError> {
+    let unusable = |e: Error| ForgeError::Unexpected { url: config.url.clone(), detail: e.to_string() };
+    let mut forge = config.open(stop).map_err(unusable)?;
+    let name = config.name();
+    let bar = (std::io::stderr().is_terminal() && !global.quiet && !global.json).then(|| {
+        let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}, {elapsed} gone").expect("a valid template");
+        let bar = ProgressBar::new_spinner().with_style(style).with_prefix(name.clone());
+        bar.enable_steady_tick(Duration::from_millis(200));
+        bar
+    });
+    let started = Instant::now();
+    let crawl = Crawl {
+        name: &name,
+        scope: &config.scope(),
+        filter: &config.filter(),
+        name_of: &|listed| config.name_of(listed),
+        limit: config.limit,
+        gone_s: GONE_S,
+        now: &now,
+    };
+    let result = crawl.run(&mut pool.catalog, forge.as_mut(), &mut |progress| {
+        if let Some(bar) = &bar {
+            let rate = progress.listed as f64 / started.elapsed().as_secs_f64().max(0.001);
+            let Progress { listed, wanted, taken, usage, .. } = progress;
+            bar.set_message(format!("{listed} listed ({rate:.0}/s), {wanted} wanted, {} new, {} requests", taken.added, usage.requests));
+        }
+        !stop.is_stopped()
+    });
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    result
+}
+
+fn report(name: &str, p: &Progress, global: &Global) -> Result<()> {
+    if global.json {
+        return output::json_line(&serde_json::json!({
+            "forge": name, "finished": p.finished, "pages": p.pages, "listed": p.listed, "wanted": p.wanted, "refused": p.refused,
+            "added": p.taken.added, "renamed": p.taken.renamed, "back": p.taken.back, "hinted": p.taken.hinted, "known": p.taken.known,
+            "gone": p.gone, "skipped_pages": p.skipped, "recovered_pages": p.recovered, "requests": p.usage.requests,
+            "rate_limit_waits": p.usage.waits, "rate_limit_seconds": p.usage.waited_s,
+        }));
+    }
+    if global.quiet {
+        return Ok(());
+    }
+    let mut parts = vec![format!("{} listed", p.listed), format!("{} wanted", p.wanted)];
+    let counts = [
+        (p.taken.added as u64, "new"),
+        (p.taken.renamed as u64, "renamed"),
+        (p.taken.hinted as u64, "changed"),
+        (p.taken.back as u64, "back"),
+        (p.gone, "gone"),
+        (p.refused, "left out for their names"),
+        (p.skipped, "pages skipped"),
+        (p.recovered, "skipped pages had after all"),
+    ];
+    parts.extend(counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
+    let state = if p.finished { "" } else { " (to be continued)" };
+    writeln!(std::io::stdout(), "{name}: {}; {} requests{state}", parts.join(", "), p.usage.requests)?;
+    Ok(())
+}
+
+/// Says what would be added, and asks the catalog nothing.
+fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitCode> {
+    for config in forges {
+        let mut forge = config.open(stop)?;
+        let (filter, mut position, mut wanted) = (config.filter(), None, 0);
+        loop {
+            let page = forge.page(position.as_deref()).map_err(|e| Error::Message(e.to_string()))?;
+            for listed in page.repositories.iter().filter(|l| filter.takes(l)) {
+                let Ok(Some(name)) = config.name_of(listed) else { continue };
+                if config.limit == 0 || wanted < config.limit {
+                    wanted += 1;
+                    if global.json {
+                        output::json_line(&serde_json::json!({ "name": name, "url": listed.clone_url, "listed": listed }))?;
+                    } else {
+                        writeln!(std::io::stdout(), "{name}  <-  {}", listed.clone_url)?;
+                    }
+                }
+            }
+            position = page.next;
+            if position.is_none() || stop.is_stopped() || (config.limit > 0 && wanted >= config.limit) {
+                break;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,175 @@
+//! Forges as the configuration names them (`[[forge]]`).
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_forge::{Api, ApiOptions, Filter, Folder, Forge, GitHub, GitLab, Gitea, Listed, Manifest};
+use weir_mirror::Stop;
+
+use crate::config::{Size, Span};
+use crate::error::{Error, Result};
+use crate::pool::check_name;
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ForgeKind {
+    Github,
+    Gitlab,
+    #[serde(alias = "forgejo", alias = "gogs")]
+    Gitea,
+    Manifest,
+    Folder,
+}
+
+/// What repositories a forge lists, and which of them are mirrored.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ForgeConfig {
+    #[serde(rename = "type")]
+    pub(crate) kind: ForgeKind,
+    /// Of the web site; of a manifest; a path, for a folder.
+    pub(crate) url: String,
+    name: Option<String>,
+    /// Where the paths of a manifest lie, if not at its URL's host.
+    site: Option<String>,
+    #[serde(default)]
+    owners: Vec<String>,
+    #[serde(default)]
+    tokens: Vec<String>,
+    #[serde(default)]
+    token_files: Vec<PathBuf>,
+    #[serde(default)]
+    languages: Vec<String>,
+    #[serde(default = "yes")]
+    forks: bool,
+    #[serde(default = "yes")]
+    archived: bool,
+    #[serde(default = "yes")]
+    private: bool,
+    #[serde(default)]
+    stars_min: u64,
+    size_max: Option<Size>,
+    active_since: Option<String>,
+    #[serde(default)]
+    include: Vec<String>,
+    #[serde(default)]
+    exclude: Vec<String>,
+    #[serde(default)]
+    pub(crate) limit: u64,
+    #[serde(default = "a_day")]
+    pub(crate) interval: Span,
+    #[serde(default = "four")]
+    tries: u32,
+    #[serde(default = "two_seconds")]
+    retry: Span,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn four() -> u32 {
+    4
+}
+
+fn two_seconds() -> Span {
+    Span(Duration::from_secs(2))
+}
+
+fn a_day() -> Span {
+    Span(Duration::from_secs(86_400))
+}
+
+impl ForgeConfig {
+    /// What it is called: as configured, or by its host.
+    pub(crate) fn name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| match self.kind {
+            ForgeKind::Folder => Path::new(&self.url).file_name().map_or("folder".into(), |n| n.to_string_lossy().into_owned()),
+            _ => host_of(&self.url).to_owned(),
+        })
+    }
+
+    /// What tells one listing from another: whatever changes what is listed, or in which order.
+    pub(crate) fn scope(&self) -> String {
+        format!("{:?} {} {}", self.kind, self.url, self.owners.join(","))
+    }
+
+    /// What is wrong with it, if something is.
+    pub(crate) fn check(&self) -> std::result::Result<(), String> {
+        check_name(&self.name()).map_err(|e| e.to_string())?;
+        match self.kind {
+            ForgeKind::Folder if !Path::new(&self.url).is_absolute() => Err(format!("url '{}' must be an absolute path", self.url)),
+            ForgeKind::Folder => Ok(()),
+            _ if self.url.starts_with("https://") || self.url.starts_with("http://") => Ok(()),
+            _ => Err(format!("url '{}' must start with https:// or http://", self.url)),
+        }
+    }
+
+    pub(crate) fn filter(&self) -> Filter {
+        Filter {
+            languages: self.languages.clone(),
+            skip_forks: !self.forks,
+            skip_archived: !self.archived,
+            skip_private: !self.private,
+            stars_min: self.stars_min,
+            kibibytes_max: self.size_max.map(|size| size.0 / 1024),
+            active_since: self.active_since.clone(),
+        }
+    }
+
+    /// The name a repository gets here: the forge's, a slash, its own. `None` if its name is not wanted.
+    pub(crate) fn name_of(&self, listed: &Listed) -> std::result::Result<Option<String>, String> {
+        let matches = |pattern: &String| weir_serve::name_matches(pattern, &listed.full_name);
+        if (!self.include.is_empty() && !self.include.iter().any(matches)) || self.exclude.iter().any(matches) {
+            return Ok(None);
+        }
+        let name = format!("{}/{}", self.name(), listed.full_name);
+        check_name(&name).map_err(|e| e.to_string())?;
+        Ok(Some(name))
+    }
+
+    /// The forge itself. It waits for limits unless `stop` is asked for.
+    pub(crate) fn open(&self, stop: &Stop) -> Result<Box<dyn Forge>> {
+        let mut tokens = self.tokens.clone();
+        for file in &self.token_files {
+            let text = std::fs::read_to_string(file).map_err(|source| Error::File { what: "read", path: file.clone(), source })?;
+            tokens.extend(text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).map(str::to_owned));
+        }
+        let stop = stop.clone();
+        let wait = move |mut left: Duration| {
+            while !left.is_zero() && !stop.is_stopped() {
+                let nap = left.min(Duration::from_millis(200));
+                std::thread::sleep(nap);
+                left -= nap;
+            }
+            !stop.is_stopped()
+        };
+        let api = Api::new(ApiOptions {
+            tokens,
+            scheme: if self.kind == ForgeKind::Gitea { "token" } else { "Bearer" },
+            agent: format!("weir/{}", env!("CARGO_PKG_VERSION")),
+            tries: self.tries,
+            retry: self.retry.0,
+            wait: Box::new(wait),
+            ..ApiOptions::default()
+        });
+        let owners = self.owners.clone();
+        Ok(match self.kind {
+            ForgeKind::Github => Box::new(GitHub::new(&self.url, owners, api)),
+            ForgeKind::Gitlab => Box::new(GitLab::new(&self.url, owners, api)),
+            ForgeKind::Gitea => Box::new(Gitea::new(&self.url, owners, api)),
+            ForgeKind::Manifest => {
+                let scheme = self.url.split("://").next().unwrap_or("https");
+                let site = self.site.clone().unwrap_or_else(|| format!("{scheme}://{}", host_of(&self.url)));
+                Box::new(Manifest::new(&self.url, &site, api))
+            }
+            ForgeKind::Folder => Box::new(Folder::new(Path::new(&self.url))),
+        })
+    }
+}
+
+fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or(rest)
+}

@@ -1,0 +1,201 @@
+//! A forge on loopback: the APIs of GitHub (as an Enterprise Server has it), GitLab and Gitea over one list of repositories, with
+//! rate limits that count, pages that fail and answers that break off.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+#[derive(Clone)]
+pub struct Listed {
+    pub id: u64,
+    pub owner: &'static str,
+    pub name: String,
+    pub pushed_at: String,
+    pub fork: bool,
+}
+
+/// What the forge has, how it behaves, and what it was asked.
+#[derive(Default)]
+pub struct State {
+    pub repositories: Vec<Listed>,
+    /// Before paths: where the clones come from.
+    pub clone_base: String,
+    /// Lists that start there answer 500.
+    pub broken: Vec<u64>,
+    /// Requests until the limit is used up; it is whole again a second later.
+    pub limit: Option<u64>,
+    pub spent_until: u64,
+    /// Answers that break off in the middle, from now on.
+    pub cut: u32,
+    /// Time one answer takes.
+    pub slow: Duration,
+    /// Asked: path and query.
+    pub log: Vec<String>,
+    /// Requests while the limit was used up.
+    pub impatient: u32,
+}
+
+#[derive(Clone)]
+pub struct Forge {
+    pub port: u16,
+    state: Arc<Mutex<State>>,
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+impl Forge {
+    pub fn new(state: State) -> Forge {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let forge = Forge { port: listener.local_addr().unwrap().port(), state: Arc::new(Mutex::new(state)) };
+        let serving = forge.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let forge = serving.clone();
+                std::thread::spawn(move || forge.answer(stream));
+            }
+        });
+        forge
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn answer(&self, mut stream: TcpStream) -> Option<()> {
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            if line.trim().is_empty() {
+                break;
+            }
+            lines.push(line.trim().to_owned());
+        }
+        let length = lines.iter().find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        let target = lines.first()?.split(' ').nth(1)?.to_owned();
+        std::thread::sleep(self.state().slow);
+        let (status, headers, value) = self.state().route(&target, &body);
+        let text = value.to_string();
+        let sent = if std::mem::replace(&mut self.state().cut, 0) > 0 { &text[..text.len() / 2] } else { &text };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
+            text.len()
+        );
+        stream.write_all(head.as_bytes()).ok()?;
+        stream.write_all(sent.as_bytes()).ok()
+    }
+}
+
+impl State {
+    fn route(&mut self, target: &str, body: &[u8]) -> (&'static str, String, Value) {
+        self.log.push(target.to_owned());
+        if self.spent_until > now() {
+            self.impatient += 1;
+        }
+        if let Some(left) = &mut self.limit {
+            if *left == 0 && self.spent_until == 0 {
+                self.spent_until = now() + 1;
+            }
+            if self.spent_until > 0 && now() < self.spent_until {
+                let headers = format!("X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {}\r\n", self.spent_until);
+                return ("403 Forbidden", headers, json!({ "message": "API rate limit exceeded" }));
+            }
+            match left {
+                0 => self.limit = None,
+                left => *left -= 1,
+            }
+        }
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let parameter = |name: &str| query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok());
+        let found = |value: Option<Value>| match value {
+            Some(value) => ("200 OK", String::new(), value),
+            None => ("404 Not Found", String::new(), json!({ "message": "Not Found" })),
+        };
+        let id_of = |prefix: &str| path.strip_prefix(prefix)?.parse::<u64>().ok();
+        let by_id = |id: u64| self.repositories.iter().find(|r| r.id == id);
+        let failed = ("500 Internal Server Error", String::new(), json!({ "message": "oops" }));
+        if path == "/api/graphql" {
+            let question: Value = serde_json::from_slice(body).unwrap();
+            let ids = question["variables"]["ids"].as_array().unwrap().clone();
+            assert!(ids.len() <= 100);
+            let node = |id: &Value| id.as_str()?.strip_prefix("node")?.parse().ok().and_then(by_id).map(|r| self.node(r));
+            return found(Some(json!({ "data": { "nodes": ids.iter().map(node).collect::<Vec<_>>() } })));
+        }
+        if let Some(id) = id_of("/api/v3/repositories/") {
+            return found(by_id(id).map(|r| self.github(r)));
+        }
+        if let Some(id) = id_of("/api/v4/projects/") {
+            return found(by_id(id).map(|r| self.gitlab(r)));
+        }
+        if let Some(id) = id_of("/api/v1/repositories/") {
+            return found(by_id(id).map(|r| self.gitea(r)));
+        }
+        let after = |after: u64, max: usize| -> Vec<&Listed> { self.repositories.iter().filter(|r| r.id > after).take(max).collect() };
+        match path {
+            "/api/v3/repositories" | "/api/v4/projects" => {
+                let is_github = path.starts_with("/api/v3");
+                let since = parameter(if is_github { "since" } else { "id_after" }).unwrap_or(0);
+                if self.broken.contains(&since) {
+                    return failed;
+                }
+                let page = after(since, 100);
+                let next = page.last().filter(|_| page.len() == 100).map(|r| r.id);
+                let name = if is_github { "since" } else { "id_after" };
+                let link = next.map_or(String::new(), |id| format!("Link: <http://x{path}?per_page=100&{name}={id}>; rel=\"next\"\r\n"));
+                let items: Vec<Value> = page.iter().map(|r| if is_github { self.item(r) } else { self.gitlab(r) }).collect();
+                ("200 OK", link, items.into())
+            }
+            "/api/v1/repos/search" => {
+                let (page, limit) = (parameter("page").unwrap(), parameter("limit").unwrap());
+                if self.broken.contains(&page) {
+                    return failed;
+                }
+                let items = self.repositories.iter().skip(((page - 1) * limit) as usize).take(limit as usize).map(|r| self.gitea(r));
+                found(Some(json!({ "ok": true, "data": items.collect::<Vec<_>>() })))
+            }
+            "/api/v1/settings/api" => found(Some(json!({ "max_response_items": 50 }))),
+            _ => found(None),
+        }
+    }
+
+    /// An item of GitHub's list of everything: it says little.
+    fn item(&self, r: &Listed) -> Value {
+        json!({ "id": r.id, "node_id": format!("node{}", r.id), "full_name": format!("{}/{}", r.owner, r.name), "private": false,
+                "html_url": format!("{}{}/{}", self.clone_base, r.owner, r.name), "fork": r.fork, "owner": { "id": 1, "login": r.owner, "type": "User" } })
+    }
+
+    fn github(&self, r: &Listed) -> Value {
+        let mut item = self.item(r);
+        item["clone_url"] = json!(format!("{}{}/{}.git", self.clone_base, r.owner, r.name));
+        item["pushed_at"] = json!(r.pushed_at);
+        item
+    }
+
+    fn node(&self, r: &Listed) -> Value {
+        json!({ "databaseId": r.id, "nameWithOwner": format!("{}/{}", r.owner, r.name), "url": format!("{}{}/{}", self.clone_base, r.owner, r.name),
+                "isFork": r.fork, "stargazerCount": r.id, "pushedAt": r.pushed_at, "primaryLanguage": { "name": "C" }, "isEmpty": false,
+                "languages": { "edges": [{ "size": 7, "node": { "name": "C" } }] }, "owner": { "__typename": "User", "login": r.owner, "databaseId": 1 } })
+    }
+
+    fn gitlab(&self, r: &Listed) -> Value {
+        json!({ "id": r.id, "path_with_namespace": format!("{}/{}", r.owner, r.name), "last_activity_at": r.pushed_at,
+                "http_url_to_repo": format!("{}{}/{}.git", self.clone_base, r.owner, r.name), "namespace": { "id": 1, "full_path": r.owner, "kind": "group" } })
+    }
+
+    fn gitea(&self, r: &Listed) -> Value {
+        json!({ "id": r.id, "full_name": format!("{}/{}", r.owner, r.name), "fork": r.fork, "updated_at": r.pushed_at, "empty": false,
+                "clone_url": format!("{}{}/{}.git", self.clone_base, r.owner, r.name), "owner": { "id": 1, "login": r.owner } })
+    }
+}

@@ -1,0 +1,196 @@
+//! Crawls of a forge on loopback: what is listed is what there is, whatever happens meanwhile.
+
+mod common;
+#[path = "common/forge.rs"]
+mod forge;
+
+use common::{Env, Rng};
+use forge::{Forge, Listed, State};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+fn repositories(count: u64) -> Vec<Listed> {
+    let one = |n: u64| Listed {
+        id: n * 3,
+        owner: if n.is_multiple_of(2) { "even" } else { "odd" },
+        name: format!("r{n}"),
+        pushed_at: "2024-01-01T00:00:00Z".into(),
+        fork: n.is_multiple_of(10),
+    };
+    (1..=count).map(one).collect()
+}
+
+fn configure(env: &Env, kind: &str, forge: &Forge, more: &str) {
+    let text = format!("[[forge]]\ntype = \"{kind}\"\nurl = \"{}\"\nname = \"f\"\ntries = 2\nretry = \"0s\"\n{more}\n", forge.url());
+    std::fs::write(env.pool().join("weir.toml"), text).unwrap();
+}
+
+/// Names and upstreams in the catalog.
+fn known(env: &Env) -> BTreeMap<String, String> {
+    let list = env.weir_json(&["ls"]);
+    let text = |v: &serde_json::Value| v.as_str().unwrap().to_owned();
+    list.as_array().unwrap().iter().map(|r| (text(&r["name"]), text(&r["url"]))).collect()
+}
+
+fn expected(forge: &Forge) -> BTreeMap<String, String> {
+    let state = forge.state();
+    let entry = |r: &Listed| (format!("f/{}/{}", r.owner, r.name), format!("{}{}/{}.git", state.clone_base, r.owner, r.name));
+    state.repositories.iter().map(entry).collect()
+}
+
+fn crawl(env: &Env) -> serde_json::Value {
+    serde_json::from_str(&env.weir(&["--json", "crawl"])).unwrap()
+}
+
+#[test]
+fn all_of_it_with_few_requests_through_every_api() {
+    for kind in ["github", "gitlab", "gitea", "forgejo"] {
+        let env = Env::new();
+        let forge = Forge::new(State { repositories: repositories(450), clone_base: "https://h/".into(), ..State::default() });
+        configure(&env, kind, &forge, "tokens = [\"secret\"]");
+        let said = crawl(&env);
+        assert_eq!((said["added"].as_u64(), said["finished"].as_bool()), (Some(450), Some(true)), "{kind}: {said}");
+        assert_eq!(known(&env), expected(&forge), "{kind}");
+        let requests = said["requests"].as_u64().unwrap();
+        assert!(requests <= if kind == "github" { 450 / 40 } else { 12 }, "{kind}: {requests} requests");
+        assert_eq!(crawl(&env)["known"], 450, "{kind}: nothing new the second time");
+        // What is not wanted is not there.
+        configure(&env, kind, &forge, "tokens = [\"secret\"]\nforks = false\ninclude = [\"odd/*\", \"even/r1*\"]\nexclude = [\"*/r13\"]");
+        let other = Env::new();
+        std::fs::copy(env.pool().join("weir.toml"), other.pool().join("weir.toml")).unwrap();
+        crawl(&other);
+        let names = known(&other);
+        assert!(names.contains_key("f/odd/r1") && names.contains_key("f/even/r12") && !names.contains_key("f/odd/r13"), "{kind}");
+        assert!(!names.contains_key("f/even/r2"), "{kind}");
+        assert_eq!(names.contains_key("f/even/r10"), kind == "gitlab", "{kind}: whether it is a fork is said, or not");
+        assert_eq!(other.weir(&["crawl", "--dry-run"]).lines().count(), names.len(), "{kind}");
+    }
+}
+
+#[test]
+fn limits_are_waited_for_and_nothing_is_restarted() {
+    let env = Env::new();
+    let forge = Forge::new(State { repositories: repositories(700), limit: Some(5), cut: 1, ..State::default() });
+    configure(&env, "github", &forge, "tokens = [\"secret\"]");
+    let said = crawl(&env);
+    assert_eq!((said["added"].as_u64(), said["rate_limit_waits"].as_u64()), (Some(700), Some(1)), "{said}");
+    let state = forge.state();
+    let lists = state.log.iter().filter(|l| l.starts_with("/api/v3/repositories?")).count();
+    assert!(lists <= 8 + 2, "{lists} lists for 7 pages, one broken off, one refused: {:?}", state.log);
+    assert!(state.impatient <= 1, "asked {} times while the limit was used up", state.impatient);
+}
+
+#[test]
+fn pages_that_fail_are_skipped_and_had_later() {
+    for (kind, broken) in [("github", 300), ("gitlab", 300), ("gitea", 3)] {
+        let env = Env::new();
+        let forge = Forge::new(State { repositories: repositories(350), broken: vec![broken], ..State::default() });
+        configure(&env, kind, &forge, "");
+        let said = crawl(&env);
+        assert_eq!(said["skipped_pages"], 1, "{kind}: {said}");
+        let missing = 350 - known(&env).len();
+        assert!((30..=50).contains(&missing), "{kind}: {missing}");
+        forge.state().broken.clear();
+        let said = crawl(&env);
+        assert_eq!((said["recovered_pages"].as_u64(), said["added"].as_u64()), (Some(1), Some(missing as u64)), "{kind}: {said}");
+        assert_eq!(known(&env), expected(&forge), "{kind}");
+        // A forge that is down is not passed over.
+        forge.state().broken = (0..5000).collect();
+        let error = env.weir_fails(&["crawl"]);
+        assert!(error.contains("pages in turn cannot be had") && error.contains("goes on from there"), "{kind}: {error}");
+        assert_eq!(known(&env).len(), 350, "{kind}");
+    }
+}
+
+#[test]
+fn renamed_moved_vanished_and_back() {
+    let env = Env::new();
+    for name in ["odd/r1", "even/r2", "odd/r3"] {
+        env.odd_repository(&format!("{name}.git"));
+    }
+    let daemon = env.git_daemon(&[]);
+    let forge = Forge::new(State { repositories: repositories(3), clone_base: daemon.url(""), ..State::default() });
+    configure(&env, "gitea", &forge, "");
+    crawl(&env);
+    env.weir(&["mirror"]);
+    let paths = || -> BTreeMap<String, String> {
+        let list = env.weir_json(&["ls"]);
+        list.as_array()
+            .unwrap()
+            .iter()
+            .map(|r| (r["name"].as_str().unwrap().to_owned(), r["archive"].as_str().unwrap().to_owned()))
+            .collect()
+    };
+    let before = paths();
+    // The first gets the third's name, which is transferred; the second vanishes, and comes back.
+    std::fs::rename(env.path("odd/r3.git"), env.path("even/r3.git")).unwrap();
+    std::fs::rename(env.path("odd/r1.git"), env.path("odd/r3.git")).unwrap();
+    {
+        let mut state = forge.state();
+        state.repositories[0].name = "r3".into();
+        state.repositories[2].owner = "even";
+        state.repositories.remove(1);
+    }
+    let said = crawl(&env);
+    assert_eq!((said["renamed"].as_u64(), said["gone"].as_u64(), said["added"].as_u64()), (Some(2), Some(1), Some(0)), "{said}");
+    let after = paths();
+    assert_eq!(
+        (&after["f/odd/r3"], &after["f/even/r3"], &after["f/even/r2"]),
+        (&before["f/odd/r1"], &before["f/odd/r3"], &before["f/even/r2"])
+    );
+    env.weir(&["mirror", "f/odd/r3"]);
+    env.weir(&["mirror", "f/even/r3"]);
+    env.weir(&["fsck"]);
+    let mut second = repositories(3).remove(1);
+    second.pushed_at = "2025-01-01T00:00:00Z".into();
+    forge.state().repositories.insert(1, second);
+    let said = crawl(&env);
+    assert_eq!((said["back"].as_u64(), said["gone"].as_u64()), (Some(1), Some(0)), "{said}");
+    let due = env.weir(&["--json", "mirror"]);
+    assert!(due.lines().any(|l| l.contains("f/even/r2")), "what is back is due: {due}");
+}
+
+#[test]
+fn killed_at_any_point_it_comes_to_the_same() {
+    let env = Env::new();
+    let forge = Forge::new(State { repositories: repositories(900), slow: Duration::from_millis(15), ..State::default() });
+    configure(&env, "github", &forge, "tokens = [\"secret\"]");
+    let mut rng = Rng(11);
+    let mut kills = 0;
+    while kills < 20 {
+        let mut child = env.weir_command(&["-q", "crawl"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(10 + rng.below(70)));
+        if child.try_wait().unwrap().is_some() {
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+    }
+    env.weir(&["crawl"]);
+    assert_eq!(known(&env), expected(&forge));
+    assert!(kills >= 3, "{kills} kills");
+    let state = forge.state();
+    let lists = state.log.iter().filter(|l| l.starts_with("/api/v3/repositories?since=")).count();
+    // Whoever is killed after the end has begun a listing anew: those that started at 0 tell how many there were.
+    let passes = 1 + state.log.iter().skip(1).filter(|l| l.contains("repositories?since=0&")).count();
+    assert!(lists <= 10 * passes + kills, "{lists} lists, {kills} kills, {passes} passes at most");
+}
+
+#[test]
+fn folders_and_manifests() {
+    let env = Env::new();
+    for name in ["tree/a.git", "tree/b/c.git"] {
+        env.odd_repository(name);
+    }
+    let folder = env.path("tree");
+    std::fs::write(env.pool().join("weir.toml"), format!("[[forge]]\ntype = \"folder\"\nurl = \"{}\"\n", folder.display())).unwrap();
+    assert_eq!(crawl(&env)["added"], 2);
+    assert_eq!(known(&env).keys().collect::<Vec<_>>(), ["tree/a", "tree/b/c"]);
+    env.weir(&["mirror"]);
+    env.weir(&["fsck"]);
+    let said = env.weir_fails(&["crawl", "nowhere"]);
+    assert!(said.contains("no forge is called 'nowhere'; there are: tree"), "{said}");
+    std::fs::write(env.pool().join("weir.toml"), "[[forge]]\ntype = \"gitea\"\nurl = \"ftp://h\"\n").unwrap();
+    assert!(env.weir_fails(&["crawl"]).contains("must start with https:// or http://"));
+}
