@@ -5,6 +5,7 @@
 //! `weir-bench http HOST:PORT PATH CLIENTS CLONES`
 //! `weir-bench idle HOST:PORT PATH CONNECTIONS SECONDS`
 //! `weir-bench slow HOST:PORT PATH CONNECTIONS SECONDS`
+//! `weir-bench catalog FOLDER ROWS VISITS`
 //!
 //! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds, clones a
 //! second, failures, and the times to the first pack byte. `--hold` stops reading after the first bytes for that long, so
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use weir_git::pktline::{Pkt, PktReader, push, push_delim, push_flush};
 
+mod catalog;
 mod http;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -51,6 +53,10 @@ fn arguments() -> Result<Arguments, Error> {
         what @ ("idle" | "slow") => {
             let (address, path, connections, seconds) = (next()?, next()?, next()?.parse()?, next()?.parse()?);
             crowd(what == "slow", &address, &path, connections, Duration::from_secs_f64(seconds))?;
+            std::process::exit(0);
+        }
+        "catalog" => {
+            catalog::run(next()?.as_ref(), next()?.parse()?, next()?.parse()?)?;
             std::process::exit(0);
         }
         _ => return Err(usage.into()),

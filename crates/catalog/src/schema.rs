@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-const STEPS: &[&str] = &[
+pub(crate) const STEPS: &[&str] = &[
     "
 CREATE TABLE repositories (
     id              INTEGER PRIMARY KEY,
@@ -101,6 +101,11 @@ CREATE TABLE topics (
     topic           TEXT NOT NULL,
     PRIMARY KEY (repository_id, topic)
 ) STRICT, WITHOUT ROWID;
+",
+    "
+-- what visits have found, the latest counting most: changes, and the seconds they were looked for in
+ALTER TABLE repositories ADD COLUMN changes REAL NOT NULL DEFAULT 0;
+ALTER TABLE repositories ADD COLUMN watched_s REAL NOT NULL DEFAULT 0;
 ",
 ];
 

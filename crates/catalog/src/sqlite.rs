@@ -31,7 +31,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A repository as the catalog knows it. Times are in seconds since 1970.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Repository {
     /// Its number.
     pub id: i64,
@@ -68,10 +68,16 @@ pub struct Repository {
     pub error: Option<String>,
     /// Fencing number of the last lease.
     pub epoch: i64,
+    /// Changes that visits have found, the latest counting most...
+    #[serde(skip)]
+    pub changes: f64,
+    /// ...and the seconds they were looked for in.
+    #[serde(skip)]
+    pub watched_s: f64,
 }
 
 const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, last_change, fingerprint, seq, \
-                       archive_bytes, ref_count, failures, error_class, error, epoch";
+                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s";
 
 impl Repository {
     fn from_row(row: &Row<'_>) -> rusqlite::Result<Repository> {
@@ -93,6 +99,8 @@ impl Repository {
             error_class: row.get(14)?,
             error: row.get(15)?,
             epoch: row.get(16)?,
+            changes: row.get(17)?,
+            watched_s: row.get(18)?,
         })
     }
 }
@@ -131,6 +139,10 @@ pub struct Visit {
     pub next_due: i64,
     /// Fingerprint of the refs seen.
     pub fingerprint: Option<Vec<u8>>,
+    /// As [`Repository::changes`], with this visit.
+    pub changes: f64,
+    /// As [`Repository::watched_s`], with this visit.
+    pub watched_s: f64,
     /// How it ended.
     pub outcome: Outcome,
 }
@@ -146,6 +158,11 @@ pub struct Which<'a> {
 
 /// Prepared statements that are kept.
 const STATEMENTS_KEPT: usize = 64;
+
+/// Memory for pages, as far as it is needed.
+const CACHE_KIBIBYTES: i64 = 64 << 10;
+/// Pages of 4 KiB in the log before they are moved to their places: a page that changes often is moved once.
+const CHECKPOINT_PAGES: i64 = 16 << 10;
 
 /// The catalog of a pool.
 pub struct Catalog {
@@ -163,6 +180,9 @@ impl Catalog {
         connection.pragma_update(None, "journal_mode", "wal")?;
         // With WAL a power cut may cost the last batch, never consistency; a lost batch is looked at again.
         connection.pragma_update(None, "synchronous", "normal")?;
+        // Pages of ten million rows are written in any order: the default of 2 MiB would read most of them again.
+        connection.pragma_update(None, "cache_size", -CACHE_KIBIBYTES)?;
+        connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
         schema::migrate(&mut connection)?.map_err(Error::TooNew)?;
         Ok(Catalog { connection })
@@ -293,16 +313,27 @@ impl Catalog {
                 Outcome::Unchanged => transaction
                     .prepare_cached(
                         "UPDATE repositories SET last_attempt = ?2, last_success = ?2, next_due = ?3, fingerprint = ?4, failures = 0,
-                         error_class = NULL, error = NULL, lease_owner = NULL, lease_until = NULL WHERE id = ?1",
+                         changes = ?5, watched_s = ?6, error_class = NULL, error = NULL, lease_owner = NULL, lease_until = NULL
+                         WHERE id = ?1",
                     )?
-                    .execute(params![v.id, v.at, v.next_due, v.fingerprint])?,
+                    .execute(params![v.id, v.at, v.next_due, v.fingerprint, v.changes, v.watched_s])?,
                 Outcome::Updated { seq, archive_bytes, ref_count } => transaction
                     .prepare_cached(
                         "UPDATE repositories SET last_attempt = ?2, last_success = ?2, last_change = ?2, next_due = ?3, fingerprint = ?4,
-                         seq = ?5, archive_bytes = ?6, ref_count = ?7, failures = 0, error_class = NULL, error = NULL,
-                         lease_owner = NULL, lease_until = NULL WHERE id = ?1",
+                         seq = ?5, archive_bytes = ?6, ref_count = ?7, changes = ?8, watched_s = ?9, failures = 0, error_class = NULL,
+                         error = NULL, lease_owner = NULL, lease_until = NULL WHERE id = ?1",
                     )?
-                    .execute(params![v.id, v.at, v.next_due, v.fingerprint, *seq as i64, *archive_bytes as i64, *ref_count as i64])?,
+                    .execute(params![
+                        v.id,
+                        v.at,
+                        v.next_due,
+                        v.fingerprint,
+                        *seq as i64,
+                        *archive_bytes as i64,
+                        *ref_count as i64,
+                        v.changes,
+                        v.watched_s
+                    ])?,
                 Outcome::Failed { class, error } => transaction
                     .prepare_cached(
                         "UPDATE repositories SET last_attempt = ?2, next_due = ?3, failures = failures + 1, error_class = ?4,
@@ -367,11 +398,29 @@ mod tests {
     }
 
     #[test]
+    fn older_catalogs_are_brought_up_to_date_and_newer_ones_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("catalog.db");
+        {
+            let old = Connection::open(&path).unwrap();
+            old.execute_batch(schema::STEPS[0]).unwrap();
+            old.execute_batch(
+                "INSERT INTO repositories (name, url, path, added_at) VALUES ('a', 'u', 'a.tar', 7); PRAGMA user_version = 1",
+            )
+            .unwrap();
+        }
+        let a = Catalog::open(&path).unwrap().get("a").unwrap().unwrap();
+        assert_eq!((a.added_at, a.changes), (7, 0.0));
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", 999).unwrap();
+        assert!(matches!(Catalog::open(&path), Err(Error::TooNew(999))));
+    }
+
+    #[test]
     fn visits_set_the_schedule() {
         let (_dir, mut c) = catalog();
         c.add(&[entry("a", "u1")], 0).unwrap();
         let id = c.get("a").unwrap().unwrap().id;
-        let visit = |at, next_due, outcome| Visit { id, at, next_due, fingerprint: Some(vec![1]), outcome };
+        let visit = |at, next_due, outcome| Visit { id, at, next_due, fingerprint: Some(vec![1]), changes: 1.0, watched_s: 2.0, outcome };
         c.record(&[visit(10, 20, Outcome::Failed { class: "network".into(), error: "no".into() })]).unwrap();
         let a = c.get("a").unwrap().unwrap();
         assert_eq!((a.failures, a.last_success, a.error_class.as_deref(), a.fingerprint), (1, None, Some("network"), None));

@@ -4,6 +4,7 @@
 //! batches. Whatever an upstream does, what is committed stays: a visit adds a commit group or changes nothing.
 
 mod pool;
+pub mod schedule;
 mod scratch;
 mod visit;
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_catalog::{Catalog, Outcome, Repository, Visit};
 use weir_transport::Url;
 
+use crate::schedule::{Observed, Policy, spread};
 use crate::visit::{Failure, SharedOptions, VisitOptions, Visited, visit};
 
 /// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
@@ -24,12 +25,8 @@ pub struct MirrorOptions {
     pub jobs: usize,
     /// Visits at once to one host.
     pub jobs_per_host: usize,
-    /// Seconds from a visit that went well to the next.
-    pub interval_s: u64,
-    /// Seconds after the first failure; doubled with each further one.
-    pub retry_s: u64,
-    /// Seconds between visits at most, however many failures.
-    pub retry_max_s: u64,
+    /// When to come again.
+    pub schedule: Policy,
 }
 
 /// Asks a run to stop: what is under way is finished, nothing new started.
@@ -267,8 +264,16 @@ impl Mirror {
     fn write_down(&self, done: Done, summary: &mut Summary) -> Visit {
         let at = now();
         let Done { repository, result, .. } = done;
+        let mut observed = Observed { changes: repository.changes, watched_s: repository.watched_s };
+        let since = |then: i64| at.saturating_sub(then).max(0) as u64;
+        let schedule = &self.options.schedule;
         let (outcome, fingerprint, wait_s) = match result {
             Ok(visited) => {
+                let is_changed = visited.change.is_some();
+                // The first visit tells what there is, not how often it changes.
+                if let Some(before) = repository.last_success {
+                    observed.visited(since(before), is_changed);
+                }
                 let outcome = match visited.change {
                     None => {
                         summary.unchanged += 1;
@@ -280,17 +285,18 @@ impl Mirror {
                         Outcome::Updated { seq: report.seq, archive_bytes: report.archive_bytes, ref_count: visited.ref_count }
                     }
                 };
-                (outcome, Some(visited.fingerprint), self.options.interval_s)
+                let is_first = repository.last_success.is_none();
+                let quiet_s = if is_changed { (!is_first).then_some(0) } else { repository.last_change.map(since) };
+                (outcome, Some(visited.fingerprint), schedule.next_s(&observed, quiet_s))
             }
             Err(failure) => {
                 summary.failed += 1;
-                let doublings = repository.failures.clamp(0, 20) as u32;
-                let wait = self.options.retry_s.saturating_mul(1 << doublings).min(self.options.retry_max_s);
+                let wait = schedule.retry_s(failure.class, repository.failures.clamp(0, 20) as u32);
                 (Outcome::Failed { class: failure.class.to_owned(), error: failure.error }, repository.fingerprint, wait)
             }
         };
-        // Spread over a tenth, so that what was added together does not stay due together.
-        let jitter = (repository.id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) % (wait_s / 10 + 1);
-        Visit { id: repository.id, at, next_due: at + (wait_s + jitter) as i64, fingerprint, outcome }
+        let next_due = at + spread(wait_s, repository.id) as i64;
+        let Observed { changes, watched_s } = observed;
+        Visit { id: repository.id, at, next_due, fingerprint, changes, watched_s, outcome }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_catalog::{Catalog, Repository};
+use weir_mirror::schedule::Policy;
 use weir_mirror::{Mirror, MirrorOptions, RefsWanted, Scratch, VisitOptions};
 use weir_repo::Repo;
 use weir_repo::ingest::Limits;
@@ -148,9 +149,15 @@ impl Pool {
             options: MirrorOptions {
                 jobs,
                 jobs_per_host: c.mirror.jobs_per_host.into(),
-                interval_s: c.mirror.interval.0.as_secs(),
-                retry_s: c.mirror.retry.0.as_secs(),
-                retry_max_s: c.mirror.retry_max.0.as_secs(),
+                schedule: Policy {
+                    interval_s: c.mirror.interval.0.as_secs(),
+                    interval_min_s: c.mirror.interval_min.0.as_secs(),
+                    interval_max_s: c.mirror.interval_max.0.as_secs(),
+                    retry_s: c.mirror.retry.0.as_secs(),
+                    retry_max_s: c.mirror.retry_max.0.as_secs(),
+                    gone_s: c.mirror.gone.0.as_secs(),
+                    forbidden_s: c.mirror.forbidden.0.as_secs(),
+                },
             },
         }
     }

@@ -15,8 +15,6 @@ use crate::forges::ForgeConfig;
 use crate::output;
 use crate::pool::{Pool, now};
 
-/// Until what is gone is looked at again.
-const GONE_S: i64 = 31 * 86_400;
 /// Longest sleep between looks at what is due while watching.
 const WATCH_SLEEP: Duration = Duration::from_millis(200);
 /// Time after a crawl that failed, while watching.
@@ -98,7 +96,7 @@ fn one(pool: &mut Pool, global: &Global, config: &ForgeConfig, stop: &Stop) -> s
         filter: &config.filter(),
         name_of: &|listed| config.name_of(listed),
         limit: config.limit,
-        gone_s: GONE_S,
+        gone_s: pool.config.mirror.gone.0.as_secs() as i64,
         now: &now,
     };
     let result = crawl.run(&mut pool.catalog, forge.as_mut(), &mut |progress| {

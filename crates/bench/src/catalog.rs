@@ -1,0 +1,69 @@
+//! `weir-bench catalog FOLDER ROWS VISITS`: fills a catalog, then leases and completes visits in batches, as the mirror does.
+
+use std::path::Path;
+use std::time::Instant;
+
+use weir_catalog::{Catalog, Listed, Outcome, Visit, Which};
+
+/// As the mirror loop leases and writes down.
+const BATCH: usize = 1000;
+const PAGE: usize = 10_000;
+
+pub(crate) fn run(folder: &Path, rows: usize, visits: usize) -> Result<(), crate::Error> {
+    let mut catalog = Catalog::open(&folder.join("catalog.db"))?;
+    let started = Instant::now();
+    let mut listing = catalog.begin_listing("bench", "all", 0)?;
+    for first in (0..rows).step_by(PAGE) {
+        let page: Vec<(String, Listed)> = (first..(first + PAGE).min(rows))
+            .map(|n| {
+                let full_name = format!("owner{}/repository{n}", n % 1000);
+                let listed = Listed {
+                    forge_id: n.to_string(),
+                    clone_url: format!("https://forge.example/{full_name}.git"),
+                    pushed_at: Some("2024-01-01T00:00:00Z".to_owned()),
+                    full_name,
+                    ..Listed::default()
+                };
+                (format!("forge.example/{}", listed.full_name), listed)
+            })
+            .collect();
+        let next = (first + PAGE < rows).then(|| first.to_string());
+        catalog.take_page(&mut listing, &page, next.as_deref(), 0)?;
+    }
+    let filled_s = started.elapsed().as_secs_f64();
+    let (mut leasing_s, mut recording_s, mut done) = (0.0, 0.0, 0);
+    let mut now = 1_000_000;
+    while done < visits {
+        let started = Instant::now();
+        let leased = catalog.lease("bench", now, now + 3600, &Which { due_only: true, ids: None }, BATCH)?;
+        leasing_s += started.elapsed().as_secs_f64();
+        if leased.is_empty() {
+            return Err("nothing is due".into());
+        }
+        let visit = |n: usize, id: i64| Visit {
+            id,
+            at: now,
+            next_due: now + 86_400 + (n as i64 * 7919) % 86_400,
+            fingerprint: Some(vec![n as u8; 16]),
+            changes: 1.0,
+            watched_s: 3600.0,
+            outcome: if n.is_multiple_of(10) {
+                Outcome::Updated { seq: 2, archive_bytes: 1 << 20, ref_count: 7 }
+            } else {
+                Outcome::Unchanged
+            },
+        };
+        let batch: Vec<Visit> = leased.iter().enumerate().map(|(n, r)| visit(n, r.id)).collect();
+        let started = Instant::now();
+        catalog.record(&batch)?;
+        recording_s += started.elapsed().as_secs_f64();
+        done += batch.len();
+        now += 1;
+    }
+    println!(
+        "{}",
+        serde_json::json!({ "rows": rows, "filled_per_second": rows as f64 / filled_s, "visits": done, "leases_per_second": done as f64 / leasing_s,
+                            "completions_per_second": done as f64 / recording_s, "visits_per_second": done as f64 / (leasing_s + recording_s) })
+    );
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! When to visit an upstream again.
+//!
+//! An upstream that changes with rate λ and is visited every T is behind by λT²/6 on average while λT is small (Cho and
+//! Garcia-Molina, "Effective page refresh policies for web crawlers", 2003, for Poisson changes). The least sum of that over many
+//! upstreams, at a given number of visits in all, has T proportional to λ^(-1/3): an upstream that changes a thousand times as
+//! often is visited ten times as often, not a thousand times. λ is estimated from what visits have found, the latest counting
+//! most; a new upstream is taken to go on as it was: what last changed a year ago will hardly change today.
+
+const DAY_S: f64 = 86_400.0;
+/// Observations count half after so long: projects wake up and fall asleep.
+const HALF_LIFE_S: f64 = 10.0 * DAY_S;
+/// What is taken to be known of an upstream before the first visit: so much of one change in the time since its last.
+const PRIOR_CHANGES: f64 = 0.3;
+/// Time since the last change, where nobody knows it, and its bounds.
+const QUIET_UNKNOWN_S: f64 = 30.0 * DAY_S;
+const QUIET_MIN_S: f64 = 3600.0;
+const QUIET_MAX_S: f64 = 3.0 * 365.0 * DAY_S;
+
+/// How often is often. All in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Time between visits to an upstream that changes once a day.
+    pub interval_s: u64,
+    /// The least for any that changes more often.
+    pub interval_min_s: u64,
+    /// The most for any that changes less often.
+    pub interval_max_s: u64,
+    /// Time after the first failure that may pass; it doubles with each further one.
+    pub retry_s: u64,
+    /// The most after such failures.
+    pub retry_max_s: u64,
+    /// Time after an upstream was found to be gone.
+    pub gone_s: u64,
+    /// Time after an upstream wanted other credentials.
+    pub forbidden_s: u64,
+}
+
+/// What visits have found: changes, and the time they were looked for in, the latest counting most.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Observed {
+    /// Changes.
+    pub changes: f64,
+    /// Seconds.
+    pub watched_s: f64,
+}
+
+impl Observed {
+    /// Takes in a visit `gap_s` after the one before.
+    pub fn visited(&mut self, gap_s: u64, is_changed: bool) {
+        let gap_s = gap_s as f64;
+        let left = 0.5f64.powf(gap_s / HALF_LIFE_S);
+        self.changes = self.changes * left + f64::from(u8::from(is_changed));
+        self.watched_s = self.watched_s * left + gap_s;
+    }
+
+    /// Changes a second, for an upstream that last changed `quiet_s` ago (`None` if nobody knows).
+    fn rate(&self, quiet_s: Option<u64>) -> f64 {
+        let quiet_s = quiet_s.map_or(QUIET_UNKNOWN_S, |s| (s as f64).clamp(QUIET_MIN_S, QUIET_MAX_S));
+        // Several changes between two visits look like one: where nearly every visit finds one there were more.
+        let more = 1.0 + self.changes / 8.0;
+        (self.changes * more + PRIOR_CHANGES) / (self.watched_s + PRIOR_CHANGES * quiet_s)
+    }
+}
+
+impl Policy {
+    /// Seconds until the next visit after one that went well.
+    pub fn next_s(&self, observed: &Observed, quiet_s: Option<u64>) -> u64 {
+        let a_day = observed.rate(quiet_s) * DAY_S;
+        let interval = self.interval_s as f64 * a_day.powf(-1.0 / 3.0);
+        // Whoever asks for an interval of a minute means it.
+        let least = self.interval_min_s.min(self.interval_s).min(self.interval_max_s);
+        (interval as u64).clamp(least, self.interval_max_s)
+    }
+
+    /// Seconds until the next try after a failure of that class, the `failures`th in turn.
+    pub fn retry_s(&self, class: &str, failures: u32) -> u64 {
+        match class {
+            "gone" => self.gone_s,
+            "forbidden" => self.forbidden_s,
+            _ => self.retry_s.saturating_mul(1 << failures.min(20)).min(self.retry_max_s),
+        }
+    }
+}
+
+/// `wait_s` and up to a tenth more, so that what was added together does not stay due together.
+pub fn spread(wait_s: u64, id: i64) -> u64 {
+    wait_s + (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) % (wait_s / 10 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_S: u64 = 3600;
+
+    fn policy() -> Policy {
+        Policy {
+            interval_s: 6 * HOUR_S,
+            interval_min_s: 600,
+            interval_max_s: 30 * 24 * HOUR_S,
+            retry_s: 300,
+            retry_max_s: 24 * HOUR_S,
+            gone_s: 31 * 24 * HOUR_S,
+            forbidden_s: 7 * 24 * HOUR_S,
+        }
+    }
+
+    #[test]
+    fn what_changes_often_is_visited_often_but_not_as_often() {
+        let p = policy();
+        let settled = |changes_each: u32| {
+            let mut observed = Observed::default();
+            let (mut last, mut now) = (0, 0);
+            for n in 0..200u32 {
+                let is_changed = n % changes_each == 0;
+                let gap = p.next_s(&observed, Some(now - last));
+                now += gap;
+                observed.visited(gap, is_changed);
+                if is_changed {
+                    last = now;
+                }
+            }
+            p.next_s(&observed, Some(now - last))
+        };
+        let (always, seldom) = (settled(1), settled(20));
+        assert!(always >= p.interval_min_s && always < 3 * HOUR_S, "{always}");
+        assert!(seldom > 3 * always && seldom < 100 * always, "{seldom} {always}");
+        let fresh = Observed::default();
+        assert!(p.next_s(&fresh, Some(HOUR_S)) < p.next_s(&fresh, None));
+        assert!(p.next_s(&fresh, None) < p.next_s(&fresh, Some(2 * 365 * 24 * HOUR_S)));
+    }
+
+    #[test]
+    fn failures_by_their_class() {
+        let p = policy();
+        assert_eq!((p.retry_s("network", 0), p.retry_s("network", 3), p.retry_s("server", 40)), (300, 2400, 24 * HOUR_S));
+        assert_eq!((p.retry_s("gone", 0), p.retry_s("forbidden", 9)), (p.gone_s, p.forbidden_s));
+        assert!((1000..=1100).contains(&spread(1000, 7)) && spread(0, 3) == 0);
+    }
+}
