@@ -8,7 +8,9 @@ mod listed;
 mod listing;
 mod schema;
 mod sqlite;
+mod status;
 
 pub use listed::{Account, AccountKind, Listed};
 pub use listing::{Listing, Taken, Unseen};
 pub use sqlite::{Catalog, Error, Outcome, Repository, Result, Visit, Which};
+pub use status::{Counts, PausedHost};

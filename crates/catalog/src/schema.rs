@@ -106,6 +106,13 @@ CREATE TABLE topics (
 -- what visits have found, the latest counting most: changes, and the seconds they were looked for in
 ALTER TABLE repositories ADD COLUMN changes REAL NOT NULL DEFAULT 0;
 ALTER TABLE repositories ADD COLUMN watched_s REAL NOT NULL DEFAULT 0;
+-- pauses of visits, by host; '' for all
+CREATE TABLE throttles (
+    host            TEXT PRIMARY KEY,
+    cause           TEXT NOT NULL,
+    since           INTEGER NOT NULL,
+    until           INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 ",
 ];
 

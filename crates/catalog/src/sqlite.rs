@@ -76,11 +76,11 @@ pub struct Repository {
     pub watched_s: f64,
 }
 
-const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, last_change, fingerprint, seq, \
+pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, last_change, fingerprint, seq, \
                        archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s";
 
 impl Repository {
-    fn from_row(row: &Row<'_>) -> rusqlite::Result<Repository> {
+    pub(crate) fn from_row(row: &Row<'_>) -> rusqlite::Result<Repository> {
         Ok(Repository {
             id: row.get(0)?,
             name: row.get(1)?,
@@ -126,6 +126,8 @@ pub enum Outcome {
         /// In words.
         error: String,
     },
+    /// There was none: its host pauses.
+    PutOff,
 }
 
 /// A visit to be written down.
@@ -340,6 +342,9 @@ impl Catalog {
                          error = ?5, fingerprint = NULL, lease_owner = NULL, lease_until = NULL WHERE id = ?1",
                     )?
                     .execute(params![v.id, v.at, v.next_due, class, error])?,
+                Outcome::PutOff => transaction
+                    .prepare_cached("UPDATE repositories SET next_due = ?2, lease_owner = NULL, lease_until = NULL WHERE id = ?1")?
+                    .execute(params![v.id, v.next_due])?,
             };
         }
         transaction.commit()?;

@@ -6,6 +6,7 @@
 mod pool;
 pub mod schedule;
 mod scratch;
+pub mod throttle;
 mod visit;
 
 pub use pool::{Event, Mirror, MirrorOptions, Stop, Summary};

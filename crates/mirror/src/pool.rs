@@ -3,13 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_catalog::{Catalog, Outcome, Repository, Visit};
 use weir_transport::Url;
 
 use crate::schedule::{Observed, Policy, spread};
+use crate::throttle::{Pause, Throttle};
 use crate::visit::{Failure, SharedOptions, VisitOptions, Visited, visit};
 
 /// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
@@ -51,6 +52,8 @@ pub enum Event<'a> {
     Started(&'a Repository),
     /// A visit has ended.
     Ended(&'a Repository, &'a Result<Visited, Failure>, Duration),
+    /// Errors have gathered: visits pause.
+    Paused(&'a Pause),
 }
 
 /// What a run did.
@@ -62,6 +65,8 @@ pub struct Summary {
     pub updated: usize,
     /// Visits that failed.
     pub failed: usize,
+    /// Visits put off until their host's pause is over.
+    pub put_off: usize,
     /// Bytes appended to archives.
     pub bytes_appended: u64,
 }
@@ -74,6 +79,8 @@ pub struct Mirror {
     pub visit: VisitOptions,
     /// How many at once, and how often.
     pub options: MirrorOptions,
+    /// Errors that gather.
+    pub throttle: Mutex<Throttle>,
 }
 
 struct Done {
@@ -85,6 +92,9 @@ struct Done {
 enum Message {
     Started(Box<Repository>),
     Done(Box<Done>),
+    /// Not visited: its host pauses until then.
+    PutOff(i64, i64),
+    Paused(Pause),
 }
 
 /// Tasks with their hosts, and visits that run by host.
@@ -165,6 +175,14 @@ impl Mailbox {
     }
 }
 
+/// Time between looks at whether a pause is over.
+const PAUSE_LOOK: Duration = Duration::from_millis(100);
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}
+
 /// Seconds since 1970.
 fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
@@ -205,6 +223,20 @@ impl Mirror {
                 for message in messages {
                     match message {
                         Message::Started(repository) => observe(Event::Started(&repository)),
+                        Message::Paused(pause) => {
+                            observe(Event::Paused(&pause));
+                            let until = pause.until_ms.div_ceil(1000) as i64;
+                            catalog.set_throttle(pause.host.as_deref().unwrap_or(""), pause.cause.name(), now(), until)?;
+                        }
+                        Message::PutOff(id, until) => {
+                            summary.put_off += 1;
+                            if batch.is_empty() {
+                                batch_started = Instant::now();
+                            }
+                            let (at, outcome) = (now(), Outcome::PutOff);
+                            let next_due = at + spread((until - at).max(0) as u64, id) as i64;
+                            batch.push(Visit { id, at, next_due, fingerprint: None, changes: 0.0, watched_s: 0.0, outcome });
+                        }
                         Message::Done(done) => {
                             observe(Event::Ended(&done.repository, &done.result, done.took));
                             if batch.is_empty() {
@@ -243,6 +275,14 @@ impl Mirror {
         let _share = Share(mailbox);
         let mut ended: Option<String> = None;
         while let Some((repository, host)) = queue.next(ended.as_deref(), self.options.jobs_per_host.max(1), stop) {
+            if !self.wait_out_pauses(stop) {
+                return;
+            }
+            if let Some(until_ms) = self.throttle().paused_until(&host, now_ms()) {
+                mailbox.put(Message::PutOff(repository.id, until_ms.div_ceil(1000) as i64));
+                ended = Some(host);
+                continue;
+            }
             let started = Instant::now();
             mailbox.put(Message::Started(Box::new(repository.clone())));
             // A defect met in one repository must not end the run for all others.
@@ -250,9 +290,34 @@ impl Mirror {
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.visit_one(&repository, options))).unwrap_or_else(|_| {
                     Err(Failure { class: "defect", error: "weir itself failed on this repository; please report it".to_owned() })
                 });
+            let pause = match &result {
+                Ok(_) => {
+                    self.throttle().went_well(&host, now_ms());
+                    None
+                }
+                Err(failure) => self.throttle().failed(&host, failure.class, now_ms()),
+            };
             mailbox.put(Message::Done(Box::new(Done { repository, result, took: started.elapsed() })));
+            if let Some(pause) = pause {
+                mailbox.put(Message::Paused(pause));
+            }
             ended = Some(host);
         }
+    }
+
+    fn throttle(&self) -> MutexGuard<'_, Throttle> {
+        self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until nothing pauses all visits; false if `stop` was asked for meanwhile.
+    fn wait_out_pauses(&self, stop: &Stop) -> bool {
+        while self.throttle().all_paused_until(now_ms()).is_some() {
+            if stop.is_stopped() {
+                return false;
+            }
+            std::thread::sleep(PAUSE_LOOK);
+        }
+        true
     }
 
     fn visit_one(&self, repository: &Repository, options: &VisitOptions) -> Result<Visited, Failure> {

@@ -96,6 +96,22 @@ pub(crate) enum Command {
         #[arg(long = "as", value_name = "NAME")]
         known_as: Option<String>,
     },
+    /// Show how the mirror is: visits, lag, errors, pauses, forges, space
+    Status,
+    /// List what is due next
+    Due {
+        /// Show at most so many
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+        max_count: usize,
+    },
+    /// List repositories whose last visit failed, and why
+    Errors {
+        /// Only this class: network, server, gone, forbidden, ...
+        class: Option<String>,
+        /// Show at most so many
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+        max_count: usize,
+    },
     /// List repositories
     Ls {
         /// Only those whose name matches

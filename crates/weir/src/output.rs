@@ -34,6 +34,16 @@ pub(crate) fn time(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
+/// A time in its largest two units: `3 d 4 h`, `12 min`, `7 s`.
+pub(crate) fn span(seconds: i64) -> String {
+    match seconds {
+        s if s >= 86_400 => format!("{} d {} h", s / 86_400, s % 86_400 / 3600),
+        s if s >= 3600 => format!("{} h {} min", s / 3600, s % 3600 / 60),
+        s if s >= 60 => format!("{} min", s / 60),
+        s => format!("{} s", s.max(0)),
+    }
+}
+
 /// Prints a value as pretty JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
     let mut out = io::stdout().lock();

@@ -1,11 +1,12 @@
 //! A pool: configuration, catalog and store in one folder.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_catalog::{Catalog, Repository};
 use weir_mirror::schedule::Policy;
+use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{Mirror, MirrorOptions, RefsWanted, Scratch, VisitOptions};
 use weir_repo::Repo;
 use weir_repo::ingest::Limits;
@@ -159,6 +160,11 @@ impl Pool {
                     forbidden_s: c.mirror.forbidden.0.as_secs(),
                 },
             },
+            throttle: Mutex::new(Throttle::new(ThrottlePolicy {
+                window: c.mirror.throttle_window,
+                leak_ms: c.mirror.throttle_leak.0.as_millis() as u64,
+                pause_ms: c.mirror.throttle_pause.0.as_millis() as u64,
+            })),
         }
     }
 }

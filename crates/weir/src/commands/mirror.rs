@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use weir_catalog::{Catalog, Repository, Which};
+use weir_mirror::throttle::Pause;
 use weir_mirror::{Event, Failure, Mirror, Stop, Summary, Visited};
 
 use crate::cli::{Global, MirrorArgs};
@@ -67,10 +68,10 @@ pub(crate) fn watch(mirror: &Mirror, catalog: &mut Catalog, owner: &str, stop: &
     while !stop.is_stopped() {
         let tasks = catalog.lease(owner, now(), now() + LEASE_S, &Which { due_only: true, ids: None }, LEASED_MAX)?;
         if !tasks.is_empty() {
-            mirror.run(catalog, tasks, stop, &mut |event| {
-                if let Event::Ended(repository, result, took) = event {
-                    log_line(repository, result, took);
-                }
+            mirror.run(catalog, tasks, stop, &mut |event| match event {
+                Event::Started(_) => {}
+                Event::Ended(repository, result, took) => log_line(repository, result, took),
+                Event::Paused(pause) => tracing::warn!("{}", pause_line(pause)),
             })?;
         }
         sleep_until_due(catalog, stop)?;
@@ -150,6 +151,12 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver
     Ok(asked)
 }
 
+fn pause_line(pause: &Pause) -> String {
+    let what = pause.host.as_ref().map_or("all visits".to_owned(), |host| format!("visits to {host}"));
+    let seconds = (pause.until_ms / 1000).saturating_sub(now() as u64);
+    format!("paused     {what} for {}: {}", output::span(seconds as i64), pause.cause.name())
+}
+
 fn updated_line(repository: &Repository, visited: &Visited, took: Duration) -> String {
     let Some((change, report)) = &visited.change else { return String::new() };
     let what = if repository.seq.is_none() { "cloned " } else { "updated" };
@@ -213,6 +220,11 @@ impl Reporter {
                 }
                 self.ended(repository, result, took);
             }
+            Event::Paused(pause) if self.json => {
+                let value = serde_json::json!({ "result": "paused", "host": pause.host, "cause": pause.cause.name(), "until": pause.until_ms / 1000 });
+                let _ = output::json_line(&value);
+            }
+            Event::Paused(pause) => self.line(&pause_line(pause)),
         }
     }
 
@@ -264,15 +276,16 @@ impl Reporter {
         if self.json {
             return output::json_line(&serde_json::json!({
                 "result": "summary", "updated": summary.updated, "unchanged": summary.unchanged, "failed": summary.failed,
-                "bytes_appended": summary.bytes_appended }));
+                "put_off": summary.put_off, "bytes_appended": summary.bytes_appended }));
         }
         if !self.quiet {
             writeln!(
                 std::io::stdout(),
-                "{} updated, {} unchanged, {} failed, {} written",
+                "{} updated, {} unchanged, {} failed{}, {} written",
                 summary.updated,
                 summary.unchanged,
                 summary.failed,
+                if summary.put_off > 0 { format!(", {} put off", summary.put_off) } else { String::new() },
                 output::bytes(summary.bytes_appended)
             )?;
         }

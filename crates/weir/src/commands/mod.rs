@@ -16,6 +16,7 @@ mod register;
 mod restart;
 mod serve;
 mod shell;
+mod status;
 mod upload_pack;
 
 pub(crate) use daemon::log_destination;
@@ -46,6 +47,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::UploadPack(args) => upload_pack::upload_pack(&args),
         Command::HttpBackend => http_backend::http_backend(),
         Command::Shell { command, known_as } => shell::shell(global, command, known_as),
+        Command::Status => done(status::status(&Pool::open(global)?, global)),
+        Command::Due { max_count } => done(status::due(&Pool::open(global)?, global, max_count)),
+        Command::Errors { class, max_count } => done(status::errors(&Pool::open(global)?, global, class.as_deref(), max_count)),
         Command::Ls { pattern } => done(inspect::ls(&Pool::open(global)?, global, pattern.as_deref())),
         Command::Show { repo } => done(inspect::show(&Pool::open(global)?, global, &repo)),
         Command::Log { repo, max_count } => done(inspect::log(&Pool::open(global)?, global, &repo, max_count)),

@@ -211,7 +211,11 @@ impl Env {
 
     /// Serves bare repositories below this folder with stock git daemon.
     pub fn git_daemon(&self, extra: &[&str]) -> Server {
-        let port = free_port();
+        self.git_daemon_at(free_port(), extra)
+    }
+
+    /// The same at `port`.
+    pub fn git_daemon_at(&self, port: u16, extra: &[&str]) -> Server {
         // Not `git daemon`: that is a process above the daemon, and killing it leaves the daemon behind.
         let program = Path::new(&self.git(self.dir.path(), &["--exec-path"])).join("git-daemon");
         let child = Command::new(program)

@@ -1,0 +1,228 @@
+//! Pauses where errors gather: of one host, of all if many hosts fail at once, of all at once if this machine is at fault.
+//!
+//! Each sort of trouble has a bag that holds so many errors (crawld's and errbag's idea): one leaks out in each interval and with
+//! each visit that goes well; when it is full, visits pause. What an upstream alone answers for (gone, forbidden, bad packs) is
+//! no trouble.
+
+use std::collections::{HashMap, VecDeque};
+
+/// How much trouble is too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThrottlePolicy {
+    /// Errors that a bag holds; 0 for no pauses but for a full disk.
+    pub window: u32,
+    /// Time in which one leaks out, in milliseconds.
+    pub leak_ms: u64,
+    /// Length of a pause, in milliseconds.
+    pub pause_ms: u64,
+}
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A host, or the way there.
+    Host,
+    /// Many hosts at once: our network.
+    Network,
+    /// The disk is full.
+    DiskFull,
+    /// Something else here.
+    Local,
+}
+
+impl Cause {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Host => "the host fails",
+            Cause::Network => "many hosts fail: the network",
+            Cause::DiskFull => "the disk is full",
+            Cause::Local => "errors of this machine",
+        }
+    }
+}
+
+/// A pause that has begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// Of which host; `None` for all.
+    pub host: Option<String>,
+    /// Why.
+    pub cause: Cause,
+    /// Until when, in milliseconds of the caller's clock.
+    pub until_ms: u64,
+}
+
+/// Hosts among the latest errors that make it the network's fault.
+const HOSTS_MIN: usize = 3;
+/// Hosts that are remembered; those that have had no trouble for longest go first.
+const HOSTS_MAX: usize = 100_000;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Bag {
+    level: f64,
+    at_ms: u64,
+    paused_until_ms: u64,
+}
+
+impl Bag {
+    fn leak(&mut self, policy: &ThrottlePolicy, now_ms: u64) {
+        let gone = now_ms.saturating_sub(self.at_ms) as f64 / policy.leak_ms.max(1) as f64;
+        self.level = (self.level - gone).max(0.0);
+        self.at_ms = now_ms;
+    }
+
+    /// Takes an error in; true if that fills it.
+    fn take(&mut self, policy: &ThrottlePolicy, now_ms: u64) -> bool {
+        self.leak(policy, now_ms);
+        self.level += 1.0;
+        let is_full = policy.window > 0 && self.level >= f64::from(policy.window) && self.paused_until_ms <= now_ms;
+        if is_full {
+            // After the pause a few errors are enough for the next, not a whole bag.
+            self.level /= 2.0;
+            self.paused_until_ms = now_ms + policy.pause_ms;
+        }
+        is_full
+    }
+}
+
+/// All bags. Times are the caller's, in milliseconds.
+#[derive(Debug)]
+pub struct Throttle {
+    policy: ThrottlePolicy,
+    hosts: HashMap<String, Bag>,
+    network: Bag,
+    local: Bag,
+    /// Hosts of the latest network errors.
+    latest: VecDeque<String>,
+}
+
+impl Throttle {
+    /// Empty bags.
+    pub fn new(policy: ThrottlePolicy) -> Throttle {
+        Throttle { policy, hosts: HashMap::new(), network: Bag::default(), local: Bag::default(), latest: VecDeque::new() }
+    }
+
+    /// A visit to `host` went well.
+    pub fn went_well(&mut self, host: &str, now_ms: u64) {
+        let policy = self.policy;
+        for bag in [Some(&mut self.network), Some(&mut self.local), self.hosts.get_mut(host)].into_iter().flatten() {
+            bag.leak(&policy, now_ms);
+            bag.level = (bag.level - 1.0).max(0.0);
+        }
+    }
+
+    /// A visit to `host` failed, in that class; the pause that begins with it, if one does.
+    pub fn failed(&mut self, host: &str, class: &str, now_ms: u64) -> Option<Pause> {
+        let policy = self.policy;
+        let pause = |host: Option<&str>, cause| Pause { host: host.map(str::to_owned), cause, until_ms: now_ms + policy.pause_ms };
+        match class {
+            "disk-full" => {
+                // Every further visit would fail as well.
+                let is_new = self.local.paused_until_ms <= now_ms;
+                self.local.paused_until_ms = now_ms + policy.pause_ms;
+                is_new.then(|| pause(None, Cause::DiskFull))
+            }
+            "local" => self.local.take(&policy, now_ms).then(|| pause(None, Cause::Local)),
+            "network" | "server" => {
+                self.latest.push_back(host.to_owned());
+                if self.latest.len() > policy.window as usize {
+                    self.latest.pop_front();
+                }
+                if self.hosts.len() >= HOSTS_MAX && !self.hosts.contains_key(host) {
+                    self.hosts.retain(|_, bag| bag.paused_until_ms > now_ms || bag.level > 1.0);
+                }
+                let host_is_full = self.hosts.entry(host.to_owned()).or_default().take(&policy, now_ms);
+                let mut different: Vec<&String> = self.latest.iter().collect();
+                different.sort_unstable();
+                different.dedup();
+                if different.len() >= HOSTS_MIN && self.network.take(&policy, now_ms) {
+                    return Some(pause(None, Cause::Network));
+                }
+                host_is_full.then(|| pause(Some(host), Cause::Host))
+            }
+            _ => None,
+        }
+    }
+
+    /// Until when nothing is to be visited, if so.
+    pub fn all_paused_until(&self, now_ms: u64) -> Option<u64> {
+        let until = self.network.paused_until_ms.max(self.local.paused_until_ms);
+        (until > now_ms).then_some(until)
+    }
+
+    /// Until when `host` is not to be visited, if so.
+    pub fn paused_until(&self, host: &str, now_ms: u64) -> Option<u64> {
+        self.hosts.get(host).map(|bag| bag.paused_until_ms).filter(|until| *until > now_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: ThrottlePolicy = ThrottlePolicy { window: 60, leak_ms: 1000, pause_ms: 1_800_000 };
+    const HOUR_MS: u64 = 3_600_000;
+
+    /// An hour in which visits to a hundred hosts, ten a second, end as `class` says for a second and a host; how many there
+    /// were, and the pauses.
+    fn an_hour(mut class: impl FnMut(u64, usize) -> Option<&'static str>) -> (usize, Vec<Pause>, Throttle) {
+        let mut throttle = Throttle::new(POLICY);
+        let (mut visits, mut pauses, mut turn) = (0, Vec::new(), 0usize);
+        for now_ms in (0..HOUR_MS).step_by(100) {
+            if throttle.all_paused_until(now_ms).is_some() {
+                continue;
+            }
+            turn += 1;
+            let host = format!("h{}", turn % 100);
+            if throttle.paused_until(&host, now_ms).is_some() {
+                continue;
+            }
+            visits += 1;
+            match class(now_ms / 1000, turn % 100) {
+                None => throttle.went_well(&host, now_ms),
+                Some(class) => pauses.extend(throttle.failed(&host, class, now_ms)),
+            }
+        }
+        (visits, pauses, throttle)
+    }
+
+    #[test]
+    fn a_network_that_is_down_costs_a_few_visits_and_comes_back_within_a_pause() {
+        let (visits, pauses, _) = an_hour(|second, _| (second < 600).then_some("network"));
+        assert_eq!(pauses.iter().map(|p| (p.host.is_none(), p.cause)).collect::<Vec<_>>(), [(true, Cause::Network)]);
+        assert!(pauses[0].until_ms < 10_000 + POLICY.pause_ms && visits > 17_000, "{visits} {pauses:?}");
+    }
+
+    #[test]
+    fn one_host_does_not_stop_the_others_and_upstreams_own_faults_stop_nobody() {
+        let (visits, pauses, throttle) = an_hour(|_, host| (host == 7).then_some("server"));
+        assert!(visits > 35_000 && pauses.is_empty(), "at this pace it leaks: {visits} {pauses:?}");
+        assert_eq!(throttle.all_paused_until(HOUR_MS), None);
+        let mut throttle = Throttle::new(POLICY);
+        let pause = (0..100).find_map(|n| throttle.failed("h", "server", n * 10)).unwrap();
+        assert_eq!((pause.host.as_deref(), pause.cause), (Some("h"), Cause::Host));
+        assert!(throttle.paused_until("h", 10_000).is_some() && throttle.paused_until("other", 10_000).is_none());
+        for class in ["gone", "forbidden", "bad-pack", "incomplete", "limit", "damaged", "protocol"] {
+            let (visits, pauses, _) = an_hour(|_, _| Some(class));
+            assert!(visits == 36_000 && pauses.is_empty(), "{class}");
+        }
+    }
+
+    #[test]
+    fn a_few_errors_among_many_visits_are_no_trouble() {
+        let mut n = 0;
+        let (_, pauses, _) = an_hour(|_, _| {
+            n += 1;
+            (n % 4 == 0).then_some("network")
+        });
+        assert!(pauses.is_empty(), "{pauses:?}");
+    }
+
+    #[test]
+    fn a_full_disk_pauses_everything_at_once() {
+        let (visits, pauses, _) = an_hour(|second, _| (second < 2000).then_some("disk-full"));
+        assert_eq!(pauses.len(), 2, "one at the start, one when the first pause was over: {pauses:?}");
+        assert!(pauses.iter().all(|p| p.cause == Cause::DiskFull) && visits <= 2, "{visits}");
+    }
+}

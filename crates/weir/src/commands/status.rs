@@ -1,0 +1,111 @@
+//! `status`, `due`, `errors`: how the mirror is.
+
+use std::io::Write;
+
+use crate::cli::Global;
+use crate::error::Result;
+use crate::output;
+use crate::pool::{Pool, now};
+
+pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
+    let now = now();
+    let counts = pool.catalog.counts(now)?;
+    let errors = pool.catalog.errors_by_class()?;
+    let pauses = pool.catalog.throttles(now)?;
+    let mut forges = Vec::new();
+    for listing in pool.catalog.listings()? {
+        let skipped = pool.catalog.skipped_pages(&listing.forge)?.len();
+        let (known, gone) = pool.catalog.forge_counts(&listing.forge)?;
+        forges.push((listing, known, gone, skipped));
+    }
+    let space = space(&pool.store())?;
+    if global.json {
+        let forges: Vec<_> = forges
+            .iter()
+            .map(|(listing, known, gone, skipped)| {
+                serde_json::json!({ "listing": listing, "known": known, "gone": gone, "skipped_pages": skipped })
+            })
+            .collect();
+        return output::json(&serde_json::json!({
+            "counts": counts, "errors": errors.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(), "pauses": pauses,
+            "forges": forges, "space": { "free_bytes": space.0, "total_bytes": space.1 } }));
+    }
+    let mut out = std::io::stdout().lock();
+    let mut line = |what: &str, text: String| writeln!(out, "{what:<14}{text}");
+    let c = &counts;
+    let some = |n: i64, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
+    line(
+        "repositories",
+        format!("{}, {} mirrored{}{}", c.repositories, c.mirrored, some(c.gone, "gone upstream"), some(c.disabled, "disabled")),
+    )?;
+    let lag = if c.lag_s > 0 { format!(", the most overdue for {}", output::span(c.lag_s)) } else { String::new() };
+    line(
+        "visits",
+        format!("{} due{lag}{}; {} well in an hour, {} in a day", c.due, some(c.leased, "leased"), c.visited_hour, c.visited_day),
+    )?;
+    let classes: Vec<String> = errors.iter().map(|(class, n)| format!("{n} {class}")).collect();
+    line("failing", if errors.is_empty() { "none".to_owned() } else { format!("{}: {}", c.failing, classes.join(", ")) })?;
+    if pauses.is_empty() {
+        line("pauses", "none".to_owned())?;
+    }
+    for p in &pauses {
+        let what = if p.host.is_empty() { "everything" } else { &p.host };
+        line("pauses", format!("{what} for {} more: {}", output::span(p.until - now), p.cause))?;
+    }
+    for (l, known, gone, skipped) in &forges {
+        let state = match l.finished_at {
+            Some(at) => format!("listed {} ago", output::span(now - at)),
+            None => format!("being listed since {} ago, {} so far", output::span(now - l.started_at), l.listed),
+        };
+        let (gone, skipped) = (some(*gone, "gone"), some(*skipped as i64, "pages that cannot be had"));
+        line("forge", format!("{}: {known} known{gone}, {state}{skipped}", l.forge))?;
+    }
+    let (free, total) = space;
+    line(
+        "space",
+        format!("{} in archives, {} free of {}", output::bytes(c.archive_bytes as u64), output::bytes(free), output::bytes(total)),
+    )?;
+    Ok(())
+}
+
+pub(crate) fn due(pool: &Pool, global: &Global, max: usize) -> Result<()> {
+    let now = now();
+    let list = pool.catalog.next_ones(max)?;
+    if global.json {
+        let rows: Vec<_> =
+            list.iter().map(|r| serde_json::json!({ "name": r.name, "next_due": r.next_due, "in_s": r.next_due - now })).collect();
+        return output::json(&rows);
+    }
+    let mut out = std::io::stdout().lock();
+    for r in &list {
+        let when = match r.next_due - now {
+            _ if r.last_attempt.is_none() => "never visited".to_owned(),
+            wait if wait > 0 => format!("in {}", output::span(wait)),
+            wait => format!("for {}", output::span(-wait)),
+        };
+        writeln!(out, "{when:<16}{}", r.name)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usize) -> Result<()> {
+    let now = now();
+    let list = pool.catalog.failing(class, max)?;
+    if global.json {
+        return output::json(&list);
+    }
+    let mut out = std::io::stdout().lock();
+    for r in &list {
+        let class = r.error_class.as_deref().unwrap_or_default();
+        let next = output::span((r.next_due - now).max(0));
+        writeln!(out, "{class:<12}{}: {} ({} in turn; again in {next})", r.name, r.error.as_deref().unwrap_or_default(), r.failures)?;
+    }
+    Ok(())
+}
+
+/// Bytes that are free at `path` for us, and in all.
+fn space(path: &std::path::Path) -> Result<(u64, u64)> {
+    let stat = nix::sys::statvfs::statvfs(path).map_err(std::io::Error::from)?;
+    let unit = stat.fragment_size();
+    Ok((stat.blocks_available() * unit, stat.blocks() * unit))
+}
