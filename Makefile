@@ -5,7 +5,7 @@ CARGO ?= cargo
 # System packages by the distribution's name: what the tests and benchmarks run weir against.
 PACKAGES := build-essential git libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils
 
-.PHONY: clients conformance run test lint doc deny fuzz bench bench-smoke packages slow help
+.PHONY: clients conformance gitea run test lint doc deny fuzz bench bench-smoke packages slow help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -34,6 +34,11 @@ clients: packages ## clones and fetches by libgit2, dulwich, go-git, JGit and gi
 	@command -v go >/dev/null || $(MAKE) --no-print-directory packages PACKAGES=golang
 	@command -v mvn >/dev/null || $(MAKE) --no-print-directory packages PACKAGES="maven default-jdk-headless"
 	python3 conformance/clients/run.py
+
+gitea: packages ## a real Gitea with 500 repositories, crawled and mirrored through changes; builds it
+	$(CARGO) build -p weir
+	@command -v go >/dev/null || $(MAKE) --no-print-directory packages PACKAGES=golang
+	python3 conformance/gitea.py
 
 slow: packages ## tests that take long or much disk
 	$(CARGO) test --workspace --release -- --ignored

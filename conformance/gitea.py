@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""A real Gitea, crawled and mirrored by weir through renames, transfers, deletions and force-pushes: gitea.py [REPOSITORIES].
+
+Gitea is built from its Go module below target/gitea, if it is not there; its own API is the oracle: afterwards weir knows just
+what Gitea lists, serves the same refs, and has kept what was deleted. Prints a line for each step; fails at the first difference.
+"""
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+import socket
+
+VERSION = "v1.24.6"
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+WEIR = os.environ.get("WEIR", os.path.join(ROOT, "target", "debug", "weir"))
+BUILT = os.path.join(ROOT, "target", "gitea")
+PASSWORD = "a-password-of-nobody"
+
+
+def run(*command, **more):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: {done.stderr}{done.stdout}")
+    return done.stdout
+
+
+def port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def build():
+    """The folder of Gitea's source with the program in it."""
+    source = os.path.join(BUILT, "source")
+    if not os.path.exists(os.path.join(source, "gitea")):
+        shutil.rmtree(source, ignore_errors=True)
+        module = os.path.join(BUILT, "module")
+        os.makedirs(module, exist_ok=True)
+        environment = {**os.environ, "GOPATH": os.path.join(BUILT, "go"), "GOFLAGS": "-mod=mod -modcacherw"}
+        if not os.path.exists(os.path.join(module, "go.mod")):
+            run("go", "mod", "init", "x", cwd=module, env=environment)
+        place = json.loads(run("go", "mod", "download", "-json", f"code.gitea.io/gitea@{VERSION}", cwd=module, env=environment))["Dir"]
+        shutil.copytree(place, source)
+        run("chmod", "-R", "u+w", source)
+        run("go", "build", "-tags", "sqlite sqlite_unlock_notify", "-o", "gitea", ".", cwd=source, env=environment)
+    return source
+
+
+class Gitea:
+    def __init__(self, work):
+        source = build()
+        self.work = os.path.join(work, "gitea")
+        os.makedirs(self.work)
+        self.url = f"http://127.0.0.1:{port()}"
+        config = os.path.join(self.work, "app.ini")
+        with open(config, "w") as f:
+            f.write(f"""RUN_MODE = prod
+RUN_USER = {os.environ.get("USER") or subprocess.check_output(["id", "-un"], text=True).strip()}
+[server]
+HTTP_ADDR = 127.0.0.1
+HTTP_PORT = {self.url.rsplit(":", 1)[1]}
+ROOT_URL = {self.url}/
+STATIC_ROOT_PATH = {source}
+DISABLE_SSH = true
+[database]
+DB_TYPE = sqlite3
+PATH = {self.work}/gitea.db
+SQLITE_JOURNAL_MODE = WAL
+[repository]
+ROOT = {self.work}/repositories
+[security]
+INSTALL_LOCK = true
+PASSWORD_HASH_ALGO = pbkdf2_v1
+[log]
+LEVEL = Error
+[cron]
+ENABLED = false
+[indexer]
+REPO_INDEXER_ENABLED = false
+""")
+        self.program = [os.path.join(source, "gitea"), "--work-path", self.work, "--config", config]
+        # It will not run as root unless it is told that this is meant.
+        self.environment = {**os.environ, "GITEA_I_AM_BEING_UNSAFE_RUNNING_AS_ROOT": "true", "HOME": self.work}
+        self.admin("migrate")
+        self.admin("admin", "user", "create", "--admin", "--username", "keeper", "--password", PASSWORD, "--email", "k@example.com",
+                   "--must-change-password=false")
+        self.token = self.admin("admin", "user", "generate-access-token", "--username", "keeper", "--scopes", "all", "--raw").split()[-1]
+        self.process = subprocess.Popen([*self.program, "web"], env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(300):
+            try:
+                self.api("GET", "version")
+                return
+            except (urllib.error.URLError, ConnectionError):
+                time.sleep(0.1)
+        sys.exit("Gitea does not answer")
+
+    def admin(self, *words):
+        return run(*self.program, *words, env=self.environment)
+
+    def api(self, method, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"token {self.token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/api/v1/{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            text = answer.read()
+            return json.loads(text) if text else None
+
+    def repositories(self):
+        """Everything it lists, by id."""
+        found, page = {}, 1
+        while True:
+            items = self.api("GET", f"repos/search?limit=50&page={page}&sort=id")["data"]
+            found.update({r["id"]: r for r in items})
+            if len(items) < 50:
+                return found
+            page += 1
+
+    def push(self, repository, force):
+        """Another commit on main; or main anew."""
+        work = tempfile.mkdtemp(dir=self.work)
+        url = repository["clone_url"].replace("http://", f"http://keeper:{PASSWORD}@")
+        run("git", "clone", "-q", url, work)
+        if force:
+            run("git", "-C", work, "checkout", "-q", "--orphan", "anew")
+        with open(os.path.join(work, f"file{random.randrange(1000)}"), "w") as f:
+            f.write("x" * random.randrange(1, 2000))
+        run("git", "-C", work, "add", "-A")
+        run("git", "-C", work, "-c", "user.name=k", "-c", "user.email=k@example.com", "commit", "-qm", "more")
+        run("git", "-C", work, "push", "-q", *(["-f"] if force else []), "origin", "HEAD:main")
+        shutil.rmtree(work)
+
+
+def refs(url):
+    return run("git", "ls-remote", url)
+
+
+def compare(gitea, weir, served, kept):
+    """weir knows and serves what Gitea has, and still has what it had."""
+    theirs = gitea.repositories()
+    ours = {r["name"]: r for r in json.loads(weir("--json", "ls"))}
+    expected = {f"g/{r['full_name']}": r["clone_url"] for r in theirs.values() if not r["empty"]}
+    live = {name: r["url"] for name, r in ours.items() if name not in kept}
+    if live != expected:
+        odd = {n for n in live.keys() | expected.keys() if live.get(n) != expected.get(n)}
+        sys.exit(f"{len(odd)} names differ, {sorted(odd)[:5]}: {[(live.get(n), expected.get(n)) for n in sorted(odd)[:5]]}")
+
+    def same(item):
+        name, url = item
+        return name if refs(url) != refs(f"{served}/{name}") else None
+
+    with ThreadPoolExecutor(8) as pool:
+        different = [name for name in pool.map(same, expected.items()) if name]
+    if different:
+        sys.exit(f"{len(different)} repositories have other refs than upstream: {different[:5]}")
+    for name, refs_then in kept.items():
+        if refs(f"{served}/{name}") != refs_then:
+            sys.exit(f"{name} is not what it was when it was deleted")
+    return len(expected)
+
+
+def main():
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 500
+    random.seed(7)
+    work = tempfile.mkdtemp(prefix="weir-gitea-")
+    processes = []
+    try:
+        gitea = Gitea(work)
+        processes.append(gitea.process)
+        started = time.time()
+        users = [f"user{n}" for n in range(count * 2 // 5)]
+        organisations = [f"org{n}" for n in range(max(count // 25, 1))]
+        for name in users:
+            gitea.api("POST", "admin/users", {"username": name, "email": f"{name}@example.com", "password": PASSWORD, "must_change_password": False})
+        for name in organisations:
+            gitea.api("POST", "orgs", {"username": name})
+
+        def make(n):
+            owner = random.Random(n).choice(users + organisations * 5)
+            place = f"orgs/{owner}/repos" if owner.startswith("org") else f"admin/users/{owner}/repos"
+            return gitea.api("POST", place, {"name": f"repository{n}", "auto_init": True, "default_branch": "main", "readme": "Default"})
+
+        with ThreadPoolExecutor(4) as pool:
+            made = list(pool.map(make, range(count)))
+        print(f"{len(users)} users, {len(organisations)} organisations and {len(made)} repositories made in {time.time() - started:.0f} s", flush=True)
+
+        pool_folder = os.path.join(work, "pool")
+        os.environ.update(WEIR_POOL=pool_folder, HOME=work)
+        weir = lambda *words: run(WEIR, *words)
+        weir("init")
+        with open(os.path.join(pool_folder, "weir.toml"), "w") as f:
+            f.write(f'[[forge]]\ntype = "gitea"\nurl = "{gitea.url}"\nname = "g"\ntokens = ["{gitea.token}"]\n[mirror]\nretry = "1s"\n')
+        ports = port()
+        for step in ("crawl", "mirror"):
+            started = time.time()
+            print(weir(step).splitlines()[-1], f"({time.time() - started:.1f} s)", flush=True)
+        server = subprocess.Popen([WEIR, "-q", "serve", "--no-mirror", "--git", f"127.0.0.1:{ports}"])
+        processes.append(server)
+        served = f"git://127.0.0.1:{ports}"
+        time.sleep(1)
+        print(compare(gitea, weir, served, {}), "repositories are the same", flush=True)
+
+        rest = list(gitea.repositories().values())
+        random.shuffle(rest)
+        tenth = max(count // 10, 1)
+        take = lambda: [rest.pop() for _ in range(tenth)]
+        kept = {}
+        for r in take():
+            kept[f"g/{r['full_name']}"] = refs(f"{served}/g/{r['full_name']}")
+            gitea.api("DELETE", f"repos/{r['full_name']}")
+        freed = []
+        for r in take():
+            gitea.api("PATCH", f"repos/{r['full_name']}", {"name": f"renamed{r['id']}"})
+            freed.append(r["full_name"])
+        for r in take():
+            owner = random.choice([o for o in organisations if o != r["owner"]["login"]])
+            gitea.api("POST", f"repos/{r['full_name']}/transfer", {"new_owner": owner})
+        for r in take():
+            gitea.push(r, force=True)
+        for r in take():
+            gitea.push(r, force=False)
+        # New ones under the names that others have had.
+        for full_name in freed[: tenth // 2]:
+            owner, name = full_name.split("/")
+            place = f"orgs/{owner}/repos" if owner.startswith("org") else f"admin/users/{owner}/repos"
+            gitea.api("POST", place, {"name": name, "auto_init": True, "default_branch": "main", "readme": "Default"})
+        print(f"{tenth} each deleted, renamed, transferred, force-pushed, pushed; {tenth // 2} made under old names", flush=True)
+        for step in ("crawl", "mirror"):
+            started = time.time()
+            print(weir(step).splitlines()[-1], f"({time.time() - started:.1f} s)", flush=True)
+        print(compare(gitea, weir, served, kept), "repositories are the same,", len(kept), "that were deleted are kept", flush=True)
+        weir("fsck")
+        print(weir("status"), end="")
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+main()
