@@ -13,7 +13,8 @@ if [ ! -d "$dir/generated.git" ]; then
   python3 bench/generate-repository.py 3000 | git -C "$dir/generated.git" fast-import --quiet
 fi
 "$weir" init
-"$weir" add --name sample/weir "$PWD"
+# A sample of another checkout is of no use here.
+"$weir" add --name sample/weir "$PWD" 2>/dev/null || { "$weir" rm --delete sample/weir && "$weir" add --name sample/weir "$PWD"; }
 "$weir" add --name sample/generated "$dir/generated.git"
 "$weir" mirror --all
 "$weir" ls
