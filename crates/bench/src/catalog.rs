@@ -42,6 +42,7 @@ pub(crate) fn run(folder: &Path, rows: usize, visits: usize) -> Result<(), crate
         }
         let visit = |n: usize, id: i64| Visit {
             id,
+            began_at: now,
             at: now,
             next_due: now + 86_400 + (n as i64 * 7919) % 86_400,
             fingerprint: Some(vec![n as u8; 16]),

@@ -72,6 +72,11 @@ impl Catalog {
     /// Of the database.
     pub fn begin_listing(&mut self, forge: &str, scope: &str, now: i64) -> Result<Listing> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Positions mean something else there.
+        transaction.execute(
+            "DELETE FROM skipped_pages WHERE forge = ?1 AND EXISTS (SELECT 1 FROM forges WHERE name = ?1 AND scope <> ?2)",
+            [forge, scope],
+        )?;
         transaction.execute(
             "INSERT INTO forges (name, scope, pass, listed, started_at) VALUES (?1, ?2, 1, 0, ?3) ON CONFLICT (name) DO UPDATE SET
              scope = ?2, pass = pass + 1, position = NULL, listed = 0, started_at = ?3, finished_at = NULL
@@ -122,6 +127,21 @@ impl Catalog {
         listing.listed += page.len() as i64;
         listing.finished_at = finished_at;
         Ok(taken)
+    }
+
+    /// Notes that `listing` has named these, wanted or not, as far as they are known.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn mark_seen(&mut self, listing: &Listing, forge_ids: &[&str]) -> Result<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for forge_id in forge_ids {
+            transaction
+                .prepare_cached("UPDATE repositories SET seen_pass = ?3 WHERE forge = ?1 AND forge_id = ?2 AND seen_pass < ?3")?
+                .execute(params![listing.forge, forge_id, listing.pass])?;
+        }
+        transaction.commit()?;
+        Ok(())
     }
 
     /// Takes repositories of `forge` that were found outside its listing, as part of `listing`.
@@ -178,7 +198,7 @@ impl Catalog {
     /// Of the database.
     pub fn unseen(&self, listing: &Listing, after: i64, max: usize) -> Result<Vec<Unseen>> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT id, name, forge_id FROM repositories WHERE forge = ?1 AND seen_pass < ?2 AND gone_at IS NULL AND id > ?3
+            "SELECT id, name, forge_id FROM repositories WHERE +forge = ?1 AND seen_pass < ?2 AND gone_at IS NULL AND id > ?3
              ORDER BY id LIMIT ?4",
         )?;
         let rows = statement.query_map(params![listing.forge, listing.pass, after, max as i64], |row| {
@@ -244,7 +264,8 @@ fn take(tx: &Transaction<'_>, forge: &str, pass: i64, name: &str, listed: &Liste
             let due_now = known.is_gone || is_pushed;
             tx.prepare_cached(
                 "UPDATE repositories SET name = ?2, url = ?3, seen_pass = ?4, gone_at = NULL,
-                 next_due = CASE WHEN ?5 THEN min(next_due, ?6) ELSE next_due END WHERE id = ?1",
+                 next_due = CASE WHEN ?5 THEN min(next_due, ?6) ELSE next_due END,
+                 hinted_at = CASE WHEN ?5 THEN ?6 ELSE hinted_at END WHERE id = ?1",
             )?
             .execute(params![known.id, name, listed.clone_url, pass, due_now, now])?;
             match () {
@@ -460,5 +481,44 @@ mod tests {
         let (_, taken) = pass(&mut c, &[listed(1, "o/a"), pushed], 30);
         assert_eq!(taken, Taken { back: 1, hinted: 1, ..Taken::default() });
         assert_eq!(c.get("h/o/a").unwrap().unwrap().next_due, 30);
+    }
+
+    #[test]
+    fn a_push_during_a_visit_is_not_forgotten() {
+        let (_dir, mut c) = catalog();
+        pass(&mut c, &[listed(1, "o/a")], 10);
+        let id = c.get("h/o/a").unwrap().unwrap().id;
+        let mut pushed = listed(1, "o/a");
+        pushed.1.pushed_at = Some("2".into());
+        pass(&mut c, &[pushed], 50);
+        let visit = |began_at| crate::Visit {
+            id,
+            began_at,
+            at: 100,
+            next_due: 9000,
+            fingerprint: None,
+            changes: 0.0,
+            watched_s: 0.0,
+            outcome: crate::Outcome::Unchanged,
+        };
+        c.record(&[visit(40)]).unwrap();
+        assert_eq!(c.get("h/o/a").unwrap().unwrap().next_due, 50, "it may have come too late to be seen");
+        c.record(&[visit(60)]).unwrap();
+        assert_eq!(c.get("h/o/a").unwrap().unwrap().next_due, 9000);
+    }
+
+    #[test]
+    fn what_was_skipped_belongs_to_its_scope_and_what_is_not_wanted_is_seen() {
+        let (_dir, mut c) = catalog();
+        pass(&mut c, &[listed(1, "o/a"), listed(2, "o/b")], 10);
+        let mut listing = c.begin_listing("f", "all", 20).unwrap();
+        c.mark_seen(&listing, &["1", "77"]).unwrap();
+        c.take_page(&mut listing, &[], None, 20).unwrap();
+        assert_eq!(c.unseen(&listing, 0, 10).unwrap().iter().map(|u| u.forge_id.as_str()).collect::<Vec<_>>(), ["2"]);
+        c.skip_page("f", "7", "500", 1).unwrap();
+        c.begin_listing("f", "all", 30).unwrap();
+        assert_eq!(c.skipped_pages("f").unwrap().len(), 1);
+        c.begin_listing("f", "owners", 40).unwrap();
+        assert!(c.skipped_pages("f").unwrap().is_empty());
     }
 }

@@ -106,6 +106,8 @@ CREATE TABLE topics (
 -- what visits have found, the latest counting most: changes, and the seconds they were looked for in
 ALTER TABLE repositories ADD COLUMN changes REAL NOT NULL DEFAULT 0;
 ALTER TABLE repositories ADD COLUMN watched_s REAL NOT NULL DEFAULT 0;
+-- when somebody said last that it has changed: a visit that began before does not count as one after
+ALTER TABLE repositories ADD COLUMN hinted_at INTEGER NOT NULL DEFAULT 0;
 -- pauses of visits, by host; '' for all
 CREATE TABLE throttles (
     host            TEXT PRIMARY KEY,

@@ -135,7 +135,9 @@ pub enum Outcome {
 pub struct Visit {
     /// Which repository.
     pub id: i64,
-    /// When.
+    /// When it began.
+    pub began_at: i64,
+    /// When it ended.
     pub at: i64,
     /// When to come again.
     pub next_due: i64,
@@ -321,8 +323,8 @@ impl Catalog {
                     .execute(params![v.id, v.at, v.next_due, v.fingerprint, v.changes, v.watched_s])?,
                 Outcome::Updated { seq, archive_bytes, ref_count } => transaction
                     .prepare_cached(
-                        "UPDATE repositories SET last_attempt = ?2, last_success = ?2, last_change = ?2, next_due = ?3, fingerprint = ?4,
-                         seq = ?5, archive_bytes = ?6, ref_count = ?7, changes = ?8, watched_s = ?9, failures = 0, error_class = NULL,
+                        "UPDATE repositories SET last_attempt = ?2, last_success = ?2, next_due = ?3, fingerprint = ?4,
+                         last_change = CASE WHEN last_success IS NULL THEN last_change ELSE ?2 END, seq = ?5, archive_bytes = ?6, ref_count = ?7, changes = ?8, watched_s = ?9, failures = 0, error_class = NULL,
                          error = NULL, lease_owner = NULL, lease_until = NULL WHERE id = ?1",
                     )?
                     .execute(params![
@@ -346,6 +348,12 @@ impl Catalog {
                     .prepare_cached("UPDATE repositories SET next_due = ?2, lease_owner = NULL, lease_until = NULL WHERE id = ?1")?
                     .execute(params![v.id, v.next_due])?,
             };
+        }
+        // What was said to have changed meanwhile may not have been seen.
+        for v in visits {
+            transaction
+                .prepare_cached("UPDATE repositories SET next_due = min(next_due, hinted_at) WHERE id = ?1 AND hinted_at >= ?2")?
+                .execute(params![v.id, v.began_at])?;
         }
         transaction.commit()?;
         Ok(())
@@ -425,7 +433,16 @@ mod tests {
         let (_dir, mut c) = catalog();
         c.add(&[entry("a", "u1")], 0).unwrap();
         let id = c.get("a").unwrap().unwrap().id;
-        let visit = |at, next_due, outcome| Visit { id, at, next_due, fingerprint: Some(vec![1]), changes: 1.0, watched_s: 2.0, outcome };
+        let visit = |at, next_due, outcome| Visit {
+            id,
+            began_at: at,
+            at,
+            next_due,
+            fingerprint: Some(vec![1]),
+            changes: 1.0,
+            watched_s: 2.0,
+            outcome,
+        };
         c.record(&[visit(10, 20, Outcome::Failed { class: "network".into(), error: "no".into() })]).unwrap();
         let a = c.get("a").unwrap().unwrap();
         assert_eq!((a.failures, a.last_success, a.error_class.as_deref(), a.fingerprint), (1, None, Some("network"), None));

@@ -73,6 +73,8 @@ struct Credential {
     authorization: Option<String>,
     /// Seconds since 1970 until which nothing is left.
     spent_until: u64,
+    /// Set once the forge did not know it.
+    is_refused: bool,
 }
 
 /// A forge's API.
@@ -99,6 +101,8 @@ enum Verdict {
     /// It may pass.
     Again(String),
     Never(Error),
+    /// The forge does not know this credential.
+    Refused(Error),
 }
 
 fn now() -> u64 {
@@ -122,7 +126,10 @@ impl Api {
         }
         Api {
             agent: Agent::new_with_config(config),
-            credentials: credentials.into_iter().map(|authorization| Credential { authorization, spent_until: 0 }).collect(),
+            credentials: credentials
+                .into_iter()
+                .map(|authorization| Credential { authorization, spent_until: 0, is_refused: false })
+                .collect(),
             current: 0,
             options,
             usage: Usage::default(),
@@ -156,7 +163,7 @@ impl Api {
     /// Asks until there is an answer that will not change. A limit is waited for here, whatever asks.
     fn ask(&mut self, url: &str, question: Option<&Value>) -> Result<(HeaderMap, Vec<u8>)> {
         let mut pause = self.options.retry;
-        let mut tries = 0;
+        let (mut tries, mut limits) = (0, 0);
         loop {
             self.choose_credential()?;
             self.usage.requests += 1;
@@ -186,7 +193,20 @@ impl Api {
             match verdict {
                 Verdict::Good => {}
                 Verdict::Never(e) => return Err(e),
-                Verdict::Limited(until) => self.credentials[self.current].spent_until = until,
+                Verdict::Limited(until) => {
+                    // Clocks differ, and some say 0: each refusal in turn waits longer, and none for ever.
+                    limits = (limits * 2).clamp(1, LIMIT_WAIT_MAX.as_secs());
+                    let now = now();
+                    let until = until.clamp(now.saturating_add(limits), now.saturating_add(LIMIT_WAIT_MAX.as_secs()));
+                    self.credentials[self.current].spent_until = until;
+                }
+                Verdict::Refused(e) => {
+                    self.credentials[self.current].is_refused = true;
+                    tracing::warn!("token {} of {} is not taken: {e}", self.current + 1, self.credentials.len());
+                    if self.credentials.iter().all(|c| c.is_refused) {
+                        return Err(e);
+                    }
+                }
                 Verdict::Again(detail) => {
                     tries += 1;
                     tracing::debug!(url, tries, "{detail}");
@@ -220,22 +240,19 @@ impl Api {
     fn choose_credential(&mut self) -> Result<()> {
         loop {
             let n = self.credentials.len();
-            let turn = (0..n).map(|i| (self.current + i) % n);
+            let turn = (0..n).map(|i| (self.current + i) % n).filter(|&i| !self.credentials[i].is_refused);
             let now = now();
             if let Some(free) = turn.clone().find(|&i| self.credentials[i].spent_until <= now) {
                 self.current = free;
                 return Ok(());
             }
             let until = turn.map(|i| self.credentials[i].spent_until).min().unwrap_or(now);
-            let time = Duration::from_secs(until - now).min(LIMIT_WAIT_MAX);
+            let time = Duration::from_secs(until.saturating_sub(now)).min(LIMIT_WAIT_MAX);
             tracing::info!("the rate limit is used up: waiting {} s", time.as_secs());
             self.usage.waits += 1;
             self.usage.waited_s += time.as_secs();
             if !(self.options.wait)(time) {
                 return Err(Error::Stopped);
-            }
-            if until > now + LIMIT_WAIT_MAX.as_secs() {
-                self.credentials.iter_mut().for_each(|c| c.spent_until = c.spent_until.min(now));
             }
         }
     }
@@ -243,7 +260,8 @@ impl Api {
     /// An answer that took the last there was.
     fn note_limit(&mut self, headers: &HeaderMap) {
         if number(headers, &REMAINING) == Some(0) {
-            self.credentials[self.current].spent_until = reset_time(headers).unwrap_or(0);
+            let latest = now().saturating_add(LIMIT_WAIT_MAX.as_secs());
+            self.credentials[self.current].spent_until = reset_time(headers).unwrap_or(0).min(latest);
         }
     }
 }
@@ -259,7 +277,7 @@ fn number(headers: &HeaderMap, names: &[HeaderName]) -> Option<u64> {
 /// When a limit is whole again, in seconds since 1970: forges give that, or the seconds until then.
 fn reset_time(headers: &HeaderMap) -> Option<u64> {
     let reset = number(headers, &RESET)?;
-    Some(if reset < 1_000_000_000 { now() + reset } else { reset + 1 })
+    Some(if reset < 1_000_000_000 { now().saturating_add(reset) } else { reset.saturating_add(1) })
 }
 
 fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Verdict {
@@ -270,19 +288,25 @@ fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Ver
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_CHARS_MAX).collect::<String>()
     };
     match status.as_u16() {
+        // GraphQL says so with a status that is well.
+        200..=299
+            if body.len() < 64 << 10 && body.windows(14).any(|w| w == b"\"RATE_LIMITED\"") && number(headers, &REMAINING) == Some(0) =>
+        {
+            Verdict::Limited(reset_time(headers).unwrap_or_else(|| now().saturating_add(LIMIT_WAIT_MIN.as_secs())))
+        }
         200..=299 => Verdict::Good,
         403 | 429 => {
             // GitHub: "retry-after", else "x-ratelimit-reset" once nothing remains, else a minute at least.
-            let after = number(headers, &[RETRY_AFTER]).map(|s| now() + s);
+            let after = number(headers, &[RETRY_AFTER]).map(|s| now().saturating_add(s));
             let spent = (number(headers, &REMAINING) == Some(0)).then(|| reset_time(headers)).flatten();
             let is_limit = status == StatusCode::TOO_MANY_REQUESTS || detail().to_ascii_lowercase().contains("rate limit");
             match after.or(spent) {
                 Some(until) => Verdict::Limited(until),
-                None if is_limit => Verdict::Limited(now() + LIMIT_WAIT_MIN.as_secs()),
+                None if is_limit => Verdict::Limited(now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
                 None => Verdict::Never(Error::Forbidden { url: url.to_owned(), status: status.as_u16(), detail: detail() }),
             }
         }
-        401 | 407 => Verdict::Never(Error::Forbidden { url: url.to_owned(), status: status.as_u16(), detail: detail() }),
+        401 | 407 => Verdict::Refused(Error::Forbidden { url: url.to_owned(), status: status.as_u16(), detail: detail() }),
         404 | 410 | 451 => Verdict::Never(Error::NotFound(url.to_owned())),
         408 | 500..=599 => Verdict::Again(format!("{status}: {}", detail())),
         _ => Verdict::Never(Error::Unexpected { url: url.to_owned(), detail: format!("{status}: {}", detail()) }),

@@ -13,6 +13,8 @@ const SKIPPED_TRIES_MAX: i64 = 10;
 /// Repositories asked for by themselves at the end, as the listing did not name them.
 const UNSEEN_MAX: usize = 10_000;
 const UNSEEN_BATCH: usize = 100;
+/// Before the number of a repository: the position once all pages were had.
+const UNSEEN: &str = "unseen:";
 
 /// Why a crawl ended early. It goes on where it was.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +85,10 @@ impl Crawl<'_> {
         let mut listing = catalog.begin_listing(self.name, self.scope, (self.now)())?;
         self.recover(catalog, forge, &listing, &mut progress)?;
         let mut position = listing.position.clone();
+        if let Some(after) = position.as_ref().and_then(|p| p.strip_prefix(UNSEEN)?.parse().ok()) {
+            progress.finished = self.look_for_unseen(catalog, forge, &mut listing, after, &mut progress, observe)?;
+            return Ok(progress);
+        }
         let mut pending: Vec<Skipped> = Vec::new();
         loop {
             let page = forge.page(position.as_deref())?;
@@ -97,7 +103,7 @@ impl Crawl<'_> {
                 }
                 // What was skipped counts as passed once something behind it is there.
                 if page.next.is_some() {
-                    position = page.next;
+                    position = self.ahead(position, page.next)?;
                     if !observe(&progress) {
                         return Ok(progress);
                     }
@@ -111,18 +117,20 @@ impl Crawl<'_> {
             let mut wanted = self.wanted(&page.repositories, &mut progress);
             let is_enough = self.limit > 0 && progress.wanted >= self.limit;
             if is_enough {
-                wanted.truncate(wanted.len() - (progress.wanted - self.limit) as usize);
+                wanted.truncate(wanted.len().saturating_sub((progress.wanted - self.limit) as usize));
                 progress.wanted = self.limit;
             }
-            let next = page.next.filter(|_| !is_enough);
-            progress.taken += catalog.take_page(&mut listing, &wanted, next.as_deref(), (self.now)())?;
+            let next = self.ahead(position, page.next)?.filter(|_| !is_enough);
+            let unwanted: Vec<&str> = page.repositories.iter().map(|l| l.forge_id.as_str()).collect();
+            catalog.mark_seen(&listing, &unwanted)?;
+            // The listing has ended only when those it did not name were asked for.
+            let kept = next.clone().or_else(|| (!is_enough).then(|| format!("{UNSEEN}0")));
+            progress.taken += catalog.take_page(&mut listing, &wanted, kept.as_deref(), (self.now)())?;
             progress.pages += 1;
-            progress.finished = next.is_none();
             let goes_on = observe(&progress);
-            if progress.finished {
-                if !is_enough {
-                    self.look_for_unseen(catalog, forge, &listing, &mut progress, observe)?;
-                }
+            if next.is_none() {
+                progress.finished =
+                    is_enough || (goes_on && self.look_for_unseen(catalog, forge, &mut listing, 0, &mut progress, observe)?);
                 return Ok(progress);
             }
             if !goes_on {
@@ -170,17 +178,26 @@ impl Crawl<'_> {
         Ok(())
     }
 
-    /// Asks for each repository by itself that the listing did not name: it may have moved while pages were turned. Only what the
-    /// forge says it does not have is gone.
+    /// `next`, which must lead on.
+    fn ahead(&self, position: Option<String>, next: Option<String>) -> Result<Option<String>, Error> {
+        if next.is_some() && next == position {
+            let detail = format!("the page at '{}' leads to itself", next.unwrap_or_default());
+            return Err(Error::Unexpected { url: self.name.to_owned(), detail });
+        }
+        Ok(next)
+    }
+
+    /// Asks for each repository by itself, from number `after` on, that the listing did not name: it may have moved while pages
+    /// were turned. Only what the forge says it does not have is gone. False if it was stopped.
     fn look_for_unseen(
         &self,
         catalog: &mut Catalog,
         forge: &mut dyn Forge,
-        listing: &Listing,
+        listing: &mut Listing,
+        mut after: i64,
         progress: &mut Progress,
         observe: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<(), CrawlError> {
-        let mut after = 0;
+    ) -> Result<bool, CrawlError> {
         let mut asked = 0;
         while asked < UNSEEN_MAX {
             let unseen = catalog.unseen(listing, after, UNSEEN_BATCH)?;
@@ -193,7 +210,8 @@ impl Crawl<'_> {
                     Ok(None) => gone.push(one.id),
                     // What is there is kept, whether it would be taken today or not.
                     Ok(Some(listed)) => there.push(((self.name_of)(&listed).ok().flatten().unwrap_or_else(|| one.name.clone()), listed)),
-                    Err(e @ (Error::Stopped | Error::Forbidden { .. })) => return Err(e.into()),
+                    Err(Error::Stopped) => return Err(Error::Stopped.into()),
+                    // One that is blocked, say: nobody knows about it, and the others are asked for.
                     Err(e) => tracing::warn!(forge = self.name, repository = %one.name, "neither there nor gone: {e}"),
                 }
             }
@@ -202,10 +220,12 @@ impl Crawl<'_> {
             progress.gone += gone.len() as u64;
             progress.taken += catalog.take_more(listing, &there, now)?;
             progress.usage = forge.usage();
+            catalog.take_page(listing, &[], Some(&format!("{UNSEEN}{after}")), now)?;
             if !observe(progress) {
-                break;
+                return Ok(false);
             }
         }
-        Ok(())
+        catalog.take_page(listing, &[], None, (self.now)())?;
+        Ok(true)
     }
 }

@@ -25,19 +25,23 @@ impl Gitea {
         Gitea { api, base: format!("{}/api/v1", url.trim_end_matches('/')), owners, per_page: None }
     }
 
-    fn per_page(&mut self) -> u64 {
+    /// Positions are numbers of pages: it must be the same in each crawl.
+    fn per_page(&mut self) -> Result<u64> {
         if self.per_page.is_none() {
-            // Gogs does not know of it, and has the same default.
-            let settings = self.api.get(&format!("{}/settings/api", self.base)).ok();
-            let said = settings.and_then(|answer| answer.value["max_response_items"].as_u64()).filter(|n| *n > 0);
+            let said = match self.api.get(&format!("{}/settings/api", self.base)) {
+                Ok(answer) => answer.value["max_response_items"].as_u64().filter(|n| *n > 0),
+                // Gogs does not know of it, and has the same default.
+                Err(Error::NotFound(_) | Error::Unexpected { .. }) => None,
+                Err(e) => return Err(e),
+            };
             self.per_page = Some(said.unwrap_or(PER_PAGE));
         }
-        self.per_page.unwrap_or(PER_PAGE)
+        Ok(self.per_page.unwrap_or(PER_PAGE))
     }
 
     /// Page `position`: `PAGE`, or `OWNER:PAGE` of those that were asked for.
     fn at(&mut self, position: &str) -> Result<Page> {
-        let limit = self.per_page();
+        let limit = self.per_page()?;
         let (owner, page) = match position.split_once(':') {
             Some((owner, page)) => (owner.parse::<usize>().ok(), page),
             None => (None, position),
@@ -55,11 +59,11 @@ impl Gitea {
         let answer = match self.api.get(&url) {
             Err(Error::Unavailable { detail, .. }) => {
                 let skipped = Skipped { position: position.to_owned(), error: detail };
-                return Ok(Page { next: Some(place(page + 1)), skipped: Some(skipped), ..Page::default() });
+                return Ok(Page { next: Some(place(page.saturating_add(1))), skipped: Some(skipped), ..Page::default() });
             }
-            Err(Error::NotFound(error)) if owner.is_some() => {
-                let skipped = Skipped { position: position.to_owned(), error };
-                return Ok(Page { next: next_owner, skipped: Some(skipped), ..Page::default() });
+            Err(Error::NotFound(what)) if owner.is_some() => {
+                tracing::warn!("{what}: there is no such user or organisation");
+                return Ok(Page { next: next_owner, ..Page::default() });
             }
             answer => answer?,
         };
@@ -68,8 +72,8 @@ impl Gitea {
             return Err(Error::Unexpected { url, detail: "not a list".to_owned() });
         };
         // Private ones are left out after a page was cut: only an empty page without a link is the last.
-        let is_last = items.is_empty() || (answer.next.is_none() && (items.len() as u64) < limit);
-        let next = if is_last { next_owner } else { Some(place(page + 1)) };
+        let is_last = answer.next.is_none() && (items.len() as u64) < limit;
+        let next = if is_last { next_owner } else { Some(place(page.saturating_add(1))) };
         Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, skipped: None })
     }
 }

@@ -13,7 +13,7 @@ use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result, Skipped};
 /// Ids in one `nodes` field, as documented.
 const NODES_MAX: usize = 100;
 const PER_PAGE: usize = 100;
-/// What a page that cannot be had is taken to be: ids are dense enough that this is less than one page.
+/// Ids passed over for the first page that cannot be had; twice as many for each further one in turn, as ids are sparse.
 const SKIPPED_IDS: u64 = 100;
 
 const FIELDS: &str = "databaseId nameWithOwner url isFork isArchived isPrivate isEmpty diskUsage stargazerCount forkCount description \
@@ -30,6 +30,8 @@ pub struct GitHub {
     graphql: String,
     /// Only what these own; everything if there are none.
     owners: Vec<String>,
+    /// Ids that the next page that cannot be had is taken to span.
+    skipped_ids: u64,
 }
 
 impl GitHub {
@@ -41,7 +43,7 @@ impl GitHub {
         } else {
             (format!("{url}/api/v3"), format!("{url}/api/graphql"))
         };
-        GitHub { api, rest, graphql, owners }
+        GitHub { api, rest, graphql, owners, skipped_ids: SKIPPED_IDS }
     }
 
     /// Repositories with ids above `since`.
@@ -50,10 +52,13 @@ impl GitHub {
         let answer = match self.api.get(&url) {
             Err(Error::Unavailable { detail, .. }) => {
                 let skipped = Skipped { position: since.to_string(), error: detail };
-                return Ok(Page { next: Some((since + SKIPPED_IDS).to_string()), skipped: Some(skipped), ..Page::default() });
+                let next = since.saturating_add(self.skipped_ids);
+                self.skipped_ids = self.skipped_ids.saturating_mul(2);
+                return Ok(Page { next: Some(next.to_string()), skipped: Some(skipped), ..Page::default() });
             }
             answer => answer?,
         };
+        self.skipped_ids = SKIPPED_IDS;
         let items = array(&url, &answer.value)?;
         // The link is the documented way; without one the list has ended.
         let next = answer.next.as_deref().and_then(|next| parameter(next, "since")).map(str::to_owned);
@@ -68,14 +73,18 @@ impl GitHub {
         let Some(name) = self.owners.get(owner) else { return Ok(Page::default()) };
         let url = format!("{}/users/{}/repos?per_page={PER_PAGE}&page={page}&sort=created&direction=asc", self.rest, escape(name));
         let answer = match self.api.get(&url) {
-            // An owner who is gone, or whose pages cannot be had, is not the end of the others.
-            Err(Error::NotFound(error) | Error::Unavailable { detail: error, .. }) => {
+            // An owner who is gone is not the end of the others.
+            Err(Error::NotFound(_)) => {
+                tracing::warn!("{name}: there is no such user or organisation");
+                return Ok(Page { next: after(owner), ..Page::default() });
+            }
+            Err(Error::Unavailable { detail: error, .. }) => {
                 let skipped = Skipped { position: format!("{owner}:{page}"), error };
-                return Ok(Page { next: after(owner), skipped: Some(skipped), ..Page::default() });
+                return Ok(Page { next: Some(format!("{owner}:{}", page.saturating_add(1))), skipped: Some(skipped), ..Page::default() });
             }
             answer => answer?,
         };
-        let next = if answer.next.is_some() { Some(format!("{owner}:{}", page + 1)) } else { after(owner) };
+        let next = if answer.next.is_some() { Some(format!("{owner}:{}", page.saturating_add(1))) } else { after(owner) };
         let items = array(&url, &answer.value)?;
         Ok(Page { repositories: self.in_full(items)?, next, skipped: None })
     }
@@ -100,8 +109,9 @@ impl GitHub {
                 };
                 // Errors about some nodes come beside the others' answers.
                 let Some(nodes) = answer["data"]["nodes"].as_array() else {
-                    let detail = answer["errors"][0]["message"].as_str().unwrap_or("no data").to_owned();
-                    return Err(Error::Unexpected { url, detail });
+                    let detail = answer["errors"][0]["message"].as_str().unwrap_or("no data");
+                    tracing::warn!("{url}: no details of {} repositories: {detail}", ids.len());
+                    continue;
                 };
                 full.extend(nodes.iter().filter_map(|node| Some((node["databaseId"].as_u64()?, from_node(node)?))));
             }

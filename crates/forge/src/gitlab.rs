@@ -14,12 +14,14 @@ pub struct GitLab {
     base: String,
     /// Only what is in these groups or of these users; everything if there are none.
     owners: Vec<String>,
+    /// Ids that the next page that cannot be had is taken to span.
+    skipped_ids: u64,
 }
 
 impl GitLab {
     /// `url` is the web site's; `owners` are groups, with those below them, or users: all if there are none.
     pub fn new(url: &str, owners: Vec<String>, api: Api) -> GitLab {
-        GitLab { api, base: format!("{}/api/v4", url.trim_end_matches('/')), owners }
+        GitLab { api, base: format!("{}/api/v4", url.trim_end_matches('/')), owners, skipped_ids: PER_PAGE }
     }
 
     /// What stands after `position`: `ID`, or `OWNER:ID` of those that were asked for.
@@ -46,14 +48,18 @@ impl GitLab {
             // Some pages answer 500 for ever: what stands behind them can still be had.
             Err(Error::Unavailable { detail, .. }) => {
                 let skipped = Skipped { position: position.to_owned(), error: detail };
-                return Ok(Page { next: Some(place(after + PER_PAGE)), skipped: Some(skipped), ..Page::default() });
+                // Twice as far with each in turn: ids are sparse.
+                let next = place(after.saturating_add(self.skipped_ids));
+                self.skipped_ids = self.skipped_ids.saturating_mul(2);
+                return Ok(Page { next: Some(next), skipped: Some(skipped), ..Page::default() });
             }
-            Err(Error::NotFound(error)) if owner.is_some() => {
-                let skipped = Skipped { position: position.to_owned(), error };
-                return Ok(Page { next: next_owner, skipped: Some(skipped), ..Page::default() });
+            Err(Error::NotFound(what)) if owner.is_some() => {
+                tracing::warn!("{what}: there is no such group or user");
+                return Ok(Page { next: next_owner, ..Page::default() });
             }
             answer => answer?,
         };
+        self.skipped_ids = PER_PAGE;
         let Some(items) = answer.value.as_array() else {
             return Err(Error::Unexpected { url: self.base.clone(), detail: "not a list".to_owned() });
         };

@@ -14,12 +14,14 @@ pub struct Manifest {
     api: Api,
     url: String,
     site: String,
+    /// As last read, for questions about one.
+    last: Vec<Listed>,
 }
 
 impl Manifest {
     /// The manifest at `url`, of repositories whose paths come behind `site`.
     pub fn new(url: &str, site: &str, api: Api) -> Manifest {
-        Manifest { api, url: url.to_owned(), site: site.trim_end_matches('/').to_owned() }
+        Manifest { api, url: url.to_owned(), site: site.trim_end_matches('/').to_owned(), last: Vec::new() }
     }
 
     fn read(&mut self) -> Result<Vec<Listed>> {
@@ -54,7 +56,8 @@ impl Manifest {
 
 impl Forge for Manifest {
     fn page(&mut self, _: Option<&str>) -> Result<Page> {
-        Ok(Page { repositories: self.read()?, next: None, skipped: None })
+        self.last = self.read()?;
+        Ok(Page { repositories: self.last.clone(), next: None, skipped: None })
     }
 
     fn again(&mut self, _: &Skipped) -> Result<Vec<Listed>> {
@@ -62,7 +65,10 @@ impl Forge for Manifest {
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
-        Ok(self.read()?.into_iter().find(|l| l.forge_id == forge_id))
+        if self.last.is_empty() {
+            self.last = self.read()?;
+        }
+        Ok(self.last.iter().find(|l| l.forge_id == forge_id).cloned())
     }
 
     fn usage(&self) -> Usage {

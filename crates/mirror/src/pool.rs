@@ -226,7 +226,11 @@ impl Mirror {
                         Message::Paused(pause) => {
                             observe(Event::Paused(&pause));
                             let until = pause.until_ms.div_ceil(1000) as i64;
-                            catalog.set_throttle(pause.host.as_deref().unwrap_or(""), pause.cause.name(), now(), until)?;
+                            // It is shown to others only: on a full disk it may fail itself.
+                            let told = catalog.set_throttle(pause.host.as_deref().unwrap_or(""), pause.cause.name(), now(), until);
+                            if let Err(e) = told {
+                                tracing::warn!("the pause is not shown by 'weir status': {e}");
+                            }
                         }
                         Message::PutOff(id, until) => {
                             summary.put_off += 1;
@@ -235,7 +239,7 @@ impl Mirror {
                             }
                             let (at, outcome) = (now(), Outcome::PutOff);
                             let next_due = at + spread((until - at).max(0) as u64, id) as i64;
-                            batch.push(Visit { id, at, next_due, fingerprint: None, changes: 0.0, watched_s: 0.0, outcome });
+                            batch.push(Visit { id, began_at: at, at, next_due, fingerprint: None, changes: 0.0, watched_s: 0.0, outcome });
                         }
                         Message::Done(done) => {
                             observe(Event::Ended(&done.repository, &done.result, done.took));
@@ -258,7 +262,14 @@ impl Mirror {
                         synced = synced.and(weir_repo::sync_folder_of(&path));
                     }
                     match synced {
-                        Ok(()) => catalog.record(&batch)?,
+                        Ok(()) => {
+                            if let Err(e) = catalog.record(&batch) {
+                                // Nothing more is begun: it could not be written down either.
+                                queue.state.lock().unwrap_or_else(PoisonError::into_inner).0.clear();
+                                queue.changed.notify_all();
+                                return Err(e);
+                            }
+                        }
                         // They stay due, and are found in place then.
                         Err(e) => tracing::error!("new archives may not be durable, their visits are not written down: {e}"),
                     }
@@ -321,14 +332,14 @@ impl Mirror {
     }
 
     fn visit_one(&self, repository: &Repository, options: &VisitOptions) -> Result<Visited, Failure> {
-        let url = Url::parse(&repository.url).map_err(|e| Failure { class: "local", error: e.to_string() })?;
+        let url = Url::parse(&repository.url).map_err(|e| Failure { class: "protocol", error: e.to_string() })?;
         let path = self.store.join(Path::new(&repository.path));
         visit(&url, &path, repository.fingerprint.as_deref(), repository.epoch as u64, now() as u64, options)
     }
 
     fn write_down(&self, done: Done, summary: &mut Summary) -> Visit {
         let at = now();
-        let Done { repository, result, .. } = done;
+        let Done { repository, result, took } = done;
         let mut observed = Observed { changes: repository.changes, watched_s: repository.watched_s };
         let since = |then: i64| at.saturating_sub(then).max(0) as u64;
         let schedule = &self.options.schedule;
@@ -351,6 +362,7 @@ impl Mirror {
                     }
                 };
                 let is_first = repository.last_success.is_none();
+                // Nobody knows when it changed before it was cloned.
                 let quiet_s = if is_changed { (!is_first).then_some(0) } else { repository.last_change.map(since) };
                 (outcome, Some(visited.fingerprint), schedule.next_s(&observed, quiet_s))
             }
@@ -362,6 +374,15 @@ impl Mirror {
         };
         let next_due = at + spread(wait_s, repository.id) as i64;
         let Observed { changes, watched_s } = observed;
-        Visit { id: repository.id, at, next_due, fingerprint, changes, watched_s, outcome }
+        Visit {
+            id: repository.id,
+            began_at: at.saturating_sub_unsigned(took.as_secs() + 1),
+            at,
+            next_due,
+            fingerprint,
+            changes,
+            watched_s,
+            outcome,
+        }
     }
 }

@@ -86,12 +86,12 @@ impl From<weir_repo::Error> for Failure {
             E::BadPack(_) | E::Object { .. } | E::Collision(_) => "bad-pack",
             E::NotConnected { .. } => "incomplete",
             E::Limit { .. } => "limit",
+            e if e.is_disk_full() => "disk-full",
             E::Archive(weir_archive_error) => match weir_archive_error.to_string() {
                 text if text.contains("damaged") || text.contains("commit record") => "damaged",
                 _ => "local",
             },
             E::Corrupt { .. } | E::Missing(_) => "damaged",
-            E::Io(io) if io.kind() == std::io::ErrorKind::StorageFull => "disk-full",
             E::Io(io) => {
                 // A transport's error that came through `Read`.
                 let ours = io.get_ref().and_then(|inner| inner.downcast_ref::<weir_transport::Error>());

@@ -70,6 +70,13 @@ fn more(count: usize) -> String {
     if count > 1 { format!(" (and {} more such objects)", count - 1) } else { String::new() }
 }
 
+impl Error {
+    /// Whether there is no room left on the disk.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Error::Io(e) | Error::Archive(weir_archive::Error::Io(e)) if e.kind() == io::ErrorKind::StorageFull)
+    }
+}
+
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 

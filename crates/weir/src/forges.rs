@@ -33,6 +33,9 @@ pub(crate) struct ForgeConfig {
     name: Option<String>,
     /// Where the paths of a manifest lie, if not at its URL's host.
     site: Option<String>,
+    /// Further hosts that clone URLs may lead to.
+    #[serde(default)]
+    clone_from: Vec<String>,
     #[serde(default)]
     owners: Vec<String>,
     #[serde(default)]
@@ -125,8 +128,28 @@ impl ForgeConfig {
             return Ok(None);
         }
         let name = format!("{}/{}", self.name(), listed.full_name);
-        check_name(&name).map_err(|e| e.to_string())?;
+        // Names like .github are common there; the archive's path has no dot.
+        let undotted: Vec<&str> = name.split('/').map(|part| part.strip_prefix('.').unwrap_or(part)).collect();
+        if name.split('/').any(|part| part == ".git") {
+            return Err(format!("'{name}' cannot be a name"));
+        }
+        check_name(&undotted.join("/")).map_err(|e| e.to_string())?;
+        self.check_clone_url(&listed.clone_url)?;
         Ok(Some(name))
+    }
+
+    /// A forge says what to clone, not what to open: no file of this machine, and no other host, for which there may be a password.
+    fn check_clone_url(&self, clone_url: &str) -> std::result::Result<(), String> {
+        if self.kind == ForgeKind::Folder {
+            return Ok(());
+        }
+        let allowed: Vec<&str> = std::iter::once(&self.url).chain(&self.site).chain(&self.clone_from).map(|url| host_of(url)).collect();
+        let is_network = ["https://", "http://", "git://"].iter().any(|scheme| clone_url.starts_with(scheme));
+        let host = host_of(clone_url);
+        if is_network && !host.contains('@') && allowed.contains(&host) {
+            return Ok(());
+        }
+        Err(format!("its clone URL '{clone_url}' leads elsewhere; name that host in clone_from if this is right"))
     }
 
     /// The forge itself. It waits for limits unless `stop` is asked for.

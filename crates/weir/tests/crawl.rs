@@ -21,7 +21,11 @@ fn repositories(count: u64) -> Vec<Listed> {
 }
 
 fn configure(env: &Env, kind: &str, forge: &Forge, more: &str) {
-    let text = format!("[[forge]]\ntype = \"{kind}\"\nurl = \"{}\"\nname = \"f\"\ntries = 2\nretry = \"0s\"\n{more}\n", forge.url());
+    let text = format!(
+        "[[forge]]\ntype = \"{kind}\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"https://h\", \"{}\"]\ntries = 2\nretry = \"0s\"\n{more}\n",
+        forge.url(),
+        forge.state().clone_base
+    );
     std::fs::write(env.pool().join("weir.toml"), text).unwrap();
 }
 
@@ -70,7 +74,8 @@ fn all_of_it_with_few_requests_through_every_api() {
 #[test]
 fn limits_are_waited_for_and_nothing_is_restarted() {
     let env = Env::new();
-    let forge = Forge::new(State { repositories: repositories(700), limit: Some(5), cut: 1, ..State::default() });
+    let forge =
+        Forge::new(State { repositories: repositories(700), clone_base: "https://h/".into(), limit: Some(5), cut: 1, ..State::default() });
     configure(&env, "github", &forge, "tokens = [\"secret\"]");
     let said = crawl(&env);
     assert_eq!((said["added"].as_u64(), said["rate_limit_waits"].as_u64()), (Some(700), Some(1)), "{said}");
@@ -84,7 +89,12 @@ fn limits_are_waited_for_and_nothing_is_restarted() {
 fn pages_that_fail_are_skipped_and_had_later() {
     for (kind, broken) in [("github", 300), ("gitlab", 300), ("gitea", 3)] {
         let env = Env::new();
-        let forge = Forge::new(State { repositories: repositories(350), broken: vec![broken], ..State::default() });
+        let forge = Forge::new(State {
+            repositories: repositories(350),
+            clone_base: "https://h/".into(),
+            broken: vec![broken],
+            ..State::default()
+        });
         configure(&env, kind, &forge, "");
         let said = crawl(&env);
         assert_eq!(said["skipped_pages"], 1, "{kind}: {said}");
@@ -151,9 +161,34 @@ fn renamed_moved_vanished_and_back() {
 }
 
 #[test]
+fn what_a_hostile_forge_says_opens_nothing_here() {
+    let env = Env::new();
+    let forge = Forge::new(State { repositories: repositories(1), clone_base: "https://h/".into(), ..State::default() });
+    configure(&env, "gitea", &forge, "");
+    for base in ["/srv/", "file:///srv/", "https://elsewhere/", "https://user:password@h/", "ssh://h/", "h:"] {
+        forge.state().clone_base = base.into();
+        let said = crawl(&env);
+        assert_eq!((said["added"].as_u64(), said["refused"].as_u64()), (Some(0), Some(1)), "{base}: {said}");
+    }
+    forge.state().clone_base = "https://h/".into();
+    for name in ["..", "../../x", ".git", "a/.git/b", "a\\b", "a\nb", "x.tar"] {
+        forge.state().repositories[0].name = name.into();
+        assert_eq!(crawl(&env)["added"], 0, "{name}");
+    }
+    forge.state().repositories[0].name = ".github".into();
+    assert_eq!(crawl(&env)["added"], 1);
+    assert!(env.weir_json(&["show", "f/odd/.github"])["archive"].as_str().unwrap().ends_with("/f/odd/%2Egithub.tar"));
+}
+
+#[test]
 fn killed_at_any_point_it_comes_to_the_same() {
     let env = Env::new();
-    let forge = Forge::new(State { repositories: repositories(900), slow: Duration::from_millis(15), ..State::default() });
+    let forge = Forge::new(State {
+        repositories: repositories(900),
+        clone_base: "https://h/".into(),
+        slow: Duration::from_millis(15),
+        ..State::default()
+    });
     configure(&env, "github", &forge, "tokens = [\"secret\"]");
     let mut rng = Rng(11);
     let mut kills = 0;

@@ -149,6 +149,14 @@ fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitC
         let (filter, mut position, mut wanted) = (config.filter(), None, 0);
         loop {
             let page = forge.page(position.as_deref()).map_err(|e| Error::Message(e.to_string()))?;
+            if let Some(skipped) = page.skipped {
+                return Err(Error::Message(format!(
+                    "{}: the page at {} cannot be had: {}",
+                    config.name(),
+                    skipped.position,
+                    skipped.error
+                )));
+            }
             for listed in page.repositories.iter().filter(|l| filter.takes(l)) {
                 let Ok(Some(name)) = config.name_of(listed) else { continue };
                 if config.limit == 0 || wanted < config.limit {
