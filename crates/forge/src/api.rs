@@ -150,6 +150,15 @@ impl Api {
         self.ask(url, None).and_then(|(headers, body)| parse(url, &headers, &body))
     }
 
+    /// What `read` makes of the JSON at `url`; `None` if there is nothing (any more).
+    pub(crate) fn one<T>(&mut self, url: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<Option<T>> {
+        match self.get(url) {
+            Ok(answer) => Ok(read(&answer.value)),
+            Err(Error::NotFound(_)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// The answer to the JSON `question`.
     pub(crate) fn post(&mut self, url: &str, question: &Value) -> Result<Answer> {
         self.ask(url, Some(question)).and_then(|(headers, body)| parse(url, &headers, &body))

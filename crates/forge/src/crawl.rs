@@ -4,7 +4,7 @@ use weir_catalog::{Catalog, Listed, Listing, Taken};
 
 use crate::api::Usage;
 use crate::filter::Filter;
-use crate::{Error, Forge, Skipped};
+use crate::{Error, Forge, Page, Skipped};
 
 /// Pages skipped one after the other before the forge is taken to be down. Nothing of them counts as passed then.
 const SKIPPED_IN_TURN_MAX: usize = 5;
@@ -91,7 +91,7 @@ impl Crawl<'_> {
         }
         let mut pending: Vec<Skipped> = Vec::new();
         loop {
-            let page = forge.page(position.as_deref())?;
+            let page = forge.page(position.as_deref().unwrap_or(forge.start()))?;
             progress.usage = forge.usage();
             if let Some(skipped) = page.skipped {
                 tracing::warn!(forge = self.name, position = %skipped.position, "page skipped: {}", skipped.error);
@@ -163,9 +163,10 @@ impl Crawl<'_> {
             if tries >= SKIPPED_TRIES_MAX {
                 continue;
             }
-            match forge.again(&Skipped { position: position.clone(), error: String::new() }) {
-                Ok(repositories) => {
-                    let wanted = self.wanted(&repositories, progress);
+            match forge.page(&position) {
+                Ok(Page { skipped: Some(Skipped { error, .. }), .. }) => catalog.skip_page(self.name, &position, &error, (self.now)())?,
+                Ok(page) => {
+                    let wanted = self.wanted(&page.repositories, progress);
                     progress.taken += catalog.take_more(listing, &wanted, (self.now)())?;
                     catalog.forget_skipped(self.name, &position)?;
                     progress.recovered += 1;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::api::Usage;
-use crate::{Error, Forge, Listed, Page, Result, Skipped};
+use crate::{Error, Forge, Listed, Page, Result};
 
 /// Folders below folders that are looked through.
 const DEPTH_MAX: usize = 32;
@@ -60,14 +60,14 @@ impl Folder {
 }
 
 impl Forge for Folder {
-    fn page(&mut self, _: Option<&str>) -> Result<Page> {
+    fn start(&self) -> &'static str {
+        ""
+    }
+
+    fn page(&mut self, _: &str) -> Result<Page> {
         let mut repositories = Vec::new();
         self.look(&self.root, 0, &mut repositories)?;
         Ok(Page { repositories, next: None, skipped: None })
-    }
-
-    fn again(&mut self, _: &Skipped) -> Result<Vec<Listed>> {
-        self.page(None).map(|page| page.repositories)
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

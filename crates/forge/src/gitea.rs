@@ -38,9 +38,15 @@ impl Gitea {
         }
         Ok(self.per_page.unwrap_or(PER_PAGE))
     }
+}
 
-    /// Page `position`: `PAGE`, or `OWNER:PAGE` of those that were asked for.
-    fn at(&mut self, position: &str) -> Result<Page> {
+impl Forge for Gitea {
+    fn start(&self) -> &'static str {
+        if self.owners.is_empty() { "1" } else { "0:1" }
+    }
+
+    fn page(&mut self, position: &str) -> Result<Page> {
+        // Page `position`: `PAGE`, or `OWNER:PAGE` of those that were asked for.
         let limit = self.per_page()?;
         let (owner, page) = match position.split_once(':') {
             Some((owner, page)) => (owner.parse::<usize>().ok(), page),
@@ -76,28 +82,10 @@ impl Gitea {
         let next = if is_last { next_owner } else { Some(place(page.saturating_add(1))) };
         Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, skipped: None })
     }
-}
-
-impl Forge for Gitea {
-    fn page(&mut self, position: Option<&str>) -> Result<Page> {
-        let start = if self.owners.is_empty() { "1" } else { "0:1" };
-        self.at(position.unwrap_or(start))
-    }
-
-    fn again(&mut self, skipped: &Skipped) -> Result<Vec<Listed>> {
-        let page = self.at(&skipped.position)?;
-        match page.skipped {
-            Some(Skipped { position, error }) => Err(Error::Unavailable { url: position, detail: error }),
-            None => Ok(page.repositories),
-        }
-    }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
-        match self.api.get(&format!("{}/repositories/{}", self.base, escape(forge_id))) {
-            Ok(answer) => Ok(from_repository(&answer.value)),
-            Err(Error::NotFound(_)) => Ok(None),
-            Err(e) => Err(e),
-        }
+        let url = format!("{}/repositories/{}", self.base, escape(forge_id));
+        self.api.one(&url, from_repository)
     }
 
     fn usage(&self) -> Usage {

@@ -119,35 +119,23 @@ impl GitHub {
         let listed = items.iter().filter_map(|item| full.remove(&item["id"].as_u64()?).or_else(|| from_item(item)));
         Ok(listed.collect())
     }
+}
 
-    fn at(&mut self, position: &str) -> Result<Page> {
+impl Forge for GitHub {
+    fn start(&self) -> &'static str {
+        if self.owners.is_empty() { "0" } else { "0:1" }
+    }
+
+    fn page(&mut self, position: &str) -> Result<Page> {
         match position.split_once(':') {
             Some((owner, page)) => self.owned(owner.parse().unwrap_or(0), page.parse().unwrap_or(1)),
             None => self.all(position.parse().unwrap_or(0)),
         }
     }
-}
-
-impl Forge for GitHub {
-    fn page(&mut self, position: Option<&str>) -> Result<Page> {
-        let start = if self.owners.is_empty() { "0" } else { "0:1" };
-        self.at(position.unwrap_or(start))
-    }
-
-    fn again(&mut self, skipped: &Skipped) -> Result<Vec<Listed>> {
-        let page = self.at(&skipped.position)?;
-        match page.skipped {
-            Some(Skipped { position, error }) => Err(Error::Unavailable { url: position, detail: error }),
-            None => Ok(page.repositories),
-        }
-    }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
-        match self.api.get(&format!("{}/repositories/{}", self.rest, escape(forge_id))) {
-            Ok(answer) => Ok(from_item(&answer.value)),
-            Err(Error::NotFound(_)) => Ok(None),
-            Err(e) => Err(e),
-        }
+        let url = format!("{}/repositories/{}", self.rest, escape(forge_id));
+        self.api.one(&url, from_item)
     }
 
     fn usage(&self) -> Usage {

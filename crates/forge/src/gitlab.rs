@@ -23,9 +23,15 @@ impl GitLab {
     pub fn new(url: &str, owners: Vec<String>, api: Api) -> GitLab {
         GitLab { api, base: format!("{}/api/v4", url.trim_end_matches('/')), owners, skipped_ids: PER_PAGE }
     }
+}
 
-    /// What stands after `position`: `ID`, or `OWNER:ID` of those that were asked for.
-    fn at(&mut self, position: &str) -> Result<Page> {
+impl Forge for GitLab {
+    fn start(&self) -> &'static str {
+        if self.owners.is_empty() { "0" } else { "0:0" }
+    }
+
+    fn page(&mut self, position: &str) -> Result<Page> {
+        // What stands after `position`: `ID`, or `OWNER:ID` of those that were asked for.
         let (owner, after) = match position.split_once(':') {
             Some((owner, after)) => (owner.parse::<usize>().ok(), after),
             None => (None, position),
@@ -70,28 +76,10 @@ impl GitLab {
         };
         Ok(Page { repositories: items.iter().filter_map(from_project).collect(), next, skipped: None })
     }
-}
-
-impl Forge for GitLab {
-    fn page(&mut self, position: Option<&str>) -> Result<Page> {
-        let start = if self.owners.is_empty() { "0" } else { "0:0" };
-        self.at(position.unwrap_or(start))
-    }
-
-    fn again(&mut self, skipped: &Skipped) -> Result<Vec<Listed>> {
-        let page = self.at(&skipped.position)?;
-        match page.skipped {
-            Some(Skipped { position, error }) => Err(Error::Unavailable { url: position, detail: error }),
-            None => Ok(page.repositories),
-        }
-    }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
-        match self.api.get(&format!("{}/projects/{}", self.base, escape(forge_id))) {
-            Ok(answer) => Ok(from_project(&answer.value)),
-            Err(Error::NotFound(_)) => Ok(None),
-            Err(e) => Err(e),
-        }
+        let url = format!("{}/projects/{}", self.base, escape(forge_id));
+        self.api.one(&url, from_project)
     }
 
     fn usage(&self) -> Usage {

@@ -74,19 +74,16 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// A place that lists repositories.
 pub trait Forge {
-    /// What stands after `position`, a text that an earlier page gave; `None` for the start.
+    /// The position of the first page.
+    fn start(&self) -> &'static str;
+
+    /// The page at `position`: [`Forge::start`], or what an earlier page gave.
     ///
     /// A page that the forge cannot give is skipped where the next one can be named: [`Page::skipped`] says so.
     ///
     /// # Errors
     /// If it cannot be had, after several tries.
-    fn page(&mut self, position: Option<&str>) -> Result<Page>;
-
-    /// What `skipped` was to list, tried again.
-    ///
-    /// # Errors
-    /// If it still cannot be had.
-    fn again(&mut self, skipped: &Skipped) -> Result<Vec<Listed>>;
+    fn page(&mut self, position: &str) -> Result<Page>;
 
     /// The repository with that id as it is now; `None` if it is gone.
     ///

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::api::{Api, Usage};
-use crate::{Error, Forge, Listed, Page, Result, Skipped};
+use crate::{Error, Forge, Listed, Page, Result};
 
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
 /// Bytes of an unpacked manifest: kernel.org's has a few.
@@ -55,13 +55,13 @@ impl Manifest {
 }
 
 impl Forge for Manifest {
-    fn page(&mut self, _: Option<&str>) -> Result<Page> {
-        self.last = self.read()?;
-        Ok(Page { repositories: self.last.clone(), next: None, skipped: None })
+    fn start(&self) -> &'static str {
+        ""
     }
 
-    fn again(&mut self, _: &Skipped) -> Result<Vec<Listed>> {
-        self.read()
+    fn page(&mut self, _: &str) -> Result<Page> {
+        self.last = self.read()?;
+        Ok(Page { repositories: self.last.clone(), next: None, skipped: None })
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

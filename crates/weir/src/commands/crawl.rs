@@ -146,9 +146,9 @@ fn report(name: &str, p: &Progress, global: &Global) -> Result<()> {
 fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitCode> {
     for config in forges {
         let mut forge = config.open(stop)?;
-        let (filter, mut position, mut wanted) = (config.filter(), None, 0);
+        let (filter, mut position, mut wanted) = (config.filter(), forge.start().to_owned(), 0);
         loop {
-            let page = forge.page(position.as_deref()).map_err(|e| Error::Message(e.to_string()))?;
+            let page = forge.page(&position).map_err(|e| Error::Message(e.to_string()))?;
             if let Some(skipped) = page.skipped {
                 return Err(Error::Message(format!(
                     "{}: the page at {} cannot be had: {}",
@@ -168,9 +168,9 @@ fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitC
                     }
                 }
             }
-            position = page.next;
-            if position.is_none() || stop.is_stopped() || (config.limit > 0 && wanted >= config.limit) {
-                break;
+            match page.next {
+                Some(next) if next != position && !stop.is_stopped() && (config.limit == 0 || wanted < config.limit) => position = next,
+                _ => break,
             }
         }
     }
