@@ -115,10 +115,12 @@ impl Crawl<'_> {
                 progress.skipped += 1;
             }
             let mut wanted = self.wanted(&page.repositories, &mut progress);
-            let is_enough = self.limit > 0 && progress.wanted >= self.limit;
-            if is_enough {
-                wanted.truncate(wanted.len().saturating_sub((progress.wanted - self.limit) as usize));
-                progress.wanted = self.limit;
+            // Of this listing, however many crawls it takes.
+            let room = if self.limit == 0 { u64::MAX } else { self.limit.saturating_sub(listing.listed as u64) };
+            let is_enough = wanted.len() as u64 >= room;
+            while wanted.len() as u64 > room {
+                wanted.pop();
+                progress.wanted -= 1;
             }
             let next = self.ahead(position, page.next)?.filter(|_| !is_enough);
             let unwanted: Vec<&str> = page.repositories.iter().map(|l| l.forge_id.as_str()).collect();

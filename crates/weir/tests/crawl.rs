@@ -67,6 +67,9 @@ fn all_of_it_with_few_requests_through_every_api() {
         assert!(names.contains_key("f/odd/r1") && names.contains_key("f/even/r12") && !names.contains_key("f/odd/r13"), "{kind}");
         assert!(!names.contains_key("f/even/r2"), "{kind}");
         assert_eq!(names.contains_key("f/even/r10"), kind == "gitlab", "{kind}: whether it is a fork is said, or not");
+        let limited = Env::new();
+        configure(&limited, kind, &forge, "limit = 120");
+        assert_eq!((crawl(&limited)["added"].as_u64(), known(&limited).len()), (Some(120), 120), "{kind}");
         assert_eq!(other.weir(&["crawl", "--dry-run"]).lines().count(), names.len(), "{kind}");
     }
 }
