@@ -222,6 +222,15 @@ impl Catalog {
         Ok(())
     }
 
+    /// What the owner of repository `id` says it is, if a forge told.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn description(&self, id: i64) -> Result<Option<String>> {
+        let mut statement = self.connection.prepare_cached("SELECT description FROM metadata WHERE repository_id = ?1")?;
+        Ok(statement.query_row([id], |row| row.get(0)).optional()?.flatten())
+    }
+
     /// How many repositories of `forge` are known, and how many of them are gone.
     ///
     /// # Errors

@@ -168,6 +168,14 @@ pub(crate) enum Command {
         #[arg(long, value_enum)]
         format: Option<ExportFormat>,
     },
+    /// Write grokmirror's manifest of what is mirrored, for those who mirror it from here
+    Manifest {
+        /// The file; compressed if it ends in .gz
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Only those whose name matches
+        pattern: Option<String>,
+    },
     /// Forget repositories; their archives are deleted with --delete only
     Rm {
         /// Names of the repositories

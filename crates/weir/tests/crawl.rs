@@ -227,6 +227,29 @@ fn folders_and_manifests() {
     assert_eq!(known(&env).keys().collect::<Vec<_>>(), ["tree/a", "tree/b/c"]);
     env.weir(&["mirror"]);
     env.weir(&["fsck"]);
+    // What is here can be mirrored from here, by grokmirror or by weir.
+    let said = env.weir(&["manifest", env.path("manifest.js").to_str().unwrap()]);
+    assert!(said.starts_with("2 repositories"), "{said}");
+    env.weir(&["manifest", env.path("manifest.js.gz").to_str().unwrap(), "tree/b/*"]);
+    let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(env.path("manifest.js")).unwrap()).unwrap();
+    std::fs::write(env.path("refs"), env.git(&env.path("tree/a.git"), &["show-ref"]) + "\n").unwrap();
+    let sum = std::process::Command::new("sha1sum").arg(env.path("refs")).output().unwrap().stdout;
+    assert_eq!(manifest["/tree/a.git"]["fingerprint"].as_str(), std::str::from_utf8(&sum[..40]).ok(), "as grok-manifest has it");
+    assert_eq!(manifest["/tree/a.git"]["head"], "ref: refs/heads/main");
+    let served = env.serve();
+    let forge = Forge::new(State { manifest: Some(manifest), ..State::default() });
+    let other = Env::new();
+    let text = format!(
+        "[[forge]]\ntype = \"manifest\"\nname = \"m\"\nurl = \"{}/manifest.js\"\nsite = \"{}\"\n",
+        forge.url(),
+        served.url("").trim_end_matches('/')
+    );
+    std::fs::write(other.pool().join("weir.toml"), text).unwrap();
+    assert_eq!(crawl(&other)["added"], 2);
+    other.weir(&["mirror"]);
+    assert_eq!(known(&other).keys().collect::<Vec<_>>(), ["m/tree/a", "m/tree/b/c"]);
+    assert_eq!(other.weir(&["ls-tree", "m/tree/a", "main"]), env.weir(&["ls-tree", "tree/a", "main"]));
+    drop(served);
     let said = env.weir_fails(&["crawl", "nowhere"]);
     assert!(said.contains("no forge is called 'nowhere'; there are: tree"), "{said}");
     std::fs::write(env.pool().join("weir.toml"), "[[forge]]\ntype = \"gitea\"\nurl = \"ftp://h\"\n").unwrap();

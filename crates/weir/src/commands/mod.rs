@@ -9,6 +9,7 @@ mod inspect;
 mod locate;
 mod log;
 mod maintain;
+mod manifest;
 mod meta;
 mod mirror;
 mod paths;
@@ -58,6 +59,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Compact { pattern } => maintain::compact(&mut Pool::open(global)?, global, pattern.as_deref()),
         Command::Restore { state, name } => done(maintain::restore(&mut Pool::open(global)?, global, &state, name)),
         Command::Export { repo, target, format } => done(export::export(&Pool::open(global)?, global, &repo, &target, format)),
+        Command::Manifest { file, pattern } => done(manifest::manifest(&Pool::open(global)?, global, &file, pattern.as_deref())),
         Command::Rm { repos, delete } => done(register::rm(&mut Pool::open(global)?, global, &repos, delete)),
         Command::Cat { repo, object } => done(inspect::cat(&Pool::open(global)?, &repo, &object)),
         Command::LsTree { repo, tree, recursive } => done(inspect::ls_tree(&Pool::open(global)?, global, &repo, &tree, recursive)),

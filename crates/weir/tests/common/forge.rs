@@ -32,6 +32,8 @@ pub struct State {
     pub cut: u32,
     /// Time one answer takes.
     pub slow: Duration,
+    /// At /manifest.js.
+    pub manifest: Option<Value>,
     /// Asked: path and query.
     pub log: Vec<String>,
     /// Requests while the limit was used up.
@@ -165,6 +167,7 @@ impl State {
                 let items = self.repositories.iter().skip(((page - 1) * limit) as usize).take(limit as usize).map(|r| self.gitea(r));
                 found(Some(json!({ "ok": true, "data": items.collect::<Vec<_>>() })))
             }
+            "/manifest.js" => found(self.manifest.clone()),
             "/api/v1/settings/api" => found(Some(json!({ "max_response_items": 50 }))),
             _ => found(None),
         }

@@ -1,0 +1,60 @@
+//! `manifest`: what is mirrored, for those who mirror it from here (grokmirror's `manifest.js`).
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use sirocco::Format;
+use sirocco::deflate::Level;
+use weir_git::{HashKind, plain_sha};
+use weir_repo::{Head, Repo};
+
+use crate::cli::Global;
+use crate::error::{Error, Result};
+use crate::pool::Pool;
+
+pub(crate) fn manifest(pool: &Pool, global: &Global, file: &Path, pattern: Option<&str>) -> Result<()> {
+    let mut entries = Map::new();
+    for r in pool.matching(pattern)? {
+        if !pool.archive_path(&r).exists() {
+            continue;
+        }
+        let repo = pool.open_repo(&r)?;
+        let head = match &repo.refs().head {
+            Head::Symbolic(name) => format!("ref: {}", String::from_utf8_lossy(name)),
+            Head::Detached(oid) => oid.to_string(),
+        };
+        let modified = r.last_change.or(r.last_success).unwrap_or(r.added_at);
+        let entry = json!({ "owner": null, "description": pool.catalog.description(r.id)?, "head": head, "reference": null,
+                            "forkgroup": null, "modified": modified, "fingerprint": fingerprint(&repo) });
+        entries.insert(format!("/{}.git", r.name), entry);
+    }
+    let count = entries.len();
+    let mut text = Value::Object(entries).to_string().into_bytes();
+    if file.extension().is_some_and(|e| e == "gz") {
+        text = sirocco::compress(Format::Gzip, Level::DEFAULT, &text);
+    }
+    let fail = |source| Error::File { what: "write", path: file.to_owned(), source };
+    // Readers see the old one or the new one.
+    let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut new = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
+    new.write_all(&text).and_then(|()| new.as_file().sync_all()).map_err(fail)?;
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    new.as_file().set_permissions(readable).map_err(fail)?;
+    new.persist(file).map_err(|e| fail(e.error))?;
+    if !global.quiet {
+        writeln!(std::io::stdout(), "{count} repositories in {}", file.display())?;
+    }
+    Ok(())
+}
+
+/// SHA-1 of what `git show-ref` prints, as grok-manifest has it.
+fn fingerprint(repo: &Repo) -> String {
+    let mut sum = plain_sha(HashKind::Sha1);
+    for r in repo.refs().list() {
+        sum.update(format!("{} ", r.oid).as_bytes());
+        sum.update(&r.name);
+        sum.update(b"\n");
+    }
+    sum.finish().to_string()
+}
