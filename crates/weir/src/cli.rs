@@ -112,6 +112,18 @@ pub(crate) enum Command {
         #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
         max_count: usize,
     },
+    /// Do not visit these until 'weir resume'; they are served on
+    Pause {
+        /// Names, or patterns of them
+        #[arg(required = true)]
+        patterns: Vec<String>,
+    },
+    /// Visit these again
+    Resume {
+        /// Names, or patterns of them
+        #[arg(required = true)]
+        patterns: Vec<String>,
+    },
     /// List repositories
     Ls {
         /// Only those whose name matches

@@ -227,6 +227,11 @@ fn folders_and_manifests() {
     assert_eq!(known(&env).keys().collect::<Vec<_>>(), ["tree/a", "tree/b/c"]);
     env.weir(&["mirror"]);
     env.weir(&["fsck"]);
+    // Paused ones are left alone, unless they are asked for by name.
+    env.weir(&["pause", "tree/*"]);
+    assert!(env.weir(&["mirror", "--all"]).starts_with("0 updated, 0 unchanged") && env.weir(&["status"]).contains("2 disabled"));
+    assert_eq!(env.weir(&["resume", "tree/a", "tree/*"]).trim(), "2 resumed");
+    assert!(env.weir(&["mirror", "--all"]).starts_with("0 updated, 2 unchanged"));
     // What is here can be mirrored from here, by grokmirror or by weir.
     let said = env.weir(&["manifest", env.path("manifest.js").to_str().unwrap()]);
     assert!(said.starts_with("2 repositories"), "{said}");

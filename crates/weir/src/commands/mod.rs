@@ -51,6 +51,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Status => done(status::status(&Pool::open(global)?, global)),
         Command::Due { max_count } => done(status::due(&Pool::open(global)?, global, max_count)),
         Command::Errors { class, max_count } => done(status::errors(&Pool::open(global)?, global, class.as_deref(), max_count)),
+        Command::Pause { patterns } => done(register::set_enabled(&mut Pool::open(global)?, global, &patterns, false)),
+        Command::Resume { patterns } => done(register::set_enabled(&mut Pool::open(global)?, global, &patterns, true)),
         Command::Ls { pattern } => done(inspect::ls(&Pool::open(global)?, global, pattern.as_deref())),
         Command::Show { repo } => done(inspect::show(&Pool::open(global)?, global, &repo)),
         Command::Log { repo, max_count } => done(inspect::log(&Pool::open(global)?, global, &repo, max_count)),

@@ -85,6 +85,26 @@ fn entry(url: &str, name: Option<&str>) -> Result<(String, String, String)> {
     Ok((name, kept, path))
 }
 
+/// `pause` and `resume`.
+pub(crate) fn set_enabled(pool: &mut Pool, global: &Global, patterns: &[String], enabled: bool) -> Result<()> {
+    let mut names = Vec::new();
+    for pattern in patterns {
+        names.extend(pool.matching(Some(pattern))?.into_iter().map(|r| r.name));
+    }
+    names.sort();
+    names.dedup();
+    for name in &names {
+        pool.catalog.set_enabled(name, enabled)?;
+    }
+    let what = if enabled { "resumed" } else { "paused" };
+    if global.json {
+        output::json(&serde_json::json!({ what: names }))?;
+    } else if !global.quiet {
+        writeln!(std::io::stdout(), "{} {what}", names.len())?;
+    }
+    Ok(())
+}
+
 pub(crate) fn rm(pool: &mut Pool, global: &Global, names: &[String], delete: bool) -> Result<()> {
     let repositories = names.iter().map(|n| pool.get(n)).collect::<Result<Vec<_>>>()?;
     for r in &repositories {
