@@ -192,7 +192,7 @@ def main():
         print(*(f"  {n} {why}" for why, n in collections.Counter(failed).most_common(10)), sep="\n")
         # Repositories that are broken on purpose: few.
         if len(failed) * 20 > served:
-            wrong.append("most conversations were not served from archives")
+            wrong.append(f"{len(failed)} conversations were not served from archives, and only {served} were")
     if is_whole:
         write_page(tables, served)
     print(*wrong, sep="\n")

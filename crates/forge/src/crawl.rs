@@ -123,8 +123,9 @@ impl Crawl<'_> {
                 progress.wanted -= 1;
             }
             let next = self.ahead(position, page.next)?.filter(|_| !is_enough);
-            let unwanted: Vec<&str> = page.repositories.iter().map(|l| l.forge_id.as_str()).collect();
-            catalog.mark_seen(&listing, &unwanted)?;
+            // Those that are not wanted too: the forge has them, and need not be asked.
+            let named: Vec<&str> = page.repositories.iter().map(|l| l.forge_id.as_str()).collect();
+            catalog.mark_seen(&listing, &named)?;
             // The listing has ended only when those it did not name were asked for.
             let kept = next.clone().or_else(|| (!is_enough).then(|| format!("{UNSEEN}0")));
             progress.taken += catalog.take_page(&mut listing, &wanted, kept.as_deref(), (self.now)())?;

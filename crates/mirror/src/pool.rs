@@ -104,6 +104,8 @@ type QueueState = (VecDeque<(Repository, String)>, HashMap<String, usize>);
 struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
+    /// Set if visits cannot be written down any more.
+    is_closed: AtomicBool,
 }
 
 impl Queue {
@@ -115,7 +117,7 @@ impl Queue {
             *n -= 1;
         }
         loop {
-            if stop.is_stopped() {
+            if stop.is_stopped() || self.is_closed.load(Ordering::Relaxed) {
                 return None;
             }
             let (tasks, running) = &mut *state;
@@ -204,7 +206,8 @@ impl Mirror {
             let host = Url::parse(&t.url).map_or(String::new(), |u| u.host_port());
             (t, host)
         });
-        let queue = Queue { state: Mutex::new((with_hosts.collect(), HashMap::new())), changed: Condvar::new() };
+        let queue =
+            Queue { state: Mutex::new((with_hosts.collect(), HashMap::new())), changed: Condvar::new(), is_closed: AtomicBool::new(false) };
         let shared: SharedOptions = Arc::new(self.visit.clone());
         let mut summary = Summary::default();
         let jobs = self.options.jobs.max(1).min(queue.state.lock().unwrap_or_else(PoisonError::into_inner).0.len().max(1));
@@ -265,7 +268,7 @@ impl Mirror {
                         Ok(()) => {
                             if let Err(e) = catalog.record(&batch) {
                                 // Nothing more is begun: it could not be written down either.
-                                queue.state.lock().unwrap_or_else(PoisonError::into_inner).0.clear();
+                                queue.is_closed.store(true, Ordering::Relaxed);
                                 queue.changed.notify_all();
                                 return Err(e);
                             }
@@ -286,7 +289,7 @@ impl Mirror {
         let _share = Share(mailbox);
         let mut ended: Option<String> = None;
         while let Some((repository, host)) = queue.next(ended.as_deref(), self.options.jobs_per_host.max(1), stop) {
-            if !self.wait_out_pauses(stop) {
+            if !self.wait_out_pauses(queue, stop) {
                 return;
             }
             if let Some(until_ms) = self.throttle().paused_until(&host, now_ms()) {
@@ -320,10 +323,10 @@ impl Mirror {
         self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until nothing pauses all visits; false if `stop` was asked for meanwhile.
-    fn wait_out_pauses(&self, stop: &Stop) -> bool {
+    /// Sleeps until nothing pauses all visits; false if there is nothing to wait for any more.
+    fn wait_out_pauses(&self, queue: &Queue, stop: &Stop) -> bool {
         while self.throttle().all_paused_until(now_ms()).is_some() {
-            if stop.is_stopped() {
+            if stop.is_stopped() || queue.is_closed.load(Ordering::Relaxed) {
                 return false;
             }
             std::thread::sleep(PAUSE_LOOK);
