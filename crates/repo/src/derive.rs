@@ -74,7 +74,7 @@ fn rank_of(repo: &Repo, id: &[u8]) -> Result<u32> {
     let pack = &repo.packs[0];
     let missing = || Error::Missing(Oid::from_bytes(repo.hash, id).expect("of its length"));
     let position = pack.index().find(id).ok_or_else(missing)?;
-    Ok(pack.order()?.rank_by_index[position as usize])
+    pack.rank(position)
 }
 
 impl History {

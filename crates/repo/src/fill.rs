@@ -15,9 +15,10 @@ use crate::tree_diff::{Changed, changed};
 use crate::walk::{Budget, Commits, Steps, TREE_DEPTH_MAX, peel_through};
 
 /// The same as [`crate::select`] for large answers: sets of object numbers, filled from bitmaps as far as they go.
-pub(crate) fn select_by_bitmaps(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
+pub(crate) fn select_by_bitmaps<'r>(reader: ObjectReader<'r>, query: &Query<'r>) -> Result<Selection> {
+    let repo = reader.repo();
     let commits_only = query.filter.is_some_and(Filter::is_commits_only);
-    let mut filler = Filler { reader: repo.reader(), repo, steps: Steps::new(query.budget), commits_only };
+    let mut filler = Filler { reader, repo, steps: Steps::new(query.budget), commits_only };
     let nothing = Bits::new(repo.packed_count());
     let has = filler.fill(query.haves, &nothing, false)?;
     let mut wanted = filler.fill(query.wants, &has, true)?;
@@ -196,8 +197,8 @@ impl Filler<'_> {
         for number in left {
             let (pack, rank) = place_of(repo, number);
             let pack = &repo.packs[pack as usize];
-            let oid = pack.index().oid(pack.order()?.index_by_rank[rank as usize]);
-            let kind = self.reader.kind(&oid)?;
+            let oid = pack.index().oid(pack.extent(rank)?.0);
+            let kind = self.reader.kind(&oid)?.ok_or(Error::Missing(oid))?;
             let is_taken = takes(kind)
                 && match filter.blob_bytes_below {
                     Some(below) if kind == Kind::Blob => self.reader.kind_and_size(&oid)?.ok_or(Error::Missing(oid))?.1 < below,

@@ -78,6 +78,17 @@ impl Index {
         (at + 8 <= end).then(|| u64::from_be_bytes(self.data[at..at + 8].try_into().expect("eight bytes")))
     }
 
+    /// Largest offset that [`Index::offsets`] holds itself.
+    pub(crate) const SMALL_OFFSET_MAX: u64 = 0x7fff_ffff;
+
+    /// The table of offsets in the pack by position, big-endian; larger ones than [`Index::SMALL_OFFSET_MAX`] are places in
+    /// another table.
+    pub(crate) fn offsets(&self) -> &[[u8; 4]] {
+        let n = self.count as usize;
+        let table = HEADER_BYTES + n * (self.hash.len() + 4);
+        self.data[table..table + n * 4].as_chunks().0
+    }
+
     /// The CRC-32 of the entry at `position`.
     pub fn crc32(&self, position: u32) -> u32 {
         be32(&self.data, HEADER_BYTES + self.count as usize * self.hash.len() + position as usize * 4)

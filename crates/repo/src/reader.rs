@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_git::{Kind, Oid};
+use weir_git::{Kind, Oid, OidMap, tag_target};
 
 use crate::delta_cache::DeltaCache;
 use crate::entry::{EntryHead, Stored, apply_delta, delta_sizes};
@@ -15,6 +15,9 @@ pub(crate) const OBJECT_BYTES_MAX: u64 = 4 << 30;
 /// Longest delta chain followed; git makes 50, and 4095 at most.
 const CHAIN_LEN_MAX: usize = 10_000;
 const CACHE_BYTES_MAX: usize = 32 << 20;
+
+/// Tags whose targets are remembered.
+const TAGS_KEPT_MAX: usize = 65_536;
 
 /// An object in memory.
 #[derive(Clone, Debug)]
@@ -31,11 +34,19 @@ pub struct ObjectReader<'r> {
     inflate: Inflate,
     cache: DeltaCache,
     delta: Vec<u8>,
+    /// What tags point at: a request may ask for the same ones several times.
+    tags: OidMap<(Oid, Kind)>,
 }
 
 impl<'r> ObjectReader<'r> {
     pub(crate) fn new(repo: &'r Repo) -> Self {
-        ObjectReader { repo, inflate: Inflate::default(), cache: DeltaCache::new(CACHE_BYTES_MAX), delta: Vec::new() }
+        ObjectReader {
+            repo,
+            inflate: Inflate::default(),
+            cache: DeltaCache::new(CACHE_BYTES_MAX),
+            delta: Vec::new(),
+            tags: OidMap::default(),
+        }
     }
 
     /// The repository.
@@ -62,6 +73,25 @@ impl<'r> ObjectReader<'r> {
         self.read(oid)?.ok_or(Error::Missing(*oid))
     }
 
+    /// What `oid` points at if it is a tag that was looked at before, and what that is.
+    pub(crate) fn known_tag(&self, oid: &Oid) -> Option<(Oid, Kind)> {
+        self.tags.get(oid).copied()
+    }
+
+    /// What the tag `oid` points at, and what that is; `None` if it is not here.
+    ///
+    /// # Errors
+    /// If the tag is missing or one of them is corrupt.
+    pub(crate) fn tag(&mut self, oid: &Oid) -> Result<Option<(Oid, Kind)>> {
+        let data = self.require(oid)?.data;
+        let target = tag_target(self.repo.hash, &data).map_err(|source| Error::Object { oid: *oid, source })?.0;
+        let Some(kind) = self.kind(&target)? else { return Ok(None) };
+        if self.tags.len() < TAGS_KEPT_MAX {
+            self.tags.insert(*oid, (target, kind));
+        }
+        Ok(Some((target, kind)))
+    }
+
     /// The object at `location`; `oid` is for loose objects and messages.
     ///
     /// # Errors
@@ -79,20 +109,23 @@ impl<'r> ObjectReader<'r> {
         }
     }
 
-    /// What an object is, by the heads of its entries only.
+    /// What an object is, by the heads of its entries only; `None` if it is not here.
     ///
     /// # Errors
-    /// If it is missing or corrupt.
-    pub(crate) fn kind(&mut self, oid: &Oid) -> Result<Kind> {
+    /// If it is corrupt, or a delta of what is not here.
+    pub(crate) fn kind(&mut self, oid: &Oid) -> Result<Option<Kind>> {
         let mut at = *oid;
         for _ in 0..CHAIN_LEN_MAX {
-            let Some(Location::Packed { pack, position }) = self.repo.locate(&at) else { return Ok(self.require(&at)?.kind) };
+            let Some(Location::Packed { pack, position }) = self.repo.locate(&at) else {
+                let object = self.read(&at)?;
+                return if at == *oid { Ok(object.map(|o| o.kind)) } else { Ok(Some(object.ok_or(Error::Missing(at))?.kind)) };
+            };
             let pack = &self.repo.packs[pack as usize];
             let mut offset = pack.offset(position)?;
             // Bases by distance are in the same pack: no need to look for them.
             at = loop {
                 match pack.entry(offset)?.stored {
-                    Stored::Whole(kind) => return Ok(kind),
+                    Stored::Whole(kind) => return Ok(Some(kind)),
                     Stored::OfsDelta(distance) => offset -= distance,
                     Stored::RefDelta(start) => {
                         let start = offset as usize + start;

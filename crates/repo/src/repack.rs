@@ -86,7 +86,7 @@ impl Repack {
         let items = objects.iter().map(|&(oid, kind)| {
             let Some(Location::Packed { pack, position }) = repo.locate(&oid) else { return Err(Error::Missing(oid)) };
             let p = &repo.packs[pack as usize];
-            let (offset, rank) = (p.offset(position)?, p.order()?.rank_by_index[position as usize]);
+            let (offset, rank) = (p.offset(position)?, p.rank(position)?);
             let head = p.entry(offset)?;
             // Trees may name other trees as if they were files: what an object is, its own entry says.
             let kind = if let Stored::Whole(kind) = head.stored { kind } else { kind };
@@ -106,7 +106,7 @@ impl Repack {
                     None => How::Inflated,
                 },
             };
-            Ok(Item { oid, kind, pack, offset, rank, stored_len: p.entry_end(rank)?.saturating_sub(offset), how, height: 0 })
+            Ok(Item { oid, kind, pack, offset, rank, stored_len: p.extent(rank)?.2.saturating_sub(offset), how, height: 0 })
         });
         let items = items.collect::<Result<Vec<_>>>()?;
         let mut order: Vec<u32> = (0..items.len() as u32).collect();

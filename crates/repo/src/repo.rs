@@ -233,7 +233,7 @@ impl Repo {
     pub fn number(&self, location: Location) -> Result<Option<u32>> {
         let Location::Packed { pack, position } = location else { return Ok(None) };
         let before: u32 = self.packs[..pack as usize].iter().map(|p| p.index().count()).sum();
-        Ok(Some(before + self.packs[pack as usize].order()?.rank_by_index[position as usize]))
+        Ok(Some(before + self.packs[pack as usize].rank(position)?))
     }
 
     /// Objects in all packs, duplicates counted.

@@ -39,7 +39,7 @@ pub struct Selection {
     pub client_has: OidSet,
     /// For a tree or blob to send, what stood at its path before.
     pub previous: OidMap<Oid>,
-    /// Objects to send besides, by pack and rank in it, each once and none of [`Selection::objects`].
+    /// Objects to send besides, by pack and rank in it, ascending, each once and none of [`Selection::objects`].
     pub ranks: Vec<(u32, u32)>,
     /// All the client has, by number, if bitmaps told.
     pub(crate) client_numbers: Option<Bits>,
@@ -52,11 +52,11 @@ impl Selection {
     /// If an index is corrupt.
     pub fn include_tags(&mut self, repo: &Repo, tags: impl Iterator<Item = (Oid, Oid)>) -> Result<()> {
         let mut sent: OidSet = self.objects.iter().copied().collect();
-        let ranks: std::collections::HashSet<(u32, u32)> = self.ranks.iter().copied().collect();
+        let ranks = &self.ranks;
         let is_ranked = |oid: &Oid| -> Result<bool> {
             Ok(match repo.locate(oid) {
                 Some(Location::Packed { pack, position }) if !ranks.is_empty() => {
-                    ranks.contains(&(pack, repo.packs[pack as usize].order()?.rank_by_index[position as usize]))
+                    ranks.binary_search(&(pack, repo.packs[pack as usize].rank(position)?)).is_ok()
                 }
                 _ => false,
             })
@@ -145,7 +145,7 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
     let walked_max = if haves.is_empty() { WALKED_COMMITS_MAX } else { WALKED_COMMITS_FOR_FETCH_MAX };
     while let Some(&(time, oid)) = queue.peek() {
         if has_bitmaps && new_commits.len() > walked_max {
-            return select_by_bitmaps(repo, query);
+            return select_by_bitmaps(reader, query);
         }
         // Once nothing new waits, go on only while an uninteresting commit could still reach a new one.
         if interesting_queued == 0 && (new_commits.is_empty() || time < oldest_new) {

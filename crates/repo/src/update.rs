@@ -124,7 +124,7 @@ fn reachable_beyond(repo: &Repo, tips: &OidSet, taken: &mut OidSet) -> Result<Ve
         // A tree may name anything as if it were a file. Ingest then wants what that names, too.
         let mut at = start;
         while let Some((oid, kind)) = found.get(at) {
-            if *kind == Kind::Blob && reader.kind(oid)? != Kind::Blob {
+            if *kind == Kind::Blob && reader.kind(oid)? != Some(Kind::Blob) {
                 taken.remove(oid);
                 tips.push(*oid);
                 found.swap_remove(at);

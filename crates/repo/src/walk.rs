@@ -61,15 +61,21 @@ impl<'r, 'o> Commits<'r, 'o> {
 /// Follows tags from `oid` to something else; gives that and the tags passed. `None` if an object is missing.
 pub(crate) fn peel_through(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Option<(Oid, Kind, Vec<Oid>)>> {
     let mut tags = Vec::new();
-    let mut at = *oid;
+    let (mut at, mut kind) = (*oid, None);
     loop {
-        let Some((kind, _)) = reader.kind_and_size(&at)? else { return Ok(None) };
-        if kind != Kind::Tag || tags.len() > 256 {
-            return Ok(Some((at, kind, tags)));
-        }
+        let target = match reader.known_tag(&at) {
+            Some(target) if tags.len() <= 256 => Some(target),
+            _ => {
+                let Some(kind) = kind.map_or_else(|| reader.kind(&at), |kind| Ok(Some(kind)))? else { return Ok(None) };
+                if kind != Kind::Tag || tags.len() > 256 {
+                    return Ok(Some((at, kind, tags)));
+                }
+                reader.tag(&at)?
+            }
+        };
         tags.push(at);
-        let data = reader.require(&at)?.data;
-        at = tag_target(reader.repo().hash, &data).map_err(|source| Error::Object { oid: at, source })?.0;
+        let Some((next, kind_of_next)) = target else { return Ok(None) };
+        (at, kind) = (next, Some(kind_of_next));
     }
 }
 

@@ -24,12 +24,21 @@ const PREVIOUS_MAX: usize = 64;
 
 /// What goes into a pack and how.
 pub struct PackPlan {
-    /// Objects in packs, in the order they lie there: pack, offset, rank.
-    packed: Vec<(u32, u64, u32)>,
+    /// Objects in packs, in the order they lie there.
+    packed: Vec<Place>,
     loose: Vec<Oid>,
     selection: Selection,
     thin: bool,
     ofs_delta: bool,
+}
+
+/// Where an entry lies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    pack: u32,
+    offset: u64,
+    end: u64,
+    rank: u32,
 }
 
 /// What a pack that was written is made of.
@@ -57,15 +66,17 @@ impl PackPlan {
         for oid in &selection.objects {
             match repo.locate(oid).ok_or(Error::Missing(*oid))? {
                 Location::Packed { pack, position } => {
-                    let p = &repo.packs[pack as usize];
-                    packed.push((pack, p.offset(position)?, p.order()?.rank_by_index[position as usize]));
+                    let rank = repo.packs[pack as usize].rank(position)?;
+                    let (_, offset, end) = repo.packs[pack as usize].extent(rank)?;
+                    packed.push(Place { pack, offset, end, rank });
                 }
                 Location::Loose(_) => loose.push(*oid),
             }
         }
-        for &(pack, rank) in &selection.ranks {
-            let p = &repo.packs[pack as usize];
-            packed.push((pack, p.order()?.offset(rank), rank));
+        for run in selection.ranks.chunk_by(|a, b| (a.0, a.1 + 1) == *b) {
+            let (pack, first) = run[0];
+            let starts = repo.packs[pack as usize].starts(first, run[run.len() - 1].1)?;
+            packed.extend(starts.windows(2).zip(first..).map(|(w, rank)| Place { pack, offset: w[0], end: w[1], rank }));
         }
         packed.sort_unstable();
         Ok(PackPlan { packed, loose, selection, thin, ofs_delta })
@@ -83,9 +94,18 @@ impl PackPlan {
     pub fn write(&self, repo: &Repo, out: &mut dyn Write) -> Result<WrittenPack> {
         let mut writer = PackWriter::new(repo, out, self.count())?;
         let mut offsets: Vec<u64> = Vec::with_capacity(self.packed.len());
-        for &(pack, offset, rank) in &self.packed {
-            offsets.push(writer.position());
-            self.write_packed(repo, &mut writer, &offsets, pack, offset, rank)?;
+        while let Some(place) = self.packed.get(offsets.len()) {
+            let (run, deltas) = self.verbatim_run(repo, offsets.len())?;
+            if let Some(last) = run.last() {
+                let position = writer.position();
+                offsets.extend(run.iter().map(|p| position + (p.offset - place.offset)));
+                (writer.copied, writer.copied_deltas, writer.deltas) =
+                    (writer.copied + run.len() as u32, writer.copied_deltas + deltas, writer.deltas + deltas);
+                writer.copy(&repo.packs[place.pack as usize].data()[place.offset as usize..last.end as usize])?;
+            } else {
+                offsets.push(writer.position());
+                self.write_packed(repo, &mut writer, &offsets, place)?;
+            }
         }
         for oid in &self.loose {
             writer.repack(oid)?;
@@ -103,25 +123,46 @@ impl PackPlan {
         Ok(repo.number(location)?.is_some_and(|n| numbers.get(n)))
     }
 
-    fn write_packed(
-        &self,
-        repo: &Repo,
-        writer: &mut PackWriter<'_, '_>,
-        offsets: &[u64],
-        pack_number: u32,
-        offset: u64,
-        rank: u32,
-    ) -> Result<()> {
+    /// Entries from `first` on that lie one after the other and can be copied as they are, heads and all, in one piece; and
+    /// how many of them are deltas. None, if only the first one can.
+    fn verbatim_run(&self, repo: &Repo, first: usize) -> Result<(&[Place], u32)> {
+        let rest = &self.packed[first..];
+        let start = rest[0];
+        let follows = |a: &Place, b: &Place| a.pack == b.pack && a.end == b.offset;
+        if rest.len() < 2 || !follows(&start, &rest[1]) {
+            return Ok((&[], 0));
+        }
+        let pack = &repo.packs[start.pack as usize];
+        let may_change = self.thin && !self.selection.previous.is_empty();
+        let (mut len, mut deltas) = (0, 0);
+        for place in rest {
+            let is_next = len == 0 || follows(&rest[len - 1], place);
+            if !is_next || (place.end - start.offset) as usize > CHUNK_BYTES {
+                break;
+            }
+            match pack.entry(place.offset)?.stored {
+                Stored::Whole(kind) if !may_change || !matches!(kind, Kind::Tree | Kind::Blob) => {}
+                // Its base is in the run too, as far before it as ever.
+                Stored::OfsDelta(distance) if self.ofs_delta && place.offset - distance >= start.offset => deltas += 1,
+                _ => break,
+            }
+            len += 1;
+        }
+        if len < 2 { Ok((&[], 0)) } else { Ok((&rest[..len], deltas)) }
+    }
+
+    fn write_packed(&self, repo: &Repo, writer: &mut PackWriter<'_, '_>, offsets: &[u64], place: &Place) -> Result<()> {
+        let Place { pack: pack_number, offset, end, rank } = *place;
         let pack = &repo.packs[pack_number as usize];
         let head = pack.entry(offset)?;
-        let body = offset as usize + head.len..pack.entry_end(rank)? as usize;
+        let body = offset as usize + head.len..end as usize;
         let Some(body) = pack.data().get(body) else {
             return Err(Error::Corrupt { file: format!("{}.pack", pack.name()), what: format!("the entry at {offset} has no end") });
         };
         match head.stored {
             Stored::Whole(kind) => {
                 if self.thin && matches!(kind, Kind::Tree | Kind::Blob) && !self.selection.previous.is_empty() {
-                    let oid = pack.index().oid(pack.index_position(rank)?);
+                    let oid = pack.index().oid(pack.extent(rank)?.0);
                     if self.write_as_change(repo, writer, offsets, &oid, body.len())? {
                         return Ok(());
                     }
@@ -133,7 +174,7 @@ impl PackPlan {
             Stored::OfsDelta(distance) => {
                 let base_offset = offset - distance;
                 let done = &self.packed[..offsets.len() - 1];
-                if let Ok(i) = done.binary_search_by_key(&(pack_number, base_offset), |p| (p.0, p.1)) {
+                if let Ok(i) = done.binary_search_by_key(&(pack_number, base_offset), |p| (p.pack, p.offset)) {
                     if self.ofs_delta {
                         push_ofs_delta_head(&mut writer.chunk, offsets[offsets.len() - 1] - offsets[i], head.size);
                     } else {
@@ -161,7 +202,7 @@ impl PackPlan {
                 }
             }
         }
-        let oid = pack.index().oid(pack.index_position(rank)?);
+        let oid = pack.index().oid(pack.extent(rank)?.0);
         if self.thin && self.write_as_change(repo, writer, offsets, &oid, usize::MAX)? {
             return Ok(());
         }
@@ -199,7 +240,7 @@ impl PackPlan {
         Ok(match repo.locate(oid) {
             Some(Location::Packed { pack, position }) => {
                 let place = (pack, repo.packs[pack as usize].offset(position)?);
-                self.packed[..offsets.len() - 1].binary_search_by_key(&place, |p| (p.0, p.1)).is_ok()
+                self.packed[..offsets.len() - 1].binary_search_by_key(&place, |p| (p.pack, p.offset)).is_ok()
             }
             _ => false,
         })
