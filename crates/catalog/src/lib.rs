@@ -4,12 +4,14 @@
 //! catalog that lags behind an archive costs a look, never a byte: results are written in batches after the archives'
 //! own commits.
 
+mod import;
 mod listed;
 mod listing;
 mod schema;
 mod sqlite;
 mod status;
 
+pub use import::ImportPosition;
 pub use listed::{Account, AccountKind, Listed};
 pub use listing::{Listing, Taken, Unseen};
 pub use sqlite::{Catalog, Error, Outcome, Repository, Result, Visit, Which};

@@ -60,7 +60,7 @@ pub struct Unseen {
 }
 
 /// Where an archive of that name goes: no part of the path starts with a dot.
-fn path_for(name: &str) -> String {
+pub(crate) fn path_for(name: &str) -> String {
     let parts: Vec<String> = name.split('/').map(|part| part.strip_prefix('.').map_or(part.to_owned(), |p| format!("%2E{p}"))).collect();
     format!("{}.tar", parts.join("/"))
 }
@@ -250,7 +250,7 @@ struct Known {
     pushed_at: Option<String>,
 }
 
-fn take(tx: &Transaction<'_>, forge: &str, pass: i64, name: &str, listed: &Listed, now: i64, taken: &mut Taken) -> Result<()> {
+pub(crate) fn take(tx: &Transaction<'_>, forge: &str, pass: i64, name: &str, listed: &Listed, now: i64, taken: &mut Taken) -> Result<()> {
     let known = tx
         .prepare_cached(
             "SELECT r.id, r.name, r.url, r.gone_at IS NOT NULL, m.pushed_at FROM repositories r LEFT JOIN metadata m
@@ -336,7 +336,7 @@ fn free_name(tx: &Transaction<'_>, forge: &str, name: &str, listed: &Listed) -> 
     }
 }
 
-fn write_metadata(tx: &Transaction<'_>, forge: &str, id: i64, l: &Listed, now: i64) -> Result<()> {
+pub(crate) fn write_metadata(tx: &Transaction<'_>, forge: &str, id: i64, l: &Listed, now: i64) -> Result<()> {
     let owner: Option<i64> = match &l.owner {
         None => None,
         Some(owner) => {

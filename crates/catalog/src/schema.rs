@@ -116,6 +116,15 @@ CREATE TABLE throttles (
     until           INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- Dumps of others: how far each was read
+CREATE TABLE imports (
+    source          TEXT PRIMARY KEY,
+    lines           INTEGER NOT NULL,
+    started_at      INTEGER NOT NULL,
+    finished_at     INTEGER
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<Result<(), i64>> {

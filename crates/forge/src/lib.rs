@@ -2,6 +2,7 @@
 //!
 //! This crate knows no SQL and no git. A [`Forge`] gives pages; a [`Crawl`] keeps the position after each in the catalog, so that
 //! a listing goes on where it ended, whatever ended it. Waiting for a rate limit happens inside a request: nothing is restarted.
+//! An [`Import`] reads dumps that others have made of a forge.
 
 mod api;
 mod crawl;
@@ -10,6 +11,7 @@ mod folder;
 mod gitea;
 mod github;
 mod gitlab;
+mod import;
 mod manifest;
 mod page;
 
@@ -20,6 +22,7 @@ pub use folder::Folder;
 pub use gitea::Gitea;
 pub use github::GitHub;
 pub use gitlab::GitLab;
+pub use import::{Dump, Import, ImportError, Imported};
 pub use manifest::Manifest;
 pub use page::{Page, Skipped};
 pub use weir_catalog::{Account, AccountKind, Listed};

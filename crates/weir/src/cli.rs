@@ -70,6 +70,10 @@ pub(crate) enum Command {
     /// List what forges have, and register it to be mirrored
     #[command(after_help = "Forges are the [[forge]] sections of weir.toml. A crawl that was interrupted goes on where it ended.")]
     Crawl(CrawlArgs),
+    /// Register what dumps of GitHub say there is, to be mirrored
+    #[command(after_help = "An import that was interrupted goes on where it ended. Which repositories are wanted, and what they are \
+                            called, is said by the [[forge]] of type github in weir.toml, if there is one.")]
+    Import(ImportArgs),
     /// Clone what is new, update what is due
     Mirror(MirrorArgs),
     /// Serve every repository of the pool over git:// and HTTP
@@ -358,6 +362,43 @@ pub(crate) struct CrawlArgs {
     /// Go on for ever, each forge at its interval
     #[arg(long)]
     pub(crate) watch: bool,
+}
+
+/// What a dump is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DumpFormat {
+    /// The table `projects` of GHTorrent (projects.csv)
+    Ghtorrent,
+    /// Hours of GH Archive (2015-01-01-15.json.gz)
+    Gharchive,
+}
+
+impl DumpFormat {
+    /// As it is said on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            DumpFormat::Ghtorrent => "ghtorrent",
+            DumpFormat::Gharchive => "gharchive",
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct ImportArgs {
+    /// What the dumps are
+    pub(crate) format: DumpFormat,
+    /// Dumps, plain or gzip ('-' for standard input)
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+    /// The forge these are of, by its name [default: the one of type github, or github.com]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) forge: Option<String>,
+    /// Only count what would be registered
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+    /// From the start, though it was imported before
+    #[arg(long)]
+    pub(crate) again: bool,
 }
 
 #[derive(Args)]

@@ -93,6 +93,20 @@ impl ForgeConfig {
         })
     }
 
+    /// The forge of type github called `name`; without a name the only one, or GitHub itself if there is none in `all`.
+    pub(crate) fn github_of(all: &[ForgeConfig], name: Option<&str>) -> std::result::Result<ForgeConfig, String> {
+        let mut found = all.iter().filter(|f| f.kind == ForgeKind::Github && name.is_none_or(|name| f.name() == name));
+        match (found.next(), found.next(), name) {
+            (Some(one), None, _) => Ok(one.clone()),
+            (Some(_), Some(_), _) => Err("several forges are of type github; say which with --forge".to_owned()),
+            (None, _, None) => {
+                let text = "type = 'github'\nurl = 'https://github.com'";
+                toml::from_str(text).map_err(|e| e.to_string())
+            }
+            (None, _, Some(name)) => Err(format!("no forge of type github is called '{name}' in weir.toml")),
+        }
+    }
+
     /// What tells one listing from another: whatever changes what is listed, or in which order.
     pub(crate) fn scope(&self) -> String {
         format!("{:?} {} {}", self.kind, self.url, self.owners.join(","))

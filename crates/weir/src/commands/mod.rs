@@ -5,6 +5,7 @@ mod crawl;
 mod daemon;
 mod export;
 mod http_backend;
+mod import;
 mod inspect;
 mod locate;
 mod log;
@@ -41,6 +42,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Config(ConfigCommand::Show) => done(meta::config_show(&Pool::open(global)?, global)),
         Command::Add { urls, from, name } => done(register::add(&mut Pool::open(global)?, global, urls, from, name)),
         Command::Crawl(args) => crawl::crawl(Pool::open(global)?, global, &args),
+        Command::Import(args) => import::import(Pool::open(global)?, global, &args),
         Command::Mirror(args) => mirror::mirror(Pool::open(global)?, global, &args),
         Command::Serve(args) => done(serve::serve(Pool::open(global)?, global, args)),
         Command::Clone(args) => done(clone::clone(global, args)),

@@ -1,0 +1,59 @@
+//! Events of GH Archive: `repo` since 2015, `repository` before (the Timeline API).
+
+use serde::Deserialize;
+use weir_catalog::Listed;
+
+use super::{Row, clone_url_of, full_name_of};
+
+#[derive(Deserialize)]
+struct Event {
+    repo: Option<Repo>,
+    repository: Option<Repository>,
+}
+
+#[derive(Deserialize)]
+struct Repo {
+    id: Option<u64>,
+    name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Repository {
+    id: Option<u64>,
+    url: Option<String>,
+    description: Option<String>,
+    homepage: Option<String>,
+    language: Option<String>,
+    fork: Option<bool>,
+    private: Option<bool>,
+}
+
+pub(super) fn row(line: &[u8]) -> Result<Row, String> {
+    if line.is_empty() {
+        return Ok(Row::Nothing);
+    }
+    let event: Event = serde_json::from_slice(line).map_err(|e| format!("no event: {e}"))?;
+    if let Some(Repo { id: Some(id), name: Some(full_name) }) = event.repo {
+        let is_name = full_name.split_once('/').is_some_and(|(owner, name)| !owner.is_empty() && !name.is_empty() && !name.contains('/'));
+        if !is_name {
+            return Err(format!("'{full_name}' is no repository's name"));
+        }
+        let clone_url = clone_url_of(&full_name);
+        return Ok(Row::Of(Box::new(Listed { forge_id: id.to_string(), full_name, clone_url, ..Listed::default() })));
+    }
+    let Some(Repository { id: Some(id), url: Some(url), description, homepage, language, fork, private }) = event.repository else {
+        return Ok(Row::Nothing);
+    };
+    let full_name = full_name_of(&url).ok_or_else(|| format!("'{url}' is no repository's url"))?.to_owned();
+    Ok(Row::Of(Box::new(Listed {
+        forge_id: id.to_string(),
+        clone_url: clone_url_of(&full_name),
+        full_name,
+        description,
+        homepage,
+        language,
+        fork,
+        private,
+        ..Listed::default()
+    })))
+}

@@ -1,0 +1,61 @@
+//! Rows of GHTorrent's `projects`: id, url, owner_id, name, description, language, created_at, forked_from, deleted, updated_at,
+//! and more in later dumps, less in earlier ones (sql/schema.sql of gousiosg/github-mirror).
+
+use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
+use weir_catalog::Listed;
+
+use super::{Row, clone_url_of, full_name_of};
+
+/// Fields that are looked at.
+const FIELDS: usize = 10;
+
+pub(super) fn row(line: &[u8]) -> Result<Row, String> {
+    let fields = fields(line);
+    let text = |n: usize| fields.get(n).map(|f| String::from_utf8_lossy(f).into_owned()).filter(|f| f != "\\N" && !f.is_empty());
+    if line.is_empty() || text(0).as_deref() == Some("id") {
+        return Ok(Row::Nothing);
+    }
+    let url = text(1).ok_or("no url: is this the table 'projects'?")?;
+    let full_name = full_name_of(&url).ok_or_else(|| format!("'{url}' is no repository's url"))?.to_owned();
+    if text(8).as_deref() == Some("1") {
+        return Ok(Row::Nothing);
+    }
+    // "0000-00-00 00:00:00" says nothing.
+    let time = |n| text(n).filter(|t| t.len() == 19 && !t.starts_with("0000")).map(|t| format!("{}Z", t.replace(' ', "T")));
+    Ok(Row::Of(Box::new(Listed {
+        clone_url: clone_url_of(&full_name),
+        full_name,
+        description: text(4),
+        language: text(5),
+        created_at: time(6),
+        fork: (fields.len() > 7).then(|| text(7).is_some_and(|id| id != "-1")),
+        updated_at: time(9),
+        ..Listed::default()
+    })))
+}
+
+/// The first fields of a record; escapes by backslash, as MySQL writes them.
+fn fields(record: &[u8]) -> Vec<Vec<u8>> {
+    let mut reader: Reader = ReaderBuilder::new().escape(Some(b'\\')).double_quote(false).build();
+    let mut fields = Vec::with_capacity(FIELDS);
+    let mut field = vec![0; record.len() + 1];
+    let (mut input, mut len) = (record, 0);
+    while fields.len() < FIELDS {
+        let (result, read, written) = reader.read_field(input, &mut field[len..]);
+        input = &input[read..];
+        len += written;
+        match result {
+            // Told that there is no more, it ends the field.
+            ReadFieldResult::InputEmpty => {}
+            ReadFieldResult::OutputFull | ReadFieldResult::End => break,
+            ReadFieldResult::Field { record_end } => {
+                fields.push(field[..len].to_vec());
+                len = 0;
+                if record_end {
+                    break;
+                }
+            }
+        }
+    }
+    fields
+}

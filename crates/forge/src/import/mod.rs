@@ -1,0 +1,292 @@
+//! Dumps that others have made of forges: GHTorrent's tables, GH Archive's hours.
+//!
+//! A dump is read as a stream, line by line, in memory that does not grow; what is read goes to the catalog in batches, each with
+//! how far the dump was read, so that an import that was interrupted goes on there. Bad rows are told of and passed over.
+
+mod gharchive;
+mod ghtorrent;
+mod lines;
+
+use std::collections::HashMap;
+use std::io::Read;
+
+use weir_catalog::{Catalog, ImportPosition, Listed, Taken};
+
+use crate::filter::Filter;
+use lines::{Line, Lines};
+
+/// Rows of a batch: one transaction.
+const BATCH_ROWS: usize = 10_000;
+/// Lines of a batch, if few of them are repositories.
+const BATCH_LINES: u64 = 100_000;
+
+/// What a dump is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dump {
+    /// GHTorrent's `projects.csv`: no header, quotes and escapes as MySQL writes them (ghtorrent.org, sql/schema.sql).
+    GhTorrent,
+    /// An hour of GH Archive, one event a line (gharchive.org), of any year.
+    GhArchive,
+}
+
+/// A failure to import.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The dump cannot be read.
+    #[error("reading {source_name} near line {line}: {source}")]
+    Io {
+        /// Of which dump.
+        source_name: String,
+        /// Where.
+        line: u64,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The catalog failed.
+    #[error(transparent)]
+    Catalog(#[from] weir_catalog::Error),
+}
+
+/// What an import has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Lines read, with those of earlier imports of the same dump.
+    pub lines: u64,
+    /// Rows that name a repository.
+    pub rows: u64,
+    /// Rows that cannot be read, or name what can have no name here.
+    pub bad: u64,
+    /// Rows that are not wanted, or say that the repository is deleted.
+    pub unwanted: u64,
+    /// What came of the others.
+    pub taken: Taken,
+    /// Whether the dump was read to its end.
+    pub is_finished: bool,
+}
+
+/// What one row says.
+enum Row {
+    /// Of a repository.
+    Of(Box<Listed>),
+    /// Nothing of interest.
+    Nothing,
+}
+
+/// An import of one dump.
+pub struct Import<'a> {
+    /// What it is.
+    pub dump: Dump,
+    /// What it is called, in messages and in the catalog.
+    pub source: &'a str,
+    /// Whose repositories these are.
+    pub forge: &'a str,
+    /// Which of them are wanted.
+    pub filter: &'a Filter,
+    /// What a repository is called here; `None` if it is not wanted, an error if it can have no name.
+    pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, String>,
+    /// Told of each bad row: its line, and what is wrong.
+    pub on_bad_row: &'a dyn Fn(u64, &str),
+    /// Seconds since 1970.
+    pub now: &'a dyn Fn() -> i64,
+}
+
+impl Import<'_> {
+    /// Reads `input`, plain or compressed by gzip, from where the last import of the same source ended, until it ends or `observe`
+    /// says no. `catalog` is `None` for a dry run.
+    ///
+    /// # Errors
+    /// If the dump cannot be read, or of the catalog. What was taken stays taken.
+    pub fn run(
+        &self,
+        input: Box<dyn Read>,
+        mut catalog: Option<&mut Catalog>,
+        observe: &mut dyn FnMut(&Imported) -> bool,
+    ) -> Result<Imported, ImportError> {
+        let position = catalog.as_ref().map_or(Ok(ImportPosition::default()), |c| c.import_position(self.source))?;
+        let mut done = Imported { lines: position.lines, is_finished: position.is_finished, ..Imported::default() };
+        if done.is_finished {
+            return Ok(done);
+        }
+        let broken = |line, source| ImportError::Io { source_name: self.source.to_owned(), line, source };
+        let mut lines = Lines::open(input, self.dump == Dump::GhTorrent).map_err(|e| broken(0, e))?;
+        lines.skip(position.lines).map_err(|e| broken(position.lines, e))?;
+        let mut batch: Vec<(String, Listed)> = Vec::new();
+        // Events name the same repositories again and again: the last one of a batch counts.
+        let mut places: HashMap<String, usize> = HashMap::new();
+        loop {
+            let (number, line) = lines.read().map_err(|e| broken(done.lines, e))?;
+            let is_end = matches!(line, Line::End);
+            self.row(&line, number, &mut batch, &mut places, &mut done);
+            if is_end || batch.len() >= BATCH_ROWS || lines.passed() - done.lines >= BATCH_LINES {
+                (done.lines, done.is_finished) = (lines.passed(), is_end);
+                if let Some(catalog) = &mut catalog {
+                    let position = ImportPosition { lines: done.lines, is_finished: is_end };
+                    done.taken += catalog.take_import(self.forge, self.source, position, &batch, (self.now)())?;
+                }
+                batch.clear();
+                places.clear();
+                if !observe(&done) || is_end {
+                    return Ok(done);
+                }
+            }
+        }
+    }
+
+    fn row(
+        &self,
+        line: &Line<'_>,
+        number: u64,
+        batch: &mut Vec<(String, Listed)>,
+        places: &mut HashMap<String, usize>,
+        done: &mut Imported,
+    ) {
+        let mut bad = |what: &str| {
+            done.bad += 1;
+            (self.on_bad_row)(number, what);
+        };
+        let row = match (line, self.dump) {
+            (Line::Is(line), Dump::GhTorrent) => ghtorrent::row(line),
+            (Line::Is(line), Dump::GhArchive) => gharchive::row(line),
+            (Line::TooLong, _) => Err(format!("longer than {} bytes", lines::LINE_BYTES_MAX)),
+            (Line::Unclosed, _) => Err("a quote is not closed".to_owned()),
+            (Line::End, _) => return,
+        };
+        let listed = match row {
+            Ok(Row::Of(listed)) => *listed,
+            Ok(Row::Nothing) => return done.unwanted += 1,
+            Err(what) => return bad(&what),
+        };
+        done.rows += 1;
+        if !self.filter.takes(&listed) {
+            return done.unwanted += 1;
+        }
+        match (self.name_of)(&listed) {
+            Err(what) => bad(&what),
+            Ok(None) => done.unwanted += 1,
+            Ok(Some(name)) => {
+                let key = if listed.forge_id.is_empty() { name.clone() } else { listed.forge_id.clone() };
+                match places.get(&key) {
+                    Some(&at) => batch[at] = (name, listed),
+                    None => {
+                        places.insert(key, batch.len());
+                        batch.push((name, listed));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Owner and name in a URL of GitHub's site or API.
+fn full_name_of(url: &str) -> Option<&str> {
+    let path = url.split_once("://")?.1.split_once('/')?.1;
+    let path = path.strip_prefix("repos/").unwrap_or(path);
+    let (owner, name) = path.split_once('/')?;
+    (!owner.is_empty() && !name.is_empty() && !name.contains('/')).then_some(path)
+}
+
+fn clone_url_of(full_name: &str) -> String {
+    format!("https://github.com/{full_name}.git")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::io::Cursor;
+
+    use super::*;
+
+    fn import(dump: Dump, text: &[u8], catalog: &mut Catalog) -> (Imported, Vec<(u64, String)>) {
+        let bad = RefCell::new(Vec::new());
+        let import = Import {
+            dump,
+            source: "d",
+            forge: "github.com",
+            filter: &Filter { skip_forks: true, ..Filter::default() },
+            name_of: &|l| Ok(Some(format!("github.com/{}", l.full_name))),
+            on_bad_row: &|line, what| bad.borrow_mut().push((line, what.to_owned())),
+            now: &|| 7,
+        };
+        let done = import.run(Box::new(Cursor::new(text.to_vec())), Some(catalog), &mut |_| true).unwrap();
+        (done, bad.into_inner())
+    }
+
+    fn catalog() -> (tempfile::TempDir, Catalog) {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
+        (dir, catalog)
+    }
+
+    const PROJECTS: &[u8] = b"1,\"https://api.github.com/repos/o/a\",5,\"a\",\"says \\\"hi\\\", twice\\\nand more\",\"C\",\"2012-01-02 03:04:05\",\\N,0,\"2015-01-01 00:00:00\",\\N\n\
+        2,\"https://api.github.com/repos/o/fork\",5,\"fork\",\\N,\\N,\"2012-01-02 03:04:05\",1,0,\"0000-00-00 00:00:00\"\n\
+        3,\"https://api.github.com/repos/o/gone\",5,\"gone\",\\N,\\N,\"2012-01-02 03:04:05\",\\N,1\n\
+        4,\\N,5,\"nameless\"\n\
+        rubbish\n\
+        5,\"https://api.github.com/repos/o/\\\"open,5\n\
+        6,\"https://api.github.com/repos/o/b\",5,\"b\",\"caf\xe9\",\"Go\",\"2013-01-01 00:00:00\",\\N,0\n";
+
+    #[test]
+    fn tables_of_ghtorrent() {
+        let (_dir, mut c) = catalog();
+        let (done, bad) = import(Dump::GhTorrent, PROJECTS, &mut c);
+        assert_eq!((done.taken.added, done.unwanted, done.is_finished), (2, 2, true), "{bad:?}");
+        assert_eq!(bad.iter().map(|b| b.0).collect::<Vec<_>>(), [5, 6, 7], "by their lines");
+        let a = c.get("github.com/o/a").unwrap().unwrap();
+        assert_eq!(a.url, "https://github.com/o/a.git");
+        assert_eq!(c.description(a.id).unwrap().as_deref(), Some("says \"hi\", twice\nand more"));
+        assert!(c.get("github.com/o/b").unwrap().is_some());
+        let (again, _) = import(Dump::GhTorrent, PROJECTS, &mut c);
+        assert_eq!((again.rows, again.is_finished), (0, true), "it was imported");
+    }
+
+    const HOUR: &[u8] = br#"{"id":"1","type":"PushEvent","repo":{"id":11,"name":"o/a","url":"https://api.github.com/repos/o/a"}}
+{"type":"WatchEvent","repo":{"id":11,"name":"o/renamed"},"actor":{"login":"x"}}
+{"type":"PushEvent","repository":{"id":12,"url":"https://github.com/o/old","name":"old","owner":"o","language":"C","fork":false,"description":"d"}}
+{"type":"PushEvent","repository":{"id":13,"url":"https://github.com/o/forked","name":"forked","owner":"o","fork":true}}
+{"type":"FollowEvent"}
+{"type":"PushEvent","repo":{"id":14,"name":"no-owner"}}
+{"type":"Push
+"#;
+
+    #[test]
+    fn hours_of_gh_archive_plain_and_compressed() {
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut gz, HOUR).unwrap();
+        for text in [HOUR.to_vec(), gz.finish().unwrap()] {
+            let (_dir, mut c) = catalog();
+            let (done, bad) = import(Dump::GhArchive, &text, &mut c);
+            assert_eq!((done.taken.added, done.rows, done.unwanted, done.lines), (2, 4, 2, 7));
+            assert_eq!(bad.iter().map(|b| b.0).collect::<Vec<_>>(), [6, 7]);
+            assert!(c.get("github.com/o/renamed").unwrap().is_some() && c.get("github.com/o/old").unwrap().is_some());
+        }
+    }
+
+    #[test]
+    fn what_was_interrupted_goes_on_and_what_breaks_off_is_said() {
+        let (_dir, mut c) = catalog();
+        let line = |n: u64| format!("{{\"repo\":{{\"id\":{n},\"name\":\"o/r{n}\"}}}}\n");
+        let text: String = (0..25_000).map(line).collect();
+        let import = Import {
+            dump: Dump::GhArchive,
+            source: "d",
+            forge: "github.com",
+            filter: &Filter::default(),
+            name_of: &|l| Ok(Some(format!("github.com/{}", l.full_name))),
+            on_bad_row: &|line, what| panic!("{line}: {what}"),
+            now: &|| 7,
+        };
+        let input = || Box::new(Cursor::new(text.clone().into_bytes()));
+        let first = import.run(input(), Some(&mut c), &mut |_| false).unwrap();
+        assert_eq!((first.lines, first.is_finished, first.taken.added), (10_000, false, 10_000));
+        let rest = import.run(input(), Some(&mut c), &mut |_| true).unwrap();
+        assert_eq!((rest.lines, rest.is_finished, rest.taken.added, rest.taken.known), (25_000, true, 15_000, 0));
+        // A compressed dump that is cut short: what was whole is taken, the rest is an error, not an end.
+        c.forget_import("d").unwrap();
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut gz, text.as_bytes()).unwrap();
+        let gz = gz.finish().unwrap();
+        let cut = import.run(Box::new(Cursor::new(gz[..gz.len() - 20].to_vec())), Some(&mut c), &mut |_| true);
+        assert!(matches!(cut, Err(ImportError::Io { .. })));
+        assert!(!c.import_position("d").unwrap().is_finished);
+    }
+}

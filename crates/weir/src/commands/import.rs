@@ -1,0 +1,144 @@
+//! `import`: what dumps of others say a forge has.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{IsTerminal, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use weir_forge::{Dump, Import, ImportError, Imported};
+use weir_mirror::Stop;
+
+use super::mirror::stop_on_signal;
+use crate::cli::{DumpFormat, Global, ImportArgs};
+use crate::error::{Error, Result};
+use crate::forges::ForgeConfig;
+use crate::output;
+use crate::pool::{Pool, now};
+
+/// Bad rows that are told of one by one.
+const BAD_ROWS_TOLD: u64 = 20;
+
+pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Result<ExitCode> {
+    let forge = ForgeConfig::github_of(&pool.config.forge, args.forge.as_deref()).map_err(Error::Message)?;
+    let stop = Stop::default();
+    stop_on_signal(&stop)?;
+    let mut failed = false;
+    for path in &args.files {
+        if stop.is_stopped() {
+            break;
+        }
+        match one(&mut pool, global, args, &forge, path, &stop) {
+            Ok(imported) => report(path, &imported, args.dry_run, global)?,
+            Err(Error::Catalog(e)) => return Err(e.into()),
+            Err(e) => {
+                failed = true;
+                tracing::error!("{e}");
+            }
+        }
+    }
+    Ok(if failed || stop.is_stopped() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn one(
+    pool: &mut Pool,
+    global: &Global,
+    args: &ImportArgs,
+    forge: &ForgeConfig,
+    path: &Path,
+    stop: &Stop,
+) -> Result<Imported> {
+    let is_stdin = path.as_os_str() == "-";
+    let io = |source| Error::File { what: "read", path: path.to_owned(), source };
+    let (input, source): (Box<dyn Read>, String) = if is_stdin {
+        (Box::new(std::io::stdin()), "-".to_owned())
+    } else {
+        let file = File::open(path).map_err(io)?;
+        // Another file of that name is another dump.
+        let bytes = file.metadata().map_err(io)?.len();
+        let path = std::fs::canonicalize(path).map_err(io)?;
+        (Box::new(file), format!("{} {bytes} {}", args.format.name(), path.display()))
+    };
+    // Nobody knows what standard input was the last time.
+    if !args.dry_run && (args.again || is_stdin) {
+        pool.catalog.forget_import(&source)?;
+    }
+    let bar = (std::io::stderr().is_terminal() && !global.quiet && !global.json).then(|| {
+        let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}, {elapsed} gone").expect("a valid template");
+        let bar = ProgressBar::new_spinner().with_style(style).with_prefix(path.display().to_string());
+        bar.enable_steady_tick(Duration::from_millis(200));
+        bar
+    });
+    let told = Cell::new(0);
+    let started = Instant::now();
+    let import = Import {
+        dump: match args.format {
+            DumpFormat::Ghtorrent => Dump::GhTorrent,
+            DumpFormat::Gharchive => Dump::GhArchive,
+        },
+        source: &source,
+        forge: &forge.name(),
+        filter: &forge.filter(),
+        name_of: &|listed| forge.name_of(listed),
+        on_bad_row: &|line, what| {
+            told.set(told.get() + 1);
+            if told.get() <= BAD_ROWS_TOLD {
+                tracing::warn!("{}:{line}: {what}", path.display());
+            } else if told.get() == BAD_ROWS_TOLD + 1 {
+                tracing::warn!("{}: more bad rows are counted only", path.display());
+            }
+        },
+        now: &now,
+    };
+    let catalog = (!args.dry_run).then_some(&mut pool.catalog);
+    let result = import.run(input, catalog, &mut |done| {
+        if let Some(bar) = &bar {
+            let rate = done.rows as f64 / started.elapsed().as_secs_f64().max(0.001);
+            bar.set_message(format!("{} lines, {} repositories ({rate:.0}/s), {} new", done.lines, done.rows, done.taken.added));
+        }
+        !stop.is_stopped()
+    });
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    result.map_err(|e| match e {
+        ImportError::Catalog(e) => e.into(),
+        e => Error::Message(format!("{e}; the next import of it goes on from there")),
+    })
+}
+
+fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Result<()> {
+    let Imported { lines, rows, bad, unwanted, taken, is_finished } = *done;
+    if global.json {
+        return output::json_line(&serde_json::json!({
+            "file": path, "finished": is_finished, "lines": lines, "rows": rows, "bad": bad, "unwanted": unwanted,
+            "added": taken.added, "renamed": taken.renamed, "known": taken.known,
+        }));
+    }
+    if global.quiet {
+        return Ok(());
+    }
+    let mut out = std::io::stdout().lock();
+    if is_dry_run {
+        writeln!(out, "{}: {rows} rows of repositories, {unwanted} not wanted, {bad} bad; nothing was written", path.display())?;
+        return Ok(());
+    }
+    let counts = [
+        (taken.added as u64, "new"),
+        (taken.renamed as u64, "renamed"),
+        (taken.known as u64, "known"),
+        (unwanted, "not wanted"),
+        (bad, "bad"),
+    ];
+    let mut parts = vec![format!("{rows} rows")];
+    parts.extend(counts.iter().filter(|c| c.0 > 0).map(|(n, what)| format!("{n} {what}")));
+    let end = match (is_finished, rows + bad + unwanted) {
+        (true, 0) => " (imported before; --again reads it anew)".to_owned(),
+        (true, _) => String::new(),
+        (false, _) => format!("; stopped after line {lines}, the next import goes on there"),
+    };
+    writeln!(out, "{}: {}{end}", path.display(), parts.join(", "))?;
+    Ok(())
+}
