@@ -42,14 +42,7 @@ pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Resu
     Ok(if failed || stop.is_stopped() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-fn one(
-    pool: &mut Pool,
-    global: &Global,
-    args: &ImportArgs,
-    forge: &ForgeConfig,
-    path: &Path,
-    stop: &Stop,
-) -> Result<Imported> {
+fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig, path: &Path, stop: &Stop) -> Result<Imported> {
     let is_stdin = path.as_os_str() == "-";
     let io = |source| Error::File { what: "read", path: path.to_owned(), source };
     let (input, source): (Box<dyn Read>, String) = if is_stdin {

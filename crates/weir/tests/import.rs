@@ -1,0 +1,92 @@
+//! Dumps that others have made, imported: all of them, whatever interrupts it.
+
+mod common;
+
+use common::{Env, Rng};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+const ROWS: u64 = 60_000;
+
+/// Rows of GHTorrent's `projects`: every tenth is in C, the others in Go, every hundredth deleted.
+fn projects() -> String {
+    let mut text = String::new();
+    for n in 1..=ROWS {
+        let language = if n % 10 == 0 { "C" } else { "Go" };
+        let deleted = u8::from(n % 100 == 1);
+        writeln!(text, "{n},\"https://api.github.com/repos/o{}/r{n}\",{n},\"r{n}\",\"says \\\"{n}\\\"\",\"{language}\",\"2013-01-01 00:00:00\",\\N,{deleted}", n % 90)
+            .unwrap();
+    }
+    text
+}
+
+fn import(env: &Env, args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&env.weir(&[&["--json", "import"], args].concat())).unwrap()
+}
+
+#[test]
+fn killed_at_random_points_the_end_is_the_same() {
+    let mut rng = Rng(0x6d0b);
+    let env = Env::new();
+    let dump = env.path("projects.csv");
+    std::fs::write(&dump, projects()).unwrap();
+    let dump = dump.to_str().unwrap();
+    let mut kills = 0;
+    for _ in 0..20 {
+        let mut child = env.weir_command(&["-q", "import", "ghtorrent", dump]).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(50 + rng.below(250)));
+        if child.try_wait().unwrap().is_some() {
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+    }
+    let last = import(&env, &["ghtorrent", dump]);
+    assert_eq!((last["finished"].as_bool(), last["lines"].as_u64(), last["known"].as_u64()), (Some(true), Some(ROWS), Some(0)), "{last}");
+    assert_eq!(env.weir_json(&["status"])["counts"]["repositories"], ROWS - ROWS / 100, "after {kills} kills");
+}
+
+#[test]
+fn filters_dry_runs_standard_input_and_what_is_wrong() {
+    let env = Env::new();
+    let dump = env.path("projects.csv");
+    std::fs::write(&dump, projects()).unwrap();
+    let dump = dump.to_str().unwrap();
+    let config = "[[forge]]\ntype = \"github\"\nurl = \"https://github.com\"\nlanguages = [\"c\"]\ninclude = [\"o1*/*\"]\n";
+    std::fs::write(env.pool().join("weir.toml"), config).unwrap();
+    let said = import(&env, &["ghtorrent", "--dry-run", dump]);
+    assert_eq!((said["rows"].as_u64(), said["added"].as_u64()), (Some(ROWS - ROWS / 100), Some(0)));
+    assert_eq!(env.weir_json(&["ls"]).as_array().unwrap().len(), 0);
+    let added = import(&env, &["ghtorrent", dump])["added"].as_u64().unwrap();
+    let list = env.weir_json(&["ls"]);
+    assert!(added > 0 && list.as_array().unwrap().len() as u64 == added);
+    for r in list.as_array().unwrap() {
+        let name = r["name"].as_str().unwrap();
+        assert!(name.starts_with("github.com/o1") && name.ends_with('0'), "{name}");
+        assert_eq!(r["url"], format!("https://{name}.git"));
+    }
+    // The same dump again is known, and an hour of events by standard input adds to it.
+    assert_eq!(import(&env, &["ghtorrent", dump])["rows"], 0);
+    assert_eq!(import(&env, &["ghtorrent", "--again", dump])["known"], added);
+    std::fs::write(env.pool().join("weir.toml"), "").unwrap();
+    let mut child = env
+        .weir_command(&["--json", "import", "gharchive", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let events = b"{\"repo\":{\"id\":5,\"name\":\"x/new\"}}\n{\"repo\":{\"id\":6,\"name\":\"x/../../etc\"}}\n{\"repo\":{\"id\":7,\"name\":\"x/.git\"}}\n{\n";
+    child.stdin.take().unwrap().write_all(events).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((said["added"].as_u64(), said["bad"].as_u64()), (Some(1), Some(3)));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(["-:2", "-:3", "-:4"].iter().all(|line| told.contains(line)), "{told}");
+    let missing = env.weir_fails(&["import", "ghtorrent", "/nowhere/projects.csv"]);
+    assert!(missing.contains("/nowhere/projects.csv"), "{missing}");
+    assert!(env.weir_fails(&["import", "ghtorrent", "--forge", "nobody", dump]).contains("nobody"));
+}
