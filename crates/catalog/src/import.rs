@@ -95,7 +95,14 @@ fn take_row(tx: &Transaction<'_>, forge: &str, name: &str, listed: &Listed, now:
         .prepare_cached("SELECT seen_pass > 0 OR gone_at IS NOT NULL FROM repositories WHERE forge = ?1 AND forge_id = ?2")?
         .query_row([forge, &listed.forge_id], |row| row.get(0))
         .optional()?;
-    if was_listed == Some(true) {
+    // Nor does a repository of the past take the name of one that is there now.
+    let is_taken: bool = tx
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM repositories WHERE name = ?1 AND forge = ?2 AND forge_id <> ?3
+             AND (seen_pass > 0 OR gone_at IS NOT NULL))",
+        )?
+        .query_row([name, forge, &listed.forge_id], |row| row.get(0))?;
+    if was_listed == Some(true) || is_taken {
         taken.known += 1;
         return Ok(());
     }
@@ -127,6 +134,7 @@ mod tests {
         let taken = c.take_page(&mut listing, &[row("3", "o/e"), row("2", "o/b")], None, 8).unwrap();
         assert_eq!((taken.renamed, taken.added), (1, 1));
         assert_eq!(c.take_import("h", "f", at(1, true), &[row("3", "o/d")], 9).unwrap().known, 1);
+        assert_eq!(c.take_import("h", "f", at(2, true), &[row("99", "o/e")], 9).unwrap().known, 1, "one that had this name before");
         let e = c.get("h/o/e").unwrap().unwrap();
         assert_eq!((e.path.as_str(), c.list().unwrap().len()), ("h/o/c.tar", 3));
         // What the forge has no more is not brought back by what is older.

@@ -150,8 +150,14 @@ impl Pack {
 
     /// This pack with the reverse index (gitformat-pack, "pack-*.rev files") in `data`, if that looks like one of it.
     pub(crate) fn with_reverse_index(self, data: Option<Region>) -> Pack {
-        let len = REVERSE_HEADER_BYTES + self.index.count() as usize * 4 + 2 * self.hash.len();
-        Pack { reverse: data.filter(|data| data.len() == len && data[..8] == *b"RIDX\0\0\0\x01"), ..self }
+        let end = REVERSE_HEADER_BYTES + self.index.count() as usize * 4;
+        let is_of_it = |data: &Region| {
+            data.len() == end + 2 * self.hash.len()
+                && data[..8] == *b"RIDX\0\0\0\x01"
+                && data[end..end + self.hash.len()] == *self.checksum().as_bytes()
+        };
+        let reverse = data.filter(is_of_it);
+        Pack { reverse, ..self }
     }
 
     /// The order that the reverse index tells, if it tells the truth.
@@ -187,8 +193,9 @@ impl Pack {
         Some((position, offset))
     }
 
-    /// The same with where the entry ends, if the reverse index is right there: the object before lies before it, and the two
-    /// after one after the other. `None` leaves it to the whole order, which finds out what is wrong.
+    /// The same with where the entry ends, if the reverse index looks right there: the object before lies before it, and the two
+    /// after one after the other, which no single wrong position passes. `None` leaves it to the whole order, which finds out
+    /// what is wrong.
     #[inline]
     fn stored_extent(&self, rank: u32) -> Option<(u32, u64, u64)> {
         let count = self.index.count();

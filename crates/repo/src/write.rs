@@ -140,7 +140,10 @@ impl PackPlan {
             if !is_next || (place.end - start.offset) as usize > CHUNK_BYTES {
                 break;
             }
-            match pack.entry(place.offset)?.stored {
+            let head = pack.entry(place.offset)?;
+            match head.stored {
+                // What has no end is corrupt, and told of when it is written by itself.
+                _ if place.offset + head.len as u64 >= place.end => break,
                 Stored::Whole(kind) if !may_change || !matches!(kind, Kind::Tree | Kind::Blob) => {}
                 // Its base is in the run too, as far before it as ever.
                 Stored::OfsDelta(distance) if self.ofs_delta && place.offset - distance >= start.offset => deltas += 1,

@@ -72,7 +72,7 @@ pub(crate) enum Command {
     Crawl(CrawlArgs),
     /// Register what dumps of GitHub say there is, to be mirrored
     #[command(after_help = "An import that was interrupted goes on where it ended. Which repositories are wanted, and what they are \
-                            called, is said by the [[forge]] of type github in weir.toml, if there is one.")]
+                            called, is said by the [[forge]] for https://github.com in weir.toml, if there is one.")]
     Import(ImportArgs),
     /// Clone what is new, update what is due
     Mirror(MirrorArgs),
@@ -390,7 +390,7 @@ pub(crate) struct ImportArgs {
     /// Dumps, plain or gzip ('-' for standard input)
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
-    /// The forge these are of, by its name [default: the one of type github, or github.com]
+    /// The [[forge]] for https://github.com that is meant, by its name, if there are several
     #[arg(long, value_name = "NAME")]
     pub(crate) forge: Option<String>,
     /// Only count what would be registered

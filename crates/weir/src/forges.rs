@@ -93,18 +93,27 @@ impl ForgeConfig {
         })
     }
 
-    /// The forge of type github called `name`; without a name the only one, or GitHub itself if there is none in `all`.
+    /// How GitHub is configured, under the name `name` if it is given; as it is without a configuration if there is none in `all`.
+    /// Other forges of that type have other repositories.
     pub(crate) fn github_of(all: &[ForgeConfig], name: Option<&str>) -> std::result::Result<ForgeConfig, String> {
-        let mut found = all.iter().filter(|f| f.kind == ForgeKind::Github && name.is_none_or(|name| f.name() == name));
+        let mut found = all
+            .iter()
+            .filter(|f| f.kind == ForgeKind::Github && host_of(&f.url) == "github.com" && name.is_none_or(|name| f.name() == name));
         match (found.next(), found.next(), name) {
             (Some(one), None, _) => Ok(one.clone()),
-            (Some(_), Some(_), _) => Err("several forges are of type github; say which with --forge".to_owned()),
+            (Some(_), Some(_), _) => Err("GitHub is in weir.toml several times; say which with --forge".to_owned()),
             (None, _, None) => {
                 let text = "type = 'github'\nurl = 'https://github.com'";
                 toml::from_str(text).map_err(|e| e.to_string())
             }
-            (None, _, Some(name)) => Err(format!("no forge of type github is called '{name}' in weir.toml")),
+            (None, _, Some(name)) => Err(format!("no [[forge]] for https://github.com is called '{name}' in weir.toml")),
         }
+    }
+
+    /// Whether it belongs to one of the owners that are listed, if only some are.
+    pub(crate) fn is_of_owners(&self, listed: &Listed) -> bool {
+        let owner = listed.full_name.split('/').next().unwrap_or_default();
+        self.owners.is_empty() || self.owners.iter().any(|o| o.eq_ignore_ascii_case(owner))
     }
 
     /// What tells one listing from another: whatever changes what is listed, or in which order.

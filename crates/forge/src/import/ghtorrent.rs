@@ -7,7 +7,7 @@ use weir_catalog::Listed;
 use super::{Row, clone_url_of, full_name_of};
 
 /// Fields that are looked at.
-const FIELDS: usize = 10;
+const FIELDS: usize = 9;
 
 pub(super) fn row(line: &[u8]) -> Result<Row, String> {
     let fields = fields(line);
@@ -20,16 +20,15 @@ pub(super) fn row(line: &[u8]) -> Result<Row, String> {
     if text(8).as_deref() == Some("1") {
         return Ok(Row::Nothing);
     }
-    // "0000-00-00 00:00:00" says nothing.
-    let time = |n| text(n).filter(|t| t.len() == 19 && !t.starts_with("0000")).map(|t| format!("{}Z", t.replace(' ', "T")));
+    // "0000-00-00 00:00:00" says nothing, and updated_at is when GHTorrent looked.
+    let created_at = text(6).filter(|t| t.len() == 19 && !t.starts_with("0000")).map(|t| format!("{}Z", t.replace(' ', "T")));
     Ok(Row::Of(Box::new(Listed {
         clone_url: clone_url_of(&full_name),
         full_name,
         description: text(4),
         language: text(5),
-        created_at: time(6),
+        created_at,
         fork: (fields.len() > 7).then(|| text(7).is_some_and(|id| id != "-1")),
-        updated_at: time(9),
         ..Listed::default()
     })))
 }

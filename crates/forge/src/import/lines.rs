@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Result};
 use flate2::bufread::MultiGzDecoder;
 
 /// Longest line that is looked at; longer ones are passed over.
-pub(super) const LINE_BYTES_MAX: usize = 32 << 20;
+const LINE_BYTES_MAX: usize = 32 << 20;
 /// Longest record of a table, and the most lines it goes over.
 const RECORD_BYTES_MAX: usize = 1 << 20;
 const RECORD_LINES_MAX: usize = 256;
@@ -33,7 +33,7 @@ pub(super) struct Lines {
     /// Memory for the next one.
     spare: Vec<u8>,
     /// Lines that were read ahead, the next one first.
-    ahead: std::collections::VecDeque<Vec<u8>>,
+    ahead: std::collections::VecDeque<Physical>,
     passed: u64,
 }
 
@@ -85,17 +85,26 @@ impl Lines {
         if !self.is_table {
             return Ok((number, Line::Is(&self.line)));
         }
+        if self.line.len() > RECORD_BYTES_MAX {
+            return Ok((number, Line::TooLong));
+        }
         let mut is_open = false;
         leaves_open(&self.line, &mut is_open);
         let mut more: Vec<Vec<u8>> = Vec::new();
         let mut len = self.line.len();
         while is_open {
             let next = if more.len() < RECORD_LINES_MAX && len <= RECORD_BYTES_MAX { self.physical()? } else { Physical::End };
-            let Physical::Is(next) = next else {
-                for line in more.into_iter().rev() {
-                    self.ahead.push_front(line);
+            let next = match next {
+                Physical::Is(next) => next,
+                other => {
+                    if let Physical::TooLong = other {
+                        self.ahead.push_front(other);
+                    }
+                    for line in more.into_iter().rev() {
+                        self.ahead.push_front(Physical::Is(line));
+                    }
+                    return Ok((number, Line::Unclosed));
                 }
-                return Ok((number, Line::Unclosed));
             };
             leaves_open(&next, &mut is_open);
             len += next.len();
@@ -111,7 +120,7 @@ impl Lines {
 
     fn physical(&mut self) -> Result<Physical> {
         if let Some(line) = self.ahead.pop_front() {
-            return Ok(Physical::Is(line));
+            return Ok(line);
         }
         let mut line = std::mem::take(&mut self.spare);
         line.clear();

@@ -19,6 +19,10 @@ use lines::{Line, Lines};
 const BATCH_ROWS: usize = 10_000;
 /// Lines of a batch, if few of them are repositories.
 const BATCH_LINES: u64 = 100_000;
+/// Bytes of them, if they are long.
+const BATCH_BYTES: usize = 64 << 20;
+/// Characters of a row that are told when it is bad.
+const TOLD_CHARS: usize = 200;
 
 /// What a dump is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +64,10 @@ pub struct Imported {
     pub unwanted: u64,
     /// What came of the others.
     pub taken: Taken,
-    /// Whether the dump was read to its end.
+    /// Whether the dump was read to its end...
     pub is_finished: bool,
+    /// ...and that before this import.
+    pub was_finished: bool,
 }
 
 /// What one row says.
@@ -103,27 +109,38 @@ impl Import<'_> {
         observe: &mut dyn FnMut(&Imported) -> bool,
     ) -> Result<Imported, ImportError> {
         let position = catalog.as_ref().map_or(Ok(ImportPosition::default()), |c| c.import_position(self.source))?;
-        let mut done = Imported { lines: position.lines, is_finished: position.is_finished, ..Imported::default() };
-        if done.is_finished {
+        let mut done = Imported {
+            lines: position.lines,
+            is_finished: position.is_finished,
+            was_finished: position.is_finished,
+            ..Imported::default()
+        };
+        if done.was_finished {
             return Ok(done);
         }
         let broken = |line, source| ImportError::Io { source_name: self.source.to_owned(), line, source };
         let mut lines = Lines::open(input, self.dump == Dump::GhTorrent).map_err(|e| broken(0, e))?;
         lines.skip(position.lines).map_err(|e| broken(position.lines, e))?;
-        let mut batch: Vec<(String, Listed)> = Vec::new();
+        let mut batch: Vec<Option<(String, Listed)>> = Vec::new();
+        let mut batch_bytes = 0;
         // Events name the same repositories again and again: the last one of a batch counts.
         let mut places: HashMap<String, usize> = HashMap::new();
         loop {
-            let (number, line) = lines.read().map_err(|e| broken(done.lines, e))?;
+            let (number, line) = match lines.read() {
+                Ok(read) => read,
+                Err(e) => return Err(broken(lines.passed(), e)),
+            };
             let is_end = matches!(line, Line::End);
+            batch_bytes += if let Line::Is(line) = line { line.len() } else { 0 };
             self.row(&line, number, &mut batch, &mut places, &mut done);
-            if is_end || batch.len() >= BATCH_ROWS || lines.passed() - done.lines >= BATCH_LINES {
+            if is_end || batch.len() >= BATCH_ROWS || batch_bytes >= BATCH_BYTES || lines.passed() - done.lines >= BATCH_LINES {
+                let rows: Vec<(String, Listed)> = batch.drain(..).flatten().collect();
+                batch_bytes = 0;
                 (done.lines, done.is_finished) = (lines.passed(), is_end);
                 if let Some(catalog) = &mut catalog {
                     let position = ImportPosition { lines: done.lines, is_finished: is_end };
-                    done.taken += catalog.take_import(self.forge, self.source, position, &batch, (self.now)())?;
+                    done.taken += catalog.take_import(self.forge, self.source, position, &rows, (self.now)())?;
                 }
-                batch.clear();
                 places.clear();
                 if !observe(&done) || is_end {
                     return Ok(done);
@@ -136,18 +153,19 @@ impl Import<'_> {
         &self,
         line: &Line<'_>,
         number: u64,
-        batch: &mut Vec<(String, Listed)>,
+        batch: &mut Vec<Option<(String, Listed)>>,
         places: &mut HashMap<String, usize>,
         done: &mut Imported,
     ) {
         let mut bad = |what: &str| {
             done.bad += 1;
-            (self.on_bad_row)(number, what);
+            let short: String = what.chars().take(TOLD_CHARS).flat_map(char::escape_debug).collect();
+            (self.on_bad_row)(number, &short);
         };
         let row = match (line, self.dump) {
             (Line::Is(line), Dump::GhTorrent) => ghtorrent::row(line),
             (Line::Is(line), Dump::GhArchive) => gharchive::row(line),
-            (Line::TooLong, _) => Err(format!("longer than {} bytes", lines::LINE_BYTES_MAX)),
+            (Line::TooLong, _) => Err("too long".to_owned()),
             (Line::Unclosed, _) => Err("a quote is not closed".to_owned()),
             (Line::End, _) => return,
         };
@@ -165,13 +183,11 @@ impl Import<'_> {
             Ok(None) => done.unwanted += 1,
             Ok(Some(name)) => {
                 let key = if listed.forge_id.is_empty() { name.clone() } else { listed.forge_id.clone() };
-                match places.get(&key) {
-                    Some(&at) => batch[at] = (name, listed),
-                    None => {
-                        places.insert(key, batch.len());
-                        batch.push((name, listed));
-                    }
+                // In its place behind what was told since: names move on.
+                if let Some(earlier) = places.insert(key, batch.len()) {
+                    batch[earlier] = None;
                 }
+                batch.push(Some((name, listed)));
             }
         }
     }

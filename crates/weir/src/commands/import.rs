@@ -52,7 +52,7 @@ fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig,
         // Another file of that name is another dump.
         let bytes = file.metadata().map_err(io)?.len();
         let path = std::fs::canonicalize(path).map_err(io)?;
-        (Box::new(file), format!("{} {bytes} {}", args.format.name(), path.display()))
+        (Box::new(file), format!("{} {} {bytes} {}", forge.name(), args.format.name(), path.display()))
     };
     // Nobody knows what standard input was the last time.
     if !args.dry_run && (args.again || is_stdin) {
@@ -74,7 +74,7 @@ fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig,
         source: &source,
         forge: &forge.name(),
         filter: &forge.filter(),
-        name_of: &|listed| forge.name_of(listed),
+        name_of: &|listed| if forge.is_of_owners(listed) { forge.name_of(listed) } else { Ok(None) },
         on_bad_row: &|line, what| {
             told.set(told.get() + 1);
             if told.get() <= BAD_ROWS_TOLD {
@@ -98,12 +98,13 @@ fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig,
     }
     result.map_err(|e| match e {
         ImportError::Catalog(e) => e.into(),
-        e => Error::Message(format!("{e}; the next import of it goes on from there")),
+        e if is_stdin || args.dry_run => Error::Message(e.to_string()),
+        e => Error::Message(format!("{e}; the next import of it goes on after what was taken")),
     })
 }
 
 fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Result<()> {
-    let Imported { lines, rows, bad, unwanted, taken, is_finished } = *done;
+    let Imported { lines, rows, bad, unwanted, taken, is_finished, was_finished } = *done;
     if global.json {
         return output::json_line(&serde_json::json!({
             "file": path, "finished": is_finished, "lines": lines, "rows": rows, "bad": bad, "unwanted": unwanted,
@@ -127,10 +128,11 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
     ];
     let mut parts = vec![format!("{rows} rows")];
     parts.extend(counts.iter().filter(|c| c.0 > 0).map(|(n, what)| format!("{n} {what}")));
-    let end = match (is_finished, rows + bad + unwanted) {
-        (true, 0) => " (imported before; --again reads it anew)".to_owned(),
-        (true, _) => String::new(),
-        (false, _) => format!("; stopped after line {lines}, the next import goes on there"),
+    let end = match (was_finished, is_finished, path.as_os_str() == "-") {
+        (true, ..) => " (imported before; --again reads it anew)".to_owned(),
+        (_, true, _) => String::new(),
+        (_, _, true) => format!("; stopped after line {lines}"),
+        _ => format!("; stopped after line {lines}, the next import goes on there"),
     };
     writeln!(out, "{}: {}{end}", path.display(), parts.join(", "))?;
     Ok(())
