@@ -1,4 +1,4 @@
-//! The schema and how older ones become it. `user_version` counts the steps taken.
+//! The schema and how older ones become it. `user_version` counts the steps taken; a step that stands on main is never changed again.
 
 use rusqlite::Connection;
 
