@@ -158,9 +158,11 @@ fn tls() {
     assert!(make.status.success(), "{make:?}");
     let port = free_port();
     let (address, certificate_text, key_text) = (format!("127.0.0.1:{port}"), certificate.to_str().unwrap(), key.to_str().unwrap());
-    let said = env.weir_fails(&["serve", "--no-mirror", "--https", &address]);
+    let git = format!("127.0.0.1:{}", free_port());
+    let said = env.weir_fails(&["serve", "--no-mirror", "--git", &git, "--https", &address]);
     assert!(said.contains("https:// needs --tls-certificate FILE"), "{said}");
-    let said = env.weir_fails(&["serve", "--no-mirror", "--https", &address, "--tls-certificate", key_text, "--tls-key", key_text]);
+    let said =
+        env.weir_fails(&["serve", "--no-mirror", "--git", &git, "--https", &address, "--tls-certificate", key_text, "--tls-key", key_text]);
     assert!(said.contains("there is no certificate in it"), "{said}");
     let server = Http::serve(&env, &["--https", &address, "--tls-certificate", certificate_text, "--tls-key", key_text]);
     let url = format!("https://127.0.0.1:{port}/odd");
