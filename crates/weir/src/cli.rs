@@ -390,7 +390,7 @@ pub(crate) struct ImportArgs {
     /// Dumps, plain or gzip ('-' for standard input)
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
-    /// The [[forge]] for https://github.com that is meant, by its name, if there are several
+    /// The configured forge for github.com that is meant, by its name, if there are several
     #[arg(long, value_name = "NAME")]
     pub(crate) forge: Option<String>,
     /// Only count what would be registered
