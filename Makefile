@@ -3,7 +3,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 CARGO ?= cargo
 # System packages by the distribution's name: what the tests and benchmarks run weir against.
-PACKAGES := build-essential git libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils
+PACKAGES := build-essential git libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils postgresql
 
 .PHONY: clients conformance gitea run test lint doc deny fuzz bench bench-smoke packages slow help
 

@@ -1,16 +1,18 @@
-//! `weir-bench catalog FOLDER ROWS VISITS`: fills a catalog, then leases and completes visits in batches, as the mirror does.
+//! `weir-bench catalog FOLDER|URL ROWS VISITS`: fills a catalog, in SQLite or PostgreSQL, then leases and completes visits in batches, as the mirror does.
 
-use std::path::Path;
 use std::time::Instant;
 
-use weir_catalog::{Catalog, Listed, Outcome, Visit, Which};
+use weir_catalog::{Catalog, Listed, Outcome, Repository, Visit, Which};
 
 /// As the mirror loop leases and writes down.
 const BATCH: usize = 1000;
 const PAGE: usize = 10_000;
 
-pub(crate) fn run(folder: &Path, rows: usize, visits: usize) -> Result<(), crate::Error> {
-    let mut catalog = Catalog::open(&folder.join("catalog.db"))?;
+pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::Error> {
+    let mut catalog = match place.starts_with("postgres") {
+        true => Catalog::connect(place)?,
+        false => Catalog::open(&std::path::Path::new(place).join("catalog.db"))?,
+    };
     let started = Instant::now();
     let mut listing = catalog.begin_listing("bench", "all", 0)?;
     for first in (0..rows).step_by(PAGE) {
@@ -40,8 +42,9 @@ pub(crate) fn run(folder: &Path, rows: usize, visits: usize) -> Result<(), crate
         if leased.is_empty() {
             return Err("nothing is due".into());
         }
-        let visit = |n: usize, id: i64| Visit {
-            id,
+        let visit = |n: usize, r: &Repository| Visit {
+            id: r.id,
+            epoch: r.epoch,
             began_at: now,
             at: now,
             next_due: now + 86_400 + (n as i64 * 7919) % 86_400,
@@ -54,9 +57,11 @@ pub(crate) fn run(folder: &Path, rows: usize, visits: usize) -> Result<(), crate
                 Outcome::Unchanged
             },
         };
-        let batch: Vec<Visit> = leased.iter().enumerate().map(|(n, r)| visit(n, r.id)).collect();
+        let batch: Vec<Visit> = leased.iter().enumerate().map(|(n, r)| visit(n, r)).collect();
         let started = Instant::now();
-        catalog.record(&batch)?;
+        if catalog.record(&batch)? < batch.len() {
+            return Err("a visit was not written down".into());
+        }
         recording_s += started.elapsed().as_secs_f64();
         done += batch.len();
         now += 1;

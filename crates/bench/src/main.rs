@@ -5,7 +5,7 @@
 //! `weir-bench http HOST:PORT PATH CLIENTS CLONES`
 //! `weir-bench idle HOST:PORT PATH CONNECTIONS SECONDS`
 //! `weir-bench slow HOST:PORT PATH CONNECTIONS SECONDS`
-//! `weir-bench catalog FOLDER ROWS VISITS`
+//! `weir-bench catalog FOLDER|URL ROWS VISITS`
 //!
 //! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds, clones a
 //! second, failures, and the times to the first pack byte. `--hold` stops reading after the first bytes for that long, so
@@ -56,7 +56,7 @@ fn arguments() -> Result<Arguments, Error> {
             std::process::exit(0);
         }
         "catalog" => {
-            catalog::run(next()?.as_ref(), next()?.parse()?, next()?.parse()?)?;
+            catalog::run(&next()?, next()?.parse()?, next()?.parse()?)?;
             std::process::exit(0);
         }
         _ => return Err(usage.into()),

@@ -4,15 +4,21 @@
 //! catalog that lags behind an archive costs a look, never a byte: results are written in batches after the archives'
 //! own commits.
 
+mod catalog;
+mod database;
+mod error;
 mod import;
 mod listed;
 mod listing;
+mod migrate;
 mod schema;
-mod sqlite;
 mod status;
+mod take;
 
+pub use catalog::{Catalog, Outcome, Repository, Visit, Which};
+pub use database::redacted;
+pub use error::{Error, Result};
 pub use import::ImportPosition;
 pub use listed::{Account, AccountKind, Listed};
 pub use listing::{Listing, Taken, Unseen};
-pub use sqlite::{Catalog, Error, Outcome, Repository, Result, Visit, Which};
 pub use status::{Counts, PausedHost};

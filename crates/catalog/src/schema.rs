@@ -1,6 +1,7 @@
-//! The schema and how older ones become it. `user_version` counts the steps taken; a step that stands on main is never changed again.
+//! The schema and how older ones become it. A step is written as SQLite takes it, and translated for PostgreSQL; one that stands on main is never changed again.
 
-use rusqlite::Connection;
+use crate::database::{Database, Kind, schema_for_postgres};
+use crate::{Error, Result};
 
 pub(crate) const STEPS: &[&str] = &[
     "
@@ -125,23 +126,78 @@ CREATE TABLE imports (
     finished_at     INTEGER
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- What is so of the catalog as a whole: 'store', the store its archives are in
+CREATE TABLE properties (
+    name            TEXT PRIMARY KEY,
+    value           TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+",
 ];
 
-pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<Result<(), i64>> {
-    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if version > STEPS.len() as i64 {
-        return Ok(Err(version));
+/// Every step in one transaction; says by how much the database is newer than this program, if it is.
+pub(crate) fn migrate(database: &Database) -> Result<()> {
+    let newest = STEPS.len() as i64;
+    let check = |version| if version > newest { Err(Error::TooNew(version)) } else { Ok(version < newest) };
+    if !check(version(database)?)? {
+        return Ok(());
     }
-    if version == STEPS.len() as i64 {
-        return Ok(Ok(()));
+    database.transaction(Kind::Listing, |db| {
+        // Another process may have migrated while this one waited.
+        let version = version(db)?;
+        if !check(version)? {
+            return Ok(());
+        }
+        for step in STEPS.iter().skip(usize::try_from(version).unwrap_or(0)) {
+            match db.is_postgres() {
+                true => db.batch(&schema_for_postgres(step))?,
+                false => db.batch(step)?,
+            }
+        }
+        match db.is_postgres() {
+            // Rows are rewritten all the time: room beside them for the next version, and what is dead is swept early.
+            true => db.batch(&format!(
+                "ALTER TABLE repositories SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+                 CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL); DELETE FROM schema_version;
+                 INSERT INTO schema_version VALUES ({newest})"
+            )),
+            false => db.batch(&format!("PRAGMA user_version = {newest}")),
+        }
+    })
+}
+
+/// How many steps a database has taken.
+fn version(database: &Database) -> Result<i64> {
+    let sql = match database.is_postgres() {
+        false => "PRAGMA user_version",
+        true if database.query_one("SELECT to_regclass('schema_version') IS NULL", &[], |row| row.get(0))? == Some(true) => return Ok(0),
+        true => "SELECT version FROM schema_version",
+    };
+    Ok(database.query_one(sql, &[], |row| row.get(0))?.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+    use crate::Catalog;
+
+    #[test]
+    fn older_catalogs_are_brought_up_to_date_and_newer_ones_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("catalog.db");
+        {
+            let old = Connection::open(&path).unwrap();
+            old.execute_batch(STEPS[0]).unwrap();
+            old.execute_batch(
+                "INSERT INTO repositories (name, url, path, added_at) VALUES ('a', 'u', 'a.tar', 7); PRAGMA user_version = 1",
+            )
+            .unwrap();
+        }
+        let a = Catalog::open(&path).unwrap().get("a").unwrap().unwrap();
+        assert_eq!((a.added_at, a.changes), (7, 0.0));
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", 999).unwrap();
+        assert!(matches!(Catalog::open(&path), Err(Error::TooNew(999))));
     }
-    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    // Another process may have migrated while this one waited.
-    let version: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    for step in STEPS.iter().skip(version.max(0) as usize) {
-        transaction.execute_batch(step)?;
-    }
-    transaction.execute_batch(&format!("PRAGMA user_version = {}", STEPS.len()))?;
-    transaction.commit()?;
-    Ok(Ok(()))
 }

@@ -1,10 +1,11 @@
 //! The state of everything in numbers, and pauses.
 
-use rusqlite::params;
 use serde::Serialize;
 
+use crate::catalog::COLUMNS;
+use crate::database::{Kind, values};
 use crate::listing::Listing;
-use crate::sqlite::{COLUMNS, Catalog, Repository, Result};
+use crate::{Catalog, Repository, Result};
 
 /// A pause of visits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,14 +53,15 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn set_throttle(&mut self, host: &str, cause: &str, now: i64, until: i64) -> Result<()> {
-        self.connection.execute("DELETE FROM throttles WHERE until <= ?1", [now])?;
-        self.connection
-            .prepare_cached(
+        self.database.transaction(Kind::Visits, |db| {
+            db.execute("DELETE FROM throttles WHERE until <= ?1", &values![now])?;
+            db.execute(
                 "INSERT INTO throttles (host, cause, since, until) VALUES (?1, ?2, ?3, ?4)
-                 ON CONFLICT (host) DO UPDATE SET cause = ?2, until = ?4",
-            )?
-            .execute(params![host, cause, now, until])?;
-        Ok(())
+                 ON CONFLICT (host) DO UPDATE SET cause = excluded.cause, until = excluded.until",
+                &values![host, cause, now, until],
+            )?;
+            Ok(())
+        })
     }
 
     /// Pauses that are not over at `now`.
@@ -67,11 +69,10 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn throttles(&self, now: i64) -> Result<Vec<PausedHost>> {
-        let mut statement =
-            self.connection.prepare_cached("SELECT host, cause, since, until FROM throttles WHERE until > ?1 ORDER BY host")?;
-        let rows = statement
-            .query_map([now], |row| Ok(PausedHost { host: row.get(0)?, cause: row.get(1)?, since: row.get(2)?, until: row.get(3)? }))?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        let sql = "SELECT host, cause, since, until FROM throttles WHERE until > ?1 ORDER BY host";
+        self.database.query(sql, &values![now], |row| {
+            Ok(PausedHost { host: row.get(0)?, cause: row.get(1)?, since: row.get(2)?, until: row.get(3)? })
+        })
     }
 
     /// Numbers about all repositories at `now`. Reads every row once.
@@ -79,25 +80,28 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn counts(&self, now: i64) -> Result<Counts> {
-        let sql = "SELECT count(*), count(seq), sum(enabled = 0), count(gone_at), sum(failures > 0), sum(enabled = 1 AND next_due <= ?1),
-                   sum(lease_until > ?1), max(CASE WHEN enabled = 1 AND last_attempt IS NOT NULL THEN ?1 - next_due END),
-                   sum(last_success > ?1 - 3600), sum(last_success > ?1 - 86400), sum(archive_bytes) FROM repositories";
-        let number = |row: &rusqlite::Row<'_>, n: usize| row.get::<_, Option<i64>>(n).map(Option::unwrap_or_default);
-        Ok(self.connection.query_row(sql, [now], |row| {
+        let sql = "SELECT count(*), count(seq), count(*) FILTER (WHERE enabled = 0), count(gone_at), count(*) FILTER (WHERE failures > 0),
+                   count(*) FILTER (WHERE enabled = 1 AND next_due <= ?1), count(*) FILTER (WHERE lease_until > ?1),
+                   max(CASE WHEN enabled = 1 AND last_attempt IS NOT NULL THEN ?1 - next_due END),
+                   count(*) FILTER (WHERE last_success > ?1 - 3600), count(*) FILTER (WHERE last_success > ?1 - 86400),
+                   CAST(sum(archive_bytes) AS BIGINT) FROM repositories";
+        let counts = self.database.query_one(sql, &values![now], |row| {
+            let number = |n| row.get::<Option<i64>>(n).map(Option::unwrap_or_default);
             Ok(Counts {
-                repositories: number(row, 0)?,
-                mirrored: number(row, 1)?,
-                disabled: number(row, 2)?,
-                gone: number(row, 3)?,
-                failing: number(row, 4)?,
-                due: number(row, 5)?,
-                leased: number(row, 6)?,
-                lag_s: number(row, 7)?.max(0),
-                visited_hour: number(row, 8)?,
-                visited_day: number(row, 9)?,
-                archive_bytes: number(row, 10)?,
+                repositories: number(0)?,
+                mirrored: number(1)?,
+                disabled: number(2)?,
+                gone: number(3)?,
+                failing: number(4)?,
+                due: number(5)?,
+                leased: number(6)?,
+                lag_s: number(7)?.max(0),
+                visited_hour: number(8)?,
+                visited_day: number(9)?,
+                archive_bytes: number(10)?,
             })
-        })?)
+        })?;
+        Ok(counts.unwrap_or_default())
     }
 
     /// At most `max` repositories in the order they are due.
@@ -105,7 +109,7 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn next_ones(&self, max: usize) -> Result<Vec<Repository>> {
-        self.some("enabled = 1 AND ?1 IS NULL ORDER BY next_due, id", None, max)
+        self.some("enabled = 1 AND CAST(?1 AS TEXT) IS NULL ORDER BY next_due", None, max)
     }
 
     /// At most `max` repositories whose last visit failed (in that class), the latest first.
@@ -113,13 +117,12 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn failing(&self, class: Option<&str>, max: usize) -> Result<Vec<Repository>> {
-        self.some("failures > 0 AND (?1 IS NULL OR error_class = ?1) ORDER BY last_attempt DESC, id", class, max)
+        self.some("failures > 0 AND (CAST(?1 AS TEXT) IS NULL OR error_class = ?1) ORDER BY last_attempt DESC, id", class, max)
     }
 
     fn some(&self, condition: &str, parameter: Option<&str>, max: usize) -> Result<Vec<Repository>> {
-        let mut statement = self.connection.prepare_cached(&format!("SELECT {COLUMNS} FROM repositories WHERE {condition} LIMIT ?2"))?;
-        let rows = statement.query_map(params![parameter, i64::try_from(max).unwrap_or(i64::MAX)], Repository::from_row)?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        let sql = format!("SELECT {COLUMNS} FROM repositories WHERE {condition} LIMIT ?2");
+        self.database.query(&sql, &values![parameter, max], Repository::from_row)
     }
 
     /// Repositories whose last visit failed, by class.
@@ -128,9 +131,7 @@ impl Catalog {
     /// Of the database.
     pub fn errors_by_class(&self) -> Result<Vec<(String, i64)>> {
         let sql = "SELECT error_class, count(*) FROM repositories WHERE failures > 0 GROUP BY error_class ORDER BY 2 DESC, 1";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let rows = statement.query_map([], |row| Ok((row.get::<_, Option<String>>(0)?.unwrap_or_default(), row.get(1)?)))?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        self.database.query(sql, &[], |row| Ok((row.get::<Option<String>>(0)?.unwrap_or_default(), row.get(1)?)))
     }
 
     /// How far the listings of all forges have come.
@@ -138,12 +139,8 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn listings(&self) -> Result<Vec<Listing>> {
-        let mut statement = self.connection.prepare_cached("SELECT name FROM forges ORDER BY name")?;
-        let names: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-        let mut listings = Vec::new();
-        for name in names {
-            listings.extend(self.listing(&name)?);
-        }
-        Ok(listings)
+        let names: Vec<String> = self.database.query("SELECT name FROM forges ORDER BY name", &[], |row| row.get(0))?;
+        let listings = names.iter().map(|name| self.listing(name));
+        Ok(listings.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 }

@@ -93,7 +93,7 @@ enum Message {
     Started(Box<Repository>),
     Done(Box<Done>),
     /// Not visited: its host pauses until then.
-    PutOff(i64, i64),
+    PutOff(Box<Repository>, i64),
     Paused(Pause),
 }
 
@@ -235,14 +235,25 @@ impl Mirror {
                                 tracing::warn!("the pause is not shown by 'weir status': {e}");
                             }
                         }
-                        Message::PutOff(id, until) => {
+                        Message::PutOff(repository, until) => {
                             summary.put_off += 1;
                             if batch.is_empty() {
                                 batch_started = Instant::now();
                             }
                             let (at, outcome) = (now(), Outcome::PutOff);
+                            let (id, epoch) = (repository.id, repository.epoch);
                             let next_due = at + spread((until - at).max(0) as u64, id) as i64;
-                            batch.push(Visit { id, began_at: at, at, next_due, fingerprint: None, changes: 0.0, watched_s: 0.0, outcome });
+                            batch.push(Visit {
+                                id,
+                                epoch,
+                                began_at: at,
+                                at,
+                                next_due,
+                                fingerprint: None,
+                                changes: 0.0,
+                                watched_s: 0.0,
+                                outcome,
+                            });
                         }
                         Message::Done(done) => {
                             observe(Event::Ended(&done.repository, &done.result, done.took));
@@ -266,11 +277,18 @@ impl Mirror {
                     }
                     match synced {
                         Ok(()) => {
-                            if let Err(e) = catalog.record(&batch) {
-                                // Nothing more is begun: it could not be written down either.
-                                queue.is_closed.store(true, Ordering::Relaxed);
-                                queue.changed.notify_all();
-                                return Err(e);
+                            match catalog.record(&batch) {
+                                Ok(written) if written < batch.len() => {
+                                    let lost = batch.len() - written;
+                                    tracing::warn!("{lost} visits took longer than their leases, or their repositories were removed");
+                                }
+                                Ok(_) => {}
+                                Err(e) => {
+                                    // Nothing more is begun: it could not be written down either.
+                                    queue.is_closed.store(true, Ordering::Relaxed);
+                                    queue.changed.notify_all();
+                                    return Err(e);
+                                }
                             }
                         }
                         // They stay due, and are found in place then.
@@ -293,7 +311,7 @@ impl Mirror {
                 return;
             }
             if let Some(until_ms) = self.throttle().paused_until(&host, now_ms()) {
-                mailbox.put(Message::PutOff(repository.id, until_ms.div_ceil(1000) as i64));
+                mailbox.put(Message::PutOff(Box::new(repository), until_ms.div_ceil(1000) as i64));
                 ended = Some(host);
                 continue;
             }
@@ -379,6 +397,7 @@ impl Mirror {
         let Observed { changes, watched_s } = observed;
         Visit {
             id: repository.id,
+            epoch: repository.epoch,
             began_at: at.saturating_sub_unsigned(took.as_secs() + 1),
             at,
             next_due,

@@ -53,6 +53,17 @@ pub(crate) enum Command {
         /// Where [default: --pool]
         #[arg(value_hint = ValueHint::DirPath)]
         path: Option<PathBuf>,
+        /// Keep the catalog in PostgreSQL: postgres://USER@HOST/DATABASE
+        #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+        catalog: Option<String>,
+    },
+    /// Take the catalog to PostgreSQL, or back to SQLite
+    #[command(after_help = "All of it or nothing; the old one is left as it is. End 'weir mirror', 'crawl' and 'serve' first: what they\n\
+                            write meanwhile is not taken along.")]
+    Migrate {
+        /// postgres://USER@HOST/DATABASE, or 'sqlite'
+        #[arg(value_name = "DESTINATION", value_hint = ValueHint::Url)]
+        destination: String,
     },
     /// Register repositories to be mirrored
     #[command(after_help = "URLs are any git takes: git://, http(s)://, ssh://, host:path, file:// and plain paths.")]

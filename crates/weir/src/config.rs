@@ -20,6 +20,7 @@ pub(crate) const TEMPLATE: &str = include_str!("../../../docs/weir.toml");
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
+    pub(crate) catalog: CatalogConfig,
     pub(crate) mirror: MirrorConfig,
     pub(crate) transport: TransportConfig,
     pub(crate) limits: LimitsConfig,
@@ -28,6 +29,18 @@ pub(crate) struct Config {
     pub(crate) serve: ServeConfig,
     pub(crate) access: AccessConfig,
     pub(crate) forge: Vec<ForgeConfig>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CatalogConfig {
+    /// Without its password where it is shown.
+    #[serde(serialize_with = "without_password")]
+    pub(crate) url: Option<String>,
+}
+
+fn without_password<S: Serializer>(url: &Option<String>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    url.as_deref().map(weir_catalog::redacted).serialize(serializer)
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -490,6 +503,7 @@ mod tests {
             config.serve.computed_max = 1;
             config.serve.computed_per_address_max = 1;
             config.serve.computed_per_repository_max = 1;
+            config.catalog.url = None;
             (config.serve.tls_certificate, config.serve.tls_key, config.access.hook) = (None, None, None);
         }
         (from_template.scratch.folder, from_template.transport.netrc, from_template.transport.ssh_command) = (None, None, None);

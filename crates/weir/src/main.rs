@@ -3,6 +3,7 @@
 //! The only crate that reads flags, environment and configuration, and prints to a terminal. Each subcommand is a module
 //! in `commands`; what it does is done by the libraries below.
 
+mod catalog_url;
 mod cli;
 mod commands;
 mod config;

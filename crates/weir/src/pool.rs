@@ -1,5 +1,7 @@
 //! A pool: configuration, catalog and store in one folder.
 
+use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,13 +14,17 @@ use weir_repo::Repo;
 use weir_repo::ingest::Limits;
 use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions};
 
+use crate::catalog_url;
 use crate::cli::Global;
 use crate::config::{self, Config, RefsConfig};
 use crate::error::{Error, InRepo, Result};
 use crate::local::LocalUpstreams;
 
-const CATALOG_NAME: &str = "catalog.db";
-const STORE_NAME: &str = "store";
+pub(crate) const CATALOG_NAME: &str = "catalog.db";
+pub(crate) const STORE_NAME: &str = "store";
+const STORE_ID_NAME: &str = ".store-id";
+/// Held by all who mirror, together; by one alone who must know that nobody does.
+pub(crate) const MIRROR_LOCK_NAME: &str = "mirror.lock";
 /// Where a ramdisk is on Linux.
 const RAMDISK: &str = "/dev/shm";
 
@@ -46,9 +52,44 @@ pub(crate) fn path_of(global: &Global) -> Result<PathBuf> {
     Ok(folder.join("weir"))
 }
 
+/// The catalog of the pool at `path`.
+pub(crate) fn open_catalog(path: &Path, config: &Config) -> Result<Catalog> {
+    match &config.catalog.url {
+        None => Ok(Catalog::open(&path.join(CATALOG_NAME))?),
+        Some(url) => {
+            let mut catalog = Catalog::connect(url)?;
+            catalog.claim_store(&store_id(&path.join(STORE_NAME))?)?;
+            Ok(catalog)
+        }
+    }
+}
+
+/// What a store is known by, in a file of it: a shared catalog knows where its archives are.
+pub(crate) fn store_id(store: &Path) -> Result<String> {
+    let path = store.join(STORE_ID_NAME);
+    let file = |what| {
+        let path = path.clone();
+        move |source| Error::File { what, path, source }
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(id) => return Ok(id.trim().to_owned()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(file("read")(e)),
+    }
+    let id = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
+    // Whole or not at all, and the first of two stays.
+    let mut new = tempfile::NamedTempFile::new_in(store).map_err(file("write"))?;
+    writeln!(new, "{id}").and_then(|()| new.as_file().sync_all()).map_err(file("write"))?;
+    match new.persist_noclobber(&path) {
+        Ok(_) => Ok(id),
+        Err(e) if e.error.kind() == std::io::ErrorKind::AlreadyExists => store_id(store),
+        Err(e) => Err(file("write")(e.error)),
+    }
+}
+
 impl Pool {
-    /// Makes a pool at `path`; one that is there already is left as it is.
-    pub(crate) fn init(path: &Path) -> Result<bool> {
+    /// Makes a pool at `path`, with its catalog at the URL `catalog` if one is given; one that is there already is left as it is.
+    pub(crate) fn init(path: &Path, catalog: Option<&str>) -> Result<bool> {
         let file = |what, path: &Path| {
             let path = path.to_owned();
             move |source| Error::File { what, path, source }
@@ -58,26 +99,30 @@ impl Pool {
         let config = path.join(config::FILE_NAME);
         let is_new = !config.exists();
         if is_new {
-            std::fs::write(&config, config::TEMPLATE).map_err(file("write", &config))?;
+            if let Some(url) = catalog {
+                // Nothing is written that could not be used.
+                Catalog::connect(url)?.claim_store(&store_id(&store)?)?;
+            }
+            std::fs::write(&config, catalog_url::template(catalog)).map_err(file("write", &config))?;
         }
-        Catalog::open(&path.join(CATALOG_NAME))?;
+        open_catalog(path, &config::load(&config)?)?;
         Ok(is_new)
     }
 
     /// Opens the pool that `global` names.
     pub(crate) fn open(global: &Global) -> Result<Pool> {
         let path = path_of(global)?;
-        if !path.join(CATALOG_NAME).is_file() {
+        let config = config::load(&path.join(config::FILE_NAME))?;
+        if config.catalog.url.is_none() && !path.join(CATALOG_NAME).is_file() {
             return Err(Error::NoPool(path));
         }
-        let config = config::load(&path.join(config::FILE_NAME))?;
-        let catalog = Catalog::open(&path.join(CATALOG_NAME))?;
+        let catalog = open_catalog(&path, &config)?;
         Ok(Pool { path, config, catalog })
     }
 
     /// A second connection to the catalog, for another thread.
     pub(crate) fn another_catalog(&self) -> Result<Catalog> {
-        Ok(Catalog::open(&self.path.join(CATALOG_NAME))?)
+        open_catalog(&self.path, &self.config)
     }
 
     pub(crate) fn store(&self) -> PathBuf {

@@ -1,6 +1,8 @@
 //! Dumps that others have made, imported: all of them, whatever interrupts it.
 
 mod common;
+#[path = "../../catalog/tests/common/postgres.rs"]
+mod postgres;
 
 use common::{Env, Rng};
 use std::fmt::Write as _;
@@ -28,8 +30,16 @@ fn import(env: &Env, args: &[&str]) -> serde_json::Value {
 
 #[test]
 fn killed_at_random_points_the_end_is_the_same() {
-    let mut rng = Rng(0x6d0b);
-    let env = Env::new();
+    kill_at_random_points(&Env::new(), &mut Rng(0x6d0b));
+}
+
+#[test]
+fn killed_at_random_points_the_end_is_the_same_over_postgres() {
+    let server = postgres::Server::start(&["fsync=off"]);
+    kill_at_random_points(&Env::over(&server.schema("import")), &mut Rng(0x6d0c));
+}
+
+fn kill_at_random_points(env: &Env, rng: &mut Rng) {
     let dump = env.path("projects.csv");
     std::fs::write(&dump, projects()).unwrap();
     let dump = dump.to_str().unwrap();
@@ -45,7 +55,7 @@ fn killed_at_random_points_the_end_is_the_same() {
         kills += 1;
     }
     assert!(kills > 0, "too fast to be killed");
-    let last = import(&env, &["ghtorrent", dump]);
+    let last = import(env, &["ghtorrent", dump]);
     assert_eq!((last["finished"].as_bool(), last["lines"].as_u64(), last["known"].as_u64()), (Some(true), Some(ROWS), Some(0)), "{last}");
     assert_eq!(env.weir_json(&["status"])["counts"]["repositories"], ROWS - ROWS / 100, "after {kills} kills");
 }

@@ -1,7 +1,9 @@
 //! Repositories of a pool by their name: a client's path is looked up, never joined to a folder.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Repository};
 use weir_serve::{Access, Client, Found, Hook, Locator, MapRule, Refusal, map};
@@ -11,9 +13,60 @@ use weir_upload::{DaemonRequest, Service};
 use crate::error::{Error, Result};
 use crate::pool::Pool;
 
+/// For so long an answer of a catalog on another machine is good, and so is its silence.
+const ANSWER_AGE_MAX: Duration = Duration::from_secs(1);
+const SILENCE_AGE_MAX: Duration = Duration::from_secs(5);
+/// Answers that are remembered: tens of megabytes.
+const ANSWERS_MAX: usize = 100_000;
+
+/// Asks the catalog. What one on another machine said is remembered, so that what was served is served on while it is away.
+struct Lookups {
+    catalog: Catalog,
+    answers: HashMap<String, (Instant, Repository)>,
+    silent_since: Option<Instant>,
+}
+
+impl Lookups {
+    fn get(&mut self, name: &str) -> Option<Repository> {
+        let is_remote = self.catalog.is_remote();
+        if is_remote {
+            let age_max = match self.silent_since {
+                Some(since) if since.elapsed() < SILENCE_AGE_MAX => None,
+                _ => Some(ANSWER_AGE_MAX),
+            };
+            match self.answers.get(name) {
+                Some((at, known)) if age_max.is_none_or(|max| at.elapsed() < max) => return Some(known.clone()),
+                None if age_max.is_none() => return None,
+                _ => {}
+            }
+        }
+        match self.catalog.get(name) {
+            Ok(found) => {
+                self.silent_since = None;
+                match &found {
+                    Some(repository) if is_remote => {
+                        if self.answers.len() >= ANSWERS_MAX {
+                            self.answers.clear();
+                        }
+                        self.answers.insert(name.to_owned(), (Instant::now(), repository.clone()));
+                    }
+                    _ => drop(self.answers.remove(name)),
+                }
+                found
+            }
+            Err(e) => {
+                tracing::error!("{e}");
+                self.silent_since = Some(Instant::now());
+                self.answers.get(name).map(|(_, known)| known.clone())
+            }
+        }
+    }
+}
+
 /// Finds repositories by their name in the catalog, as rules and access allow.
 pub(crate) struct CatalogLocator {
-    catalog: Mutex<Catalog>,
+    lookups: Mutex<Lookups>,
+    is_remote: bool,
     store: PathBuf,
     rules: Vec<MapRule>,
     access: Access,
@@ -25,7 +78,8 @@ impl CatalogLocator {
     pub(crate) fn new(pool: &Pool) -> Result<CatalogLocator> {
         let (serve, access) = (&pool.config.serve, &pool.config.access);
         Ok(CatalogLocator {
-            catalog: Mutex::new(pool.another_catalog()?),
+            lookups: Mutex::new(Lookups { catalog: pool.another_catalog()?, answers: HashMap::new(), silent_since: None }),
+            is_remote: pool.catalog.is_remote(),
             store: pool.store(),
             rules: serve.map.iter().map(|m| m.rule().map_err(Error::Config)).collect::<Result<_>>()?,
             access: access.rules().map_err(Error::Config)?,
@@ -46,17 +100,11 @@ impl CatalogLocator {
 
     /// The repository called `name`, or that without `.git`; and its name, as rules of access are about it.
     pub(crate) fn look_up(&self, name: &str) -> (String, Option<Repository>) {
-        let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
-        let get = |name: &str| {
-            catalog.get(name).unwrap_or_else(|e| {
-                tracing::error!("{e}");
-                None
-            })
-        };
+        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
         let bare = name.strip_suffix(".git").unwrap_or(name);
-        match get(name) {
+        match lookups.get(name) {
             Some(found) => (name.to_owned(), Some(found)),
-            None => (bare.to_owned(), if bare == name { None } else { get(bare) }),
+            None => (bare.to_owned(), if bare == name { None } else { lookups.get(bare) }),
         }
     }
 
@@ -94,7 +142,7 @@ impl Locator for CatalogLocator {
     }
 
     fn may_block(&self) -> bool {
-        self.hook.is_some()
+        self.hook.is_some() || self.is_remote
     }
 
     fn is_open(&self) -> bool {

@@ -13,12 +13,14 @@ use weir_mirror::{Event, Failure, Mirror, Stop, Summary, Visited};
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result};
 use crate::output;
-use crate::pool::{Pool, now};
+use crate::pool::{MIRROR_LOCK_NAME, Pool, now};
 
 /// A lease outlives the longest clone; a killed process's leases are released by the next one.
 const LEASE_S: i64 = 6 * 3600;
 /// Repositories leased at once.
 const LEASED_MAX: usize = 100_000;
+/// How long a mirror loop waits for a catalog that failed.
+pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);
 /// Longest sleep between looks at the catalog while watching.
 const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
 
@@ -27,24 +29,40 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     let guard = MirrorGuard::take(&pool)?;
     let stop = Stop::default();
     stop_on_signal(&stop)?;
-    let mut total = Summary::default();
+    let mut failed = 0;
     let mut first = true;
     loop {
-        let tasks = lease(&mut pool, &guard.owner, args, first)?;
-        if !tasks.is_empty() || first {
-            let mut reporter = Reporter::new(global, tasks.len());
-            let summary = mirror.run(&mut pool.catalog, tasks, &stop, &mut |event| reporter.event(event)).map_err(Error::from)?;
-            reporter.finish(&summary)?;
-            total.failed += summary.failed;
+        match pass(&mut pool, &mirror, &guard.owner, global, args, first, &stop) {
+            Ok(summary) => failed += summary.failed,
+            // A catalog on another machine may be away for a while.
+            Err(Error::Catalog(e)) if args.watch && pool.catalog.is_remote() => {
+                tracing::error!("the mirror loop: {e}; trying again in {} s", CATALOG_RETRY.as_secs());
+                nap(CATALOG_RETRY, &stop);
+            }
+            Err(e) => return Err(e),
         }
         first = false;
         if !args.watch || stop.is_stopped() {
             break;
         }
-        sleep_until_due(&pool.catalog, &stop)?;
     }
     pool.catalog.release(&guard.owner)?;
-    Ok(if total.failed > 0 && !args.watch { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if failed > 0 && !args.watch { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Visits what is due, and while watching waits for what will be.
+fn pass(pool: &mut Pool, mirror: &Mirror, owner: &str, global: &Global, args: &MirrorArgs, first: bool, stop: &Stop) -> Result<Summary> {
+    let tasks = lease(pool, owner, args, first)?;
+    let mut summary = Summary::default();
+    if !tasks.is_empty() || first {
+        let mut reporter = Reporter::new(global, tasks.len());
+        summary = mirror.run(&mut pool.catalog, tasks, stop, &mut |event| reporter.event(event))?;
+        reporter.finish(&summary)?;
+    }
+    if args.watch && !stop.is_stopped() {
+        sleep_until_due(&pool.catalog, stop)?;
+    }
+    Ok(summary)
 }
 
 /// What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is due.
@@ -82,13 +100,18 @@ pub(crate) fn watch(mirror: &Mirror, catalog: &mut Catalog, owner: &str, stop: &
 
 fn sleep_until_due(catalog: &Catalog, stop: &Stop) -> Result<()> {
     let wait = catalog.next_due()?.map_or(WATCH_SLEEP_MAX, |due| Duration::from_secs((due - now()).max(1) as u64));
-    let mut left = wait.min(WATCH_SLEEP_MAX);
+    nap(wait.min(WATCH_SLEEP_MAX), stop);
+    Ok(())
+}
+
+/// Sleeps, unless told to stop.
+pub(crate) fn nap(time: Duration, stop: &Stop) {
+    let mut left = time;
     while !left.is_zero() && !stop.is_stopped() {
         let nap = left.min(Duration::from_millis(100));
         std::thread::sleep(nap);
         left -= nap;
     }
-    Ok(())
 }
 
 fn log_line(repository: &Repository, result: &std::result::Result<Visited, Failure>, took: Duration) {
@@ -110,18 +133,23 @@ pub(crate) struct MirrorGuard {
 impl MirrorGuard {
     /// Takes part. If nobody else does, leases that are still there belonged to a process that was killed.
     pub(crate) fn take(pool: &Pool) -> Result<MirrorGuard> {
-        let path = pool.path.join("mirror.lock");
+        let path = pool.path.join(MIRROR_LOCK_NAME);
         let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let lock = file.map_err(|source| Error::File { what: "open", path, source })?;
+        // Machines of a fleet know only of their own processes.
+        let machine = match pool.catalog.is_remote() {
+            true => format!("{}/", nix::unistd::gethostname().map_err(std::io::Error::from)?.display()),
+            false => String::new(),
+        };
         if lock.try_lock().is_ok() {
-            pool.another_catalog()?.release_all()?;
+            pool.another_catalog()?.release_all(&machine)?;
             let removed = weir_archive::remove_stale(&pool.store())?;
             if removed > 0 {
                 tracing::info!("removed {removed} half-written files of a process that was killed");
             }
         }
         lock.lock_shared()?;
-        Ok(MirrorGuard { owner: format!("{}-{}", std::process::id(), now()), _lock: lock })
+        Ok(MirrorGuard { owner: format!("{machine}{}-{}", std::process::id(), now()), _lock: lock })
     }
 }
 

@@ -12,6 +12,7 @@ mod log;
 mod maintain;
 mod manifest;
 mod meta;
+mod migrate;
 mod mirror;
 mod paths;
 mod register;
@@ -35,7 +36,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     let global = &cli.global;
     let done = |result: Result<()>| result.map(|()| ExitCode::SUCCESS);
     match cli.command {
-        Command::Init { path } => done(register::init(global, path)),
+        Command::Init { path, catalog } => done(register::init(global, path, catalog.as_deref())),
+        Command::Migrate { destination } => done(migrate::migrate(&Pool::open(global)?, global, &destination)),
         Command::Completions { shell } => done(meta::completions(shell)),
         Command::Man { folder } => done(meta::man(&folder)),
         Command::Config(ConfigCommand::Check { urls }) => meta::config_check(global, &urls),

@@ -10,12 +10,20 @@ use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{Pool, check_name, now, path_of};
 
-pub(crate) fn init(global: &Global, path: Option<PathBuf>) -> Result<()> {
+pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&str>) -> Result<()> {
     let path = match path {
         Some(path) => path,
         None => path_of(global)?,
     };
-    let is_new = Pool::init(&path)?;
+    let is_new = Pool::init(&path, catalog_url)?;
+    if let (false, Some(url)) = (is_new, catalog_url) {
+        let message = format!(
+            "there is a pool already at '{}': take its catalog to PostgreSQL with 'weir migrate {}'",
+            path.display(),
+            weir_catalog::redacted(url)
+        );
+        return Err(Error::Message(message));
+    }
     if global.json {
         output::json(&serde_json::json!({ "pool": path, "new": is_new }))?;
     } else if !global.quiet {

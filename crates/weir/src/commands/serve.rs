@@ -3,14 +3,13 @@
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use weir_mirror::Stop;
 use weir_serve::{Address, Daemon, DaemonLimits, Door, Listener, Presentation, Tls};
 use weir_upload::{Limits, Options};
 
 use super::locate::CatalogLocator;
-use super::mirror::{MirrorGuard, stop_on_signal, watch};
+use super::mirror::{CATALOG_RETRY, MirrorGuard, nap, stop_on_signal, watch};
 use super::restart::{start_anew, tell_ready};
 use crate::cli::{Global, ServeArgs};
 use crate::config::ServeConfig;
@@ -163,13 +162,8 @@ fn start_mirror(pool: &Pool, stop: &Stop) -> Result<std::thread::JoinHandle<()>>
     let (mirror, mut catalog, stop) = (pool.mirror(None), pool.another_catalog()?, stop.clone());
     Ok(std::thread::spawn(move || {
         while let Err(e) = watch(&mirror, &mut catalog, &guard.owner, &stop) {
-            tracing::error!("the mirror loop: {e}; trying again in a minute");
-            for _ in 0..600 {
-                if stop.is_stopped() {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(100));
-            }
+            tracing::error!("the mirror loop: {e}; trying again in {} s", CATALOG_RETRY.as_secs());
+            nap(CATALOG_RETRY, &stop);
         }
     }))
 }

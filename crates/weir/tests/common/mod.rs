@@ -114,6 +114,13 @@ impl Env {
         env
     }
 
+    /// One whose catalog is in PostgreSQL at `url`.
+    pub fn over(url: &str) -> Env {
+        let env = Env { dir: tempfile::tempdir().unwrap() };
+        env.weir(&["init", "--catalog", url]);
+        env
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

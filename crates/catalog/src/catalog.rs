@@ -1,0 +1,368 @@
+//! Repositories and their schedule.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::database::{Database, Kind, Row, Type, Value, values};
+use crate::{Error, Result, schema};
+
+/// A repository as the catalog knows it. Times are in seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Repository {
+    /// Its number.
+    pub id: i64,
+    /// Its name: what clients ask for, without the leading slash.
+    pub name: String,
+    /// Its upstream.
+    pub url: String,
+    /// Where its archive lies, below the store.
+    pub path: String,
+    /// When it was added.
+    pub added_at: i64,
+    /// When to look at the upstream next.
+    pub next_due: i64,
+    /// When the upstream was last asked.
+    pub last_attempt: Option<i64>,
+    /// When that last went well.
+    pub last_success: Option<i64>,
+    /// When something was last found changed.
+    pub last_change: Option<i64>,
+    /// Fingerprint of the upstream's refs as of the last success.
+    #[serde(skip)]
+    pub fingerprint: Option<Vec<u8>>,
+    /// Number of the archive's last commit.
+    pub seq: Option<i64>,
+    /// Bytes of the archive.
+    pub archive_bytes: Option<i64>,
+    /// Refs in it.
+    pub ref_count: Option<i64>,
+    /// Failures since the last success.
+    pub failures: i64,
+    /// Class of the last failure.
+    pub error_class: Option<String>,
+    /// The last failure in words.
+    pub error: Option<String>,
+    /// Fencing number of the last lease.
+    pub epoch: i64,
+    /// Changes that visits have found, the latest counting most...
+    #[serde(skip)]
+    pub changes: f64,
+    /// ...and the seconds they were looked for in.
+    #[serde(skip)]
+    pub watched_s: f64,
+}
+
+pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, last_change, fingerprint, seq, \
+                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s";
+
+impl Repository {
+    pub(crate) fn from_row(row: &Row<'_>) -> Result<Repository> {
+        Ok(Repository {
+            id: row.get(0)?,
+            name: row.get(1)?,
+            url: row.get(2)?,
+            path: row.get(3)?,
+            added_at: row.get(4)?,
+            next_due: row.get(5)?,
+            last_attempt: row.get(6)?,
+            last_success: row.get(7)?,
+            last_change: row.get(8)?,
+            fingerprint: row.get(9)?,
+            seq: row.get(10)?,
+            archive_bytes: row.get(11)?,
+            ref_count: row.get(12)?,
+            failures: row.get(13)?,
+            error_class: row.get(14)?,
+            error: row.get(15)?,
+            epoch: row.get(16)?,
+            changes: row.get(17)?,
+            watched_s: row.get(18)?,
+        })
+    }
+}
+
+/// How a visit to an upstream ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing there had changed.
+    Unchanged,
+    /// The archive was brought up to date.
+    Updated {
+        /// Number of the archive's last commit.
+        seq: u64,
+        /// Bytes of the archive.
+        archive_bytes: u64,
+        /// Refs in it.
+        ref_count: u64,
+    },
+    /// It failed; the archive is as it was.
+    Failed {
+        /// Class of the failure.
+        class: String,
+        /// In words.
+        error: String,
+    },
+    /// There was none: its host pauses.
+    PutOff,
+}
+
+/// A visit to be written down.
+#[derive(Clone, Debug)]
+pub struct Visit {
+    /// Which repository.
+    pub id: i64,
+    /// The number of the lease it was made under ([`Repository::epoch`]): one that has passed to another counts no more.
+    pub epoch: i64,
+    /// When it began.
+    pub began_at: i64,
+    /// When it ended.
+    pub at: i64,
+    /// When to come again.
+    pub next_due: i64,
+    /// Fingerprint of the refs seen.
+    pub fingerprint: Option<Vec<u8>>,
+    /// As [`Repository::changes`], with this visit.
+    pub changes: f64,
+    /// As [`Repository::watched_s`], with this visit.
+    pub watched_s: f64,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// Which repositories are meant.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Which<'a> {
+    /// Only those that are due.
+    pub due_only: bool,
+    /// Only those with these numbers.
+    pub ids: Option<&'a [i64]>,
+}
+
+/// Columns of a visit as [`Catalog::record`] writes it.
+const VISIT: [Type; 14] = {
+    use Type::{Blob, Integer, Real, Text};
+    [Integer, Integer, Integer, Integer, Integer, Integer, Blob, Real, Real, Integer, Integer, Integer, Text, Text]
+};
+
+/// What a visit sets. Of `rows`, p1 is the id, p2 the epoch, p3 the outcome (0 unchanged, 1 updated, 2 failed, 3 put off), p4
+/// when it began, p5 when it ended, p6 when to come again; what was said to have changed meanwhile may not have been seen.
+const RECORD: &str = "UPDATE repositories SET
+    last_attempt = CASE WHEN rows.p3 < 3 THEN rows.p5 ELSE last_attempt END,
+    last_success = CASE WHEN rows.p3 < 2 THEN rows.p5 ELSE last_success END,
+    last_change = CASE WHEN rows.p3 = 1 AND last_success IS NOT NULL THEN rows.p5 ELSE last_change END,
+    next_due = CASE WHEN hinted_at >= rows.p4 THEN LEAST(rows.p6, hinted_at) ELSE rows.p6 END,
+    fingerprint = CASE WHEN rows.p3 < 2 THEN rows.p7 WHEN rows.p3 = 2 THEN NULL ELSE fingerprint END,
+    changes = CASE WHEN rows.p3 < 2 THEN rows.p8 ELSE changes END,
+    watched_s = CASE WHEN rows.p3 < 2 THEN rows.p9 ELSE watched_s END,
+    seq = CASE WHEN rows.p3 = 1 THEN rows.p10 ELSE seq END,
+    archive_bytes = CASE WHEN rows.p3 = 1 THEN rows.p11 ELSE archive_bytes END,
+    ref_count = CASE WHEN rows.p3 = 1 THEN rows.p12 ELSE ref_count END,
+    failures = CASE WHEN rows.p3 < 2 THEN 0 WHEN rows.p3 = 2 THEN failures + 1 ELSE failures END,
+    error_class = CASE WHEN rows.p3 < 3 THEN rows.p13 ELSE error_class END,
+    error = CASE WHEN rows.p3 < 3 THEN rows.p14 ELSE error END,
+    lease_owner = NULL, lease_until = NULL
+    FROM rows WHERE id = rows.p1 AND epoch = rows.p2";
+
+impl Visit {
+    fn row(&self) -> Vec<Value<'_>> {
+        let (kind, seq, archive_bytes, ref_count, class, error) = match &self.outcome {
+            Outcome::Unchanged => (0, None, None, None, None, None),
+            Outcome::Updated { seq, archive_bytes, ref_count } => (1, Some(*seq), Some(*archive_bytes), Some(*ref_count), None, None),
+            Outcome::Failed { class, error } => (2, None, None, None, Some(class), Some(error)),
+            Outcome::PutOff => (3, None, None, None, None, None),
+        };
+        let kind: i64 = kind;
+        values![
+            self.id,
+            self.epoch,
+            kind,
+            self.began_at,
+            self.at,
+            self.next_due,
+            self.fingerprint.as_deref(),
+            self.changes,
+            self.watched_s,
+            seq,
+            archive_bytes,
+            ref_count,
+            class,
+            error,
+        ]
+        .into()
+    }
+}
+
+/// The catalog of a pool.
+pub struct Catalog {
+    pub(crate) database: Database,
+}
+
+impl Catalog {
+    /// Opens the catalog at `path`, creating it or bringing it up to date.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is newer than this program.
+    pub fn open(path: &Path) -> Result<Catalog> {
+        Catalog::over(Database::open(path)?)
+    }
+
+    /// Opens the catalog in the PostgreSQL database at `url`, `postgres://user@host/database`, with options as libpq names them.
+    ///
+    /// # Errors
+    /// If it cannot be connected to, or is newer than this program.
+    pub fn connect(url: &str) -> Result<Catalog> {
+        Catalog::over(Database::connect(url)?)
+    }
+
+    fn over(database: Database) -> Result<Catalog> {
+        schema::migrate(&database)?;
+        Ok(Catalog { database })
+    }
+
+    /// Whether it is asked over a network, which may take its time or fail.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        self.database.is_postgres()
+    }
+
+    /// Says that archives are in the store called `store`; the first one that says so stays.
+    ///
+    /// # Errors
+    /// If they are in another.
+    pub fn claim_store(&mut self, store: &str) -> Result<()> {
+        self.database
+            .execute("INSERT INTO properties (name, value) VALUES ('store', ?1) ON CONFLICT (name) DO NOTHING", &values![store])?;
+        let of: Option<String> = self.database.query_one("SELECT value FROM properties WHERE name = 'store'", &[], |row| row.get(0))?;
+        if of.as_deref() == Some(store) { Ok(()) } else { Err(Error::OtherStore(store.to_owned())) }
+    }
+
+    /// Adds repositories (name, URL, path of the archive) in one transaction; those with the same name and URL are left as
+    /// they are. Returns how many are new.
+    ///
+    /// # Errors
+    /// If a name is taken by another URL; then nothing is added.
+    pub fn add(&mut self, list: &[(String, String, String)], now: i64) -> Result<usize> {
+        self.database.transaction(Kind::Listing, |db| {
+            let mut added = 0;
+            for (name, url, path) in list {
+                let there: Option<String> =
+                    db.query_one("SELECT url FROM repositories WHERE name = ?1", &values![name], |row| row.get(0))?;
+                match there {
+                    Some(there) if there == *url => {}
+                    Some(there) => return Err(Error::NameTaken { name: name.clone(), url: there }),
+                    None => {
+                        db.execute(
+                            "INSERT INTO repositories (name, url, path, added_at) VALUES (?1, ?2, ?3, ?4)",
+                            &values![name, url, path, now],
+                        )?;
+                        added += 1;
+                    }
+                }
+            }
+            Ok(added)
+        })
+    }
+
+    /// All repositories by name.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn list(&self) -> Result<Vec<Repository>> {
+        self.database.query(&format!("SELECT {COLUMNS} FROM repositories ORDER BY name"), &[], Repository::from_row)
+    }
+
+    /// The repository called `name`.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn get(&self, name: &str) -> Result<Option<Repository>> {
+        self.database.query_one(&format!("SELECT {COLUMNS} FROM repositories WHERE name = ?1"), &values![name], Repository::from_row)
+    }
+
+    /// Forgets the repository called `name`; says whether it was there.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn remove(&mut self, name: &str) -> Result<bool> {
+        self.database.transaction(Kind::Listing, |db| {
+            for table in ["metadata", "languages", "topics"] {
+                let sql = format!("DELETE FROM {table} WHERE repository_id = (SELECT id FROM repositories WHERE name = ?1)");
+                db.execute(&sql, &values![name])?;
+            }
+            Ok(db.execute("DELETE FROM repositories WHERE name = ?1", &values![name])? > 0)
+        })
+    }
+
+    /// Leases repositories to `owner` until `until`, most overdue first, `max` at most. Leases of others that have not run
+    /// out at `now` are respected; one's own are renewed.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn lease(&mut self, owner: &str, now: i64, until: i64, which: &Which<'_>, max: usize) -> Result<Vec<Repository>> {
+        let due = if which.due_only { now } else { i64::MAX };
+        let mut parameters = values![owner, until, due, now, max].to_vec();
+        let these = which.ids.map_or("", |ids| {
+            parameters.push(Value::Integers(ids.to_vec()));
+            "AND id = ANY(?6)"
+        });
+        let sql = format!(
+            "UPDATE repositories SET lease_owner = ?1, lease_until = ?2, epoch = epoch + 1 WHERE id IN (
+                 SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?3 {these}
+                 AND (lease_until IS NULL OR lease_until <= ?4 OR lease_owner = ?1) ORDER BY next_due LIMIT ?5
+                 FOR UPDATE SKIP LOCKED)
+             RETURNING {COLUMNS}"
+        );
+        let mut leased = self.database.query(&sql, &parameters, Repository::from_row)?;
+        leased.sort_by_key(|r| (r.next_due, r.id));
+        Ok(leased)
+    }
+
+    /// Gives leases back without a visit.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn release(&mut self, owner: &str) -> Result<()> {
+        let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner = ?1";
+        self.database.execute(sql, &values![owner]).map(|_| ())
+    }
+
+    /// Gives back the leases of all owners whose name begins with `prefix`: for when it is known that none of them lives.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn release_all(&mut self, prefix: &str) -> Result<()> {
+        let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE substr(lease_owner, 1, ?2) = ?1";
+        self.database.execute(sql, &values![prefix, prefix.chars().count()]).map(|_| ())
+    }
+
+    /// Says whether the repository called `name` is to be mirrored.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn set_enabled(&mut self, name: &str, enabled: bool) -> Result<()> {
+        // What is set back or resumed has other refs than the upstream was last seen with.
+        let sql = "UPDATE repositories SET enabled = ?2, fingerprint = NULL WHERE name = ?1";
+        self.database.execute(sql, &values![name, enabled]).map(|_| ())
+    }
+
+    /// Writes visits down, in one transaction, and ends their leases. Returns how many counted: a visit whose lease has passed
+    /// to another meanwhile does not.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn record(&mut self, visits: &[Visit]) -> Result<usize> {
+        let rows: Vec<_> = visits.iter().map(Visit::row).collect();
+        let written = self.database.transaction(Kind::Visits, |db| db.execute_rows(RECORD, &VISIT, &rows))?;
+        Ok(written as usize)
+    }
+
+    /// When the next repository is due.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn next_due(&self) -> Result<Option<i64>> {
+        let sql = "SELECT min(next_due) FROM repositories WHERE enabled = 1";
+        Ok(self.database.query_one(sql, &[], |row| row.get(0))?.flatten())
+    }
+}

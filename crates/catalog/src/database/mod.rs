@@ -1,0 +1,239 @@
+//! One connection to the catalog's database, SQLite or PostgreSQL, behind the same few calls.
+
+mod address;
+mod dialect;
+mod postgres_client;
+mod value;
+
+use std::cell::Cell;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, params_from_iter};
+
+pub use address::redacted;
+pub(crate) use dialect::{Type, schema_for_postgres};
+use postgres_client::Postgres;
+pub(crate) use value::{Row, Value, values};
+
+use crate::{Error, Result};
+
+/// Prepared statements that are kept.
+const STATEMENTS_KEPT: usize = 64;
+/// Memory for pages of SQLite, as far as it is needed.
+const CACHE_KIBIBYTES: i64 = 64 << 10;
+/// Pages of 4 KiB in the log before they are moved to their places: a page that changes often is moved once.
+const CHECKPOINT_PAGES: i64 = 16 << 10;
+/// How often a transaction is begun again that another stood in the way of.
+const CONFLICTS_MAX: u32 = 10;
+
+/// What a transaction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Says how visits go, in rows that others leave alone meanwhile.
+    Visits,
+    /// Adds, names and forgets: one at a time, on PostgreSQL too.
+    Listing,
+}
+
+enum Engine {
+    Sqlite(Connection),
+    Postgres(Box<Postgres>),
+}
+
+/// A connection. Text of SQL is as `dialect` says.
+pub(crate) struct Database {
+    engine: Engine,
+    in_transaction: Cell<bool>,
+}
+
+/// Rows of parameters for one statement.
+pub(crate) type Rows<'a> = [Vec<Value<'a>>];
+
+impl Database {
+    pub(crate) fn open(path: &Path) -> Result<Database> {
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(Duration::from_secs(30))?;
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        // With WAL a power cut may cost the last batch, never consistency; a lost batch is looked at again.
+        connection.pragma_update(None, "synchronous", "normal")?;
+        // Pages of ten million rows are written in any order: the default of 2 MiB would read most of them again.
+        connection.pragma_update(None, "cache_size", -CACHE_KIBIBYTES)?;
+        connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+        Ok(Database { engine: Engine::Sqlite(connection), in_transaction: Cell::new(false) })
+    }
+
+    /// Connects to PostgreSQL at `url`, as libpq writes them.
+    pub(crate) fn connect(url: &str) -> Result<Database> {
+        Ok(Database { engine: Engine::Postgres(Box::new(Postgres::connect(url)?)), in_transaction: Cell::new(false) })
+    }
+
+    pub(crate) fn is_postgres(&self) -> bool {
+        matches!(self.engine, Engine::Postgres(_))
+    }
+
+    /// Runs statements without parameters.
+    pub(crate) fn batch(&self, sql: &str) -> Result<()> {
+        match &self.engine {
+            Engine::Sqlite(connection) => Ok(connection.execute_batch(sql)?),
+            Engine::Postgres(postgres) => postgres.batch(sql, self.may_reconnect()),
+        }
+    }
+
+    /// Runs a statement; returns how many rows it changed.
+    pub(crate) fn execute(&self, sql: &str, parameters: &[Value<'_>]) -> Result<u64> {
+        match &self.engine {
+            Engine::Sqlite(connection) => {
+                Ok(connection.prepare_cached(&dialect::for_sqlite(sql))?.execute(params_from_iter(parameters))? as u64)
+            }
+            Engine::Postgres(postgres) => postgres.execute(sql, parameters, self.may_reconnect()),
+        }
+    }
+
+    /// All rows of a result.
+    pub(crate) fn query<T>(&self, sql: &str, parameters: &[Value<'_>], mut map: impl FnMut(&Row<'_>) -> Result<T>) -> Result<Vec<T>> {
+        match &self.engine {
+            Engine::Sqlite(connection) => {
+                let mut statement = connection.prepare_cached(&dialect::for_sqlite(sql))?;
+                collect(statement.query(params_from_iter(parameters))?, &mut map)
+            }
+            Engine::Postgres(postgres) => {
+                postgres.query(sql, parameters, self.may_reconnect())?.iter().map(|row| map(&Row::Postgres(row))).collect()
+            }
+        }
+    }
+
+    /// The first row of a result.
+    pub(crate) fn query_one<T>(&self, sql: &str, parameters: &[Value<'_>], map: impl FnMut(&Row<'_>) -> Result<T>) -> Result<Option<T>> {
+        Ok(self.query(sql, parameters, map)?.into_iter().next())
+    }
+
+    /// Gives every row of a large result to `each` as it comes.
+    pub(crate) fn stream(&self, sql: &str, each: &mut dyn FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
+        match &self.engine {
+            Engine::Sqlite(connection) => {
+                let mut statement = connection.prepare(sql)?;
+                let mut rows = statement.query([])?;
+                while let Some(row) = rows.next()? {
+                    each(&Row::Sqlite(row))?;
+                }
+                Ok(())
+            }
+            Engine::Postgres(postgres) => postgres.stream(sql, each),
+        }
+    }
+
+    /// Runs a statement for each of `rows`: one after the other on SQLite, at once on PostgreSQL.
+    pub(crate) fn execute_rows(&self, sql: &str, types: &[Type], rows: &Rows<'_>) -> Result<u64> {
+        match &self.engine {
+            Engine::Sqlite(connection) => {
+                let mut statement = connection.prepare_cached(&dialect::for_row_of_sqlite(sql, types.len()))?;
+                let mut changed = 0;
+                for row in rows {
+                    changed += statement.execute(params_from_iter(row))? as u64;
+                }
+                Ok(changed)
+            }
+            Engine::Postgres(_) if rows.is_empty() => Ok(0),
+            Engine::Postgres(postgres) => postgres.execute_rows(sql, types, rows),
+        }
+    }
+
+    /// As [`Database::execute_rows`], for a statement that returns rows.
+    pub(crate) fn query_rows<T>(
+        &self,
+        sql: &str,
+        types: &[Type],
+        rows: &Rows<'_>,
+        mut map: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        match &self.engine {
+            Engine::Sqlite(connection) => {
+                let mut statement = connection.prepare_cached(&dialect::for_row_of_sqlite(sql, types.len()))?;
+                let mut list = Vec::new();
+                for row in rows {
+                    list.append(&mut collect(statement.query(params_from_iter(row))?, &mut map)?);
+                }
+                Ok(list)
+            }
+            Engine::Postgres(_) if rows.is_empty() => Ok(Vec::new()),
+            Engine::Postgres(postgres) => postgres.query_rows(sql, types, rows)?.iter().map(|row| map(&Row::Postgres(row))).collect(),
+        }
+    }
+
+    /// Writes rows into the empty columns of a table in the fastest way there is; on PostgreSQL within a transaction only.
+    pub(crate) fn fill(&self, table: &str, columns: &[String], types: &[Type], rows: &Rows<'_>) -> Result<()> {
+        match &self.engine {
+            Engine::Sqlite(_) => {
+                let sql = format!("INSERT INTO {table} ({}) SELECT * FROM rows", columns.join(", "));
+                self.execute_rows(&sql, types, rows).map(|_| ())
+            }
+            Engine::Postgres(postgres) => postgres.copy(&format!("COPY {table} ({}) FROM STDIN", columns.join(", ")), rows),
+        }
+    }
+
+    /// Runs `work` in a transaction: all of it or nothing. If another stood in its way it is begun again, so that whatever
+    /// it counts must be its own.
+    pub(crate) fn transaction<T>(&self, kind: Kind, mut work: impl FnMut(&Database) -> Result<T>) -> Result<T> {
+        for tries in 0.. {
+            self.begin(kind)?;
+            let guard = Rollback(self);
+            let result = work(self).and_then(|value| self.batch("COMMIT").map(|()| value));
+            match result {
+                Ok(value) => {
+                    self.in_transaction.set(false);
+                    return Ok(value);
+                }
+                Err(e) if e.is_conflict() && tries < CONFLICTS_MAX => drop(guard),
+                Err(e) => return Err(e),
+            }
+        }
+        unreachable!("the last try returns")
+    }
+
+    fn begin(&self, kind: Kind) -> Result<()> {
+        match &self.engine {
+            Engine::Sqlite(_) => self.batch("BEGIN IMMEDIATE")?,
+            Engine::Postgres(_) => self.batch("BEGIN")?,
+        }
+        self.in_transaction.set(true);
+        if kind == Kind::Listing && self.is_postgres() {
+            let guard = Rollback(self);
+            self.batch("SELECT pg_advisory_xact_lock(hashtext('weir catalog'), hashtext(current_schema()))")?;
+            std::mem::forget(guard);
+        }
+        Ok(())
+    }
+
+    fn may_reconnect(&self) -> bool {
+        !self.in_transaction.get()
+    }
+}
+
+fn collect<T>(mut rows: rusqlite::Rows<'_>, map: &mut impl FnMut(&Row<'_>) -> Result<T>) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    while let Some(row) = rows.next()? {
+        list.push(map(&Row::Sqlite(row))?);
+    }
+    Ok(list)
+}
+
+/// Ends a transaction that did not get to its end, whatever the reason.
+struct Rollback<'a>(&'a Database);
+
+impl Drop for Rollback<'_> {
+    fn drop(&mut self) {
+        if self.0.in_transaction.get() {
+            // A connection that is lost has done it already.
+            let _ = self.0.batch("ROLLBACK");
+            self.0.in_transaction.set(false);
+        }
+    }
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(e: rusqlite::Error) -> Error {
+        Error::Sqlite(e)
+    }
+}

@@ -1,0 +1,185 @@
+//! A connection to PostgreSQL that keeps its statements and comes back when the server does.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::Write;
+
+use postgres::fallible_iterator::FallibleIterator;
+use postgres::types::ToSql;
+use postgres::{Client, Statement};
+
+use super::address::Address;
+use super::dialect::{self, Type};
+use super::value::{Row, Value, without_nul};
+use crate::{Error, Result};
+
+pub(super) struct Postgres {
+    address: Address,
+    connection: RefCell<Connected>,
+}
+
+struct Connected {
+    client: Client,
+    /// By their text before it was translated.
+    statements: HashMap<String, Statement>,
+}
+
+impl Connected {
+    fn new(address: &Address) -> Result<Connected> {
+        Ok(Connected { client: address.connect()?, statements: HashMap::new() })
+    }
+
+    fn statement(&mut self, sql: &str, translate: impl FnOnce(&str) -> String) -> Result<Statement> {
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare(&translate(sql))?;
+        self.statements.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+}
+
+fn references<'a>(parameters: &'a [Value<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {
+    parameters.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
+}
+
+impl Postgres {
+    pub(super) fn connect(url: &str) -> Result<Postgres> {
+        let address = Address::parse(url)?;
+        let connection = RefCell::new(Connected::new(&address)?);
+        Ok(Postgres { address, connection })
+    }
+
+    /// Does `work`, once more on a new connection if this one turns out to be lost.
+    fn with<T>(&self, may_reconnect: bool, work: impl Fn(&mut Connected) -> Result<T>) -> Result<T> {
+        let mut connection = self.connection.borrow_mut();
+        if may_reconnect && connection.client.is_closed() {
+            *connection = Connected::new(&self.address)?;
+        }
+        match work(&mut connection) {
+            Err(_) if may_reconnect && connection.client.is_closed() => {
+                *connection = Connected::new(&self.address)?;
+                work(&mut connection)
+            }
+            result => result,
+        }
+    }
+
+    pub(super) fn batch(&self, sql: &str, may_reconnect: bool) -> Result<()> {
+        self.with(may_reconnect, |c| Ok(c.client.batch_execute(sql)?))
+    }
+
+    pub(super) fn execute(&self, sql: &str, parameters: &[Value<'_>], may_reconnect: bool) -> Result<u64> {
+        self.with(may_reconnect, |c| {
+            let statement = c.statement(sql, dialect::for_postgres)?;
+            Ok(c.client.execute(&statement, &references(parameters))?)
+        })
+    }
+
+    pub(super) fn query(&self, sql: &str, parameters: &[Value<'_>], may_reconnect: bool) -> Result<Vec<postgres::Row>> {
+        self.with(may_reconnect, |c| {
+            let statement = c.statement(sql, dialect::for_postgres)?;
+            Ok(c.client.query(&statement, &references(parameters))?)
+        })
+    }
+
+    pub(super) fn stream(&self, sql: &str, each: &mut dyn FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
+        let mut connection = self.connection.borrow_mut();
+        let mut rows = connection.client.query_raw(sql, std::iter::empty::<&(dyn ToSql + Sync)>())?;
+        while let Some(row) = rows.next()? {
+            each(&Row::Postgres(&row))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn execute_rows(&self, sql: &str, types: &[Type], rows: &[Vec<Value<'_>>]) -> Result<u64> {
+        let columns = columns(types, rows);
+        let parameters: Vec<&(dyn ToSql + Sync)> = columns.iter().map(|column| &**column).collect();
+        self.with(false, |c| {
+            let statement = c.statement(sql, |sql| dialect::for_rows_of_postgres(sql, types))?;
+            Ok(c.client.execute(&statement, &parameters)?)
+        })
+    }
+
+    pub(super) fn query_rows(&self, sql: &str, types: &[Type], rows: &[Vec<Value<'_>>]) -> Result<Vec<postgres::Row>> {
+        let columns = columns(types, rows);
+        let parameters: Vec<&(dyn ToSql + Sync)> = columns.iter().map(|column| &**column).collect();
+        self.with(false, |c| {
+            let statement = c.statement(sql, |sql| dialect::for_rows_of_postgres(sql, types))?;
+            Ok(c.client.query(&statement, &parameters)?)
+        })
+    }
+
+    /// `COPY ... FROM STDIN`, in its text format.
+    pub(super) fn copy(&self, sql: &str, rows: &[Vec<Value<'_>>]) -> Result<()> {
+        let mut text = Vec::new();
+        for row in rows {
+            for (n, value) in row.iter().enumerate() {
+                if n > 0 {
+                    text.push(b'\t');
+                }
+                write_field(&mut text, value);
+            }
+            text.push(b'\n');
+        }
+        self.with(false, |c| {
+            let mut writer = c.client.copy_in(sql)?;
+            writer.write_all(&text).map_err(Error::Copy)?;
+            writer.finish()?;
+            Ok(())
+        })
+    }
+}
+
+/// <https://www.postgresql.org/docs/current/sql-copy.html#id-1.9.3.55.9.2>
+fn write_field(text: &mut Vec<u8>, value: &Value<'_>) {
+    let _ = match value {
+        Value::Integer(n) => write!(text, "{n}"),
+        Value::Real(n) => write!(text, "{n}"),
+        Value::Text(t) => {
+            for byte in without_nul(t).bytes() {
+                match byte {
+                    b'\\' => text.extend_from_slice(b"\\\\"),
+                    b'\t' => text.extend_from_slice(b"\\t"),
+                    b'\n' => text.extend_from_slice(b"\\n"),
+                    b'\r' => text.extend_from_slice(b"\\r"),
+                    byte => text.push(byte),
+                }
+            }
+            Ok(())
+        }
+        Value::Blob(bytes) => {
+            text.extend_from_slice(b"\\\\x");
+            bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}"))
+        }
+        Value::Null | Value::Texts(_) | Value::Integers(_) => write!(text, "\\N"),
+    };
+}
+
+/// Rows of parameters as an array for each column.
+fn columns<'a>(types: &[Type], rows: &'a [Vec<Value<'a>>]) -> Vec<Box<dyn ToSql + Sync + 'a>> {
+    let column = |(n, ty): (usize, &Type)| -> Box<dyn ToSql + Sync + 'a> {
+        let values = rows.iter().map(move |row| &row[n]);
+        match ty {
+            Type::Integer => Box::new(values.map(|v| if let Value::Integer(n) = v { Some(*n) } else { None }).collect::<Vec<_>>()),
+            Type::Real => Box::new(values.map(|v| if let Value::Real(n) = v { Some(*n) } else { None }).collect::<Vec<_>>()),
+            Type::Text => Box::new(values.map(|v| if let Value::Text(t) = v { Some(without_nul(t)) } else { None }).collect::<Vec<_>>()),
+            Type::Blob => Box::new(values.map(|v| if let Value::Blob(b) = v { Some(b.as_ref()) } else { None }).collect::<Vec<_>>()),
+        }
+    };
+    types.iter().enumerate().map(column).collect()
+}
+
+impl From<postgres::Error> for Error {
+    fn from(e: postgres::Error) -> Error {
+        let code = e.code().map(|code| code.code().to_owned());
+        // The message of the error itself is "db error"; what happened is in its source.
+        let mut message = e.to_string();
+        let mut source = std::error::Error::source(&e);
+        while let Some(e) = source {
+            message = if message == "db error" { e.to_string() } else { format!("{message}: {e}") };
+            source = e.source();
+        }
+        Error::Postgres { message, code }
+    }
+}

@@ -1,0 +1,76 @@
+//! Failures of the catalog.
+
+/// A failure of the catalog.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// SQLite said no.
+    #[error("catalog: {0}")]
+    Sqlite(rusqlite::Error),
+    /// PostgreSQL said no, or is not there.
+    #[error("catalog: PostgreSQL: {message}")]
+    Postgres {
+        /// What it said.
+        message: String,
+        /// Its code (SQLSTATE), if it said one.
+        code: Option<String>,
+    },
+    /// PostgreSQL does not let us in.
+    #[error("cannot connect to {place}: {why}")]
+    Unreachable {
+        /// Where it should be.
+        place: String,
+        /// What happened.
+        why: String,
+    },
+    /// Rows could not be sent.
+    #[error("catalog: PostgreSQL: {0}")]
+    Copy(std::io::Error),
+    /// A URL of a database that means nothing.
+    #[error("the catalog's URL {url}: {why}")]
+    BadUrl {
+        /// The URL, without its password.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// TLS cannot be set up.
+    #[error("catalog: TLS: {0}")]
+    Tls(rustls::Error),
+    /// It was made by a newer weir.
+    #[error("the catalog has schema version {0}, made by a newer weir; use that")]
+    TooNew(i64),
+    /// A name is taken.
+    #[error("a repository called '{name}' is there already, mirrored from {url}; choose another name with --name")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// What it mirrors.
+        url: String,
+    },
+    /// A catalog that is to be filled has something in it.
+    #[error("there is a catalog with {0} repositories already; migrate into an empty database")]
+    NotEmpty(i64),
+    /// It is of another pool.
+    #[error("the catalog belongs to another store than {0}: each pool needs a database, or a schema in it, of its own")]
+    OtherStore(String),
+    /// A copy differs from its source.
+    #[error("table {table} has {source_rows} rows and its copy {copied_rows}; nothing was kept of it")]
+    NotTheSame {
+        /// The table.
+        table: String,
+        /// Rows read.
+        source_rows: i64,
+        /// Rows in the copy.
+        copied_rows: i64,
+    },
+}
+
+impl Error {
+    /// Whether another transaction stood in the way (SQLSTATE serialization_failure, deadlock_detected).
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Error::Postgres { code: Some(code), .. } if code == "40001" || code == "40P01")
+    }
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

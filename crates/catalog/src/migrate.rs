@@ -1,0 +1,98 @@
+//! A catalog moves from one database to another.
+
+use rusqlite::Connection;
+
+use crate::database::{Database, Kind, Type, Value};
+use crate::schema::STEPS;
+use crate::{Catalog, Error, Result};
+
+/// Rows that are in memory at a time.
+const BATCH: usize = 5_000;
+
+/// A table and its columns.
+struct Table {
+    name: String,
+    columns: Vec<String>,
+    types: Vec<Type>,
+}
+
+/// All tables, as the schema makes them.
+fn tables() -> Result<Vec<Table>> {
+    let model = Connection::open_in_memory()?;
+    for step in STEPS {
+        model.execute_batch(step)?;
+    }
+    let mut statement = model.prepare(
+        "SELECT m.name, c.name, c.type FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table' ORDER BY m.rowid, c.cid",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut tables: Vec<Table> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let name: String = row.get(0)?;
+        let ty = match row.get::<_, String>(2)?.as_str() {
+            "INTEGER" => Type::Integer,
+            "REAL" => Type::Real,
+            "BLOB" => Type::Blob,
+            _ => Type::Text,
+        };
+        if tables.last().is_none_or(|table| table.name != name) {
+            tables.push(Table { name, columns: Vec::new(), types: Vec::new() });
+        }
+        let table = tables.last_mut().expect("pushed above");
+        table.columns.push(row.get(1)?);
+        table.types.push(ty);
+    }
+    Ok(tables)
+}
+
+impl Catalog {
+    /// Copies everything into `destination`, which must have nothing in it: all of it or nothing. `observe` is told each table
+    /// and how many of its rows are copied, every few thousand and at its end.
+    ///
+    /// # Errors
+    /// If `destination` has repositories; of either database.
+    pub fn migrate(&self, destination: &mut Catalog, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
+        let tables = tables()?;
+        let source = &self.database;
+        // What is read is of one moment.
+        source.batch(if source.is_postgres() { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" } else { "BEGIN" })?;
+        let result = destination.database.transaction(Kind::Listing, |db| {
+            let there: i64 = db.query_one("SELECT count(*) FROM repositories", &[], |row| row.get(0))?.unwrap_or(0);
+            if there > 0 {
+                return Err(Error::NotEmpty(there));
+            }
+            tables.iter().try_for_each(|table| copy(source, db, table, observe))
+        });
+        let ended = source.batch("COMMIT");
+        result.and(ended)
+    }
+}
+
+fn copy(source: &Database, db: &Database, table: &Table, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
+    let Table { name, columns, types } = table;
+    db.batch(&format!("DELETE FROM {name}"))?;
+    let (mut rows, mut copied): (Vec<Vec<Value<'static>>>, i64) = (Vec::with_capacity(BATCH), 0);
+    source.stream(&format!("SELECT {} FROM {name}", columns.join(", ")), &mut |row| {
+        rows.push((0..columns.len()).map(|n| row.value(n)).collect::<Result<_>>()?);
+        if rows.len() == BATCH {
+            db.fill(name, columns, types, &rows)?;
+            copied += rows.len() as i64;
+            rows.clear();
+            observe(name, copied.unsigned_abs());
+        }
+        Ok(())
+    })?;
+    db.fill(name, columns, types, &rows)?;
+    copied += rows.len() as i64;
+    observe(name, copied.unsigned_abs());
+    let there: i64 = db.query_one(&format!("SELECT count(*) FROM {name}"), &[], |row| row.get(0))?.unwrap_or(0);
+    if there != copied {
+        return Err(Error::NotTheSame { table: name.clone(), source_rows: copied, copied_rows: there });
+    }
+    if db.is_postgres() && columns[0] == "id" {
+        // Numbers go on after those that were given.
+        let sql = format!("SELECT setval(pg_get_serial_sequence('{name}', 'id'), (SELECT coalesce(max(id), 0) + 1 FROM {name}), false)");
+        db.batch(&sql)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,351 @@
+//! What pages of listings and dumps bring. Most rows of a page are new, or have the names they had: those are written together.
+//! The others, one at a time.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::Result;
+use crate::database::{Database, Row, Type, Value, values};
+use crate::listed::{Account, AccountKind, Listed};
+use crate::listing::Taken;
+
+/// What rows come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A listing of a forge, by its pass.
+    Listing(i64),
+    /// A dump of the past: what a listing has told stays as that told it.
+    Dump,
+}
+
+impl Source {
+    fn pass(self) -> i64 {
+        if let Source::Listing(pass) = self { pass } else { 0 }
+    }
+}
+
+/// What is known of a repository that is listed.
+struct Known {
+    id: i64,
+    name: String,
+    url: String,
+    is_gone: bool,
+    /// Whether a listing has told of it.
+    was_listed: bool,
+    pushed_at: Option<String>,
+}
+
+const KNOWN: &str = "SELECT r.forge_id, r.id, r.name, r.url, r.gone_at IS NOT NULL, coalesce(r.seen_pass, 0) > 0 OR r.gone_at IS NOT NULL,
+    m.pushed_at FROM repositories r LEFT JOIN metadata m ON m.repository_id = r.id WHERE r.forge = ?1 AND r.forge_id = ANY(?2)";
+
+impl Known {
+    fn from_row(row: &Row<'_>) -> Result<(String, Known)> {
+        let known = Known {
+            id: row.get(1)?,
+            name: row.get(2)?,
+            url: row.get(3)?,
+            is_gone: row.get(4)?,
+            was_listed: row.get(5)?,
+            pushed_at: row.get(6)?,
+        };
+        Ok((row.get(0)?, known))
+    }
+
+    fn is_pushed(&self, listed: &Listed) -> bool {
+        self.pushed_at.is_some() && listed.pushed_at.is_some() && self.pushed_at != listed.pushed_at
+    }
+
+    /// Counts it; `stays` says whether it has the name it had.
+    fn count(&self, listed: &Listed, stays: bool, taken: &mut Taken) {
+        match () {
+            () if self.is_gone => taken.back += 1,
+            () if !stays || self.url != listed.clone_url => taken.renamed += 1,
+            () if self.is_pushed(listed) => taken.hinted += 1,
+            () => taken.known += 1,
+        }
+    }
+
+    /// What [`TOUCH`] takes.
+    fn row<'a>(&self, name: &'a str, listed: &'a Listed, pass: i64, now: i64) -> Vec<Value<'a>> {
+        let due_now = self.is_gone || self.is_pushed(listed);
+        values![self.id, name, &listed.clone_url, pass, due_now, now].into()
+    }
+}
+
+/// A repository is there, by this name and URL; p5 says whether it is due now, p6.
+const TOUCH: &str = "UPDATE repositories SET name = rows.p2, url = rows.p3, seen_pass = rows.p4, gone_at = NULL,
+    next_due = CASE WHEN rows.p5 = 1 THEN LEAST(next_due, rows.p6) ELSE next_due END,
+    hinted_at = CASE WHEN rows.p5 = 1 THEN rows.p6 ELSE hinted_at END FROM rows WHERE id = rows.p1";
+const TOUCHED: [Type; 6] = [Type::Integer, Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer];
+
+const INSERT: &str = "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass) SELECT * FROM rows
+    ON CONFLICT DO NOTHING RETURNING name, id";
+const INSERTED: [Type; 7] = [Type::Text, Type::Text, Type::Text, Type::Integer, Type::Text, Type::Text, Type::Integer];
+
+/// Where an archive of that name goes: no part of the path starts with a dot.
+pub(crate) fn path_for(name: &str) -> String {
+    let parts: Vec<String> = name.split('/').map(|part| part.strip_prefix('.').map_or(part.to_owned(), |p| format!("%2E{p}"))).collect();
+    format!("{}.tar", parts.join("/"))
+}
+
+/// The texts of `of` that are in a column of `repositories` that has no text twice.
+fn held(db: &Database, column: &str, of: &[&str]) -> Result<HashSet<String>> {
+    let sql = format!("SELECT {column} FROM repositories WHERE {column} = ANY(?1)");
+    Ok(db.query(&sql, &[Value::Texts(of.to_vec())], |row| row.get(0))?.into_iter().collect())
+}
+
+/// What `keys` has more than once.
+fn repeated<'a>(keys: impl Iterator<Item = &'a str>) -> HashSet<&'a str> {
+    let mut seen = HashSet::new();
+    keys.filter(|key| !seen.insert(*key)).collect()
+}
+
+/// Takes `rows`, each with the name it gets here, as repositories of `forge`.
+pub(crate) fn take(db: &Database, forge: &str, source: Source, rows: &[(String, Listed)], now: i64) -> Result<Taken> {
+    let mut taken = Taken::default();
+    let ids: Vec<&str> = rows.iter().map(|(_, l)| l.forge_id.as_str()).filter(|id| !id.is_empty()).collect();
+    let known: HashMap<String, Known> = match ids.is_empty() {
+        true => HashMap::new(),
+        false => db.query(KNOWN, &[forge.into(), Value::Texts(ids.clone())], Known::from_row)?.into_iter().collect(),
+    };
+    let repeated_names = repeated(rows.iter().map(|(name, _)| name.as_str()));
+    let repeated_ids = repeated(ids.into_iter());
+    let is_new = |(_, listed): &&(String, Listed)| !known.contains_key(&listed.forge_id);
+    let new_names: Vec<&str> = rows.iter().filter(is_new).map(|(name, _)| name.as_str()).collect();
+    let new_paths: Vec<String> = new_names.iter().map(|name| path_for(name)).collect();
+    let held_names = held(db, "name", &new_names)?;
+    let held_paths = held(db, "path", &new_paths.iter().map(String::as_str).collect::<Vec<_>>())?;
+
+    let (mut touched, mut new, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let mut told: Vec<(i64, &Listed)> = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (name, listed) = row;
+        let is_alone = !repeated_names.contains(name.as_str()) && !repeated_ids.contains(listed.forge_id.as_str());
+        match known.get(&listed.forge_id) {
+            Some(known) if source == Source::Dump && known.was_listed => taken.known += 1,
+            Some(known) if is_alone && known.name == *name => {
+                known.count(listed, true, &mut taken);
+                touched.push(known.row(name, listed, source.pass(), now));
+                told.push((known.id, listed));
+            }
+            None if is_alone && !held_names.contains(name) && !held_paths.contains(&path_for(name)) => new.push(row),
+            _ => others.push(row),
+        }
+    }
+    db.execute_rows(TOUCH, &TOUCHED, &touched)?;
+    let inserts: Vec<_> = new.iter().map(|(name, listed)| inserted(forge, source, name, &path_for(name), listed, now)).collect();
+    let mut added: HashMap<String, i64> =
+        db.query_rows(INSERT, &INSERTED, &inserts, |row| Ok((row.get(0)?, row.get(1)?)))?.into_iter().collect();
+    for row in new {
+        match added.remove(&row.0) {
+            Some(id) => {
+                taken.added += 1;
+                told.push((id, &row.1));
+            }
+            None => others.push(row),
+        }
+    }
+    for (name, listed) in others {
+        told.extend(take_one(db, forge, source, name, listed, now, &mut taken)?.map(|id| (id, listed)));
+    }
+    write_metadata(db, forge, &told, now)?;
+    Ok(taken)
+}
+
+fn inserted<'a>(forge: &'a str, source: Source, name: &'a str, path: &str, listed: &'a Listed, now: i64) -> Vec<Value<'a>> {
+    // A dump that knows no ids of the forge gives none.
+    let of_forge = !listed.forge_id.is_empty();
+    let (forge, forge_id, pass) = (of_forge.then_some(forge), of_forge.then_some(&listed.forge_id), of_forge.then_some(source.pass()));
+    values![name, &listed.clone_url, path.to_owned(), now, forge, forge_id, pass].into()
+}
+
+/// Takes one row whose name or id is another's as well; says which repository it tells of, if that is to be told.
+fn take_one(db: &Database, forge: &str, source: Source, name: &str, listed: &Listed, now: i64, taken: &mut Taken) -> Result<Option<i64>> {
+    if listed.forge_id.is_empty() {
+        // What had that name before has another one now, and keeps its archive.
+        let rows = [inserted(forge, source, name, &path_for(name), listed, now)];
+        let id: Option<i64> = db.query_rows(INSERT, &INSERTED, &rows, |row| row.get(1))?.pop();
+        *(if id.is_some() { &mut taken.added } else { &mut taken.known }) += 1;
+        return Ok(id);
+    }
+    let known = db.query_one(KNOWN, &[forge.into(), Value::Texts(vec![&listed.forge_id])], Known::from_row)?.map(|(_, known)| known);
+    if source == Source::Dump {
+        // Nor does a repository of the past take the name of one that is there now.
+        let sql = "SELECT EXISTS (SELECT 1 FROM repositories WHERE name = ?1 AND forge = ?2 AND forge_id <> ?3
+                   AND (seen_pass > 0 OR gone_at IS NOT NULL))";
+        let is_taken = db.query_one(sql, &values![name, forge, &listed.forge_id], |row| row.get(0))? == Some(true);
+        if is_taken || known.as_ref().is_some_and(|k| k.was_listed) {
+            taken.known += 1;
+            return Ok(None);
+        }
+    }
+    let Some(known) = known else {
+        taken.added += 1;
+        return add(db, forge, source, name, listed, now).map(Some);
+    };
+    // A name that was given because another had it is kept until that other gives it up.
+    let stays = known.name == name || known.name == set_aside(name, &listed.forge_id);
+    let name = if known.name == name { name.to_owned() } else { free_name(db, forge, name, listed)? };
+    db.execute_rows(TOUCH, &TOUCHED, &[known.row(&name, listed, source.pass(), now)])?;
+    known.count(listed, stays, taken);
+    Ok(Some(known.id))
+}
+
+fn add(db: &Database, forge: &str, source: Source, name: &str, listed: &Listed, now: i64) -> Result<i64> {
+    // What somebody added by its URL before.
+    let sql =
+        "UPDATE repositories SET forge = ?1, forge_id = ?2, seen_pass = ?3 WHERE forge IS NULL AND url = ?4 AND name = ?5 RETURNING id";
+    let adopted = db.query_one(sql, &values![forge, &listed.forge_id, source.pass(), &listed.clone_url, name], |row| row.get(0))?;
+    if let Some(id) = adopted {
+        return Ok(id);
+    }
+    let name = free_name(db, forge, name, listed)?;
+    let path = path_for(&name);
+    // The archive of what had that name before stays where it is.
+    let path = if held(db, "path", &[&path])?.is_empty() { path } else { path_for(&set_aside(&name, &listed.forge_id)) };
+    let sql = "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass) SELECT * FROM rows RETURNING id";
+    let rows = [inserted(forge, source, &name, &path, listed, now)];
+    Ok(db.query_rows(sql, &INSERTED, &rows, |row| row.get(0))?.pop().expect("one row was inserted"))
+}
+
+/// The name of a repository whose own is another's.
+fn set_aside(name: &str, forge_id: &str) -> String {
+    format!("{name}~{}", forge_id.replace('/', "~"))
+}
+
+/// `name`, taken from whichever repository of the same forge had it, as that must have another one by now; or one beside it, if
+/// it belongs to something that this forge does not list.
+fn free_name(db: &Database, forge: &str, name: &str, listed: &Listed) -> Result<String> {
+    let holder: Option<(i64, Option<String>, Option<String>)> =
+        db.query_one("SELECT id, forge, forge_id FROM repositories WHERE name = ?1", &values![name], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?;
+    match holder {
+        None => Ok(name.to_owned()),
+        Some((id, Some(of), Some(forge_id))) if of == forge => {
+            db.execute("UPDATE repositories SET name = ?2 WHERE id = ?1", &values![id, set_aside(name, &forge_id)])?;
+            Ok(name.to_owned())
+        }
+        Some(_) => Ok(set_aside(name, &listed.forge_id)),
+    }
+}
+
+/// What a later listing does not say stays as it was known.
+const METADATA: &str = "INSERT INTO metadata AS m (repository_id, listed_at, full_name, owner_id, description, homepage, language,
+    default_branch, fork, parent_id, archived, private, kibibytes, stars, forks, open_issues, created_at, updated_at, pushed_at)
+    SELECT * FROM rows ON CONFLICT (repository_id) DO UPDATE SET listed_at = excluded.listed_at, full_name = excluded.full_name,
+    owner_id = coalesce(excluded.owner_id, m.owner_id), description = excluded.description, homepage = excluded.homepage,
+    language = coalesce(excluded.language, m.language), default_branch = coalesce(excluded.default_branch, m.default_branch),
+    fork = coalesce(excluded.fork, m.fork), parent_id = coalesce(excluded.parent_id, m.parent_id),
+    archived = coalesce(excluded.archived, m.archived), private = coalesce(excluded.private, m.private),
+    kibibytes = coalesce(excluded.kibibytes, m.kibibytes), stars = coalesce(excluded.stars, m.stars),
+    forks = coalesce(excluded.forks, m.forks), open_issues = coalesce(excluded.open_issues, m.open_issues),
+    created_at = coalesce(excluded.created_at, m.created_at), updated_at = coalesce(excluded.updated_at, m.updated_at),
+    pushed_at = coalesce(excluded.pushed_at, m.pushed_at)";
+const METADATA_COLUMNS: [Type; 19] = {
+    use Type::{Integer, Text};
+    [
+        Integer, Integer, Text, Integer, Text, Text, Text, Text, Integer, Text, Integer, Integer, Integer, Integer, Integer, Integer, Text,
+        Text, Text,
+    ]
+};
+
+fn write_metadata(db: &Database, forge: &str, told: &[(i64, &Listed)], now: i64) -> Result<()> {
+    let owners = write_owners(db, forge, told)?;
+    // What is told last of a repository counts; a statement may not say two things of one.
+    let last: HashMap<i64, &Listed> = told.iter().copied().collect();
+    let mut last: Vec<(i64, &Listed)> = last.into_iter().collect();
+    last.sort_unstable_by_key(|(id, _)| *id);
+    let rows: Vec<Vec<Value<'_>>> = last
+        .iter()
+        .map(|&(id, l)| {
+            let owner = l.owner.as_ref().and_then(|owner| owners.get(&owner.forge_id)).copied();
+            values![
+                id,
+                now,
+                &l.full_name,
+                owner,
+                l.description.as_ref(),
+                l.homepage.as_ref(),
+                l.language.as_ref(),
+                l.default_branch.as_ref(),
+                l.fork,
+                l.parent_id.as_ref(),
+                l.archived,
+                l.private,
+                l.kibibytes,
+                l.stars,
+                l.forks,
+                l.open_issues,
+                l.created_at.as_ref(),
+                l.updated_at.as_ref(),
+                l.pushed_at.as_ref(),
+            ]
+            .into()
+        })
+        .collect();
+    db.execute_rows(METADATA, &METADATA_COLUMNS, &rows)?;
+    write_lists(db, "languages", &last, |l| l.languages.iter().map(|(name, bytes)| (name.as_str(), Some(*bytes))).collect())?;
+    write_lists(db, "topics", &last, |l| l.topics.iter().map(|topic| (topic.as_str(), None)).collect())
+}
+
+/// Writes the owners of what is told of; their numbers by their ids at the forge.
+fn write_owners(db: &Database, forge: &str, told: &[(i64, &Listed)]) -> Result<HashMap<String, i64>> {
+    let told: HashMap<&str, _> = told.iter().filter_map(|(_, l)| l.owner.as_ref()).map(|o| (o.forge_id.as_str(), o)).collect();
+    if told.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let sql = "SELECT forge_id, id, login FROM accounts WHERE forge = ?1 AND forge_id = ANY(?2)";
+    let known: Vec<(String, i64, String)> =
+        db.query(sql, &[forge.into(), Value::Texts(told.keys().copied().collect())], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    // Most are as they were.
+    let mut changed = told.clone();
+    let mut ids = HashMap::new();
+    for (forge_id, id, login) in known {
+        if told.get(forge_id.as_str()).is_some_and(|owner| owner.login == login) {
+            changed.remove(forge_id.as_str());
+        }
+        ids.insert(forge_id, id);
+    }
+    let rows = changed.into_values().map(|owner: &Account| {
+        let kind = match owner.kind {
+            AccountKind::User => "user",
+            AccountKind::Organization => "organization",
+        };
+        values![forge, &owner.forge_id, &owner.login, kind].to_vec()
+    });
+    let rows: Vec<Vec<Value<'_>>> = rows.collect();
+    let sql = "INSERT INTO accounts (forge, forge_id, login, kind) SELECT * FROM rows
+               ON CONFLICT (forge, forge_id) DO UPDATE SET login = excluded.login RETURNING forge_id, id";
+    ids.extend(db.query_rows(sql, &[Type::Text; 4], &rows, |row| Ok((row.get::<String>(0)?, row.get::<i64>(1)?)))?);
+    Ok(ids)
+}
+
+/// Writes a list that each repository has, unless nothing is told of it.
+fn write_lists<'a>(
+    db: &Database,
+    table: &str,
+    told: &[(i64, &'a Listed)],
+    list: impl Fn(&'a Listed) -> Vec<(&'a str, Option<u64>)>,
+) -> Result<()> {
+    let (mut ids, mut rows) = (Vec::new(), Vec::new());
+    let mut has_numbers = false;
+    for &(id, listed) in told {
+        let of_one: HashMap<&str, Option<u64>> = list(listed).into_iter().collect();
+        if !of_one.is_empty() {
+            ids.push(id);
+        }
+        for (name, number) in of_one {
+            has_numbers |= number.is_some();
+            let mut row: Vec<Value<'_>> = values![id, name].into();
+            row.extend(number.map(Value::from));
+            rows.push(row);
+        }
+    }
+    if ids.is_empty() {
+        return Ok(());
+    }
+    db.execute(&format!("DELETE FROM {table} WHERE repository_id = ANY(?1)"), &[Value::Integers(ids)])?;
+    let types = [Type::Integer, Type::Text, Type::Integer];
+    db.execute_rows(&format!("INSERT INTO {table} SELECT * FROM rows"), &types[..if has_numbers { 3 } else { 2 }], &rows)?;
+    Ok(())
+}

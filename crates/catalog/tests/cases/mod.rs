@@ -1,0 +1,266 @@
+//! What a catalog promises, over whichever database it is.
+
+use weir_catalog::{Catalog, Error, ImportPosition, Listed, Listing, Outcome, Taken, Visit, Which};
+
+const DUE: Which<'_> = Which { due_only: true, ids: None };
+
+fn entry(name: &str, url: &str) -> (String, String, String) {
+    (name.into(), url.into(), format!("{name}.tar"))
+}
+
+fn listed(id: u32, name: &str) -> (String, Listed) {
+    let listed = Listed {
+        forge_id: id.to_string(),
+        full_name: name.to_owned(),
+        clone_url: format!("https://h/{name}.git"),
+        pushed_at: Some("1".into()),
+        ..Listed::default()
+    };
+    (format!("h/{name}"), listed)
+}
+
+fn pass(c: &mut Catalog, page: &[(String, Listed)], now: i64) -> (Listing, Taken) {
+    let mut listing = c.begin_listing("f", "all", now).unwrap();
+    let taken = c.take_page(&mut listing, page, None, now).unwrap();
+    (listing, taken)
+}
+
+fn row(id: &str, name: &str) -> (String, Listed) {
+    let clone_url = format!("https://h/{name}.git");
+    (format!("h/{name}"), Listed { forge_id: id.to_owned(), full_name: name.to_owned(), clone_url, ..Listed::default() })
+}
+
+pub fn names_are_unique_and_adding_twice_is_harmless(c: &mut Catalog) {
+    assert_eq!(c.add(&[entry("a", "git://h/a"), entry("b", "git://h/b")], 1).unwrap(), 2);
+    assert_eq!(c.add(&[entry("a", "git://h/a")], 2).unwrap(), 0);
+    let taken = c.add(&[entry("c", "git://h/c"), entry("a", "git://other/a")], 3).unwrap_err();
+    assert!(matches!(taken, Error::NameTaken { .. }));
+    assert_eq!(c.list().unwrap().len(), 2, "all or nothing");
+    assert!(c.remove("a").unwrap() && !c.remove("a").unwrap());
+}
+
+pub fn leases_are_exclusive_until_they_run_out(c: &mut Catalog) {
+    c.add(&[entry("a", "u1"), entry("b", "u2"), entry("c", "u3")], 0).unwrap();
+    let first = c.lease("one", 100, 200, &DUE, 2).unwrap();
+    assert_eq!(first.len(), 2);
+    assert_eq!(c.lease("two", 100, 200, &DUE, 10).unwrap().len(), 1);
+    assert!(c.lease("three", 150, 300, &DUE, 10).unwrap().is_empty());
+    let only = |ids: &'static [i64]| Which { due_only: false, ids: Some(ids) };
+    assert!(c.lease("three", 150, 300, &only(&[]), 10).unwrap().is_empty());
+    let again = c.lease("three", 200, 300, &DUE, 10).unwrap();
+    assert_eq!(again.len(), 3, "run out");
+    assert!(again.iter().all(|r| r.epoch == 2), "each lease has a number of its own");
+}
+
+pub fn visits_set_the_schedule(c: &mut Catalog) {
+    c.add(&[entry("a", "u1")], 0).unwrap();
+    let id = c.get("a").unwrap().unwrap().id;
+    let visit = |at, next_due, outcome| Visit {
+        id,
+        epoch: 0,
+        began_at: at,
+        at,
+        next_due,
+        fingerprint: Some(vec![1]),
+        changes: 1.0,
+        watched_s: 2.0,
+        outcome,
+    };
+    c.record(&[visit(10, 20, Outcome::Failed { class: "network".into(), error: "no".into() })]).unwrap();
+    let a = c.get("a").unwrap().unwrap();
+    assert_eq!((a.failures, a.last_success, a.error_class.as_deref(), a.fingerprint), (1, None, Some("network"), None));
+    c.record(&[visit(30, 40, Outcome::Updated { seq: 1, archive_bytes: 2, ref_count: 3 })]).unwrap();
+    let a = c.get("a").unwrap().unwrap();
+    assert_eq!((a.failures, a.last_success, a.error, a.seq, a.next_due), (0, Some(30), None, Some(1), 40));
+    assert!(c.lease("x", 39, 50, &DUE, 10).unwrap().is_empty(), "not due");
+    assert_eq!(c.lease("x", 39, 50, &Which::default(), 10).unwrap().len(), 1, "but asked for");
+}
+
+pub fn renames_keep_the_archive_and_names_move_on(c: &mut Catalog) {
+    let (_, taken) = pass(c, &[listed(1, "o/a"), listed(2, "o/.github")], 10);
+    assert_eq!(taken, Taken { added: 2, ..Taken::default() });
+    assert_eq!(c.get("h/o/.github").unwrap().unwrap().path, "h/o/%2Egithub.tar");
+    // 1 is called b now, and 3 has its old name; 3 is told of first.
+    let (_, taken) = pass(c, &[listed(3, "o/a"), listed(1, "o/b"), listed(2, "o/.github")], 20);
+    assert_eq!(taken, Taken { added: 1, renamed: 1, known: 1, ..Taken::default() });
+    let (a, b) = (c.get("h/o/a").unwrap().unwrap(), c.get("h/o/b").unwrap().unwrap());
+    assert_eq!((a.path.as_str(), a.url.as_str()), ("h/o/a~3.tar", "https://h/o/a.git"));
+    assert_eq!((b.path.as_str(), b.url.as_str()), ("h/o/a.tar", "https://h/o/b.git"));
+    // Two that swap their names.
+    let (_, taken) = pass(c, &[listed(3, "o/b"), listed(1, "o/a"), listed(2, "o/.github")], 30);
+    assert_eq!(taken.renamed, 2);
+    assert_eq!((c.get("h/o/a").unwrap().unwrap().id, c.get("h/o/b").unwrap().unwrap().id), (b.id, a.id));
+}
+
+pub fn names_of_others_are_not_taken(c: &mut Catalog) {
+    let entry = |name: &str, url: &str| (name.to_owned(), url.to_owned(), format!("{name}.tar"));
+    c.add(&[entry("h/o/a", "git://elsewhere/a"), entry("h/o/b", "https://h/o/b.git")], 1).unwrap();
+    pass(c, &[listed(1, "o/a"), listed(2, "o/b")], 10);
+    assert_eq!(c.get("h/o/a").unwrap().unwrap().url, "git://elsewhere/a");
+    assert_eq!(c.get("h/o/a~1").unwrap().unwrap().url, "https://h/o/a.git");
+    assert_eq!(c.list().unwrap().len(), 3, "what was added by its URL is the same one");
+    let (_, taken) = pass(c, &[listed(1, "o/a"), listed(2, "o/b")], 20);
+    assert_eq!(taken, Taken { known: 2, ..Taken::default() }, "and it stays so");
+}
+
+pub fn a_listing_goes_on_where_it_was(c: &mut Catalog) {
+    let mut listing = c.begin_listing("f", "all", 10).unwrap();
+    c.take_page(&mut listing, &[listed(1, "o/a")], Some("7"), 11).unwrap();
+    let again = c.begin_listing("f", "all", 20).unwrap();
+    assert_eq!((again.pass, again.position.as_deref(), again.listed, again.started_at), (1, Some("7"), 1, 10));
+    assert_eq!(c.begin_listing("f", "owners", 30).unwrap().position, None, "another scope begins anew");
+    let mut listing = c.begin_listing("f", "owners", 30).unwrap();
+    c.take_page(&mut listing, &[], None, 31).unwrap();
+    assert_eq!(c.begin_listing("f", "owners", 40).unwrap().pass, 3);
+    c.skip_page("f", "7", "500", 1).unwrap();
+    c.skip_page("f", "7", "502", 2).unwrap();
+    assert_eq!(c.skipped_pages("f").unwrap(), [("7".to_owned(), 2)]);
+    c.forget_skipped("f", "7").unwrap();
+    assert!(c.skipped_pages("f").unwrap().is_empty());
+}
+
+pub fn what_is_gone_comes_back_and_what_was_pushed_is_due(c: &mut Catalog) {
+    pass(c, &[listed(1, "o/a"), listed(2, "o/b")], 10);
+    let (listing, _) = pass(c, &[listed(2, "o/b")], 20);
+    let unseen = c.unseen(&listing, 0, 10).unwrap();
+    assert_eq!(unseen.iter().map(|u| u.forge_id.as_str()).collect::<Vec<_>>(), ["1"]);
+    c.set_gone(&[unseen[0].id], 20, 1000).unwrap();
+    assert_eq!((c.get("h/o/a").unwrap().unwrap().next_due, c.forge_counts("f").unwrap()), (1000, (2, 1)));
+    assert!(c.unseen(&listing, 0, 10).unwrap().is_empty());
+    let mut pushed = listed(2, "o/b");
+    pushed.1.pushed_at = Some("2".into());
+    let (_, taken) = pass(c, &[listed(1, "o/a"), pushed], 30);
+    assert_eq!(taken, Taken { back: 1, hinted: 1, ..Taken::default() });
+    assert_eq!(c.get("h/o/a").unwrap().unwrap().next_due, 30);
+}
+
+pub fn a_push_during_a_visit_is_not_forgotten(c: &mut Catalog) {
+    pass(c, &[listed(1, "o/a")], 10);
+    let id = c.get("h/o/a").unwrap().unwrap().id;
+    let mut pushed = listed(1, "o/a");
+    pushed.1.pushed_at = Some("2".into());
+    pass(c, &[pushed], 50);
+    let visit = |began_at| Visit {
+        id,
+        epoch: 0,
+        began_at,
+        at: 100,
+        next_due: 9000,
+        fingerprint: None,
+        changes: 0.0,
+        watched_s: 0.0,
+        outcome: Outcome::Unchanged,
+    };
+    c.record(&[visit(40)]).unwrap();
+    assert_eq!(c.get("h/o/a").unwrap().unwrap().next_due, 50, "it may have come too late to be seen");
+    c.record(&[visit(60)]).unwrap();
+    assert_eq!(c.get("h/o/a").unwrap().unwrap().next_due, 9000);
+}
+
+pub fn what_was_skipped_belongs_to_its_scope_and_what_is_not_wanted_is_seen(c: &mut Catalog) {
+    pass(c, &[listed(1, "o/a"), listed(2, "o/b")], 10);
+    let mut listing = c.begin_listing("f", "all", 20).unwrap();
+    c.mark_seen(&listing, &["1", "77"]).unwrap();
+    c.take_page(&mut listing, &[], None, 20).unwrap();
+    assert_eq!(c.unseen(&listing, 0, 10).unwrap().iter().map(|u| u.forge_id.as_str()).collect::<Vec<_>>(), ["2"]);
+    c.skip_page("f", "7", "500", 1).unwrap();
+    c.begin_listing("f", "all", 30).unwrap();
+    assert_eq!(c.skipped_pages("f").unwrap().len(), 1);
+    c.begin_listing("f", "owners", 40).unwrap();
+    assert!(c.skipped_pages("f").unwrap().is_empty());
+}
+
+pub fn a_dump_adds_and_a_listing_knows_better(c: &mut Catalog) {
+    let at = |lines, is_finished| ImportPosition { lines, is_finished };
+    assert_eq!(c.import_position("d").unwrap(), at(0, false));
+    // Without ids, then with: the same ones.
+    assert_eq!(c.take_import("h", "d", at(2, false), &[row("", "o/a"), row("", "o/b"), row("", "o/a")], 5).unwrap().added, 2);
+    assert_eq!(c.take_import("h", "d", at(5, true), &[row("1", "o/a"), row("3", "o/c")], 6).unwrap().added, 2);
+    assert_eq!((c.import_position("d").unwrap(), c.list().unwrap().len()), (at(5, true), 3), "o/a was adopted");
+    // A later dump renames, a listing renames, and then the dump says nothing new.
+    assert_eq!(c.take_import("h", "e", at(1, true), &[row("3", "o/d")], 7).unwrap().renamed, 1);
+    let mut listing = c.begin_listing("h", "all", 8).unwrap();
+    let taken = c.take_page(&mut listing, &[row("3", "o/e"), row("2", "o/b")], None, 8).unwrap();
+    assert_eq!((taken.renamed, taken.added), (1, 1));
+    assert_eq!(c.take_import("h", "f", at(1, true), &[row("3", "o/d")], 9).unwrap().known, 1);
+    assert_eq!(c.take_import("h", "f", at(2, true), &[row("99", "o/e")], 9).unwrap().known, 1, "one that had this name before");
+    let e = c.get("h/o/e").unwrap().unwrap();
+    assert_eq!((e.path.as_str(), c.list().unwrap().len()), ("h/o/c.tar", 3));
+    // What the forge has no more is not brought back by what is older.
+    let unseen = c.unseen(&listing, 0, 10).unwrap();
+    assert_eq!(unseen.len(), 1);
+    c.set_gone(&[unseen[0].id], 9, 9).unwrap();
+    assert_eq!(c.take_import("h", "g", at(1, true), &[row("1", "o/a")], 10).unwrap().known, 1);
+    c.forget_import("d").unwrap();
+    assert_eq!(c.import_position("d").unwrap(), at(0, false));
+}
+
+pub fn a_lost_lease_writes_nothing_and_others_are_left_alone(c: &mut Catalog) {
+    c.add(&[entry("a", "u1"), entry("b", "u2")], 0).unwrap();
+    let first = c.lease("one/1", 100, 200, &DUE, 10).unwrap();
+    let visit = |epoch, id, next_due| Visit {
+        id,
+        epoch,
+        began_at: 100,
+        at: 150,
+        next_due,
+        fingerprint: None,
+        changes: 0.0,
+        watched_s: 0.0,
+        outcome: Outcome::Unchanged,
+    };
+    // It took too long: another has it now.
+    let second = c.lease("two/1", 200, 300, &DUE, 1).unwrap();
+    assert_eq!(c.record(&[visit(first[0].epoch, first[0].id, 1), visit(first[1].epoch, first[1].id, 2)]).unwrap(), 1);
+    assert_eq!((c.get("a").unwrap().unwrap().next_due, c.get("b").unwrap().unwrap().next_due), (0, 2));
+    c.release_all("one/").unwrap();
+    assert_eq!(c.lease("three/1", 210, 300, &DUE, 10).unwrap().len(), 1, "the lease of two/1 stands");
+    c.release_all("two/").unwrap();
+    let third = c.lease("three/1", 210, 300, &DUE, 10).unwrap();
+    assert_eq!(third.len(), 2);
+    assert_eq!(c.record(&[visit(second[0].epoch, second[0].id, 9)]).unwrap(), 0);
+    assert_eq!(c.record(&[visit(third[0].epoch, third[0].id, 9), visit(third[1].epoch, third[1].id, 9)]).unwrap(), 2);
+    assert_eq!(c.next_due().unwrap(), Some(9));
+}
+
+pub fn all_that_a_forge_tells_is_kept_and_counted(c: &mut Catalog) {
+    let owner = |login: &str| weir_catalog::Account { forge_id: "7".into(), login: login.into(), kind: weir_catalog::AccountKind::User };
+    let (name, mut full) = listed(1, "o/a");
+    full.owner = Some(owner("o"));
+    full.description = Some("with a NUL \0, a tab\t and a 'quote'".into());
+    full.languages = vec![("C".into(), 10), ("Rust".into(), 20), ("C".into(), 11)];
+    full.topics = vec!["x".into(), "x".into(), "y".into()];
+    (full.fork, full.archived, full.stars) = (Some(false), Some(true), Some(1 << 40));
+    let (_, taken) = pass(c, &[(name.clone(), full.clone()), listed(2, "o/b")], 10);
+    assert_eq!(taken.added, 2);
+    let id = c.get(&name).unwrap().unwrap().id;
+    let told = c.description(id).unwrap().unwrap();
+    assert_eq!(told.replace('\u{fffd}', "\0"), full.description.clone().unwrap());
+    full.owner = Some(owner("renamed"));
+    full.topics = vec!["z".into()];
+    let (_, taken) = pass(c, &[(name.clone(), full), listed(2, "o/b"), listed(2, "o/b")], 20);
+    assert_eq!(taken.known, 3, "one of them was told of twice");
+    let counts = c.counts(30).unwrap();
+    assert_eq!((counts.repositories, counts.due, counts.archive_bytes, counts.mirrored), (2, 2, 0, 0));
+    assert_eq!(c.next_ones(10).unwrap().len(), 2);
+    assert!(c.failing(None, 10).unwrap().is_empty() && c.failing(Some("network"), 10).unwrap().is_empty());
+    c.set_throttle("h", "network", 30, 60).unwrap();
+    c.set_throttle("", "disk full", 31, 70).unwrap();
+    assert_eq!(c.throttles(32).unwrap().iter().map(|t| t.host.as_str()).collect::<Vec<_>>(), ["", "h"]);
+    c.set_throttle("h", "server error", 61, 90).unwrap();
+    assert_eq!(c.throttles(62).unwrap()[1].since, 61, "the pause before was over");
+    assert_eq!(c.listings().unwrap().len(), 1);
+    c.claim_store("one").unwrap();
+    c.claim_store("one").unwrap();
+    assert!(matches!(c.claim_store("two"), Err(Error::OtherStore(_))));
+    c.set_enabled(&name, false).unwrap();
+    assert_eq!(c.lease("x", 30, 40, &DUE, 10).unwrap().len(), 1);
+}
+
+pub fn names_sort_by_their_bytes(c: &mut Catalog) {
+    let names = ["B", "a", "a-b", "a/b", "\u{e4}", "_"];
+    c.add(&names.map(|name| entry(name, "u")), 0).unwrap();
+    let mut sorted = names.map(str::to_owned);
+    sorted.sort();
+    assert_eq!(c.list().unwrap().into_iter().map(|r| r.name).collect::<Vec<_>>(), sorted);
+}

@@ -1,0 +1,189 @@
+//! A PostgreSQL server of its own, on a socket in a folder of its own, ended by its process id.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running server. Its superuser is `weir`, who is let in without a password.
+pub struct Server {
+    process: Child,
+    binaries: PathBuf,
+    folder: tempfile::TempDir,
+    port: u16,
+}
+
+/// Where the newest PostgreSQL's programs are.
+fn binaries() -> PathBuf {
+    let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
+        .expect("PostgreSQL is installed (make packages)")
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .filter(|(_, path)| path.join("initdb").exists())
+        .collect();
+    versions.sort();
+    versions.pop().expect("PostgreSQL's server is installed (make packages)").1
+}
+
+/// PostgreSQL does not run as root: then it is run as the user it came with.
+fn as_its_user(command: &mut Command) -> &mut Command {
+    match its_user() {
+        Some((uid, gid)) => command.uid(uid).gid(gid),
+        None => command,
+    }
+}
+
+fn its_user() -> Option<(u32, u32)> {
+    let id = |what| {
+        let told = Command::new("id").args([what, "postgres"]).output().ok()?;
+        String::from_utf8(told.stdout).ok()?.trim().parse().ok()
+    };
+    let own = Command::new("id").arg("-u").output().ok()?;
+    if own.stdout == b"0\n" { Some((id("-u")?, id("-g")?)) } else { None }
+}
+
+impl Server {
+    /// Starts one, with settings as `postgres -c` takes them.
+    pub fn start(settings: &[&str]) -> Server {
+        let (binaries, folder) = Server::make();
+        let process = Server::run(&binaries, folder.path(), settings);
+        let server = Server { process, binaries, folder, port: 5432 };
+        server.wait();
+        server
+    }
+
+    /// Starts one that listens on loopback too, with TLS only there, and a certificate of its own for `localhost`.
+    #[allow(dead_code)]
+    pub fn start_with_tls() -> Server {
+        let (binaries, folder) = Server::make();
+        let (key, certificate) = (folder.path().join("server.key"), folder.path().join("server.crt"));
+        let mut openssl = Command::new("openssl");
+        openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
+        openssl.args(["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"]);
+        let made = as_its_user(openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate).current_dir("/")).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        std::fs::write(folder.path().join("data/pg_hba.conf"), "local all all trust\nhostssl all all 127.0.0.1/32 trust\n").unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (key, certificate) = (format!("ssl_key_file={}", key.display()), format!("ssl_cert_file={}", certificate.display()));
+        let port_setting = format!("port={port}");
+        let settings = ["fsync=off", "listen_addresses=127.0.0.1", "ssl=on", &key, &certificate, &port_setting];
+        let process = Server::run(&binaries, folder.path(), &settings);
+        let server = Server { process, binaries, folder, port };
+        server.wait();
+        server
+    }
+
+    /// A new folder of data.
+    fn make() -> (PathBuf, tempfile::TempDir) {
+        let binaries = binaries();
+        let folder = tempfile::tempdir().unwrap();
+        if let Some((uid, gid)) = its_user() {
+            std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid)).unwrap();
+        }
+        let mut init = Command::new(binaries.join("initdb"));
+        init.args(["--username=weir", "--auth=trust", "--no-sync", "--no-instructions", "--encoding=UTF8", "--locale=C.UTF-8", "-D"]);
+        let made = as_its_user(init.arg(folder.path().join("data")).current_dir("/")).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        (binaries, folder)
+    }
+
+    /// The port it listens on, which is part of its socket's name as well.
+    #[allow(dead_code)]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn run(binaries: &Path, folder: &Path, settings: &[&str]) -> Child {
+        let mut run = Command::new(binaries.join("postgres"));
+        run.arg("-D").arg(folder.join("data")).arg("-k").arg(folder).args(["-c", "listen_addresses="]);
+        for setting in settings {
+            run.args(["-c", setting]);
+        }
+        as_its_user(run.current_dir("/").stdout(Stdio::null()).stderr(Stdio::null())).spawn().unwrap()
+    }
+
+    fn wait(&self) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !self.try_sql("SELECT 1") {
+            assert!(Instant::now() < until, "PostgreSQL does not come up");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The folder of its socket.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The URL of a new schema in it.
+    pub fn schema(&self, name: &str) -> String {
+        assert!(self.try_sql(&format!("CREATE SCHEMA {name}")));
+        format!("postgres://weir@{}/postgres?options=-csearch_path%3D{name}", self.folder().to_str().unwrap().replace('/', "%2F"))
+    }
+
+    fn try_sql(&self, sql: &str) -> bool {
+        let mut psql = Command::new(self.binaries.join("psql"));
+        psql.arg("-h").arg(self.folder()).args([
+            "-p",
+            &self.port.to_string(),
+            "-U",
+            "weir",
+            "-d",
+            "postgres",
+            "-X",
+            "-q",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-c",
+            sql,
+        ]);
+        psql.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+    }
+
+    /// Runs a statement with `psql`.
+    #[allow(dead_code)]
+    pub fn sql(&self, sql: &str) {
+        assert!(self.try_sql(sql), "{sql}");
+    }
+
+    /// Ends it as a power cut would, and starts it again.
+    #[allow(dead_code)]
+    pub fn crash(&mut self) {
+        self.stop();
+        self.go_on();
+    }
+
+    /// Ends it as a power cut would.
+    #[allow(dead_code)]
+    pub fn stop(&mut self) {
+        self.end("-KILL");
+    }
+
+    /// Starts it again.
+    #[allow(dead_code)]
+    pub fn go_on(&mut self) {
+        // Its children notice that it is gone, and hold its memory until then.
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            self.process = Server::run(&self.binaries, self.folder.path(), &[]);
+            std::thread::sleep(Duration::from_millis(300));
+            if self.process.try_wait().unwrap().is_none() {
+                break;
+            }
+            assert!(Instant::now() < until, "PostgreSQL does not come back");
+        }
+        self.wait();
+    }
+
+    fn end(&mut self, signal: &str) {
+        let _ = Command::new("kill").arg(signal).arg(self.process.id().to_string()).status();
+        let _ = self.process.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // "Immediate shutdown": nothing of it is needed any more.
+        self.end("-QUIT");
+    }
+}

@@ -1,0 +1,69 @@
+//! `migrate`: the catalog from SQLite to PostgreSQL, and back.
+
+use std::io::Write;
+
+use weir_catalog::{Catalog, redacted};
+
+use crate::catalog_url;
+use crate::cli::Global;
+use crate::config;
+use crate::error::{Error, Result};
+use crate::output;
+use crate::pool::{CATALOG_NAME, MIRROR_LOCK_NAME, Pool, STORE_NAME, store_id};
+
+pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result<()> {
+    // Nobody writes visits down meanwhile.
+    let path = pool.path.join(MIRROR_LOCK_NAME);
+    let opened = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let lock = opened.map_err(|source| Error::File { what: "open", path, source })?;
+    if lock.try_lock().is_err() {
+        return Err(Error::Message("'weir mirror' or 'weir serve' is running; end it first".to_owned()));
+    }
+    let mut tables: Vec<(String, u64)> = Vec::new();
+    let mut observe = |table: &str, rows: u64| match tables.last_mut() {
+        Some((name, count)) if name == table => *count = rows,
+        _ => tables.push((table.to_owned(), rows)),
+    };
+    let url = (destination != "sqlite").then_some(destination);
+    match url {
+        Some(url) => {
+            let mut new = Catalog::connect(url)?;
+            pool.catalog.migrate(&mut new, &mut observe)?;
+            new.claim_store(&store_id(&pool.path.join(STORE_NAME))?)?;
+        }
+        None => to_sqlite(pool, &mut observe)?,
+    }
+    let file = pool.path.join(config::FILE_NAME);
+    let is_set = catalog_url::set(&file, url)?;
+    if global.json {
+        let rows: serde_json::Map<_, _> = tables.into_iter().map(|(name, rows)| (name, rows.into())).collect();
+        output::json(&serde_json::json!({ "destination": redacted(destination), "rows": rows, "configured": is_set }))?;
+    } else if !global.quiet {
+        let mut out = std::io::stdout().lock();
+        for (name, rows) in tables {
+            writeln!(out, "{rows:>12}  {name}")?;
+        }
+        match is_set {
+            true => writeln!(out, "the catalog is in {} now; {} says so", redacted(destination), file.display())?,
+            false => writeln!(out, "copied to {}; say so in {}: catalog.url", redacted(destination), file.display())?,
+        }
+    }
+    Ok(())
+}
+
+fn to_sqlite(pool: &Pool, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
+    if !pool.catalog.is_remote() {
+        return Err(Error::Message("the catalog is in SQLite already".to_owned()));
+    }
+    let path = pool.path.join(CATALOG_NAME);
+    if path.exists() {
+        return Err(Error::Message(format!("'{}' is there already: an older catalog; move it away first", path.display())));
+    }
+    // It gets its name when it is whole.
+    let new = pool.path.join("catalog.db.new");
+    let _ = std::fs::remove_file(&new);
+    let mut catalog = Catalog::open(&new)?;
+    pool.catalog.migrate(&mut catalog, observe)?;
+    drop(catalog);
+    std::fs::rename(&new, &path).map_err(|source| Error::File { what: "write", path, source })
+}
