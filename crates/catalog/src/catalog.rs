@@ -346,6 +346,15 @@ impl Catalog {
         self.database.execute(sql, &values![name, enabled]).map(|_| ())
     }
 
+    /// Somebody says that the repository called `name` is to be looked at, whatever its fingerprint.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn look_again(&mut self, name: &str, now: i64) -> Result<()> {
+        let sql = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2 WHERE name = ?1";
+        self.database.execute(sql, &values![name, now]).map(|_| ())
+    }
+
     /// Writes visits down, in one transaction, and ends their leases. Returns how many counted: a visit whose lease has passed
     /// to another meanwhile does not.
     ///

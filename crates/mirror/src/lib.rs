@@ -4,11 +4,13 @@
 //! batches. Whatever an upstream does, what is committed stays: a visit adds a commit group or changes nothing.
 
 mod pool;
+mod replace;
 pub mod schedule;
 mod scratch;
 pub mod throttle;
 mod visit;
 
 pub use pool::{Event, Mirror, MirrorOptions, Stop, Summary};
+pub use replace::replace;
 pub use scratch::Scratch;
-pub use visit::{Failure, RefsWanted, VisitOptions, Visited, visit};
+pub use visit::{Failure, Known, RefsWanted, VisitOptions, Visited, visit};

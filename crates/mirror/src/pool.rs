@@ -11,7 +11,7 @@ use weir_transport::Url;
 
 use crate::schedule::{Observed, Policy, spread};
 use crate::throttle::{Pause, Throttle};
-use crate::visit::{Failure, SharedOptions, VisitOptions, Visited, visit};
+use crate::visit::{Failure, Known, SharedOptions, VisitOptions, Visited, visit};
 
 /// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
 const STACK_BYTES: usize = 32 << 20;
@@ -190,6 +190,12 @@ fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
+/// What a visit goes by.
+fn known(repository: &Repository) -> Known<'_> {
+    let seq = repository.seq.and_then(|n| u64::try_from(n).ok());
+    Known { fingerprint: repository.fingerprint.as_deref(), seq, epoch: repository.epoch as u64 }
+}
+
 impl Mirror {
     /// Visits all of `tasks` and returns when they are done or `stop` was asked for.
     ///
@@ -352,10 +358,20 @@ impl Mirror {
         true
     }
 
+    /// Clones `repository` anew, whose archive is damaged; says where that is kept.
+    ///
+    /// # Errors
+    /// As [`crate::replace`].
+    pub fn replace(&self, repository: &Repository) -> Result<Option<PathBuf>, Failure> {
+        let url = Url::parse(&repository.url).map_err(|e| Failure { class: "protocol", error: e.to_string() })?;
+        let path = self.store.join(&repository.path);
+        crate::replace(&url, &path, &known(repository), now() as u64, &self.visit).map(|visited| visited.damaged)
+    }
+
     fn visit_one(&self, repository: &Repository, options: &VisitOptions) -> Result<Visited, Failure> {
         let url = Url::parse(&repository.url).map_err(|e| Failure { class: "protocol", error: e.to_string() })?;
         let path = self.store.join(Path::new(&repository.path));
-        visit(&url, &path, repository.fingerprint.as_deref(), repository.epoch as u64, now() as u64, options)
+        visit(&url, &path, &known(repository), now() as u64, options)
     }
 
     fn write_down(&self, done: Done, summary: &mut Summary) -> Visit {
@@ -371,16 +387,19 @@ impl Mirror {
                 if let Some(before) = repository.last_success {
                     observed.visited(since(before), is_changed);
                 }
-                let outcome = match visited.change {
-                    None => {
-                        summary.unchanged += 1;
-                        Outcome::Unchanged
-                    }
+                match &visited.change {
+                    None => summary.unchanged += 1,
                     Some((_, report)) => {
                         summary.updated += 1;
                         summary.bytes_appended += report.bytes_appended;
-                        Outcome::Updated { seq: report.seq, archive_bytes: report.archive_bytes, ref_count: visited.ref_count }
                     }
+                }
+                let outcome = match visited.archive {
+                    // Or what an earlier visit did was never written down.
+                    Some((seq, archive_bytes)) if is_changed || repository.seq != Some(seq as i64) => {
+                        Outcome::Updated { seq, archive_bytes, ref_count: visited.ref_count }
+                    }
+                    _ => Outcome::Unchanged,
                 };
                 let is_first = repository.last_success.is_none();
                 // Nobody knows when it changed before it was cloned.

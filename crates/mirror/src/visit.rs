@@ -1,7 +1,7 @@
 //! One visit to one upstream.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -56,7 +56,25 @@ pub struct Visited {
     pub refused: Vec<Vec<u8>>,
     /// Whether the archive is new: its name is durable once [`weir_repo::sync_folder_of`] was called.
     pub created: bool,
+    /// Number of the archive's last commit and its length, if it was opened.
+    pub archive: Option<(u64, u64)>,
+    /// Where the archive that stood there lies now, if it was damaged and a new clone took its place.
+    pub damaged: Option<PathBuf>,
 }
+
+/// What is known of a repository before a visit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// Fingerprint of the last visit that went well.
+    pub fingerprint: Option<&'a [u8]>,
+    /// Number of the archive's last commit.
+    pub seq: Option<u64>,
+    /// Number of the lease.
+    pub epoch: u64,
+}
+
+/// The class of failures of what is stored here.
+const DAMAGED: &str = "damaged";
 
 /// Why a visit failed.
 #[derive(Debug)]
@@ -87,11 +105,8 @@ impl From<weir_repo::Error> for Failure {
             E::NotConnected { .. } => "incomplete",
             E::Limit { .. } => "limit",
             e if e.is_disk_full() => "disk-full",
-            E::Archive(weir_archive_error) => match weir_archive_error.to_string() {
-                text if text.contains("damaged") || text.contains("commit record") => "damaged",
-                _ => "local",
-            },
-            E::Corrupt { .. } | E::Missing(_) => "damaged",
+            e if e.is_damage() => DAMAGED,
+            E::Archive(_) | E::Corrupt { .. } | E::Missing(_) => "local",
             E::Io(io) => {
                 // A transport's error that came through `Read`.
                 let ours = io.get_ref().and_then(|inner| inner.downcast_ref::<weir_transport::Error>());
@@ -127,29 +142,48 @@ fn fingerprint(advertised: &Advertised) -> Vec<u8> {
     h.finalize()[..16].to_vec()
 }
 
-/// Brings the archive at `path` up to date with `url`. `known` is the fingerprint of the last visit that went well: if the
-/// upstream shows the same, the archive is not even opened.
-///
-/// # Errors
-/// If it does not go well; then the archive is as it was, or has one part of the update more.
-pub fn visit(url: &Url, path: &Path, known: Option<&[u8]>, epoch: u64, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
+/// Refs of an upstream, and the session they came by.
+pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advertised, Visited), Failure> {
     let prefixes: &[&str] = match options.refs {
         RefsWanted::All => &[],
         RefsWanted::HeadsAndTags => &["HEAD", "refs/heads/", "refs/tags/"],
     };
-    let (mut session, mut advertised) = Session::open_and_list(url, &options.transport, prefixes)?;
+    let (session, mut advertised) = Session::open_and_list(url, &options.transport, prefixes)?;
     if options.refs == RefsWanted::HeadsAndTags {
         advertised.refs.retain(|r| refname::is_head_or_tag(&r.name));
     }
     let fingerprint = fingerprint(&advertised);
     let ref_count = advertised.refs.len() as u64;
     let refused = std::mem::take(&mut advertised.refused);
+    let visited = Visited { fingerprint, change: None, ref_count, refused, created: false, archive: None, damaged: None };
+    Ok((session, advertised, visited))
+}
+
+/// Brings the archive at `path` up to date with `url`. If the upstream shows the same as when its fingerprint was taken, the
+/// archive is not even opened. If the archive is found to be damaged, it is put aside for a new clone.
+///
+/// # Errors
+/// If it does not go well; then the archive is as it was, or has one part of the update more.
+pub fn visit(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
+    match update(url, path, known, now, options) {
+        // What an upstream sends must not be taken for damage: all of it is read before it is believed.
+        Err(failure) if failure.class == DAMAGED && crate::replace::is_damaged(path) => {
+            tracing::warn!(path = %path.display(), "{failure}; it is put aside for a new clone");
+            crate::replace::replace(url, path, known, now, options)
+        }
+        result => result,
+    }
+}
+
+fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
+    let (mut session, advertised, mut visited) = list(url, options)?;
     let exists = path.exists();
-    let mut visited = Visited { fingerprint, change: None, ref_count, refused, created: !exists };
-    if exists && known == Some(visited.fingerprint.as_slice()) {
+    visited.created = !exists;
+    if exists && known.fingerprint == Some(visited.fingerprint.as_slice()) {
         return Ok(visited);
     }
     let mut archive = if exists { ArchiveRepo::open(path)? } else { ArchiveRepo::create_named_later(path, session.hash(), 1)? };
+    visited.archive = archive.committed();
     let old = archive.repo()?;
     if let Some(old) = &old
         && old.hash() != session.hash()
@@ -165,26 +199,17 @@ pub fn visit(url: &Url, path: &Path, known: Option<&[u8]>, epoch: u64, now: u64,
         return Ok(visited);
     }
     let store = path.parent().unwrap_or(Path::new(".")).to_owned();
-    let mut update = Update { archive: &mut archive, session: &mut session, url, options, store: &store, epoch, now };
-    let report = update.run(&refs)?;
+    let report = take_in(&mut archive, &mut session, url, path, &refs, known.epoch, now, options)?;
     visited.change = Some((RefsChange::between(&before, &refs), report));
+    visited.archive = archive.committed();
     let packs = archive.pack_count();
-    // Derived files only make answers faster: without them the visit has gone well all the same.
-    let started = Instant::now();
-    match weir_repo::derive(&mut archive, now, options.threads) {
-        Ok(true) => tracing::debug!(path = %path.display(), "bitmaps and commit-graph made in {:?}", started.elapsed()),
-        Ok(false) => {}
-        Err(e) => tracing::warn!(path = %path.display(), "no bitmaps: {e}"),
-    }
     drop(archive);
     if packs > options.packs_max {
         let spill = |bytes| options.scratch.place(bytes, &store);
         // A compaction that fails costs nothing but time: the archive stands as it is.
         match weir_repo::compact(path, now, options.threads, &spill) {
             Ok(report) => {
-                if let Some((_, r)) = &mut visited.change {
-                    (r.seq, r.archive_bytes) = (report.seq, report.archive_bytes);
-                }
+                visited.archive = Some((report.seq, report.archive_bytes));
             }
             Err(e) => tracing::warn!(path = %path.display(), "not compacted: {e}"),
         }
@@ -192,8 +217,32 @@ pub fn visit(url: &Url, path: &Path, known: Option<&[u8]>, epoch: u64, now: u64,
     Ok(visited)
 }
 
+/// Fetches what `refs` need into `archive`, which will stand at `path`, and makes the files that answers are faster with.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn take_in(
+    archive: &mut ArchiveRepo,
+    session: &mut Session,
+    url: &Url,
+    path: &Path,
+    refs: &Refs,
+    epoch: u64,
+    now: u64,
+    options: &VisitOptions,
+) -> Result<UpdateReport, Failure> {
+    let store = path.parent().unwrap_or(Path::new("."));
+    let report = Update { archive, session, url, options, store, epoch, now }.run(refs)?;
+    // Derived files only make answers faster: without them the visit has gone well all the same.
+    let started = Instant::now();
+    match weir_repo::derive(archive, now, options.threads) {
+        Ok(true) => tracing::debug!(path = %path.display(), "bitmaps and commit-graph made in {:?}", started.elapsed()),
+        Ok(false) => {}
+        Err(e) => tracing::warn!(path = %path.display(), "no bitmaps: {e}"),
+    }
+    Ok(report)
+}
+
 /// The refs as they will be stored.
-fn snapshot(advertised: &Advertised, old: Option<&Repo>) -> Refs {
+pub(crate) fn snapshot(advertised: &Advertised, old: Option<&Repo>) -> Refs {
     let list = advertised.refs.iter().map(|r| Ref { name: r.name.clone(), oid: r.oid, peeled: r.peeled }).collect();
     let head = match &advertised.head {
         Symbolic::Branch(name) => Head::Symbolic(name.clone()),

@@ -111,7 +111,7 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// Of the system.
-    pub(crate) fn create_beside(path: &Path, hash: HashKind, first_seq: u64) -> Result<ArchiveRepo> {
+    pub fn create_beside(path: &Path, hash: HashKind, first_seq: u64) -> Result<ArchiveRepo> {
         Ok(ArchiveRepo { persists_at_once: false, ..ArchiveRepo::create(path, hash, first_seq)? })
     }
 
@@ -119,12 +119,17 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// Of the system; then what stood there stands.
-    pub(crate) fn persist(&mut self) -> Result<()> {
+    pub fn persist(&mut self) -> Result<()> {
         if let Some(replacement) = self.unnamed.take() {
             // The writer keeps its own handle on the file, and with it the lock.
             if self.syncs_name_later { replacement.persist_unsynced() } else { replacement.persist() }?;
         }
         Ok(())
+    }
+
+    /// Number of the last commit and length of the archive; `None` before the first.
+    pub fn committed(&self) -> Option<(u64, u64)> {
+        self.writer.state().map(|s| (s.record.seq, s.end()))
     }
 
     /// The archive at `path`, locked; waits for another writer.

@@ -75,6 +75,12 @@ impl Error {
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Error::Io(e) | Error::Archive(weir_archive::Error::Io(e)) if e.kind() == io::ErrorKind::StorageFull)
     }
+
+    /// Whether what is stored here is not as it was written.
+    pub fn is_damage(&self) -> bool {
+        use weir_archive::Error::{Damaged, NoCommit};
+        matches!(self, Error::Archive(Damaged { .. } | NoCommit) | Error::Corrupt { .. } | Error::Missing(_))
+    }
 }
 
 /// A result of this crate.

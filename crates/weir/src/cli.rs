@@ -166,6 +166,9 @@ pub(crate) enum Command {
     Fsck {
         /// Only those whose name matches
         pattern: Option<String>,
+        /// Clone anew what is damaged; the damaged archive is kept beside
+        #[arg(long)]
+        repair: bool,
     },
     /// Write archives anew, small and in order; older states of the refs are kept
     Compact {

@@ -11,8 +11,9 @@ use crate::error::{Error, InRepo, Result};
 use crate::output;
 use crate::pool::{Pool, check_name, now};
 
-pub(crate) fn fsck(pool: &Pool, global: &Global, pattern: Option<&str>) -> Result<ExitCode> {
+pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repair: bool) -> Result<ExitCode> {
     let mut damaged = 0;
+    let mirror = repair.then(|| pool.mirror(None));
     let mut results = Vec::new();
     for r in pool.matching(pattern)? {
         if !pool.archive_path(&r).exists() {
@@ -22,13 +23,31 @@ pub(crate) fn fsck(pool: &Pool, global: &Global, pattern: Option<&str>) -> Resul
             Ok(report) => (report.objects, report.problems),
             Err(e) => (0, vec![e.to_string()]),
         };
-        damaged += usize::from(!problems.is_empty());
+        let repaired = match &mirror {
+            Some(mirror) if !problems.is_empty() => {
+                let repaired = mirror.replace(&r);
+                pool.catalog.look_again(&r.name, now())?;
+                Some(repaired)
+            }
+            _ => None,
+        };
+        damaged += usize::from(!problems.is_empty() && !matches!(repaired, Some(Ok(_))));
         if global.json {
-            results.push(json!({ "name": r.name, "objects": objects, "problems": problems }));
+            let (kept, error) = match &repaired {
+                Some(Ok(kept)) => (kept.as_ref(), None),
+                Some(Err(failure)) => (None, Some(failure.to_string())),
+                None => (None, None),
+            };
+            results.push(json!({ "name": r.name, "objects": objects, "problems": problems, "damaged": kept, "error": error }));
             continue;
         }
         for p in &problems {
             writeln!(std::io::stdout(), "{}: {p}", r.name)?;
+        }
+        match &repaired {
+            Some(Ok(Some(kept))) => writeln!(std::io::stdout(), "{}: cloned anew; the damaged one is {}", r.name, kept.display())?,
+            Some(Ok(None)) | None => {}
+            Some(Err(failure)) => writeln!(std::io::stdout(), "{}: not repaired: {failure}", r.name)?,
         }
         if problems.is_empty() && !global.quiet {
             writeln!(std::io::stdout(), "{}: {objects} objects, all well", r.name)?;

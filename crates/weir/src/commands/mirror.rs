@@ -117,7 +117,12 @@ pub(crate) fn nap(time: Duration, stop: &Stop) {
 fn log_line(repository: &Repository, result: &std::result::Result<Visited, Failure>, took: Duration) {
     match result {
         Ok(visited) => match &visited.change {
-            Some(_) => tracing::info!("{}", updated_line(repository, visited, took)),
+            Some(_) => {
+                tracing::info!("{}", updated_line(repository, visited, took));
+                if let Some(damaged) = &visited.damaged {
+                    tracing::warn!("{}", damaged_line(repository, damaged));
+                }
+            }
             None => tracing::debug!("unchanged  {}", repository.name),
         },
         Err(failure) => tracing::warn!("failed     {}: {failure}", repository.name),
@@ -200,6 +205,10 @@ fn updated_line(repository: &Repository, visited: &Visited, took: Duration) -> S
     )
 }
 
+fn damaged_line(repository: &Repository, damaged: &std::path::Path) -> String {
+    format!("warning    {}: its archive was damaged and is kept as '{}'; a new clone is in its place", repository.name, damaged.display())
+}
+
 /// Tells what happens: bars on a terminal, lines in a log, JSON for programs.
 struct Reporter {
     json: bool,
@@ -259,10 +268,10 @@ impl Reporter {
     fn ended(&self, repository: &Repository, result: &std::result::Result<Visited, Failure>, took: Duration) {
         if self.json {
             let value = match result {
-                Ok(Visited { change: Some((change, report)), .. }) => serde_json::json!({
+                Ok(Visited { change: Some((change, report)), damaged, .. }) => serde_json::json!({
                     "name": repository.name, "result": if repository.seq.is_none() { "cloned" } else { "updated" }, "seq": report.seq,
                     "refs_added": change.added, "refs_updated": change.updated, "refs_deleted": change.deleted,
-                    "objects_added": report.objects_added, "bytes_appended": report.bytes_appended, "seconds": took.as_secs_f64() }),
+                    "objects_added": report.objects_added, "bytes_appended": report.bytes_appended, "damaged": damaged, "seconds": took.as_secs_f64() }),
                 Ok(_) => serde_json::json!({ "name": repository.name, "result": "unchanged", "seconds": took.as_secs_f64() }),
                 Err(f) => {
                     serde_json::json!({ "name": repository.name, "result": "failed", "class": f.class, "error": f.error, "seconds": took.as_secs_f64() })
@@ -285,6 +294,9 @@ impl Reporter {
                     self.line(&updated_line(repository, visited, took));
                 } else if self.verbose {
                     self.line(&format!("unchanged  {}", repository.name));
+                }
+                if let Some(damaged) = &visited.damaged {
+                    self.line(&damaged_line(repository, damaged));
                 }
                 for name in &visited.refused {
                     self.line(&format!(

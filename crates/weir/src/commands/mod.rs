@@ -61,7 +61,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Show { repo } => done(inspect::show(&Pool::open(global)?, global, &repo)),
         Command::Log { repo, max_count } => done(inspect::log(&Pool::open(global)?, global, &repo, max_count)),
         Command::Du { pattern } => done(inspect::du(&Pool::open(global)?, global, pattern.as_deref())),
-        Command::Fsck { pattern } => maintain::fsck(&Pool::open(global)?, global, pattern.as_deref()),
+        Command::Fsck { pattern, repair } => maintain::fsck(&mut Pool::open(global)?, global, pattern.as_deref(), repair),
         Command::Compact { pattern } => maintain::compact(&mut Pool::open(global)?, global, pattern.as_deref()),
         Command::Restore { state, name } => done(maintain::restore(&mut Pool::open(global)?, global, &state, name)),
         Command::Export { repo, target, format } => done(export::export(&Pool::open(global)?, global, &repo, &target, format)),
