@@ -64,6 +64,24 @@ impl Catalog {
         })
     }
 
+    /// Writes down that visits to `host` (all, if it is empty) go on.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn end_throttle(&mut self, host: &str) -> Result<()> {
+        self.database.execute("DELETE FROM throttles WHERE host = ?1", &values![host]).map(|_| ())
+    }
+
+    /// Bytes of all archives, as visits have told them. Reads every row once.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn archive_bytes(&self) -> Result<u64> {
+        let sum: Option<Option<i64>> =
+            self.database.query_one("SELECT CAST(sum(archive_bytes) AS BIGINT) FROM repositories", &[], |row| row.get(0))?;
+        Ok(sum.flatten().unwrap_or(0).unsigned_abs())
+    }
+
     /// Pauses that are not over at `now`.
     ///
     /// # Errors

@@ -7,10 +7,12 @@ mod pool;
 mod replace;
 pub mod schedule;
 mod scratch;
+mod space;
 pub mod throttle;
 mod visit;
 
 pub use pool::{Event, Mirror, MirrorOptions, Stop, Summary};
 pub use replace::replace;
 pub use scratch::Scratch;
+pub use space::Space;
 pub use visit::{Failure, Known, RefsWanted, VisitOptions, Visited, visit};

@@ -10,6 +10,7 @@ use weir_catalog::{Catalog, Outcome, Repository, Visit};
 use weir_transport::Url;
 
 use crate::schedule::{Observed, Policy, spread};
+use crate::space::Space;
 use crate::throttle::{Pause, Throttle};
 use crate::visit::{Failure, Known, SharedOptions, VisitOptions, Visited, visit};
 
@@ -54,6 +55,8 @@ pub enum Event<'a> {
     Ended(&'a Repository, &'a Result<Visited, Failure>, Duration),
     /// Errors have gathered: visits pause.
     Paused(&'a Pause),
+    /// There is room for archives again: visits go on.
+    GoesOn,
 }
 
 /// What a run did.
@@ -81,6 +84,8 @@ pub struct Mirror {
     pub options: MirrorOptions,
     /// Errors that gather.
     pub throttle: Mutex<Throttle>,
+    /// Room for archives.
+    pub space: Space,
 }
 
 struct Done {
@@ -95,6 +100,8 @@ enum Message {
     /// Not visited: its host pauses until then.
     PutOff(Box<Repository>, i64),
     Paused(Pause),
+    /// There is room for archives again.
+    GoesOn,
 }
 
 /// Tasks with their hosts, and visits that run by host.
@@ -215,6 +222,9 @@ impl Mirror {
         let queue =
             Queue { state: Mutex::new((with_hosts.collect(), HashMap::new())), changed: Condvar::new(), is_closed: AtomicBool::new(false) };
         let shared: SharedOptions = Arc::new(self.visit.clone());
+        if self.space.wants_sum() {
+            self.space.set_used(catalog.archive_bytes()?);
+        }
         let mut summary = Summary::default();
         let jobs = self.options.jobs.max(1).min(queue.state.lock().unwrap_or_else(PoisonError::into_inner).0.len().max(1));
         let mailbox = Mailbox::new(jobs);
@@ -239,6 +249,12 @@ impl Mirror {
                             let told = catalog.set_throttle(pause.host.as_deref().unwrap_or(""), pause.cause.name(), now(), until);
                             if let Err(e) = told {
                                 tracing::warn!("the pause is not shown by 'weir status': {e}");
+                            }
+                        }
+                        Message::GoesOn => {
+                            observe(Event::GoesOn);
+                            if let Err(e) = catalog.end_throttle("") {
+                                tracing::warn!("'weir status' shows a pause that is over: {e}");
                             }
                         }
                         Message::PutOff(repository, until) => {
@@ -313,7 +329,7 @@ impl Mirror {
         let _share = Share(mailbox);
         let mut ended: Option<String> = None;
         while let Some((repository, host)) = queue.next(ended.as_deref(), self.options.jobs_per_host.max(1), stop) {
-            if !self.wait_out_pauses(queue, stop) {
+            if !self.wait_out_pauses(queue, stop, mailbox) {
                 return;
             }
             if let Some(until_ms) = self.throttle().paused_until(&host, now_ms()) {
@@ -329,7 +345,8 @@ impl Mirror {
                     Err(Failure { class: "defect", error: "weir itself failed on this repository; please report it".to_owned() })
                 });
             let pause = match &result {
-                Ok(_) => {
+                Ok(visited) => {
+                    self.space.add_used(visited.change.as_ref().map_or(0, |(_, report)| report.bytes_appended));
                     self.throttle().went_well(&host, now_ms());
                     None
                 }
@@ -348,12 +365,23 @@ impl Mirror {
     }
 
     /// Sleeps until nothing pauses all visits; false if there is nothing to wait for any more.
-    fn wait_out_pauses(&self, queue: &Queue, stop: &Stop) -> bool {
-        while self.throttle().all_paused_until(now_ms()).is_some() {
+    fn wait_out_pauses(&self, queue: &Queue, stop: &Stop, mailbox: &Mailbox) -> bool {
+        loop {
+            if self.throttle().all_paused_until(now_ms()).is_none() {
+                let Some(cause) = self.space.shortage() else { break };
+                let now_ms = now_ms();
+                let until_ms = now_ms + self.throttle().pause_ms();
+                if self.space.pauses_from(now_ms, until_ms) {
+                    mailbox.put(Message::Paused(Pause { host: None, cause, until_ms }));
+                }
+            }
             if stop.is_stopped() || queue.is_closed.load(Ordering::Relaxed) {
                 return false;
             }
             std::thread::sleep(PAUSE_LOOK);
+        }
+        if self.space.goes_on() {
+            mailbox.put(Message::GoesOn);
         }
         true
     }

@@ -26,6 +26,10 @@ pub enum Cause {
     Network,
     /// The disk is full.
     DiskFull,
+    /// It will be soon.
+    LowSpace,
+    /// The archives take as much as they may.
+    Quota,
     /// Something else here.
     Local,
 }
@@ -37,6 +41,8 @@ impl Cause {
             Cause::Host => "the host fails",
             Cause::Network => "many hosts fail: the network",
             Cause::DiskFull => "the disk is full",
+            Cause::LowSpace => "less space is free than store.free_bytes_min",
+            Cause::Quota => "archives take store.bytes_max or more",
             Cause::Local => "errors of this machine",
         }
     }
@@ -149,6 +155,11 @@ impl Throttle {
     pub fn all_paused_until(&self, now_ms: u64) -> Option<u64> {
         let until = self.network.paused_until_ms.max(self.local.paused_until_ms);
         (until > now_ms).then_some(until)
+    }
+
+    /// Length of a pause, in milliseconds.
+    pub fn pause_ms(&self) -> u64 {
+        self.policy.pause_ms
     }
 
     /// Until when `host` is not to be visited, if so.

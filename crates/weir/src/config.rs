@@ -26,6 +26,7 @@ pub(crate) struct Config {
     pub(crate) limits: LimitsConfig,
     pub(crate) scratch: ScratchConfig,
     pub(crate) archive: ArchiveConfig,
+    pub(crate) store: StoreConfig,
     pub(crate) serve: ServeConfig,
     pub(crate) access: AccessConfig,
     pub(crate) forge: Vec<ForgeConfig>,
@@ -88,6 +89,19 @@ impl Default for MirrorConfig {
             refs: RefsConfig::All,
             threads: cores,
         }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct StoreConfig {
+    pub(crate) free_bytes_min: Size,
+    pub(crate) bytes_max: Option<Size>,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        StoreConfig { free_bytes_min: Size(256 << 20), bytes_max: None }
     }
 }
 
@@ -503,7 +517,7 @@ mod tests {
             config.serve.computed_max = 1;
             config.serve.computed_per_address_max = 1;
             config.serve.computed_per_repository_max = 1;
-            config.catalog.url = None;
+            (config.catalog.url, config.store.bytes_max) = (None, None);
             (config.serve.tls_certificate, config.serve.tls_key, config.access.hook) = (None, None, None);
         }
         (from_template.scratch.folder, from_template.transport.netrc, from_template.transport.ssh_command) = (None, None, None);

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weir_catalog::{Catalog, Repository};
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
-use weir_mirror::{Mirror, MirrorOptions, RefsWanted, Scratch, VisitOptions};
+use weir_mirror::{Mirror, MirrorOptions, RefsWanted, Scratch, Space, VisitOptions};
 use weir_repo::Repo;
 use weir_repo::ingest::Limits;
 use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions};
@@ -205,6 +205,7 @@ impl Pool {
                     forbidden_s: c.mirror.forbidden.0.as_secs(),
                 },
             },
+            space: Space::new(self.store(), c.store.free_bytes_min.0, c.store.bytes_max.map(|n| n.0)),
             throttle: Mutex::new(Throttle::new(ThrottlePolicy {
                 window: c.mirror.throttle_window,
                 leak_ms: c.mirror.throttle_leak.0.as_millis() as u64,

@@ -90,6 +90,7 @@ pub(crate) fn watch(mirror: &Mirror, catalog: &mut Catalog, owner: &str, stop: &
                 Event::Started(_) => {}
                 Event::Ended(repository, result, took) => log_line(repository, result, took),
                 Event::Paused(pause) => tracing::warn!("{}", pause_line(pause)),
+                Event::GoesOn => tracing::info!("{GOES_ON}"),
             })?;
         }
         sleep_until_due(catalog, stop)?;
@@ -184,6 +185,8 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver
     Ok(asked)
 }
 
+const GOES_ON: &str = "resumed    there is room again";
+
 fn pause_line(pause: &Pause) -> String {
     let what = pause.host.as_ref().map_or("all visits".to_owned(), |host| format!("visits to {host}"));
     let seconds = (pause.until_ms / 1000).saturating_sub(now() as u64);
@@ -262,6 +265,8 @@ impl Reporter {
                 let _ = output::json_line(&value);
             }
             Event::Paused(pause) => self.line(&pause_line(pause)),
+            Event::GoesOn if self.json => drop(output::json_line(&serde_json::json!({ "result": "resumed" }))),
+            Event::GoesOn => self.line(GOES_ON),
         }
     }
 

@@ -1,0 +1,88 @@
+//! Room for archives: visits stop before the disk is full, or the archives take more than they may, and go on when there is room.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::scratch::free_bytes;
+use crate::throttle::Cause;
+
+/// How old the catalog's sum of all archives may be; what is appended meanwhile is added.
+const SUM_AGE_MAX: Duration = Duration::from_secs(600);
+
+/// Room that archives have.
+#[derive(Debug)]
+pub struct Space {
+    store: PathBuf,
+    free_bytes_min: u64,
+    bytes_max: Option<u64>,
+    /// Bytes of all archives, and when they were summed.
+    used: Mutex<(u64, Option<Instant>)>,
+    paused_until_ms: AtomicU64,
+}
+
+impl Space {
+    /// In the folder `store`: so much of its disk stays free, and all archives take `bytes_max` at most.
+    pub fn new(store: PathBuf, free_bytes_min: u64, bytes_max: Option<u64>) -> Space {
+        Space { store, free_bytes_min, bytes_max, used: Mutex::new((0, None)), paused_until_ms: AtomicU64::new(0) }
+    }
+
+    /// Whether somebody should [`Space::set_used`]: that costs a look at every repository.
+    pub(crate) fn wants_sum(&self) -> bool {
+        let at = self.used.lock().unwrap_or_else(PoisonError::into_inner).1;
+        self.bytes_max.is_some() && at.is_none_or(|at| at.elapsed() > SUM_AGE_MAX)
+    }
+
+    pub(crate) fn set_used(&self, bytes: u64) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = (bytes, Some(Instant::now()));
+    }
+
+    pub(crate) fn add_used(&self, bytes: u64) {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).0 += bytes;
+    }
+
+    /// Why nothing is to be fetched, if so.
+    pub fn shortage(&self) -> Option<Cause> {
+        // A disk that cannot be asked is not known to be full.
+        if free_bytes(&self.store).is_some_and(|free| free < self.free_bytes_min) {
+            return Some(Cause::LowSpace);
+        }
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner).0;
+        self.bytes_max.is_some_and(|max| used >= max).then_some(Cause::Quota)
+    }
+
+    /// Whether a pause for want of space begins at `now_ms`, which lasts until it is told anew.
+    pub(crate) fn pauses_from(&self, now_ms: u64, until_ms: u64) -> bool {
+        let before = self.paused_until_ms.load(Ordering::Relaxed);
+        before <= now_ms && self.paused_until_ms.compare_exchange(before, until_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether such a pause ends here.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.paused_until_ms.swap(0, Ordering::Relaxed) > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_short_is_said_and_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let space = |free, max| Space::new(dir.path().to_owned(), free, max);
+        assert_eq!(space(0, None).shortage(), None);
+        assert_eq!(space(u64::MAX, None).shortage(), Some(Cause::LowSpace));
+        let quota = space(0, Some(100));
+        assert!(quota.wants_sum() && !space(0, None).wants_sum());
+        quota.set_used(60);
+        assert!(!quota.wants_sum());
+        assert_eq!(quota.shortage(), None);
+        quota.add_used(40);
+        assert_eq!(quota.shortage(), Some(Cause::Quota));
+        assert!(quota.pauses_from(10, 20) && !quota.pauses_from(15, 25) && quota.pauses_from(20, 30));
+        assert!(quota.goes_on() && !quota.goes_on());
+        assert_eq!(Space::new(dir.path().join("nowhere"), u64::MAX, None).shortage(), None);
+    }
+}
