@@ -138,6 +138,19 @@ impl Catalog {
         self.some("failures > 0 AND (CAST(?1 AS TEXT) IS NULL OR error_class = ?1) ORDER BY last_attempt DESC, id", class, max)
     }
 
+    /// Repositories, by name, that have been gone upstream since `before` or longer: their forge has them no more, or, if no
+    /// forge lists them, their upstream says so and was last there before that.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn gone_since(&self, before: i64) -> Result<Vec<Repository>> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM repositories WHERE gone_at <= ?1
+             OR (forge IS NULL AND error_class = 'gone' AND coalesce(last_success, added_at) <= ?1) ORDER BY name"
+        );
+        self.database.query(&sql, &values![before], Repository::from_row)
+    }
+
     fn some(&self, condition: &str, parameter: Option<&str>, max: usize) -> Result<Vec<Repository>> {
         let sql = format!("SELECT {COLUMNS} FROM repositories WHERE {condition} LIMIT ?2");
         self.database.query(&sql, &values![parameter, max], Repository::from_row)

@@ -215,6 +215,20 @@ pub(crate) enum Command {
         #[arg(long)]
         delete: bool,
     },
+    /// Delete, for good, archives of repositories that have long been gone upstream; nothing else ever does
+    Purge {
+        /// Only those whose name matches
+        pattern: Option<String>,
+        /// Gone for so long: 90d, 1000h
+        #[arg(long, value_name = "TIME", value_parser = crate::config::span_argument)]
+        gone_for: std::time::Duration,
+        /// Delete nothing if it would be more than so many per cent of all repositories
+        #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=100))]
+        purge_protect: u8,
+        /// Only list what would be deleted
+        #[arg(long, short = 'n')]
+        dry_run: bool,
+    },
     /// Print a file (or any object) straight from the archive
     Cat {
         /// Name of the repository

@@ -458,6 +458,11 @@ fn parse_span(text: &str) -> Option<u64> {
     n.checked_mul(factor)
 }
 
+/// A time on the command line, as in the file.
+pub(crate) fn span_argument(text: &str) -> std::result::Result<Duration, String> {
+    parse_span(text).map(Duration::from_secs).ok_or_else(|| "not a time such as 30s, 5m, 1h or 2d".to_owned())
+}
+
 struct Quantity {
     expecting: &'static str,
     parse: fn(&str) -> Option<u64>,

@@ -15,6 +15,7 @@ mod meta;
 mod migrate;
 mod mirror;
 mod paths;
+mod purge;
 mod register;
 mod restart;
 mod serve;
@@ -67,6 +68,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Export { repo, target, format } => done(export::export(&Pool::open(global)?, global, &repo, &target, format)),
         Command::Manifest { file, pattern } => done(manifest::manifest(&Pool::open(global)?, global, &file, pattern.as_deref())),
         Command::Rm { repos, delete } => done(register::rm(&mut Pool::open(global)?, global, &repos, delete)),
+        Command::Purge { pattern, gone_for, purge_protect, dry_run } => {
+            done(purge::purge(&mut Pool::open(global)?, global, pattern.as_deref(), gone_for, purge_protect, dry_run))
+        }
         Command::Cat { repo, object } => done(inspect::cat(&Pool::open(global)?, &repo, &object)),
         Command::LsTree { repo, tree, recursive } => done(inspect::ls_tree(&Pool::open(global)?, global, &repo, &tree, recursive)),
     }

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::path::PathBuf;
 
+use weir_catalog::Repository;
 use weir_transport::{Scheme, Url};
 
 use crate::cli::Global;
@@ -117,15 +118,7 @@ pub(crate) fn rm(pool: &mut Pool, global: &Global, names: &[String], delete: boo
     let repositories = names.iter().map(|n| pool.get(n)).collect::<Result<Vec<_>>>()?;
     for r in &repositories {
         let path = pool.archive_path(r);
-        pool.catalog.remove(&r.name)?;
-        let mut what = "forgotten";
-        if delete && path.exists() {
-            // Whoever reads it goes on reading; whoever writes to it is waited for.
-            let lock = weir_archive::lock_existing(&path).map_err(|e| Error::Message(format!("cannot lock '{}': {e}", path.display())))?;
-            std::fs::remove_file(&path).map_err(|source| Error::File { what: "delete", path: path.clone(), source })?;
-            drop(lock);
-            what = "deleted";
-        }
+        let what = if forget(pool, r, delete)? { "deleted" } else { "forgotten" };
         if !global.quiet && !global.json {
             let kept = if !delete && path.exists() { format!("; its archive stays at {}", path.display()) } else { String::new() };
             writeln!(std::io::stdout(), "{what} {}{kept}", r.name)?;
@@ -135,4 +128,18 @@ pub(crate) fn rm(pool: &mut Pool, global: &Global, names: &[String], delete: boo
         output::json(&serde_json::json!({ "removed": repositories.iter().map(|r| &r.name).collect::<Vec<_>>(), "deleted": delete }))?;
     }
     Ok(())
+}
+
+/// Forgets a repository, and deletes its archive if that is said and there is one; says whether there was.
+pub(crate) fn forget(pool: &mut Pool, r: &Repository, delete: bool) -> Result<bool> {
+    let path = pool.archive_path(r);
+    pool.catalog.remove(&r.name)?;
+    if !delete || !path.exists() {
+        return Ok(false);
+    }
+    // Whoever reads it goes on reading; whoever writes to it is waited for.
+    let lock = weir_archive::lock_existing(&path).map_err(|e| Error::Message(format!("cannot lock '{}': {e}", path.display())))?;
+    std::fs::remove_file(&path).map_err(|source| Error::File { what: "delete", path: path.clone(), source })?;
+    drop(lock);
+    Ok(true)
 }
