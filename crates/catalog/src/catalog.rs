@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::database::{Database, Kind, Row, Type, Value, values};
+use crate::updates::{KEEP_UPDATE, KEPT_UPDATE};
 use crate::{Error, Result, schema};
 
 /// A repository as the catalog knows it. Times are in seconds since 1970.
@@ -196,6 +197,8 @@ impl Visit {
 /// The catalog of a pool.
 pub struct Catalog {
     pub(crate) database: Database,
+    /// Whose hooks are to be told of updates, if anybody's.
+    pub(crate) updates_for: Option<String>,
 }
 
 impl Catalog {
@@ -217,7 +220,7 @@ impl Catalog {
 
     fn over(database: Database) -> Result<Catalog> {
         schema::migrate(&database)?;
-        Ok(Catalog { database })
+        Ok(Catalog { database, updates_for: None })
     }
 
     /// Whether it is asked over a network, which may take its time or fail.
@@ -286,7 +289,7 @@ impl Catalog {
     /// Of the database.
     pub fn remove(&mut self, name: &str) -> Result<bool> {
         self.database.transaction(Kind::Listing, |db| {
-            for table in ["metadata", "languages", "topics"] {
+            for table in ["metadata", "languages", "topics", "updates"] {
                 let sql = format!("DELETE FROM {table} WHERE repository_id = (SELECT id FROM repositories WHERE name = ?1)");
                 db.execute(&sql, &values![name])?;
             }
@@ -362,7 +365,11 @@ impl Catalog {
     /// Of the database.
     pub fn record(&mut self, visits: &[Visit]) -> Result<usize> {
         let rows: Vec<_> = visits.iter().map(Visit::row).collect();
-        let written = self.database.transaction(Kind::Visits, |db| db.execute_rows(RECORD, &VISIT, &rows))?;
+        let updates = self.updates_of(visits);
+        let written = self.database.transaction(Kind::Visits, |db| {
+            db.execute_rows(KEEP_UPDATE, &KEPT_UPDATE, &updates)?;
+            db.execute_rows(RECORD, &VISIT, &rows)
+        })?;
         Ok(written as usize)
     }
 

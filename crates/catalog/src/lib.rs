@@ -14,6 +14,7 @@ mod migrate;
 mod schema;
 mod status;
 mod take;
+mod updates;
 
 pub use catalog::{Catalog, Outcome, Repository, Visit, Which};
 pub use database::redacted;
@@ -22,3 +23,4 @@ pub use import::ImportPosition;
 pub use listed::{Account, AccountKind, Listed};
 pub use listing::{Listing, Taken, Unseen};
 pub use status::{Counts, PausedHost};
+pub use updates::Update;

@@ -133,6 +133,18 @@ CREATE TABLE properties (
     value           TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- What hooks have not been told yet
+CREATE TABLE updates (
+    id              INTEGER PRIMARY KEY,
+    repository_id   INTEGER NOT NULL,
+    -- of the archive's last commit
+    seq             INTEGER NOT NULL,
+    at              INTEGER NOT NULL,
+    -- which machine's hooks
+    machine         TEXT NOT NULL
+) STRICT;
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.

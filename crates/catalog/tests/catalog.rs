@@ -38,7 +38,8 @@ cases!(
     a_dump_adds_and_a_listing_knows_better,
     a_lost_lease_writes_nothing_and_others_are_left_alone,
     all_that_a_forge_tells_is_kept_and_counted,
-    names_sort_by_their_bytes
+    names_sort_by_their_bytes,
+    updates_are_kept_for_hooks_with_the_visits_that_found_them
 );
 
 #[test]

@@ -27,6 +27,7 @@ pub(crate) struct Config {
     pub(crate) scratch: ScratchConfig,
     pub(crate) archive: ArchiveConfig,
     pub(crate) store: StoreConfig,
+    pub(crate) hooks: HooksConfig,
     pub(crate) serve: ServeConfig,
     pub(crate) access: AccessConfig,
     pub(crate) forge: Vec<ForgeConfig>,
@@ -102,6 +103,20 @@ pub(crate) struct StoreConfig {
 impl Default for StoreConfig {
     fn default() -> Self {
         StoreConfig { free_bytes_min: Size(256 << 20), bytes_max: None }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct HooksConfig {
+    pub(crate) post_update: Vec<String>,
+    pub(crate) workers: u16,
+    pub(crate) timeout: Span,
+}
+
+impl Default for HooksConfig {
+    fn default() -> Self {
+        HooksConfig { post_update: Vec::new(), workers: 2, timeout: Span::seconds(600) }
     }
 }
 
@@ -367,6 +382,8 @@ impl Config {
             ("mirror.retry", self.mirror.retry.0.as_secs()),
             ("transport.connect_timeout", self.transport.connect_timeout.0.as_secs()),
             ("transport.idle_timeout", self.transport.idle_timeout.0.as_secs()),
+            ("hooks.workers", self.hooks.workers.into()),
+            ("hooks.timeout", self.hooks.timeout.0.as_secs()),
             ("archive.packs_max", self.archive.packs_max.into()),
             ("serve.init_timeout", self.serve.init_timeout.0.as_secs()),
             ("serve.idle_timeout", self.serve.idle_timeout.0.as_secs()),
@@ -522,7 +539,7 @@ mod tests {
             config.serve.computed_max = 1;
             config.serve.computed_per_address_max = 1;
             config.serve.computed_per_repository_max = 1;
-            (config.catalog.url, config.store.bytes_max) = (None, None);
+            (config.catalog.url, config.store.bytes_max, config.hooks.post_update) = (None, None, Vec::new());
             (config.serve.tls_certificate, config.serve.tls_key, config.access.hook) = (None, None, None);
         }
         (from_template.scratch.folder, from_template.transport.netrc, from_template.transport.ssh_command) = (None, None, None);

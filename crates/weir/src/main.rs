@@ -9,6 +9,7 @@ mod commands;
 mod config;
 mod error;
 mod forges;
+mod hooks;
 mod local;
 mod output;
 mod pool;

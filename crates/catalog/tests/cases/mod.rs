@@ -264,3 +264,36 @@ pub fn names_sort_by_their_bytes(c: &mut Catalog) {
     sorted.sort();
     assert_eq!(c.list().unwrap().into_iter().map(|r| r.name).collect::<Vec<_>>(), sorted);
 }
+
+pub fn updates_are_kept_for_hooks_with_the_visits_that_found_them(c: &mut Catalog) {
+    c.add(&[entry("a", "u1"), entry("b", "u2"), entry("c", "u3")], 0).unwrap();
+    let leased = c.lease("one/1", 1, 100, &DUE, 10).unwrap();
+    let visit = |n: usize, epoch, outcome| Visit {
+        id: leased[n].id,
+        epoch,
+        began_at: 1,
+        at: 2,
+        next_due: 3,
+        fingerprint: None,
+        changes: 0.0,
+        watched_s: 0.0,
+        outcome,
+    };
+    let updated = |seq| Outcome::Updated { seq, archive_bytes: 1, ref_count: 1 };
+    c.record(&[visit(0, 1, updated(1))]).unwrap();
+    assert_eq!(c.update_count("one/").unwrap(), 0, "nobody wanted to know");
+    c.keep_updates_for("one/");
+    c.record(&[visit(0, 1, updated(2)), visit(1, 1, Outcome::Unchanged), visit(2, 7, updated(9)), visit(1, 1, updated(3))]).unwrap();
+    let mut kept = c.updates("one/", 0, 1, 0, 10).unwrap();
+    assert!(kept.is_sorted_by_key(|u| u.id));
+    kept.sort_by_key(|u| u.seq);
+    assert_eq!(kept.iter().map(|u| (u.name.as_str(), u.seq)).collect::<Vec<_>>(), [("a", 2), ("b", 3)], "not that of a lost lease");
+    assert!(
+        c.updates("two/", 0, 1, 0, 10).unwrap().is_empty() && c.updates("one/", 0, 1, kept[0].id.max(kept[1].id), 10).unwrap().is_empty()
+    );
+    let shares: usize = (0..3).map(|n| c.updates("one/", n, 3, 0, 10).unwrap().len()).sum();
+    assert_eq!(shares, 2);
+    c.forget_update(kept[0].id).unwrap();
+    c.remove("b").unwrap();
+    assert_eq!(c.update_count("one/").unwrap(), 0);
+}

@@ -12,6 +12,7 @@ use weir_mirror::{Event, Failure, Mirror, Stop, Summary, Visited};
 
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result};
+use crate::hooks::Hooks;
 use crate::output;
 use crate::pool::{MIRROR_LOCK_NAME, Pool, now};
 
@@ -29,6 +30,10 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     let guard = MirrorGuard::take(&pool)?;
     let stop = Stop::default();
     stop_on_signal(&stop)?;
+    let hooks = guard.hooks(&pool)?;
+    if hooks.is_some() {
+        pool.catalog.keep_updates_for(&guard.machine);
+    }
     let mut failed = 0;
     let mut first = true;
     loop {
@@ -45,6 +50,9 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
         if !args.watch || stop.is_stopped() {
             break;
         }
+    }
+    if let Some(hooks) = hooks {
+        hooks.finish(&pool.catalog, || stop.is_stopped())?;
     }
     pool.catalog.release(&guard.owner)?;
     Ok(if failed > 0 && !args.watch { ExitCode::from(1) } else { ExitCode::SUCCESS })
@@ -133,6 +141,8 @@ fn log_line(repository: &Repository, result: &std::result::Result<Visited, Failu
 /// A process that mirrors: what it leases is known by a name of its own.
 pub(crate) struct MirrorGuard {
     pub(crate) owner: String,
+    /// What the owners of this machine begin with: nothing, if there is one machine only.
+    pub(crate) machine: String,
     _lock: std::fs::File,
 }
 
@@ -155,7 +165,12 @@ impl MirrorGuard {
             }
         }
         lock.lock_shared()?;
-        Ok(MirrorGuard { owner: format!("{machine}{}-{}", std::process::id(), now()), _lock: lock })
+        Ok(MirrorGuard { owner: format!("{machine}{}-{}", std::process::id(), now()), machine, _lock: lock })
+    }
+
+    /// The hooks that are told of what is mirrored.
+    pub(crate) fn hooks(&self, pool: &Pool) -> Result<Option<Hooks>> {
+        Hooks::start(pool, &self.machine)
     }
 }
 

@@ -160,7 +160,12 @@ fn scheme(door: &Door) -> &'static str {
 fn start_mirror(pool: &Pool, stop: &Stop) -> Result<std::thread::JoinHandle<()>> {
     let guard = MirrorGuard::take(pool)?;
     let (mirror, mut catalog, stop) = (pool.mirror(None), pool.another_catalog()?, stop.clone());
+    let hooks = guard.hooks(pool)?;
+    if hooks.is_some() {
+        catalog.keep_updates_for(&guard.machine);
+    }
     Ok(std::thread::spawn(move || {
+        let _hooks = hooks;
         while let Err(e) = watch(&mirror, &mut catalog, &guard.owner, &stop) {
             tracing::error!("the mirror loop: {e}; trying again in {} s", CATALOG_RETRY.as_secs());
             nap(CATALOG_RETRY, &stop);

@@ -1,0 +1,75 @@
+//! Updates that hooks are to be told of: kept with the visits that found them, until a hook has answered.
+
+use crate::catalog::{Outcome, Visit};
+use crate::database::{Type, Value, values};
+use crate::{Catalog, Result};
+
+/// An archive was brought up to date.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update {
+    /// Its number: later ones have larger ones.
+    pub id: i64,
+    /// Name of the repository.
+    pub name: String,
+    /// Its upstream.
+    pub url: String,
+    /// Where its archive lies, below the store.
+    pub path: String,
+    /// Number of the archive's last commit then.
+    pub seq: i64,
+    /// When it was written down, in seconds since 1970.
+    pub at: i64,
+}
+
+/// Of `rows`, p1 is the repository, p2 the epoch, p3 the archive's commit, p4 the time, p5 the machine.
+pub(crate) const KEEP_UPDATE: &str = "INSERT INTO updates (repository_id, seq, at, machine)
+    SELECT rows.p1, rows.p3, rows.p4, rows.p5 FROM rows WHERE EXISTS
+    (SELECT 1 FROM repositories WHERE id = rows.p1 AND epoch = rows.p2)";
+pub(crate) const KEPT_UPDATE: [Type; 5] = [Type::Integer, Type::Integer, Type::Integer, Type::Integer, Type::Text];
+
+impl Catalog {
+    /// From here on, updates that are recorded are kept for the hooks of `machine`.
+    pub fn keep_updates_for(&mut self, machine: &str) {
+        self.updates_for = Some(machine.to_owned());
+    }
+
+    /// Rows for [`KEEP_UPDATE`].
+    pub(crate) fn updates_of(&self, visits: &[Visit]) -> Vec<Vec<Value<'static>>> {
+        let Some(machine) = &self.updates_for else { return Vec::new() };
+        let row = |v: &Visit| match v.outcome {
+            Outcome::Updated { seq, .. } => Some(values![v.id, v.epoch, seq, v.at, machine.clone()].to_vec()),
+            _ => None,
+        };
+        visits.iter().filter_map(row).collect()
+    }
+
+    /// At most `max` updates kept for `machine`, from after number `after` on, oldest first. Of several workers each takes the
+    /// repositories whose number leaves `worker` when divided by `workers`: those of one repository stay in order.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn updates(&self, machine: &str, worker: usize, workers: usize, after: i64, max: usize) -> Result<Vec<Update>> {
+        let sql = "SELECT u.id, r.name, r.url, r.path, u.seq, u.at FROM updates u JOIN repositories r ON r.id = u.repository_id
+                   WHERE u.machine = ?1 AND u.repository_id % ?3 = ?2 AND u.id > ?4 ORDER BY u.id LIMIT ?5";
+        self.database.query(sql, &values![machine, worker, workers, after, max], |row| {
+            Ok(Update { id: row.get(0)?, name: row.get(1)?, url: row.get(2)?, path: row.get(3)?, seq: row.get(4)?, at: row.get(5)? })
+        })
+    }
+
+    /// How many updates are kept for `machine`.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn update_count(&self, machine: &str) -> Result<i64> {
+        let sql = "SELECT count(*) FROM updates WHERE machine = ?1";
+        Ok(self.database.query_one(sql, &values![machine], |row| row.get(0))?.unwrap_or(0))
+    }
+
+    /// Forgets an update: a hook has been told.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn forget_update(&mut self, id: i64) -> Result<()> {
+        self.database.execute("DELETE FROM updates WHERE id = ?1", &values![id]).map(|_| ())
+    }
+}

@@ -1,0 +1,261 @@
+//! Hooks: a fixed number of long-lived programs that read updates as lines of JSON, and answer each with a line.
+//!
+//! Updates wait in the catalog, where they were put in the transaction that wrote their visits down, until they are answered: a
+//! hook hears of each at least once, whatever is killed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use weir_catalog::{Catalog, Update};
+
+use crate::config::HooksConfig;
+use crate::error::{Error, Result};
+use crate::pool::Pool;
+
+/// How often an update is given to a program that ends or says nothing, before it is given up.
+const TRIES: u32 = 3;
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Updates that are read at a time.
+const BATCH: usize = 100;
+/// What a program may take to end when there is nothing more to read.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// Programs that are told of updates.
+pub(crate) struct Hooks {
+    machine: String,
+    /// Whether this process tells. Another may: what is recorded here waits for it in the catalog.
+    tells: bool,
+    stop: Arc<AtomicBool>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Hooks {
+    /// Starts what the configuration says, for updates recorded by `machine`; nothing if it says nothing. One process of a pool
+    /// tells; another takes its place when it ends.
+    pub(crate) fn start(pool: &Pool, machine: &str) -> Result<Option<Hooks>> {
+        let config = &pool.config.hooks;
+        if config.post_update.is_empty() {
+            return Ok(None);
+        }
+        let path = pool.path.join("hooks.lock");
+        let opened = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let lock = Arc::new(opened.map_err(|source| Error::File { what: "open", path, source })?);
+        let tells = lock.try_lock().is_ok();
+        let is_locked = Arc::new(AtomicBool::new(tells));
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut workers = Vec::new();
+        for number in 0..usize::from(config.workers) {
+            let worker = Worker {
+                catalog: pool.another_catalog()?,
+                machine: machine.to_owned(),
+                store: pool.store(),
+                config: config.clone(),
+                number,
+                stop: stop.clone(),
+                program: None,
+            };
+            let (lock, is_locked) = (lock.clone(), is_locked.clone());
+            workers.push(std::thread::spawn(move || {
+                while !is_locked.load(Ordering::Relaxed) && !worker.is_stopped() {
+                    if worker.number == 0 && lock.try_lock().is_ok() {
+                        is_locked.store(true, Ordering::Relaxed);
+                    } else {
+                        worker.nap(LOOK_EVERY);
+                    }
+                }
+                worker.run();
+            }));
+        }
+        Ok(Some(Hooks { machine: machine.to_owned(), tells, stop, workers }))
+    }
+
+    /// Waits until all is told, unless `is_stopped` says to leave the rest for the next time.
+    pub(crate) fn finish(self, catalog: &Catalog, is_stopped: impl Fn() -> bool) -> Result<()> {
+        while self.tells && !is_stopped() && catalog.update_count(&self.machine)? > 0 {
+            std::thread::sleep(LOOK_EVERY / 5);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+    }
+}
+
+struct Worker {
+    catalog: Catalog,
+    machine: String,
+    store: PathBuf,
+    config: HooksConfig,
+    number: usize,
+    stop: Arc<AtomicBool>,
+    program: Option<Program>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        while !self.is_stopped() {
+            match self.tell_all() {
+                Ok(0) => self.nap(LOOK_EVERY),
+                Ok(_) => {}
+                Err(e) => {
+                    tracing::error!("updates for hooks: {e}");
+                    self.nap(Duration::from_secs(10));
+                }
+            }
+        }
+        if let Some(program) = self.program.take() {
+            program.end();
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn nap(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_stopped() && Instant::now() < until {
+            std::thread::sleep(LOOK_EVERY / 10);
+        }
+    }
+
+    fn tell_all(&mut self) -> weir_catalog::Result<usize> {
+        let updates = self.catalog.updates(&self.machine, self.number, self.config.workers.into(), 0, BATCH)?;
+        let count = updates.len();
+        for update in updates {
+            if !self.tell(&update) {
+                break;
+            }
+            self.catalog.forget_update(update.id)?;
+        }
+        Ok(count)
+    }
+
+    /// Tells a program of an update; false if it is to be told later.
+    fn tell(&mut self, update: &Update) -> bool {
+        let archive = self.store.join(&update.path);
+        let line = serde_json::json!({ "event": "update", "id": update.id, "name": update.name, "url": update.url, "archive": archive,
+                                       "seq": update.seq, "time": update.at });
+        for tries in 1..=TRIES {
+            if self.is_stopped() {
+                return false;
+            }
+            let program = match self.program.take() {
+                Some(program) => Ok(program),
+                None => Program::start(&self.config.post_update, &self.store),
+            };
+            let failed = match program {
+                Ok(mut program) => match program.ask(&line.to_string(), self.config.timeout.0, || self.is_stopped()) {
+                    Ok(answer) => {
+                        self.program = Some(program);
+                        if let Some(error) = error_of(&answer) {
+                            tracing::warn!("the hook for {}: {error}", update.name);
+                        }
+                        return true;
+                    }
+                    Err(why) => why,
+                },
+                // Without its program no update can be told: they wait.
+                Err(e) => {
+                    tracing::error!("the hook '{}' cannot be started: {e}", self.config.post_update[0]);
+                    self.nap(Duration::from_secs(10));
+                    return false;
+                }
+            };
+            if self.is_stopped() {
+                return false;
+            }
+            tracing::warn!("the hook for {} {failed}, try {tries} of {TRIES}", update.name);
+            self.nap(Duration::from_secs(u64::from(tries) - 1));
+        }
+        tracing::error!("the hook for {} is given up: {line}", update.name);
+        true
+    }
+}
+
+/// What a program says went wrong: `{"error": "..."}`.
+fn error_of(answer: &str) -> Option<String> {
+    Some(serde_json::from_str::<serde_json::Value>(answer).ok()?.get("error")?.to_string())
+}
+
+/// A program that runs.
+struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+    answers: Receiver<String>,
+}
+
+impl Program {
+    fn start(words: &[String], folder: &Path) -> std::io::Result<Program> {
+        let mut command = Command::new(&words[0]);
+        // A group of its own: an interrupt from the terminal is for weir, which ends it when it has answered.
+        command.args(&words[1..]).current_dir(folder).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take().expect("piped above"));
+        let (sender, answers) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Program { child, input, answers })
+    }
+
+    /// The answer to `line`.
+    fn ask(&mut self, line: &str, timeout: Duration, is_stopped: impl Fn() -> bool) -> std::result::Result<String, String> {
+        let input = self.input.as_mut().expect("open until the end");
+        writeln!(input, "{line}").and_then(|()| input.flush()).map_err(|e| format!("does not read: {e}"))?;
+        let until = Instant::now() + timeout;
+        // When weir ends, what was begun is waited for a little.
+        let mut stopped_since = None;
+        loop {
+            match self.answers.recv_timeout(LOOK_EVERY / 5) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Disconnected) => return Err("has ended".to_owned()),
+                Err(RecvTimeoutError::Timeout) if Instant::now() > until => {
+                    return Err(format!("said nothing for {} s", timeout.as_secs()));
+                }
+                Err(RecvTimeoutError::Timeout) if is_stopped() => {
+                    if stopped_since.get_or_insert_with(Instant::now).elapsed() > GOODBYE {
+                        return Err("takes too long".to_owned());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Ends it: it has nothing more to read.
+    fn end(mut self) {
+        self.input = None;
+        let until = Instant::now() + GOODBYE;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // What it has started, too.
+        if let (Ok(None), Ok(group)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
+            let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(group), nix::sys::signal::Signal::SIGKILL);
+        }
+        let _ = self.child.wait();
+    }
+}
