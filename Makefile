@@ -3,9 +3,9 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 CARGO ?= cargo
 # System packages by the distribution's name: what the tests and benchmarks run weir against.
-PACKAGES := build-essential git libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils postgresql
+PACKAGES := build-essential git libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils postgresql cgit gitweb libcgi-pm-perl
 
-.PHONY: clients conformance gitea run test lint doc deny fuzz bench bench-smoke packages slow help
+.PHONY: clients conformance gitea recorded run test lint doc deny fuzz bench bench-smoke packages slow help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -39,6 +39,10 @@ gitea: packages ## a real Gitea with 500 repositories, crawled and mirrored thro
 	$(CARGO) build -p weir
 	@command -v go >/dev/null || $(MAKE) --no-print-directory packages PACKAGES=golang
 	python3 conformance/gitea.py
+
+recorded: packages ## answers that real forges once gave, listed by weir; fetches them from PyPI
+	$(CARGO) build -p weir
+	python3 conformance/recorded.py
 
 slow: packages ## tests that take long or much disk
 	$(CARGO) test --workspace --release -- --ignored

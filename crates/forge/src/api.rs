@@ -15,6 +15,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// The names that forges have for what is left of a limit, and for when it is whole again.
 const REMAINING: [HeaderName; 2] = [HeaderName::from_static("x-ratelimit-remaining"), HeaderName::from_static("ratelimit-remaining")];
 const RESET: [HeaderName; 2] = [HeaderName::from_static("x-ratelimit-reset"), HeaderName::from_static("ratelimit-reset")];
+const UNRUNNABLE: &[u8] = b")]}'\n";
 /// What GitHub asks for where a limit comes without a time.
 const LIMIT_WAIT_MIN: Duration = Duration::from_secs(60);
 /// A reset further away than that is a clock that is wrong.
@@ -183,9 +184,13 @@ impl Api {
                     let (parts, _) = response.into_parts();
                     match body {
                         Err(e) => Verdict::Again(format!("the answer broke off: {e}")),
-                        Ok(body) => match judge(url, parts.status, &parts.headers, &body) {
+                        Ok(mut body) => match judge(url, parts.status, &parts.headers, &body) {
                             Verdict::Good => {
                                 self.note_limit(&parts.headers);
+                                // What Gerrit puts before its JSON, so that no browser runs it.
+                                if body.starts_with(UNRUNNABLE) {
+                                    body.drain(..UNRUNNABLE.len());
+                                }
                                 // What is no JSON although it should be was cut off on the way, or is an error's page.
                                 match question.is_some() || is_json(&parts.headers) {
                                     true if serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_err() => {

@@ -5,26 +5,35 @@
 //! An [`Import`] reads dumps that others have made of a forge.
 
 mod api;
+mod bitbucket;
 mod crawl;
 mod filter;
 mod folder;
+mod gerrit;
 mod gitea;
 mod github;
 mod gitlab;
 mod import;
 mod manifest;
 mod page;
+mod sourcehut;
+mod webindex;
+mod whole;
 
 pub use api::{Api, ApiOptions, Usage};
+pub use bitbucket::Bitbucket;
 pub use crawl::{Crawl, CrawlError, Progress};
 pub use filter::Filter;
 pub use folder::Folder;
+pub use gerrit::Gerrit;
 pub use gitea::Gitea;
 pub use github::GitHub;
 pub use gitlab::GitLab;
 pub use import::{Dump, Import, ImportError, Imported};
 pub use manifest::Manifest;
 pub use page::{Page, Skipped};
+pub use sourcehut::Sourcehut;
+pub use webindex::{WebIndex, WebIndexKind};
 pub use weir_catalog::{Account, AccountKind, Listed};
 
 /// Why a forge gives no page.

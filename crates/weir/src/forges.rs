@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_forge::{Api, ApiOptions, Filter, Folder, Forge, GitHub, GitLab, Gitea, Listed, Manifest};
+use weir_forge::{
+    Api, ApiOptions, Bitbucket, Filter, Folder, Forge, Gerrit, GitHub, GitLab, Gitea, Listed, Manifest, Sourcehut, WebIndex, WebIndexKind,
+};
 use weir_mirror::Stop;
 
 use crate::config::{Size, Span};
@@ -18,6 +20,11 @@ pub(crate) enum ForgeKind {
     Gitlab,
     #[serde(alias = "forgejo", alias = "gogs")]
     Gitea,
+    Bitbucket,
+    Sourcehut,
+    Gerrit,
+    Cgit,
+    Gitweb,
     Manifest,
     Folder,
 }
@@ -201,15 +208,23 @@ impl ForgeConfig {
             ..ApiOptions::default()
         });
         let owners = self.owners.clone();
+        let scheme = self.url.split("://").next().unwrap_or("https");
+        let host = format!("{scheme}://{}", host_of(&self.url));
+        // Where paths of repositories lie: cgit and Gerrit serve them themselves.
+        let site = self.site.clone().unwrap_or_else(|| match self.kind {
+            ForgeKind::Cgit | ForgeKind::Gerrit => self.url.clone(),
+            _ => host,
+        });
         Ok(match self.kind {
             ForgeKind::Github => Box::new(GitHub::new(&self.url, owners, api)),
             ForgeKind::Gitlab => Box::new(GitLab::new(&self.url, owners, api)),
             ForgeKind::Gitea => Box::new(Gitea::new(&self.url, owners, api)),
-            ForgeKind::Manifest => {
-                let scheme = self.url.split("://").next().unwrap_or("https");
-                let site = self.site.clone().unwrap_or_else(|| format!("{scheme}://{}", host_of(&self.url)));
-                Box::new(Manifest::new(&self.url, &site, api))
-            }
+            ForgeKind::Bitbucket => Box::new(Bitbucket::new(&self.url, owners, api)),
+            ForgeKind::Sourcehut => Box::new(Sourcehut::new(&self.url, owners, api)),
+            ForgeKind::Gerrit => Box::new(Gerrit::new(&self.url, &site, api)),
+            ForgeKind::Cgit => Box::new(WebIndex::new(WebIndexKind::Cgit, &self.url, &site, api)),
+            ForgeKind::Gitweb => Box::new(WebIndex::new(WebIndexKind::Gitweb, &self.url, &site, api)),
+            ForgeKind::Manifest => Box::new(Manifest::new(&self.url, &site, api)),
             ForgeKind::Folder => Box::new(Folder::new(Path::new(&self.url))),
         })
     }

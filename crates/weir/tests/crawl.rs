@@ -75,6 +75,88 @@ fn all_of_it_with_few_requests_through_every_api() {
 }
 
 #[test]
+fn bitbucket_gerrit_and_sourcehut() {
+    for (kind, id_is_name, most) in [("bitbucket", false, 6), ("gerrit", true, 6), ("sourcehut", false, 20)] {
+        let env = Env::new();
+        let forge = Forge::new(State { repositories: repositories(450), ..State::default() });
+        let base = forge.url();
+        forge.state().clone_base = format!("{base}/");
+        configure(&env, kind, &forge, "tokens = [\"secret\"]");
+        let said = crawl(&env);
+        assert_eq!((said["added"].as_u64(), said["finished"].as_bool()), (Some(450), Some(true)), "{kind}: {said}");
+        assert!(said["requests"].as_u64().unwrap() <= most, "{kind}: {said}");
+        let names = known(&env);
+        let (name, url) = names.iter().find(|(name, _)| name.ends_with("/r7")).unwrap();
+        let expected = match kind {
+            "bitbucket" => ("f/odd/r7", "odd/r7.git"),
+            "gerrit" => ("f/odd/r7", "odd/r7"),
+            _ => ("f/~odd/r7", "~odd/r7"),
+        };
+        assert_eq!((name.as_str(), url.as_str()), (expected.0, format!("{base}/{}", expected.1).as_str()));
+        // Renamed ones are the same, where there is an id; vanished ones are gone.
+        {
+            let mut state = forge.state();
+            state.repositories[6].name = "renamed".into();
+            state.repositories.remove(100);
+            // As Gerrit gives them: by their names.
+            state.repositories.sort_by_key(|r| if id_is_name { (r.owner, r.name.clone()) } else { ("", String::new()) });
+        }
+        let said = crawl(&env);
+        let told = (said["renamed"].as_u64(), said["gone"].as_u64(), said["added"].as_u64());
+        assert_eq!(told, if id_is_name { (Some(0), Some(2), Some(1)) } else { (Some(1), Some(1), Some(0)) }, "{kind}: {said}");
+        if kind == "sourcehut" {
+            configure(&env, kind, &forge, "tokens = [\"secret\"]\nowners = [\"~even\", \"nobody\"]");
+            let other = Env::new();
+            std::fs::copy(env.pool().join("weir.toml"), other.pool().join("weir.toml")).unwrap();
+            assert_eq!(crawl(&other)["added"], 225, "half of them");
+        }
+    }
+}
+
+#[test]
+fn indexes_of_a_real_cgit_and_a_real_gitweb() {
+    let env = Env::new();
+    let names = ["tree/a.git", "tree/b.git", "tree/sub/c+d.git", "tree/sub/e.git", "tree/z.git"];
+    for name in names {
+        env.odd_repository(name);
+    }
+    let daemon = env.git_daemon(&[]);
+    let tree = env.path("tree");
+    let cgit = format!("scan-path={}\nmax-repo-count=2\ncache-size=0\nvirtual-root=/cgi/\n", tree.display());
+    std::fs::write(env.path("cgitrc"), cgit).unwrap();
+    std::fs::write(env.path("gitweb.conf"), format!("$projectroot = '{}';\n", tree.display())).unwrap();
+    let text = |name: &str| env.path(name).to_str().unwrap().to_owned();
+    for (kind, program, setting) in [
+        ("cgit", "/usr/lib/cgit/cgit.cgi", ("CGIT_CONFIG", text("cgitrc"))),
+        ("gitweb", "/usr/lib/cgi-bin/gitweb.cgi", ("GITWEB_CONFIG", text("gitweb.conf"))),
+    ] {
+        let forge = Forge::new(State { cgi: Some((program.into(), vec![setting])), ..State::default() });
+        let other = Env::new();
+        let site = daemon.url("tree");
+        let text = format!("[[forge]]\ntype = \"{kind}\"\nurl = \"{}/cgi/\"\nname = \"f\"\nsite = \"{site}\"\n", forge.url());
+        std::fs::write(other.pool().join("weir.toml"), text).unwrap();
+        assert_eq!(crawl(&other)["added"], 5, "{kind}: {:?}", forge.state().log);
+        if kind == "cgit" {
+            assert_eq!(forge.state().log.len(), 3, "pages of two: {:?}", forge.state().log);
+        }
+        let there: Vec<String> = known(&other).into_keys().collect();
+        assert_eq!(there, ["f/a", "f/b", "f/sub/c+d", "f/sub/e", "f/z"], "{kind}");
+        other.weir(&["mirror", "f/sub/e"]);
+        assert_eq!(
+            other.weir(&["ls-tree", "f/sub/e", "main"]).lines().count(),
+            env.git(&env.path("tree/sub/e.git"), &["ls-tree", "main"]).lines().count()
+        );
+        // One vanishes; an index that cannot be had is no empty one.
+        std::fs::rename(env.path("tree/z.git"), env.path("moved.git")).unwrap();
+        let said = crawl(&other);
+        assert_eq!((said["gone"].as_u64(), said["known"].as_u64()), (Some(1), Some(4)), "{kind}: {said}");
+        std::fs::rename(env.path("moved.git"), env.path("tree/z.git")).unwrap();
+        forge.state().cgi = Some(("/bin/echo".into(), Vec::new()));
+        assert!(other.weir_fails(&["crawl"]).contains("no index of"), "{kind}");
+    }
+}
+
+#[test]
 fn limits_are_waited_for_and_nothing_is_restarted() {
     let env = Env::new();
     let forge =

@@ -1,5 +1,5 @@
-//! A forge on loopback: the APIs of GitHub (as an Enterprise Server has it), GitLab and Gitea over one list of repositories, with
-//! rate limits that count, pages that fail and answers that break off.
+//! A forge on loopback: the APIs of GitHub (as an Enterprise Server has it), GitLab, Gitea, Bitbucket, Gerrit and sourcehut over one
+//! list of repositories, with rate limits that count, pages that fail and answers that break off; and whatever speaks CGI.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -34,6 +34,8 @@ pub struct State {
     pub slow: Duration,
     /// At /manifest.js.
     pub manifest: Option<Value>,
+    /// A CGI program at /cgi, and its environment.
+    pub cgi: Option<(std::path::PathBuf, Vec<(&'static str, String)>)>,
     /// Asked: path and query.
     pub log: Vec<String>,
     /// Requests while the limit was used up.
@@ -88,6 +90,21 @@ impl Forge {
         reader.read_exact(&mut body).ok()?;
         let target = lines.first()?.split(' ').nth(1)?.to_owned();
         std::thread::sleep(self.state().slow);
+        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+        if let Some(info) = path.strip_prefix("/cgi") {
+            self.state().log.push(target.clone());
+            let (program, environment) = self.state().cgi.clone()?;
+            let mut cgi = std::process::Command::new(program);
+            cgi.env_clear().env("PATH", "/usr/bin:/bin").env("GATEWAY_INTERFACE", "CGI/1.1").env("SERVER_PROTOCOL", "HTTP/1.1");
+            cgi.env("REQUEST_METHOD", "GET").env("QUERY_STRING", query).env("SCRIPT_NAME", "/cgi").env("PATH_INFO", info);
+            cgi.env("SERVER_NAME", "localhost").env("SERVER_PORT", self.port.to_string()).env("REQUEST_URI", &target).envs(environment);
+            let said = cgi.output().ok()?.stdout;
+            let head = said.windows(2).position(|w| w == b"\n\n").or_else(|| said.windows(4).position(|w| w == b"\r\n\r\n")).unwrap_or(0);
+            let status = String::from_utf8_lossy(&said[..head]).lines().find_map(|l| l.strip_prefix("Status: ").map(str::to_owned));
+            let status = status.unwrap_or_else(|| "200 OK".to_owned());
+            stream.write_all(format!("HTTP/1.1 {status}\r\nConnection: close\r\n").as_bytes()).ok()?;
+            return stream.write_all(&said).ok();
+        }
         let (status, headers, value) = self.state().route(&target, &body);
         let text = value.to_string();
         let sent = if std::mem::replace(&mut self.state().cut, 0) > 0 { &text[..text.len() / 2] } else { &text };
@@ -135,6 +152,22 @@ impl State {
             let node = |id: &Value| id.as_str()?.strip_prefix("node")?.parse().ok().and_then(by_id).map(|r| self.node(r));
             return found(Some(json!({ "data": { "nodes": ids.iter().map(node).collect::<Vec<_>>() } })));
         }
+        if path == "/query" {
+            let question: Value = serde_json::from_slice(body).unwrap();
+            let cursor = question["variables"]["cursor"].as_str().map_or(0, |c| c.parse::<usize>().unwrap());
+            let owner = question["variables"]["name"].as_str();
+            let of_owner: Vec<&Listed> = self.repositories.iter().filter(|r| owner.is_none_or(|o| o == r.owner)).collect();
+            let results: Vec<Value> = of_owner.iter().skip(cursor).take(25).map(|r| self.sourcehut(r)).collect();
+            let next = (cursor + 25 < of_owner.len()).then(|| (cursor + 25).to_string());
+            let list = json!({ "repositories": { "cursor": next, "results": results } });
+            return found(Some(json!({ "data": if owner.is_some() { json!({ "user": list }) } else { list } })));
+        }
+        if let Some(id) = path.strip_prefix("/2.0/repositories/%7B%7D/%7B").and_then(|id| id.strip_suffix("%7D")?.parse().ok()) {
+            return found(by_id(id).map(|r| self.bitbucket(r)));
+        }
+        if let Some(id) = path.strip_prefix("/projects/").filter(|id| !id.is_empty()) {
+            return found(self.repositories.iter().find(|r| format!("{}%2F{}", r.owner, r.name) == id).map(|r| self.gerrit(r, false)));
+        }
         if let Some(id) = id_of("/api/v3/repositories/") {
             return found(by_id(id).map(|r| self.github(r)));
         }
@@ -167,6 +200,23 @@ impl State {
                 let items = self.repositories.iter().skip(((page - 1) * limit) as usize).take(limit as usize).map(|r| self.gitea(r));
                 found(Some(json!({ "ok": true, "data": items.collect::<Vec<_>>() })))
             }
+            "/2.0/repositories" => {
+                let since = parameter("after").unwrap_or(0);
+                let page = after(since, 100);
+                let next =
+                    page.last().filter(|_| page.len() == 100).map(|r| format!("http://x/2.0/repositories?pagelen=100&after={}", r.id));
+                let values: Vec<Value> = page.iter().map(|r| self.bitbucket(r)).collect();
+                found(Some(json!({ "values": values, "next": next })))
+            }
+            "/projects/" => {
+                let (start, n) = (parameter("S").unwrap() as usize, parameter("n").unwrap() as usize);
+                // Servers have limits of their own.
+                let page: Vec<&Listed> = self.repositories.iter().skip(start).take(n.min(100)).collect();
+                let more = start + page.len() < self.repositories.len();
+                let last = page.len();
+                let entry = |(i, r): (usize, &&Listed)| (format!("{}/{}", r.owner, r.name), self.gerrit(r, more && i + 1 == last));
+                found(Some(page.iter().enumerate().map(entry).collect::<serde_json::Map<_, _>>().into()))
+            }
             "/manifest.js" => found(self.manifest.clone()),
             "/api/v1/settings/api" => found(Some(json!({ "max_response_items": 50 }))),
             _ => found(None),
@@ -195,6 +245,27 @@ impl State {
     fn gitlab(&self, r: &Listed) -> Value {
         json!({ "id": r.id, "path_with_namespace": format!("{}/{}", r.owner, r.name), "last_activity_at": r.pushed_at,
                 "http_url_to_repo": format!("{}{}/{}.git", self.clone_base, r.owner, r.name), "namespace": { "id": 1, "full_path": r.owner, "kind": "group" } })
+    }
+
+    fn bitbucket(&self, r: &Listed) -> Value {
+        json!({ "uuid": format!("{{{}}}", r.id), "full_name": format!("{}/{}", r.owner, r.name), "scm": "git", "is_private": false,
+                "parent": if r.fork { json!({ "uuid": "{1}" }) } else { Value::Null }, "updated_on": r.pushed_at, "size": 4096,
+                "links": { "clone": [{ "name": "https", "href": format!("{}{}/{}.git", self.clone_base, r.owner, r.name) }] },
+                "owner": { "uuid": "{1}", "type": "team", "username": r.owner } })
+    }
+
+    fn gerrit(&self, r: &Listed, more: bool) -> Value {
+        let mut project =
+            json!({ "id": format!("{}%2F{}", r.owner, r.name), "name": format!("{}/{}", r.owner, r.name), "state": "ACTIVE" });
+        if more {
+            project["_more_projects"] = true.into();
+        }
+        project
+    }
+
+    fn sourcehut(&self, r: &Listed) -> Value {
+        json!({ "id": r.id, "name": r.name, "visibility": "PUBLIC", "updated": r.pushed_at, "HEAD": { "name": "refs/heads/main" },
+                "owner": { "canonicalName": format!("~{}", r.owner) } })
     }
 
     fn gitea(&self, r: &Listed) -> Value {

@@ -1,0 +1,129 @@
+//! Bitbucket Cloud (developer.atlassian.com/cloud/bitbucket/rest: `GET /repositories`, `GET /repositories/{workspace}`).
+
+use serde_json::Value;
+
+use crate::api::{Api, Usage, escape, parameter};
+use crate::github::text;
+use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result, Skipped};
+
+const PER_PAGE: u64 = 100;
+/// What is asked for: all that is said otherwise is ten times as much.
+const FIELDS: &str = "uuid,full_name,scm,description,website,language,is_private,size,created_on,updated_on,mainbranch.name,\
+                      parent.uuid,links.clone,owner.uuid,owner.type,owner.username,owner.nickname,owner.display_name";
+
+/// The API of Bitbucket Cloud.
+pub struct Bitbucket {
+    api: Api,
+    base: String,
+    /// Only what these workspaces have; everything that is public if there are none.
+    workspaces: Vec<String>,
+}
+
+impl Bitbucket {
+    /// `url` is the web site's; `workspaces` are their slugs, all if there are none.
+    pub fn new(url: &str, workspaces: Vec<String>, api: Api) -> Bitbucket {
+        let url = url.trim_end_matches('/');
+        let base = if url == "https://bitbucket.org" { "https://api.bitbucket.org/2.0".to_owned() } else { format!("{url}/2.0") };
+        Bitbucket { api, base, workspaces }
+    }
+}
+
+impl Forge for Bitbucket {
+    fn start(&self) -> &'static str {
+        if self.workspaces.is_empty() { "" } else { "0:1" }
+    }
+
+    fn page(&mut self, position: &str) -> Result<Page> {
+        // `AFTER`, a time, of all; `WORKSPACE:PAGE` of those that were asked for.
+        let fields: Vec<String> = FIELDS.split(',').map(|field| format!("values.{}", field.trim())).collect();
+        let common = format!("pagelen={PER_PAGE}&fields=next%2C{}", fields.join("%2C"));
+        let of_workspace = (!self.workspaces.is_empty()).then(|| {
+            let (n, page) = position.split_once(':').unwrap_or((position, "1"));
+            (n.parse::<usize>().unwrap_or(0), page.parse::<u64>().unwrap_or(1))
+        });
+        let url = match of_workspace {
+            None if position.is_empty() => format!("{}/repositories?{common}", self.base),
+            None => format!("{}/repositories?{common}&after={}", self.base, escape(position)),
+            Some((n, page)) => match self.workspaces.get(n) {
+                None => return Ok(Page::default()),
+                // By time of creation: what is new comes last, and moves nothing.
+                Some(name) => format!("{}/repositories/{}?{common}&sort=created_on&page={page}", self.base, escape(name)),
+            },
+        };
+        let next_workspace = of_workspace.and_then(|(n, _)| (n + 1 < self.workspaces.len()).then(|| format!("{}:1", n + 1)));
+        let answer = match (self.api.get(&url), of_workspace) {
+            // Only numbered pages can be passed over: what comes after a time is not known without the page.
+            (Err(Error::Unavailable { detail, .. }), Some((n, page))) => {
+                let skipped = Skipped { position: position.to_owned(), error: detail };
+                return Ok(Page { next: Some(format!("{n}:{}", page.saturating_add(1))), skipped: Some(skipped), ..Page::default() });
+            }
+            (Err(Error::NotFound(what)), Some(_)) => {
+                tracing::warn!("{what}: there is no such workspace");
+                return Ok(Page { next: next_workspace, ..Page::default() });
+            }
+            (answer, _) => answer?,
+        };
+        let Some(items) = answer.value["values"].as_array() else {
+            return Err(Error::Unexpected { url, detail: "no list of values".to_owned() });
+        };
+        let next = match (answer.value["next"].as_str(), of_workspace) {
+            (None, _) => next_workspace,
+            (Some(_), Some((n, page))) => Some(format!("{n}:{}", page.saturating_add(1))),
+            (Some(next), None) => Some(unescape(parameter(next, "after").unwrap_or_default()))
+                // The same again would be asked for without end.
+                .filter(|next| !next.is_empty() && next != position),
+        };
+        Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, skipped: None })
+    }
+
+    fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
+        // By its id, whatever workspace it is in.
+        let url = format!("{}/repositories/%7B%7D/%7B{}%7D", self.base, escape(forge_id));
+        self.api.one(&url, from_repository)
+    }
+
+    fn usage(&self) -> Usage {
+        self.api.usage()
+    }
+}
+
+fn unescape(text: &str) -> String {
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
+}
+
+/// A uuid without its braces.
+fn uuid(value: &Value) -> Option<String> {
+    text(value).map(|id| id.trim_matches(['{', '}']).to_owned())
+}
+
+fn from_repository(repository: &Value) -> Option<Listed> {
+    if repository["scm"].as_str().is_some_and(|scm| scm != "git") {
+        return None;
+    }
+    let owner = &repository["owner"];
+    let login = text(&owner["username"]).or_else(|| text(&owner["nickname"])).or_else(|| text(&owner["display_name"]));
+    let clones = repository["links"]["clone"].as_array()?;
+    Some(Listed {
+        forge_id: uuid(&repository["uuid"])?,
+        full_name: text(&repository["full_name"])?,
+        clone_url: clones.iter().find(|clone| clone["name"] == "https").and_then(|clone| text(&clone["href"]))?,
+        owner: uuid(&owner["uuid"]).zip(login).map(|(forge_id, login)| Account {
+            forge_id,
+            login,
+            kind: if owner["type"] == "team" { AccountKind::Organization } else { AccountKind::User },
+        }),
+        description: text(&repository["description"]),
+        homepage: text(&repository["website"]),
+        language: text(&repository["language"]),
+        default_branch: text(&repository["mainbranch"]["name"]),
+        fork: Some(!repository["parent"].is_null()),
+        parent_id: uuid(&repository["parent"]["uuid"]),
+        private: repository["is_private"].as_bool(),
+        kibibytes: repository["size"].as_u64().map(|bytes| bytes / 1024),
+        created_at: text(&repository["created_on"]),
+        updated_at: text(&repository["updated_on"]),
+        // A push sets it; so do edits.
+        pushed_at: text(&repository["updated_on"]),
+        ..Listed::default()
+    })
+}

@@ -1,0 +1,47 @@
+//! A listing as a whole, for forges that cannot be asked about one repository.
+
+use std::collections::HashMap;
+
+use crate::{Error, Forge, Listed, Result};
+
+/// Pages of one listing: more is a forge that leads in a circle.
+const PAGES_MAX: usize = 1_000_000;
+
+/// What a listing had, by id, once it was read.
+#[derive(Default)]
+pub(crate) struct Whole(Option<HashMap<String, Listed>>);
+
+impl Whole {
+    pub(crate) fn is_read(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// All that `forge` lists.
+    ///
+    /// # Errors
+    /// If a page of it cannot be had: what is not on the others may be on that.
+    pub(crate) fn read(forge: &mut dyn Forge) -> Result<Vec<Listed>> {
+        let mut list = Vec::new();
+        let mut position = forge.start().to_owned();
+        for _ in 0..PAGES_MAX {
+            let page = forge.page(&position)?;
+            if let Some(skipped) = page.skipped {
+                return Err(Error::Unavailable { url: skipped.position, detail: skipped.error });
+            }
+            list.extend(page.repositories);
+            match page.next {
+                Some(next) => position = next,
+                None => return Ok(list),
+            }
+        }
+        Err(Error::Unexpected { url: position, detail: "its pages have no end".to_owned() })
+    }
+
+    pub(crate) fn set(&mut self, list: Vec<Listed>) {
+        self.0 = Some(list.into_iter().map(|l| (l.forge_id.clone(), l)).collect());
+    }
+
+    pub(crate) fn get(&self, forge_id: &str) -> Option<Listed> {
+        self.0.as_ref()?.get(forge_id).cloned()
+    }
+}
