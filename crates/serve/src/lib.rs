@@ -26,6 +26,7 @@ mod paced;
 mod send;
 mod shards;
 mod socket;
+mod text;
 mod tls;
 mod turns;
 
@@ -40,4 +41,5 @@ pub use ipnet::IpNet;
 pub use locate::{Client, Found, Locator, Refusal};
 pub use mapping::{MapRule, map};
 pub use socket::{Address, Listener};
+pub use text::{Text, serve_text};
 pub use tls::Tls;

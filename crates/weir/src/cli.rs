@@ -446,7 +446,10 @@ pub(crate) struct ServeArgs {
     /// Its private key, PEM [default: serve.tls_key]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Only serve: do not run the mirror loop
+    /// Numbers for Prometheus at http://ADDR:PORT/metrics [default: serve.metrics]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) metrics: Vec<Address>,
+    /// Only serve: neither run the mirror loop nor crawl forges
     #[arg(long)]
     pub(crate) no_mirror: bool,
 }

@@ -196,6 +196,7 @@ impl Default for ArchiveConfig {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ServeConfig {
+    pub(crate) metrics: Vec<String>,
     pub(crate) git: Vec<String>,
     pub(crate) http: Vec<String>,
     pub(crate) https: Vec<String>,
@@ -304,6 +305,7 @@ impl Default for ServeConfig {
     fn default() -> Self {
         let d = weir_serve::DaemonLimits::default();
         ServeConfig {
+            metrics: Vec::new(),
             git: vec!["127.0.0.1:9418".to_owned()],
             http: Vec::new(),
             https: Vec::new(),

@@ -11,6 +11,7 @@ mod error;
 mod forges;
 mod hooks;
 mod local;
+mod metrics;
 mod output;
 mod pool;
 

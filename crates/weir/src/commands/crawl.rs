@@ -27,6 +27,30 @@ pub(crate) fn crawl(mut pool: Pool, global: &Global, args: &CrawlArgs) -> Result
     if args.dry_run {
         return dry_run(&forges, global, &stop);
     }
+    let shows_bar = std::io::stderr().is_terminal() && !global.quiet && !global.json;
+    let failed = rounds(&mut pool, &forges, args.watch, shows_bar, &stop, &mut |name, progress| report(name, progress, global))?;
+    Ok(if failed && !args.watch { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Lists all forges at their intervals until told to stop: what `serve` does beside serving.
+pub(crate) fn watch(pool: &mut Pool, stop: &Stop) -> Result<()> {
+    let forges = pool.config.forge.clone();
+    rounds(pool, &forges, true, false, stop, &mut |name, progress| {
+        tracing::info!("{}", summary(name, progress));
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Lists `forges`, once or for ever; says whether one failed.
+fn rounds(
+    pool: &mut Pool,
+    forges: &[ForgeConfig],
+    watch: bool,
+    shows_bar: bool,
+    stop: &Stop,
+    report: &mut dyn FnMut(&str, &Progress) -> Result<()>,
+) -> Result<bool> {
     let mut next: Vec<i64> = vec![0; forges.len()];
     let mut failed = false;
     let mut first = true;
@@ -37,12 +61,12 @@ pub(crate) fn crawl(mut pool: Pool, global: &Global, args: &CrawlArgs) -> Result
             }
             // When watching, what was listed lately is not listed again at once.
             let finished = pool.catalog.listing(&forge.name())?.and_then(|l| l.finished_at);
-            if args.watch && first && finished.is_some_and(|at| at + forge.interval.0.as_secs() as i64 > now()) {
+            if watch && first && finished.is_some_and(|at| at + forge.interval.0.as_secs() as i64 > now()) {
                 *next = finished.unwrap_or(0) + forge.interval.0.as_secs() as i64;
                 continue;
             }
-            match one(&mut pool, global, forge, &stop) {
-                Ok(progress) => report(&forge.name(), &progress, global)?,
+            match one(pool, shows_bar, forge, stop) {
+                Ok(progress) => report(&forge.name(), &progress)?,
                 Err(CrawlError::Forge(ForgeError::Stopped)) => {}
                 Err(CrawlError::Catalog(e)) => return Err(e.into()),
                 Err(CrawlError::Forge(e)) => {
@@ -55,8 +79,8 @@ pub(crate) fn crawl(mut pool: Pool, global: &Global, args: &CrawlArgs) -> Result
             *next = now() + forge.interval.0.as_secs() as i64;
         }
         first = false;
-        if !args.watch || stop.is_stopped() {
-            return Ok(if failed && !args.watch { ExitCode::from(1) } else { ExitCode::SUCCESS });
+        if !watch || stop.is_stopped() {
+            return Ok(failed);
         }
         std::thread::sleep(WATCH_SLEEP);
     }
@@ -79,11 +103,11 @@ fn chosen(pool: &Pool, names: &[String]) -> Result<Vec<ForgeConfig>> {
     names.iter().map(find).collect()
 }
 
-fn one(pool: &mut Pool, global: &Global, config: &ForgeConfig, stop: &Stop) -> std::result::Result<Progress, CrawlError> {
+fn one(pool: &mut Pool, shows_bar: bool, config: &ForgeConfig, stop: &Stop) -> std::result::Result<Progress, CrawlError> {
     let unusable = |e: Error| ForgeError::Unexpected { url: config.url.clone(), detail: e.to_string() };
     let mut forge = config.open(stop).map_err(unusable)?;
     let name = config.name();
-    let bar = (std::io::stderr().is_terminal() && !global.quiet && !global.json).then(|| {
+    let bar = shows_bar.then(|| {
         let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}, {elapsed} gone").expect("a valid template");
         let bar = ProgressBar::new_spinner().with_style(style).with_prefix(name.clone());
         bar.enable_steady_tick(Duration::from_millis(200));
@@ -122,9 +146,13 @@ fn report(name: &str, p: &Progress, global: &Global) -> Result<()> {
             "rate_limit_waits": p.usage.waits, "rate_limit_seconds": p.usage.waited_s,
         }));
     }
-    if global.quiet {
-        return Ok(());
+    if !global.quiet {
+        writeln!(std::io::stdout(), "{}", summary(name, p))?;
     }
+    Ok(())
+}
+
+fn summary(name: &str, p: &Progress) -> String {
     let mut parts = vec![format!("{} listed", p.listed), format!("{} wanted", p.wanted)];
     let counts = [
         (p.taken.added as u64, "new"),
@@ -138,8 +166,7 @@ fn report(name: &str, p: &Progress, global: &Global) -> Result<()> {
     ];
     parts.extend(counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
     let state = if p.finished { "" } else { " (to be continued)" };
-    writeln!(std::io::stdout(), "{name}: {}; {} requests{state}", parts.join(", "), p.usage.requests)?;
-    Ok(())
+    format!("{name}: {}; {} requests{state}", parts.join(", "), p.usage.requests)
 }
 
 /// Says what would be added, and asks the catalog nothing.

@@ -13,6 +13,7 @@ use weir_mirror::{Event, Failure, Mirror, Stop, Summary, Visited};
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result};
 use crate::hooks::Hooks;
+use crate::metrics::Counters;
 use crate::output;
 use crate::pool::{MIRROR_LOCK_NAME, Pool, now};
 
@@ -90,15 +91,18 @@ fn lease(pool: &mut Pool, owner: &str, args: &MirrorArgs, first: bool) -> Result
 }
 
 /// Runs the mirror loop until told to stop: what `serve` does beside serving.
-pub(crate) fn watch(mirror: &Mirror, catalog: &mut Catalog, owner: &str, stop: &Stop) -> Result<()> {
+pub(crate) fn watch(mirror: &Mirror, catalog: &mut Catalog, owner: &str, counters: &Counters, stop: &Stop) -> Result<()> {
     while !stop.is_stopped() {
         let tasks = catalog.lease(owner, now(), now() + LEASE_S, &Which { due_only: true, ids: None }, LEASED_MAX)?;
         if !tasks.is_empty() {
-            mirror.run(catalog, tasks, stop, &mut |event| match event {
-                Event::Started(_) => {}
-                Event::Ended(repository, result, took) => log_line(repository, result, took),
-                Event::Paused(pause) => tracing::warn!("{}", pause_line(pause)),
-                Event::GoesOn => tracing::info!("{GOES_ON}"),
+            mirror.run(catalog, tasks, stop, &mut |event| {
+                counters.count(&event);
+                match event {
+                    Event::Started(_) => {}
+                    Event::Ended(repository, result, took) => log_line(repository, result, took),
+                    Event::Paused(pause) => tracing::warn!("{}", pause_line(pause)),
+                    Event::GoesOn => tracing::info!("{GOES_ON}"),
+                }
             })?;
         }
         sleep_until_due(catalog, stop)?;

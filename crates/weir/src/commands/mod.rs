@@ -25,6 +25,7 @@ mod upload_pack;
 
 pub(crate) use daemon::log_destination;
 pub(crate) use log::{Log, LogWriter};
+pub(crate) use status::space;
 
 use std::process::ExitCode;
 

@@ -5,15 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_mirror::Stop;
-use weir_serve::{Address, Daemon, DaemonLimits, Door, Listener, Presentation, Tls};
+use weir_serve::{Address, Daemon, DaemonLimits, Door, Listener, Presentation, Text, Tls, serve_text};
 use weir_upload::{Limits, Options};
 
+use super::crawl;
 use super::locate::CatalogLocator;
 use super::mirror::{CATALOG_RETRY, MirrorGuard, nap, stop_on_signal, watch};
 use super::restart::{start_anew, tell_ready};
 use crate::cli::{Global, ServeArgs};
 use crate::config::ServeConfig;
 use crate::error::{Error, Result};
+use crate::metrics::{Counters, Metrics};
 use crate::output;
 use crate::pool::Pool;
 
@@ -43,7 +45,12 @@ fn addresses(given: &[Address], configured: &[String]) -> Result<Vec<Address>> {
     configured.iter().map(|a| a.parse().map_err(Error::Config)).collect()
 }
 
-fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<Vec<(Door, Listener)>> {
+/// What a socket for monitors is called where one is handed over.
+const METRICS: &str = "metrics";
+const METRICS_TYPE: &str = "text/plain; version=0.0.4";
+
+/// Doors for clients, and sockets for monitors.
+fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Vec<(Door, Listener)>, Vec<Listener>)> {
     let tls = || {
         let file = |given: &Option<PathBuf>, configured: &Option<PathBuf>, flag: &str| {
             let missing = || Error::Message(format!("https:// needs --{flag} FILE"));
@@ -59,12 +66,15 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<Vec<(Door, Listener)>> {
             "https" => tls(),
             _ => Ok(Door::Git),
         };
-        return handed_over.into_iter().map(|(name, listener)| Ok((door(&name)?, listener))).collect();
+        let (monitored, doors): (Vec<_>, Vec<_>) = handed_over.into_iter().partition(|(name, _)| name == METRICS);
+        let doors = doors.into_iter().map(|(name, listener)| Ok((door(&name)?, listener))).collect::<Result<_>>()?;
+        return Ok((doors, monitored.into_iter().map(|(_, listener)| listener).collect()));
     }
-    let bind = |door: Door, address: &Address| match Listener::bind(address) {
-        Ok(listener) => Ok((door, listener)),
-        Err(e) => Err(Error::Message(format!("cannot listen on {address}: {e}; choose another with --{} ADDR:PORT", scheme(&door)))),
+    let socket = |flag: &str, address: &Address| {
+        let failed = |e| Error::Message(format!("cannot listen on {address}: {e}; choose another with --{flag} ADDR:PORT"));
+        Listener::bind(address).map_err(failed)
     };
+    let bind = |door: Door, address: &Address| socket(scheme(&door), address).map(|listener| (door, listener));
     let mut out = Vec::new();
     for address in addresses(&args.git, &c.git)? {
         out.push(bind(Door::Git, &address)?);
@@ -79,14 +89,15 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<Vec<(Door, Listener)>> {
             out.push(bind(door.clone(), &address)?);
         }
     }
-    Ok(out)
+    let monitored = addresses(&args.metrics, &c.metrics)?.iter().map(|address| socket(METRICS, address)).collect::<Result<_>>()?;
+    Ok((out, monitored))
 }
 
 pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> {
     let c = &pool.config.serve;
     let options = Options { limits: Limits { steps_max: c.steps_max, ..Default::default() }, ..Default::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let listeners = runtime.block_on(async { listen(c, &args) })?;
+    let (listeners, monitored) = runtime.block_on(async { listen(c, &args) })?;
     let scratch = pool.scratch().folder.unwrap_or_else(std::env::temp_dir);
     let presentation = Presentation { files: c.files, ..Presentation::default() };
     let daemon = Arc::new(Daemon::new(Arc::new(CatalogLocator::new(&pool)?), options, limits(c, scratch), presentation)?);
@@ -103,10 +114,13 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
             tracing::info!("serving {url}");
         }
     }
-    let sockets = listeners.iter().map(|(door, listener)| (listener.as_raw_fd(), scheme(door))).collect();
+    let doors = listeners.iter().map(|(door, listener)| (listener.as_raw_fd(), scheme(door)));
+    let sockets = doors.chain(monitored.iter().map(|listener| (listener.as_raw_fd(), METRICS))).collect();
     restart_on_signal(sockets)?;
     tell_ready();
-    let mirroring = if args.no_mirror { None } else { Some(start_mirror(&pool, &stop)?) };
+    let counters = Arc::new(Counters::default());
+    let beside = if args.no_mirror { Vec::new() } else { start_mirror(&pool, &counters, &stop)? };
+    let metrics = Arc::new(Metrics::new(&pool, counters)?);
     runtime.block_on(async {
         let mut tasks = Vec::new();
         for (door, listener) in listeners {
@@ -119,11 +133,19 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
             };
             tasks.push(tokio::spawn(daemon.clone().run(listener, door, stopped)));
         }
+        for listener in monitored {
+            let (metrics, mut asked) = (metrics.clone(), asked_to_stop.clone());
+            let stopped = async move {
+                let _ = asked.wait_for(|&asked| asked).await;
+            };
+            let text: Text = Arc::new(move || metrics.text());
+            tokio::spawn(serve_text(listener, "/metrics", METRICS_TYPE, text, stopped));
+        }
         for task in tasks {
             let _ = task.await;
         }
     });
-    if let Some(thread) = mirroring {
+    for thread in beside {
         let _ = thread.join();
     }
     Ok(())
@@ -157,18 +179,31 @@ fn scheme(door: &Door) -> &'static str {
     }
 }
 
-fn start_mirror(pool: &Pool, stop: &Stop) -> Result<std::thread::JoinHandle<()>> {
+/// What runs beside serving: visits, and crawls if there are forges.
+fn start_mirror(pool: &Pool, counters: &Arc<Counters>, stop: &Stop) -> Result<Vec<std::thread::JoinHandle<()>>> {
     let guard = MirrorGuard::take(pool)?;
-    let (mirror, mut catalog, stop) = (pool.mirror(None), pool.another_catalog()?, stop.clone());
+    let (mirror, mut catalog) = (pool.mirror(None), pool.another_catalog()?);
     let hooks = guard.hooks(pool)?;
     if hooks.is_some() {
         catalog.keep_updates_for(&guard.machine);
     }
-    Ok(std::thread::spawn(move || {
+    let (counters, stopped) = (counters.clone(), stop.clone());
+    let mut threads = vec![std::thread::spawn(move || {
         let _hooks = hooks;
-        while let Err(e) = watch(&mirror, &mut catalog, &guard.owner, &stop) {
-            tracing::error!("the mirror loop: {e}; trying again in {} s", CATALOG_RETRY.as_secs());
-            nap(CATALOG_RETRY, &stop);
-        }
-    }))
+        again("the mirror loop", &stopped, || watch(&mirror, &mut catalog, &guard.owner, &counters, &stopped));
+    })];
+    if !pool.config.forge.is_empty() {
+        let mut pool = Pool { path: pool.path.clone(), config: pool.config.clone(), catalog: pool.another_catalog()? };
+        let stop = stop.clone();
+        threads.push(std::thread::spawn(move || again("crawls", &stop, || crawl::watch(&mut pool, &stop))));
+    }
+    Ok(threads)
+}
+
+/// Does `work` until it ends well; what fails is tried again after a while.
+fn again(what: &str, stop: &Stop, mut work: impl FnMut() -> Result<()>) {
+    while let Err(e) = work() {
+        tracing::error!("{what}: {e}; trying again in {} s", CATALOG_RETRY.as_secs());
+        nap(CATALOG_RETRY, stop);
+    }
 }

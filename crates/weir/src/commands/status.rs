@@ -104,7 +104,7 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
 }
 
 /// Bytes that are free at `path` for us, and in all.
-fn space(path: &std::path::Path) -> Result<(u64, u64)> {
+pub(crate) fn space(path: &std::path::Path) -> Result<(u64, u64)> {
     let stat = nix::sys::statvfs::statvfs(path).map_err(std::io::Error::from)?;
     let unit = stat.fragment_size();
     Ok((stat.blocks_available() * unit, stat.blocks() * unit))

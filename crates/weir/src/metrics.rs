@@ -1,0 +1,145 @@
+//! Numbers for monitors, in Prometheus's text format (prometheus.io/docs/instrumenting/exposition_formats).
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use weir_catalog::Catalog;
+use weir_mirror::{Event, Failure, Visited};
+
+use crate::commands::space;
+use crate::error::Result;
+use crate::pool::{Pool, now};
+
+/// The catalog is asked no more often: of millions of repositories that takes seconds.
+const AGE_MAX: Duration = Duration::from_secs(60);
+
+/// What the mirror loop of this process has done.
+#[derive(Default)]
+pub(crate) struct Counters {
+    unchanged: AtomicU64,
+    updated: AtomicU64,
+    failed: AtomicU64,
+    bytes_appended: AtomicU64,
+}
+
+impl Counters {
+    /// Counts what happens during a run.
+    pub(crate) fn count(&self, event: &Event<'_>) {
+        let Event::Ended(_, result, _) = event else { return };
+        let result: &std::result::Result<Visited, Failure> = result;
+        let counter = match result {
+            Err(_) => &self.failed,
+            Ok(Visited { change: None, .. }) => &self.unchanged,
+            Ok(Visited { change: Some((_, report)), .. }) => {
+                self.bytes_appended.fetch_add(report.bytes_appended, Ordering::Relaxed);
+                &self.updated
+            }
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Makes the text.
+pub(crate) struct Metrics {
+    catalog: Mutex<(Catalog, Option<(Instant, String)>)>,
+    store: std::path::PathBuf,
+    counters: Arc<Counters>,
+}
+
+impl Metrics {
+    pub(crate) fn new(pool: &Pool, counters: Arc<Counters>) -> Result<Metrics> {
+        Ok(Metrics { catalog: Mutex::new((pool.another_catalog()?, None)), store: pool.store(), counters })
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut text = self.of_catalog();
+        let c = &self.counters;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        head(&mut text, "weir_visits_total", "counter", "Visits to upstreams of this process");
+        for (result, counter) in [("unchanged", &c.unchanged), ("updated", &c.updated), ("failed", &c.failed)] {
+            let _ = writeln!(text, "weir_visits_total{{result=\"{result}\"}} {}", load(counter));
+        }
+        one(&mut text, "weir_appended_bytes_total", "counter", "Bytes appended to archives by this process", load(&c.bytes_appended));
+        if let Ok((free, total)) = space(&self.store) {
+            one(&mut text, "weir_store_free_bytes", "gauge", "Free bytes on the disk of the archives", free);
+            one(&mut text, "weir_store_size_bytes", "gauge", "Size of the disk of the archives", total);
+        }
+        text
+    }
+
+    fn of_catalog(&self) -> String {
+        let mut kept = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        let (catalog, last) = &mut *kept;
+        if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < AGE_MAX) {
+            return text.clone();
+        }
+        match write_catalog(catalog) {
+            Ok(text) => {
+                *last = Some((Instant::now(), text.clone()));
+                text
+            }
+            // What it said last would be taken for what is.
+            Err(e) => {
+                tracing::error!("metrics: {e}");
+                let mut text = String::new();
+                one(&mut text, "weir_catalog_up", "gauge", "Whether the catalog answers", 0);
+                text
+            }
+        }
+    }
+}
+
+fn write_catalog(catalog: &Catalog) -> weir_catalog::Result<String> {
+    let mut text = String::new();
+    let now = now();
+    let c = catalog.counts(now)?;
+    one(&mut text, "weir_catalog_up", "gauge", "Whether the catalog answers", 1);
+    for (name, help, value) in [
+        ("weir_repositories", "Repositories that are known", c.repositories),
+        ("weir_repositories_mirrored", "Those that have an archive", c.mirrored),
+        ("weir_repositories_disabled", "Those that are not visited until somebody says so", c.disabled),
+        ("weir_repositories_gone", "Those that their forge has no more", c.gone),
+        ("weir_repositories_due", "Those that are due", c.due),
+        ("weir_repositories_leased", "Those that are being visited", c.leased),
+        ("weir_lag_seconds", "Time the most overdue one has waited", c.lag_s),
+        ("weir_archive_bytes", "Bytes of all archives", c.archive_bytes),
+    ] {
+        one(&mut text, name, "gauge", help, value.unsigned_abs());
+    }
+    head(&mut text, "weir_repositories_failing", "gauge", "Those whose last visit failed");
+    for (class, count) in catalog.errors_by_class()? {
+        let _ = writeln!(text, "weir_repositories_failing{{class=\"{}\"}} {count}", escaped(&class));
+    }
+    head(&mut text, "weir_pause_seconds", "gauge", "Pauses of visits, by host: what is left of them");
+    for pause in catalog.throttles(now)? {
+        let _ = writeln!(
+            text,
+            "weir_pause_seconds{{host=\"{}\",cause=\"{}\"}} {}",
+            escaped(&pause.host),
+            escaped(&pause.cause),
+            pause.until - now
+        );
+    }
+    head(&mut text, "weir_forge_finished_seconds", "gauge", "When each forge was last listed whole, in seconds since 1970");
+    for listing in catalog.listings()? {
+        if let Some(at) = listing.finished_at {
+            let _ = writeln!(text, "weir_forge_finished_seconds{{forge=\"{}\"}} {at}", escaped(&listing.forge));
+        }
+    }
+    Ok(text)
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+}
+
+fn one(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
+    head(text, name, kind, help);
+    let _ = writeln!(text, "{name} {value}");
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
