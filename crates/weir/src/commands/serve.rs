@@ -45,12 +45,15 @@ fn addresses(given: &[Address], configured: &[String]) -> Result<Vec<Address>> {
     configured.iter().map(|a| a.parse().map_err(Error::Config)).collect()
 }
 
+/// Where clients come in.
+type Doors = Vec<(Door, Listener)>;
+
 /// What a socket for monitors is called where one is handed over.
 const METRICS: &str = "metrics";
 const METRICS_TYPE: &str = "text/plain; version=0.0.4";
 
 /// Doors for clients, and sockets for monitors.
-fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Vec<(Door, Listener)>, Vec<Listener>)> {
+fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
     let tls = || {
         let file = |given: &Option<PathBuf>, configured: &Option<PathBuf>, flag: &str| {
             let missing = || Error::Message(format!("https:// needs --{flag} FILE"));
