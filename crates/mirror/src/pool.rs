@@ -243,19 +243,19 @@ impl Mirror {
                     match message {
                         Message::Started(repository) => observe(Event::Started(&repository)),
                         Message::Paused(pause) => {
-                            observe(Event::Paused(&pause));
                             let until = pause.until_ms.div_ceil(1000) as i64;
                             // It is shown to others only: on a full disk it may fail itself.
                             let told = catalog.set_throttle(pause.host.as_deref().unwrap_or(""), pause.cause.name(), now(), until);
                             if let Err(e) = told {
                                 tracing::warn!("the pause is not shown by 'weir status': {e}");
                             }
+                            observe(Event::Paused(&pause));
                         }
                         Message::GoesOn => {
-                            observe(Event::GoesOn);
                             if let Err(e) = catalog.end_throttle("") {
                                 tracing::warn!("'weir status' shows a pause that is over: {e}");
                             }
+                            observe(Event::GoesOn);
                         }
                         Message::PutOff(repository, until) => {
                             summary.put_off += 1;

@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(set.lines().zip(TEMPLATE.lines()).filter(|(a, b)| a != b).count(), 1);
         let unset = with_url(&set, None).unwrap();
         assert_eq!(config::parse(&unset, "").unwrap().catalog.url, None);
-        for text in ["", "[mirror]\njobs = 3\n", "# hello\n[[forge]]\nkind = \"github\"\n", "[catalog]\n[mirror]\n"] {
+        for text in ["", "[mirror]\njobs = 3\n", "# hello\n[[forge]]\ntype = \"github\"\nurl = \"https://h\"\n", "[catalog]\n[mirror]\n"] {
             let set = with_url(text, Some(url)).unwrap();
             assert_eq!(config::parse(&set, "").unwrap().catalog.url.as_deref(), Some(url), "{set}");
             assert!(text.lines().all(|line| set.lines().any(|l| l == line)));

@@ -23,6 +23,8 @@ const LEASE_S: i64 = 6 * 3600;
 const LEASED_MAX: usize = 100_000;
 /// How long a mirror loop waits for a catalog that failed.
 pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);
+/// The same by one of several machines, which goes on with the next at once: others want to do something, too.
+const LEASED_MAX_SHARED: usize = 5_000;
 /// Longest sleep between looks at the catalog while watching.
 const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
 
@@ -87,13 +89,18 @@ fn lease(pool: &mut Pool, owner: &str, args: &MirrorArgs, first: bool) -> Result
         ids.extend(pool.matching(Some(pattern))?.iter().map(|r| r.id));
         which.ids = Some(&ids);
     }
-    Ok(pool.catalog.lease(owner, now(), now() + LEASE_S, &which, LEASED_MAX)?)
+    let max = if args.watch { leased_max(&pool.catalog) } else { LEASED_MAX };
+    Ok(pool.catalog.lease(owner, now(), now() + LEASE_S, &which, max)?)
+}
+
+fn leased_max(catalog: &Catalog) -> usize {
+    if catalog.is_remote() { LEASED_MAX_SHARED } else { LEASED_MAX }
 }
 
 /// Runs the mirror loop until told to stop: what `serve` does beside serving.
 pub(crate) fn watch(mirror: &Mirror, catalog: &mut Catalog, owner: &str, counters: &Counters, stop: &Stop) -> Result<()> {
     while !stop.is_stopped() {
-        let tasks = catalog.lease(owner, now(), now() + LEASE_S, &Which { due_only: true, ids: None }, LEASED_MAX)?;
+        let tasks = catalog.lease(owner, now(), now() + LEASE_S, &Which { due_only: true, ids: None }, leased_max(catalog))?;
         if !tasks.is_empty() {
             mirror.run(catalog, tasks, stop, &mut |event| {
                 counters.count(&event);
