@@ -44,38 +44,54 @@ impl WebIndex {
         })
     }
 
-    fn cgit(&mut self, position: &str) -> Result<Page> {
-        let offset: u64 = position.parse().unwrap_or(0);
-        let url = if offset == 0 { format!("{}/", self.url) } else { format!("{}/?ofs={offset}", self.url) };
-        let html = self.api.bytes(&url)?;
-        let index = read_cgit(&html);
-        // An index without its table is an error's page, or something else.
-        if !index.is_index {
-            return Err(Error::Unexpected { url, detail: "no index of cgit's".to_owned() });
+    fn address(&self, offset: u64) -> String {
+        match self.kind {
+            WebIndexKind::Cgit if offset == 0 => format!("{}/", self.url),
+            WebIndexKind::Cgit => format!("{}/?ofs={offset}", self.url),
+            WebIndexKind::Gitweb => format!("{}/?a=project_index", self.url),
         }
+    }
+
+    /// What an index says, `body`, of which `position` is where its page begins.
+    ///
+    /// # Errors
+    /// If it is none: an error's page, or something else.
+    pub fn read(&self, position: &str, body: &[u8]) -> Result<Page> {
+        let offset = position.parse().unwrap_or(0);
+        let page = match self.kind {
+            WebIndexKind::Cgit => self.cgit(offset, body),
+            WebIndexKind::Gitweb => self.gitweb(body),
+        };
+        page.ok_or_else(|| Error::Unexpected {
+            url: self.address(offset),
+            detail: format!("no index of {}", format!("{:?}", self.kind).to_lowercase()),
+        })
+    }
+
+    fn cgit(&self, offset: u64, html: &[u8]) -> Option<Page> {
+        let index = read_cgit(html);
         // Links lead to where the index is.
         let root = self.url.split_once("://").and_then(|(_, rest)| rest.find('/').map(|n| rest[n..].to_owned())).unwrap_or_default();
         let row = |row: CgitRow| {
-            let path = row.href.strip_prefix(&root).unwrap_or(&row.href).to_owned();
-            self.listed(&percent_encoding::percent_decode_str(&path).decode_utf8_lossy(), row.description, row.idle_since)
+            let path = row.href.strip_prefix(&root).unwrap_or(&row.href);
+            self.listed(&decoded(path), row.description, row.idle_since)
         };
         let repositories: Vec<Listed> = index.rows.into_iter().filter_map(row).collect();
-        let next = index.offsets.into_iter().filter(|&n| n > offset).min();
-        Ok(Page { next: next.filter(|_| !repositories.is_empty()).map(|n| n.to_string()), repositories, skipped: None })
+        let next = index.offsets.into_iter().filter(|&n| n > offset && !repositories.is_empty()).min();
+        index.is_index.then(|| Page { next: next.map(|n| n.to_string()), repositories, skipped: None })
     }
 
-    fn gitweb(&mut self) -> Result<Page> {
-        let url = format!("{}/?a=project_index", self.url);
-        let bytes = self.api.bytes(&url)?;
-        let text = String::from_utf8_lossy(&bytes);
-        if text.trim_start().starts_with('<') || text.trim().is_empty() {
-            return Err(Error::Unexpected { url, detail: "no index of gitweb's".to_owned() });
-        }
-        let path = |line: &str| line.split(' ').next().map(|p| p.replace('+', " "));
-        let decoded = |path: String| percent_encoding::percent_decode_str(&path).decode_utf8_lossy().into_owned();
-        let repositories = text.lines().filter_map(path).map(decoded).filter_map(|path| self.listed(&path, None, None)).collect();
-        Ok(Page { repositories, next: None, skipped: None })
+    fn gitweb(&self, body: &[u8]) -> Option<Page> {
+        let text = String::from_utf8_lossy(body);
+        let is_index = !text.trim_start().starts_with('<') && !text.trim().is_empty();
+        let path = |line: &str| line.split(' ').next().map(|path| decoded(&path.replace('+', " ")));
+        let repositories = text.lines().filter_map(path).filter_map(|path| self.listed(&path, None, None)).collect();
+        is_index.then_some(Page { repositories, next: None, skipped: None })
     }
+}
+
+fn decoded(path: &str) -> String {
+    percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned()
 }
 
 impl Forge for WebIndex {
@@ -84,10 +100,8 @@ impl Forge for WebIndex {
     }
 
     fn page(&mut self, position: &str) -> Result<Page> {
-        match self.kind {
-            WebIndexKind::Cgit => self.cgit(position),
-            WebIndexKind::Gitweb => self.gitweb(),
-        }
+        let body = self.api.bytes(&self.address(position.parse().unwrap_or(0)))?;
+        self.read(position, &body)
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
