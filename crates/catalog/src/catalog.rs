@@ -57,6 +57,9 @@ pub struct Repository {
 pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, last_change, fingerprint, seq, \
                        archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s";
 
+/// How many those are.
+pub(crate) const COLUMN_COUNT: usize = 19;
+
 impl Repository {
     pub(crate) fn from_row(row: &Row<'_>) -> Result<Repository> {
         Ok(Repository {
@@ -162,6 +165,7 @@ const RECORD: &str = "UPDATE repositories SET
     failures = CASE WHEN rows.p3 < 2 THEN 0 WHEN rows.p3 = 2 THEN failures + 1 ELSE failures END,
     error_class = CASE WHEN rows.p3 < 3 THEN rows.p13 ELSE error_class END,
     error = CASE WHEN rows.p3 < 3 THEN rows.p14 ELSE error END,
+    missing_since = CASE WHEN rows.p3 < 2 THEN NULL WHEN rows.p13 = 'gone' THEN coalesce(missing_since, rows.p5) ELSE missing_since END,
     lease_owner = NULL, lease_until = NULL
     FROM rows WHERE id = rows.p1 AND epoch = rows.p2";
 
@@ -192,6 +196,14 @@ impl Visit {
         ]
         .into()
     }
+}
+
+/// Removes what other tables have of repository `id`.
+pub(crate) fn remove_what_belongs_to(db: &Database, id: i64) -> Result<()> {
+    for table in ["metadata", "languages", "topics", "updates"] {
+        db.execute(&format!("DELETE FROM {table} WHERE repository_id = ?1"), &values![id])?;
+    }
+    Ok(())
 }
 
 /// The catalog of a pool.
@@ -238,6 +250,31 @@ impl Catalog {
             .execute("INSERT INTO properties (name, value) VALUES ('store', ?1) ON CONFLICT (name) DO NOTHING", &values![store])?;
         let of: Option<String> = self.database.query_one("SELECT value FROM properties WHERE name = 'store'", &[], |row| row.get(0))?;
         if of.as_deref() == Some(store) { Ok(()) } else { Err(Error::OtherStore(store.to_owned())) }
+    }
+
+    /// Takes the listing of `forge` for this process, until [`Catalog::unlock_listing`] or its end; false if another has it. One
+    /// machine alone has no others.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn try_lock_listing(&mut self, forge: &str) -> Result<bool> {
+        if !self.database.is_postgres() {
+            return Ok(true);
+        }
+        let sql = "SELECT pg_try_advisory_lock(hashtext('weir listing'), hashtext(current_schema() || '/' || ?1))";
+        Ok(self.database.query_one(sql, &values![forge], |row| row.get(0))? == Some(true))
+    }
+
+    /// Gives it back.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn unlock_listing(&mut self, forge: &str) -> Result<()> {
+        if self.database.is_postgres() {
+            let sql = "SELECT pg_advisory_unlock(hashtext('weir listing'), hashtext(current_schema() || '/' || ?1))";
+            self.database.query(sql, &values![forge], |row| row.get::<bool>(0))?;
+        }
+        Ok(())
     }
 
     /// Adds repositories (name, URL, path of the archive) in one transaction; those with the same name and URL are left as
@@ -289,11 +326,11 @@ impl Catalog {
     /// Of the database.
     pub fn remove(&mut self, name: &str) -> Result<bool> {
         self.database.transaction(Kind::Listing, |db| {
-            for table in ["metadata", "languages", "topics", "updates"] {
-                let sql = format!("DELETE FROM {table} WHERE repository_id = (SELECT id FROM repositories WHERE name = ?1)");
-                db.execute(&sql, &values![name])?;
+            let removed: Vec<i64> = db.query("DELETE FROM repositories WHERE name = ?1 RETURNING id", &values![name], |row| row.get(0))?;
+            for id in &removed {
+                remove_what_belongs_to(db, *id)?;
             }
-            Ok(db.execute("DELETE FROM repositories WHERE name = ?1", &values![name])? > 0)
+            Ok(!removed.is_empty())
         })
     }
 
@@ -305,18 +342,19 @@ impl Catalog {
     pub fn lease(&mut self, owner: &str, now: i64, until: i64, which: &Which<'_>, max: usize) -> Result<Vec<Repository>> {
         let due = if which.due_only { now } else { i64::MAX };
         let mut parameters = values![owner, until, due, now, max].to_vec();
-        let these = which.ids.map_or("", |ids| {
+        // Those that are asked for are waited for.
+        let (these, locked) = which.ids.map_or(("", "FOR UPDATE SKIP LOCKED"), |ids| {
             parameters.push(Value::Integers(ids.to_vec()));
-            "AND id = ANY(?6)"
+            ("AND id = ANY(?6)", "FOR UPDATE")
         });
         let sql = format!(
             "UPDATE repositories SET lease_owner = ?1, lease_until = ?2, epoch = epoch + 1 WHERE id IN (
                  SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?3 {these}
                  AND (lease_until IS NULL OR lease_until <= ?4 OR lease_owner = ?1) ORDER BY next_due LIMIT ?5
-                 FOR UPDATE SKIP LOCKED)
+                 {locked})
              RETURNING {COLUMNS}"
         );
-        let mut leased = self.database.query(&sql, &parameters, Repository::from_row)?;
+        let mut leased = self.database.transaction(Kind::Visits, |db| db.query(&sql, &parameters, Repository::from_row))?;
         leased.sort_by_key(|r| (r.next_due, r.id));
         Ok(leased)
     }
@@ -327,7 +365,7 @@ impl Catalog {
     /// Of the database.
     pub fn release(&mut self, owner: &str) -> Result<()> {
         let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner = ?1";
-        self.database.execute(sql, &values![owner]).map(|_| ())
+        self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![owner])).map(|_| ())
     }
 
     /// Gives back the leases of all owners whose name begins with `prefix`: for when it is known that none of them lives.
@@ -336,7 +374,8 @@ impl Catalog {
     /// Of the database.
     pub fn release_all(&mut self, prefix: &str) -> Result<()> {
         let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE substr(lease_owner, 1, ?2) = ?1";
-        self.database.execute(sql, &values![prefix, prefix.chars().count()]).map(|_| ())
+        let parameters = values![prefix, prefix.chars().count()];
+        self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters)).map(|_| ())
     }
 
     /// Says whether the repository called `name` is to be mirrored.
@@ -367,8 +406,10 @@ impl Catalog {
         let rows: Vec<_> = visits.iter().map(Visit::row).collect();
         let updates = self.updates_of(visits);
         let written = self.database.transaction(Kind::Visits, |db| {
+            // It holds the rows from here on: none of them is removed, or leased by another, before its update is kept.
+            let written = db.execute_rows(RECORD, &VISIT, &rows)?;
             db.execute_rows(KEEP_UPDATE, &KEPT_UPDATE, &updates)?;
-            db.execute_rows(RECORD, &VISIT, &rows)
+            Ok(written)
         })?;
         Ok(written as usize)
     }

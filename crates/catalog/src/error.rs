@@ -53,6 +53,9 @@ pub enum Error {
     /// It is of another pool.
     #[error("the catalog belongs to another store than {0}: each pool needs a database, or a schema in it, of its own")]
     OtherStore(String),
+    /// Something reads a catalog that is to be moved.
+    #[error("the catalog is read by somebody else: it cannot be given its name yet")]
+    Unsettled,
     /// A copy differs from its source.
     #[error("table {table} has {source_rows} rows and its copy {copied_rows}; nothing was kept of it")]
     NotTheSame {

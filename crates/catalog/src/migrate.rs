@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use crate::database::{Database, Kind, Type, Value};
+use crate::database::{Database, Kind, LISTING_LOCK, Type, Value};
 use crate::schema::STEPS;
 use crate::{Catalog, Error, Result};
 
@@ -46,6 +46,20 @@ fn tables() -> Result<Vec<Table>> {
 }
 
 impl Catalog {
+    /// Moves all that was written into the file itself: it may be renamed once this catalog is closed.
+    ///
+    /// # Errors
+    /// If not all could be moved.
+    pub fn settle(&self) -> Result<()> {
+        if !self.database.is_postgres() {
+            let is_busy = self.database.query_one("PRAGMA wal_checkpoint(TRUNCATE)", &[], |row| row.get::<i64>(0))?;
+            if is_busy != Some(0) {
+                return Err(Error::Unsettled);
+            }
+        }
+        Ok(())
+    }
+
     /// Copies everything into `destination`, which must have nothing in it: all of it or nothing. `observe` is told each table
     /// and how many of its rows are copied, every few thousand and at its end.
     ///
@@ -54,14 +68,28 @@ impl Catalog {
     pub fn migrate(&self, destination: &mut Catalog, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
         let tables = tables()?;
         let source = &self.database;
+        let count =
+            |db: &Database| -> Result<i64> { Ok(db.query_one("SELECT count(*) FROM repositories", &[], |row| row.get(0))?.unwrap_or(0)) };
+        // Before anything is locked: it may be the same database.
+        match count(&destination.database)? {
+            0 => {}
+            there => return Err(Error::NotEmpty(there)),
+        }
         // What is read is of one moment.
-        source.batch(if source.is_postgres() { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" } else { "BEGIN" })?;
+        // ...and nobody adds to it meanwhile; on PostgreSQL visits may still be written down.
+        let begin = match source.is_postgres() {
+            true => format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = '60s'; {LISTING_LOCK}"),
+            false => "BEGIN IMMEDIATE".to_owned(),
+        };
+        source.batch(&begin)?;
         let result = destination.database.transaction(Kind::Listing, |db| {
-            let there: i64 = db.query_one("SELECT count(*) FROM repositories", &[], |row| row.get(0))?.unwrap_or(0);
-            if there > 0 {
-                return Err(Error::NotEmpty(there));
+            match count(db)? {
+                0 => {}
+                there => return Err(Error::NotEmpty(there)),
             }
-            tables.iter().try_for_each(|table| copy(source, db, table, observe))
+            // Whose it is was said before.
+            tables.iter().filter(|table| table.name != "properties").try_for_each(|table| copy(source, db, table, observe))?;
+            db.batch("UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner IS NOT NULL")
         });
         let ended = source.batch("COMMIT");
         result.and(ended)

@@ -145,6 +145,12 @@ CREATE TABLE updates (
     machine         TEXT NOT NULL
 ) STRICT;
 ",
+    "
+-- since when all visits have found that the upstream has it no more
+ALTER TABLE repositories ADD COLUMN missing_since INTEGER;
+CREATE INDEX updates_machine ON updates (machine, id);
+CREATE INDEX updates_repository ON updates (repository_id);
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.

@@ -2,10 +2,14 @@
 
 use serde::Serialize;
 
-use crate::catalog::COLUMNS;
+use crate::catalog::{COLUMN_COUNT, COLUMNS, remove_what_belongs_to};
 use crate::database::{Kind, values};
 use crate::listing::Listing;
 use crate::{Catalog, Repository, Result};
+
+/// Long gone: `?1` is since when.
+const GONE: &str = "enabled = 1 AND ((gone_at <= ?1 AND (last_success IS NULL OR last_success < gone_at))
+    OR (forge IS NULL AND error_class = 'gone' AND missing_since <= ?1))";
 
 /// A pause of visits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -138,17 +142,38 @@ impl Catalog {
         self.some("failures > 0 AND (CAST(?1 AS TEXT) IS NULL OR error_class = ?1) ORDER BY last_attempt DESC, id", class, max)
     }
 
-    /// Repositories, by name, that have been gone upstream since `before` or longer: their forge has them no more, or, if no
-    /// forge lists them, their upstream says so and was last there before that.
+    /// Repositories, by name, that have been gone upstream since `before` or longer, with their forges: their forge has them no
+    /// more, and no visit has found them since; or, if no forge lists them, all visits since then have found nothing. Those that
+    /// are not visited are left alone.
     ///
     /// # Errors
     /// Of the database.
-    pub fn gone_since(&self, before: i64) -> Result<Vec<Repository>> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM repositories WHERE gone_at <= ?1
-             OR (forge IS NULL AND error_class = 'gone' AND coalesce(last_success, added_at) <= ?1) ORDER BY name"
-        );
-        self.database.query(&sql, &values![before], Repository::from_row)
+    pub fn gone_since(&self, before: i64) -> Result<Vec<(Repository, Option<String>)>> {
+        let sql = format!("SELECT {COLUMNS}, forge FROM repositories WHERE {GONE} ORDER BY name");
+        self.database.query(&sql, &values![before], |row| Ok((Repository::from_row(row)?, row.get(COLUMN_COUNT)?)))
+    }
+
+    /// How many repositories each forge has; those that no forge lists are under `None`.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn counts_by_forge(&self) -> Result<Vec<(Option<String>, i64)>> {
+        self.database.query("SELECT forge, count(*) FROM repositories GROUP BY forge", &[], |row| Ok((row.get(0)?, row.get(1)?)))
+    }
+
+    /// Forgets repository `id` if it is still as [`Catalog::gone_since`] says; says whether it was.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn remove_gone(&mut self, id: i64, before: i64) -> Result<bool> {
+        self.database.transaction(Kind::Listing, |db| {
+            let sql = format!("DELETE FROM repositories WHERE id = ?2 AND ({GONE})");
+            let is_removed = db.execute(&sql, &values![before, id])? > 0;
+            if is_removed {
+                remove_what_belongs_to(db, id)?;
+            }
+            Ok(is_removed)
+        })
     }
 
     fn some(&self, condition: &str, parameter: Option<&str>, max: usize) -> Result<Vec<Repository>> {

@@ -72,7 +72,8 @@ impl Known {
 }
 
 /// A repository is there, by this name and URL; p5 says whether it is due now, p6.
-const TOUCH: &str = "UPDATE repositories SET name = rows.p2, url = rows.p3, seen_pass = rows.p4, gone_at = NULL,
+const TOUCH: &str =
+    "UPDATE repositories SET name = rows.p2, url = rows.p3, seen_pass = GREATEST(coalesce(seen_pass, 0), rows.p4), gone_at = NULL,
     next_due = CASE WHEN rows.p5 = 1 THEN LEAST(next_due, rows.p6) ELSE next_due END,
     hinted_at = CASE WHEN rows.p5 = 1 THEN rows.p6 ELSE hinted_at END FROM rows WHERE id = rows.p1";
 const TOUCHED: [Type; 6] = [Type::Integer, Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer];
@@ -85,6 +86,14 @@ const INSERTED: [Type; 7] = [Type::Text, Type::Text, Type::Text, Type::Integer, 
 pub(crate) fn path_for(name: &str) -> String {
     let parts: Vec<String> = name.split('/').map(|part| part.strip_prefix('.').map_or(part.to_owned(), |p| format!("%2E{p}"))).collect();
     format!("{}.tar", parts.join("/"))
+}
+
+/// Bytes of what is a key of an index: PostgreSQL's hold 2,700 of a row.
+const KEY_BYTES_MAX: usize = 512;
+
+/// Whether a text that a forge says can be a key.
+fn fits(key: &str) -> bool {
+    key.len() <= KEY_BYTES_MAX && !key.contains('\0')
 }
 
 /// The texts of `of` that are in a column of `repositories` that has no text twice.
@@ -102,6 +111,11 @@ fn repeated<'a>(keys: impl Iterator<Item = &'a str>) -> HashSet<&'a str> {
 /// Takes `rows`, each with the name it gets here, as repositories of `forge`.
 pub(crate) fn take(db: &Database, forge: &str, source: Source, rows: &[(String, Listed)], now: i64) -> Result<Taken> {
     let mut taken = Taken::default();
+    let (fitting, others): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, l)| fits(&l.forge_id));
+    if let Some((name, _)) = others.first() {
+        tracing::warn!("{} repositories of {forge} have ids that cannot be, {name} for one: left out", others.len());
+    }
+    let rows: Vec<&(String, Listed)> = fitting;
     let ids: Vec<&str> = rows.iter().map(|(_, l)| l.forge_id.as_str()).filter(|id| !id.is_empty()).collect();
     let known: HashMap<String, Known> = match ids.is_empty() {
         true => HashMap::new(),
@@ -109,7 +123,7 @@ pub(crate) fn take(db: &Database, forge: &str, source: Source, rows: &[(String, 
     };
     let repeated_names = repeated(rows.iter().map(|(name, _)| name.as_str()));
     let repeated_ids = repeated(ids.into_iter());
-    let is_new = |(_, listed): &&(String, Listed)| !known.contains_key(&listed.forge_id);
+    let is_new = |row: &&&(String, Listed)| !known.contains_key(&row.1.forge_id);
     let new_names: Vec<&str> = rows.iter().filter(is_new).map(|(name, _)| name.as_str()).collect();
     let new_paths: Vec<String> = new_names.iter().map(|name| path_for(name)).collect();
     let held_names = held(db, "name", &new_names)?;
@@ -117,7 +131,7 @@ pub(crate) fn take(db: &Database, forge: &str, source: Source, rows: &[(String, 
 
     let (mut touched, mut new, mut others) = (Vec::new(), Vec::new(), Vec::new());
     let mut told: Vec<(i64, &Listed)> = Vec::with_capacity(rows.len());
-    for row in rows {
+    for &row in &rows {
         let (name, listed) = row;
         let is_alone = !repeated_names.contains(name.as_str()) && !repeated_ids.contains(listed.forge_id.as_str());
         match known.get(&listed.forge_id) {
@@ -290,7 +304,8 @@ fn write_metadata(db: &Database, forge: &str, told: &[(i64, &Listed)], now: i64)
 
 /// Writes the owners of what is told of; their numbers by their ids at the forge.
 fn write_owners(db: &Database, forge: &str, told: &[(i64, &Listed)]) -> Result<HashMap<String, i64>> {
-    let told: HashMap<&str, _> = told.iter().filter_map(|(_, l)| l.owner.as_ref()).map(|o| (o.forge_id.as_str(), o)).collect();
+    let told: HashMap<&str, _> =
+        told.iter().filter_map(|(_, l)| l.owner.as_ref()).filter(|o| fits(&o.forge_id)).map(|o| (o.forge_id.as_str(), o)).collect();
     if told.is_empty() {
         return Ok(HashMap::new());
     }
@@ -330,7 +345,7 @@ fn write_lists<'a>(
     let (mut ids, mut rows) = (Vec::new(), Vec::new());
     let mut has_numbers = false;
     for &(id, listed) in told {
-        let of_one: HashMap<&str, Option<u64>> = list(listed).into_iter().collect();
+        let of_one: HashMap<&str, Option<u64>> = list(listed).into_iter().filter(|(name, _)| fits(name)).collect();
         if !of_one.is_empty() {
             ids.push(id);
         }

@@ -9,7 +9,9 @@ use crate::{Catalog, Result};
 pub struct Update {
     /// Its number: later ones have larger ones.
     pub id: i64,
-    /// Name of the repository.
+    /// Which repository.
+    pub repository_id: i64,
+    /// Its name.
     pub name: String,
     /// Its upstream.
     pub url: String,
@@ -49,10 +51,18 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn updates(&self, machine: &str, worker: usize, workers: usize, after: i64, max: usize) -> Result<Vec<Update>> {
-        let sql = "SELECT u.id, r.name, r.url, r.path, u.seq, u.at FROM updates u JOIN repositories r ON r.id = u.repository_id
+        let sql = "SELECT u.id, r.id, r.name, r.url, r.path, u.seq, u.at FROM updates u JOIN repositories r ON r.id = u.repository_id
                    WHERE u.machine = ?1 AND u.repository_id % ?3 = ?2 AND u.id > ?4 ORDER BY u.id LIMIT ?5";
         self.database.query(sql, &values![machine, worker, workers, after, max], |row| {
-            Ok(Update { id: row.get(0)?, name: row.get(1)?, url: row.get(2)?, path: row.get(3)?, seq: row.get(4)?, at: row.get(5)? })
+            Ok(Update {
+                id: row.get(0)?,
+                repository_id: row.get(1)?,
+                name: row.get(2)?,
+                url: row.get(3)?,
+                path: row.get(4)?,
+                seq: row.get(5)?,
+                at: row.get(6)?,
+            })
         })
     }
 
@@ -61,7 +71,7 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn update_count(&self, machine: &str) -> Result<i64> {
-        let sql = "SELECT count(*) FROM updates WHERE machine = ?1";
+        let sql = "SELECT count(*) FROM updates u JOIN repositories r ON r.id = u.repository_id WHERE u.machine = ?1";
         Ok(self.database.query_one(sql, &values![machine], |row| row.get(0))?.unwrap_or(0))
     }
 
@@ -69,7 +79,17 @@ impl Catalog {
     ///
     /// # Errors
     /// Of the database.
-    pub fn forget_update(&mut self, id: i64) -> Result<()> {
-        self.database.execute("DELETE FROM updates WHERE id = ?1", &values![id]).map(|_| ())
+    pub fn forget_update(&mut self, update: &Update) -> Result<()> {
+        // Numbers of rows that were deleted may be given again.
+        let sql = "DELETE FROM updates WHERE id = ?1 AND repository_id = ?2 AND seq = ?3";
+        self.database.execute(sql, &values![update.id, update.repository_id, update.seq]).map(|_| ())
+    }
+
+    /// All updates that are kept are for the hooks of `machine` from here on: the catalog has moved.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn adopt_updates(&mut self, machine: &str) -> Result<()> {
+        self.database.execute("UPDATE updates SET machine = ?1", &values![machine]).map(|_| ())
     }
 }

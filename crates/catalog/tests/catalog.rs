@@ -174,19 +174,21 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
     let leased = old.lease("x/1", 3, 9, &DUE, 2).unwrap();
     old.record(&[visit(&leased[0], 1 << 40)]).unwrap();
     old.skip_page("h", "7", "no", 3).unwrap();
+    // Leases stay behind: whoever had them knows nothing of the copy.
+    old.release("x/1").unwrap();
 
     let mut new = Catalog::connect(&server.schema("new")).unwrap();
     let mut told = Vec::new();
     old.migrate(&mut new, &mut |table, rows| told.push((table.to_owned(), rows))).unwrap();
     assert!(told.contains(&("repositories".to_owned(), 12_000)) && told.contains(&("languages".to_owned(), 12_000)));
-    assert_eq!(all_of(&new), all_of(&old));
+    assert!(all_of(&new) == all_of(&old));
     assert!(matches!(old.migrate(&mut new, &mut |_, _| ()), Err(Error::NotEmpty(12_000))));
-    assert_eq!(all_of(&new), all_of(&old), "what was there stays");
+    assert!(all_of(&new) == all_of(&old), "what was there stays");
     // What is added next gets a number of its own.
     new.add(&entries(1), 4).unwrap();
     let mut back = Catalog::open(&dir.path().join("back.db")).unwrap();
     new.migrate(&mut back, &mut |_, _| ()).unwrap();
-    assert_eq!(all_of(&back), all_of(&new));
+    assert!(all_of(&back) == all_of(&new));
     assert_eq!(back.list().unwrap().len(), 12_001);
 }
 

@@ -151,10 +151,13 @@ impl Api {
         self.ask(url, None).and_then(|(headers, body)| parse(url, &headers, &body))
     }
 
-    /// What `read` makes of the JSON at `url`; `None` if there is nothing (any more).
+    /// What `read` makes of the JSON at `url`; `None` if there is nothing (any more). What it can make nothing of is no answer.
     pub(crate) fn one<T>(&mut self, url: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<Option<T>> {
         match self.get(url) {
-            Ok(answer) => Ok(read(&answer.value)),
+            Ok(answer) => match read(&answer.value) {
+                None => Err(Error::Unexpected { url: url.to_owned(), detail: "not what a repository looks like".to_owned() }),
+                found => Ok(found),
+            },
             Err(Error::NotFound(_)) => Ok(None),
             Err(e) => Err(e),
         }

@@ -69,9 +69,8 @@ impl Forge for Bitbucket {
         let next = match (answer.value["next"].as_str(), of_workspace) {
             (None, _) => next_workspace,
             (Some(_), Some((n, page))) => Some(format!("{n}:{}", page.saturating_add(1))),
-            (Some(next), None) => Some(unescape(parameter(next, "after").unwrap_or_default()))
-                // The same again would be asked for without end.
-                .filter(|next| !next.is_empty() && next != position),
+            // The same again is refused by whoever turns the pages: it would be asked for without end.
+            (Some(next), None) => Some(unescape(parameter(next, "after").unwrap_or(position))),
         };
         Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, skipped: None })
     }
@@ -91,6 +90,14 @@ fn unescape(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
+/// With credentials it names whose they are in its URLs.
+fn without_user(url: String) -> String {
+    match url.strip_prefix("https://").and_then(|rest| rest.split_once('@')) {
+        Some((user, rest)) if !user.contains('/') => format!("https://{rest}"),
+        _ => url,
+    }
+}
+
 /// A uuid without its braces.
 fn uuid(value: &Value) -> Option<String> {
     text(value).map(|id| id.trim_matches(['{', '}']).to_owned())
@@ -106,7 +113,7 @@ fn from_repository(repository: &Value) -> Option<Listed> {
     Some(Listed {
         forge_id: uuid(&repository["uuid"])?,
         full_name: text(&repository["full_name"])?,
-        clone_url: clones.iter().find(|clone| clone["name"] == "https").and_then(|clone| text(&clone["href"]))?,
+        clone_url: clones.iter().find(|clone| clone["name"] == "https").and_then(|clone| text(&clone["href"])).map(without_user)?,
         owner: uuid(&owner["uuid"]).zip(login).map(|(forge_id, login)| Account {
             forge_id,
             login,

@@ -114,6 +114,12 @@ impl Crawl<'_> {
                 catalog.skip_page(self.name, &position, &error, (self.now)())?;
                 progress.skipped += 1;
             }
+            let lists_nothing = progress.listed == 0 && position.is_none() && page.repositories.is_empty() && page.next.is_none();
+            if lists_nothing && catalog.forge_counts(self.name)?.0 > 0 {
+                // One that has lost its access, say: what it had is not gone.
+                let detail = "it lists nothing any more; nothing is taken to be gone".to_owned();
+                return Err(Error::Unexpected { url: self.name.to_owned(), detail }.into());
+            }
             let mut wanted = self.wanted(&page.repositories, &mut progress);
             // Of this listing, however many crawls it takes.
             let room = if self.limit == 0 { u64::MAX } else { self.limit.saturating_sub(listing.listed as u64) };

@@ -67,7 +67,8 @@ impl Forge for Gerrit {
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
         let url = format!("{}/projects/{forge_id}", self.url);
-        let value = self.api.one(&url, |project| Some(project.clone()))?;
+        let value = self.api.one(&url, |project| project["name"].is_string().then(|| project.clone()))?;
+        // A hidden one is gone for all who look.
         Ok(value.and_then(|project| self.listed(project["name"].as_str()?, &project)))
     }
 

@@ -4,10 +4,9 @@ use serde_json::{Value, json};
 
 use crate::api::{Api, Usage};
 use crate::github::text;
-use crate::whole::Whole;
 use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result};
 
-const FIELDS: &str = "cursor results { id name description visibility created updated HEAD { name } owner { canonicalName } }";
+const FIELDS: &str = "name description visibility created updated HEAD { name } owner { canonicalName }";
 
 /// The git service of a sourcehut.
 pub struct Sourcehut {
@@ -15,20 +14,20 @@ pub struct Sourcehut {
     url: String,
     /// Whose, without the tilde; the token's owner's if there are none.
     owners: Vec<String>,
-    whole: Whole,
 }
 
 impl Sourcehut {
     /// `url` is the git service's (`https://git.sr.ht`).
     pub fn new(url: &str, owners: Vec<String>, api: Api) -> Sourcehut {
         let owners = owners.into_iter().map(|owner| owner.trim_start_matches('~').to_owned()).collect();
-        Sourcehut { api, url: url.trim_end_matches('/').to_owned(), owners, whole: Whole::default() }
+        Sourcehut { api, url: url.trim_end_matches('/').to_owned(), owners }
     }
 
     fn listed(&self, repository: &Value) -> Option<Listed> {
         let (owner, name) = (text(&repository["owner"]["canonicalName"])?, text(&repository["name"])?);
         Some(Listed {
-            forge_id: repository["id"].as_u64()?.to_string(),
+            // It can be asked for by its name only: one that is renamed is another, and the old one's copy stays.
+            forge_id: format!("{owner}/{name}"),
             full_name: format!("{owner}/{name}"),
             clone_url: format!("{}/{owner}/{name}", self.url),
             owner: Some(Account { forge_id: owner.clone(), login: owner, kind: AccountKind::User }),
@@ -55,10 +54,10 @@ impl Forge for Sourcehut {
         let cursor = (!cursor.is_empty()).then_some(cursor);
         let question = match self.owners.get(n) {
             Some(owner) => json!({
-                "query": format!("query($name: String!, $cursor: Cursor) {{ user(username: $name) {{ repositories(cursor: $cursor) {{ {FIELDS} }} }} }}"),
+                "query": format!("query($name: String!, $cursor: Cursor) {{ user(username: $name) {{ repositories(cursor: $cursor) {{ cursor results {{ {FIELDS} }} }} }} }}"),
                 "variables": { "name": owner, "cursor": cursor } }),
             None if self.owners.is_empty() => json!({
-                "query": format!("query($cursor: Cursor) {{ repositories(cursor: $cursor) {{ {FIELDS} }} }}"),
+                "query": format!("query($cursor: Cursor) {{ repositories(cursor: $cursor) {{ cursor results {{ {FIELDS} }} }} }}"),
                 "variables": { "cursor": cursor } }),
             None => return Ok(Page::default()),
         };
@@ -76,19 +75,27 @@ impl Forge for Sourcehut {
             return Err(Error::Unexpected { url, detail });
         };
         let next = match found["cursor"].as_str() {
-            Some(next) if Some(next) != cursor => Some(format!("{n}:{next}")),
-            _ => next_owner,
+            Some(next) => Some(format!("{n}:{next}")),
+            None => next_owner,
         };
         Ok(Page { repositories: results.iter().filter_map(|r| self.listed(r)).collect(), next, skipped: None })
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
-        // It is asked for by owner and name only, which may be others by now.
-        if !self.whole.is_read() {
-            let list = Whole::read(self)?;
-            self.whole.set(list);
+        let url = format!("{}/query", self.url);
+        let unexpected = |detail: &str| Error::Unexpected { url: url.clone(), detail: detail.to_owned() };
+        let (owner, name) = forge_id.trim_start_matches('~').split_once('/').ok_or_else(|| unexpected("no owner and name"))?;
+        let question = json!({
+            "query": format!("query($owner: String!, $name: String!) {{ user(username: $owner) {{ repository(name: $name) {{ {FIELDS} }} }} }}"),
+            "variables": { "owner": owner, "name": name } });
+        let answer = self.api.post(&url, &question)?.value;
+        match &answer["data"]["user"] {
+            // Nothing, and nothing wrong: neither the user nor the repository is there.
+            user if answer["errors"].is_null() && (user.is_null() || user["repository"].is_null()) && answer["data"].is_object() => {
+                Ok(None)
+            }
+            user => self.listed(&user["repository"]).map(Some).ok_or_else(|| unexpected("not what a repository looks like")),
         }
-        Ok(self.whole.get(forge_id))
     }
 
     fn usage(&self) -> Usage {

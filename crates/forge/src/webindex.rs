@@ -130,6 +130,7 @@ struct CgitIndex {
     rows: Vec<CgitRow>,
     /// Where further pages begin.
     offsets: Vec<u64>,
+    /// Whether its table is there, and whole.
     is_index: bool,
 }
 
@@ -138,13 +139,14 @@ fn read_cgit(html: &[u8]) -> CgitIndex {
     // Cells of the row so far; 0 outside of one that is about a repository.
     let mut cell = 0;
     let mut text = String::new();
+    let mut is_inside = false;
     for token in Tokenizer::new(html).flatten() {
         match token {
             Token::StartTag(tag) => {
                 let attribute = |name: &[u8]| tag.attributes.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
                 let class = attribute(b"class").unwrap_or_default();
                 match &**tag.name {
-                    b"table" if class.contains("list") => index.is_index = true,
+                    b"table" if class.contains("list") => is_inside = true,
                     b"td" if class == "toplevel-repo" || class == "sublevel-repo" => cell = 1,
                     b"td" if cell > 0 => {
                         cell += 1;
@@ -175,6 +177,8 @@ fn read_cgit(html: &[u8]) -> CgitIndex {
                 }
             }
             Token::EndTag(tag) if &**tag.name == b"tr" => cell = 0,
+            // One that was cut off on the way is none: what it does not name is not gone.
+            Token::EndTag(tag) if &**tag.name == b"table" && is_inside => index.is_index = true,
             _ => {}
         }
     }

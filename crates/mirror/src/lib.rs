@@ -12,7 +12,7 @@ pub mod throttle;
 mod visit;
 
 pub use pool::{Event, Mirror, MirrorOptions, Stop, Summary};
-pub use replace::replace;
+pub use replace::{places_aside, replace};
 pub use scratch::Scratch;
 pub use space::Space;
 pub use visit::{Failure, Known, RefsWanted, VisitOptions, Visited, visit};

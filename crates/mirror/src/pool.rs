@@ -204,7 +204,7 @@ fn known(repository: &Repository) -> Known<'_> {
 }
 
 impl Mirror {
-    /// Visits all of `tasks` and returns when they are done or `stop` was asked for.
+    /// Visits all of `tasks`, whose leases end at `leased_until` (seconds since 1970), and returns when they are done or `stop` was asked for.
     ///
     /// # Errors
     /// If the catalog fails.
@@ -212,6 +212,7 @@ impl Mirror {
         &self,
         catalog: &mut Catalog,
         tasks: Vec<Repository>,
+        leased_until: i64,
         stop: &Stop,
         observe: &mut dyn FnMut(Event<'_>),
     ) -> weir_catalog::Result<Summary> {
@@ -222,9 +223,7 @@ impl Mirror {
         let queue =
             Queue { state: Mutex::new((with_hosts.collect(), HashMap::new())), changed: Condvar::new(), is_closed: AtomicBool::new(false) };
         let shared: SharedOptions = Arc::new(self.visit.clone());
-        if self.space.wants_sum() {
-            self.space.set_used(catalog.archive_bytes()?);
-        }
+        self.sum_up(catalog)?;
         let mut summary = Summary::default();
         let jobs = self.options.jobs.max(1).min(queue.state.lock().unwrap_or_else(PoisonError::into_inner).0.len().max(1));
         let mailbox = Mailbox::new(jobs);
@@ -232,7 +231,9 @@ impl Mirror {
             for _ in 0..jobs {
                 let (queue, shared, mailbox) = (&queue, shared.clone(), &mailbox);
                 let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
-                worker.spawn_scoped(scope, move || self.work(queue, &shared, stop, mailbox)).expect("a thread can be started");
+                worker
+                    .spawn_scoped(scope, move || self.work(queue, leased_until, &shared, stop, mailbox))
+                    .expect("a thread can be started");
             }
             let mut batch = Vec::new();
             let mut batch_started = Instant::now();
@@ -321,16 +322,31 @@ impl Mirror {
                 if !is_open {
                     return Ok(summary);
                 }
+                if let Err(e) = self.sum_up(catalog) {
+                    tracing::warn!("how much all archives take is not known anew: {e}");
+                }
             }
         })
     }
 
-    fn work(&self, queue: &Queue, options: &VisitOptions, stop: &Stop, mailbox: &Mailbox) {
+    fn sum_up(&self, catalog: &Catalog) -> weir_catalog::Result<()> {
+        if self.space.wants_sum() {
+            self.space.set_used(catalog.archive_bytes()?);
+        }
+        Ok(())
+    }
+
+    fn work(&self, queue: &Queue, leased_until: i64, options: &VisitOptions, stop: &Stop, mailbox: &Mailbox) {
         let _share = Share(mailbox);
         let mut ended: Option<String> = None;
         while let Some((repository, host)) = queue.next(ended.as_deref(), self.options.jobs_per_host.max(1), stop) {
             if !self.wait_out_pauses(queue, stop, mailbox) {
                 return;
+            }
+            if now() >= leased_until {
+                // It may be another's by now, and is due all the same.
+                ended = Some(host);
+                continue;
             }
             if let Some(until_ms) = self.throttle().paused_until(&host, now_ms()) {
                 mailbox.put(Message::PutOff(Box::new(repository), until_ms.div_ceil(1000) as i64));

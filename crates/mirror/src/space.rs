@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use crate::scratch::free_bytes;
 use crate::throttle::Cause;
 
-/// How old the catalog's sum of all archives may be; what is appended meanwhile is added.
+/// How old the catalog's sum of all archives may be; what is appended meanwhile is added. While visits pause for it, somebody
+/// may be making room.
 const SUM_AGE_MAX: Duration = Duration::from_secs(600);
+const PAUSED_SUM_AGE_MAX: Duration = Duration::from_secs(15);
 
 /// Room that archives have.
 #[derive(Debug)]
@@ -30,8 +32,9 @@ impl Space {
 
     /// Whether somebody should [`Space::set_used`]: that costs a look at every repository.
     pub(crate) fn wants_sum(&self) -> bool {
-        let at = self.used.lock().unwrap_or_else(PoisonError::into_inner).1;
-        self.bytes_max.is_some() && at.is_none_or(|at| at.elapsed() > SUM_AGE_MAX)
+        let (used, at) = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let age_max = if self.bytes_max.is_some_and(|max| used >= max) { PAUSED_SUM_AGE_MAX } else { SUM_AGE_MAX };
+        self.bytes_max.is_some() && at.is_none_or(|at| at.elapsed() > age_max)
     }
 
     pub(crate) fn set_used(&self, bytes: u64) {

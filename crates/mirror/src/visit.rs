@@ -74,7 +74,9 @@ pub struct Known<'a> {
 }
 
 /// The class of failures of what is stored here.
-const DAMAGED: &str = "damaged";
+pub(crate) const DAMAGED: &str = "damaged";
+/// The class of a replacement that was not needed.
+pub(crate) const NOT_DAMAGED: &str = "not-damaged";
 
 /// Why a visit failed.
 #[derive(Debug)]
@@ -167,10 +169,10 @@ pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advert
 pub fn visit(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
     match update(url, path, known, now, options) {
         // What an upstream sends must not be taken for damage: all of it is read before it is believed.
-        Err(failure) if failure.class == DAMAGED && crate::replace::is_damaged(path) => {
-            tracing::warn!(path = %path.display(), "{failure}; it is put aside for a new clone");
-            crate::replace::replace(url, path, known, now, options)
-        }
+        Err(failure) if failure.class == DAMAGED && path.exists() => match crate::replace::replace(url, path, known, now, options) {
+            Err(other) if other.class == NOT_DAMAGED => Err(failure),
+            replaced => replaced,
+        },
         result => result,
     }
 }

@@ -59,4 +59,12 @@ pub use select::{Query, Selection, select};
 pub use shallow::{Cut, DEPTH_INFINITE, Deepen, deepen};
 pub use update::compact;
 pub use weir_archive::sync_folder_of;
+
+/// Locks the archive at `path`: nobody else writes to it, or replaces it, while what is returned lives.
+///
+/// # Errors
+/// If it cannot be opened.
+pub fn lock_archive(path: &std::path::Path) -> Result<weir_archive::LockedFile> {
+    Ok(weir_archive::lock_existing(path)?)
+}
 pub use write::{PackPlan, PackWriter, WrittenPack};

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::config::{self, TEMPLATE};
 use crate::error::{Error, Result};
+use crate::pool::has_password;
 
 /// What a new pool's file says.
 pub(crate) fn template(url: Option<&str>) -> String {
@@ -21,7 +22,10 @@ pub(crate) fn set(file: &Path, url: Option<&str>) -> Result<bool> {
     let Some(changed) = with_url(&text, url) else { return Ok(false) };
     let folder = file.parent().unwrap_or(Path::new("."));
     let mut new = tempfile::NamedTempFile::new_in(folder).map_err(failed("write"))?;
-    if let Ok(metadata) = file.metadata() {
+    // What is made is for its owner only, as a URL with a password must be.
+    if let Ok(metadata) = file.metadata()
+        && !url.is_some_and(has_password)
+    {
         new.as_file().set_permissions(metadata.permissions()).map_err(failed("write"))?;
     }
     new.write_all(changed.as_bytes()).and_then(|()| new.as_file().sync_all()).map_err(failed("write"))?;

@@ -405,7 +405,8 @@ impl Config {
         if self.scratch.folder.as_ref().is_some_and(|f| !f.is_dir()) {
             return Err(("scratch.folder", "is not a folder".to_owned()));
         }
-        for (key, list) in [("serve.git", &self.serve.git), ("serve.http", &self.serve.http), ("serve.https", &self.serve.https)] {
+        let metrics = ("serve.metrics", &self.serve.metrics);
+        for (key, list) in [metrics, ("serve.git", &self.serve.git), ("serve.http", &self.serve.http), ("serve.https", &self.serve.https)] {
             for address in list {
                 address.parse::<Address>().map_err(|e| (key, format!("is wrong: {e}")))?;
             }

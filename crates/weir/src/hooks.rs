@@ -3,13 +3,13 @@
 //! Updates wait in the catalog, where they were put in the transaction that wrote their visits down, until they are answered: a
 //! hook hears of each at least once, whatever is killed.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,8 @@ const TRIES: u32 = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Updates that are read at a time.
 const BATCH: usize = 100;
+/// Bytes of an answer.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// What a program may take to end when there is nothing more to read.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -32,6 +34,8 @@ pub(crate) struct Hooks {
     machine: String,
     /// Whether this process tells. Another may: what is recorded here waits for it in the catalog.
     tells: bool,
+    /// Set while the program cannot be started.
+    is_missing: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     workers: Vec<JoinHandle<()>>,
 }
@@ -50,6 +54,7 @@ impl Hooks {
         let tells = lock.try_lock().is_ok();
         let is_locked = Arc::new(AtomicBool::new(tells));
         let stop = Arc::new(AtomicBool::new(false));
+        let is_missing = Arc::new(AtomicBool::new(false));
         let mut workers = Vec::new();
         for number in 0..usize::from(config.workers) {
             let worker = Worker {
@@ -59,6 +64,7 @@ impl Hooks {
                 config: config.clone(),
                 number,
                 stop: stop.clone(),
+                is_missing: is_missing.clone(),
                 program: None,
             };
             let (lock, is_locked) = (lock.clone(), is_locked.clone());
@@ -73,12 +79,13 @@ impl Hooks {
                 worker.run();
             }));
         }
-        Ok(Some(Hooks { machine: machine.to_owned(), tells, stop, workers }))
+        Ok(Some(Hooks { machine: machine.to_owned(), tells, is_missing, stop, workers }))
     }
 
-    /// Waits until all is told, unless `is_stopped` says to leave the rest for the next time.
+    /// Waits until all is told, unless `is_stopped` says to leave the rest for the next time, or there is nobody to tell.
     pub(crate) fn finish(self, catalog: &Catalog, is_stopped: impl Fn() -> bool) -> Result<()> {
-        while self.tells && !is_stopped() && catalog.update_count(&self.machine)? > 0 {
+        let is_told = || self.workers.iter().all(JoinHandle::is_finished) || self.is_missing.load(Ordering::Relaxed);
+        while self.tells && !is_stopped() && catalog.update_count(&self.machine)? > 0 && !is_told() {
             std::thread::sleep(LOOK_EVERY / 5);
         }
         Ok(())
@@ -101,6 +108,7 @@ struct Worker {
     config: HooksConfig,
     number: usize,
     stop: Arc<AtomicBool>,
+    is_missing: Arc<AtomicBool>,
     program: Option<Program>,
 }
 
@@ -139,7 +147,7 @@ impl Worker {
             if !self.tell(&update) {
                 break;
             }
-            self.catalog.forget_update(update.id)?;
+            self.catalog.forget_update(&update)?;
         }
         Ok(count)
     }
@@ -158,19 +166,23 @@ impl Worker {
                 None => Program::start(&self.config.post_update, &self.store),
             };
             let failed = match program {
-                Ok(mut program) => match program.ask(&line.to_string(), self.config.timeout.0, || self.is_stopped()) {
-                    Ok(answer) => {
-                        self.program = Some(program);
-                        if let Some(error) = error_of(&answer) {
-                            tracing::warn!("the hook for {}: {error}", update.name);
+                Ok(mut program) => {
+                    self.is_missing.store(false, Ordering::Relaxed);
+                    match program.ask(&line.to_string(), self.config.timeout.0, || self.is_stopped()) {
+                        Ok(answer) => {
+                            self.program = Some(program);
+                            if let Some(error) = error_of(&answer) {
+                                tracing::warn!("the hook for {}: {error}", update.name);
+                            }
+                            return true;
                         }
-                        return true;
+                        Err(why) => why,
                     }
-                    Err(why) => why,
-                },
+                }
                 // Without its program no update can be told: they wait.
                 Err(e) => {
-                    tracing::error!("the hook '{}' cannot be started: {e}", self.config.post_update[0]);
+                    tracing::error!("the hook '{}' cannot be started: {e}; updates wait for it", self.config.post_update[0]);
+                    self.is_missing.store(true, Ordering::Relaxed);
                     self.nap(Duration::from_secs(10));
                     return false;
                 }
@@ -205,11 +217,15 @@ impl Program {
         command.args(&words[1..]).current_dir(folder).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take().expect("piped above"));
-        let (sender, answers) = channel();
+        // A program that says more than it is asked waits for somebody to listen.
+        let (sender, answers) = sync_channel(1);
         std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
+            let mut output = BufReader::new(output);
+            loop {
+                let mut line = Vec::new();
+                match output.by_ref().take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line) {
+                    Ok(1..) if line.ends_with(b"\n") && sender.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_ok() => {}
+                    _ => return,
                 }
             }
         });
@@ -218,6 +234,10 @@ impl Program {
 
     /// The answer to `line`.
     fn ask(&mut self, line: &str, timeout: Duration, is_stopped: impl Fn() -> bool) -> std::result::Result<String, String> {
+        // A line that nobody asked for would be taken for the answer.
+        if let Ok(unasked) = self.answers.try_recv() {
+            return Err(format!("said '{}' unasked: it answers each line with one", unasked.chars().take(80).collect::<String>()));
+        }
         let input = self.input.as_mut().expect("open until the end");
         writeln!(input, "{line}").and_then(|()| input.flush()).map_err(|e| format!("does not read: {e}"))?;
         let until = Instant::now() + timeout;

@@ -1,7 +1,9 @@
 //! A pool: configuration, catalog and store in one folder.
 
+use std::fs::Permissions;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -50,6 +52,11 @@ pub(crate) fn path_of(global: &Global) -> Result<PathBuf> {
     let folder =
         data.or(home).ok_or_else(|| Error::Message("neither HOME nor XDG_DATA_HOME is set; name the pool with --pool".to_owned()))?;
     Ok(folder.join("weir"))
+}
+
+/// Whether a URL holds what not everybody may read.
+pub(crate) fn has_password(url: &str) -> bool {
+    weir_catalog::redacted(url) != url
 }
 
 /// The catalog of the pool at `path`.
@@ -104,6 +111,9 @@ impl Pool {
                 Catalog::connect(url)?.claim_store(&store_id(&store)?)?;
             }
             std::fs::write(&config, catalog_url::template(catalog)).map_err(file("write", &config))?;
+            if catalog.is_some_and(has_password) {
+                std::fs::set_permissions(&config, Permissions::from_mode(0o600)).map_err(file("write", &config))?;
+            }
         }
         open_catalog(path, &config::load(&config)?)?;
         Ok(is_new)

@@ -39,6 +39,21 @@ fn processes_share_the_work_and_what_is_served_is_served_while_the_catalog_is_aw
 
     let server = env.serve();
     env.assert_same(&server, "u3", &env.path("ups/u3.git"), "as mirrored");
+    // One that says nothing more is not waited for.
+    postgres.stall(true);
+    let started = Instant::now();
+    let (a, b) = std::thread::scope(|scope| {
+        let ask = || env.git_command(env.dir.path(), &["ls-remote", &server.url("u3")]).output().unwrap().status.success();
+        let other = scope.spawn(|| std::thread::sleep(Duration::from_millis(300)));
+        let asked = scope.spawn(|| env.git_command(env.dir.path(), &["ls-remote", &server.url("u9")]).spawn().unwrap());
+        other.join().unwrap();
+        let said = (ask(), ask());
+        let mut waiting = asked.join().unwrap();
+        postgres.stall(false);
+        waiting.wait().unwrap();
+        said
+    });
+    assert!(a && b && started.elapsed() < Duration::from_secs(15), "{a} {b} {:?}", started.elapsed());
     postgres.stop();
     env.assert_same(&server, "u3", &env.path("ups/u3.git"), "while the catalog is away");
     let said = env.weir_fails(&["mirror"]);
@@ -95,13 +110,24 @@ fn catalogs_move_to_postgres_and_back() {
     env.weir(&["mirror"]);
     let before = env.weir_json(&["ls"]);
     let url = postgres.schema("pool");
+    {
+        // Nothing that is being written is left behind.
+        let port = common::free_port();
+        let mut serving = env.weir_command(&["-q", "serve", "--git", &format!("127.0.0.1:{port}")]).spawn().unwrap();
+        wait_for_port(port);
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(env.weir_fails(&["migrate", &url]).contains("'weir serve' is running"));
+        serving.kill().unwrap();
+        serving.wait().unwrap();
+    }
     let said = env.weir(&["migrate", &url]);
     assert!(said.contains("24  repositories"), "{said}");
     assert_eq!(env.weir_json(&["ls"]), before);
     assert!(std::fs::read_to_string(env.pool().join("weir.toml")).unwrap().contains("\nurl = \"postgres://"));
     env.weir(&["mirror", "--all"]);
     let before = env.weir_json(&["ls"]);
-    assert!(env.weir_fails(&["migrate", &url]).contains("24 repositories already"));
+    assert!(env.weir_fails(&["migrate", &url]).contains("is in postgres://"));
+    assert!(env.weir_fails(&["migrate", &format!("{url}&connect_timeout=9")]).contains("24 repositories already"));
     let refused = env.weir_fails(&["migrate", "sqlite"]);
     assert!(refused.contains("catalog.db"), "{refused}");
     std::fs::rename(env.pool().join("catalog.db"), env.path("old.db")).unwrap();

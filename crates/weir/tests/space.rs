@@ -52,6 +52,16 @@ fn a_quota_stops_visits_and_a_larger_one_lets_them_go_on() {
     env.weir(&["mirror"]);
     assert_eq!(env.weir_json(&["status"])["counts"]["mirrored"], 2);
     env.weir(&["fsck"]);
+    // Room that somebody makes meanwhile is found.
+    let used = env.weir_json(&["status"])["counts"]["archive_bytes"].as_u64().unwrap();
+    let text = std::fs::read_to_string(env.pool().join("weir.toml")).unwrap();
+    std::fs::write(env.pool().join("weir.toml"), text.replace("bytes_max = \"1 GiB\"", &format!("bytes_max = {}", used - 1))).unwrap();
+    let mut child = env.weir_command(&["--json", "mirror", "--all"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.by_ref().any(|line| line.contains("\"paused\"")));
+    env.weir(&["rm", "--delete", "a"]);
+    assert!(lines.any(|line| line.contains("\"resumed\"")));
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

@@ -50,6 +50,9 @@ impl Address {
             match pair.split_once('=').unwrap_or((pair, "")) {
                 ("sslmode", value) => mode = Some(value.to_owned()),
                 ("sslrootcert", value) => root_certificates = Some(PathBuf::from(decoded(value))),
+                (key, _) if decoded(key) == "password" => {
+                    return Err(bad("a password belongs before the host, or into a passfile".to_owned()));
+                }
                 ("passfile", value) => password_file = Some(PathBuf::from(decoded(value))),
                 _ => kept.push(pair),
             }
@@ -59,6 +62,8 @@ impl Address {
         let (ssl_mode, trust) = match mode.as_deref() {
             Some("disable") => (SslMode::Disable, Trust::Plain),
             None | Some("prefer") => (SslMode::Prefer, Trust::Anybody),
+            // As libpq has it: whoever names a root wants it looked at.
+            Some("require") if root_certificates.is_some() => (SslMode::Require, Trust::Verified),
             Some("require") => (SslMode::Require, Trust::Anybody),
             Some("verify-ca" | "verify-full") => (SslMode::Require, Trust::Verified),
             Some(other) => {
@@ -66,6 +71,7 @@ impl Address {
             }
         };
         config.ssl_mode(ssl_mode).tcp_user_timeout(UNACKNOWLEDGED_MAX);
+        config.keepalives_idle(UNACKNOWLEDGED_MAX / 2).keepalives_interval(UNACKNOWLEDGED_MAX / 6);
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
@@ -130,6 +136,11 @@ impl Address {
 #[must_use]
 pub fn redacted(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    if let Some((before, query)) = rest.split_once('?')
+        && query.split('&').any(|pair| decoded(pair.split('=').next().unwrap_or_default()) == "password")
+    {
+        return redacted(&format!("{scheme}://{before}"));
+    }
     let host = rest.find('/').unwrap_or(rest.len());
     // A password may have any character: the last '@' before the path ends it.
     let Some(at) = rest[..host].rfind('@').or_else(|| rest.rfind('@')) else { return url.to_owned() };
@@ -225,6 +236,7 @@ mod tests {
             ("postgres://weir:secret@h/db?sslmode=maybe", "'maybe'"),
             ("postgres://weir:secret@h/db?color=red", "color"),
             ("postgres://weir@h/db?passfile=/nowhere/pgpass", "/nowhere/pgpass"),
+            ("postgres://weir@h/db?pass%77ord=secret", "passfile"),
         ] {
             let message = parsed(url).unwrap_err();
             assert!(message.contains(why) && !message.contains("secret"), "{message}");
@@ -237,6 +249,7 @@ mod tests {
         assert_eq!(redacted("postgres://weir:a/b@h/db"), "postgres://weir@h/db");
         assert_eq!(redacted("postgres://weir@h/db"), "postgres://weir@h/db");
         assert_eq!(redacted("postgres://h/db"), "postgres://h/db");
+        assert_eq!(redacted("postgres://a:x@h/db?sslmode=require&password=secret"), "postgres://a@h/db");
     }
 
     #[test]

@@ -19,7 +19,7 @@ const ROWS: &str = "SELECT * FROM rows";
 const JOINED: &str = " FROM rows";
 
 /// What SQLite says otherwise.
-const OF_SQLITE: [(&str, &str); 3] = [("LEAST(", "min("), ("GREATEST(", "max("), (" FOR UPDATE SKIP LOCKED", "")];
+const OF_SQLITE: [(&str, &str); 4] = [("LEAST(", "min("), ("GREATEST(", "max("), ("FOR UPDATE SKIP LOCKED", ""), ("FOR UPDATE", "")];
 
 pub(crate) fn for_sqlite(sql: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(sql);
@@ -87,7 +87,7 @@ mod tests {
     fn one_text_for_both() {
         let sql = "UPDATE t SET a = GREATEST(a, ?2) WHERE b = ANY(?1) AND c = ANY(?3) LIMIT ?2 FOR UPDATE SKIP LOCKED";
         let list = "IN (SELECT value FROM json_each(";
-        assert_eq!(for_sqlite(sql), format!("UPDATE t SET a = max(a, ?2) WHERE b {list}?1)) AND c {list}?3)) LIMIT ?2"));
+        assert_eq!(for_sqlite(sql), format!("UPDATE t SET a = max(a, ?2) WHERE b {list}?1)) AND c {list}?3)) LIMIT ?2 "));
         assert_eq!(for_postgres("SELECT ?1, ?12"), "SELECT $1, $12");
         let insert = "INSERT INTO t (a, b) SELECT * FROM rows ON CONFLICT (a) DO NOTHING";
         assert_eq!(for_row_of_sqlite(insert, 2), "INSERT INTO t (a, b) VALUES (?1, ?2) ON CONFLICT (a) DO NOTHING");

@@ -27,6 +27,9 @@ const CHECKPOINT_PAGES: i64 = 16 << 10;
 /// How often a transaction is begun again that another stood in the way of.
 const CONFLICTS_MAX: u32 = 10;
 
+/// What makes them one at a time on PostgreSQL.
+pub(crate) const LISTING_LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('weir catalog'), hashtext(current_schema()))";
+
 /// What a transaction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -200,7 +203,7 @@ impl Database {
         self.in_transaction.set(true);
         if kind == Kind::Listing && self.is_postgres() {
             let guard = Rollback(self);
-            self.batch("SELECT pg_advisory_xact_lock(hashtext('weir catalog'), hashtext(current_schema()))")?;
+            self.batch(LISTING_LOCK)?;
             std::mem::forget(guard);
         }
         Ok(())

@@ -293,7 +293,7 @@ pub fn updates_are_kept_for_hooks_with_the_visits_that_found_them(c: &mut Catalo
     );
     let shares: usize = (0..3).map(|n| c.updates("one/", n, 3, 0, 10).unwrap().len()).sum();
     assert_eq!(shares, 2);
-    c.forget_update(kept[0].id).unwrap();
+    c.forget_update(&kept[0]).unwrap();
     c.remove("b").unwrap();
     assert_eq!(c.update_count("one/").unwrap(), 0);
 }

@@ -159,6 +159,15 @@ impl Server {
         self.end("-KILL");
     }
 
+    /// Stops its processes where they are, or lets them go on.
+    #[allow(dead_code)]
+    pub fn stall(&self, is_stalled: bool) {
+        let signal = if is_stalled { "-STOP" } else { "-CONT" };
+        let children = Command::new("pgrep").args(["-P", &self.process.id().to_string()]).output().unwrap().stdout;
+        let all = format!("{} {}", self.process.id(), String::from_utf8(children).unwrap().replace('\n', " "));
+        Command::new("kill").arg(signal).args(all.split_whitespace()).status().unwrap();
+    }
+
     /// Starts it again.
     #[allow(dead_code)]
     pub fn go_on(&mut self) {

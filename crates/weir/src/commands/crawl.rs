@@ -17,6 +17,8 @@ use crate::pool::{Pool, now};
 
 /// Longest sleep between looks at what is due while watching.
 const WATCH_SLEEP: Duration = Duration::from_millis(200);
+/// Time between looks at whether another machine still lists a forge.
+const LISTED_BY_ANOTHER_S: i64 = 60;
 /// Time after a crawl that failed, while watching.
 const RETRY_S: i64 = 300;
 
@@ -53,19 +55,29 @@ fn rounds(
 ) -> Result<bool> {
     let mut next: Vec<i64> = vec![0; forges.len()];
     let mut failed = false;
-    let mut first = true;
     loop {
         for (forge, next) in forges.iter().zip(&mut next) {
             if stop.is_stopped() || now() < *next {
                 continue;
             }
-            // When watching, what was listed lately is not listed again at once.
+            // When watching, what was listed lately is not listed again at once, whoever did that.
             let finished = pool.catalog.listing(&forge.name())?.and_then(|l| l.finished_at);
-            if watch && first && finished.is_some_and(|at| at + forge.interval.0.as_secs() as i64 > now()) {
+            if watch && finished.is_some_and(|at| at + forge.interval.0.as_secs() as i64 > now()) {
                 *next = finished.unwrap_or(0) + forge.interval.0.as_secs() as i64;
                 continue;
             }
-            match one(pool, shows_bar, forge, stop) {
+            if !pool.catalog.try_lock_listing(&forge.name())? {
+                if !watch {
+                    return Err(Error::Message(format!("another machine is listing {}", forge.name())));
+                }
+                *next = now() + LISTED_BY_ANOTHER_S;
+                continue;
+            }
+            let listed = one(pool, shows_bar, forge, stop);
+            if let Err(e) = pool.catalog.unlock_listing(&forge.name()) {
+                tracing::warn!("{}: {e}", forge.name());
+            }
+            match listed {
                 Ok(progress) => report(&forge.name(), &progress)?,
                 Err(CrawlError::Forge(ForgeError::Stopped)) => {}
                 Err(CrawlError::Catalog(e)) => return Err(e.into()),
@@ -78,7 +90,6 @@ fn rounds(
             }
             *next = now() + forge.interval.0.as_secs() as i64;
         }
-        first = false;
         if !watch || stop.is_stopped() {
             return Ok(failed);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Repository};
@@ -16,48 +16,90 @@ use crate::pool::Pool;
 /// For so long an answer of a catalog on another machine is good, and so is its silence.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(1);
 const SILENCE_AGE_MAX: Duration = Duration::from_secs(5);
+/// One that takes longer to answer counts as silent: others do not wait for it.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// Answers that are remembered: tens of megabytes.
 const ANSWERS_MAX: usize = 100_000;
 
 /// Asks the catalog. What one on another machine said is remembered, so that what was served is served on while it is away.
 struct Lookups {
-    catalog: Catalog,
+    catalog: Mutex<Catalog>,
+    is_remote: bool,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Default)]
+struct Memory {
     answers: HashMap<String, (Instant, Repository)>,
     silent_since: Option<Instant>,
+    /// Since when somebody waits for an answer.
+    asked_since: Option<Instant>,
+}
+
+impl Memory {
+    /// What is to be said without asking, if so.
+    fn answer(&self, name: &str) -> Option<Option<Repository>> {
+        let is_silent = self.silent_since.is_some_and(|since| since.elapsed() < SILENCE_AGE_MAX)
+            || self.asked_since.is_some_and(|since| since.elapsed() > PATIENCE);
+        match self.answers.get(name) {
+            Some((at, known)) if is_silent || at.elapsed() < ANSWER_AGE_MAX => Some(Some(known.clone())),
+            None if is_silent => Some(None),
+            _ => None,
+        }
+    }
 }
 
 impl Lookups {
-    fn get(&mut self, name: &str) -> Option<Repository> {
-        let is_remote = self.catalog.is_remote();
-        if is_remote {
-            let age_max = match self.silent_since {
-                Some(since) if since.elapsed() < SILENCE_AGE_MAX => None,
-                _ => Some(ANSWER_AGE_MAX),
-            };
-            match self.answers.get(name) {
-                Some((at, known)) if age_max.is_none_or(|max| at.elapsed() < max) => return Some(known.clone()),
-                None if age_max.is_none() => return None,
-                _ => {}
-            }
+    fn new(pool: &Pool) -> Result<Lookups> {
+        let is_remote = pool.catalog.is_remote();
+        Ok(Lookups { catalog: Mutex::new(pool.another_catalog()?), is_remote, memory: Mutex::default() })
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, name: &str) -> Option<Repository> {
+        if !self.is_remote {
+            let found = self.catalog.lock().unwrap_or_else(PoisonError::into_inner).get(name);
+            return found.unwrap_or_else(|e| {
+                tracing::error!("{e}");
+                None
+            });
         }
-        match self.catalog.get(name) {
+        // Whoever comes while another asks waits for that, but not for long.
+        let catalog = loop {
+            if let Some(answer) = self.memory().answer(name) {
+                return answer;
+            }
+            match self.catalog.try_lock() {
+                Ok(catalog) => break catalog,
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        self.memory().asked_since = Some(Instant::now());
+        let asked = catalog.get(name);
+        drop(catalog);
+        let mut memory = self.memory();
+        memory.asked_since = None;
+        match asked {
             Ok(found) => {
-                self.silent_since = None;
-                match &found {
-                    Some(repository) if is_remote => {
-                        if self.answers.len() >= ANSWERS_MAX {
-                            self.answers.clear();
-                        }
-                        self.answers.insert(name.to_owned(), (Instant::now(), repository.clone()));
+                memory.silent_since = None;
+                if let Some(repository) = &found {
+                    if memory.answers.len() >= ANSWERS_MAX {
+                        memory.answers.clear();
                     }
-                    _ => drop(self.answers.remove(name)),
+                    memory.answers.insert(name.to_owned(), (Instant::now(), repository.clone()));
+                } else {
+                    memory.answers.remove(name);
                 }
                 found
             }
             Err(e) => {
                 tracing::error!("{e}");
-                self.silent_since = Some(Instant::now());
-                self.answers.get(name).map(|(_, known)| known.clone())
+                memory.silent_since = Some(Instant::now());
+                memory.answers.get(name).map(|(_, known)| known.clone())
             }
         }
     }
@@ -65,8 +107,7 @@ impl Lookups {
 
 /// Finds repositories by their name in the catalog, as rules and access allow.
 pub(crate) struct CatalogLocator {
-    lookups: Mutex<Lookups>,
-    is_remote: bool,
+    lookups: Lookups,
     store: PathBuf,
     rules: Vec<MapRule>,
     access: Access,
@@ -78,8 +119,7 @@ impl CatalogLocator {
     pub(crate) fn new(pool: &Pool) -> Result<CatalogLocator> {
         let (serve, access) = (&pool.config.serve, &pool.config.access);
         Ok(CatalogLocator {
-            lookups: Mutex::new(Lookups { catalog: pool.another_catalog()?, answers: HashMap::new(), silent_since: None }),
-            is_remote: pool.catalog.is_remote(),
+            lookups: Lookups::new(pool)?,
             store: pool.store(),
             rules: serve.map.iter().map(|m| m.rule().map_err(Error::Config)).collect::<Result<_>>()?,
             access: access.rules().map_err(Error::Config)?,
@@ -100,11 +140,10 @@ impl CatalogLocator {
 
     /// The repository called `name`, or that without `.git`; and its name, as rules of access are about it.
     pub(crate) fn look_up(&self, name: &str) -> (String, Option<Repository>) {
-        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
         let bare = name.strip_suffix(".git").unwrap_or(name);
-        match lookups.get(name) {
+        match self.lookups.get(name) {
             Some(found) => (name.to_owned(), Some(found)),
-            None => (bare.to_owned(), if bare == name { None } else { lookups.get(bare) }),
+            None => (bare.to_owned(), if bare == name { None } else { self.lookups.get(bare) }),
         }
     }
 
@@ -142,7 +181,7 @@ impl Locator for CatalogLocator {
     }
 
     fn may_block(&self) -> bool {
-        self.hook.is_some() || self.is_remote
+        self.hook.is_some() || self.lookups.is_remote
     }
 
     fn is_open(&self) -> bool {

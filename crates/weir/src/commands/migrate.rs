@@ -4,6 +4,7 @@ use std::io::Write;
 
 use weir_catalog::{Catalog, redacted};
 
+use super::mirror::machine_of;
 use crate::catalog_url;
 use crate::cli::Global;
 use crate::config;
@@ -26,10 +27,14 @@ pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result
     };
     let url = (destination != "sqlite").then_some(destination);
     match url {
+        Some(url) if pool.config.catalog.url.as_deref() == Some(url) => {
+            return Err(Error::Message(format!("the catalog is in {} already", redacted(url))));
+        }
         Some(url) => {
             let mut new = Catalog::connect(url)?;
-            pool.catalog.migrate(&mut new, &mut observe)?;
             new.claim_store(&store_id(&pool.path.join(STORE_NAME))?)?;
+            pool.catalog.migrate(&mut new, &mut observe)?;
+            new.adopt_updates(&machine_of(&new)?)?;
         }
         None => to_sqlite(pool, &mut observe)?,
     }
@@ -64,6 +69,9 @@ fn to_sqlite(pool: &Pool, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
     let _ = std::fs::remove_file(&new);
     let mut catalog = Catalog::open(&new)?;
     pool.catalog.migrate(&mut catalog, observe)?;
+    catalog.adopt_updates(&machine_of(&catalog)?)?;
+    catalog.settle()?;
     drop(catalog);
-    std::fs::rename(&new, &path).map_err(|source| Error::File { what: "write", path, source })
+    std::fs::rename(&new, &path).map_err(|source| Error::File { what: "write", path: path.clone(), source })?;
+    Ok(weir_archive::sync_folder_of(&path)?)
 }

@@ -63,11 +63,12 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
 
 /// Visits what is due, and while watching waits for what will be.
 fn pass(pool: &mut Pool, mirror: &Mirror, owner: &str, global: &Global, args: &MirrorArgs, first: bool, stop: &Stop) -> Result<Summary> {
-    let tasks = lease(pool, owner, args, first)?;
+    let until = now() + LEASE_S;
+    let tasks = lease(pool, owner, until, args, first)?;
     let mut summary = Summary::default();
     if !tasks.is_empty() || first {
         let mut reporter = Reporter::new(global, tasks.len());
-        summary = mirror.run(&mut pool.catalog, tasks, stop, &mut |event| reporter.event(event))?;
+        summary = mirror.run(&mut pool.catalog, tasks, until, stop, &mut |event| reporter.event(event))?;
         reporter.finish(&summary)?;
     }
     if args.watch && !stop.is_stopped() {
@@ -77,7 +78,7 @@ fn pass(pool: &mut Pool, mirror: &Mirror, owner: &str, global: &Global, args: &M
 }
 
 /// What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is due.
-fn lease(pool: &mut Pool, owner: &str, args: &MirrorArgs, first: bool) -> Result<Vec<Repository>> {
+fn lease(pool: &mut Pool, owner: &str, until: i64, args: &MirrorArgs, first: bool) -> Result<Vec<Repository>> {
     let due_only = !(first && (args.all || args.pattern.is_some()));
     let mut which = Which { due_only, ids: None };
     let mut ids = Vec::new();
@@ -90,7 +91,7 @@ fn lease(pool: &mut Pool, owner: &str, args: &MirrorArgs, first: bool) -> Result
         which.ids = Some(&ids);
     }
     let max = if args.watch { leased_max(&pool.catalog) } else { LEASED_MAX };
-    Ok(pool.catalog.lease(owner, now(), now() + LEASE_S, &which, max)?)
+    Ok(pool.catalog.lease(owner, now(), until, &which, max)?)
 }
 
 fn leased_max(catalog: &Catalog) -> usize {
@@ -100,9 +101,10 @@ fn leased_max(catalog: &Catalog) -> usize {
 /// Runs the mirror loop until told to stop: what `serve` does beside serving.
 pub(crate) fn watch(mirror: &Mirror, catalog: &mut Catalog, owner: &str, counters: &Counters, stop: &Stop) -> Result<()> {
     while !stop.is_stopped() {
-        let tasks = catalog.lease(owner, now(), now() + LEASE_S, &Which { due_only: true, ids: None }, leased_max(catalog))?;
+        let until = now() + LEASE_S;
+        let tasks = catalog.lease(owner, now(), until, &Which { due_only: true, ids: None }, leased_max(catalog))?;
         if !tasks.is_empty() {
-            mirror.run(catalog, tasks, stop, &mut |event| {
+            mirror.run(catalog, tasks, until, stop, &mut |event| {
                 counters.count(&event);
                 match event {
                     Event::Started(_) => {}
@@ -149,6 +151,14 @@ fn log_line(repository: &Repository, result: &std::result::Result<Visited, Failu
     }
 }
 
+/// What this machine's processes call themselves in `catalog`: machines of a fleet know only of their own.
+pub(crate) fn machine_of(catalog: &Catalog) -> Result<String> {
+    Ok(match catalog.is_remote() {
+        true => format!("{}/", nix::unistd::gethostname().map_err(std::io::Error::from)?.display()),
+        false => String::new(),
+    })
+}
+
 /// A process that mirrors: what it leases is known by a name of its own.
 pub(crate) struct MirrorGuard {
     pub(crate) owner: String,
@@ -163,11 +173,7 @@ impl MirrorGuard {
         let path = pool.path.join(MIRROR_LOCK_NAME);
         let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let lock = file.map_err(|source| Error::File { what: "open", path, source })?;
-        // Machines of a fleet know only of their own processes.
-        let machine = match pool.catalog.is_remote() {
-            true => format!("{}/", nix::unistd::gethostname().map_err(std::io::Error::from)?.display()),
-            false => String::new(),
-        };
+        let machine = machine_of(&pool.catalog)?;
         if lock.try_lock().is_ok() {
             pool.another_catalog()?.release_all(&machine)?;
             let removed = weir_archive::remove_stale(&pool.store())?;

@@ -1,7 +1,7 @@
 //! `init`, `add`, `rm`.
 
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use weir_catalog::Repository;
 use weir_transport::{Scheme, Url};
@@ -131,15 +131,33 @@ pub(crate) fn rm(pool: &mut Pool, global: &Global, names: &[String], delete: boo
 }
 
 /// Forgets a repository, and deletes its archive if that is said and there is one; says whether there was.
-pub(crate) fn forget(pool: &mut Pool, r: &Repository, delete: bool) -> Result<bool> {
+fn forget(pool: &mut Pool, r: &Repository, delete: bool) -> Result<bool> {
     let path = pool.archive_path(r);
     pool.catalog.remove(&r.name)?;
     if !delete || !path.exists() {
         return Ok(false);
     }
-    // Whoever reads it goes on reading; whoever writes to it is waited for.
-    let lock = weir_archive::lock_existing(&path).map_err(|e| Error::Message(format!("cannot lock '{}': {e}", path.display())))?;
-    std::fs::remove_file(&path).map_err(|source| Error::File { what: "delete", path: path.clone(), source })?;
+    let lock = lock(&path)?;
+    delete_archives(&path)?;
     drop(lock);
     Ok(true)
+}
+
+/// Locks the archive at `path` if there is one: whoever reads it goes on reading, whoever writes to it is waited for.
+pub(crate) fn lock(path: &Path) -> Result<Option<weir_archive::LockedFile>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    weir_archive::lock_existing(path).map(Some).map_err(|e| Error::Message(format!("cannot lock '{}': {e}", path.display())))
+}
+
+/// Deletes the archive at `path`, and what was put aside of it as damaged.
+pub(crate) fn delete_archives(path: &Path) -> Result<()> {
+    for path in std::iter::once(path.to_owned()).chain(weir_mirror::places_aside(path)) {
+        match std::fs::remove_file(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => return Err(Error::File { what: "delete", path, source }),
+            _ => {}
+        }
+    }
+    Ok(())
 }

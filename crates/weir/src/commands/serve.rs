@@ -62,6 +62,11 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
         let certificate = file(&args.tls_certificate, &c.tls_certificate, "tls-certificate")?;
         Tls::load(&certificate, &file(&args.tls_key, &c.tls_key, "tls-key")?).map(Door::Https).map_err(Error::Message)
     };
+    let socket = |flag: &str, address: &Address| {
+        let failed = |e| Error::Message(format!("cannot listen on {address}: {e}; choose another with --{flag} ADDR:PORT"));
+        Listener::bind(address).map_err(failed)
+    };
+    let monitored = || addresses(&args.metrics, &c.metrics)?.iter().map(|address| socket(METRICS, address)).collect::<Result<Vec<_>>>();
     let handed_over = Listener::handed_over(|name| std::env::var(name).ok())?;
     if !handed_over.is_empty() {
         let door = |name: &str| match name {
@@ -69,14 +74,11 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
             "https" => tls(),
             _ => Ok(Door::Git),
         };
-        let (monitored, doors): (Vec<_>, Vec<_>) = handed_over.into_iter().partition(|(name, _)| name == METRICS);
+        let (for_monitors, doors): (Vec<_>, Vec<_>) = handed_over.into_iter().partition(|(name, _)| name == METRICS);
         let doors = doors.into_iter().map(|(name, listener)| Ok((door(&name)?, listener))).collect::<Result<_>>()?;
-        return Ok((doors, monitored.into_iter().map(|(_, listener)| listener).collect()));
+        let for_monitors: Vec<_> = for_monitors.into_iter().map(|(_, listener)| listener).collect();
+        return Ok((doors, if for_monitors.is_empty() { monitored()? } else { for_monitors }));
     }
-    let socket = |flag: &str, address: &Address| {
-        let failed = |e| Error::Message(format!("cannot listen on {address}: {e}; choose another with --{flag} ADDR:PORT"));
-        Listener::bind(address).map_err(failed)
-    };
     let bind = |door: Door, address: &Address| socket(scheme(&door), address).map(|listener| (door, listener));
     let mut out = Vec::new();
     for address in addresses(&args.git, &c.git)? {
@@ -92,8 +94,7 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
             out.push(bind(door.clone(), &address)?);
         }
     }
-    let monitored = addresses(&args.metrics, &c.metrics)?.iter().map(|address| socket(METRICS, address)).collect::<Result<_>>()?;
-    Ok((out, monitored))
+    Ok((out, monitored()?))
 }
 
 pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> {
@@ -192,7 +193,8 @@ fn start_mirror(pool: &Pool, counters: &Arc<Counters>, stop: &Stop) -> Result<Ve
     }
     let (counters, stopped) = (counters.clone(), stop.clone());
     let mut threads = vec![std::thread::spawn(move || {
-        let _hooks = hooks;
+        // Both whole: a closure takes but the fields it names, and the lock would be let go.
+        let (_hooks, guard) = (hooks, guard);
         again("the mirror loop", &stopped, || watch(&mirror, &mut catalog, &guard.owner, &counters, &stopped));
     })];
     if !pool.config.forge.is_empty() {
@@ -206,6 +208,10 @@ fn start_mirror(pool: &Pool, counters: &Arc<Counters>, stop: &Stop) -> Result<Ve
 /// Does `work` until it ends well; what fails is tried again after a while.
 fn again(what: &str, stop: &Stop, mut work: impl FnMut() -> Result<()>) {
     while let Err(e) = work() {
+        if stop.is_stopped() {
+            tracing::error!("{what}: {e}");
+            return;
+        }
         tracing::error!("{what}: {e}; trying again in {} s", CATALOG_RETRY.as_secs());
         nap(CATALOG_RETRY, stop);
     }

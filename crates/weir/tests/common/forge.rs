@@ -154,6 +154,11 @@ impl State {
         }
         if path == "/query" {
             let question: Value = serde_json::from_slice(body).unwrap();
+            if let Some(owner) = question["variables"]["owner"].as_str() {
+                let name = question["variables"]["name"].as_str().unwrap();
+                let one = self.repositories.iter().find(|r| r.owner == owner && r.name == name).map(|r| self.sourcehut(r));
+                return found(Some(json!({ "data": { "user": { "repository": one } } })));
+            }
             let cursor = question["variables"]["cursor"].as_str().map_or(0, |c| c.parse::<usize>().unwrap());
             let owner = question["variables"]["name"].as_str();
             let of_owner: Vec<&Listed> = self.repositories.iter().filter(|r| owner.is_none_or(|o| o == r.owner)).collect();
