@@ -17,7 +17,7 @@ use crate::pool::Pool;
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(1);
 const SILENCE_AGE_MAX: Duration = Duration::from_secs(5);
 /// One that takes longer to answer counts as silent: others do not wait for it.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Answers that are remembered: tens of megabytes.
 const ANSWERS_MAX: usize = 100_000;
 
