@@ -75,8 +75,7 @@ impl Catalog {
             0 => {}
             there => return Err(Error::NotEmpty(there)),
         }
-        // What is read is of one moment.
-        // ...and nobody adds to it meanwhile; on PostgreSQL visits may still be written down.
+        // What is read is of one moment, and nobody adds to it meanwhile; on PostgreSQL visits may still be written down.
         let begin = match source.is_postgres() {
             true => format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = '60s'; {LISTING_LOCK}"),
             false => "BEGIN IMMEDIATE".to_owned(),

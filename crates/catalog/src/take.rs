@@ -111,11 +111,10 @@ fn repeated<'a>(keys: impl Iterator<Item = &'a str>) -> HashSet<&'a str> {
 /// Takes `rows`, each with the name it gets here, as repositories of `forge`.
 pub(crate) fn take(db: &Database, forge: &str, source: Source, rows: &[(String, Listed)], now: i64) -> Result<Taken> {
     let mut taken = Taken::default();
-    let (fitting, others): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, l)| fits(&l.forge_id));
-    if let Some((name, _)) = others.first() {
-        tracing::warn!("{} repositories of {forge} have ids that cannot be, {name} for one: left out", others.len());
+    let (rows, unfit): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, l)| fits(&l.forge_id));
+    if let Some((name, _)) = unfit.first() {
+        tracing::warn!("{} repositories of {forge} have ids that are too long or no text, {name} for one: left out", unfit.len());
     }
-    let rows: Vec<&(String, Listed)> = fitting;
     let ids: Vec<&str> = rows.iter().map(|(_, l)| l.forge_id.as_str()).filter(|id| !id.is_empty()).collect();
     let known: HashMap<String, Known> = match ids.is_empty() {
         true => HashMap::new(),

@@ -1,4 +1,5 @@
 //! A PostgreSQL server of its own, on a socket in a folder of its own, ended by its process id.
+#![allow(dead_code)] // Each test file uses its own part, as of the program's tests.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -53,7 +54,6 @@ impl Server {
     }
 
     /// Starts one that listens on loopback too, with TLS only there, and a certificate of its own for `localhost`.
-    #[allow(dead_code)]
     pub fn start_with_tls() -> Server {
         let (binaries, folder) = Server::make();
         let (key, certificate) = (folder.path().join("server.key"), folder.path().join("server.crt"));
@@ -88,7 +88,6 @@ impl Server {
     }
 
     /// The port it listens on, which is part of its socket's name as well.
-    #[allow(dead_code)]
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -141,26 +140,22 @@ impl Server {
     }
 
     /// Runs a statement with `psql`.
-    #[allow(dead_code)]
     pub fn sql(&self, sql: &str) {
         assert!(self.try_sql(sql), "{sql}");
     }
 
     /// Ends it as a power cut would, and starts it again.
-    #[allow(dead_code)]
     pub fn crash(&mut self) {
         self.stop();
         self.go_on();
     }
 
     /// Ends it as a power cut would.
-    #[allow(dead_code)]
     pub fn stop(&mut self) {
         self.end("-KILL");
     }
 
     /// Stops its processes where they are, or lets them go on.
-    #[allow(dead_code)]
     pub fn stall(&self, is_stalled: bool) {
         let signal = if is_stalled { "-STOP" } else { "-CONT" };
         let children = Command::new("pgrep").args(["-P", &self.process.id().to_string()]).output().unwrap().stdout;
@@ -169,7 +164,6 @@ impl Server {
     }
 
     /// Starts it again.
-    #[allow(dead_code)]
     pub fn go_on(&mut self) {
         // Its children notice that it is gone, and hold its memory until then.
         let until = Instant::now() + Duration::from_secs(60);
