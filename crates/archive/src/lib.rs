@@ -25,7 +25,7 @@ pub use lock::{LockedFile, lock_existing, try_lock_existing};
 pub use reader::Archive;
 pub use record::{Record, SHA256_BYTES, Sha256Sum};
 pub use region::Region;
-pub use replace::{Replacement, TEMPORARY_SUFFIX, remove_stale, sync_folder_of};
+pub use replace::{Replacement, TEMPORARY_SUFFIX, WORK_PREFIX, remove_stale, sync_folder_of};
 pub use seal::{seal_prefix, write_sealed};
 pub use state::{Member, State};
 pub use storage::Storage;

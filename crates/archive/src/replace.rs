@@ -11,6 +11,9 @@ use crate::error::Result;
 /// What the names of files being written end in. Such a file counts for nothing and may be removed when nobody locks it.
 pub const TEMPORARY_SUFFIX: &str = ".weir-tmp";
 
+/// What the names of folders begin with in which something is prepared: no archives are in them yet.
+pub const WORK_PREFIX: &str = ".weir-work-";
+
 /// A file being written that will stand at `path` once it is complete; removed if dropped before.
 pub struct Replacement {
     temporary: PathBuf,
@@ -101,6 +104,9 @@ pub fn remove_stale(folder: &Path) -> io::Result<usize> {
     let mut removed = 0;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
+        if entry.file_name().as_encoded_bytes().starts_with(WORK_PREFIX.as_bytes()) {
+            continue;
+        }
         if entry.file_type()?.is_dir() {
             removed += remove_stale(&entry.path())?;
         } else if entry.file_name().as_encoded_bytes().ends_with(TEMPORARY_SUFFIX.as_bytes())

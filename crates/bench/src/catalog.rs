@@ -37,7 +37,7 @@ pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::
     let mut now = 1_000_000;
     while done < visits {
         let started = Instant::now();
-        let leased = catalog.lease("bench", now, now + 3600, &Which { due_only: true, ids: None }, BATCH)?;
+        let leased = catalog.lease("bench", now, now + 3600, &Which { due_only: true, ..Which::default() }, BATCH)?;
         leasing_s += started.elapsed().as_secs_f64();
         if leased.is_empty() {
             return Err("nothing is due".into());

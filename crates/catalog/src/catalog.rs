@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::database::{Database, Kind, Row, Type, Value, values};
+use crate::sharing::refuse_if_built_on;
 use crate::updates::{KEEP_UPDATE, KEPT_UPDATE};
 use crate::{Error, Result, schema};
 
@@ -141,6 +142,8 @@ pub struct Which<'a> {
     pub due_only: bool,
     /// Only those with these numbers.
     pub ids: Option<&'a [i64]>,
+    /// Only those that nobody has leased, oneself included.
+    pub free_only: bool,
 }
 
 /// Columns of a visit as [`Catalog::record`] writes it.
@@ -204,6 +207,19 @@ pub(crate) fn remove_what_belongs_to(db: &Database, id: i64) -> Result<()> {
         db.execute(&format!("DELETE FROM {table} WHERE repository_id = ?1"), &values![id])?;
     }
     Ok(())
+}
+
+/// The first text behind all that begin with `prefix`, if there is one.
+fn after_all_with(prefix: &str) -> Option<String> {
+    let mut text: Vec<char> = prefix.chars().collect();
+    while let Some(last) = text.pop() {
+        // Between the two lie surrogates, which are no characters.
+        if let Some(next) = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32) {
+            text.push(next);
+            return Some(text.into_iter().collect());
+        }
+    }
+    None
 }
 
 /// The catalog of a pool.
@@ -312,6 +328,20 @@ impl Catalog {
         self.database.query(&format!("SELECT {COLUMNS} FROM repositories ORDER BY name"), &[], Repository::from_row)
     }
 
+    /// Repositories whose name begins with `prefix`, by name.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn list_from(&self, prefix: &str) -> Result<Vec<Repository>> {
+        let Some(end) = after_all_with(prefix) else {
+            let mut list = self.list()?;
+            list.retain(|r| r.name.starts_with(prefix));
+            return Ok(list);
+        };
+        let sql = format!("SELECT {COLUMNS} FROM repositories WHERE name >= ?1 AND name < ?2 ORDER BY name");
+        self.database.query(&sql, &values![prefix, end], Repository::from_row)
+    }
+
     /// The repository called `name`.
     ///
     /// # Errors
@@ -323,9 +353,12 @@ impl Catalog {
     /// Forgets the repository called `name`; says whether it was there.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the archives of others build on its own.
     pub fn remove(&mut self, name: &str) -> Result<bool> {
         self.database.transaction(Kind::Listing, |db| {
+            if let Some(id) = db.query_one("SELECT id FROM repositories WHERE name = ?1", &values![name], |row| row.get(0))? {
+                refuse_if_built_on(db, id)?;
+            }
             let removed: Vec<i64> = db.query("DELETE FROM repositories WHERE name = ?1 RETURNING id", &values![name], |row| row.get(0))?;
             for id in &removed {
                 remove_what_belongs_to(db, *id)?;
@@ -335,7 +368,7 @@ impl Catalog {
     }
 
     /// Leases repositories to `owner` until `until`, most overdue first, `max` at most. Leases of others that have not run
-    /// out at `now` are respected; one's own are renewed.
+    /// out at `now` are respected; one's own are renewed, unless only what is free is wanted.
     ///
     /// # Errors
     /// Of the database.
@@ -347,10 +380,12 @@ impl Catalog {
             parameters.push(Value::Integers(ids.to_vec()));
             ("AND id = ANY(?6)", "FOR UPDATE")
         });
+        // One's own that has run out is still under way.
+        let (lapsed, own) = if which.free_only { ("AND lease_owner <> ?1", "") } else { ("", "OR lease_owner = ?1") };
         let sql = format!(
             "UPDATE repositories SET lease_owner = ?1, lease_until = ?2, epoch = epoch + 1 WHERE id IN (
                  SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?3 {these}
-                 AND (lease_until IS NULL OR lease_until <= ?4 OR lease_owner = ?1) ORDER BY next_due LIMIT ?5
+                 AND (lease_until IS NULL OR (lease_until <= ?4 {lapsed}) {own}) ORDER BY next_due LIMIT ?5
                  {locked})
              RETURNING {COLUMNS}"
         );
@@ -386,6 +421,15 @@ impl Catalog {
         // What is set back or resumed has other refs than the upstream was last seen with.
         let sql = "UPDATE repositories SET enabled = ?2, fingerprint = NULL WHERE name = ?1";
         self.database.execute(sql, &values![name, enabled]).map(|_| ())
+    }
+
+    /// Writes down that the archive of repository `id` was written anew: the number of its last commit, and its bytes.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn set_archive(&mut self, id: i64, seq: u64, bytes: u64) -> Result<()> {
+        let sql = "UPDATE repositories SET seq = ?2, archive_bytes = ?3 WHERE id = ?1 AND seq <= ?2";
+        self.database.execute(sql, &values![id, seq, bytes]).map(|_| ())
     }
 
     /// Somebody says that the repository called `name` is to be looked at, whatever its fingerprint.

@@ -56,6 +56,17 @@ pub enum Error {
     /// Something reads a catalog that is to be moved.
     #[error("the catalog is read by somebody else: it cannot be given its name yet")]
     Unsettled,
+    /// Archives build on it.
+    #[error("{count} archives build on it, '{first}' the first: they would be lost with it; 'weir dissociate' makes them whole")]
+    BuiltOn {
+        /// How many.
+        count: i64,
+        /// The name of one.
+        first: String,
+    },
+    /// It cannot be a base.
+    #[error("a base must be another repository, and whole: that one builds on another itself, or is gone")]
+    NoBase,
     /// A copy differs from its source.
     #[error("table {table} has {source_rows} rows and its copy {copied_rows}; nothing was kept of it")]
     NotTheSame {

@@ -5,6 +5,7 @@
 //! own commits.
 
 mod catalog;
+mod crawld;
 mod database;
 mod error;
 mod import;
@@ -12,15 +13,18 @@ mod listed;
 mod listing;
 mod migrate;
 mod schema;
+mod sharing;
 mod status;
 mod take;
 mod updates;
 
 pub use catalog::{Catalog, Outcome, Repository, Visit, Which};
+pub use crawld::repositories_of_crawld;
 pub use database::redacted;
 pub use error::{Error, Result};
 pub use import::ImportPosition;
 pub use listed::{Account, AccountKind, Listed};
 pub use listing::{Listing, Taken, Unseen};
+pub use sharing::Base;
 pub use status::{Counts, PausedHost};
 pub use updates::Update;

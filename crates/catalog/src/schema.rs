@@ -151,6 +151,11 @@ ALTER TABLE repositories ADD COLUMN missing_since INTEGER;
 CREATE INDEX updates_machine ON updates (machine, id);
 CREATE INDEX updates_repository ON updates (repository_id);
 ",
+    "
+-- the repository whose archive its own builds on
+ALTER TABLE repositories ADD COLUMN base_id INTEGER;
+CREATE INDEX repositories_base ON repositories (base_id) WHERE base_id IS NOT NULL;
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.

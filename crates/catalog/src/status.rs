@@ -167,7 +167,10 @@ impl Catalog {
     /// Of the database.
     pub fn remove_gone(&mut self, id: i64, before: i64) -> Result<bool> {
         self.database.transaction(Kind::Listing, |db| {
-            let sql = format!("DELETE FROM repositories WHERE id = ?2 AND ({GONE})");
+            let sql = format!(
+                "DELETE FROM repositories WHERE id = ?2 AND ({GONE})
+                 AND NOT EXISTS (SELECT 1 FROM repositories o WHERE o.base_id = ?2)"
+            );
             let is_removed = db.execute(&sql, &values![before, id])? > 0;
             if is_removed {
                 remove_what_belongs_to(db, id)?;

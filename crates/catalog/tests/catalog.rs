@@ -39,7 +39,8 @@ cases!(
     a_lost_lease_writes_nothing_and_others_are_left_alone,
     all_that_a_forge_tells_is_kept_and_counted,
     names_sort_by_their_bytes,
-    updates_are_kept_for_hooks_with_the_visits_that_found_them
+    updates_are_kept_for_hooks_with_the_visits_that_found_them,
+    forks_build_on_the_root_of_their_network
 );
 
 #[test]
@@ -66,7 +67,7 @@ fn visit(r: &Repository, next_due: i64) -> Visit {
     Visit { id: r.id, epoch: r.epoch, began_at: 1, at: 2, next_due, fingerprint, changes: 0.5, watched_s: 1e9, outcome }
 }
 
-const DUE: Which<'_> = Which { due_only: true, ids: None };
+const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false };
 
 #[test]
 fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {

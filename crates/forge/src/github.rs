@@ -152,7 +152,7 @@ pub(crate) fn text(value: &Value) -> Option<String> {
 }
 
 /// An item of a list, or a whole repository, of the REST API.
-fn from_item(item: &Value) -> Option<Listed> {
+pub(crate) fn from_item(item: &Value) -> Option<Listed> {
     let full_name = text(&item["full_name"])?;
     let owner = &item["owner"];
     Some(Listed {

@@ -4,6 +4,7 @@
 //! batches. Whatever an upstream does, what is committed stays: a visit adds a commit group or changes nothing.
 
 mod pool;
+mod queue;
 mod replace;
 pub mod schedule;
 mod scratch;
@@ -11,8 +12,8 @@ mod space;
 pub mod throttle;
 mod visit;
 
-pub use pool::{Event, Mirror, MirrorOptions, Stop, Summary};
-pub use replace::{places_aside, replace};
+pub use pool::{Event, Leased, Mirror, MirrorOptions, More, Stop, Summary};
+pub use replace::{places_aside, relink_or_replace};
 pub use scratch::Scratch;
 pub use space::Space;
 pub use visit::{Failure, Known, RefsWanted, VisitOptions, Visited, visit};

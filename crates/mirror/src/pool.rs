@@ -1,24 +1,34 @@
 //! Many visits in parallel.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_catalog::{Catalog, Outcome, Repository, Visit};
+use weir_catalog::{Base, Catalog, Outcome, Repository, Visit};
 use weir_transport::Url;
 
+use crate::queue::{Done, Mailbox, Message, Queue, Task};
 use crate::schedule::{Observed, Policy, spread};
 use crate::space::Space;
 use crate::throttle::{Pause, Throttle};
-use crate::visit::{Failure, Known, SharedOptions, VisitOptions, Visited, visit};
+use crate::visit::{BASE, Failure, Known, SharedOptions, VisitOptions, Visited, visit};
 
 /// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
 const STACK_BYTES: usize = 32 << 20;
 /// Visits are written down when so many are waiting, or the oldest has waited so long.
 const BATCH_MAX: usize = 500;
 const BATCH_AGE_MAX: Duration = Duration::from_secs(2);
+
+/// Time between looks at what has become due.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// Forks wait for the first clone of what they build on until that has failed so often in turn.
+const BASE_FAILURES_MAX: i64 = 3;
+/// How long they wait at least after it has; and if somebody else clones it.
+const BASE_WAIT_S: i64 = 1;
+const BASE_ELSEWHERE_S: i64 = 30;
 
 /// How many visits, and how often.
 #[derive(Clone, Debug)]
@@ -29,6 +39,8 @@ pub struct MirrorOptions {
     pub jobs_per_host: usize,
     /// When to come again.
     pub schedule: Policy,
+    /// Whether new archives of forks build on what they were forked from.
+    pub shares_forks: bool,
 }
 
 /// Asks a run to stop: what is under way is finished, nothing new started.
@@ -57,7 +69,21 @@ pub enum Event<'a> {
     Paused(&'a Pause),
     /// There is room for archives again: visits go on.
     GoesOn,
+    /// So many more have become due.
+    Leased(usize),
 }
+
+/// Repositories to visit, and until when they are nobody else's, in seconds since 1970.
+#[derive(Debug, Default)]
+pub struct Leased {
+    /// Which.
+    pub repositories: Vec<Repository>,
+    /// Until when.
+    pub until: i64,
+}
+
+/// Leases what has become due, and is not being visited.
+pub type More<'m> = &'m mut dyn FnMut(&mut Catalog) -> weir_catalog::Result<Leased>;
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,102 +114,6 @@ pub struct Mirror {
     pub space: Space,
 }
 
-struct Done {
-    repository: Repository,
-    result: Result<Visited, Failure>,
-    took: Duration,
-}
-
-enum Message {
-    Started(Box<Repository>),
-    Done(Box<Done>),
-    /// Not visited: its host pauses until then.
-    PutOff(Box<Repository>, i64),
-    Paused(Pause),
-    /// There is room for archives again.
-    GoesOn,
-}
-
-/// Tasks with their hosts, and visits that run by host.
-type QueueState = (VecDeque<(Repository, String)>, HashMap<String, usize>);
-
-/// Tasks waiting, and how many run for each host.
-struct Queue {
-    state: Mutex<QueueState>,
-    changed: Condvar,
-    /// Set if visits cannot be written down any more.
-    is_closed: AtomicBool,
-}
-
-impl Queue {
-    /// The next task whose host has room; `None` when there is none left. `ended` is the host of the visit before: whoever
-    /// ends one goes on with the next itself, for waking another to do so would cost more than many visits do.
-    fn next(&self, ended: Option<&str>, jobs_per_host: usize, stop: &Stop) -> Option<(Repository, String)> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(n) = ended.and_then(|host| state.1.get_mut(host)) {
-            *n -= 1;
-        }
-        loop {
-            if stop.is_stopped() || self.is_closed.load(Ordering::Relaxed) {
-                return None;
-            }
-            let (tasks, running) = &mut *state;
-            // Looking past some hundreds of waiting tasks of a busy host is enough; more would cost more than it gains.
-            let free = tasks.iter().take(1000).position(|(_, host)| running.get(host).copied().unwrap_or(0) < jobs_per_host);
-            if let Some((task, host)) = free.and_then(|i| tasks.remove(i)) {
-                *running.entry(host.clone()).or_default() += 1;
-                if ended.is_some_and(|ended| ended != host) {
-                    // The room at the host that was left may be what another waits for.
-                    self.changed.notify_one();
-                }
-                return Some((task, host));
-            }
-            if tasks.is_empty() {
-                self.changed.notify_all();
-                return None;
-            }
-            state = self.changed.wait_timeout(state, Duration::from_millis(200)).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-}
-
-/// What workers have to say. Looked at every now and then: waking somebody for each visit would cost a good part of one.
-struct Mailbox {
-    state: Mutex<(Vec<Message>, usize)>,
-    changed: Condvar,
-}
-
-/// Time between looks at the mailbox.
-const LOOK_EVERY: Duration = Duration::from_millis(40);
-
-/// A worker's share in the mailbox, given up however the worker ends.
-struct Share<'m>(&'m Mailbox);
-
-impl Drop for Share<'_> {
-    fn drop(&mut self) {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).1 -= 1;
-        self.0.changed.notify_one();
-    }
-}
-
-impl Mailbox {
-    fn new(workers: usize) -> Mailbox {
-        Mailbox { state: Mutex::new((Vec::new(), workers)), changed: Condvar::new() }
-    }
-
-    fn put(&self, message: Message) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).0.push(message);
-    }
-
-    /// What came, and whether more may come.
-    fn take(&self) -> (Vec<Message>, bool) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_open = |state: &mut (Vec<Message>, usize)| state.1 > 0;
-        let mut state = self.changed.wait_timeout_while(state, LOOK_EVERY, is_open).unwrap_or_else(PoisonError::into_inner).0;
-        (std::mem::take(&mut state.0), state.1 > 0)
-    }
-}
-
 /// Time between looks at whether a pause is over.
 const PAUSE_LOOK: Duration = Duration::from_millis(100);
 
@@ -198,43 +128,41 @@ fn now() -> i64 {
 }
 
 /// What a visit goes by.
-fn known(repository: &Repository) -> Known<'_> {
+fn known<'a>(repository: &'a Repository, base: Option<&'a Path>) -> Known<'a> {
     let seq = repository.seq.and_then(|n| u64::try_from(n).ok());
-    Known { fingerprint: repository.fingerprint.as_deref(), seq, epoch: repository.epoch as u64 }
+    Known { fingerprint: repository.fingerprint.as_deref(), seq, epoch: repository.epoch as u64, base }
 }
 
 impl Mirror {
-    /// Visits all of `tasks`, whose leases end at `leased_until` (seconds since 1970), and returns when they are done or `stop` was asked for.
+    /// Visits all of `first`, and returns when that is done or `stop` was asked for. Meanwhile `more`, if there is one, is asked
+    /// every now and then for what has become due: who takes long does not hold up the others.
     ///
     /// # Errors
     /// If the catalog fails.
     pub fn run(
         &self,
         catalog: &mut Catalog,
-        tasks: Vec<Repository>,
-        leased_until: i64,
+        first: Leased,
+        mut more: Option<More<'_>>,
         stop: &Stop,
         observe: &mut dyn FnMut(Event<'_>),
     ) -> weir_catalog::Result<Summary> {
-        let with_hosts = tasks.into_iter().map(|t| {
-            let host = Url::parse(&t.url).map_or(String::new(), |u| u.host_port());
-            (t, host)
-        });
-        let queue =
-            Queue { state: Mutex::new((with_hosts.collect(), HashMap::new())), changed: Condvar::new(), is_closed: AtomicBool::new(false) };
+        let jobs = self.options.jobs.max(1);
+        let jobs = if more.is_some() { jobs } else { jobs.min(first.repositories.len().max(1)) };
+        let queue = Queue::new(more.is_some());
+        queue.add(self.tasks(catalog, &first)?);
         let shared: SharedOptions = Arc::new(self.visit.clone());
         self.sum_up(catalog)?;
         let mut summary = Summary::default();
-        let jobs = self.options.jobs.max(1).min(queue.state.lock().unwrap_or_else(PoisonError::into_inner).0.len().max(1));
         let mailbox = Mailbox::new(jobs);
         std::thread::scope(|scope| {
             for _ in 0..jobs {
                 let (queue, shared, mailbox) = (&queue, shared.clone(), &mailbox);
                 let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
-                worker
-                    .spawn_scoped(scope, move || self.work(queue, leased_until, &shared, stop, mailbox))
-                    .expect("a thread can be started");
+                worker.spawn_scoped(scope, move || self.work(queue, &shared, stop, mailbox)).expect("a thread can be started");
             }
+            let mut asked = Instant::now();
+            let mut leased: Option<Leased> = None;
             let mut batch = Vec::new();
             let mut batch_started = Instant::now();
             let mut unsynced: HashMap<PathBuf, PathBuf> = HashMap::new();
@@ -283,6 +211,11 @@ impl Mirror {
                             if batch.is_empty() {
                                 batch_started = Instant::now();
                             }
+                            if let Err(e) = self.note(catalog, &done) {
+                                // Nothing more is begun: it could not be written down either.
+                                queue.close();
+                                return Err(e);
+                            }
                             // One that failed may have got as far as a name.
                             if done.result.as_ref().map_or(true, |v| v.created) {
                                 let path = self.store.join(&done.repository.path);
@@ -308,8 +241,7 @@ impl Mirror {
                                 Ok(_) => {}
                                 Err(e) => {
                                     // Nothing more is begun: it could not be written down either.
-                                    queue.is_closed.store(true, Ordering::Relaxed);
-                                    queue.changed.notify_all();
+                                    queue.close();
                                     return Err(e);
                                 }
                             }
@@ -321,6 +253,26 @@ impl Mirror {
                 }
                 if !is_open {
                     return Ok(summary);
+                }
+                if let Some(more) = more.as_mut().filter(|_| asked.elapsed() >= ASK_EVERY && !stop.is_stopped() && queue.wants_more()) {
+                    asked = Instant::now();
+                    // What was leased is kept until it is known what it builds on.
+                    let added = match leased.take() {
+                        Some(leased) => Ok(leased),
+                        None => more(catalog),
+                    }
+                    .and_then(|more| self.tasks(catalog, leased.insert(more)));
+                    match added {
+                        Ok(tasks) => {
+                            leased = None;
+                            observe(Event::Leased(tasks.len()));
+                            queue.add(tasks);
+                        }
+                        Err(e) => {
+                            queue.add(Vec::new());
+                            tracing::warn!("what is due now is not known: {e}");
+                        }
+                    }
                 }
                 if let Err(e) = self.sum_up(catalog) {
                     tracing::warn!("how much all archives take is not known anew: {e}");
@@ -336,30 +288,45 @@ impl Mirror {
         Ok(())
     }
 
-    fn work(&self, queue: &Queue, leased_until: i64, options: &VisitOptions, stop: &Stop, mailbox: &Mailbox) {
-        let _share = Share(mailbox);
+    fn work(&self, queue: &Queue, options: &VisitOptions, stop: &Stop, mailbox: &Mailbox) {
+        let _share = mailbox.share();
         let mut ended: Option<String> = None;
-        while let Some((repository, host)) = queue.next(ended.as_deref(), self.options.jobs_per_host.max(1), stop) {
+        while let Some(task) = queue.next(ended.as_deref(), self.options.jobs_per_host.max(1), stop) {
             if !self.wait_out_pauses(queue, stop, mailbox) {
                 return;
             }
+            let waits_until = self.waits_until(&task);
+            let Task { repository, host, leased_until, base } = task;
             if now() >= leased_until {
                 // It may be another's by now, and is due all the same.
+                for fork in queue.visited(repository.id, true) {
+                    mailbox.put(Message::PutOff(Box::new(fork.repository), now()));
+                }
                 ended = Some(host);
                 continue;
             }
             if let Some(until_ms) = self.throttle().paused_until(&host, now_ms()) {
-                mailbox.put(Message::PutOff(Box::new(repository), until_ms.div_ceil(1000) as i64));
+                let until = until_ms.div_ceil(1000) as i64;
+                for fork in queue.visited(repository.id, true) {
+                    mailbox.put(Message::PutOff(Box::new(fork.repository), until));
+                }
+                mailbox.put(Message::PutOff(Box::new(repository), until));
+                ended = Some(host);
+                continue;
+            }
+            if let Some(until) = waits_until {
+                queue.visited(repository.id, true);
+                mailbox.put(Message::PutOff(Box::new(repository), until));
                 ended = Some(host);
                 continue;
             }
             let started = Instant::now();
             mailbox.put(Message::Started(Box::new(repository.clone())));
             // A defect met in one repository must not end the run for all others.
-            let result =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.visit_one(&repository, options))).unwrap_or_else(|_| {
-                    Err(Failure { class: "defect", error: "weir itself failed on this repository; please report it".to_owned() })
-                });
+            let visit = || self.visit_one(&repository, base.as_ref(), options);
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(visit)).unwrap_or_else(|_| {
+                Err(Failure { class: "defect", error: "weir itself failed on this repository; please report it".to_owned() })
+            });
             let pause = match &result {
                 Ok(visited) => {
                     self.space.add_used(visited.change.as_ref().map_or(0, |(_, report)| report.bytes_appended));
@@ -368,7 +335,14 @@ impl Mirror {
                 }
                 Err(failure) => self.throttle().failed(&host, failure.class, now_ms()),
             };
-            mailbox.put(Message::Done(Box::new(Done { repository, result, took: started.elapsed() })));
+            // Forks come again when this one does.
+            let retry_s = |failure: &Failure| self.options.schedule.retry_s(failure.class, repository.failures.clamp(0, 20) as u32);
+            let retry_s = result.as_ref().err().filter(|_| repository.failures < BASE_FAILURES_MAX).map(retry_s);
+            for fork in queue.visited(repository.id, retry_s.is_some()) {
+                let until = now() + spread(retry_s.unwrap_or(0), repository.id) as i64 + BASE_WAIT_S;
+                mailbox.put(Message::PutOff(Box::new(fork.repository), until));
+            }
+            mailbox.put(Message::Done(Box::new(Done { repository, base, result, took: started.elapsed() })));
             if let Some(pause) = pause {
                 mailbox.put(Message::Paused(pause));
             }
@@ -391,7 +365,7 @@ impl Mirror {
                     mailbox.put(Message::Paused(Pause { host: None, cause, until_ms }));
                 }
             }
-            if stop.is_stopped() || queue.is_closed.load(Ordering::Relaxed) {
+            if stop.is_stopped() || queue.is_closed() {
                 return false;
             }
             std::thread::sleep(PAUSE_LOOK);
@@ -402,25 +376,87 @@ impl Mirror {
         true
     }
 
-    /// Clones `repository` anew, whose archive is damaged; says where that is kept.
+    /// Clones `repository` anew, whose archive is damaged, on `base` if it is to build on that.
     ///
     /// # Errors
-    /// As [`crate::replace`].
-    pub fn replace(&self, repository: &Repository) -> Result<Option<PathBuf>, Failure> {
+    /// As [`crate::relink_or_replace`].
+    pub fn replace(&self, repository: &Repository, base: Option<&Base>) -> Result<Visited, Failure> {
         let url = Url::parse(&repository.url).map_err(|e| Failure { class: "protocol", error: e.to_string() })?;
         let path = self.store.join(&repository.path);
-        crate::replace(&url, &path, &known(repository), now() as u64, &self.visit).map(|visited| visited.damaged)
+        let base = base.map(|base| self.store.join(&base.path));
+        crate::relink_or_replace(&url, &path, &known(repository, base.as_deref()), now() as u64, &self.visit)
     }
 
-    fn visit_one(&self, repository: &Repository, options: &VisitOptions) -> Result<Visited, Failure> {
+    fn visit_one(&self, repository: &Repository, base: Option<&Base>, options: &VisitOptions) -> Result<Visited, Failure> {
         let url = Url::parse(&repository.url).map_err(|e| Failure { class: "protocol", error: e.to_string() })?;
         let path = self.store.join(Path::new(&repository.path));
-        visit(&url, &path, &known(repository), now() as u64, options)
+        let base = base.map(|base| self.store.join(&base.path));
+        visit(&url, &path, &known(repository, base.as_deref()), now() as u64, options)
+    }
+
+    /// Writes down what a visit has found out about who builds on whom.
+    fn note(&self, catalog: &mut Catalog, done: &Done) -> weir_catalog::Result<()> {
+        match &done.result {
+            Ok(visited) => self.note_base(catalog, &done.repository, done.base.as_ref(), visited),
+            // Whoever looks at the base itself finds what is wrong with it.
+            Err(failure) if failure.class == BASE => done.base.as_ref().map_or(Ok(()), |base| catalog.look_again(&base.name, now())),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Writes down what the archive of `repository` builds on, if that is not `base`, and that those who build on it are to be
+    /// looked at, if it is another.
+    ///
+    /// # Errors
+    /// If the catalog fails.
+    pub fn note_base(
+        &self,
+        catalog: &mut Catalog,
+        repository: &Repository,
+        base: Option<&Base>,
+        visited: &Visited,
+    ) -> weir_catalog::Result<()> {
+        if let Some(found) = &visited.builds_on {
+            let store = std::path::absolute(&self.store).unwrap_or_else(|_| self.store.clone());
+            let found = found.as_ref().map(|path| path.strip_prefix(&store).unwrap_or(path).to_string_lossy());
+            if found.as_deref() != base.map(|base| base.path.as_str()) || found.is_some() && visited.is_another {
+                catalog.set_base_found(repository.id, found.as_deref())?;
+            }
+        }
+        if visited.is_another && repository.seq.is_some() {
+            catalog.look_again_at_what_builds_on(repository.id, now())?;
+        }
+        Ok(())
+    }
+
+    /// What was leased, with hosts, and with what it builds on or is to build on.
+    fn tasks(&self, catalog: &mut Catalog, leased: &Leased) -> weir_catalog::Result<Vec<Task>> {
+        let Leased { repositories, until } = leased;
+        if self.options.shares_forks {
+            let new: Vec<i64> = repositories.iter().filter(|r| r.seq.is_none()).map(|r| r.id).collect();
+            catalog.choose_bases(&new)?;
+        }
+        let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
+        let mut bases: HashMap<i64, Base> = catalog.bases(&ids)?.into_iter().map(|base| (base.id, base)).collect();
+        let task = |repository: &Repository| {
+            let host = Url::parse(&repository.url).map_or(String::new(), |u| u.host_port());
+            let base = bases.remove(&repository.id);
+            Task { repository: repository.clone(), host, leased_until: *until, base }
+        };
+        Ok(repositories.iter().map(task).collect())
+    }
+
+    /// Until when `task` waits for the first clone of what it is to build on, if it does.
+    fn waits_until(&self, task: &Task) -> Option<i64> {
+        let base = task.base.as_ref().filter(|base| base.will_come && base.failures < BASE_FAILURES_MAX)?;
+        let is_there = |path: &str| self.store.join(path).exists();
+        (task.repository.seq.is_none() && !is_there(&task.repository.path) && !is_there(&base.path))
+            .then(|| base.next_due.max(now() + BASE_ELSEWHERE_S))
     }
 
     fn write_down(&self, done: Done, summary: &mut Summary) -> Visit {
         let at = now();
-        let Done { repository, result, took } = done;
+        let Done { repository, result, took, .. } = done;
         let mut observed = Observed { changes: repository.changes, watched_s: repository.watched_s };
         let since = |then: i64| at.saturating_sub(then).max(0) as u64;
         let schedule = &self.options.schedule;

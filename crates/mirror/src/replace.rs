@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use weir_repo::{ArchiveRepo, Refs, RefsChange, Repo};
 use weir_transport::Url;
 
-use crate::visit::{DAMAGED, Failure, Known, NOT_DAMAGED, VisitOptions, Visited, list, snapshot, take_in};
+use crate::visit::{DAMAGED, Failure, Known, NOT_DAMAGED, VisitOptions, Visited, build_on_base, list, snapshot, take_in, update};
 
 /// Damaged archives of one name that are kept. A disk that damages more than that is to be looked at first.
 const KEPT_MAX: u32 = 9;
@@ -18,13 +18,26 @@ fn is_damaged(path: &Path) -> bool {
     }
 }
 
-/// Clones `url` anew beside the archive at `path`, if that is damaged, and lets the clone take its place once all of it is there
-/// and verified. What stood there is kept as `<path>.damaged` (`.damaged-2` and on, if there is one already).
+/// Has the archive at `path`, if only what it builds on has been replaced, build on that from now on, where all it needs is there.
+/// Else, if it is damaged, clones `url` anew beside it and lets the clone take its place once all of it is there and verified; what
+/// stood there is kept as `<path>.damaged` (`.damaged-2` and on, if there is one already).
 ///
 /// # Errors
 /// If it is not damaged, the clone fails, the upstream is empty or too many damaged ones are kept already; then what stands there
 /// stands.
-pub fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
+pub fn relink_or_replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
+    if let Some(base) = known.base.filter(|base| base.exists())
+        && weir_repo::base_holds(path).is_err_and(|e| e.is_damage())
+        && weir_repo::open_as_base(base, now).and_then(|base| weir_repo::relink(path, &base, now)).unwrap_or(false)
+    {
+        tracing::warn!(path = %path.display(), "what it builds on has been replaced: all it needs is there");
+        return update(url, path, &Known { fingerprint: None, ..*known }, now, options);
+    }
+    replace(url, path, known, now, options)
+}
+
+/// The latter alone.
+fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
     // Nobody appends to it meanwhile, or replaces it.
     let lock = weir_repo::lock_archive(path)?;
     if !is_damaged(path) {
@@ -43,9 +56,21 @@ pub fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &Vi
         return Err(Failure { class: DAMAGED, error });
     }
     // Clients that saw the old one's numbers must not take new ones for older.
-    let first_seq = known.seq.unwrap_or(0) + 1;
+    let old = Repo::open_archive(path).ok();
+    let old_seq = old.as_ref().and_then(|old| Some(old.archive()?.state().record.seq));
+    let first_seq = known.seq.max(old_seq).unwrap_or(0) + 1;
     let mut archive = ArchiveRepo::create_beside(path, session.hash(), first_seq)?;
+    build_on_base(&mut archive, known, now);
     let report = take_in(&mut archive, &mut session, url, path, &refs, known.epoch, now, options)?;
+    // What was built on the old one finds all it needs in this one, or is to find out that it does not.
+    let is_same = match (&old, archive.repo()?) {
+        // Not if the old one had lost its last commits already.
+        (Some(old), Some(new)) if old_seq >= known.seq && new.shallow().is_empty() => holds_all_of(&new, old).unwrap_or(false),
+        _ => false,
+    };
+    if let Some(old) = old.filter(|_| is_same) {
+        archive.goes_on_as(&old, now)?;
+    }
     let failed = |e: std::io::Error| Failure { class: "local", error: format!("the damaged archive cannot be kept: {e}") };
     std::fs::hard_link(path, &aside).map_err(failed)?;
     archive.persist()?;
@@ -53,7 +78,16 @@ pub fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &Vi
     visited.change = Some((RefsChange::between(&Refs::default(), &refs), report));
     visited.archive = archive.committed();
     visited.damaged = Some(aside);
+    visited.builds_on = Some(archive.base_path()?);
+    visited.is_another = !is_same;
     Ok(visited)
+}
+
+/// Whether `new` has all that refs of `old` lead to, or led to once.
+fn holds_all_of(new: &Repo, old: &Repo) -> weir_repo::Result<bool> {
+    let history = old.refs_history()?;
+    let mut refs = history.values().chain([old.refs()]);
+    Ok(refs.all(|refs| refs.tips().all(|tip| new.contains(&tip))))
 }
 
 /// Where damaged archives of `path` are kept.

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use weir_git::{Oid, OidSet, refname};
 use weir_repo::ingest::{Limits, Options as IngestOptions, ingest};
 use weir_repo::walk::HaveCommits;
-use weir_repo::{ArchiveRepo, Head, Ref, RefClass, Refs, RefsChange, Repo, UpdateReport};
+use weir_repo::{ArchiveRepo, Head, Ref, RefClass, Refs, RefsChange, Repo, Rewrite, Sharing, UpdateReport};
 use weir_transport::{Advertised, ErrorClass, FetchRequest, Negotiator, Options as TransportOptions, Session, Symbolic, Url};
 
 use crate::scratch::Scratch;
@@ -60,6 +60,10 @@ pub struct Visited {
     pub archive: Option<(u64, u64)>,
     /// Where the archive that stood there lies now, if it was damaged and a new clone took its place.
     pub damaged: Option<PathBuf>,
+    /// What the archive builds on, if it was opened.
+    pub builds_on: Option<Option<PathBuf>>,
+    /// Another archive stands there than before: what built on that one is to be looked at.
+    pub is_another: bool,
 }
 
 /// What is known of a repository before a visit.
@@ -71,8 +75,12 @@ pub struct Known<'a> {
     pub seq: Option<u64>,
     /// Number of the lease.
     pub epoch: u64,
+    /// The archive that a new one builds on, if it is there.
+    pub base: Option<&'a Path>,
 }
 
+/// The class of failures of what an archive builds on.
+pub(crate) const BASE: &str = "base";
 /// The class of failures of what is stored here.
 pub(crate) const DAMAGED: &str = "damaged";
 /// The class of a replacement that was not needed.
@@ -108,6 +116,7 @@ impl From<weir_repo::Error> for Failure {
             E::Limit { .. } => "limit",
             e if e.is_disk_full() => "disk-full",
             e if e.is_damage() => DAMAGED,
+            E::Base { .. } => BASE,
             E::Archive(_) | E::Corrupt { .. } | E::Missing(_) => "local",
             E::Io(io) => {
                 // A transport's error that came through `Read`.
@@ -157,7 +166,17 @@ pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advert
     let fingerprint = fingerprint(&advertised);
     let ref_count = advertised.refs.len() as u64;
     let refused = std::mem::take(&mut advertised.refused);
-    let visited = Visited { fingerprint, change: None, ref_count, refused, created: false, archive: None, damaged: None };
+    let visited = Visited {
+        fingerprint,
+        change: None,
+        ref_count,
+        refused,
+        created: false,
+        archive: None,
+        damaged: None,
+        builds_on: None,
+        is_another: false,
+    };
     Ok((session, advertised, visited))
 }
 
@@ -169,24 +188,35 @@ pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advert
 pub fn visit(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
     match update(url, path, known, now, options) {
         // What an upstream sends must not be taken for damage: all of it is read before it is believed.
-        Err(failure) if failure.class == DAMAGED && path.exists() => match crate::replace::replace(url, path, known, now, options) {
-            Err(other) if other.class == NOT_DAMAGED => Err(failure),
-            replaced => replaced,
-        },
+        Err(failure) if failure.class == DAMAGED && path.exists() => {
+            match crate::replace::relink_or_replace(url, path, known, now, options) {
+                Err(other) if other.class == NOT_DAMAGED => Err(failure),
+                replaced => replaced,
+            }
+        }
         result => result,
     }
 }
 
-fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
+pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
     let (mut session, advertised, mut visited) = list(url, options)?;
     let exists = path.exists();
     visited.created = !exists;
     if exists && known.fingerprint == Some(visited.fingerprint.as_slice()) {
+        // What it builds on may have been replaced since.
+        if known.base.is_some() {
+            weir_repo::base_holds(path)?;
+        }
         return Ok(visited);
     }
     let mut archive = if exists { ArchiveRepo::open(path)? } else { ArchiveRepo::create_named_later(path, session.hash(), 1)? };
+    if !exists {
+        build_on_base(&mut archive, known, now);
+        visited.is_another = true;
+    }
     visited.archive = archive.committed();
     let old = archive.repo()?;
+    visited.builds_on = Some(archive.base_path()?);
     if let Some(old) = &old
         && old.hash() != session.hash()
     {
@@ -209,7 +239,8 @@ fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOp
     if packs > options.packs_max {
         let spill = |bytes| options.scratch.place(bytes, &store);
         // A compaction that fails costs nothing but time: the archive stands as it is.
-        match weir_repo::compact(path, now, options.threads, &spill) {
+        let how = Rewrite { sharing: Sharing::Keep, time: now, threads: options.threads, spill: &spill };
+        match weir_repo::compact(path, &how) {
             Ok(report) => {
                 visited.archive = Some((report.seq, report.archive_bytes));
             }
@@ -217,6 +248,14 @@ fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOp
         }
     }
     Ok(visited)
+}
+
+/// Lets a new archive build on the base it is to have. Where that cannot be, it is whole.
+pub(crate) fn build_on_base(archive: &mut ArchiveRepo, known: &Known<'_>, now: u64) {
+    let Some(path) = known.base.filter(|path| path.exists()) else { return };
+    if let Err(e) = weir_repo::open_as_base(path, now).and_then(|base| archive.build_on(&base)) {
+        tracing::warn!("a fork is cloned whole: {e}");
+    }
 }
 
 /// Fetches what `refs` need into `archive`, which will stand at `path`, and makes the files that answers are faster with.
@@ -365,7 +404,10 @@ impl<'r> Haves<'r> {
                     RefClass::HeadsAndTags => r.refs().head_and_tag_tips().collect(),
                     _ => r.refs().tips().collect(),
                 };
-                let mut tips: Vec<Oid> = tips.into_iter().filter(|t| r.contains(t)).collect();
+                // Of what it builds on, too: a fork has most of its history from there.
+                let of_base = r.base().into_iter().flat_map(|base| base.refs().head_and_tag_tips());
+                let tips: OidSet = tips.into_iter().chain(of_base).filter(|t| r.contains(t)).collect();
+                let mut tips: Vec<Oid> = tips.into_iter().collect();
                 tips.sort_unstable();
                 tips
             }

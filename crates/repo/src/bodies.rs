@@ -184,12 +184,13 @@ pub(crate) fn body_key(short_pack_name: &str) -> String {
 }
 
 impl Bodies {
-    pub(crate) fn parse(hash: HashKind, archive: &Archive, packs: &[Arc<Pack>]) -> Result<Bodies> {
+    /// Of `packs` the first `of_base` are another archive's.
+    pub(crate) fn parse(hash: HashKind, archive: &Archive, packs: &[Arc<Pack>], of_base: usize) -> Result<Bodies> {
         fn bad<T>(key: &str) -> Result<T> {
             corrupt("weir/commit", format!("attribute '{key}' is malformed"))
         }
         let mut list = Vec::new();
-        for (number, pack) in packs.iter().enumerate() {
+        for (number, pack) in packs.iter().enumerate().skip(of_base) {
             let key = body_key(pack.name().strip_prefix("objects/pack/").unwrap_or(pack.name()));
             let Some(value) = archive.attribute(&key) else { continue };
             let mut words = value.split(' ');
@@ -204,7 +205,9 @@ impl Bodies {
                 _ => return bad(&key),
             }
         }
-        let whole = |key: &str| match archive.attribute(key) {
+        // What builds on another is no whole clone, whatever it says.
+        let is_part = archive.member(crate::base::ALTERNATES).is_some();
+        let whole = |key: &str| match archive.attribute(key).filter(|_| !is_part) {
             None => Ok(None),
             Some(value) => parse_whole(hash, value).map_or_else(|| bad(key), |w| Ok(Some(w))),
         };

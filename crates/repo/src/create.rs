@@ -7,8 +7,9 @@ use sha2::{Digest, Sha256};
 use weir_archive::{Archive, Group, LockedFile, Replacement, Storage, Writer};
 use weir_git::{HashKind, Oid};
 
+use crate::base::{ALTERNATES, BASE_KEY, ID_KEY, Link, new_id};
 use crate::bodies::{ALL_KEY, Addition, Body, HEADS_KEY, RefClass, WholeClone, body_key, parse_whole, still_exact, whole_value};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::write_reverse_index;
 use crate::ingest::Ingested;
 use crate::refs::Refs;
@@ -29,6 +30,10 @@ pub struct ArchiveRepo {
     syncs_name_later: bool,
     /// The repository as last committed, once somebody asked for it.
     repo: Option<Arc<Repo>>,
+    /// What its first commit says it builds on.
+    base: Option<(Arc<Repo>, Link)>,
+    /// What its first commit says it is known by.
+    id: String,
     hash: HashKind,
 }
 
@@ -94,8 +99,44 @@ impl ArchiveRepo {
             persists_at_once: true,
             syncs_name_later: false,
             repo: None,
+            base: None,
+            id: new_id(),
             hash,
         })
+    }
+
+    /// Lets a new archive build on `base`, before its first commit: what that holds is not taken in.
+    ///
+    /// # Errors
+    /// If that cannot be built on.
+    pub fn build_on(&mut self, base: &Arc<Repo>) -> Result<()> {
+        if base.hash() != self.hash {
+            return Err(Error::Unsupported(format!("'{}' has another object format", base.path().display())));
+        }
+        self.base = Some((base.clone(), Link::new(&self.path, base)?));
+        Ok(())
+    }
+
+    /// Lets a new archive be known by what the one was whose place it takes: all that one had is in it, or will be.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn goes_on_as(&mut self, old: &Repo, time: u64) -> Result<()> {
+        if let Some(id) = old.archive().and_then(|archive| archive.attribute(ID_KEY)) {
+            id.clone_into(&mut self.id);
+            if self.writer.state().is_some() {
+                self.commit_members(&[], &[(ID_KEY.to_owned(), id.to_owned())], time)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets an archive that is a copy be known by an id of its own.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn goes_on_alone(&mut self, time: u64) -> Result<()> {
+        self.commit_members(&[], &[(ID_KEY.to_owned(), new_id())], time)
     }
 
     /// The same, but its name is durable only when the caller has called [`weir_archive::sync_folder_of`]: one call does for
@@ -121,6 +162,10 @@ impl ArchiveRepo {
     /// Of the system; then what stood there stands.
     pub fn persist(&mut self) -> Result<()> {
         if let Some(replacement) = self.unnamed.take() {
+            if let Some((base, link)) = &self.base {
+                // Another may have taken its place meanwhile.
+                link.holds(base.path())?;
+            }
             // The writer keeps its own handle on the file, and with it the lock.
             if self.syncs_name_later { replacement.persist_unsynced() } else { replacement.persist() }?;
         }
@@ -148,6 +193,8 @@ impl ArchiveRepo {
             persists_at_once: true,
             syncs_name_later: false,
             repo: Some(Arc::new(repo)),
+            base: None,
+            id: String::new(),
             hash,
         })
     }
@@ -161,6 +208,18 @@ impl ArchiveRepo {
             self.repo = Some(Arc::new(repo_of(&self.writer, &self.path)?));
         }
         Ok(self.repo.clone())
+    }
+
+    /// Where what it builds on is, if it builds on another.
+    ///
+    /// # Errors
+    /// If the archive cannot be opened.
+    pub fn base_path(&mut self) -> Result<Option<PathBuf>> {
+        let base = match self.repo()? {
+            Some(repo) => repo.base().cloned(),
+            None => self.base.as_ref().map(|(base, _)| base.clone()),
+        };
+        Ok(base.map(|base| base.path().to_owned()))
     }
 
     /// Packs in the archive.
@@ -182,7 +241,10 @@ impl ArchiveRepo {
     /// If the archive cannot be opened.
     pub fn base_for(&mut self, class: RefClass) -> Result<Option<Repo>> {
         let limit = |repo: Arc<Repo>| repo.limited_to(|body| class != RefClass::HeadsAndTags || body.is_none_or(|b| b.class == class));
-        Ok(self.repo()?.map(limit))
+        Ok(match self.repo()? {
+            Some(repo) => Some(limit(repo)),
+            None => self.base.as_ref().map(|(base, _)| Repo::empty_on(base)),
+        })
     }
 
     /// Commits an update: the pack that came in for `class`, if any, and the refs as they are now.
@@ -206,14 +268,26 @@ impl ArchiveRepo {
             tips_inside: refs.tips().filter(|t| pack.index.binary_search_by_key(t, |e| e.oid).is_ok()).collect(),
             repeats: old.as_ref().is_some_and(|r| pack.index.iter().any(|e| e.offset < pack.sent_end && r.contains(&e.oid))),
         });
-        let heads_exact = still_exact(old.as_deref(), refs, addition.as_ref(), false)?;
-        let all_exact = still_exact(old.as_deref(), refs, addition.as_ref(), true)?;
+        let link = match old.as_deref().and_then(Repo::base) {
+            Some(base) => Some(Link::new(&self.path, base)?),
+            None => self.base.as_ref().map(|(_, link)| link.clone()),
+        };
+        // What builds on another archive is no whole clone by itself.
+        let is_exact = |all| Ok::<_, Error>(link.is_none() && still_exact(old.as_deref(), refs, addition.as_ref(), all)?);
+        let (heads_exact, all_exact) = (is_exact(false)?, is_exact(true)?);
         let mut group = self.writer.begin();
         if old.is_none() {
             for name in ["objects/", "objects/info/", "objects/pack/", "refs/", "refs/heads/", "refs/tags/"] {
                 group.directory(name);
             }
             group.append("config", config_file(hash).as_bytes())?;
+            group.set(ID_KEY, self.id.clone());
+        }
+        if let Some(link) = &link {
+            replace_if_changed(&mut group, ALTERNATES, link.line.as_bytes())?;
+            if group.state().and_then(|s| s.attributes.get(BASE_KEY)) != Some(&link.value) {
+                group.set(BASE_KEY, link.value.clone());
+            }
         }
         if let Some((class, pack)) = &added {
             append_pack(&mut group, hash, *class, pack)?;

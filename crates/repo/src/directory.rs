@@ -100,6 +100,7 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
         shallow: parse_shallow(hash, &read_or_empty(&common.join("shallow"))?)?,
         bodies: Bodies::default(),
         archive: None,
+        base: None,
         graph: OnceLock::new(),
         bitmaps: OnceLock::new(),
         trailers: Default::default(),

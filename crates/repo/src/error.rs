@@ -34,6 +34,14 @@ pub enum Error {
         /// The configuration key.
         option: &'static str,
     },
+    /// The archive that one builds on cannot be used.
+    #[error("the archive it builds on, '{}', cannot be used: {source}", path.display())]
+    Base {
+        /// Where it is.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        source: Box<Error>,
+    },
     /// Objects are missing: a hole.
     #[error("not connected: {referrer} needs {missing}, which was neither sent nor is here{}", more(*.count))]
     NotConnected {

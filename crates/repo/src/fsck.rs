@@ -13,13 +13,14 @@ use crate::walk::visit_reachable;
 pub struct FsckReport {
     /// Objects checked.
     pub objects: u64,
-    /// Objects reachable from refs, by kind.
+    /// Objects reachable from refs, by kind; of an archive that builds on another only its own.
     pub reachable: BTreeMap<&'static str, u64>,
     /// Everything wrong, a line each.
     pub problems: Vec<String>,
 }
 
-/// Checks a repository: checksums of the archive, the hash of every object, and that all refs reach is here.
+/// Checks a repository: checksums of the archive, the hash of every object, and that all refs reach is here. What it builds on is
+/// only looked up: that is checked by itself.
 ///
 /// # Errors
 /// Of the system. Damage is no error but the answer.
@@ -30,7 +31,8 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
             report.problems.push(format!("byte {}, commit {}: {}", d.offset, d.seq, d.what));
         }
     }
-    for (number, pack) in repo.packs().iter().enumerate() {
+    let of_base = repo.packs().len() - repo.own_packs().len();
+    for (number, pack) in repo.packs().iter().enumerate().skip(of_base) {
         let mut reader = repo.reader();
         let mut sum = weir_git::plain_sha(repo.hash());
         sum.update(&pack.data()[..pack.entries_end() as usize]);
@@ -57,7 +59,8 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
     }
     let mut problems = Vec::new();
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
-    let walked = visit_reachable(repo, repo.refs().tips(), |oid: &Oid, kind: Option<Kind>, referrer: Option<&Oid>| match kind {
+    let base = repo.base().map(|base| &**base);
+    let walked = visit_reachable(repo, base, repo.refs().tips(), |oid: &Oid, kind: Option<Kind>, referrer: Option<&Oid>| match kind {
         Some(kind) => *counts.entry(kind.name()).or_default() += 1,
         None => {
             let by = referrer.map_or("a ref".to_owned(), |r| format!("object {r}"));

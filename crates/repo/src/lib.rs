@@ -3,6 +3,7 @@
 //! This crate knows no network and no SQL. It reads in place, what it reads it does not trust, and what it takes in
 //! ([`ingest`]) it verifies: no object enters an archive whose hash is wrong or whose links lead nowhere.
 
+mod base;
 mod bitmap;
 mod bodies;
 mod bundles;
@@ -38,6 +39,7 @@ pub mod walk;
 mod write;
 mod zlib;
 
+pub use base::{base_holds, base_path, open_as_base, relink};
 pub use bodies::{Bodies, Body, CloneIndex, RefClass, StoredClone, WholeClone, pack_header};
 pub use bundles::{BodyBundle, BundleParts};
 pub use config::GitConfig;
@@ -57,7 +59,7 @@ pub use refs::{Head, Ref, Refs, parse_head, parse_packed_refs};
 pub use repo::{Location, Repo};
 pub use select::{Query, Selection, select};
 pub use shallow::{Cut, DEPTH_INFINITE, Deepen, deepen};
-pub use update::compact;
+pub use update::{Rewrite, Sharing, compact, write_anew};
 pub use weir_archive::sync_folder_of;
 
 /// Locks the archive at `path`: nobody else writes to it, or replaces it, while what is returned lives.

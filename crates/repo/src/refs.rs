@@ -51,6 +51,21 @@ impl Refs {
         Refs { list, head, symbolic: Vec::new() }
     }
 
+    /// What an ordinary clone tells of its upstream: branches as `origin` had them, its tags, and HEAD as `origin` had it. As it is, if
+    /// it is a mirror.
+    pub fn of_origin(&self) -> Refs {
+        const REMOTE: &[u8] = b"refs/remotes/origin/";
+        let branch = |name: &[u8]| name.strip_prefix(REMOTE).filter(|n| *n != b"HEAD").map(|n| [b"refs/heads/", n].concat());
+        if !self.list.iter().any(|r| branch(&r.name).is_some()) {
+            return self.clone();
+        }
+        // What else is its own (local branches, a stash) is nobody's but its keeper's.
+        let own = self.list.iter().filter(|r| r.name.starts_with(b"refs/tags/")).cloned();
+        let upstream = self.list.iter().filter_map(|r| Some(Ref { name: branch(&r.name)?, ..r.clone() }));
+        let head = self.symbolic.iter().find(|(name, _)| name == b"refs/remotes/origin/HEAD").and_then(|(_, target)| branch(target));
+        Refs::new(own.chain(upstream).collect(), head.map_or_else(|| self.head.clone(), Head::Symbolic))
+    }
+
     /// The refs below `prefix`, which their names lose, and those of them that `patterns` hide. Of patterns that match the
     /// last counts: `!` before one shows again, `^` looks at the name with its prefix.
     pub(crate) fn shown(self, prefix: &[u8], patterns: &[&str]) -> (Refs, Vec<Ref>) {

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use weir_archive::Archive;
 use weir_git::{HashKind, Oid, refname};
 
+use crate::base::{ALTERNATES, open_base};
 use crate::bitmap::Bitmaps;
 use crate::bodies::Bodies;
 use crate::bundles::BodyBundle;
@@ -44,6 +45,8 @@ pub struct Repo {
     pub(crate) shallow: Vec<Oid>,
     pub(crate) bodies: Bodies,
     pub(crate) archive: Option<Archive>,
+    /// What it builds on, if it is a part only: its packs come first.
+    pub(crate) base: Option<Arc<Repo>>,
     pub(crate) graph: OnceLock<Option<CommitGraph>>,
     pub(crate) bitmaps: OnceLock<Option<Bitmaps>>,
     /// Checksums of whole clones, of heads and tags and of all refs, where they had to be computed.
@@ -88,9 +91,19 @@ impl Repo {
     /// # Errors
     /// As [`Repo::open_archive`].
     pub fn from_archive(archive: Archive, path: &Path) -> Result<Repo> {
+        let base = open_base(&archive, path)?;
+        Repo::from_archive_on(archive, path, base)
+    }
+
+    /// The same, on `base` whatever the archive says.
+    pub(crate) fn from_archive_on(archive: Archive, path: &Path, base: Option<Arc<Repo>>) -> Result<Repo> {
         let config = archive.member("config");
         let hash = hash_from_config(config.as_deref().unwrap_or(b""))?;
-        let mut packs = Vec::new();
+        if let Some(base) = base.as_ref().filter(|base| base.hash != hash) {
+            return corrupt(ALTERNATES, format!("'{}' has another object format", base.path.display()));
+        }
+        let mut packs = base.as_ref().map_or_else(Vec::new, |base| base.packs.clone());
+        let of_base = packs.len();
         let state = archive.state();
         let mut names: Vec<(&str, u64)> = state
             .members
@@ -114,7 +127,7 @@ impl Repo {
             None => Head::default(),
         };
         let shallow = parse_shallow(hash, archive.member("shallow").as_deref().unwrap_or(b""))?;
-        let bodies = Bodies::parse(hash, &archive, &packs)?;
+        let bodies = Bodies::parse(hash, &archive, &packs, of_base)?;
         let body_trailers = packs.iter().map(|_| OnceLock::new()).collect();
         Ok(Repo {
             serial: Serial::next(),
@@ -125,6 +138,7 @@ impl Repo {
             shallow,
             bodies,
             archive: Some(archive),
+            base,
             graph: OnceLock::new(),
             bitmaps: OnceLock::new(),
             trailers: Default::default(),
@@ -148,7 +162,7 @@ impl Repo {
         self.hash
     }
 
-    /// Its packs, oldest first.
+    /// Its packs, oldest first; those of its base come before.
     pub fn packs(&self) -> &[Arc<Pack>] {
         &self.packs
     }
@@ -161,6 +175,12 @@ impl Repo {
     /// Commits whose parents are not here although they have some (a shallow repository).
     pub fn shallow(&self) -> &[Oid] {
         &self.shallow
+    }
+
+    /// Shows `refs`, which must lead to what is here, in place of its own.
+    pub fn set_refs(&mut self, refs: Refs) {
+        self.refs = refs;
+        (self.bodies.heads, self.bodies.all) = (None, None);
     }
 
     /// Ids of refs that are not shown.
@@ -254,19 +274,20 @@ impl Repo {
                 CommitGraph::open(data, self.hash).ok()
             })
             .as_ref()
+            .or_else(|| self.base.as_ref()?.commit_graph())
     }
 
     /// The bitmaps of the first pack, if there are some that can be read.
     pub(crate) fn bitmaps(&self) -> Option<&Bitmaps> {
+        if let Some(base) = self.base.as_ref().filter(|base| !base.packs.is_empty()) {
+            return base.bitmaps();
+        }
         self.bitmaps
             .get_or_init(|| {
                 let pack = self.packs.first()?;
                 let name = format!("{}.bitmap", pack.name());
-                let data = match &self.archive {
-                    Some(archive) => archive.member(&name)?,
-                    // Of a directory's packs any may have bitmaps; they are only read of archives.
-                    None => return None,
-                };
+                // Of a directory's packs any may have bitmaps; they are only read of archives.
+                let data = self.archive.as_ref()?.member(&name)?;
                 Bitmaps::open(&name, data, self.hash, &pack.checksum(), pack.index().count()).ok()
             })
             .as_ref()
@@ -331,6 +352,8 @@ impl Repo {
             shallow: self.shallow.clone(),
             bodies: Bodies::default(),
             archive: self.archive.clone(),
+            // Its packs are no bodies of this archive.
+            base: self.base.clone().filter(|_| keep(None)),
             graph: OnceLock::new(),
             bitmaps: OnceLock::new(),
             trailers: Default::default(),

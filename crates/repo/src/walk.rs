@@ -239,7 +239,7 @@ impl Reachable {
             return all_by_bitmaps(repo, &tips).map(Reachable::Numbers);
         }
         let mut ids = OidSet::default();
-        visit_reachable(repo, tips, |oid, kind, _| {
+        visit_reachable(repo, None, tips, |oid, kind, _| {
             if kind.is_some() {
                 ids.insert(*oid);
             }
@@ -361,12 +361,13 @@ impl<'a> Steps<'a> {
 pub(crate) const TREE_DEPTH_MAX: usize = 2048;
 
 /// Calls `visit` for everything reachable from `tips`, each object once, with its kind. Missing objects are given with
-/// `None` and the id that names them.
+/// `None` and the id that names them. What is in `base` is passed over with all it leads to, which is there too.
 ///
 /// # Errors
 /// If an object is corrupt.
-pub fn visit_reachable(
+pub(crate) fn visit_reachable(
     repo: &Repo,
+    base: Option<&Repo>,
     tips: impl IntoIterator<Item = Oid>,
     mut visit: impl FnMut(&Oid, Option<Kind>, Option<&Oid>),
 ) -> Result<()> {
@@ -379,6 +380,9 @@ pub fn visit_reachable(
     let mut stack: Vec<(Oid, bool, Option<Oid>)> = tips.into_iter().map(|t| (t, false, None)).collect();
     while let Some((oid, is_blob, referrer)) = stack.pop() {
         if seen.contains(&oid) || !(if is_blob { &mut seen_as_blob } else { &mut seen }).insert(oid) {
+            continue;
+        }
+        if base.is_some_and(|base| base.contains(&oid)) {
             continue;
         }
         if is_blob {

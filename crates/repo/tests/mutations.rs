@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weir_archive::{Archive, Region};
 use weir_git::{HashKind, OidSet, plain_sha};
 use weir_repo::ingest::{Ingested, Limits, Options, SpillPlace, ingest};
-use weir_repo::{ArchiveRepo, Head, Index, Ref, RefClass, Refs, Repo};
+use weir_repo::{ArchiveRepo, Head, Index, Ref, RefClass, Refs, Repo, Rewrite, Sharing};
 
 struct Rng(u64);
 
@@ -159,6 +159,10 @@ fn spill(_: u64) -> std::io::Result<SpillPlace> {
     Ok(SpillPlace { file: tempfile::tempfile()?, bytes_max: u64::MAX })
 }
 
+fn rewrite(time: u64) -> Rewrite<'static> {
+    Rewrite { sharing: Sharing::Keep, time, threads: 1, spill: &spill }
+}
+
 #[test]
 fn compactions() {
     let folder = tempfile::tempdir().unwrap();
@@ -169,7 +173,7 @@ fn compactions() {
         let mut changed = whole.clone();
         rng.mutate(&mut changed);
         std::fs::write(&path, &changed).unwrap();
-        let outcome = catch_unwind(AssertUnwindSafe(|| weir_repo::compact(&path, 4, 1, &spill)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| weir_repo::compact(&path, &rewrite(4))));
         match outcome {
             Ok(Ok(_)) => assert!(Repo::open_archive(&path).is_ok(), "round {round}"),
             // A writer cuts a torn tail off, no more than that is changed.
@@ -200,7 +204,7 @@ fn a_tree_named_as_a_file_survives_compaction() {
     let refs = Refs::new(vec![Ref { name: main.clone(), oid: id(&commit), peeled: None }], Head::Symbolic(main));
     archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), &refs, &[], 1, 0).unwrap();
     drop(archive);
-    weir_repo::compact(&path, 2, 1, &spill).unwrap();
+    weir_repo::compact(&path, &rewrite(2)).unwrap();
     let repo = Repo::open_archive(&path).unwrap();
     assert!(all.iter().all(|hex| repo.contains(&id(hex))));
     assert_eq!(repo.reader().require(&id(&inner)).unwrap().kind, weir_git::Kind::Tree);

@@ -43,8 +43,15 @@ pub struct HttpFeatures {
 /// What tells one state of an archive from another: its file and length (it only grows, or is replaced).
 type Stamp = (u64, u64, u64);
 
+/// Which file the base of a repository is, if it has one: what it holds more does not matter.
+fn base_file(repo: &Repo) -> Option<(u64, u64)> {
+    let m = std::fs::metadata(repo.base()?.path()).ok()?;
+    Some((m.dev(), m.ino()))
+}
+
 struct Slot {
     stamp: Stamp,
+    base: Option<(u64, u64)>,
     repo: Arc<Repo>,
     used: u64,
 }
@@ -74,7 +81,7 @@ impl RepoCache {
         let mut slots = self.slots.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         slots.1 += 1;
         let now = slots.1;
-        let slot = slots.0.get_mut(path).filter(|s| s.stamp == stamp)?;
+        let slot = slots.0.get_mut(path).filter(|s| s.stamp == stamp && s.base == base_file(&s.repo))?;
         slot.used = now;
         Some(self.archived(slot.repo.clone()))
     }
@@ -104,7 +111,8 @@ impl RepoCache {
         }
         slots.1 += 1;
         let used = slots.1;
-        slots.0.insert(path.clone(), Slot { stamp, repo: repo.clone(), used });
+        let base = base_file(&repo);
+        slots.0.insert(path.clone(), Slot { stamp, base, repo: repo.clone(), used });
         Ok(self.archived(repo))
     }
 

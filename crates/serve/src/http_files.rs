@@ -66,6 +66,14 @@ impl Daemon {
         if is_dumb && !opened.http.files {
             return Err(Refusal::new(StatusCode::FORBIDDEN, "files of repositories are not served; git 1.6.6 and newer do without"));
         }
+        // A part is no copy, and what it builds on may be for others.
+        let is_of_base = matches!(route, Route::InfoPacks | Route::Pack(_) | Route::Archive) && repo.base().is_some();
+        if is_of_base {
+            return Err(Refusal::new(
+                StatusCode::NOT_FOUND,
+                "there are no files of this one: it builds on another; git 1.6.6 and newer do without",
+            ));
+        }
         let path = repo.path().to_owned();
         let broken = |path: &Path, e: &weir_repo::Error| {
             tracing::error!(path = %path.display(), "cannot be read: {e}");

@@ -67,23 +67,14 @@ pub(crate) enum Command {
     },
     /// Register repositories to be mirrored
     #[command(after_help = "URLs are any git takes: git://, http(s)://, ssh://, host:path, file:// and plain paths.")]
-    Add {
-        /// Upstreams
-        #[arg(value_name = "URL", required_unless_present = "from", value_hint = ValueHint::Url)]
-        urls: Vec<String>,
-        /// Read upstreams from FILE, one a line ('-' for standard input): a URL, or a URL, white space and a name
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-        from: Option<PathBuf>,
-        /// Name of the repository [default: host/path of the URL, without .git]
-        #[arg(long, conflicts_with = "from")]
-        name: Option<String>,
-    },
+    Add(AddArgs),
     /// List what forges have, and register it to be mirrored
     #[command(after_help = "Forges are the [[forge]] sections of weir.toml. A crawl that was interrupted goes on where it ended.")]
     Crawl(CrawlArgs),
-    /// Register what dumps of GitHub say there is, to be mirrored
+    /// Register what dumps of GitHub say there is, or what others have cloned, to be mirrored
     #[command(after_help = "An import that was interrupted goes on where it ended. Which repositories are wanted, and what they are \
-                            called, is said by the [[forge]] for https://github.com in weir.toml, if there is one.")]
+                            called, is said by the [[forge]] for https://github.com in weir.toml, if there is one; clones are called by \
+                            the URL of their origin.")]
     Import(ImportArgs),
     /// Clone what is new, update what is due
     Mirror(MirrorArgs),
@@ -174,6 +165,29 @@ pub(crate) enum Command {
     Compact {
         /// Only those whose name matches
         pattern: Option<String>,
+    },
+    /// Let archives of forks hold only what those they were forked from lack
+    #[command(
+        after_help = "Without --reference forks build on what their forge says they were forked from; store.share_forks\ndoes the same for new ones. What builds on another is lost with it: 'weir rm' and 'weir purge' leave\nthat other alone, 'weir dissociate' makes archives whole again, and 'weir export' gives whole copies."
+    )]
+    Share {
+        /// Only those whose name matches
+        pattern: Option<String>,
+        /// Let them build on the archive of this repository
+        #[arg(long, value_name = "REPO")]
+        reference: Option<String>,
+        /// Only say how many objects they have in common
+        #[arg(long, short = 'n')]
+        dry_run: bool,
+    },
+    /// Make archives whole that build on others
+    Dissociate {
+        /// Those whose name matches
+        #[arg(required_unless_present = "reference", value_name = "PATTERN")]
+        patterns: Vec<String>,
+        /// Those that build on the archive of this repository
+        #[arg(long, value_name = "REPO")]
+        reference: Option<String>,
     },
     /// Set a repository's refs back to an older state
     #[command(
@@ -381,6 +395,22 @@ pub(crate) struct UploadPackArgs {
 }
 
 #[derive(Args)]
+pub(crate) struct AddArgs {
+    /// Upstreams
+    #[arg(value_name = "URL", required_unless_present = "from", value_hint = ValueHint::Url)]
+    pub(crate) urls: Vec<String>,
+    /// Read upstreams from FILE, one a line ('-' for standard input): a URL, or a URL, white space and a name
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) from: Option<PathBuf>,
+    /// Name of the repository [default: host/path of the URL, without .git]
+    #[arg(long, conflicts_with = "from")]
+    pub(crate) name: Option<String>,
+    /// Let their archives hold only what that of this repository lacks; see 'weir share'
+    #[arg(long, value_name = "REPO")]
+    pub(crate) reference: Option<String>,
+}
+
+#[derive(Args)]
 pub(crate) struct CrawlArgs {
     /// Only these forges, by their names
     pub(crate) forges: Vec<String>,
@@ -397,8 +427,16 @@ pub(crate) struct CrawlArgs {
 pub(crate) enum DumpFormat {
     /// The table `projects` of GHTorrent (projects.csv)
     Ghtorrent,
+    /// GHTorrent's collection `repos` as mongodump writes it (repos.bson)
+    GhtorrentBson,
     /// Hours of GH Archive (2015-01-01-15.json.gz)
     Gharchive,
+    /// Repositories as GitHub's API gives them, one a line of JSON
+    Github,
+    /// The database of a crawld: its URL, postgres://USER@HOST/DATABASE
+    Crawld,
+    /// A folder of clones, bare or not, or tars of them: their objects are taken over, from a grokmirror or a crawld, say
+    Clones,
 }
 
 impl DumpFormat {
@@ -406,7 +444,11 @@ impl DumpFormat {
     pub(crate) fn name(self) -> &'static str {
         match self {
             DumpFormat::Ghtorrent => "ghtorrent",
+            DumpFormat::GhtorrentBson => "ghtorrent-bson",
             DumpFormat::Gharchive => "gharchive",
+            DumpFormat::Github => "github",
+            DumpFormat::Crawld => "crawld",
+            DumpFormat::Clones => "clones",
         }
     }
 }
@@ -415,8 +457,8 @@ impl DumpFormat {
 pub(crate) struct ImportArgs {
     /// What the dumps are
     pub(crate) format: DumpFormat,
-    /// Dumps, plain or gzip ('-' for standard input)
-    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// Dumps, plain or gzip ('-' for standard input); a URL, or folders
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub(crate) files: Vec<PathBuf>,
     /// The configured forge for github.com that is meant, by its name, if there are several
     #[arg(long, value_name = "NAME")]

@@ -98,11 +98,12 @@ impl Default for MirrorConfig {
 pub(crate) struct StoreConfig {
     pub(crate) free_bytes_min: Size,
     pub(crate) bytes_max: Option<Size>,
+    pub(crate) share_forks: bool,
 }
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        StoreConfig { free_bytes_min: Size(256 << 20), bytes_max: None }
+        StoreConfig { free_bytes_min: Size(256 << 20), bytes_max: None, share_forks: false }
     }
 }
 

@@ -20,16 +20,31 @@ impl LocalServer for LocalUpstreams {
             let with_suffix = || path.with_file_name(format!("{}.git", path.file_name().unwrap_or_default().to_string_lossy()));
             weir_repo::open_directory(path).or_else(|e| weir_repo::open_directory(&with_suffix()).map_err(|_| e))
         };
-        let repo = Arc::new(repo.map_err(|e| e.to_string())?);
-        let fail = |e: std::io::Error| e.to_string();
-        let (ours, theirs) = UnixStream::pair().map_err(fail)?;
-        let reader = ours.try_clone().map_err(fail)?;
-        std::thread::spawn(move || {
-            let mut machine = UploadPack::new(repo, Version::V2, Options::default());
-            let (mut input, mut output) = (&theirs, &theirs);
-            // If the other end hangs up, that is its own affair.
-            let _ = serve_blocking(&mut machine, &mut input, &mut output);
-        });
-        Ok((Box::new(reader), Box::new(ours)))
+        serve(repo.map_err(|e| e.to_string())?)
     }
+}
+
+/// Serves clones as if they were what they were cloned from.
+pub(crate) struct Clones;
+
+impl LocalServer for Clones {
+    fn connect(&self, path: &Path) -> Result<LocalStream, String> {
+        let mut repo = weir_repo::open_directory(path).map_err(|e| e.to_string())?;
+        repo.set_refs(repo.refs().of_origin());
+        serve(repo)
+    }
+}
+
+fn serve(repo: Repo) -> Result<LocalStream, String> {
+    let repo = Arc::new(repo);
+    let fail = |e: std::io::Error| e.to_string();
+    let (ours, theirs) = UnixStream::pair().map_err(fail)?;
+    let reader = ours.try_clone().map_err(fail)?;
+    std::thread::spawn(move || {
+        let mut machine = UploadPack::new(repo, Version::V2, Options::default());
+        let (mut input, mut output) = (&theirs, &theirs);
+        // If the other end hangs up, that is its own affair.
+        let _ = serve_blocking(&mut machine, &mut input, &mut output);
+    });
+    Ok((Box::new(reader), Box::new(ours)))
 }

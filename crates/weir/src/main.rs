@@ -14,6 +14,7 @@ mod local;
 mod metrics;
 mod output;
 mod pool;
+mod work_folder;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

@@ -12,8 +12,8 @@ use weir_catalog::{Catalog, Repository};
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{Mirror, MirrorOptions, RefsWanted, Scratch, Space, VisitOptions};
-use weir_repo::Repo;
 use weir_repo::ingest::Limits;
+use weir_repo::{Repo, Rewrite, Sharing};
 use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions};
 
 use crate::catalog_url;
@@ -145,7 +145,9 @@ impl Pool {
 
     /// Repositories whose name matches `pattern` (all without one); at least one, if there is a pattern.
     pub(crate) fn matching(&self, pattern: Option<&str>) -> Result<Vec<Repository>> {
-        let mut list = self.catalog.list()?;
+        // Of millions only those that can match are read.
+        let literal = pattern.map_or("", |p| p.trim_matches('/').split(['*', '?']).next().unwrap_or_default());
+        let mut list = self.catalog.list_from(literal)?;
         if let Some(pattern) = pattern {
             list.retain(|r| weir_serve::name_matches(pattern, &r.name));
             if list.is_empty() {
@@ -179,6 +181,26 @@ impl Pool {
         Scratch { folder: self.config.scratch.folder.clone().or(default), pack_bytes_max: self.config.scratch.pack_bytes_max.0 }
     }
 
+    /// Writes down what the archive of `repository` builds on, if there is one.
+    pub(crate) fn note_base(&mut self, repository: &Repository) -> Result<()> {
+        let path = std::path::absolute(self.archive_path(repository))?;
+        if !path.exists() {
+            return Ok(self.catalog.clear_bases(&[repository.id])?);
+        }
+        let archive = weir_archive::Archive::open(&path).map_err(weir_repo::Error::from).in_repo(&repository.name)?;
+        let base = weir_repo::base_path(&archive, &path).in_repo(&repository.name)?;
+        let store = std::path::absolute(self.store())?;
+        let base = base.map(|base| base.strip_prefix(&store).unwrap_or(&base).to_string_lossy().into_owned());
+        Ok(self.catalog.set_base_found(repository.id, base.as_deref())?)
+    }
+
+    /// Calls `write` with how an archive is written anew here.
+    pub(crate) fn rewrite<T>(&self, sharing: Sharing<'_>, write: impl FnOnce(&Rewrite<'_>) -> T) -> T {
+        let (scratch, store) = (self.scratch(), self.store());
+        let spill = |bytes| scratch.place(bytes, &store);
+        write(&Rewrite { sharing, time: now() as u64, threads: self.config.mirror.threads.into(), spill: &spill })
+    }
+
     /// The mirror loop as configured.
     pub(crate) fn mirror(&self, jobs: Option<u16>) -> Mirror {
         let c = &self.config;
@@ -205,6 +227,7 @@ impl Pool {
             options: MirrorOptions {
                 jobs,
                 jobs_per_host: c.mirror.jobs_per_host.into(),
+                shares_forks: c.store.share_forks,
                 schedule: Policy {
                     interval_s: c.mirror.interval.0.as_secs(),
                     interval_min_s: c.mirror.interval_min.0.as_secs(),

@@ -101,3 +101,36 @@ fn filters_dry_runs_standard_input_and_what_is_wrong() {
     assert!(missing.contains("/nowhere/projects.csv"), "{missing}");
     assert!(env.weir_fails(&["import", "ghtorrent", "--forge", "nobody", dump]).contains("nobody"));
 }
+
+#[test]
+fn a_crawld_moves_over() {
+    let server = postgres::Server::start(&["fsync=off"]);
+    let url = server.schema("crawld");
+    // db/create_schema.sql, as far as it is read.
+    server.sql(
+        "SET search_path = crawld;
+         CREATE TABLE repositories (id SERIAL PRIMARY KEY, name VARCHAR NOT NULL, primary_language VARCHAR NOT NULL,
+             clone_url VARCHAR UNIQUE NOT NULL, clone_path VARCHAR UNIQUE NOT NULL, vcs VARCHAR NOT NULL);
+         CREATE TABLE gh_repositories (id SERIAL PRIMARY KEY, repository_id INTEGER REFERENCES repositories, github_id INTEGER UNIQUE NOT NULL,
+             full_name VARCHAR, description VARCHAR, homepage VARCHAR, fork BOOLEAN, default_branch VARCHAR, master_branch VARCHAR,
+             html_url VARCHAR, forks_count INTEGER, open_issues_count INTEGER, stargazers_count INTEGER, subscribers_count INTEGER,
+             watchers_count INTEGER, size_in_kb INTEGER, created_at TIMESTAMP, updated_at TIMESTAMP, pushed_at TIMESTAMP);
+         INSERT INTO repositories SELECT n, 'r' || n, 'Go', 'https://github.com/o/r' || n || '.git', 'go/o/r' || n, 'git'
+             FROM generate_series(1, 25000) n;
+         INSERT INTO gh_repositories SELECT n, n, 100000 + n, 'o/r' || n, 'a \"quoted\", \\slashed' || chr(10) || 'text', NULL, n % 10 = 0, 'main',
+             NULL, 'https://github.com/o/r' || n, 1, 2, n, 4, 5, 6, '2014-01-02 03:04:05', NULL, '2015-01-02 03:04:05'
+             FROM generate_series(1, 25000) n",
+    );
+    let env = Env::new();
+    let said = import(&env, &["crawld", "--dry-run", &url]);
+    assert_eq!((said["rows"].as_u64(), said["bad"].as_u64()), (Some(25_000), Some(0)), "{said}");
+    let said = import(&env, &["crawld", &url]);
+    assert_eq!((said["added"].as_u64(), said["finished"].as_bool()), (Some(25_000), Some(true)), "{said}");
+    assert_eq!(env.weir_json(&["show", "github.com/o/r7"])["url"], "https://github.com/o/r7.git");
+    assert_eq!(import(&env, &["crawld", &url])["rows"], 0, "imported before");
+    // Not as if there were no more, when it breaks off.
+    server.sql("ALTER TABLE crawld.gh_repositories ALTER pushed_at TYPE VARCHAR USING 'soon'");
+    assert!(env.weir_fails(&["import", "crawld", "--again", &url]).contains("to_char"));
+    assert!(env.weir_fails(&["import", "crawld", "config.json"]).contains("postgres://"));
+    assert!(env.weir_fails(&["import", "crawld", "postgres://u:secret@127.0.0.1:1/x"]).contains("cannot connect"));
+}

@@ -18,6 +18,11 @@ pub(crate) use value::{Row, Value, values};
 
 use crate::{Error, Result};
 
+/// A connection to the PostgreSQL database at `url`, that of somebody else.
+pub(crate) fn connect_to(url: &str) -> Result<postgres::Client> {
+    address::Address::parse(url)?.connect()
+}
+
 /// Prepared statements that are kept.
 const STATEMENTS_KEPT: usize = 64;
 /// Memory for pages of SQLite, as far as it is needed.
@@ -193,6 +198,15 @@ impl Database {
             }
         }
         unreachable!("the last try returns")
+    }
+
+    /// The same; when it returns, not even a power failure undoes it.
+    pub(crate) fn durably<T>(&self, kind: Kind, work: impl FnMut(&Database) -> Result<T>) -> Result<T> {
+        let Engine::Sqlite(connection) = &self.engine else { return self.transaction(kind, work) };
+        connection.pragma_update(None, "synchronous", "full")?;
+        let result = self.transaction(kind, work);
+        connection.pragma_update(None, "synchronous", "normal")?;
+        result
     }
 
     fn begin(&self, kind: Kind) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use weir_catalog::{Catalog, Error, ImportPosition, Listed, Listing, Outcome, Taken, Visit, Which};
 
-const DUE: Which<'_> = Which { due_only: true, ids: None };
+const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false };
 
 fn entry(name: &str, url: &str) -> (String, String, String) {
     (name.into(), url.into(), format!("{name}.tar"))
@@ -45,11 +45,16 @@ pub fn leases_are_exclusive_until_they_run_out(c: &mut Catalog) {
     assert_eq!(first.len(), 2);
     assert_eq!(c.lease("two", 100, 200, &DUE, 10).unwrap().len(), 1);
     assert!(c.lease("three", 150, 300, &DUE, 10).unwrap().is_empty());
-    let only = |ids: &'static [i64]| Which { due_only: false, ids: Some(ids) };
+    let only = |ids: &'static [i64]| Which { due_only: false, ids: Some(ids), free_only: false };
     assert!(c.lease("three", 150, 300, &only(&[]), 10).unwrap().is_empty());
     let again = c.lease("three", 200, 300, &DUE, 10).unwrap();
     assert_eq!(again.len(), 3, "run out");
     assert!(again.iter().all(|r| r.epoch == 2), "each lease has a number of its own");
+    let free = Which { free_only: true, ..DUE };
+    assert!(c.lease("three", 250, 400, &free, 10).unwrap().is_empty(), "not its own, which it visits");
+    assert!(c.lease("three", 350, 400, &free, 10).unwrap().is_empty(), "not even if that takes longer than its lease");
+    assert_eq!(c.lease("three", 250, 400, &DUE, 10).unwrap().len(), 3, "unless they are to be renewed");
+    assert_eq!(c.lease("four", 450, 500, &free, 10).unwrap().len(), 3, "what another has let lapse is free");
 }
 
 pub fn visits_set_the_schedule(c: &mut Catalog) {
@@ -263,6 +268,11 @@ pub fn names_sort_by_their_bytes(c: &mut Catalog) {
     let mut sorted = names.map(str::to_owned);
     sorted.sort();
     assert_eq!(c.list().unwrap().into_iter().map(|r| r.name).collect::<Vec<_>>(), sorted);
+    c.add(&["\u{d7ff}x", "\u{10ffff}y", "a\u{10ffff}"].map(|name| entry(name, "u")), 0).unwrap();
+    for (prefix, found) in [("a", 4), ("a-", 1), ("b", 0), ("\u{d7ff}", 1), ("\u{10ffff}", 1), ("a\u{10ffff}", 1), ("", 9)] {
+        let list = c.list_from(prefix).unwrap();
+        assert!(list.len() == found && list.iter().all(|r| r.name.starts_with(prefix)), "{prefix:?}");
+    }
 }
 
 pub fn updates_are_kept_for_hooks_with_the_visits_that_found_them(c: &mut Catalog) {
@@ -296,4 +306,65 @@ pub fn updates_are_kept_for_hooks_with_the_visits_that_found_them(c: &mut Catalo
     c.forget_update(&kept[0]).unwrap();
     c.remove("b").unwrap();
     assert_eq!(c.update_count("one/").unwrap(), 0);
+}
+
+pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
+    let fork = |id: u32, of: u32, private: bool| {
+        let (name, listed) = listed(id, &format!("o/r{id}"));
+        (name, Listed { fork: Some(of > 0), parent_id: (of > 0).then(|| of.to_string()), private: Some(private), ..listed })
+    };
+    // 1 <- 2 <- 3; 4 of one that is not known; 6 of the private 5; 7 and 8 of each other, as a forge might say; 9 of itself.
+    let page = [(1, 0), (2, 1), (3, 2), (4, 99), (5, 0), (6, 5), (7, 8), (8, 7), (9, 9)].map(|(id, of)| fork(id, of, id == 5));
+    pass(c, &page, 1);
+    let id = |c: &Catalog, n: u32| c.get(&format!("h/o/r{n}")).unwrap().unwrap().id;
+    let ids: Vec<i64> = (1..=9).map(|n| id(c, n)).collect();
+    let all_bases = |c: &Catalog| c.bases(&ids).unwrap().into_iter().map(|b| (b.id, b.base)).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(c.bases_by_forge(&ids).unwrap().len(), 2);
+    assert!(all_bases(c).is_empty());
+    c.choose_bases(&ids[2..3]).unwrap();
+    assert_eq!(all_bases(c), [(ids[2], ids[0])].into(), "past a parent that is not mirrored");
+    c.choose_bases(&ids).unwrap();
+    assert_eq!(all_bases(c), [(ids[1], ids[0]), (ids[2], ids[0])].into());
+    assert_eq!(c.built_on(ids[0]).unwrap().iter().map(|r| r.id).collect::<Vec<_>>(), ids[1..3]);
+    assert_eq!(c.bases(&ids[1..2]).unwrap()[0].path, "h/o/r1.tar");
+
+    // A base stays, and stays whole.
+    assert!(matches!(c.remove("h/o/r1").unwrap_err(), Error::BuiltOn { count: 2, .. }));
+    assert!(matches!(c.set_base(ids[0], ids[3]).unwrap_err(), Error::BuiltOn { .. }));
+    assert!(matches!(c.set_base(ids[3], ids[1]).unwrap_err(), Error::NoBase));
+    assert!(matches!(c.set_base(ids[3], ids[3]).unwrap_err(), Error::NoBase));
+    assert!(matches!(c.set_base(ids[3], 12345).unwrap_err(), Error::NoBase));
+    let listing = c.begin_listing("f", "all", 5).unwrap();
+    let gone: Vec<i64> = c.unseen(&listing, 0, 100).unwrap().iter().map(|u| u.id).collect();
+    c.set_gone(&gone, 5, 6).unwrap();
+    assert!(!c.remove_gone(ids[0], 9).unwrap(), "purged no more than removed");
+    c.clear_bases(&ids[1..3]).unwrap();
+    assert!(c.remove_gone(ids[0], 9).unwrap());
+
+    // What is mirrored already is left as it is, unless that is asked for.
+    let visit = |id| Visit {
+        id,
+        epoch: 0,
+        began_at: 1,
+        at: 2,
+        next_due: 1000,
+        fingerprint: Some(vec![7]),
+        changes: 0.0,
+        watched_s: 0.0,
+        outcome: Outcome::Unchanged,
+    };
+    assert_eq!(c.record(&[visit(ids[1]), visit(ids[2])]).unwrap(), 2);
+    c.set_base(ids[1], ids[3]).unwrap();
+    c.look_again_at_what_builds_on(ids[3], 3).unwrap();
+    let seen = |c: &Catalog, n| c.get(&format!("h/o/r{n}")).unwrap().map(|r| (r.next_due, r.fingerprint)).unwrap();
+    assert_eq!((seen(c, 2), seen(c, 3)), ((3, None), (1000, Some(vec![7]))));
+    c.clear_bases(&ids[1..2]).unwrap();
+    let updated = Outcome::Updated { seq: 1, archive_bytes: 1, ref_count: 1 };
+    assert_eq!(c.record(&[Visit { outcome: updated, ..visit(ids[2]) }]).unwrap(), 1);
+    c.set_archive(ids[2], 5, 9).unwrap();
+    c.set_archive(ids[2], 4, 8).unwrap();
+    assert_eq!(c.get("h/o/r3").unwrap().map(|r| (r.seq, r.archive_bytes)).unwrap(), (Some(5), Some(9)), "never backwards");
+    c.choose_bases(&ids).unwrap();
+    assert!(all_bases(c).is_empty());
+    assert_eq!(c.bases_by_forge(&ids[2..3]).unwrap()[0].base, ids[1]);
 }

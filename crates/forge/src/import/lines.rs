@@ -1,4 +1,4 @@
-//! Lines of a dump, bounded, plain or compressed.
+//! Lines of a dump, records that go over several, or documents; bounded, plain or compressed.
 
 use std::io::{BufRead, BufReader, Read, Result};
 
@@ -11,7 +11,20 @@ const RECORD_BYTES_MAX: usize = 1 << 20;
 const RECORD_LINES_MAX: usize = 256;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// One line, or one record of a table.
+/// Longest document that is read; MongoDB's own are 16 MiB at most.
+const DOCUMENT_BYTES_MAX: usize = 32 << 20;
+
+/// What a dump consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Line,
+    /// Of a table: quotes go over several lines.
+    Record,
+    /// Its length in four bytes, least first, which it counts; then the rest (bsonspec.org).
+    Document,
+}
+
+/// One line, one record of a table or one document.
 #[derive(Debug)]
 pub(super) enum Line<'a> {
     /// Without its end.
@@ -27,8 +40,7 @@ pub(super) enum Line<'a> {
 /// Reads lines.
 pub(super) struct Lines {
     input: Box<dyn BufRead>,
-    /// Whether quotes go over several lines.
-    is_table: bool,
+    unit: Unit,
     line: Vec<u8>,
     /// Memory for the next one.
     spare: Vec<u8>,
@@ -45,12 +57,13 @@ enum Physical {
 
 impl Lines {
     /// `input` may be compressed by gzip, in one member or several.
-    pub(super) fn open(input: Box<dyn Read>, is_table: bool) -> Result<Lines> {
+    pub(super) fn open(input: Box<dyn Read>, unit: Unit) -> Result<Lines> {
         let mut input = BufReader::with_capacity(BUFFER_BYTES, input);
-        let is_compressed = input.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+        // With the method, deflate: a document's length may begin like a gzip.
+        let is_compressed = input.fill_buf()?.starts_with(&[0x1f, 0x8b, 8]);
         let input: Box<dyn BufRead> =
             if is_compressed { Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(input))) } else { Box::new(input) };
-        Ok(Lines { input, is_table, line: Vec::new(), spare: Vec::new(), ahead: std::collections::VecDeque::new(), passed: 0 })
+        Ok(Lines { input, unit, line: Vec::new(), spare: Vec::new(), ahead: std::collections::VecDeque::new(), passed: 0 })
     }
 
     /// Lines that were read.
@@ -82,7 +95,7 @@ impl Lines {
         };
         self.passed += 1;
         self.spare = std::mem::replace(&mut self.line, first);
-        if !self.is_table {
+        if self.unit != Unit::Record {
             return Ok((number, Line::Is(&self.line)));
         }
         if self.line.len() > RECORD_BYTES_MAX {
@@ -124,6 +137,9 @@ impl Lines {
         }
         let mut line = std::mem::take(&mut self.spare);
         line.clear();
+        if self.unit == Unit::Document {
+            return self.document(line);
+        }
         let n = self.input.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line)?;
         if n == 0 {
             return Ok(Physical::End);
@@ -146,6 +162,27 @@ impl Lines {
                 return Ok(Physical::TooLong);
             }
         }
+    }
+}
+
+impl Lines {
+    fn document(&mut self, mut document: Vec<u8>) -> Result<Physical> {
+        if self.input.fill_buf()?.is_empty() {
+            return Ok(Physical::End);
+        }
+        document.resize(4, 0);
+        self.input.read_exact(&mut document)?;
+        let len = u32::from_le_bytes(document[..4].try_into().expect("four bytes")) as usize;
+        if !(5..=DOCUMENT_BYTES_MAX).contains(&len) {
+            // Where the next one begins nobody knows.
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "no BSON: a document cannot be of that length"));
+        }
+        // As it comes: a length alone takes no memory.
+        let n = self.input.by_ref().take(len as u64 - 4).read_to_end(&mut document)?;
+        if n < len - 4 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(Physical::Is(document))
     }
 }
 

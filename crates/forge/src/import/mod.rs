@@ -1,4 +1,4 @@
-//! Dumps that others have made of forges: GHTorrent's tables, GH Archive's hours.
+//! Dumps that others have made of forges: GHTorrent's tables and collections, GH Archive's hours, answers of GitHub's API.
 //!
 //! A dump is read as a stream, line by line, in memory that does not grow; what is read goes to the catalog in batches, each with
 //! how far the dump was read, so that an import that was interrupted goes on there. Bad rows are told of and passed over.
@@ -6,6 +6,7 @@
 mod gharchive;
 mod ghtorrent;
 mod lines;
+mod objects;
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -13,7 +14,7 @@ use std::io::Read;
 use weir_catalog::{Catalog, ImportPosition, Listed, Taken};
 
 use crate::filter::Filter;
-use lines::{Line, Lines};
+use lines::{Line, Lines, Unit};
 
 /// Rows of a batch: one transaction.
 const BATCH_ROWS: usize = 10_000;
@@ -31,6 +32,20 @@ pub enum Dump {
     GhTorrent,
     /// An hour of GH Archive, one event a line (gharchive.org), of any year.
     GhArchive,
+    /// Repositories as GitHub's API gives them, one a line in JSON.
+    Objects,
+    /// The same as BSON, one document after the other (bsonspec.org): GHTorrent's `repos.bson`.
+    Documents,
+}
+
+impl Dump {
+    fn unit(self) -> Unit {
+        match self {
+            Dump::GhTorrent => Unit::Record,
+            Dump::GhArchive | Dump::Objects => Unit::Line,
+            Dump::Documents => Unit::Document,
+        }
+    }
 }
 
 /// A failure to import.
@@ -119,7 +134,7 @@ impl Import<'_> {
             return Ok(done);
         }
         let broken = |line, source| ImportError::Io { source_name: self.source.to_owned(), line, source };
-        let mut lines = Lines::open(input, self.dump == Dump::GhTorrent).map_err(|e| broken(0, e))?;
+        let mut lines = Lines::open(input, self.dump.unit()).map_err(|e| broken(0, e))?;
         lines.skip(position.lines).map_err(|e| broken(position.lines, e))?;
         let mut batch: Vec<Option<(String, Listed)>> = Vec::new();
         let mut batch_bytes = 0;
@@ -165,6 +180,8 @@ impl Import<'_> {
         let row = match (line, self.dump) {
             (Line::Is(line), Dump::GhTorrent) => ghtorrent::row(line),
             (Line::Is(line), Dump::GhArchive) => gharchive::row(line),
+            (Line::Is(line), Dump::Objects) => objects::json_row(line),
+            (Line::Is(document), Dump::Documents) => objects::bson_row(document),
             (Line::TooLong, _) => Err("too long".to_owned()),
             (Line::Unclosed, _) => Err("a quote is not closed".to_owned()),
             (Line::End, _) => return,
@@ -304,5 +321,49 @@ mod tests {
         let cut = import.run(Box::new(Cursor::new(gz[..gz.len() - 20].to_vec())), Some(&mut c), &mut |_| true);
         assert!(matches!(cut, Err(ImportError::Io { .. })));
         assert!(!c.import_position("d").unwrap().is_finished);
+    }
+
+    #[test]
+    fn objects_of_the_api_and_documents() {
+        let owner = bson::rawdoc! { "id": 5i32, "login": "o", "type": "Organization" };
+        let a = bson::rawdoc! {
+            "_id": bson::oid::ObjectId::from_bytes([7; 12]), "id": 11i32, "full_name": "o/a", "clone_url": "ext::sh -c evil", "owner": owner.clone(),
+            "description": "says", "fork": false, "stargazers_count": 3.0, "size": 5_000_000_000i64, "topics": ["x"], "private": false,
+        };
+        let b = bson::rawdoc! { "id": 12i64, "full_name": "o/b", "html_url": "https://github.com/o/b", "owner": owner };
+        let bad = bson::rawdoc! { "id": "x", "full_name": "o/c" };
+        let mut documents: Vec<u8> = [a.as_bytes(), bad.as_bytes(), b.as_bytes()].concat();
+        let mut damaged = a.as_bytes().to_vec();
+        damaged[4] = 0x55;
+        documents.extend(damaged);
+        let lines =
+            br#"{"id":11,"full_name":"o/a","clone_url":"ext::sh -c evil","owner":{"id":5,"login":"o"},"description":"says","fork":false}
+{"id":"x","full_name":"o/c"}
+
+{"id":12,"full_name":"o/b","html_url":"https://github.com/o/b"}
+{"id":13,"full_name":"../etc/passwd","html_url":"x"}
+"#;
+        for (dump, text, bad_lines) in [(Dump::Documents, documents.as_slice(), vec![2, 4]), (Dump::Objects, lines, vec![2, 5])] {
+            let (_dir, mut c) = catalog();
+            let (done, bad) = import(dump, text, &mut c);
+            assert_eq!((done.taken.added, done.is_finished), (2, true), "{dump:?} {bad:?}");
+            assert_eq!(bad.iter().map(|b| b.0).collect::<Vec<_>>(), bad_lines, "{dump:?} {bad:?}");
+            let a = c.get("github.com/o/a").unwrap().unwrap();
+            assert_eq!(a.url, "https://github.com/o/a.git", "not what a dump says");
+            assert_eq!(c.description(a.id).unwrap().as_deref(), Some("says"));
+        }
+        // What is no BSON, and a document that is cut short: errors, no ends.
+        for text in [b"\xff\xff\xff\x7f rubbish".as_slice(), b"{}", &a.as_bytes()[..a.as_bytes().len() - 1], b"\x05\0"] {
+            let import = Import {
+                dump: Dump::Documents,
+                source: "d",
+                forge: "github.com",
+                filter: &Filter::default(),
+                name_of: &|_| Ok(None),
+                on_bad_row: &|_, _| (),
+                now: &|| 7,
+            };
+            assert!(import.run(Box::new(Cursor::new(text.to_vec())), None, &mut |_| true).is_err(), "{text:?}");
+        }
     }
 }

@@ -33,7 +33,12 @@ pub(crate) fn finish(mut streamed: Streamed<'_>, resolved: Resolved, options: &O
         let (oid, _) = &sorted[i];
         (i == 0 || sorted[i - 1].0 != *oid) && !options.base.is_some_and(|b| b.contains(oid))
     };
-    let kept: Vec<(Oid, u32)> = (0..sorted.len()).filter(|&i| keep(i)).map(|i| sorted[i]).collect();
+    let mut kept: Vec<(Oid, u32)> = (0..sorted.len()).filter(|&i| keep(i)).map(|i| sorted[i]).collect();
+    // A fork's first pack may be large, and repeat what its base has; it is never sent as it lies.
+    let may_repeat = options.base.is_some_and(|b| b.base().is_some()) && streamed.data.len() > REPEATS_BYTES_MIN;
+    if may_repeat && !kept.is_empty() && sorted.windows(2).all(|w| w[0].0 != w[1].0) {
+        kept.clone_from(&sorted);
+    }
     if kept.is_empty() {
         return Ok(None);
     }
@@ -186,6 +191,9 @@ fn rewrite(streamed: &Streamed<'_>, resolved: &Resolved, kept: &[(Oid, u32)], op
     let end = out.len() as u64;
     Ok(Store { data: PackData::new_memory(out), index, end, outside_bases, unchanged: None })
 }
+
+/// Smaller packs are rewritten where they repeat what is here.
+const REPEATS_BYTES_MIN: usize = 64 << 20;
 
 /// A rewritten pack is made in memory. Only updates are ever rewritten, and they are small beside what is here.
 const REWRITTEN_BYTES_MAX: usize = 8 << 30;

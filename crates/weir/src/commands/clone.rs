@@ -3,6 +3,7 @@
 //! What is taken is what a clone with git would take: one pack of HEAD, branches and tags. It comes with its index, so that
 //! nothing is indexed here; both are checked against their checksums and each other. What broke off goes on where it ended.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -296,8 +297,13 @@ fn from_archive(path: &Path, target: &Target) -> Result<(Description, u64)> {
     let packs = prepare(target)?;
     let mut bytes = 0;
     let mut objects = 0;
+    let mut written = HashSet::new();
     for pack in repo.packs() {
         let name = pack.name().rsplit('/').next().unwrap_or_default();
+        // A fork may have fetched the very pack that its base has.
+        if !written.insert(name) {
+            continue;
+        }
         objects += pack.index().count();
         for (suffix, region) in [("pack", pack.data()), ("idx", pack.index().data())] {
             let path = packs.join(format!("{name}.{suffix}"));

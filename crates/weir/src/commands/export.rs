@@ -5,30 +5,41 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::json;
-use weir_repo::{export_bundle, export_directory};
+use weir_repo::{Repo, Sharing, export_bundle, export_directory, write_anew};
 
 use crate::cli::{ExportFormat, Global};
 use crate::error::{Error, InRepo, Result};
 use crate::output;
 use crate::pool::Pool;
+use crate::work_folder::WorkFolder;
 
 pub(crate) fn export(pool: &Pool, global: &Global, name: &str, target: &Path, format: Option<ExportFormat>) -> Result<()> {
     let r = pool.get(name)?;
-    let repo = pool.open_repo(&r)?;
+    let mut repo = pool.open_repo(&r)?;
     let format = format.unwrap_or_else(|| match target.extension().and_then(|e| e.to_str()) {
         Some("bundle") => ExportFormat::Bundle,
         Some("tar") => ExportFormat::Tar,
         _ => ExportFormat::Directory,
     });
     let fail = |source| Error::File { what: "write", path: target.to_owned(), source };
+    if matches!(format, ExportFormat::Tar) && target.exists() {
+        return Err(Error::Message(format!("'{}' is there already; name another file", target.display())));
+    }
+    // What builds on another archive leaves with all it needs. A bundle is made of both anyway.
+    let whole = match (repo.base(), format) {
+        (None, _) | (_, ExportFormat::Bundle) => None,
+        (Some(_), _) => Some(WorkFolder::new(&pool.store())?),
+    };
+    if let Some(whole) = &whole {
+        let path = whole.path().join("whole.tar");
+        pool.rewrite(Sharing::Whole, |how| write_anew(&repo, &path, how)).in_repo(&r.name)?;
+        repo = Repo::open_archive(&path).in_repo(&r.name)?;
+    }
     let bytes = match format {
         ExportFormat::Directory => export_directory(&repo, target).in_repo(&r.name)?.bytes,
         ExportFormat::Bundle => export_bundle(&repo, target).in_repo(&r.name)?.bytes,
         ExportFormat::Tar => {
             let archive = repo.archive().ok_or_else(|| Error::NotMirrored(r.name.clone()))?;
-            if target.exists() {
-                return Err(Error::Message(format!("'{}' is there already; name another file", target.display())));
-            }
             let mut file = File::create(target).map_err(fail)?;
             let bytes = weir_archive::write_sealed(archive, &mut file).map_err(fail)?;
             file.sync_all().map_err(fail)?;

@@ -22,6 +22,9 @@ use crate::pool::{Pool, now};
 const BAD_ROWS_TOLD: u64 = 20;
 
 pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Result<ExitCode> {
+    if let DumpFormat::Clones = args.format {
+        return super::import_clones::import(&mut pool, global, args);
+    }
     let forge = ForgeConfig::github_of(&pool.config.forge, args.forge.as_deref()).map_err(Error::Message)?;
     let stop = Stop::default();
     stop_on_signal(&stop)?;
@@ -45,7 +48,15 @@ pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Resu
 fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig, path: &Path, stop: &Stop) -> Result<Imported> {
     let is_stdin = path.as_os_str() == "-";
     let io = |source| Error::File { what: "read", path: path.to_owned(), source };
-    let (input, source): (Box<dyn Read>, String) = if is_stdin {
+    let (input, source): (Box<dyn Read>, String) = if let DumpFormat::Crawld = args.format {
+        let url = path.to_str().filter(|url| url.contains("://")).ok_or_else(|| {
+            Error::Message(format!(
+                "'{}' is no database: say postgres://USER@HOST/DATABASE, as crawld's configuration has it",
+                path.display()
+            ))
+        })?;
+        (weir_catalog::repositories_of_crawld(url)?, format!("{} crawld {}", forge.name(), weir_catalog::redacted(url)))
+    } else if is_stdin {
         (Box::new(std::io::stdin()), "-".to_owned())
     } else {
         let file = File::open(path).map_err(io)?;
@@ -70,6 +81,8 @@ fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig,
         dump: match args.format {
             DumpFormat::Ghtorrent => Dump::GhTorrent,
             DumpFormat::Gharchive => Dump::GhArchive,
+            DumpFormat::GhtorrentBson => Dump::Documents,
+            DumpFormat::Github | DumpFormat::Crawld | DumpFormat::Clones => Dump::Objects,
         },
         source: &source,
         forge: &forge.name(),

@@ -73,10 +73,9 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
     let path = pool.archive_path(&r);
     if path.exists() {
         let repo = pool.open_repo(&r)?;
-        let packs: Vec<_> = repo
-            .packs()
-            .iter()
-            .enumerate()
+        let of_base = repo.packs().len() - repo.own_packs().len();
+        let packs: Vec<_> = (of_base..)
+            .zip(repo.own_packs())
             .map(|(n, p)| {
                 let body = repo.bodies().list.iter().find(|b| b.pack as usize == n);
                 json!({
@@ -87,7 +86,11 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
             .collect();
         value["head"] = json!(head_text(repo.refs()));
         value["object_format"] = json!(repo.hash().name());
-        value["objects"] = json!(repo.packed_count());
+        value["objects"] = json!(repo.own_packs().iter().map(|p| u64::from(p.index().count())).sum::<u64>());
+        let base = repo.base().map(|base| base.path().to_owned());
+        let store = std::path::absolute(pool.store())?;
+        let known = pool.catalog.bases(&[r.id])?.pop().filter(|known| base.as_deref() == Some(&store.join(&known.path)));
+        value["base"] = json!(known.map(|known| known.name).or_else(|| base.map(|path| path.display().to_string())));
         value["shallow"] = json!(!repo.shallow().is_empty());
         value["whole_clone"] = json!({ "heads_and_tags": repo.bodies().heads.is_some(), "all": repo.bodies().all.is_some() });
         value["packs"] = json!(packs);

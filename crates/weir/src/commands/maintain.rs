@@ -1,10 +1,11 @@
 //! `fsck`, `compact`, `restore`.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::process::ExitCode;
 
 use serde_json::json;
-use weir_repo::ArchiveRepo;
+use weir_repo::{ArchiveRepo, Sharing, write_anew};
 
 use crate::cli::Global;
 use crate::error::{Error, InRepo, Result};
@@ -15,7 +16,12 @@ pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repa
     let mut damaged = 0;
     let mirror = repair.then(|| pool.mirror(None));
     let mut results = Vec::new();
-    for r in pool.matching(pattern)? {
+    let mut repositories = pool.matching(pattern)?;
+    // Forks after what they build on: that may be all that is wrong with them.
+    let forks = pool.catalog.bases(&repositories.iter().map(|r| r.id).collect::<Vec<_>>())?;
+    let forks: HashSet<i64> = forks.iter().map(|fork| fork.id).collect();
+    repositories.sort_by_key(|r| forks.contains(&r.id));
+    for r in repositories {
         if !pool.archive_path(&r).exists() {
             continue;
         }
@@ -25,9 +31,13 @@ pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repa
         };
         let repaired = match &mirror {
             Some(mirror) if !problems.is_empty() => {
-                let repaired = mirror.replace(&r);
+                let base = pool.catalog.bases(&[r.id])?;
+                let repaired = mirror.replace(&r, base.first());
                 pool.catalog.look_again(&r.name, now())?;
-                Some(repaired)
+                if let Ok(visited) = &repaired {
+                    mirror.note_base(&mut pool.catalog, &r, base.first(), visited)?;
+                }
+                Some(repaired.map(|visited| visited.damaged))
             }
             _ => None,
         };
@@ -46,7 +56,8 @@ pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repa
         }
         match &repaired {
             Some(Ok(Some(kept))) => writeln!(std::io::stdout(), "{}: cloned anew; the damaged one is {}", r.name, kept.display())?,
-            Some(Ok(None)) | None => {}
+            Some(Ok(None)) => writeln!(std::io::stdout(), "{}: builds on what took the place of the other", r.name)?,
+            None => {}
             Some(Err(failure)) => writeln!(std::io::stdout(), "{}: not repaired: {failure}", r.name)?,
         }
         if problems.is_empty() && !global.quiet {
@@ -64,10 +75,9 @@ pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -
     for r in pool.matching(pattern)? {
         let path = pool.archive_path(&r);
         let Ok(before) = std::fs::metadata(&path) else { continue };
-        let (scratch, store) = (pool.scratch(), pool.store());
-        let spill = |bytes| scratch.place(bytes, &store);
-        match weir_repo::compact(&path, now() as u64, pool.config.mirror.threads.into(), &spill) {
+        match pool.rewrite(Sharing::Keep, |how| weir_repo::compact(&path, how)) {
             Ok(report) => {
+                pool.catalog.set_archive(r.id, report.seq, report.archive_bytes)?;
                 if global.json {
                     output::json_line(&json!({ "name": r.name, "bytes_before": before.len(), "bytes_after": report.archive_bytes }))?;
                 } else if !global.quiet {
@@ -104,11 +114,18 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
             if target.exists() || pool.catalog.get(name)?.is_some() {
                 return Err(Error::Message(format!("there is a repository called '{name}' already")));
             }
-            copy_archive(&source, &target)?;
+            match repo.base() {
+                // It could not be got again: it had better be whole.
+                Some(_) => drop(pool.rewrite(Sharing::Whole, |how| write_anew(&repo, &target, how)).in_repo(&r.name)?),
+                None => copy_archive(&source, &target)?,
+            }
             target
         }
     };
     let mut archive = ArchiveRepo::open(&target).in_repo(&r.name)?;
+    if name.is_some() {
+        archive.goes_on_alone(now() as u64).in_repo(&r.name)?;
+    }
     let shallow = repo.shallow().to_vec();
     let report = archive.commit(None, refs, &shallow, now() as u64, 0).in_repo(&r.name)?;
     let shown = match &name {

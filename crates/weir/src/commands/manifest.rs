@@ -1,5 +1,6 @@
 //! `manifest`: what is mirrored, for those who mirror it from here (grokmirror's `manifest.js`).
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
@@ -15,7 +16,10 @@ use crate::pool::Pool;
 
 pub(crate) fn manifest(pool: &Pool, global: &Global, file: &Path, pattern: Option<&str>) -> Result<()> {
     let mut entries = Map::new();
-    for r in pool.matching(pattern)? {
+    let repositories = pool.matching(pattern)?;
+    let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
+    let bases: HashMap<i64, String> = pool.catalog.bases(&ids)?.into_iter().map(|base| (base.id, base.name)).collect();
+    for r in repositories {
         if !pool.archive_path(&r).exists() {
             continue;
         }
@@ -25,7 +29,8 @@ pub(crate) fn manifest(pool: &Pool, global: &Global, file: &Path, pattern: Optio
             Head::Detached(oid) => oid.to_string(),
         };
         let modified = r.last_change.or(r.last_success).unwrap_or(r.added_at);
-        let entry = json!({ "owner": null, "description": pool.catalog.description(r.id)?, "head": head, "reference": null,
+        let base = bases.get(&r.id).map(|base| format!("/{base}.git"));
+        let entry = json!({ "owner": null, "description": pool.catalog.description(r.id)?, "head": head, "reference": base,
                             "forkgroup": null, "modified": modified, "fingerprint": fingerprint(&repo) });
         entries.insert(format!("/{}.git", r.name), entry);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use weir_catalog::{Catalog, Repository, Which};
 use weir_mirror::throttle::Pause;
-use weir_mirror::{Event, Failure, Mirror, Stop, Summary, Visited};
+use weir_mirror::{Event, Failure, Leased, Mirror, More, Stop, Summary, Visited};
 
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ use crate::output;
 use crate::pool::{MIRROR_LOCK_NAME, Pool, now};
 
 /// A lease outlives the longest clone; a killed process's leases are released by the next one.
-const LEASE_S: i64 = 6 * 3600;
+pub(crate) const LEASE_S: i64 = 6 * 3600;
 /// Repositories leased at once.
 const LEASED_MAX: usize = 100_000;
 /// How long a mirror loop waits for a catalog that failed.
@@ -42,10 +42,11 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     loop {
         match pass(&mut pool, &mirror, &guard.owner, global, args, first, &stop) {
             Ok(summary) => failed += summary.failed,
-            // A catalog on another machine may be away for a while.
-            Err(Error::Catalog(e)) if args.watch && pool.catalog.is_remote() => {
-                tracing::error!("the mirror loop: {e}; trying again in {} s", CATALOG_RETRY.as_secs());
-                nap(CATALOG_RETRY, &stop);
+            // A catalog on another machine may be away for a while, and one on this machine's disk find it full.
+            Err(Error::Catalog(e)) if args.watch => {
+                let wait = CATALOG_RETRY.min(pool.config.mirror.throttle_pause.0);
+                tracing::error!("the mirror loop: {e}; trying again in {} s", wait.as_secs());
+                nap(wait, &stop);
             }
             Err(e) => return Err(e),
         }
@@ -63,12 +64,25 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
 
 /// Visits what is due, and while watching waits for what will be.
 fn pass(pool: &mut Pool, mirror: &Mirror, owner: &str, global: &Global, args: &MirrorArgs, first: bool, stop: &Stop) -> Result<Summary> {
-    let until = now() + LEASE_S;
-    let tasks = lease(pool, owner, until, args, first)?;
+    let mut ids = None;
+    if let Some(pattern) = &args.pattern {
+        if let Ok(exact) = pool.get(pattern) {
+            pool.catalog.set_enabled(&exact.name, true)?;
+        }
+        // Nothing else is leased, not even for a moment: another process may be about to visit it.
+        ids = Some(pool.matching(Some(pattern))?.iter().map(|r| r.id).collect::<Vec<_>>());
+    }
+    // What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is due.
+    let due_only = !(first && (args.all || args.pattern.is_some()));
+    let max = if args.watch { leased_max(&pool.catalog) } else { LEASED_MAX };
+    let tasks = lease(&mut pool.catalog, owner, &Which { due_only, ids: ids.as_deref(), free_only: false }, max)?;
     let mut summary = Summary::default();
-    if !tasks.is_empty() || first {
-        let mut reporter = Reporter::new(global, tasks.len());
-        summary = mirror.run(&mut pool.catalog, tasks, until, stop, &mut |event| reporter.event(event))?;
+    if !tasks.repositories.is_empty() || first {
+        let mut reporter = Reporter::new(global, tasks.repositories.len());
+        let which = Which { due_only: true, ids: ids.as_deref(), free_only: true };
+        let mut due = |catalog: &mut Catalog| lease(catalog, owner, &which, max);
+        let more: Option<More<'_>> = if args.watch { Some(&mut due) } else { None };
+        summary = mirror.run(&mut pool.catalog, tasks, more, stop, &mut |event| reporter.event(event))?;
         reporter.finish(&summary)?;
     }
     if args.watch && !stop.is_stopped() {
@@ -77,21 +91,9 @@ fn pass(pool: &mut Pool, mirror: &Mirror, owner: &str, global: &Global, args: &M
     Ok(summary)
 }
 
-/// What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is due.
-fn lease(pool: &mut Pool, owner: &str, until: i64, args: &MirrorArgs, first: bool) -> Result<Vec<Repository>> {
-    let due_only = !(first && (args.all || args.pattern.is_some()));
-    let mut which = Which { due_only, ids: None };
-    let mut ids = Vec::new();
-    if let Some(pattern) = &args.pattern {
-        if let Ok(exact) = pool.get(pattern) {
-            pool.catalog.set_enabled(&exact.name, true)?;
-        }
-        // Nothing else is leased, not even for a moment: another process may be about to visit it.
-        ids.extend(pool.matching(Some(pattern))?.iter().map(|r| r.id));
-        which.ids = Some(&ids);
-    }
-    let max = if args.watch { leased_max(&pool.catalog) } else { LEASED_MAX };
-    Ok(pool.catalog.lease(owner, now(), until, &which, max)?)
+fn lease(catalog: &mut Catalog, owner: &str, which: &Which<'_>, max: usize) -> weir_catalog::Result<Leased> {
+    let until = now() + LEASE_S;
+    Ok(Leased { repositories: catalog.lease(owner, now(), until, which, max)?, until })
 }
 
 fn leased_max(catalog: &Catalog) -> usize {
@@ -100,14 +102,16 @@ fn leased_max(catalog: &Catalog) -> usize {
 
 /// Runs the mirror loop until told to stop: what `serve` does beside serving.
 pub(crate) fn watch(mirror: &Mirror, catalog: &mut Catalog, owner: &str, counters: &Counters, stop: &Stop) -> Result<()> {
+    let max = leased_max(catalog);
     while !stop.is_stopped() {
-        let until = now() + LEASE_S;
-        let tasks = catalog.lease(owner, now(), until, &Which { due_only: true, ids: None }, leased_max(catalog))?;
-        if !tasks.is_empty() {
-            mirror.run(catalog, tasks, until, stop, &mut |event| {
+        let tasks = lease(catalog, owner, &Which { due_only: true, ..Which::default() }, max)?;
+        if !tasks.repositories.is_empty() {
+            let which = Which { due_only: true, ids: None, free_only: true };
+            let mut due = |catalog: &mut Catalog| lease(catalog, owner, &which, max);
+            mirror.run(catalog, tasks, Some(&mut due), stop, &mut |event| {
                 counters.count(&event);
                 match event {
-                    Event::Started(_) => {}
+                    Event::Started(_) | Event::Leased(_) => {}
                     Event::Ended(repository, result, took) => log_line(repository, result, took),
                     Event::Paused(pause) => tracing::warn!("{}", pause_line(pause)),
                     Event::GoesOn => tracing::info!("{GOES_ON}"),
@@ -299,6 +303,11 @@ impl Reporter {
             Event::Paused(pause) => self.line(&pause_line(pause)),
             Event::GoesOn if self.json => drop(output::json_line(&serde_json::json!({ "result": "resumed" }))),
             Event::GoesOn => self.line(GOES_ON),
+            Event::Leased(more) => {
+                if let Some((_, bar, _)) = &self.bars {
+                    bar.inc_length(more as u64);
+                }
+            }
         }
     }
 

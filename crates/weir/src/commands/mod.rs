@@ -6,6 +6,7 @@ mod daemon;
 mod export;
 mod http_backend;
 mod import;
+mod import_clones;
 mod inspect;
 mod locate;
 mod log;
@@ -19,6 +20,7 @@ mod purge;
 mod register;
 mod restart;
 mod serve;
+mod share;
 mod shell;
 mod status;
 mod upload_pack;
@@ -44,7 +46,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Man { folder } => done(meta::man(&folder)),
         Command::Config(ConfigCommand::Check { urls }) => meta::config_check(global, &urls),
         Command::Config(ConfigCommand::Show) => done(meta::config_show(&Pool::open(global)?, global)),
-        Command::Add { urls, from, name } => done(register::add(&mut Pool::open(global)?, global, urls, from, name)),
+        Command::Add(args) => done(register::add(&mut Pool::open(global)?, global, args)),
         Command::Crawl(args) => crawl::crawl(Pool::open(global)?, global, &args),
         Command::Import(args) => import::import(Pool::open(global)?, global, &args),
         Command::Mirror(args) => mirror::mirror(Pool::open(global)?, global, &args),
@@ -65,6 +67,10 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Du { pattern } => done(inspect::du(&Pool::open(global)?, global, pattern.as_deref())),
         Command::Fsck { pattern, repair } => maintain::fsck(&mut Pool::open(global)?, global, pattern.as_deref(), repair),
         Command::Compact { pattern } => maintain::compact(&mut Pool::open(global)?, global, pattern.as_deref()),
+        Command::Share { pattern, reference, dry_run } => {
+            share::share(&mut Pool::open(global)?, global, pattern.as_deref(), reference.as_deref(), dry_run)
+        }
+        Command::Dissociate { patterns, reference } => share::dissociate(&mut Pool::open(global)?, global, &patterns, reference.as_deref()),
         Command::Restore { state, name } => done(maintain::restore(&mut Pool::open(global)?, global, &state, name)),
         Command::Export { repo, target, format } => done(export::export(&Pool::open(global)?, global, &repo, &target, format)),
         Command::Manifest { file, pattern } => done(manifest::manifest(&Pool::open(global)?, global, &file, pattern.as_deref())),

@@ -28,9 +28,18 @@ pub(crate) fn purge(pool: &mut Pool, global: &Global, pattern: Option<&str>, gon
             }
         }
     }
+    let forks = pool.catalog.bases(&gone.iter().map(|(r, _)| r.id).collect::<Vec<_>>())?;
+    // Forks before what they build on.
+    gone.sort_by_key(|(r, _)| !forks.iter().any(|fork| fork.id == r.id));
+    let going: Vec<i64> = gone.iter().map(|(r, _)| r.id).collect();
     let (mut bytes, mut purged) = (0, Vec::new());
     for (r, _) in gone {
         let path = pool.archive_path(&r);
+        let staying = pool.catalog.built_on(r.id)?.into_iter().filter(|fork| !(dry_run && going.contains(&fork.id))).count();
+        if staying > 0 {
+            eprintln!("{}: kept, for {staying} archives build on it; 'weir dissociate --reference {}' makes them whole", r.name, r.name);
+            continue;
+        }
         let size = std::fs::metadata(&path).map_or(0, |m| m.len());
         if !dry_run {
             // Whoever writes to it is waited for, and may have found that it is there again.

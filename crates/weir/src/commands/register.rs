@@ -1,12 +1,13 @@
 //! `init`, `add`, `rm`.
 
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use weir_catalog::Repository;
+use weir_catalog::{Base, Repository};
 use weir_transport::{Scheme, Url};
 
-use crate::cli::Global;
+use crate::cli::{AddArgs, Global};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{Pool, check_name, now, path_of};
@@ -34,7 +35,9 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
     Ok(())
 }
 
-pub(crate) fn add(pool: &mut Pool, global: &Global, urls: Vec<String>, from: Option<PathBuf>, name: Option<String>) -> Result<()> {
+pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<()> {
+    let AddArgs { urls, from, name, reference } = args;
+    let base = reference.map(|name| pool.get(&name)).transpose()?;
     if name.is_some() && urls.len() != 1 {
         return Err(Error::Message("--name needs exactly one URL".to_owned()));
     }
@@ -62,6 +65,15 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, urls: Vec<String>, from: Opt
         }
     }
     let added = pool.catalog.add(&entries, now())?;
+    if let Some(base) = base {
+        for (name, ..) in &entries {
+            let r = pool.get(name)?;
+            // What is mirrored already is shared by its own command.
+            if r.seq.is_none() {
+                pool.catalog.set_base(r.id, base.id)?;
+            }
+        }
+    }
     if global.json {
         let names: Vec<&str> = entries.iter().map(|e| e.0.as_str()).collect();
         output::json(&serde_json::json!({ "added": added, "names": names }))?;
@@ -78,7 +90,7 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, urls: Vec<String>, from: Opt
 }
 
 /// Name, URL and archive of one upstream.
-fn entry(url: &str, name: Option<&str>) -> Result<(String, String, String)> {
+pub(crate) fn entry(url: &str, name: Option<&str>) -> Result<(String, String, String)> {
     let parsed = Url::parse(url)?;
     let mut kept = url.to_owned();
     let mut default = parsed.default_name();
@@ -115,7 +127,26 @@ pub(crate) fn set_enabled(pool: &mut Pool, global: &Global, patterns: &[String],
 }
 
 pub(crate) fn rm(pool: &mut Pool, global: &Global, names: &[String], delete: bool) -> Result<()> {
-    let repositories = names.iter().map(|n| pool.get(n)).collect::<Result<Vec<_>>>()?;
+    let mut repositories = names.iter().map(|n| pool.get(n)).collect::<Result<Vec<_>>>()?;
+    let ids: HashSet<i64> = repositories.iter().map(|r| r.id).collect();
+    // All or nothing: what others build on stays, and an archive that is kept keeps what it builds on.
+    for r in &repositories {
+        let needing = pool.catalog.built_on(r.id)?;
+        if let Some(first) = needing.iter().find(|fork| !ids.contains(&fork.id)) {
+            return Err(weir_catalog::Error::BuiltOn { count: needing.len() as i64, first: first.name.clone() }.into());
+        }
+    }
+    let forks = pool.catalog.bases(&ids.iter().copied().collect::<Vec<_>>())?;
+    let has_archive = |fork: &&Base| repositories.iter().any(|r| r.id == fork.id && pool.archive_path(r).exists());
+    if let Some(fork) = forks.iter().find(|fork| !delete && has_archive(fork)) {
+        let name = repositories.iter().find(|r| r.id == fork.id).map_or("", |r| &r.name);
+        return Err(Error::Message(format!(
+            "the archive of '{name}' builds on that of '{}': 'weir dissociate {name}' makes it whole first, --delete deletes it",
+            fork.name
+        )));
+    }
+    // Forks before what they build on.
+    repositories.sort_by_key(|r| !forks.iter().any(|fork| fork.id == r.id));
     for r in &repositories {
         let path = pool.archive_path(r);
         let what = if forget(pool, r, delete)? { "deleted" } else { "forgotten" };

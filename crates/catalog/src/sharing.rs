@@ -1,0 +1,242 @@
+//! Archives that build on those of others: which on which.
+//!
+//! It is written down before anything is built, so that nobody deletes a base meanwhile. Bases are whole themselves.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::catalog::{COLUMNS, Repository};
+use crate::database::{Database, Kind, Row, Type, Value, values};
+use crate::{Catalog, Error, Result};
+
+/// Forks of forks followed.
+const GENERATIONS_MAX: usize = 32;
+
+/// What the archive of a repository builds on, or is to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Number of the repository.
+    pub id: i64,
+    /// Number of its base.
+    pub base: i64,
+    /// Name of its base.
+    pub name: String,
+    /// Where the archive of its base lies, below the store.
+    pub path: String,
+    /// Whether that is to be cloned, and is not yet.
+    pub will_come: bool,
+    /// How often that failed in turn.
+    pub failures: i64,
+    /// When it is tried next.
+    pub next_due: i64,
+}
+
+/// Of a base, as [`Base`] has it, from `b`.
+const BASE: &str = "b.id, b.name, b.path, b.seq, b.enabled, b.gone_at, b.failures, b.next_due";
+
+impl Base {
+    /// `base` as that of repository `id`.
+    pub fn of(id: i64, base: &Repository) -> Base {
+        Base {
+            id,
+            base: base.id,
+            name: base.name.clone(),
+            path: base.path.clone(),
+            will_come: base.seq.is_none(),
+            failures: base.failures,
+            next_due: base.next_due,
+        }
+    }
+
+    fn from_row(id: i64, row: &Row<'_>, at: usize) -> Result<Base> {
+        let (seq, enabled, gone_at): (Option<i64>, i64, Option<i64>) = (row.get(at + 3)?, row.get(at + 4)?, row.get(at + 5)?);
+        Ok(Base {
+            id,
+            base: row.get(at)?,
+            name: row.get(at + 1)?,
+            path: row.get(at + 2)?,
+            will_come: seq.is_none() && enabled == 1 && gone_at.is_none(),
+            failures: row.get(at + 6)?,
+            next_due: row.get(at + 7)?,
+        })
+    }
+}
+
+/// What another builds on stays whole, and what builds on another is no base. Of `rows`, p1 is the id and p2 the base.
+const CHOOSE: &str = "UPDATE repositories SET base_id = rows.p2 FROM rows WHERE id = rows.p1 AND base_id IS NULL
+    AND NOT EXISTS (SELECT 1 FROM repositories o WHERE o.base_id = rows.p1)
+    AND EXISTS (SELECT 1 FROM repositories b WHERE b.id = rows.p2 AND b.base_id IS NULL)";
+
+/// What a fork was forked from.
+struct Parent {
+    id: i64,
+    base_id: Option<i64>,
+    is_mirrored: bool,
+    is_private: bool,
+}
+
+impl Catalog {
+    /// Chooses a base for those of `ids` that are not mirrored yet and have none, as [`Catalog::bases_by_forge`] says.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn choose_bases(&mut self, ids: &[i64]) -> Result<()> {
+        let chosen = self.find_bases(ids, "AND r.seq IS NULL")?;
+        if chosen.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<Vec<Value<'_>>> = chosen.iter().map(|&(id, base)| values![id, base].into()).collect();
+        self.database.durably(Kind::Listing, |db| db.execute_rows(CHOOSE, &[Type::Integer, Type::Integer], &rows)).map(|_| ())
+    }
+
+    /// Bases that those of `ids` could have that are forks and have none: the repository that all of their forge's network was
+    /// forked from, as far as that is known and open to everybody.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn bases_by_forge(&self, ids: &[i64]) -> Result<Vec<Base>> {
+        let found = self.find_bases(ids, "")?;
+        let sql = format!("SELECT {BASE} FROM repositories b WHERE b.id = ANY(?1)");
+        let bases = [Value::Integers(found.iter().map(|f| f.1).collect())];
+        let bases = self.database.query(&sql, &bases, |row| Base::from_row(0, row, 0))?;
+        let bases: HashMap<i64, Base> = bases.into_iter().map(|base| (base.base, base)).collect();
+        Ok(found.into_iter().filter_map(|(id, base)| Some(Base { id, ..bases.get(&base)?.clone() })).collect())
+    }
+
+    /// Pairs of a fork and its base.
+    fn find_bases(&self, ids: &[i64], condition: &str) -> Result<Vec<(i64, i64)>> {
+        let mut parents: HashMap<i64, Parent> = HashMap::new();
+        let mut level: Vec<i64> = ids.to_vec();
+        for generation in 0..GENERATIONS_MAX {
+            if level.is_empty() {
+                break;
+            }
+            let condition = if generation == 0 { condition } else { "" };
+            level = read_parents(&self.database, level, condition, &mut parents)?;
+        }
+        let mut found: Vec<(i64, i64)> = ids.iter().filter_map(|&id| Some((id, root(&parents, id)?))).collect();
+        // Bases are whole: who would build on one that gets a base now is to ask again.
+        let forks: HashSet<i64> = found.iter().map(|f| f.0).collect();
+        found.retain(|(_, base)| !forks.contains(base));
+        // What others were said to build on may be private, too.
+        let sql = "SELECT repository_id FROM metadata WHERE private = 1 AND repository_id = ANY(?1)";
+        let bases = [Value::Integers(found.iter().map(|f| f.1).collect())];
+        let private: HashSet<i64> = self.database.query(sql, &bases, |row| row.get(0))?.into_iter().collect();
+        found.retain(|(_, base)| !private.contains(base));
+        Ok(found)
+    }
+
+    /// What those of `ids` build on that have a base.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn bases(&self, ids: &[i64]) -> Result<Vec<Base>> {
+        let sql = format!(
+            "SELECT r.id, {BASE} FROM repositories r JOIN repositories b ON b.id = r.base_id WHERE r.base_id IS NOT NULL AND r.id = ANY(?1)"
+        );
+        self.database.query(&sql, &[Value::Integers(ids.to_vec())], |row| Base::from_row(row.get(0)?, row, 1))
+    }
+
+    /// Repositories that build on repository `id`, by name.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn built_on(&self, id: i64) -> Result<Vec<Repository>> {
+        self.database.query(
+            &format!("SELECT {COLUMNS} FROM repositories WHERE base_id = ?1 ORDER BY name"),
+            &values![id],
+            Repository::from_row,
+        )
+    }
+
+    /// Says that repository `id` is to build on `base`, whatever it did before.
+    ///
+    /// # Errors
+    /// If `base` builds on another itself, or others build on `id`.
+    pub fn set_base(&mut self, id: i64, base: i64) -> Result<()> {
+        self.database.durably(Kind::Listing, |db| {
+            refuse_if_built_on(db, id)?;
+            let sql = "UPDATE repositories SET base_id = ?2 WHERE id = ?1 AND id <> ?2
+                       AND EXISTS (SELECT 1 FROM repositories b WHERE b.id = ?2 AND b.base_id IS NULL)";
+            if db.execute(sql, &values![id, base])? == 0 {
+                return Err(Error::NoBase);
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes down what the archive of repository `id` was found to build on: the one that lies at `path` below the store, or nothing.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn set_base_found(&mut self, id: i64, path: Option<&str>) -> Result<()> {
+        let sql = "UPDATE repositories SET base_id = (SELECT b.id FROM repositories b WHERE b.path = ?2 AND b.id <> ?1) WHERE id = ?1";
+        self.database.durably(Kind::Listing, |db| db.execute(sql, &values![id, path])).map(|_| ())
+    }
+
+    /// Says that these build on nothing any more: their archives are whole.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn clear_bases(&mut self, ids: &[i64]) -> Result<()> {
+        let sql = "UPDATE repositories SET base_id = NULL WHERE base_id IS NOT NULL AND id = ANY(?1)";
+        self.database.transaction(Kind::Visits, |db| db.execute(sql, &[Value::Integers(ids.to_vec())])).map(|_| ())
+    }
+
+    /// Has those looked at again that build on repository `id`, whatever their fingerprints: another archive is in its place.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn look_again_at_what_builds_on(&mut self, id: i64, now: i64) -> Result<()> {
+        let sql = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2 WHERE base_id = ?1";
+        self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![id, now])).map(|_| ())
+    }
+}
+
+/// Refuses if others build on repository `id`.
+pub(crate) fn refuse_if_built_on(db: &Database, id: i64) -> Result<()> {
+    let sql = "SELECT count(*), min(name) FROM repositories WHERE base_id = ?1";
+    match db.query_one(sql, &values![id], |row| Ok((row.get::<i64>(0)?, row.get::<Option<String>>(1)?)))? {
+        Some((count, Some(first))) => Err(Error::BuiltOn { count, first }),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the parents of `ids` that fulfil `condition`; returns those parents whose own parents matter, too.
+fn read_parents(db: &Database, mut ids: Vec<i64>, condition: &str, parents: &mut HashMap<i64, Parent>) -> Result<Vec<i64>> {
+    ids.retain(|id| !parents.contains_key(id));
+    let sql = format!(
+        "SELECT r.id, p.id, p.base_id, p.seq, m.private FROM repositories r JOIN metadata f ON f.repository_id = r.id
+         JOIN repositories p ON p.forge = r.forge AND p.forge_id = f.parent_id LEFT JOIN metadata m ON m.repository_id = p.id
+         WHERE r.base_id IS NULL AND r.id = ANY(?1) {condition}"
+    );
+    let found = db.query(&sql, &[Value::Integers(ids)], |row| {
+        let (seq, private): (Option<i64>, Option<i64>) = (row.get(3)?, row.get(4)?);
+        let parent = Parent { id: row.get(1)?, base_id: row.get(2)?, is_mirrored: seq.is_some(), is_private: private == Some(1) };
+        Ok((row.get::<i64>(0)?, parent))
+    })?;
+    let mut next = Vec::new();
+    for (id, parent) in found {
+        if !parent.is_mirrored && parent.base_id.is_none() {
+            next.push(parent.id);
+        }
+        parents.insert(id, parent);
+    }
+    Ok(next)
+}
+
+/// The base for `id`: the nearest ancestor that is mirrored, or what that builds on; the oldest one known, if none is.
+fn root(parents: &HashMap<i64, Parent>, id: i64) -> Option<i64> {
+    let (mut at, mut seen) = (id, HashSet::from([id]));
+    let mut base = None;
+    while let Some(parent) = parents.get(&at) {
+        if parent.is_private || !seen.insert(parent.id) {
+            return None;
+        }
+        base = parent.base_id.or(Some(parent.id));
+        if parent.base_id.is_some() || parent.is_mirrored {
+            break;
+        }
+        at = parent.id;
+    }
+    base
+}

@@ -1,0 +1,53 @@
+//! Repositories as GitHub's API gives them: one JSON object a line, or one BSON document after the other, as mongodump writes
+//! GHTorrent's collection `repos`.
+
+use bson::{RawBsonRef, RawDocument};
+use serde_json::{Map, Value};
+
+use super::{Row, clone_url_of};
+use crate::github;
+
+/// Documents within documents that are looked into: an owner, a parent and its owner.
+const DEPTH_MAX: usize = 2;
+
+pub(super) fn json_row(line: &[u8]) -> Result<Row, String> {
+    if line.trim_ascii().is_empty() {
+        return Ok(Row::Nothing);
+    }
+    let object: Value = serde_json::from_slice(line).map_err(|e| format!("no object: {e}"))?;
+    row(&object)
+}
+
+pub(super) fn bson_row(document: &[u8]) -> Result<Row, String> {
+    let document = RawDocument::from_bytes(document).map_err(|e| format!("no document: {e}"))?;
+    row(&value(document, DEPTH_MAX).map_err(|e| format!("a damaged document: {e}"))?)
+}
+
+fn row(object: &Value) -> Result<Row, String> {
+    let mut listed = github::from_item(object).ok_or("no repository with id, full_name and clone_url or html_url")?;
+    if !listed.full_name.split_once('/').is_some_and(|(owner, name)| !owner.is_empty() && !name.is_empty() && !name.contains('/')) {
+        return Err(format!("'{}' is no repository's name", listed.full_name));
+    }
+    // A dump does not say where to clone from: it may be anybody's.
+    listed.clone_url = clone_url_of(&listed.full_name);
+    Ok(Row::Of(Box::new(listed)))
+}
+
+/// What a repository is made of: texts, numbers, truths, and `depth` documents within each other.
+fn value(document: &RawDocument, depth: usize) -> Result<Value, bson::error::Error> {
+    let mut object = Map::new();
+    for element in document {
+        let (name, element) = element?;
+        let value = match element {
+            RawBsonRef::String(text) => Value::from(text),
+            RawBsonRef::Boolean(is) => Value::from(is),
+            RawBsonRef::Int32(n) => Value::from(n),
+            RawBsonRef::Int64(n) => Value::from(n),
+            RawBsonRef::Double(n) if n.fract() == 0.0 && n.abs() < 9e15 => Value::from(n as i64),
+            RawBsonRef::Document(inner) if depth > 0 => value(inner, depth - 1)?,
+            _ => continue,
+        };
+        object.insert(name.as_str().to_owned(), value);
+    }
+    Ok(Value::Object(object))
+}

@@ -1,0 +1,213 @@
+//! Tasks on their way to workers, and what workers have to say.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use weir_catalog::{Base, Repository};
+
+use crate::pool::Stop;
+use crate::throttle::Pause;
+use crate::visit::{Failure, Visited};
+
+/// A repository to visit.
+pub(crate) struct Task {
+    pub(crate) repository: Repository,
+    pub(crate) host: String,
+    /// Seconds since 1970.
+    pub(crate) leased_until: i64,
+    /// What it builds on, or is to.
+    pub(crate) base: Option<Base>,
+}
+
+#[derive(Default)]
+struct State {
+    tasks: VecDeque<Task>,
+    /// How many visits run for each host, and in all.
+    running: HashMap<String, usize>,
+    running_in_all: usize,
+    /// Workers that wait for a task.
+    idle: usize,
+    /// Somebody is asking for more: nobody goes yet.
+    is_asking: bool,
+    /// What is to be cloned first, or is being cloned.
+    unfinished: HashSet<i64>,
+    /// Forks that wait for that, by its number.
+    waiting: HashMap<i64, Vec<Task>>,
+}
+
+/// With more tasks that wait for busy hosts no more are asked for.
+const TASKS_MAX: usize = 10_000;
+
+/// Tasks that wait for a worker.
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Set if visits cannot be written down any more.
+    is_closed: AtomicBool,
+    /// Whether more may be added while some run.
+    is_refilled: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(is_refilled: bool) -> Queue {
+        Queue { state: Mutex::default(), changed: Condvar::new(), is_closed: AtomicBool::new(false), is_refilled }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds tasks; forks wait for what they build on where that is to be cloned first.
+    pub(crate) fn add(&self, tasks: Vec<Task>) {
+        let mut state = self.lock();
+        state.is_asking = false;
+        state.unfinished.extend(tasks.iter().filter(|t| t.repository.seq.is_none()).map(|t| t.repository.id));
+        for task in tasks {
+            let base = task.base.as_ref().map(|base| base.base);
+            match base.filter(|base| task.repository.seq.is_none() && state.unfinished.contains(base)) {
+                Some(base) => state.waiting.entry(base).or_default().push(task),
+                None => state.tasks.push_back(task),
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Whether workers have nothing to do while others have. If so, whoever asks is to [`Queue::add`] what there is, be it nothing.
+    pub(crate) fn wants_more(&self) -> bool {
+        let mut state = self.lock();
+        state.is_asking = state.idle > 0 && state.running_in_all > 0 && state.tasks.len() < TASKS_MAX;
+        state.is_asking
+    }
+
+    /// Ends it: nothing more is given out.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// The next task whose host has room; `None` when there is none left. `ended` is the host of the visit before: whoever
+    /// ends one goes on with the next itself, for waking another to do so would cost more than many visits do.
+    pub(crate) fn next(&self, ended: Option<&str>, jobs_per_host: usize, stop: &Stop) -> Option<Task> {
+        let mut state = self.lock();
+        if let Some(host) = ended {
+            state.running_in_all -= 1;
+            if let Some(n) = state.running.get_mut(host) {
+                *n -= 1;
+                if *n == 0 {
+                    state.running.remove(host);
+                }
+            }
+        }
+        loop {
+            if stop.is_stopped() || self.is_closed() {
+                return None;
+            }
+            let State { tasks, running, .. } = &mut *state;
+            // Looking past some hundreds of waiting tasks of a busy host is enough; more would cost more than it gains.
+            let free = tasks.iter().take(1000).position(|t| running.get(&t.host).copied().unwrap_or(0) < jobs_per_host);
+            if let Some(task) = free.and_then(|i| tasks.remove(i)) {
+                match running.get_mut(&task.host) {
+                    Some(n) => *n += 1,
+                    None => drop(running.insert(task.host.clone(), 1)),
+                }
+                state.running_in_all += 1;
+                if ended.is_some_and(|ended| ended != task.host) {
+                    // The room at the host that was left may be what another waits for.
+                    self.changed.notify_one();
+                }
+                return Some(task);
+            }
+            let goes_on = self.is_refilled && (state.running_in_all > 0 || state.is_asking);
+            let is_over = state.tasks.is_empty() && state.waiting.is_empty() && !goes_on;
+            if is_over {
+                self.changed.notify_all();
+                return None;
+            }
+            state.idle += 1;
+            state = self.changed.wait_timeout(state, Duration::from_millis(200)).unwrap_or_else(PoisonError::into_inner).0;
+            state.idle -= 1;
+        }
+    }
+
+    /// What waits for repository `id`, which has been visited: it is given back if it `must_wait` on, else its turn comes.
+    pub(crate) fn visited(&self, id: i64, must_wait: bool) -> Vec<Task> {
+        let mut state = self.lock();
+        state.unfinished.remove(&id);
+        let Some(tasks) = state.waiting.remove(&id) else { return Vec::new() };
+        if must_wait {
+            for task in &tasks {
+                state.unfinished.remove(&task.repository.id);
+            }
+            return tasks;
+        }
+        state.tasks.extend(tasks);
+        self.changed.notify_all();
+        Vec::new()
+    }
+}
+
+/// A visit that has ended.
+pub(crate) struct Done {
+    pub(crate) repository: Repository,
+    pub(crate) base: Option<Base>,
+    pub(crate) result: Result<Visited, Failure>,
+    pub(crate) took: Duration,
+}
+
+pub(crate) enum Message {
+    Started(Box<Repository>),
+    Done(Box<Done>),
+    /// Not visited: its host pauses until then.
+    PutOff(Box<Repository>, i64),
+    Paused(Pause),
+    /// There is room for archives again.
+    GoesOn,
+}
+
+/// What workers have to say. Looked at every now and then: waking somebody for each visit would cost a good part of one.
+pub(crate) struct Mailbox {
+    state: Mutex<(Vec<Message>, usize)>,
+    changed: Condvar,
+}
+
+/// Time between looks at the mailbox.
+const LOOK_EVERY: Duration = Duration::from_millis(40);
+
+/// A worker's share in the mailbox, given up however the worker ends.
+pub(crate) struct Share<'m>(&'m Mailbox);
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).1 -= 1;
+        self.0.changed.notify_one();
+    }
+}
+
+impl Mailbox {
+    /// For so many workers, each of which takes a [`Mailbox::share`].
+    pub(crate) fn new(workers: usize) -> Mailbox {
+        Mailbox { state: Mutex::new((Vec::new(), workers)), changed: Condvar::new() }
+    }
+
+    pub(crate) fn share(&self) -> Share<'_> {
+        Share(self)
+    }
+
+    pub(crate) fn put(&self, message: Message) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).0.push(message);
+    }
+
+    /// What came, and whether more may come.
+    pub(crate) fn take(&self) -> (Vec<Message>, bool) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_open = |state: &mut (Vec<Message>, usize)| state.1 > 0;
+        let mut state = self.changed.wait_timeout_while(state, LOOK_EVERY, is_open).unwrap_or_else(PoisonError::into_inner).0;
+        (std::mem::take(&mut state.0), state.1 > 0)
+    }
+}
