@@ -5,6 +5,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::database::{Database, Kind, Row, Type, Value, values};
+use crate::history::{KEEP_VISIT, KEPT_VISIT, news_of};
+use crate::settings::{AHEAD, NOT_AHEAD, PRIORITY_MAX, Settings};
 use crate::sharing::refuse_if_built_on;
 use crate::updates::{KEEP_UPDATE, KEPT_UPDATE};
 use crate::{Error, Result, schema};
@@ -53,13 +55,17 @@ pub struct Repository {
     /// ...and the seconds they were looked for in.
     #[serde(skip)]
     pub watched_s: f64,
+    /// How far ahead of others it goes where not all that is due can be visited, 0 to [`PRIORITY_MAX`].
+    pub priority: i64,
+    /// What is said of it alone.
+    pub settings: Settings,
 }
 
 pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, last_change, fingerprint, seq, \
-                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s";
+                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s, priority, settings";
 
 /// How many those are.
-pub(crate) const COLUMN_COUNT: usize = 19;
+pub(crate) const COLUMN_COUNT: usize = 21;
 
 impl Repository {
     pub(crate) fn from_row(row: &Row<'_>) -> Result<Repository> {
@@ -83,6 +89,8 @@ impl Repository {
             epoch: row.get(16)?,
             changes: row.get(17)?,
             watched_s: row.get(18)?,
+            priority: row.get(19)?,
+            settings: Settings::from_json(row.get::<Option<String>>(20)?.as_deref()),
         })
     }
 }
@@ -131,6 +139,10 @@ pub struct Visit {
     pub changes: f64,
     /// As [`Repository::watched_s`], with this visit.
     pub watched_s: f64,
+    /// Whether it ended otherwise than the one before, or found something: such visits are kept.
+    pub is_news: bool,
+    /// What the upstream had, if the archive was written to: the SHA-1 of its snapshot.
+    pub snapshot: Option<[u8; 20]>,
     /// How it ended.
     pub outcome: Outcome,
 }
@@ -203,7 +215,7 @@ impl Visit {
 
 /// Removes what other tables have of repository `id`.
 pub(crate) fn remove_what_belongs_to(db: &Database, id: i64) -> Result<()> {
-    for table in ["metadata", "languages", "topics", "updates"] {
+    for table in ["metadata", "languages", "topics", "updates", "visits"] {
         db.execute(&format!("DELETE FROM {table} WHERE repository_id = ?1"), &values![id])?;
     }
     Ok(())
@@ -367,16 +379,36 @@ impl Catalog {
         })
     }
 
-    /// Leases repositories to `owner` until `until`, most overdue first, `max` at most. Leases of others that have not run
-    /// out at `now` are respected; one's own are renewed, unless only what is free is wanted.
+    /// Leases repositories to `owner` until `until`, `max` at most: of what is due those with a priority first, then those that
+    /// somebody said have changed, then the most overdue. Leases of others that have not run out at `now` are respected; one's own
+    /// are renewed, unless only what is free is wanted.
     ///
     /// # Errors
     /// Of the database.
     pub fn lease(&mut self, owner: &str, now: i64, until: i64, which: &Which<'_>, max: usize) -> Result<Vec<Repository>> {
+        if !which.due_only || which.ids.is_some() {
+            return self.lease_some(owner, now, until, which, max, "");
+        }
+        let mut leased = Vec::new();
+        // Each is found by one look into an index, however many are due.
+        for priority in (0..=PRIORITY_MAX).rev() {
+            let ahead = format!("AND {AHEAD} AND priority = {priority}");
+            leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), &ahead)?);
+        }
+        let rest = format!("AND {NOT_AHEAD}");
+        leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), &rest)?);
+        Ok(leased)
+    }
+
+    /// The same of those that `these` lets through, most overdue first.
+    fn lease_some(&self, owner: &str, now: i64, until: i64, which: &Which<'_>, max: usize, these: &str) -> Result<Vec<Repository>> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
         let due = if which.due_only { now } else { i64::MAX };
         let mut parameters = values![owner, until, due, now, max].to_vec();
         // Those that are asked for are waited for.
-        let (these, locked) = which.ids.map_or(("", "FOR UPDATE SKIP LOCKED"), |ids| {
+        let (ids, locked) = which.ids.map_or(("", "FOR UPDATE SKIP LOCKED"), |ids| {
             parameters.push(Value::Integers(ids.to_vec()));
             ("AND id = ANY(?6)", "FOR UPDATE")
         });
@@ -384,7 +416,7 @@ impl Catalog {
         let (lapsed, own) = if which.free_only { ("AND lease_owner <> ?1", "") } else { ("", "OR lease_owner = ?1") };
         let sql = format!(
             "UPDATE repositories SET lease_owner = ?1, lease_until = ?2, epoch = epoch + 1 WHERE id IN (
-                 SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?3 {these}
+                 SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?3 {these} {ids}
                  AND (lease_until IS NULL OR (lease_until <= ?4 {lapsed}) {own}) ORDER BY next_due LIMIT ?5
                  {locked})
              RETURNING {COLUMNS}"
@@ -449,10 +481,12 @@ impl Catalog {
     pub fn record(&mut self, visits: &[Visit]) -> Result<usize> {
         let rows: Vec<_> = visits.iter().map(Visit::row).collect();
         let updates = self.updates_of(visits);
+        let news = news_of(visits);
         let written = self.database.transaction(Kind::Visits, |db| {
             // It holds the rows from here on: none of them is removed, or leased by another, before its update is kept.
             let written = db.execute_rows(RECORD, &VISIT, &rows)?;
             db.execute_rows(KEEP_UPDATE, &KEPT_UPDATE, &updates)?;
+            db.execute_rows(KEEP_VISIT, &KEPT_VISIT, &news)?;
             Ok(written)
         })?;
         Ok(written as usize)

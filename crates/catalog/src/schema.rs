@@ -156,6 +156,27 @@ CREATE INDEX updates_repository ON updates (repository_id);
 ALTER TABLE repositories ADD COLUMN base_id INTEGER;
 CREATE INDEX repositories_base ON repositories (base_id) WHERE base_id IS NOT NULL;
 ",
+    "
+-- whom to visit first where not all that is due can be visited, 0 to 3; and what is said of this one alone, as JSON
+ALTER TABLE repositories ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE repositories ADD COLUMN settings TEXT;
+CREATE INDEX repositories_ahead ON repositories (priority, next_due)
+    WHERE enabled = 1 AND (priority > 0 OR hinted_at > last_attempt);
+-- Visits that found something, or ended otherwise than the one before
+CREATE TABLE visits (
+    repository_id   INTEGER NOT NULL,
+    -- when it ended
+    at              INTEGER NOT NULL,
+    -- of the archive's last commit, if it wrote one
+    seq             INTEGER,
+    -- SHA-1 of the snapshot, as in its SWHID
+    snapshot        BLOB,
+    -- if it failed
+    error_class     TEXT,
+    error           TEXT,
+    PRIMARY KEY (repository_id, at)
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.

@@ -40,7 +40,9 @@ cases!(
     all_that_a_forge_tells_is_kept_and_counted,
     names_sort_by_their_bytes,
     updates_are_kept_for_hooks_with_the_visits_that_found_them,
-    forks_build_on_the_root_of_their_network
+    forks_build_on_the_root_of_their_network,
+    priorities_go_first_then_hints_then_the_most_overdue,
+    visits_that_are_news_are_kept
 );
 
 #[test]
@@ -64,7 +66,19 @@ fn entries(count: usize) -> Vec<(String, String, String)> {
 fn visit(r: &Repository, next_due: i64) -> Visit {
     let outcome = Outcome::Updated { seq: 1, archive_bytes: 10, ref_count: 2 };
     let fingerprint = Some(vec![0, 1, 255, b'\\']);
-    Visit { id: r.id, epoch: r.epoch, began_at: 1, at: 2, next_due, fingerprint, changes: 0.5, watched_s: 1e9, outcome }
+    Visit {
+        id: r.id,
+        epoch: r.epoch,
+        began_at: 1,
+        at: 2,
+        next_due,
+        fingerprint,
+        changes: 0.5,
+        watched_s: 1e9,
+        is_news: true,
+        snapshot: None,
+        outcome,
+    }
 }
 
 const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false };

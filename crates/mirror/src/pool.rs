@@ -13,7 +13,7 @@ use crate::queue::{Done, Mailbox, Message, Queue, Task};
 use crate::schedule::{Observed, Policy, spread};
 use crate::space::Space;
 use crate::throttle::{Pause, Throttle};
-use crate::visit::{BASE, Failure, Known, SharedOptions, VisitOptions, Visited, visit};
+use crate::visit::{BASE, Failure, Known, RefsWanted, SharedOptions, VisitOptions, Visited, visit};
 
 /// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
 const STACK_BYTES: usize = 32 << 20;
@@ -133,6 +133,15 @@ fn known<'a>(repository: &'a Repository, base: Option<&'a Path>) -> Known<'a> {
     Known { fingerprint: repository.fingerprint.as_deref(), seq, epoch: repository.epoch as u64, base }
 }
 
+/// `options` with what is said of `repository` alone, if that is something else.
+fn own_options(repository: &Repository, options: &VisitOptions) -> Option<VisitOptions> {
+    let refs = match repository.settings.heads_and_tags_only? {
+        true => RefsWanted::HeadsAndTags,
+        false => RefsWanted::All,
+    };
+    (refs != options.refs).then(|| VisitOptions { refs, ..options.clone() })
+}
+
 impl Mirror {
     /// Visits all of `first`, and returns when that is done or `stop` was asked for. Meanwhile `more`, if there is one, is asked
     /// every now and then for what has become due: who takes long does not hold up the others.
@@ -203,6 +212,8 @@ impl Mirror {
                                 fingerprint: None,
                                 changes: 0.0,
                                 watched_s: 0.0,
+                                is_news: false,
+                                snapshot: None,
                                 outcome,
                             });
                         }
@@ -384,14 +395,16 @@ impl Mirror {
         let url = Url::parse(&repository.url).map_err(|e| Failure { class: "protocol", error: e.to_string() })?;
         let path = self.store.join(&repository.path);
         let base = base.map(|base| self.store.join(&base.path));
-        crate::relink_or_replace(&url, &path, &known(repository, base.as_deref()), now() as u64, &self.visit)
+        let own = own_options(repository, &self.visit);
+        crate::relink_or_replace(&url, &path, &known(repository, base.as_deref()), now() as u64, own.as_ref().unwrap_or(&self.visit))
     }
 
     fn visit_one(&self, repository: &Repository, base: Option<&Base>, options: &VisitOptions) -> Result<Visited, Failure> {
         let url = Url::parse(&repository.url).map_err(|e| Failure { class: "protocol", error: e.to_string() })?;
         let path = self.store.join(Path::new(&repository.path));
         let base = base.map(|base| self.store.join(&base.path));
-        visit(&url, &path, &known(repository, base.as_deref()), now() as u64, options)
+        let own = own_options(repository, options);
+        visit(&url, &path, &known(repository, base.as_deref()), now() as u64, own.as_ref().unwrap_or(options))
     }
 
     /// Writes down what a visit has found out about who builds on whom.
@@ -460,8 +473,10 @@ impl Mirror {
         let mut observed = Observed { changes: repository.changes, watched_s: repository.watched_s };
         let since = |then: i64| at.saturating_sub(then).max(0) as u64;
         let schedule = &self.options.schedule;
-        let (outcome, fingerprint, wait_s) = match result {
+        let failed_before = repository.error_class.as_deref();
+        let (outcome, fingerprint, wait_s, is_news, snapshot) = match result {
             Ok(visited) => {
+                let snapshot = visited.snapshot.and_then(|id| id.as_bytes().try_into().ok());
                 let is_changed = visited.change.is_some();
                 // The first visit tells what there is, not how often it changes.
                 if let Some(before) = repository.last_success {
@@ -484,12 +499,16 @@ impl Mirror {
                 let is_first = repository.last_success.is_none();
                 // Nobody knows when it changed before it was cloned.
                 let quiet_s = if is_changed { (!is_first).then_some(0) } else { repository.last_change.map(since) };
-                (outcome, Some(visited.fingerprint), schedule.next_s(&observed, quiet_s))
+                let is_news = failed_before.is_some() || !matches!(outcome, Outcome::Unchanged);
+                let wait_s = repository.settings.interval_s.unwrap_or_else(|| schedule.next_s(&observed, quiet_s));
+                (outcome, Some(visited.fingerprint), wait_s, is_news, snapshot)
             }
             Err(failure) => {
                 summary.failed += 1;
                 let wait = schedule.retry_s(failure.class, repository.failures.clamp(0, 20) as u32);
-                (Outcome::Failed { class: failure.class.to_owned(), error: failure.error }, repository.fingerprint, wait)
+                let is_news = failed_before != Some(failure.class);
+                let outcome = Outcome::Failed { class: failure.class.to_owned(), error: failure.error };
+                (outcome, repository.fingerprint, wait, is_news, None)
             }
         };
         let next_due = at + spread(wait_s, repository.id) as i64;
@@ -503,6 +522,8 @@ impl Mirror {
             fingerprint,
             changes,
             watched_s,
+            is_news,
+            snapshot,
             outcome,
         }
     }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use weir_repo::{ArchiveRepo, Refs, RefsChange, Repo};
 use weir_transport::Url;
 
-use crate::visit::{DAMAGED, Failure, Known, NOT_DAMAGED, VisitOptions, Visited, build_on_base, list, snapshot, take_in, update};
+use crate::visit::{
+    DAMAGED, Failure, Known, NOT_DAMAGED, VisitOptions, Visited, build_on_base, list, snapshot, snapshot_id, take_in, update,
+};
 
 /// Damaged archives of one name that are kept. A disk that damages more than that is to be looked at first.
 const KEPT_MAX: u32 = 9;
@@ -77,6 +79,7 @@ fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitO
     drop(lock);
     visited.change = Some((RefsChange::between(&Refs::default(), &refs), report));
     visited.archive = archive.committed();
+    visited.snapshot = snapshot_id(&mut archive);
     visited.damaged = Some(aside);
     visited.builds_on = Some(archive.base_path()?);
     visited.is_another = !is_same;

@@ -62,6 +62,8 @@ pub struct Visited {
     pub damaged: Option<PathBuf>,
     /// What the archive builds on, if it was opened.
     pub builds_on: Option<Option<PathBuf>>,
+    /// What the upstream has, if the archive was written to: the SHA-1 of its snapshot ([`Repo::snapshot_id`]).
+    pub snapshot: Option<Oid>,
     /// Another archive stands there than before: what built on that one is to be looked at.
     pub is_another: bool,
 }
@@ -175,6 +177,7 @@ pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advert
         archive: None,
         damaged: None,
         builds_on: None,
+        snapshot: None,
         is_another: false,
     };
     Ok((session, advertised, visited))
@@ -234,6 +237,7 @@ pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, option
     let report = take_in(&mut archive, &mut session, url, path, &refs, known.epoch, now, options)?;
     visited.change = Some((RefsChange::between(&before, &refs), report));
     visited.archive = archive.committed();
+    visited.snapshot = snapshot_id(&mut archive);
     let packs = archive.pack_count();
     drop(archive);
     if packs > options.packs_max {
@@ -248,6 +252,15 @@ pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, option
         }
     }
     Ok(visited)
+}
+
+/// The identity of what was committed last, if it can be had.
+pub(crate) fn snapshot_id(archive: &mut ArchiveRepo) -> Option<Oid> {
+    let repo = archive.repo().ok()??;
+    repo.snapshot_id(repo.refs()).unwrap_or_else(|e| {
+        tracing::warn!("no id of its snapshot: {e}");
+        None
+    })
 }
 
 /// Lets a new archive build on the base it is to have. Where that cannot be, it is whole.

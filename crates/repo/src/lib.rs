@@ -32,6 +32,7 @@ mod repack;
 mod repo;
 mod select;
 mod shallow;
+mod snapshot;
 mod sparse;
 mod tree_diff;
 mod update;
@@ -59,6 +60,7 @@ pub use refs::{Head, Ref, Refs, parse_head, parse_packed_refs};
 pub use repo::{Location, Repo};
 pub use select::{Query, Selection, select};
 pub use shallow::{Cut, DEPTH_INFINITE, Deepen, deepen};
+pub use snapshot::SNAPSHOT_SWHID;
 pub use update::{Rewrite, Sharing, compact, write_anew};
 pub use weir_archive::sync_folder_of;
 

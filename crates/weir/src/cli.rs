@@ -130,6 +130,28 @@ pub(crate) enum Command {
         #[arg(required = true)]
         patterns: Vec<String>,
     },
+    /// Say what is to hold for some repositories alone; without options list where that was done
+    #[command(
+        after_help = "'default' takes back what was said: what weir.toml says holds again. Where not everything that is due can be\nvisited in time, a higher priority goes first."
+    )]
+    Set(SetArgs),
+    /// Say that repositories have changed upstream: whoever mirrors visits them next
+    Hint {
+        /// Names, patterns of them, or URLs
+        #[arg(required_unless_present = "from", value_name = "REPO")]
+        repos: Vec<String>,
+        /// Read them from FILE, one a line ('-' for standard input)
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        from: Option<PathBuf>,
+    },
+    /// Show what visits found: changes, failures, and what came back, with the id of each snapshot
+    Visits {
+        /// Name of the repository
+        repo: String,
+        /// Show at most so many
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+        max_count: usize,
+    },
     /// List repositories
     Ls {
         /// Only those whose name matches
@@ -408,6 +430,38 @@ pub(crate) struct AddArgs {
     /// Let their archives hold only what that of this repository lacks; see 'weir share'
     #[arg(long, value_name = "REPO")]
     pub(crate) reference: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct SetArgs {
+    /// Names, or patterns of them
+    #[arg(value_name = "REPO")]
+    pub(crate) patterns: Vec<String>,
+    /// From 0, as all are, to 3: who goes first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..=weir_catalog::PRIORITY_MAX))]
+    pub(crate) priority: Option<i64>,
+    /// Time from one visit to the next, however often it changes (1h, 7d)
+    #[arg(long, value_name = "TIME", value_parser = crate::commands::or_default(crate::config::span_argument))]
+    pub(crate) interval: Option<Setting<std::time::Duration>>,
+    /// Which refs to mirror: all, or heads-and-tags
+    #[arg(long, value_name = "WHICH", value_parser = crate::commands::or_default(crate::commands::refs_argument))]
+    pub(crate) refs: Option<Setting<bool>>,
+}
+
+/// What is said of a repository alone, or that nothing is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Setting<T> {
+    Default,
+    Own(T),
+}
+
+impl<T> Setting<T> {
+    pub(crate) fn own(self) -> Option<T> {
+        match self {
+            Setting::Default => None,
+            Setting::Own(value) => Some(value),
+        }
+    }
 }
 
 #[derive(Args)]

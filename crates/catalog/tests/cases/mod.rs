@@ -1,6 +1,6 @@
 //! What a catalog promises, over whichever database it is.
 
-use weir_catalog::{Catalog, Error, ImportPosition, Listed, Listing, Outcome, Taken, Visit, Which};
+use weir_catalog::{Catalog, Error, ImportPosition, Listed, Listing, Outcome, PRIORITY_MAX, Settings, Taken, Visit, Which};
 
 const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false };
 
@@ -69,6 +69,8 @@ pub fn visits_set_the_schedule(c: &mut Catalog) {
         fingerprint: Some(vec![1]),
         changes: 1.0,
         watched_s: 2.0,
+        is_news: true,
+        snapshot: None,
         outcome,
     };
     c.record(&[visit(10, 20, Outcome::Failed { class: "network".into(), error: "no".into() })]).unwrap();
@@ -154,6 +156,8 @@ pub fn a_push_during_a_visit_is_not_forgotten(c: &mut Catalog) {
         fingerprint: None,
         changes: 0.0,
         watched_s: 0.0,
+        is_news: true,
+        snapshot: None,
         outcome: Outcome::Unchanged,
     };
     c.record(&[visit(40)]).unwrap();
@@ -212,6 +216,8 @@ pub fn a_lost_lease_writes_nothing_and_others_are_left_alone(c: &mut Catalog) {
         fingerprint: None,
         changes: 0.0,
         watched_s: 0.0,
+        is_news: true,
+        snapshot: None,
         outcome: Outcome::Unchanged,
     };
     // It took too long: another has it now.
@@ -287,6 +293,8 @@ pub fn updates_are_kept_for_hooks_with_the_visits_that_found_them(c: &mut Catalo
         fingerprint: None,
         changes: 0.0,
         watched_s: 0.0,
+        is_news: true,
+        snapshot: None,
         outcome,
     };
     let updated = |seq| Outcome::Updated { seq, archive_bytes: 1, ref_count: 1 };
@@ -351,6 +359,8 @@ pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
         fingerprint: Some(vec![7]),
         changes: 0.0,
         watched_s: 0.0,
+        is_news: true,
+        snapshot: None,
         outcome: Outcome::Unchanged,
     };
     assert_eq!(c.record(&[visit(ids[1]), visit(ids[2])]).unwrap(), 2);
@@ -367,4 +377,77 @@ pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
     c.choose_bases(&ids).unwrap();
     assert!(all_bases(c).is_empty());
     assert_eq!(c.bases_by_forge(&ids[2..3]).unwrap()[0].base, ids[1]);
+}
+
+pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
+    let names = ["a", "b", "c", "d", "e", "f"];
+    c.add(&names.map(|name| entry(name, name)), 0).unwrap();
+    let id = |c: &Catalog, name: &str| c.get(name).unwrap().unwrap().id;
+    let visit = |id, epoch, at, next_due| Visit {
+        id,
+        epoch,
+        began_at: at,
+        at,
+        next_due,
+        fingerprint: None,
+        changes: 0.0,
+        watched_s: 0.0,
+        is_news: false,
+        snapshot: None,
+        outcome: Outcome::Unchanged,
+    };
+    let visits: Vec<Visit> = names.iter().zip(10..).map(|(name, due)| visit(id(c, name), 0, 5, due)).collect();
+    c.record(&visits).unwrap();
+    let settings = Settings { interval_s: Some(60), ..Settings::default() };
+    let set = [(id(c, "f"), 1, Settings::default()), (id(c, "e"), 9, settings.clone()), (id(c, "b"), 1, Settings::default())];
+    c.set_settings(&set, i64::MAX).unwrap();
+    let e = c.get("e").unwrap().unwrap();
+    assert_eq!((e.priority, e.settings), (PRIORITY_MAX, settings));
+    assert_eq!(c.hint(&[id(c, "d"), id(c, "c"), -1], 20).unwrap(), 2);
+    let leased = |c: &mut Catalog, who: &str, now, max| -> String {
+        c.lease(who, now, now + 100, &DUE, max).unwrap().iter().map(|r| r.name.clone()).collect()
+    };
+    assert_eq!(leased(c, "x", 9, 9), "", "nobody goes before it is due");
+    assert_eq!(leased(c, "x", 20, 2), "eb", "priority, then who is due first");
+    assert_eq!(leased(c, "y", 20, 9), "fcda", "then hints in the order they were due, then the rest");
+    let epochs: Vec<i64> = c.list().unwrap().iter().map(|r| r.epoch).collect();
+    assert_eq!(epochs, [1; 6], "each was leased once");
+    // Once it was visited a hint is no hint any more.
+    c.record(&[visit(id(c, "c"), 1, 30, 40), visit(id(c, "a"), 1, 30, 39)]).unwrap();
+    assert_eq!(leased(c, "z", 50, 9), "ac");
+    let listed: String = c.with_settings().unwrap().iter().map(|r| r.name.clone()).collect();
+    assert_eq!(listed, "ebf");
+    c.set_settings(&[(id(c, "e"), 0, Settings::default())], 7).unwrap();
+    assert_eq!((c.with_settings().unwrap().len(), c.get("e").unwrap().unwrap().next_due), (2, 7));
+}
+
+pub fn visits_that_are_news_are_kept(c: &mut Catalog) {
+    c.add(&[entry("a", "u")], 0).unwrap();
+    let id = c.get("a").unwrap().unwrap().id;
+    let visit = |at, is_news, outcome| Visit {
+        id,
+        epoch: 0,
+        began_at: at,
+        at,
+        next_due: 0,
+        fingerprint: None,
+        changes: 0.0,
+        watched_s: 0.0,
+        is_news,
+        snapshot: matches!(outcome, Outcome::Updated { .. }).then_some([7; 20]),
+        outcome,
+    };
+    let updated = |seq| Outcome::Updated { seq, archive_bytes: 1, ref_count: 1 };
+    let failed = || Outcome::Failed { class: "gone".into(), error: "404\0".into() };
+    c.record(&[visit(1, true, updated(1)), visit(2, false, Outcome::Unchanged), visit(3, true, failed())]).unwrap();
+    c.record(&[visit(4, false, failed()), visit(5, true, Outcome::Unchanged), visit(6, true, Outcome::PutOff)]).unwrap();
+    // Two within one second are one, with what both have found.
+    c.record(&[visit(7, true, updated(2)), visit(7, true, failed())]).unwrap();
+    c.record(&[Visit { epoch: 9, ..visit(8, true, updated(3)) }]).unwrap();
+    let visits = c.past_visits(id, 10).unwrap();
+    let told: Vec<_> = visits.iter().rev().map(|v| (v.at, v.seq, v.snapshot.is_some(), v.error_class.as_deref())).collect();
+    assert_eq!(told, [(1, Some(1), true, None), (3, None, false, Some("gone")), (5, None, false, None), (7, Some(2), true, Some("gone"))]);
+    assert_eq!(c.past_visits(id, 1).unwrap()[0].at, 7);
+    c.remove("a").unwrap();
+    assert!(c.past_visits(id, 10).unwrap().is_empty());
 }

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use serde_json::json;
-use weir_catalog::Repository;
-use weir_git::Kind;
+use weir_catalog::{PastVisit, Repository};
+use weir_git::{HashKind, Kind, Oid};
 use weir_repo::{Head, Refs, RefsChange, TreeListing, resolve_path, resolve_revision};
 use weir_transport::Url;
 
@@ -33,6 +33,7 @@ fn as_json(pool: &Pool, r: &Repository) -> serde_json::Value {
         "archive_bytes": std::fs::metadata(&path).ok().map(|m| m.len()), "refs": r.ref_count, "seq": r.seq,
         "added_at": r.added_at, "last_attempt": r.last_attempt, "last_success": r.last_success, "last_change": r.last_change,
         "next_due": r.next_due, "failures": r.failures, "error_class": r.error_class, "error": r.error,
+        "priority": r.priority, "settings": super::settings::as_json(&r.settings),
     })
 }
 
@@ -124,6 +125,36 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
             output::bytes(p["bytes"].as_u64().unwrap_or(0)),
             text(&p["class"])
         )?;
+    }
+    Ok(())
+}
+
+pub(crate) fn visits(pool: &Pool, global: &Global, name: &str, max: usize) -> Result<()> {
+    let r = pool.get(name)?;
+    let visits = pool.catalog.past_visits(r.id, max)?;
+    let swhid = |v: &PastVisit| {
+        let id = Oid::from_bytes(HashKind::Sha1, v.snapshot.as_deref()?)?;
+        Some(format!("{}{id}", weir_repo::SNAPSHOT_SWHID))
+    };
+    let result = |v: &PastVisit| match (&v.error_class, v.seq) {
+        (Some(_), _) => "failed",
+        (None, Some(_)) => "changed",
+        (None, None) => "well again",
+    };
+    if global.json {
+        let list: Vec<_> = visits
+            .iter()
+            .map(|v| json!({ "at": v.at, "result": result(v), "seq": v.seq, "snapshot": swhid(v), "error_class": v.error_class, "error": v.error }))
+            .collect();
+        return output::json(&list);
+    }
+    let mut out = std::io::stdout().lock();
+    for v in &visits {
+        let (seq, what) = match (&v.error_class, v.seq) {
+            (Some(class), _) => (String::new(), format!("{class}: {}", v.error.as_deref().unwrap_or_default())),
+            (None, seq) => (seq.map_or(String::new(), |n| n.to_string()), swhid(v).unwrap_or_default()),
+        };
+        writeln!(out, "{}  {:<10}  {seq:>6}  {what}", output::time(v.at), result(v))?;
     }
     Ok(())
 }

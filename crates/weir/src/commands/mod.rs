@@ -20,6 +20,7 @@ mod purge;
 mod register;
 mod restart;
 mod serve;
+mod settings;
 mod share;
 mod shell;
 mod status;
@@ -27,6 +28,7 @@ mod upload_pack;
 
 pub(crate) use daemon::log_destination;
 pub(crate) use log::{Log, LogWriter};
+pub(crate) use settings::{or_default, refs_argument};
 pub(crate) use status::space;
 
 use std::process::ExitCode;
@@ -61,6 +63,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Errors { class, max_count } => done(status::errors(&Pool::open(global)?, global, class.as_deref(), max_count)),
         Command::Pause { patterns } => done(register::set_enabled(&mut Pool::open(global)?, global, &patterns, false)),
         Command::Resume { patterns } => done(register::set_enabled(&mut Pool::open(global)?, global, &patterns, true)),
+        Command::Set(args) => done(settings::set(&mut Pool::open(global)?, global, args)),
+        Command::Hint { repos, from } => done(settings::hint(&mut Pool::open(global)?, global, repos, from.as_deref())),
+        Command::Visits { repo, max_count } => done(inspect::visits(&Pool::open(global)?, global, &repo, max_count)),
         Command::Ls { pattern } => done(inspect::ls(&Pool::open(global)?, global, pattern.as_deref())),
         Command::Show { repo } => done(inspect::show(&Pool::open(global)?, global, &repo)),
         Command::Log { repo, max_count } => done(inspect::log(&Pool::open(global)?, global, &repo, max_count)),

@@ -1,0 +1,152 @@
+//! `set`, `hint`: what is said of some repositories alone.
+
+use std::io::{Read, Write};
+use std::path::Path;
+
+use serde_json::json;
+use weir_catalog::{Repository, Settings};
+use weir_transport::Url;
+
+use crate::cli::{Global, SetArgs, Setting};
+use crate::error::{Error, Result};
+use crate::output;
+use crate::pool::{Pool, now};
+
+/// What parses an option, or its taking back.
+pub(crate) fn or_default<T: Clone + Send + Sync + 'static>(
+    parse: fn(&str) -> std::result::Result<T, String>,
+) -> impl Fn(&str) -> std::result::Result<Setting<T>, String> + Clone + Send + Sync + 'static {
+    move |text| if text == "default" { Ok(Setting::Default) } else { parse(text).map(Setting::Own) }
+}
+
+/// Whether only heads and tags are wanted.
+pub(crate) fn refs_argument(text: &str) -> std::result::Result<bool, String> {
+    match text {
+        "all" => Ok(false),
+        "heads-and-tags" => Ok(true),
+        _ => Err("either all, heads-and-tags or default".to_owned()),
+    }
+}
+
+pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()> {
+    let SetArgs { patterns, priority, interval, refs } = args;
+    if priority.is_none() && interval.is_none() && refs.is_none() {
+        return list(pool, global, &patterns);
+    }
+    if patterns.is_empty() {
+        return Err(Error::Message("which repositories? Name some, or a pattern: '*' for all".to_owned()));
+    }
+    let mut repositories = matching(pool, &patterns)?;
+    for r in &mut repositories {
+        r.priority = priority.unwrap_or(r.priority);
+        let s = &mut r.settings;
+        if let Some(interval) = interval {
+            s.interval_s = interval.own().map(|time| time.as_secs().max(1));
+        }
+        if let Some(refs) = refs {
+            s.heads_and_tags_only = refs.own();
+        }
+    }
+    let changed: Vec<(i64, i64, Settings)> = repositories.iter().map(|r| (r.id, r.priority, r.settings.clone())).collect();
+    // They are looked at with what was said: an interval counts from there, and other refs are another state.
+    let is_looked_at = interval.is_some() || refs.is_some();
+    pool.catalog.set_settings(&changed, if is_looked_at { now() } else { i64::MAX })?;
+    if global.json {
+        output::json(&json!({ "set": repositories.iter().map(|r| &r.name).collect::<Vec<_>>() }))?;
+    } else if !global.quiet {
+        writeln!(std::io::stdout(), "{} set", repositories.len())?;
+    }
+    Ok(())
+}
+
+/// What was said, of those whose names match or of all.
+fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
+    let mut repositories = pool.catalog.with_settings()?;
+    if !patterns.is_empty() {
+        let named = matching(pool, patterns)?;
+        repositories.retain(|r| named.iter().any(|named| named.id == r.id));
+    }
+    if global.json {
+        let list: Vec<_> =
+            repositories.iter().map(|r| json!({ "name": r.name, "priority": r.priority, "settings": as_json(&r.settings) })).collect();
+        return output::json(&list);
+    }
+    if repositories.is_empty() {
+        if !global.quiet {
+            eprintln!("nothing is said of any repository alone");
+        }
+        return Ok(());
+    }
+    let mut rows = vec![["PRIORITY", "INTERVAL", "REFS", "NAME"].map(str::to_owned).to_vec()];
+    for r in &repositories {
+        let s = &r.settings;
+        let or_default = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        rows.push(vec![
+            r.priority.to_string(),
+            or_default(s.interval_s.map(|s| output::span(s.min(i64::MAX as u64) as i64))),
+            or_default(s.heads_and_tags_only.map(|only| if only { "heads-and-tags" } else { "all" }.to_owned())),
+            r.name.clone(),
+        ]);
+    }
+    output::table(&rows, &[0])
+}
+
+/// Settings as programs read them: what is not said is null.
+pub(crate) fn as_json(settings: &Settings) -> serde_json::Value {
+    json!({ "interval_s": settings.interval_s, "heads_and_tags_only": settings.heads_and_tags_only })
+}
+
+/// Those that any of `patterns` names, each once.
+fn matching(pool: &Pool, patterns: &[String]) -> Result<Vec<Repository>> {
+    let mut list = Vec::new();
+    for pattern in patterns {
+        list.extend(pool.matching(Some(pattern))?);
+    }
+    list.sort_by(|a, b| a.name.cmp(&b.name));
+    list.dedup_by_key(|r| r.id);
+    Ok(list)
+}
+
+pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, from: Option<&Path>) -> Result<()> {
+    if let Some(from) = from {
+        let mut text = String::new();
+        match from.as_os_str() == "-" {
+            true => std::io::stdin().read_to_string(&mut text).map(drop)?,
+            false => text = std::fs::read_to_string(from).map_err(|source| Error::File { what: "read", path: from.to_owned(), source })?,
+        }
+        repos.extend(text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned));
+    }
+    let (mut ids, mut unknown) = (Vec::new(), Vec::new());
+    for text in repos {
+        // Of what is not mirrored here nobody need know; a feed of a whole forge tells of it all the same.
+        match find(pool, &text)? {
+            found if found.is_empty() => unknown.push(text),
+            found => ids.extend(found),
+        }
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    let hinted = pool.catalog.hint(&ids, now())?;
+    if global.json {
+        output::json(&json!({ "hinted": hinted, "unknown": unknown }))?;
+    } else if !global.quiet {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{hinted} due now")?;
+        for text in &unknown {
+            writeln!(out, "unknown: {text}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Numbers of what `text` means: a name, a pattern, or the URL that something is mirrored from under the name it gives.
+fn find(pool: &Pool, text: &str) -> Result<Vec<i64>> {
+    if let Some(exact) = pool.catalog.get(text)? {
+        return Ok(vec![exact.id]);
+    }
+    if text.contains(['*', '?']) {
+        return Ok(pool.matching(Some(text))?.iter().map(|r| r.id).collect());
+    }
+    let Ok(url) = Url::parse(text) else { return Ok(Vec::new()) };
+    Ok(pool.catalog.get(&url.default_name())?.map(|r| r.id).into_iter().collect())
+}
