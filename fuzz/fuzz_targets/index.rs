@@ -1,4 +1,4 @@
-//! Pack indices of any shape: looked up at every position and by every first byte.
+//! Pack indices of any shape, looked up at every position and by every first byte; and pointers of Git LFS.
 #![no_main]
 use std::io::Write;
 use std::sync::Arc;
@@ -6,9 +6,10 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use weir_archive::Region;
 use weir_git::HashKind;
-use weir_repo::Index;
+use weir_repo::{Index, LfsPointer};
 
 fuzz_target!(|data: &[u8]| {
+    let _ = LfsPointer::parse(data);
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(data).unwrap();
     let region = Region::map(Arc::new(file), data.len() as u64).unwrap();

@@ -3,6 +3,7 @@
 //! [`visit`] brings one archive up to date; [`Mirror`] does so for many in parallel and writes the results down in
 //! batches. Whatever an upstream does, what is committed stays: a visit adds a commit group or changes nothing.
 
+mod lfs;
 mod pool;
 mod queue;
 mod replace;
@@ -12,6 +13,7 @@ mod space;
 pub mod throttle;
 mod visit;
 
+pub use lfs::LfsReport;
 pub use pool::{Event, Leased, Mirror, MirrorOptions, More, Stop, Summary};
 pub use replace::{places_aside, relink_or_replace};
 pub use scratch::Scratch;

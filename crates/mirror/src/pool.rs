@@ -135,11 +135,10 @@ fn known<'a>(repository: &'a Repository, base: Option<&'a Path>) -> Known<'a> {
 
 /// `options` with what is said of `repository` alone, if that is something else.
 fn own_options(repository: &Repository, options: &VisitOptions) -> Option<VisitOptions> {
-    let refs = match repository.settings.heads_and_tags_only? {
-        true => RefsWanted::HeadsAndTags,
-        false => RefsWanted::All,
-    };
-    (refs != options.refs).then(|| VisitOptions { refs, ..options.clone() })
+    let own = &repository.settings;
+    let refs = own.heads_and_tags_only.map_or(options.refs, |only| if only { RefsWanted::HeadsAndTags } else { RefsWanted::All });
+    let lfs = own.lfs.unwrap_or(options.lfs);
+    (refs != options.refs || lfs != options.lfs).then(|| VisitOptions { refs, lfs, ..options.clone() })
 }
 
 impl Mirror {

@@ -6,7 +6,7 @@ use weir_repo::{ArchiveRepo, Refs, RefsChange, Repo};
 use weir_transport::Url;
 
 use crate::visit::{
-    DAMAGED, Failure, Known, NOT_DAMAGED, VisitOptions, Visited, build_on_base, list, snapshot, snapshot_id, take_in, update,
+    DAMAGED, Failure, Known, NOT_DAMAGED, VisitOptions, Visited, build_on_base, list, snapshot, snapshot_id, take_in, take_in_lfs, update,
 };
 
 /// Damaged archives of one name that are kept. A disk that damages more than that is to be looked at first.
@@ -70,8 +70,12 @@ fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitO
         (Some(old), Some(new)) if old_seq >= known.seq && new.shallow().is_empty() => holds_all_of(&new, old).unwrap_or(false),
         _ => false,
     };
-    if let Some(old) = old.filter(|_| is_same) {
-        archive.goes_on_as(&old, now)?;
+    if let Some(old) = &old {
+        if is_same {
+            archive.goes_on_as(old, now)?;
+        }
+        // The upstream may have them no more.
+        archive.take_lfs_objects(old, true, now)?;
     }
     let failed = |e: std::io::Error| Failure { class: "local", error: format!("the damaged archive cannot be kept: {e}") };
     std::fs::hard_link(path, &aside).map_err(failed)?;
@@ -83,6 +87,10 @@ fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitO
     visited.damaged = Some(aside);
     visited.builds_on = Some(archive.base_path()?);
     visited.is_another = !is_same;
+    if let Err(failure) = take_in_lfs(&mut archive, url, path, now, options, &mut visited) {
+        tracing::warn!(path = %path.display(), "LFS objects wait for the next visit: {failure}");
+        visited.fingerprint.clear();
+    }
     Ok(visited)
 }
 

@@ -12,6 +12,7 @@ use weir_repo::walk::HaveCommits;
 use weir_repo::{ArchiveRepo, Head, Ref, RefClass, Refs, RefsChange, Repo, Rewrite, Sharing, UpdateReport};
 use weir_transport::{Advertised, ErrorClass, FetchRequest, Negotiator, Options as TransportOptions, Session, Symbolic, Url};
 
+use crate::lfs::{LfsReport, fetch_lfs};
 use crate::scratch::Scratch;
 
 /// Which of an upstream's refs are mirrored.
@@ -39,6 +40,8 @@ pub struct VisitOptions {
     pub refs: RefsWanted,
     /// Bytes of inflated deltas kept while a pack is verified.
     pub delta_bytes_max: usize,
+    /// Whether the files that Git LFS keeps beside are fetched.
+    pub lfs: bool,
     /// An archive with more packs than this is compacted after an update.
     pub packs_max: usize,
 }
@@ -64,6 +67,8 @@ pub struct Visited {
     pub builds_on: Option<Option<PathBuf>>,
     /// What the upstream has, if the archive was written to: the SHA-1 of its snapshot ([`Repo::snapshot_id`]).
     pub snapshot: Option<Oid>,
+    /// LFS objects, if they were looked for.
+    pub lfs: Option<LfsReport>,
     /// Another archive stands there than before: what built on that one is to be looked at.
     pub is_another: bool,
 }
@@ -140,8 +145,12 @@ impl From<weir_repo::Error> for Failure {
 }
 
 /// Fingerprint of refs and HEAD as an upstream shows them.
-fn fingerprint(advertised: &Advertised) -> Vec<u8> {
+fn fingerprint(advertised: &Advertised, lfs: bool) -> Vec<u8> {
     let mut h = Sha256::new();
+    // What is there is not all that is wanted, once they are wanted, too.
+    if lfs {
+        h.update(b"lfs");
+    }
     for r in &advertised.refs {
         h.update(r.oid.as_bytes());
         h.update(&r.name);
@@ -165,7 +174,7 @@ pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advert
     if options.refs == RefsWanted::HeadsAndTags {
         advertised.refs.retain(|r| refname::is_head_or_tag(&r.name));
     }
-    let fingerprint = fingerprint(&advertised);
+    let fingerprint = fingerprint(&advertised, options.lfs);
     let ref_count = advertised.refs.len() as u64;
     let refused = std::mem::take(&mut advertised.refused);
     let visited = Visited {
@@ -178,6 +187,7 @@ pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advert
         damaged: None,
         builds_on: None,
         snapshot: None,
+        lfs: None,
         is_another: false,
     };
     Ok((session, advertised, visited))
@@ -231,6 +241,7 @@ pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, option
     let refs = snapshot(&advertised, old.as_deref());
     let before = old.as_ref().map(|r| r.refs().clone()).unwrap_or_default();
     if old.as_ref().is_some_and(|r| *r.refs() == refs) {
+        take_in_lfs(&mut archive, url, path, now, options, &mut visited)?;
         return Ok(visited);
     }
     let store = path.parent().unwrap_or(Path::new(".")).to_owned();
@@ -238,6 +249,7 @@ pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, option
     visited.change = Some((RefsChange::between(&before, &refs), report));
     visited.archive = archive.committed();
     visited.snapshot = snapshot_id(&mut archive);
+    take_in_lfs(&mut archive, url, path, now, options, &mut visited)?;
     let packs = archive.pack_count();
     drop(archive);
     if packs > options.packs_max {
@@ -252,6 +264,22 @@ pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, option
         }
     }
     Ok(visited)
+}
+
+/// Fetches LFS objects into `archive`, if they are wanted.
+pub(crate) fn take_in_lfs(
+    archive: &mut ArchiveRepo,
+    url: &Url,
+    path: &Path,
+    now: u64,
+    options: &VisitOptions,
+    visited: &mut Visited,
+) -> Result<(), Failure> {
+    if options.lfs {
+        visited.lfs = Some(fetch_lfs(archive, url, path, now, options)?);
+        visited.archive = archive.committed();
+    }
+    Ok(())
 }
 
 /// The identity of what was committed last, if it can be had.

@@ -46,8 +46,12 @@ pub fn export_directory(repo: &Repo, target: &Path) -> Result<ExportReport> {
     };
     if let Some(archive) = repo.archive() {
         for name in archive.state().members.keys() {
-            let wanted = name.starts_with("objects/") || matches!(name.as_str(), "config" | "shallow");
+            let is_lfs = crate::lfs::is_lfs_object(name);
+            let wanted = name.starts_with("objects/") || is_lfs || matches!(name.as_str(), "config" | "shallow");
             if wanted && let Some(data) = archive.member(name) {
+                if let Some(folder) = target.join(name).parent().filter(|_| is_lfs) {
+                    fs::create_dir_all(folder)?;
+                }
                 write(name, &data, name.starts_with("objects/pack/"))?;
             }
         }

@@ -99,6 +99,7 @@ pub fn write_anew(repo: &Repo, path: &Path, how: &Rewrite<'_>) -> Result<UpdateR
     if !history.is_empty() {
         new.commit_members(&[(HISTORY_MEMBER, &encode_history(&history))], &[], time)?;
     }
+    new.take_lfs_objects(repo, false, time)?;
     crate::derive::derive(&mut new, time, how.threads)?;
     // Only now: until here any failure leaves the old archive as it was.
     new.persist()?;

@@ -18,6 +18,7 @@ use hyper::body::Bytes;
 use hyper::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, EXPIRES, HOST, HeaderName, HeaderValue, PRAGMA, RETRY_AFTER, WWW_AUTHENTICATE,
 };
+use hyper::http::uri::Scheme;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version as HttpVersion};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -92,7 +93,7 @@ impl Daemon {
     pub(crate) async fn converse_http(self: Arc<Self>, socket: Socket, peer: Option<SocketAddr>) -> io::Result<()> {
         let paced = Paced::new(socket, self.limits.idle_timeout, self.limits.bytes_per_second_min);
         let activity = paced.activity();
-        self.serve_http(paced, activity, peer).await
+        self.serve_http(paced, activity, peer, Scheme::HTTP).await
     }
 
     pub(crate) async fn converse_https(self: Arc<Self>, socket: Socket, peer: Option<SocketAddr>, tls: &Tls) -> io::Result<()> {
@@ -103,7 +104,7 @@ impl Daemon {
             Ok(stream) => stream.map_err(handshake)?,
             Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "TLS: the handshake did not come to its end")),
         };
-        self.serve_http(stream, activity, peer).await
+        self.serve_http(stream, activity, peer, Scheme::HTTPS).await
     }
 
     async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
@@ -111,12 +112,14 @@ impl Daemon {
         stream: S,
         activity: Activity,
         peer: Option<SocketAddr>,
+        scheme: Scheme,
     ) -> io::Result<()> {
         let (init_timeout, idle_timeout) = (self.limits.init_timeout, self.limits.idle_timeout);
         let under_way = Arc::new(AtomicUsize::new(0));
         let service = {
             let (daemon, under_way) = (self.clone(), under_way.clone());
-            service_fn(move |request| {
+            service_fn(move |mut request: Request<hyper::body::Incoming>| {
+                request.extensions_mut().insert(scheme.clone());
                 let guard = UnderWay::start(&under_way);
                 let daemon = daemon.clone();
                 async move { Ok::<_, Infallible>(daemon.answer_http(request, peer).await.map(|body| body.guarded(guard))) }
@@ -178,7 +181,7 @@ impl Daemon {
         let path = percent_decode(request.uri().path()).ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, "a malformed path"))?;
         let query = request.uri().query().unwrap_or("").to_owned();
         let Some((name, route)) = route(&path, &query) else { return Err(Refusal::new(StatusCode::NOT_FOUND, "not a git URL")) };
-        let is_post = matches!(route, Route::Rpc(_));
+        let is_post = matches!(route, Route::Rpc(_) | Route::LfsBatch);
         match *request.method() {
             Method::POST if is_post => {}
             Method::GET | Method::HEAD if !is_post => {}
@@ -193,6 +196,7 @@ impl Daemon {
         match route {
             Route::InfoRefs(Some(_)) => self.advertise(&request, opened),
             Route::Rpc(_) => self.converse_once(request, opened, peer).await,
+            Route::LfsBatch => self.lfs_batch(request, opened).await,
             route => self.file(&request, opened, route).await,
         }
     }

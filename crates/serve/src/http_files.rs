@@ -29,6 +29,7 @@ const INDEX: HeaderValue = HeaderValue::from_static("application/x-git-packed-ob
 const LOOSE: HeaderValue = HeaderValue::from_static("application/x-git-loose-object");
 const BUNDLE: HeaderValue = HeaderValue::from_static("application/x-git-bundle");
 const TAR: HeaderValue = HeaderValue::from_static("application/x-tar");
+const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// What is called by its checksum never changes.
 const FOREVER: Duration = Duration::from_secs(31_536_000);
@@ -62,7 +63,7 @@ impl Daemon {
         let repo = opened.repo.clone();
         let headers = request.headers().clone();
         let gone = || Refusal::new(StatusCode::NOT_FOUND, "there is no such file");
-        let is_dumb = !matches!(route, Route::Clone | Route::ClonePart(..) | Route::Bundles | Route::BodyBundle(_));
+        let is_dumb = !matches!(route, Route::Clone | Route::ClonePart(..) | Route::Bundles | Route::BodyBundle(_) | Route::LfsObject(_));
         if is_dumb && !opened.http.files {
             return Err(Refusal::new(StatusCode::FORBIDDEN, "files of repositories are not served; git 1.6.6 and newer do without"));
         }
@@ -119,6 +120,10 @@ impl Daemon {
                 let pack = repo.packs().iter().find(|p| p.name().ends_with(stem)).ok_or_else(gone)?;
                 let (content_type, region) = if extension == "idx" { (INDEX, pack.index().data()) } else { (PACK, pack.data()) };
                 File { content_type, etag: name.clone(), is_immutable: true, parts: vec![Part::Region(region.clone())] }
+            }
+            Route::LfsObject(oid) => {
+                let region = repo.lfs_object(&oid).ok_or_else(gone)?;
+                File { content_type: BYTES, etag: oid, is_immutable: true, parts: vec![Part::Region(region)] }
             }
             Route::Archive => {
                 let archive = repo.archive().ok_or_else(gone)?;

@@ -49,7 +49,7 @@ impl Daemon {
     }
 
     /// The whole body of a request, unpacked.
-    async fn body_of<B>(&self, request: Request<B>) -> Result<Vec<u8>, Refusal>
+    pub(crate) async fn body_of<B>(&self, request: Request<B>) -> Result<Vec<u8>, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,

@@ -1,5 +1,6 @@
 //! What a URL is about: gitprotocol-http's paths, git-http-backend's, and a few of our own.
 
+use weir_repo::is_lfs_oid;
 use weir_upload::Service;
 
 /// What is asked of a repository.
@@ -29,6 +30,10 @@ pub(crate) enum Route {
     Bundles,
     /// `weir/body-xxx.bundle`: one of these, by the name of its pack.
     BodyBundle(String),
+    /// `info/lfs/objects/batch`: where LFS objects are.
+    LfsBatch,
+    /// `info/lfs/objects/<oid>`: one of them.
+    LfsObject(String),
     /// `NAME.tar`: the archive itself.
     Archive,
 }
@@ -63,6 +68,7 @@ pub(crate) fn route<'p>(path: &'p str, query: &str) -> Option<(&'p str, Route)> 
         ("/objects/info/packs", Route::InfoPacks),
         ("/objects/info/alternates", Route::Info("alternates")),
         ("/objects/info/http-alternates", Route::Info("http-alternates")),
+        ("/info/lfs/objects/batch", Route::LfsBatch),
         ("/weir/clone", Route::Clone),
         ("/weir/bundles", Route::Bundles),
         (".tar", Route::Archive),
@@ -84,6 +90,9 @@ pub(crate) fn route<'p>(path: &'p str, query: &str) -> Option<(&'p str, Route)> 
             _ => return None,
         };
         return is_oid(stem).then(|| (name, Route::ClonePart(stem.to_owned(), part)));
+    }
+    if let Some(name) = rest.strip_suffix("/info/lfs/objects") {
+        return is_lfs_oid(file).then(|| (name, Route::LfsObject(file.to_owned())));
     }
     if let Some(name) = rest.strip_suffix("/objects/pack") {
         let (stem, extension) = file.strip_prefix("pack-")?.split_once('.')?;
@@ -116,6 +125,10 @@ mod tests {
         is("/a/b.git/weir/bundles", Route::Bundles);
         is(&format!("/a/b.git/weir/body-{oid}.bundle"), Route::BodyBundle(oid.to_owned()));
         is("/a/b.git.tar", Route::Archive);
+        is("/a/b.git/info/lfs/objects/batch", Route::LfsBatch);
+        let sha256 = "ab".repeat(32);
+        is(&format!("/a/b.git/info/lfs/objects/{sha256}"), Route::LfsObject(sha256.clone()));
+        assert_eq!(route(&format!("/a/info/lfs/objects/{}", &sha256[1..]), ""), None);
         for bad in [
             "",
             "/",

@@ -18,6 +18,7 @@ mod http;
 mod http_body;
 mod http_files;
 mod http_git;
+mod http_lfs;
 mod http_route;
 mod locate;
 mod mapping;

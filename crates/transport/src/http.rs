@@ -1,5 +1,6 @@
 //! Smart HTTP (gitprotocol-http), over the ureq client.
 
+use std::collections::HashMap;
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -29,7 +30,7 @@ pub(crate) struct Http {
     agent: Agent,
     url: Url,
     /// Where requests go: changes if the first is redirected.
-    base: String,
+    pub(crate) base: String,
     options: Options,
     credentials: Option<Credentials>,
 }
@@ -87,8 +88,58 @@ impl Http {
 
     /// The answer to a request for `path` below the repository's URL; with credentials, if it is not given without.
     pub(crate) fn get_with(&mut self, path: &str, headers: &[(header::HeaderName, String)]) -> Result<Response<Body>> {
-        let response = self.get(path, headers)?;
-        if response.status() == StatusCode::UNAUTHORIZED { self.get_with_credentials(path, headers) } else { Ok(response) }
+        self.ask(|http| http.get(path, headers))
+    }
+
+    /// The answer to JSON of that media type at `path`; with credentials, if it is not given without.
+    pub(crate) fn post_json(
+        &mut self,
+        path: &str,
+        media_type: &str,
+        headers: &HashMap<String, String>,
+        question: &serde_json::Value,
+    ) -> Result<Response<Body>> {
+        let text = question.to_string();
+        self.ask(|http| {
+            let mut request = http.agent.post(format!("{}/{path}", http.base)).header(header::ACCEPT, media_type);
+            for (name, value) in headers {
+                request = request.header(name, value);
+            }
+            let is_said = headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+            if let Some(c) = http.credentials.as_ref().filter(|_| !is_said) {
+                request = request.header(header::AUTHORIZATION, basic(c));
+            }
+            request.header(header::CONTENT_TYPE, media_type).send(text.as_bytes()).map_err(|e| http.explain(e))
+        })
+    }
+
+    /// What is at `url`, wherever that is, with `headers` that whoever named it wants sent; with our credentials only if it is on
+    /// the same host.
+    pub(crate) fn get_elsewhere(&mut self, url: &str, headers: &HashMap<String, String>) -> Result<Box<dyn Read + Send>> {
+        let is_web = url.starts_with("https://") || (url.starts_with("http://") && !self.base.starts_with("https://"));
+        if !is_web {
+            return Err(Error::Protocol(format!("told to download from '{}'", crate::session::printable(url.as_bytes()))));
+        }
+        let is_ours = origin(url) == origin(&self.base) && !headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+        let get = |http: &Http| {
+            let mut request = http.agent.get(url).header(header::ACCEPT, "*/*");
+            for (name, value) in headers {
+                request = request.header(name, value);
+            }
+            if let Some(c) = http.credentials.as_ref().filter(|_| is_ours) {
+                request = request.header(header::AUTHORIZATION, basic(c));
+            }
+            request.call().map_err(|e| http.explain(e))
+        };
+        let mut response = if is_ours { self.ask(get)? } else { get(self)? };
+        check_status(&mut response)?;
+        Ok(self.body(response))
+    }
+
+    /// Asks; once more with credentials, if the answer is that some are wanted.
+    fn ask(&mut self, ask: impl Fn(&Http) -> Result<Response<Body>>) -> Result<Response<Body>> {
+        let response = ask(self)?;
+        if response.status() == StatusCode::UNAUTHORIZED { self.ask_with_credentials(ask) } else { Ok(response) }
     }
 
     fn get(&self, path: &str, headers: &[(header::HeaderName, String)]) -> Result<Response<Body>> {
@@ -102,7 +153,7 @@ impl Http {
         request.call().map_err(|e| self.explain(e))
     }
 
-    fn get_with_credentials(&mut self, path: &str, headers: &[(header::HeaderName, String)]) -> Result<Response<Body>> {
+    fn ask_with_credentials(&mut self, ask: impl Fn(&Http) -> Result<Response<Body>>) -> Result<Response<Body>> {
         let helper = self.options.credential_helper.clone();
         let from_netrc = self.options.netrc.as_ref().and_then(|n| n.find(&self.url.host));
         let from_helper = || helper.as_ref().and_then(|h| h.fill(&self.url));
@@ -113,7 +164,7 @@ impl Http {
             });
         };
         self.credentials = Some(found.clone());
-        let response = self.get(path, headers)?;
+        let response = ask(self)?;
         if let (Some(helper), None) = (&helper, &from_netrc) {
             helper.report(&self.url, &found, response.status() != StatusCode::UNAUTHORIZED);
         }

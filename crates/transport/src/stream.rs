@@ -158,37 +158,63 @@ pub(crate) struct Ssh {
 
 impl Ssh {
     pub(crate) fn connect(url: &Url, options: &Options) -> Result<Ssh> {
-        let mut words = options.ssh_command.iter();
-        let program = words.next().ok_or_else(|| Error::Local("the ssh command is empty".to_owned()))?;
-        let mut command = Command::new(program);
-        command.args(words);
-        if options.ssh_is_openssh {
-            command.args(["-o", "SendEnv=GIT_PROTOCOL", "-o", "BatchMode=yes"]);
-            command.arg("-o").arg(format!("ConnectTimeout={}", options.connect_timeout.as_secs().max(1)));
-        }
-        if let Some(port) = url.port {
-            command.arg("-p").arg(port.to_string());
-        }
-        let target = url.user.as_ref().map_or(url.host.clone(), |u| format!("{u}@{}", url.host));
-        // "/~user/x" of an ssh URL means "~user/x".
-        let path = if url.path.starts_with("/~") { &url.path[1..] } else { &url.path };
-        command.arg(target).arg(format!("git-upload-pack {}", quote(path)));
+        let path = path_at_host(url);
+        let (mut command, program) = ssh_command(url, options)?;
+        command.arg(format!("git-upload-pack {}", quote(path)));
         command.env("GIT_PROTOCOL", "version=2").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| Error::Local(format!("cannot run '{program}': {e}; is ssh installed?")))?;
+        let mut child = command.spawn().map_err(|e| not_run(program, &e))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
         Ok(Ssh { child, stdin, stdout, pace: Pace::new(options) })
     }
 
     /// What ssh said when the connection ended early.
-    fn complaint(&mut self) -> io::Error {
+    fn complaint(&mut self) -> Error {
         self.stdin = None;
         let mut said = Vec::new();
         if let Some(stderr) = self.child.stderr.take() {
             let _ = stderr.take(4096).read_to_end(&mut said);
         }
         let said = String::from_utf8_lossy(&said).trim().replace('\n', "; ");
-        Error::Ssh(if said.is_empty() { "it ended without a word".to_owned() } else { said }).into()
+        Error::Ssh(if said.is_empty() { "it ended without a word".to_owned() } else { said })
     }
+}
+
+/// ssh to the host of `url`, before the words of the command there; and the program's name.
+fn ssh_command<'o>(url: &Url, options: &'o Options) -> Result<(Command, &'o str)> {
+    let mut words = options.ssh_command.iter();
+    let program = words.next().ok_or_else(|| Error::Local("the ssh command is empty".to_owned()))?;
+    let mut command = Command::new(program);
+    command.args(words);
+    if options.ssh_is_openssh {
+        command.args(["-o", "SendEnv=GIT_PROTOCOL", "-o", "BatchMode=yes"]);
+        command.arg("-o").arg(format!("ConnectTimeout={}", options.connect_timeout.as_secs().max(1)));
+    }
+    if let Some(port) = url.port {
+        command.arg("-p").arg(port.to_string());
+    }
+    command.arg(url.user.as_ref().map_or(url.host.clone(), |u| format!("{u}@{}", url.host)));
+    Ok((command, program))
+}
+
+fn not_run(program: &str, e: &io::Error) -> Error {
+    Error::Local(format!("cannot run '{program}': {e}; is ssh installed?"))
+}
+
+/// "/~user/x" of an ssh URL means "~user/x".
+fn path_at_host(url: &Url) -> &str {
+    if url.path.starts_with("/~") { &url.path[1..] } else { &url.path }
+}
+
+/// What `program PATH WORD` says at the host of `url`, `bytes_max` at most.
+pub(crate) fn ssh_output(url: &Url, options: &Options, program: &str, word: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    let (mut command, ssh) = ssh_command(url, options)?;
+    command.arg(format!("{program} {} {word}", quote(path_at_host(url))));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| not_run(ssh, &e))?;
+    let stdout = child.stdout.take().expect("piped");
+    let mut ssh = Ssh { child, stdin: None, stdout, pace: Pace::new(options) };
+    let mut said = Vec::new();
+    (&mut ssh).take(bytes_max).read_to_end(&mut said).map_err(Error::from)?;
+    if said.is_empty() { Err(ssh.complaint()) } else { Ok(said) }
 }
 
 /// Quotes a path for the shell at the other end, as git does.
@@ -203,7 +229,7 @@ impl Read for Ssh {
         }
         let n = self.stdout.read(buf)?;
         if n == 0 && !buf.is_empty() && self.stdin.is_some() {
-            return Err(self.complaint());
+            return Err(self.complaint().into());
         }
         self.pace.came(n)?;
         Ok(n)

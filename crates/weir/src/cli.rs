@@ -446,6 +446,9 @@ pub(crate) struct SetArgs {
     /// Which refs to mirror: all, or heads-and-tags
     #[arg(long, value_name = "WHICH", value_parser = crate::commands::or_default(crate::commands::refs_argument))]
     pub(crate) refs: Option<Setting<bool>>,
+    /// Whether the files that Git LFS keeps beside it are mirrored: true or false
+    #[arg(long, value_name = "BOOL", value_parser = crate::commands::or_default(crate::commands::bool_argument))]
+    pub(crate) lfs: Option<Setting<bool>>,
 }
 
 /// What is said of a repository alone, or that nothing is.

@@ -61,6 +61,7 @@ pub(crate) struct MirrorConfig {
     pub(crate) throttle_leak: Span,
     pub(crate) throttle_pause: Span,
     pub(crate) refs: RefsConfig,
+    pub(crate) lfs: bool,
     pub(crate) threads: u16,
 }
 
@@ -88,6 +89,7 @@ impl Default for MirrorConfig {
             retry: Span::seconds(300),
             retry_max: Span::seconds(86_400),
             refs: RefsConfig::All,
+            lfs: false,
             threads: cores,
         }
     }

@@ -221,6 +221,7 @@ impl Pool {
                     RefsConfig::All => RefsWanted::All,
                     RefsConfig::HeadsAndTags => RefsWanted::HeadsAndTags,
                 },
+                lfs: c.mirror.lfs,
                 delta_bytes_max: c.scratch.delta_bytes_max.0 as usize,
                 packs_max: c.archive.packs_max as usize,
             },

@@ -23,6 +23,7 @@ use crate::error::Result;
 use crate::index::IndexEntry;
 use crate::repo::Repo;
 
+pub(crate) use spool::spool_reader;
 pub use spool::{PackData, SpillFn, SpillPlace};
 
 /// What a pack from outside may be at most.

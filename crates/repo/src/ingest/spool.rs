@@ -92,6 +92,20 @@ impl<'a> Spool<'a> {
     }
 }
 
+/// All that `reader` has.
+pub(crate) fn spool_reader(reader: &mut dyn io::Read, spill: SpillFn<'_>) -> io::Result<PackData> {
+    let mut spool = Spool::new(spill);
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match reader.read(&mut piece) {
+            Ok(0) => return spool.finish(),
+            Ok(n) => spool.write(&piece[..n])?,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
 /// The bytes of a pack, in memory or in an unnamed file.
 pub struct PackData(Data);
 

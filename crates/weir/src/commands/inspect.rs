@@ -93,6 +93,8 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
         let known = pool.catalog.bases(&[r.id])?.pop().filter(|known| base.as_deref() == Some(&store.join(&known.path)));
         value["base"] = json!(known.map(|known| known.name).or_else(|| base.map(|path| path.display().to_string())));
         value["shallow"] = json!(!repo.shallow().is_empty());
+        let (objects, bytes) = repo.lfs_count();
+        value["lfs"] = json!({ "objects": objects, "bytes": bytes });
         value["whole_clone"] = json!({ "heads_and_tags": repo.bodies().heads.is_some(), "all": repo.bodies().all.is_some() });
         value["packs"] = json!(packs);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use weir_catalog::{Catalog, Repository, Which};
 use weir_mirror::throttle::Pause;
-use weir_mirror::{Event, Failure, Leased, Mirror, More, Stop, Summary, Visited};
+use weir_mirror::{Event, Failure, Leased, LfsReport, Mirror, More, Stop, Summary, Visited};
 
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result};
@@ -142,15 +142,18 @@ pub(crate) fn nap(time: Duration, stop: &Stop) {
 
 fn log_line(repository: &Repository, result: &std::result::Result<Visited, Failure>, took: Duration) {
     match result {
-        Ok(visited) => match &visited.change {
-            Some(_) => {
-                tracing::info!("{}", updated_line(repository, visited, took));
-                if let Some(damaged) = &visited.damaged {
-                    tracing::warn!("{}", damaged_line(repository, damaged));
-                }
+        Ok(visited) => {
+            match &visited.change {
+                Some(_) => tracing::info!("{}", updated_line(repository, visited, took)),
+                None => tracing::debug!("unchanged  {}", repository.name),
             }
-            None => tracing::debug!("unchanged  {}", repository.name),
-        },
+            if let Some(line) = lfs_line(repository, visited) {
+                tracing::info!("{line}");
+            }
+            if let Some(damaged) = &visited.damaged {
+                tracing::warn!("{}", damaged_line(repository, damaged));
+            }
+        }
         Err(failure) => tracing::warn!("failed     {}: {failure}", repository.name),
     }
 }
@@ -244,6 +247,13 @@ fn updated_line(repository: &Repository, visited: &Visited, took: Duration) -> S
     )
 }
 
+/// What came of LFS objects, if there is something to tell.
+fn lfs_line(repository: &Repository, visited: &Visited) -> Option<String> {
+    let LfsReport { added, bytes, absent } = visited.lfs?;
+    let absent = if absent > 0 { format!(", {absent} cannot be had") } else { String::new() };
+    (added > 0 || !absent.is_empty()).then(|| format!("lfs        {}  {added} objects, {}{absent}", repository.name, output::bytes(bytes)))
+}
+
 fn damaged_line(repository: &Repository, damaged: &std::path::Path) -> String {
     format!("warning    {}: its archive was damaged and is kept as '{}'; a new clone is in its place", repository.name, damaged.display())
 }
@@ -314,7 +324,8 @@ impl Reporter {
     fn ended(&self, repository: &Repository, result: &std::result::Result<Visited, Failure>, took: Duration) {
         if self.json {
             let value = match result {
-                Ok(Visited { change: Some((change, report)), damaged, .. }) => serde_json::json!({
+                Ok(Visited { change: Some((change, report)), damaged, lfs, .. }) => serde_json::json!({
+                    "lfs_added": lfs.map(|lfs| lfs.added), "lfs_absent": lfs.map(|lfs| lfs.absent),
                     "name": repository.name, "result": if repository.seq.is_none() { "cloned" } else { "updated" }, "seq": report.seq,
                     "refs_added": change.added, "refs_updated": change.updated, "refs_deleted": change.deleted,
                     "objects_added": report.objects_added, "bytes_appended": report.bytes_appended, "damaged": damaged, "seconds": took.as_secs_f64() }),
@@ -340,6 +351,9 @@ impl Reporter {
                     self.line(&updated_line(repository, visited, took));
                 } else if self.verbose {
                     self.line(&format!("unchanged  {}", repository.name));
+                }
+                if let Some(line) = lfs_line(repository, visited) {
+                    self.line(&line);
                 }
                 if let Some(damaged) = &visited.damaged {
                     self.line(&damaged_line(repository, damaged));

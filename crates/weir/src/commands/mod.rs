@@ -28,7 +28,7 @@ mod upload_pack;
 
 pub(crate) use daemon::log_destination;
 pub(crate) use log::{Log, LogWriter};
-pub(crate) use settings::{or_default, refs_argument};
+pub(crate) use settings::{bool_argument, or_default, refs_argument};
 pub(crate) use status::space;
 
 use std::process::ExitCode;

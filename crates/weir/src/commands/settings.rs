@@ -28,9 +28,13 @@ pub(crate) fn refs_argument(text: &str) -> std::result::Result<bool, String> {
     }
 }
 
+pub(crate) fn bool_argument(text: &str) -> std::result::Result<bool, String> {
+    text.parse().map_err(|_| "either true, false or default".to_owned())
+}
+
 pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()> {
-    let SetArgs { patterns, priority, interval, refs } = args;
-    if priority.is_none() && interval.is_none() && refs.is_none() {
+    let SetArgs { patterns, priority, interval, refs, lfs } = args;
+    if priority.is_none() && interval.is_none() && refs.is_none() && lfs.is_none() {
         return list(pool, global, &patterns);
     }
     if patterns.is_empty() {
@@ -46,10 +50,13 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
         if let Some(refs) = refs {
             s.heads_and_tags_only = refs.own();
         }
+        if let Some(lfs) = lfs {
+            s.lfs = lfs.own();
+        }
     }
     let changed: Vec<(i64, i64, Settings)> = repositories.iter().map(|r| (r.id, r.priority, r.settings.clone())).collect();
     // They are looked at with what was said: an interval counts from there, and other refs are another state.
-    let is_looked_at = interval.is_some() || refs.is_some();
+    let is_looked_at = interval.is_some() || refs.is_some() || lfs.is_some();
     pool.catalog.set_settings(&changed, if is_looked_at { now() } else { i64::MAX })?;
     if global.json {
         output::json(&json!({ "set": repositories.iter().map(|r| &r.name).collect::<Vec<_>>() }))?;
@@ -77,7 +84,7 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
         }
         return Ok(());
     }
-    let mut rows = vec![["PRIORITY", "INTERVAL", "REFS", "NAME"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["PRIORITY", "INTERVAL", "REFS", "LFS", "NAME"].map(str::to_owned).to_vec()];
     for r in &repositories {
         let s = &r.settings;
         let or_default = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -85,6 +92,7 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
             r.priority.to_string(),
             or_default(s.interval_s.map(|s| output::span(s.min(i64::MAX as u64) as i64))),
             or_default(s.heads_and_tags_only.map(|only| if only { "heads-and-tags" } else { "all" }.to_owned())),
+            or_default(s.lfs.map(|lfs| lfs.to_string())),
             r.name.clone(),
         ]);
     }
@@ -93,7 +101,7 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
 
 /// Settings as programs read them: what is not said is null.
 pub(crate) fn as_json(settings: &Settings) -> serde_json::Value {
-    json!({ "interval_s": settings.interval_s, "heads_and_tags_only": settings.heads_and_tags_only })
+    json!({ "interval_s": settings.interval_s, "heads_and_tags_only": settings.heads_and_tags_only, "lfs": settings.lfs })
 }
 
 /// Those that any of `patterns` names, each once.

@@ -1,0 +1,109 @@
+//! Git LFS as a server that only gives: the batch API and the basic transfer (github.com/git-lfs/git-lfs, docs/api/batch.md).
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use http_body::Body;
+use hyper::body::Bytes;
+use hyper::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
+use hyper::http::uri::Scheme;
+use hyper::{Request, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use weir_repo::is_lfs_oid;
+
+use crate::cache::Opened;
+use crate::daemon::Daemon;
+use crate::http::{Refusal, ok};
+use crate::http_body::Answer;
+
+const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/vnd.git-lfs+json");
+/// What a proxy before us says it was asked by.
+const FORWARDED: HeaderName = HeaderName::from_static("x-forwarded-proto");
+/// Objects of one request; git-lfs asks for a hundred.
+const OBJECTS_MAX: usize = 10_000;
+/// The end of the path of a request.
+const BATCH: &str = "/batch";
+
+#[derive(Deserialize)]
+struct Question {
+    operation: String,
+    #[serde(default)]
+    transfers: Option<Vec<String>>,
+    objects: Vec<Asked>,
+    #[serde(default)]
+    hash_algo: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    oid: String,
+    #[serde(default)]
+    size: u64,
+}
+
+impl Daemon {
+    /// Says where objects are: here.
+    pub(crate) async fn lfs_batch<B>(self: &Arc<Self>, request: Request<B>, opened: Opened) -> Result<Response<Answer>, Refusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Display,
+    {
+        let base = own_url(&request)?;
+        // git-lfs shows at an object's URL what it was told to show there, and nothing that ssh told it.
+        let shown = request.headers().get(AUTHORIZATION).and_then(|v| v.to_str().ok()).map(str::to_owned);
+        let body = self.body_of(request).await?;
+        let question: Question =
+            serde_json::from_slice(&body).map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, format!("no LFS batch: {e}")))?;
+        if question.operation != "download" {
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "this is a mirror: push LFS objects to where it mirrors from"));
+        }
+        if question.hash_algo.is_some_and(|hash| hash != "sha256") {
+            return Err(Refusal::new(StatusCode::CONFLICT, "objects are known by their SHA-256 only"));
+        }
+        if question.transfers.is_some_and(|known| !known.is_empty() && !known.iter().any(|t| t == "basic")) {
+            return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "objects are given by the transfer 'basic' only"));
+        }
+        if question.objects.len() > OBJECTS_MAX {
+            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {OBJECTS_MAX} objects at once")));
+        }
+        let answer = |asked: &Asked| -> Value {
+            let Asked { oid, size } = asked;
+            let error = |code: u16, message: &str| json!({ "oid": oid, "size": size, "error": { "code": code, "message": message } });
+            if !is_lfs_oid(oid) {
+                return error(422, "no SHA-256");
+            }
+            match opened.repo.lfs_object(oid) {
+                None => error(404, "it is not mirrored here"),
+                Some(object) => {
+                    let mut download = json!({ "href": format!("{base}/{oid}") });
+                    if let Some(shown) = &shown {
+                        download["header"] = json!({ "Authorization": shown });
+                    }
+                    json!({ "oid": oid, "size": object.len(), "authenticated": shown.is_some(), "actions": { "download": download } })
+                }
+            }
+        };
+        let objects: Vec<Value> = question.objects.iter().map(answer).collect();
+        let text = json!({ "transfer": "basic", "objects": objects, "hash_algo": "sha256" }).to_string();
+        Ok(ok(MEDIA_TYPE, Answer::from(text.into_bytes())))
+    }
+}
+
+/// The URL of a repository's objects as this client knows it.
+fn own_url<B>(request: &Request<B>) -> Result<String, Refusal> {
+    let said = |name| request.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok());
+    let host = said(HOST).or_else(|| request.uri().authority().map(|a| a.as_str())).unwrap_or_default();
+    // It goes into URLs that the client follows.
+    let is_host = |host: &str| !host.is_empty() && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-_:[]".contains(&c));
+    if !is_host(host) {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "no host is named"));
+    }
+    let scheme = match said(FORWARDED) {
+        Some("https") => "https",
+        _ if request.extensions().get() == Some(&Scheme::HTTPS) => "https",
+        _ => "http",
+    };
+    let path = request.uri().path().strip_suffix(BATCH).unwrap_or_default();
+    Ok(format!("{scheme}://{host}{path}"))
+}

@@ -1,0 +1,182 @@
+//! Git LFS as a client: the batch API and the basic transfer (github.com/git-lfs/git-lfs, docs/api), or the folder of a local
+//! repository.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::error::{Error, Result};
+use crate::http::Http;
+use crate::session::Options;
+use crate::stream::ssh_output;
+use crate::url::{Scheme, Url};
+
+/// Objects of one request, as git-lfs asks for.
+pub const LFS_BATCH_MAX: usize = 100;
+/// Bytes of the answer to one, and of what a server says of itself over ssh.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+const MEDIA_TYPE: &str = "application/vnd.git-lfs+json";
+
+/// What a repository's LFS objects are asked of.
+pub struct Lfs {
+    place: Place,
+}
+
+enum Place {
+    Http {
+        http: Box<Http>,
+        headers: HashMap<String, String>,
+    },
+    /// Git directories that may be the one.
+    Local(Vec<PathBuf>),
+}
+
+/// Where an object is, or why it is nowhere.
+pub enum LfsAnswer {
+    /// It can be had.
+    Here(LfsDownload),
+    /// The server does not have it, or not for us; in its words.
+    Absent(String),
+}
+
+/// An object to be had.
+pub struct LfsDownload(Source);
+
+enum Source {
+    Href(String, HashMap<String, String>),
+    File(PathBuf),
+}
+
+#[derive(Deserialize)]
+struct Batch {
+    #[serde(default)]
+    transfer: Option<String>,
+    #[serde(default)]
+    objects: Vec<Object>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    oid: String,
+    #[serde(default)]
+    actions: Option<Actions>,
+    #[serde(default)]
+    error: Option<ObjectError>,
+}
+
+#[derive(Deserialize)]
+struct Actions {
+    #[serde(default)]
+    download: Option<Action>,
+}
+
+#[derive(Deserialize)]
+struct Action {
+    href: String,
+    #[serde(default)]
+    header: Option<HashMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct ObjectError {
+    #[serde(default)]
+    code: u16,
+    #[serde(default)]
+    message: String,
+}
+
+impl Lfs {
+    /// The LFS server of the repository at `url`.
+    ///
+    /// # Errors
+    /// If ssh does not tell where it is.
+    pub fn of(url: &Url, options: &Options) -> Result<Lfs> {
+        let (endpoint, headers) = match &url.scheme {
+            Scheme::Local => {
+                let path = url.local_path();
+                return Ok(Lfs { place: Place::Local(vec![path.join(".git"), path]) });
+            }
+            Scheme::Http { .. } => (endpoint_of(&url.http_base()), HashMap::new()),
+            // As git-lfs takes it.
+            Scheme::Git => (endpoint_of(&format!("https://{}{}", url.host, url.path)), HashMap::new()),
+            Scheme::Ssh => {
+                let said = ssh_output(url, options, "git-lfs-authenticate", "download", ANSWER_BYTES_MAX)?;
+                let said: Action = serde_json::from_slice(&said)
+                    .map_err(|e| Error::Protocol(format!("git-lfs-authenticate at the other end gives no JSON: {e}")))?;
+                (said.href.trim_end_matches('/').to_owned(), said.header.unwrap_or_default())
+            }
+        };
+        let mut http = Http::new(url, options)?;
+        http.base = endpoint;
+        Ok(Lfs { place: Place::Http { http: Box::new(http), headers } })
+    }
+
+    /// Asks for objects by id and size, [`LFS_BATCH_MAX`] at most; what the server says nothing of is absent.
+    ///
+    /// # Errors
+    /// Of the network, or if the server refuses all of them.
+    pub fn batch(&mut self, objects: &[(&str, u64)]) -> Result<Vec<LfsAnswer>> {
+        match &mut self.place {
+            Place::Local(folders) => {
+                let found = |oid: &str| folders.iter().map(|f| lfs_path(f, oid)).find(|path| path.is_file());
+                let answer = |oid: &str| match found(oid) {
+                    Some(path) => LfsAnswer::Here(LfsDownload(Source::File(path))),
+                    None => LfsAnswer::Absent("there is no such file".to_owned()),
+                };
+                Ok(objects.iter().map(|(oid, _)| answer(oid)).collect())
+            }
+            Place::Http { http, headers } => {
+                let asked: Vec<_> = objects.iter().map(|(oid, size)| json!({ "oid": oid, "size": size })).collect();
+                let question = json!({ "operation": "download", "transfers": ["basic"], "objects": asked, "hash_algo": "sha256" });
+                let mut response = http.post_json("objects/batch", MEDIA_TYPE, headers, &question)?;
+                crate::http::check_status(&mut response)?;
+                let mut text = Vec::new();
+                http.body(response).take(ANSWER_BYTES_MAX).read_to_end(&mut text)?;
+                let batch: Batch =
+                    serde_json::from_slice(&text).map_err(|e| Error::Protocol(format!("the LFS server's answer is no batch: {e}")))?;
+                if let Some(other) = batch.transfer.filter(|transfer| transfer != "basic") {
+                    return Err(Error::Protocol(format!("the LFS server wants transfer '{other}'; weir knows basic")));
+                }
+                let mut answers: HashMap<String, Object> = batch.objects.into_iter().map(|o| (o.oid.clone(), o)).collect();
+                Ok(objects.iter().map(|(oid, _)| answer_of(answers.remove(*oid))).collect())
+            }
+        }
+    }
+
+    /// The bytes of an object.
+    ///
+    /// # Errors
+    /// Of the network; and [`Error::Http`] for what the server does not give.
+    pub fn download(&mut self, object: &LfsDownload) -> Result<Box<dyn Read + Send>> {
+        match (&object.0, &mut self.place) {
+            (Source::Href(href, headers), Place::Http { http, .. }) => http.get_elsewhere(href, headers),
+            (Source::File(path), _) => Ok(Box::new(File::open(path).map_err(|e| Error::Remote(format!("{}: {e}", path.display())))?)),
+            (Source::Href(..), Place::Local(_)) => Err(Error::Local("a local repository has no URLs".to_owned())),
+        }
+    }
+}
+
+fn answer_of(object: Option<Object>) -> LfsAnswer {
+    let Some(object) = object else { return LfsAnswer::Absent("the server says nothing of it".to_owned()) };
+    if let Some(error) = object.error {
+        return LfsAnswer::Absent(format!("{} {}", error.code, crate::session::printable(error.message.as_bytes())));
+    }
+    match object.actions.and_then(|actions| actions.download) {
+        Some(action) => LfsAnswer::Here(LfsDownload(Source::Href(action.href, action.header.unwrap_or_default()))),
+        None => LfsAnswer::Absent("the server does not say where it is".to_owned()),
+    }
+}
+
+/// Where the LFS server of a repository is, if nothing else is said (docs/api/server-discovery.md).
+fn endpoint_of(base: &str) -> String {
+    if base.ends_with(".git") { format!("{base}/info/lfs") } else { format!("{base}.git/info/lfs") }
+}
+
+/// As git-lfs lays its files out.
+fn lfs_path(git_dir: &Path, oid: &str) -> PathBuf {
+    git_dir.join("lfs/objects").join(&oid[..2]).join(&oid[2..4]).join(oid)
+}

@@ -1,0 +1,364 @@
+//! The files that Git LFS keeps beside a repository: mirrored into its archive, served to git-lfs and to another weir.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Env, Http};
+
+fn sha256(data: &[u8]) -> String {
+    use std::process::{Command, Stdio};
+    let mut child = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(data).unwrap();
+    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()[..64].to_owned()
+}
+
+/// A repository with a commit of files kept by LFS, and the folder where git-lfs would keep them.
+struct Upstream(PathBuf);
+
+impl Upstream {
+    fn new(env: &Env, name: &str) -> Upstream {
+        Upstream(env.init_bare(name))
+    }
+
+    fn place(&self, data: &[u8]) -> PathBuf {
+        let oid = sha256(data);
+        self.0.join("lfs/objects").join(&oid[..2]).join(&oid[2..4]).join(oid)
+    }
+
+    fn put(&self, data: &[u8]) {
+        let place = self.place(data);
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::write(place, data).unwrap();
+    }
+
+    /// Commits pointers to `files`.
+    fn commit(&self, env: &Env, files: &[&[u8]]) {
+        let mut tree = String::new();
+        let attributes = env.git_with(&self.0, &["hash-object", "-w", "--stdin"], b"*.bin filter=lfs diff=lfs merge=lfs -text\n");
+        tree.push_str(&format!("100644 blob {attributes}\t.gitattributes\n"));
+        for (n, data) in files.iter().enumerate() {
+            let pointer = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n", sha256(data), data.len());
+            let blob = env.git_with(&self.0, &["hash-object", "-w", "--stdin"], pointer.as_bytes());
+            tree.push_str(&format!("100644 blob {blob}\tf{n}.bin\n"));
+        }
+        let tree = env.git_with(&self.0, &["mktree"], tree.as_bytes());
+        let commit = env.git(&self.0, &["commit-tree", "-m", "files", &tree]);
+        env.git(&self.0, &["update-ref", "refs/heads/main", &commit]);
+        env.git(&self.0, &["symbolic-ref", "HEAD", "refs/heads/main"]);
+    }
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed;
+    std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    })
+    .take(len)
+    .collect()
+}
+
+fn lfs_objects(env: &Env, name: &str) -> (u64, u64) {
+    let lfs = &env.weir_json(&["show", name])["lfs"];
+    (lfs["objects"].as_u64().unwrap(), lfs["bytes"].as_u64().unwrap())
+}
+
+/// What git-lfs makes of a clone of `url`.
+fn pulled(env: &Env, url: &str, to: &Path) -> Vec<Vec<u8>> {
+    env.git(env.dir.path(), &["clone", "-q", url, to.to_str().unwrap()]);
+    env.git(to, &["lfs", "install", "--local"]);
+    env.git(to, &["lfs", "pull"]);
+    env.git(to, &["lfs", "fsck"]);
+    (0..).map_while(|n| std::fs::read(to.join(format!("f{n}.bin"))).ok()).collect()
+}
+
+#[test]
+fn objects_come_along_and_are_served_to_git_lfs_and_to_another_weir() {
+    let env = Env::new();
+    let upstream = Upstream::new(&env, "up.git");
+    let files = [noise(1, 3 << 20), noise(2, 100), b"three".to_vec()];
+    let older = noise(4, 5000);
+    // Of history, too, not only of what is there now.
+    for data in files.iter().chain([&older]) {
+        upstream.put(data);
+    }
+    upstream.commit(&env, &[&older]);
+    upstream.commit(&env, &[&files[0], &files[1], &files[2]]);
+    env.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    assert_eq!(lfs_objects(&env, "r"), (0, 0), "only where that is wanted");
+    let of_head = (3, files.iter().map(|f| f.len() as u64).sum::<u64>());
+    env.weir(&["set", "--lfs", "true", "r"]);
+    let said = env.weir(&["mirror"]);
+    assert!(said.contains("lfs        r  3 objects, 3.0 MiB"), "{said}");
+    assert_eq!(lfs_objects(&env, "r"), of_head);
+    env.weir(&["fsck"]);
+    let server = Http::serve(&env, &[]);
+    assert!(pulled(&env, &server.url("r"), &env.path("clone")) == files);
+
+    // Another one mirrors from there; it has been told for all.
+    let second = Env::new();
+    second.configure("mirror", "lfs = true");
+    second.weir(&["add", "--name", "r", &server.url("r")]);
+    second.weir(&["mirror"]);
+    assert_eq!(lfs_objects(&second, "r"), of_head);
+    // What is new comes with the next visit, and only that.
+    let new = noise(5, 70_000);
+    upstream.put(&new);
+    upstream.commit(&env, &[&files[0], &new]);
+    for env in [&env, &second] {
+        let before = std::fs::metadata(env.pool().join("store/r.tar")).unwrap().len();
+        env.weir(&["mirror", "--all"]);
+        assert_eq!(lfs_objects(env, "r"), (4, of_head.1 + 70_000));
+        let grown = std::fs::metadata(env.pool().join("store/r.tar")).unwrap().len() - before;
+        assert!((70_000..120_000).contains(&grown), "{grown}");
+    }
+    // Compaction and exports keep them, and git-lfs finds them in what was extracted.
+    second.weir(&["compact"]);
+    assert_eq!(lfs_objects(&second, "r"), (4, of_head.1 + 70_000));
+    second.weir(&["fsck"]);
+    for (target, format) in [("out.git", "directory"), ("out.tar", "tar")] {
+        second.weir(&["export", "--format", format, "r", second.path(target).to_str().unwrap()]);
+    }
+    std::fs::create_dir(second.path("extracted")).unwrap();
+    let tar = std::process::Command::new("tar").args(["xf", "../out.tar"]).current_dir(second.path("extracted")).status().unwrap();
+    assert!(tar.success());
+    for folder in ["out.git", "extracted"] {
+        let at = second.path(folder);
+        assert_eq!(second.git(&at, &["lfs", "fsck", "--objects", "main"]), "Git LFS fsck OK", "{folder}");
+        let oid = sha256(&new);
+        assert!(std::fs::read(at.join("lfs/objects").join(&oid[..2]).join(&oid[2..4]).join(&oid)).unwrap() == new);
+    }
+    // Nothing new: not even a look.
+    let said = second.weir_json(&["show", "r"]);
+    second.weir(&["mirror", "--all"]);
+    assert_eq!(second.weir_json(&["show", "r"])["seq"], said["seq"]);
+}
+
+#[test]
+fn what_the_upstream_lacks_or_gives_wrongly_is_left_out_and_had_later() {
+    let env = Env::new();
+    env.configure("mirror", "lfs = true");
+    env.configure("limits", "object_bytes_max = 200_000");
+    let upstream = Upstream::new(&env, "up.git");
+    let files = [noise(1, 50_000), noise(2, 50_000), noise(3, 50_000), noise(4, 300_000)];
+    upstream.put(&files[0]);
+    // Longer, and shorter; one is missing, one too large.
+    upstream.put(&files[3]);
+    std::fs::create_dir_all(upstream.place(&files[1]).parent().unwrap()).unwrap();
+    std::fs::write(upstream.place(&files[1]), &files[1][1..]).unwrap();
+    upstream.commit(&env, &[&files[0], &files[1], &files[2], &files[3]]);
+    env.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
+    let output = env.weir_command(&["mirror"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "the repository itself is well: {said}");
+    for (file, why) in files[1..].iter().zip(["gives something else for", "has no", "more than limits.object_bytes_max"]) {
+        assert!(said.lines().any(|line| line.contains(&sha256(file)) && line.contains(why)), "{why}: {said}");
+    }
+    assert_eq!(lfs_objects(&env, "r"), (1, 50_000));
+    env.weir(&["fsck"]);
+    // A longer one, with the right beginning.
+    std::fs::write(upstream.place(&files[1]), [&files[1][..], b"x"].concat()).unwrap();
+    upstream.put(&files[2]);
+    upstream.commit(&env, &[&files[1], &files[2]]);
+    env.weir(&["mirror", "--all"]);
+    assert_eq!(lfs_objects(&env, "r"), (2, 100_000));
+    upstream.put(&files[1]);
+    upstream.commit(&env, &[&files[1]]);
+    env.weir(&["mirror", "--all"]);
+    assert_eq!(lfs_objects(&env, "r"), (3, 150_000));
+}
+
+#[test]
+fn over_ssh_the_other_end_says_where_they_are() {
+    let first = Env::new();
+    first.configure("mirror", "lfs = true");
+    let upstream = Upstream::new(&first, "up.git");
+    let file = noise(1, 5000);
+    upstream.put(&file);
+    upstream.commit(&first, &[&file]);
+    first.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
+    let secret = "\n[[access.rules]]\nrepositories = ['r']\npublic = false\ntokens = ['ci']\n[[access.tokens]]\nname = 'ci'\n";
+    let config = first.pool().join("weir.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(config, format!("{text}{secret}sha256 = '{}'\n", sha256(b"open"))).unwrap();
+    first.weir(&["mirror"]);
+    let server = Http::serve(&first, &[]);
+    // What git-lfs-authenticate of a forge says, from a host that is none.
+    let env = Env::new();
+    let told = |token: &str| format!(r#"{{"href":"{}.git/info/lfs","header":{{"Authorization":"Bearer {token}"}}}}"#, server.url("r"));
+    let ssh = |answer: &str| {
+        let script = env.path("ssh");
+        let text = format!(
+            "#!/bin/sh\nfor last; do :; done\ncase $last in\n\"git-lfs-authenticate '/srv/r' download\") {answer};;\n*) eval \"$last\";;\nesac\n"
+        );
+        std::fs::write(&script, text.replace("/srv/r", upstream.0.to_str().unwrap())).unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    let script = env.path("ssh");
+    env.configure("transport", &format!("ssh_command = '{}'", script.display()));
+    env.configure("mirror", "lfs = true\nretry = '1s'");
+    env.weir(&["add", "--name", "r", &format!("ssh://host{}", upstream.0.display())]);
+    ssh("echo no such command >&2; exit 127");
+    assert!(env.weir_fails(&["mirror"]).contains("ssh failed: no such command"));
+    ssh(&format!("echo '{}'", told("shut")));
+    let said = env.weir(&["mirror", "--all"]);
+    assert!(said.contains("1 cannot be had"), "the server says it is not there: {said}");
+    // A setting that changes is a reason to look.
+    env.weir(&["set", "--lfs", "false", "r"]);
+    env.weir(&["mirror"]);
+    env.weir(&["set", "--lfs", "default", "r"]);
+    ssh(&format!("echo '{}'", told("open")));
+    env.weir(&["mirror"]);
+    assert_eq!(lfs_objects(&env, "r"), (1, 5000));
+}
+
+/// Passes everything on to `port`, but answers 503 to those who want an object while `fails`.
+fn proxy(port: u16, fails: Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, fails) = (client.unwrap(), fails.clone());
+            let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut from_server, &mut to_client);
+                let _ = to_client.shutdown(Shutdown::Both);
+            });
+            std::thread::spawn(move || {
+                let mut piece = [0; 64 << 10];
+                while let Ok(n @ 1..) = client.read(&mut piece) {
+                    let is_object = piece.starts_with(b"GET ") && String::from_utf8_lossy(&piece[..n]).contains("/info/lfs/objects/");
+                    if is_object && fails.load(Ordering::Relaxed) {
+                        let _ = client.write_all(b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                        break;
+                    }
+                    if server.write_all(&piece[..n]).is_err() {
+                        break;
+                    }
+                }
+                let _ = server.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    own
+}
+
+#[test]
+fn a_server_that_fails_for_a_while_costs_no_object_and_not_the_repository() {
+    let first = Env::new();
+    first.configure("mirror", "lfs = true");
+    let upstream = Upstream::new(&first, "up.git");
+    let file = noise(1, 50_000);
+    upstream.put(&file);
+    upstream.commit(&first, &[&file]);
+    first.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
+    first.weir(&["mirror"]);
+    let server = Http::serve(&first, &[]);
+    let fails = Arc::new(AtomicBool::new(true));
+    let port = proxy(server.0.port, fails.clone());
+
+    let env = Env::new();
+    env.configure("mirror", "lfs = true\nretry = '1s'");
+    env.weir(&["add", "--name", "r", &format!("http://127.0.0.1:{port}/r")]);
+    env.weir_fails(&["mirror"]);
+    let shown = env.weir_json(&["show", "r"]);
+    assert_eq!((&shown["error_class"], &shown["lfs"]["objects"]), (&"server".into(), &0.into()));
+    let served = env.serve();
+    assert!(env.git(env.dir.path(), &["ls-remote", &served.url("r")]).contains("refs/heads/main"), "what could be had is served");
+    fails.store(false, Ordering::Relaxed);
+    // Nothing has changed in the refs, and yet it is looked for.
+    env.weir(&["mirror", "--all"]);
+    assert_eq!(lfs_objects(&env, "r"), (1, 50_000));
+    assert_eq!(env.weir_json(&["show", "r"])["error_class"], serde_json::Value::Null);
+}
+
+#[test]
+fn damage_costs_only_the_object_that_is_damaged() {
+    let env = Env::new();
+    env.configure("mirror", "lfs = true");
+    let upstream = Upstream::new(&env, "up.git");
+    let files = [noise(1, 50_000), noise(2, 50_000)];
+    for file in &files {
+        upstream.put(file);
+    }
+    upstream.commit(&env, &[&files[0], &files[1]]);
+    env.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    // Damage in the last commit would make that look torn.
+    upstream.commit(&env, &[&files[1]]);
+    env.weir(&["mirror", "--all"]);
+    // The upstream has neither any more, and one is damaged here.
+    std::fs::remove_dir_all(upstream.0.join("lfs")).unwrap();
+    let archive = env.pool().join("store/r.tar");
+    let mut bytes = std::fs::read(&archive).unwrap();
+    let at = bytes.windows(64).position(|w| w == &files[0][1000..1064]).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&archive, bytes).unwrap();
+    assert!(env.weir_fails(&["fsck"]).contains("r"));
+    assert!(env.weir_fails(&["compact"]).contains("it is not what its name says"), "compaction takes over nothing that is damaged");
+    env.weir(&["fsck", "--repair"]);
+    assert_eq!(lfs_objects(&env, "r"), (1, 50_000));
+    assert!(archive.with_extension("tar.damaged").exists());
+    env.weir(&["fsck"]);
+    upstream.put(&files[0]);
+    upstream.commit(&env, &[&files[0]]);
+    env.weir(&["mirror", "--all"]);
+    assert_eq!(lfs_objects(&env, "r"), (2, 100_000));
+}
+
+#[test]
+fn the_batch_api_says_what_is_wrong() {
+    let env = Env::new();
+    env.configure("mirror", "lfs = true");
+    let upstream = Upstream::new(&env, "up.git");
+    let file = noise(1, 5000);
+    upstream.put(&file);
+    upstream.commit(&env, &[&file]);
+    for name in ["r", "secret"] {
+        env.weir(&["add", "--name", name, upstream.0.to_str().unwrap()]);
+    }
+    let config = env.pool().join("weir.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(config, text + "\n[[access.rules]]\nrepositories = ['secret']\npublic = false\n").unwrap();
+    env.weir(&["mirror"]);
+    let server = Http::serve(&env, &[]);
+    let oid = sha256(&file);
+    let ask = |name: &str, body: &str| {
+        let head = format!("POST /{name}.git/info/lfs/objects/batch HTTP/1.1\r\nHost: h.example:80\r\nX-Forwarded-Proto: https\r\n");
+        server.ask(format!("{head}Connection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
+    };
+    let batch = |operation: &str, more: &str| {
+        format!(
+            r#"{{"operation":"{operation}"{more},"objects":[{{"oid":"{oid}","size":5000}},{{"oid":"{}","size":1}},{{"oid":"../x","size":1}}]}}"#,
+            "0".repeat(64)
+        )
+    };
+    let good = ask("r", &batch("download", ""));
+    assert!(good.starts_with("HTTP/1.1 200") && good.contains("content-type: application/vnd.git-lfs+json"), "{good}");
+    assert!(good.contains(&format!(r#""href":"https://h.example:80/r.git/info/lfs/objects/{oid}""#)), "{good}");
+    assert!(good.contains(r#""code":404"#) && good.contains(r#""code":422"#), "{good}");
+    for (body, status) in [
+        (batch("upload", ""), 403),
+        (batch("download", r#","hash_algo":"md5""#), 409),
+        (batch("download", r#","transfers":["tus"]"#), 422),
+        ("{".to_owned(), 422),
+        (format!(r#"{{"operation":"download","objects":[{}{{"oid":"x"}}]}}"#, r#"{"oid":"x"},"#.repeat(10_000)), 413),
+    ] {
+        let answer = ask("r", &body);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{}", &answer[..answer.len().min(300)]);
+    }
+    // To those who may not have the repository neither it nor its objects are there.
+    let path = |name: &str| format!("/{name}/info/lfs/objects/{oid}");
+    assert!(ask("secret", &batch("download", "")).starts_with("HTTP/1.1 404"));
+    assert!(server.get(&path("secret"), "").0.starts_with("HTTP/1.1 404"));
+    assert!(server.ask(b"GET /r/info/lfs/objects/batch HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").starts_with("HTTP/1.1 405"));
+    let (head, part) = server.get(&path("r"), "Range: bytes=10-19\r\n");
+    assert!(head.starts_with("HTTP/1.1 206") && part == file[10..20], "{head}");
+}
