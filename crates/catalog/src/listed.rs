@@ -56,6 +56,8 @@ pub struct Listed {
     pub private: Option<bool>,
     /// Whether there is nothing in it.
     pub empty: Option<bool>,
+    /// Whether it may have a wiki, a repository of its own.
+    pub wiki: Option<bool>,
     /// Its size as the forge counts it.
     pub kibibytes: Option<u64>,
     /// People who marked it.
@@ -70,4 +72,29 @@ pub struct Listed {
     pub updated_at: Option<String>,
     /// When its content changed, as text that differs when it has.
     pub pushed_at: Option<String>,
+}
+
+/// Behind the name of a repository: that of its wiki.
+const WIKI: &str = ".wiki";
+/// The same behind its id.
+const WIKI_ID: &str = ":wiki";
+
+impl Listed {
+    /// The repository that its wiki is, on the forges that have one at `NAME.wiki.git`; `None` if it has none.
+    pub fn wiki_repository(&self) -> Option<Listed> {
+        (self.wiki == Some(true)).then(|| Listed {
+            forge_id: self.forge_id.clone() + WIKI_ID,
+            full_name: self.full_name.clone() + WIKI,
+            clone_url: format!("{}{WIKI}.git", self.clone_url.strip_suffix(".git").unwrap_or(&self.clone_url)),
+            owner: self.owner.clone(),
+            private: self.private,
+            ..Listed::default()
+        })
+    }
+
+    /// Whose wiki it is that has the id `forge_id`, if it is one.
+    pub fn of_wiki(forge_id: &str) -> Option<&str> {
+        // Forges that call repositories by names have none.
+        forge_id.strip_suffix(WIKI_ID).filter(|id| id.bytes().all(|c| c.is_ascii_digit()))
+    }
 }

@@ -8,6 +8,7 @@ use ureq::http::header::{ACCEPT, AUTHORIZATION, HeaderName, LINK, RETRY_AFTER};
 use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::{Agent, Body};
 
+use crate::app::GitHubApp;
 use crate::{Error, Result};
 
 /// Bytes of one answer.
@@ -20,6 +21,11 @@ const UNRUNNABLE: &[u8] = b")]}'\n";
 const LIMIT_WAIT_MIN: Duration = Duration::from_secs(60);
 /// A reset further away than that is a clock that is wrong.
 const LIMIT_WAIT_MAX: Duration = Duration::from_secs(2 * 3600);
+/// A token of an App's installation holds for an hour, and is renewed so long before.
+const INSTALLATION_TOKEN_S: u64 = 3600;
+const RENEWED_BEFORE_S: u64 = 120;
+/// Pages of a list of installations.
+const INSTALLATION_PAGES_MAX: u64 = 100;
 /// Characters of an error's body that are shown.
 const DETAIL_CHARS_MAX: usize = 200;
 
@@ -27,6 +33,8 @@ const DETAIL_CHARS_MAX: usize = 200;
 pub struct ApiOptions {
     /// Tokens, by turns; empty for none.
     pub tokens: Vec<String>,
+    /// An App of GitHub's whose tokens are used, too, and the URL of its API.
+    pub app: Option<(GitHubApp, String)>,
     /// What goes before one in `Authorization`: `Bearer`, `token`.
     pub scheme: &'static str,
     /// Our name.
@@ -45,6 +53,7 @@ impl Default for ApiOptions {
     fn default() -> Self {
         ApiOptions {
             tokens: Vec::new(),
+            app: None,
             scheme: "Bearer",
             agent: "weir".to_owned(),
             tries: 4,
@@ -76,6 +85,16 @@ struct Credential {
     spent_until: u64,
     /// Set once the forge did not know it.
     is_refused: bool,
+    /// The installation of the App that it is of; all, until they were asked for, if it is of one.
+    installation: Option<Option<u64>>,
+    /// Seconds since 1970 until which it holds, if it is of an App.
+    holds_until: u64,
+}
+
+impl Credential {
+    fn new(authorization: Option<String>, installation: Option<Option<u64>>) -> Credential {
+        Credential { authorization, spent_until: 0, is_refused: false, installation, holds_until: 0 }
+    }
 }
 
 /// A forge's API.
@@ -121,25 +140,21 @@ impl Api {
             .redirect_auth_headers(RedirectAuthHeaders::SameHost)
             .build();
         let authorization = |token: &String| Some(format!("{} {token}", options.scheme));
-        let mut credentials: Vec<Option<String>> = options.tokens.iter().map(authorization).collect();
+        let mut credentials: Vec<Credential> = options.tokens.iter().map(|token| Credential::new(authorization(token), None)).collect();
+        if let Some((app, _)) = &options.app {
+            let all = app.installations.is_empty().then_some(None);
+            credentials.extend(app.installations.iter().map(|id| Some(*id)).chain(all).map(|id| Credential::new(None, Some(id))));
+        }
         if credentials.is_empty() {
-            credentials.push(None);
+            credentials.push(Credential::new(None, None));
         }
-        Api {
-            agent: Agent::new_with_config(config),
-            credentials: credentials
-                .into_iter()
-                .map(|authorization| Credential { authorization, spent_until: 0, is_refused: false })
-                .collect(),
-            current: 0,
-            options,
-            usage: Usage::default(),
-        }
+        Api { agent: Agent::new_with_config(config), credentials, current: 0, options, usage: Usage::default() }
     }
 
     /// Whether there is a token.
     pub(crate) fn is_known(&self) -> bool {
-        self.credentials[0].authorization.is_some()
+        let first = &self.credentials[0];
+        first.authorization.is_some() || first.installation.is_some()
     }
 
     pub(crate) fn usage(&self) -> Usage {
@@ -261,6 +276,11 @@ impl Api {
             let now = now();
             if let Some(free) = turn.clone().find(|&i| self.credentials[i].spent_until <= now) {
                 self.current = free;
+                let chosen = &self.credentials[free];
+                if chosen.installation.is_some() && chosen.holds_until <= now + RENEWED_BEFORE_S {
+                    self.renew(free)?;
+                    continue;
+                }
                 return Ok(());
             }
             let until = turn.map(|i| self.credentials[i].spent_until).min().unwrap_or(now);
@@ -272,6 +292,79 @@ impl Api {
                 return Err(Error::Stopped);
             }
         }
+    }
+
+    /// Asks for a new token of an installation of the App; for the installations, if they are not known yet.
+    fn renew(&mut self, number: usize) -> Result<()> {
+        let Some((app, api)) = self.options.app.clone() else { return Ok(()) };
+        let word = || app.word(now()).map_err(|detail| Error::Unexpected { url: api.clone(), detail });
+        let Some(Some(installation)) = self.credentials[number].installation else {
+            let (mut page, mut found) = (1u64, Vec::new());
+            loop {
+                let url = format!("{api}/app/installations?per_page=100&page={page}");
+                let list = self.ask_as_app(&url, &word()?, false)?;
+                let ids: Vec<u64> = list.as_array().into_iter().flatten().filter_map(|one| one["id"].as_u64()).collect();
+                page += 1;
+                let is_last = ids.len() < 100 || page > INSTALLATION_PAGES_MAX;
+                found.extend(ids);
+                if is_last {
+                    break;
+                }
+            }
+            if found.is_empty() {
+                let detail = "the GitHub App is installed nowhere".to_owned();
+                return Err(Error::Forbidden { url: api, status: 404, detail });
+            }
+            self.credentials.splice(number..=number, found.into_iter().map(|id| Credential::new(None, Some(Some(id)))));
+            return Ok(());
+        };
+        let url = format!("{api}/app/installations/{installation}/access_tokens");
+        let answer = self.ask_as_app(&url, &word()?, true)?;
+        let Some(token) = answer["token"].as_str() else {
+            return Err(Error::Unexpected { url, detail: "no token".to_owned() });
+        };
+        let credential = &mut self.credentials[number];
+        credential.authorization = Some(format!("{} {token}", self.options.scheme));
+        // It says until when, an hour from now; a clock that is wrong matters less this way.
+        credential.holds_until = now() + INSTALLATION_TOKEN_S;
+        Ok(())
+    }
+
+    /// Asks as the App itself, as often as is tried for errors that may pass.
+    fn ask_as_app(&mut self, url: &str, word: &str, is_post: bool) -> Result<Value> {
+        let mut pause = self.options.retry;
+        for tries in 1.. {
+            self.usage.requests += 1;
+            let authorization = format!("Bearer {word}");
+            let sent = match is_post {
+                true => self.agent.post(url).header(ACCEPT, "application/json").header(AUTHORIZATION, authorization).send_empty(),
+                false => self.agent.get(url).header(ACCEPT, "application/json").header(AUTHORIZATION, authorization).call(),
+            };
+            let detail = match sent {
+                Err(e) => e.to_string(),
+                Ok(mut response) => {
+                    let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+                    let (parts, _) = response.into_parts();
+                    match body {
+                        Err(e) => format!("the answer broke off: {e}"),
+                        Ok(body) => match judge(url, parts.status, &parts.headers, &body) {
+                            Verdict::Good => return parse(url, &parts.headers, &body).map(|answer| answer.value),
+                            Verdict::Never(e) | Verdict::Refused(e) => return Err(e),
+                            Verdict::Again(detail) => detail,
+                            Verdict::Limited(_) => "the rate limit of the App itself is used up".to_owned(),
+                        },
+                    }
+                }
+            };
+            if tries >= self.options.tries {
+                return Err(Error::Unavailable { url: url.to_owned(), detail });
+            }
+            if !(self.options.wait)(pause) {
+                break;
+            }
+            pause *= 2;
+        }
+        Err(Error::Stopped)
     }
 
     /// An answer that took the last there was.

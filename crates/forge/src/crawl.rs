@@ -37,6 +37,8 @@ pub struct Crawl<'a> {
     pub filter: &'a Filter,
     /// The name a repository gets here, none if it is not wanted; or why it can have none.
     pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, String>,
+    /// Whether wikis are wanted, too, of what is wanted.
+    pub wikis: bool,
     /// Ends after so many wanted repositories; 0 for no end.
     pub limit: u64,
     /// Seconds until one that is gone is looked at again.
@@ -154,7 +156,11 @@ impl Crawl<'_> {
         let mut wanted = Vec::with_capacity(repositories.len());
         for listed in repositories.iter().filter(|l| self.filter.takes(l)) {
             match (self.name_of)(listed) {
-                Ok(Some(name)) => wanted.push((name, listed.clone())),
+                Ok(Some(name)) => {
+                    wanted.push((name, listed.clone()));
+                    let wiki = listed.wiki_repository().filter(|_| self.wikis);
+                    wanted.extend(wiki.and_then(|wiki| Some(((self.name_of)(&wiki).ok()??, wiki))));
+                }
                 Ok(None) => {}
                 Err(why) => {
                     progress.refused += 1;
@@ -216,7 +222,11 @@ impl Crawl<'_> {
             asked += unseen.len();
             let (mut gone, mut there) = (Vec::new(), Vec::new());
             for one in &unseen {
-                match forge.one(&one.forge_id) {
+                let found = match Listed::of_wiki(&one.forge_id) {
+                    Some(id) => forge.one(id).map(|listed| listed.and_then(|listed| listed.wiki_repository())),
+                    None => forge.one(&one.forge_id),
+                };
+                match found {
                     Ok(None) => gone.push(one.id),
                     // What is there is kept, whether it would be taken today or not.
                     Ok(Some(listed)) => there.push(((self.name_of)(&listed).ok().flatten().unwrap_or_else(|| one.name.clone()), listed)),

@@ -115,6 +115,7 @@ fn from_repository(repository: &Value) -> Option<Listed> {
         archived: repository["archived"].as_bool(),
         private: repository["private"].as_bool(),
         empty: repository["empty"].as_bool(),
+        wiki: repository["has_wiki"].as_bool(),
         kibibytes: repository["size"].as_u64(),
         stars: repository["stars_count"].as_u64(),
         forks: repository["forks_count"].as_u64(),

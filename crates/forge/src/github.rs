@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Usage, escape, parameter};
+use crate::github_search::{self, Place};
 use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result, Skipped};
 
 /// Ids in one `nodes` field, as documented.
@@ -17,7 +18,7 @@ const PER_PAGE: usize = 100;
 const SKIPPED_IDS: u64 = 100;
 
 const FIELDS: &str = "databaseId nameWithOwner url isFork isArchived isPrivate isEmpty diskUsage stargazerCount forkCount description \
-                      homepageUrl createdAt updatedAt pushedAt defaultBranchRef{name} primaryLanguage{name} parent{databaseId} \
+                      hasWikiEnabled homepageUrl createdAt updatedAt pushedAt defaultBranchRef{name} primaryLanguage{name} parent{databaseId} \
                       issues(states:OPEN){totalCount} owner{__typename login ...on User{databaseId} ...on Organization{databaseId}} \
                       languages(first:20,orderBy:{field:SIZE,direction:DESC}){edges{size node{name}}} \
                       repositoryTopics(first:20){nodes{topic{name}}}";
@@ -30,20 +31,46 @@ pub struct GitHub {
     graphql: String,
     /// Only what these own; everything if there are none.
     owners: Vec<String>,
+    /// Or only what these questions find.
+    questions: Vec<String>,
     /// Ids that the next page that cannot be had is taken to span.
     skipped_ids: u64,
 }
 
 impl GitHub {
-    /// `url` is the web site's, `https://github.com`; `owners` are users and organisations, all if there are none.
-    pub fn new(url: &str, owners: Vec<String>, api: Api) -> GitHub {
+    /// `url` is the web site's, `https://github.com`; `owners` are users and organisations, all if there are none; `questions` are
+    /// as one asks GitHub's search for repositories, and go before owners.
+    pub fn new(url: &str, owners: Vec<String>, questions: Vec<String>, api: Api) -> GitHub {
+        let rest = GitHub::rest(url);
+        let graphql = rest.strip_suffix("/v3").unwrap_or(&rest).to_owned() + "/graphql";
+        GitHub { api, rest, graphql, owners, questions, skipped_ids: SKIPPED_IDS }
+    }
+
+    /// The URL of the REST API of the web site at `url`.
+    pub fn rest(url: &str) -> String {
         let url = url.trim_end_matches('/');
-        let (rest, graphql) = if url == "https://github.com" {
-            ("https://api.github.com".to_owned(), "https://api.github.com/graphql".to_owned())
-        } else {
-            (format!("{url}/api/v3"), format!("{url}/api/graphql"))
-        };
-        GitHub { api, rest, graphql, owners, skipped_ids: SKIPPED_IDS }
+        if url == "https://github.com" { "https://api.github.com".to_owned() } else { format!("{url}/api/v3") }
+    }
+
+    /// What a question finds, from `position` on.
+    fn found(&mut self, position: &str) -> Result<Page> {
+        let now = github_search::now();
+        let place = Place::parse(position, now);
+        let Some(question) = self.questions.get(place.question) else { return Ok(Page::default()) };
+        let more = self.questions.len();
+        let next = |place: Place| (place.question < more).then(|| place.text());
+        let skipped = |error| Skipped { position: place.text(), error };
+        match github_search::search(&mut self.api, &self.rest, question, place, now) {
+            Err(Error::Unavailable { detail, .. }) => {
+                Ok(Page { next: next(place.skip(now)), skipped: Some(skipped(detail)), ..Page::default() })
+            }
+            Err(e) => Err(e),
+            Ok(found) if found.is_incomplete => {
+                let error = "GitHub gave up searching before it had found all".to_owned();
+                Ok(Page { next: next(found.next), skipped: Some(skipped(error)), ..Page::default() })
+            }
+            Ok(found) => Ok(Page { repositories: self.in_full(&found.items)?, next: next(found.next), skipped: None }),
+        }
     }
 
     /// Repositories with ids above `since`.
@@ -123,11 +150,16 @@ impl GitHub {
 
 impl Forge for GitHub {
     fn start(&self) -> &'static str {
-        if self.owners.is_empty() { "0" } else { "0:1" }
+        match (self.questions.is_empty(), self.owners.is_empty()) {
+            (false, _) => "0:0:0:1",
+            (true, false) => "0:1",
+            (true, true) => "0",
+        }
     }
 
     fn page(&mut self, position: &str) -> Result<Page> {
         match position.split_once(':') {
+            Some(_) if !self.questions.is_empty() => self.found(position),
             Some((owner, page)) => self.owned(owner.parse().unwrap_or(0), page.parse().unwrap_or(1)),
             None => self.all(position.parse().unwrap_or(0)),
         }
@@ -175,6 +207,7 @@ pub(crate) fn from_item(item: &Value) -> Option<Listed> {
         archived: item["archived"].as_bool(),
         private: item["private"].as_bool(),
         empty: None,
+        wiki: item["has_wiki"].as_bool(),
         kibibytes: item["size"].as_u64(),
         stars: item["stargazers_count"].as_u64(),
         forks: item["forks_count"].as_u64(),
@@ -208,6 +241,7 @@ fn from_node(node: &Value) -> Option<Listed> {
         archived: node["isArchived"].as_bool(),
         private: node["isPrivate"].as_bool(),
         empty: node["isEmpty"].as_bool(),
+        wiki: node["hasWikiEnabled"].as_bool(),
         kibibytes: node["diskUsage"].as_u64(),
         stars: node["stargazerCount"].as_u64(),
         forks: node["forkCount"].as_u64(),

@@ -105,6 +105,7 @@ fn from_project(project: &Value) -> Option<Listed> {
         archived: project["archived"].as_bool(),
         private: project["visibility"].as_str().map(|v| v != "public"),
         empty: project["empty_repo"].as_bool(),
+        wiki: project["wiki_enabled"].as_bool(),
         stars: project["star_count"].as_u64(),
         forks: project["forks_count"].as_u64(),
         open_issues: project["open_issues_count"].as_u64(),

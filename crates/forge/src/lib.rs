@@ -5,6 +5,7 @@
 //! An [`Import`] reads dumps that others have made of a forge.
 
 mod api;
+mod app;
 mod bitbucket;
 mod crawl;
 mod filter;
@@ -12,6 +13,7 @@ mod folder;
 mod gerrit;
 mod gitea;
 mod github;
+mod github_search;
 mod gitlab;
 mod import;
 mod manifest;
@@ -21,6 +23,7 @@ mod webindex;
 mod whole;
 
 pub use api::{Api, ApiOptions, Usage};
+pub use app::GitHubApp;
 pub use bitbucket::Bitbucket;
 pub use crawl::{Crawl, CrawlError, Progress};
 pub use filter::Filter;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_forge::{
-    Api, ApiOptions, Bitbucket, Filter, Folder, Forge, Gerrit, GitHub, GitLab, Gitea, Listed, Manifest, Sourcehut, WebIndex, WebIndexKind,
+    Api, ApiOptions, Bitbucket, Filter, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed, Manifest, Sourcehut, WebIndex,
+    WebIndexKind,
 };
 use weir_mirror::Stop;
 
@@ -45,10 +46,20 @@ pub(crate) struct ForgeConfig {
     clone_from: Vec<String>,
     #[serde(default)]
     owners: Vec<String>,
+    /// As one asks GitHub's search; instead of owners.
+    #[serde(default)]
+    search: Vec<String>,
+    #[serde(default)]
+    wikis: bool,
     #[serde(default)]
     tokens: Vec<String>,
     #[serde(default)]
     token_files: Vec<PathBuf>,
+    /// A GitHub App: its client id or number, its private key, and installations (all, if none are named).
+    app: Option<String>,
+    app_key_file: Option<PathBuf>,
+    #[serde(default)]
+    app_installations: Vec<u64>,
     #[serde(default)]
     languages: Vec<String>,
     #[serde(default = "yes")]
@@ -125,18 +136,38 @@ impl ForgeConfig {
 
     /// What tells one listing from another: whatever changes what is listed, or in which order.
     pub(crate) fn scope(&self) -> String {
-        format!("{:?} {} {}", self.kind, self.url, self.owners.join(","))
+        let search = if self.search.is_empty() { String::new() } else { format!(" search {:?}", self.search) };
+        format!("{:?} {} {}{search}", self.kind, self.url, self.owners.join(","))
     }
 
     /// What is wrong with it, if something is.
     pub(crate) fn check(&self) -> std::result::Result<(), String> {
         check_name(&self.name()).map_err(|e| e.to_string())?;
+        if self.kind != ForgeKind::Github && (!self.search.is_empty() || self.app.is_some()) {
+            return Err("search and app are GitHub's".to_owned());
+        }
+        if !self.search.is_empty() && !self.owners.is_empty() {
+            return Err("either owners or search: 'user:NAME' in a search names an owner".to_owned());
+        }
+        if self.search.iter().any(|question| question.contains("created:")) {
+            return Err("a search must not say created: all of its results are had by asking for one time after the other".to_owned());
+        }
+        if self.app.is_some() != self.app_key_file.is_some() {
+            return Err("app and app_key_file go together".to_owned());
+        }
+        if self.wikis && !matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea | ForgeKind::Gitlab) {
+            return Err("wikis are repositories on GitHub, GitLab and Gitea only".to_owned());
+        }
         match self.kind {
             ForgeKind::Folder if !Path::new(&self.url).is_absolute() => Err(format!("url '{}' must be an absolute path", self.url)),
             ForgeKind::Folder => Ok(()),
             _ if self.url.starts_with("https://") || self.url.starts_with("http://") => Ok(()),
             _ => Err(format!("url '{}' must start with https:// or http://", self.url)),
         }
+    }
+
+    pub(crate) fn wikis(&self) -> bool {
+        self.wikis
     }
 
     pub(crate) fn filter(&self) -> Filter {
@@ -189,6 +220,15 @@ impl ForgeConfig {
             let text = std::fs::read_to_string(file).map_err(|source| Error::File { what: "read", path: file.clone(), source })?;
             tokens.extend(text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).map(str::to_owned));
         }
+        let app = match (&self.app, &self.app_key_file) {
+            (Some(app), Some(file)) => {
+                let pem = std::fs::read(file).map_err(|source| Error::File { what: "read", path: file.clone(), source })?;
+                let app = GitHubApp::new(app, &pem, self.app_installations.clone());
+                let app = app.map_err(|e| Error::Message(format!("{}: {e}", file.display())))?;
+                Some((app, GitHub::rest(&self.url)))
+            }
+            _ => None,
+        };
         let stop = stop.clone();
         let wait = move |mut left: Duration| {
             while !left.is_zero() && !stop.is_stopped() {
@@ -200,6 +240,7 @@ impl ForgeConfig {
         };
         let api = Api::new(ApiOptions {
             tokens,
+            app,
             scheme: if self.kind == ForgeKind::Gitea { "token" } else { "Bearer" },
             agent: format!("weir/{}", env!("CARGO_PKG_VERSION")),
             tries: self.tries,
@@ -216,7 +257,7 @@ impl ForgeConfig {
             _ => host,
         });
         Ok(match self.kind {
-            ForgeKind::Github => Box::new(GitHub::new(&self.url, owners, api)),
+            ForgeKind::Github => Box::new(GitHub::new(&self.url, owners, self.search.clone(), api)),
             ForgeKind::Gitlab => Box::new(GitLab::new(&self.url, owners, api)),
             ForgeKind::Gitea => Box::new(Gitea::new(&self.url, owners, api)),
             ForgeKind::Bitbucket => Box::new(Bitbucket::new(&self.url, owners, api)),

@@ -130,6 +130,7 @@ fn one(pool: &mut Pool, shows_bar: bool, config: &ForgeConfig, stop: &Stop) -> s
         scope: &config.scope(),
         filter: &config.filter(),
         name_of: &|listed| config.name_of(listed),
+        wikis: config.wikis(),
         limit: config.limit,
         gone_s: pool.config.mirror.gone.0.as_secs() as i64,
         now: &now,
@@ -196,13 +197,16 @@ fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitC
                 )));
             }
             for listed in page.repositories.iter().filter(|l| filter.takes(l)) {
-                let Ok(Some(name)) = config.name_of(listed) else { continue };
-                if config.limit == 0 || wanted < config.limit {
-                    wanted += 1;
-                    if global.json {
-                        output::json_line(&serde_json::json!({ "name": name, "url": listed.clone_url, "listed": listed }))?;
-                    } else {
-                        writeln!(std::io::stdout(), "{name}  <-  {}", listed.clone_url)?;
+                let wiki = listed.wiki_repository().filter(|_| config.wikis());
+                for listed in std::iter::once(listed).chain(&wiki) {
+                    let Ok(Some(name)) = config.name_of(listed) else { break };
+                    if config.limit == 0 || wanted < config.limit {
+                        wanted += 1;
+                        if global.json {
+                            output::json_line(&serde_json::json!({ "name": name, "url": listed.clone_url, "listed": listed }))?;
+                        } else {
+                            writeln!(std::io::stdout(), "{name}  <-  {}", listed.clone_url)?;
+                        }
                     }
                 }
             }

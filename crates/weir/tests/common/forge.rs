@@ -28,6 +28,8 @@ pub struct State {
     /// Requests until the limit is used up; it is whole again a second later.
     pub limit: Option<u64>,
     pub spent_until: u64,
+    /// Searches that GitHub gives up, from now on.
+    pub incomplete: u32,
     /// Answers that break off in the middle, from now on.
     pub cut: u32,
     /// Time one answer takes.
@@ -38,6 +40,12 @@ pub struct State {
     pub cgi: Option<(std::path::PathBuf, Vec<(&'static str, String)>)>,
     /// Asked: path and query.
     pub log: Vec<String>,
+    /// What each was asked with: the value of `Authorization`, or nothing.
+    pub shown: Vec<String>,
+    /// Whether repositories whose id can be divided by five have wikis.
+    pub wikis: bool,
+    /// Installations of an App, whose tokens alone are taken then.
+    pub installations: Vec<u64>,
     /// Requests while the limit was used up.
     pub impatient: u32,
 }
@@ -105,6 +113,8 @@ impl Forge {
             stream.write_all(format!("HTTP/1.1 {status}\r\nConnection: close\r\n").as_bytes()).ok()?;
             return stream.write_all(&said).ok();
         }
+        let shown = lines.iter().find_map(|l| l.split_once(": ").filter(|(name, _)| name.eq_ignore_ascii_case("authorization")));
+        self.state().shown.push(shown.map_or(String::new(), |(_, value)| value.to_owned()));
         let (status, headers, value) = self.state().route(&target, &body);
         let text = value.to_string();
         let sent = if std::mem::replace(&mut self.state().cut, 0) > 0 { &text[..text.len() / 2] } else { &text };
@@ -114,6 +124,14 @@ impl Forge {
         );
         stream.write_all(head.as_bytes()).ok()?;
         stream.write_all(sent.as_bytes()).ok()
+    }
+}
+
+/// When it was made: some by one in a day, from 3000 on many in a second.
+fn created_at(r: &Listed) -> String {
+    match r.id {
+        id @ ..3000 => format!("20{:02}-{:02}-{:02}T00:00:00Z", 10 + id / 300, 1 + id / 28 % 12, 1 + id % 28),
+        id => format!("2021-06-01T12:00:{:02}Z", id / 600 % 60),
     }
 }
 
@@ -145,6 +163,38 @@ impl State {
         let id_of = |prefix: &str| path.strip_prefix(prefix)?.parse::<u64>().ok();
         let by_id = |id: u64| self.repositories.iter().find(|r| r.id == id);
         let failed = ("500 Internal Server Error", String::new(), json!({ "message": "oops" }));
+        let shown = self.shown.last().cloned().unwrap_or_default();
+        if let Some(rest) = path.strip_prefix("/api/v3/app/installations") {
+            if !shown.starts_with("Bearer ey") {
+                return ("401 Unauthorized", String::new(), json!({ "message": "no word of the App" }));
+            }
+            let token =
+                rest.strip_prefix('/').and_then(|r| r.strip_suffix("/access_tokens")).map(|id| json!({ "token": format!("ghs_{id}") }));
+            return found(Some(token.unwrap_or_else(|| self.installations.iter().map(|id| json!({ "id": id })).collect())));
+        }
+        if !self.installations.is_empty() && !self.installations.iter().any(|id| shown == format!("Bearer ghs_{id}")) {
+            return ("401 Unauthorized", String::new(), json!({ "message": "Bad credentials" }));
+        }
+        if path == "/api/v3/search/repositories" {
+            let question =
+                percent_encoding::percent_decode_str(query.split('&').find_map(|p| p.strip_prefix("q=")).unwrap()).decode_utf8_lossy();
+            let (owner, range) = question.split_once(" created:").unwrap();
+            let owner = owner.strip_prefix("user:").unwrap();
+            let (from, to) = range.split_once("..").unwrap();
+            let hits: Vec<&Listed> =
+                self.repositories.iter().filter(|r| r.owner == owner && (from..=to).contains(&created_at(r).as_str())).collect();
+            let page = parameter("page").unwrap() as usize;
+            if page > 10 {
+                return (
+                    "422 Unprocessable Entity",
+                    String::new(),
+                    json!({ "message": "Only the first 1000 search results are available" }),
+                );
+            }
+            let incomplete = hits.len() <= 1000 && std::mem::replace(&mut self.incomplete, 0) > 0;
+            let items: Vec<Value> = hits.iter().skip((page - 1) * 100).take(100).map(|r| self.github(r)).collect();
+            return found(Some(json!({ "total_count": hits.len(), "incomplete_results": incomplete, "items": items })));
+        }
         if path == "/api/graphql" {
             let question: Value = serde_json::from_slice(body).unwrap();
             let ids = question["variables"]["ids"].as_array().unwrap().clone();
@@ -228,6 +278,10 @@ impl State {
         }
     }
 
+    fn has_wiki(&self, r: &Listed) -> bool {
+        self.wikis && r.id.is_multiple_of(5)
+    }
+
     /// An item of GitHub's list of everything: it says little.
     fn item(&self, r: &Listed) -> Value {
         json!({ "id": r.id, "node_id": format!("node{}", r.id), "full_name": format!("{}/{}", r.owner, r.name), "private": false,
@@ -238,17 +292,18 @@ impl State {
         let mut item = self.item(r);
         item["clone_url"] = json!(format!("{}{}/{}.git", self.clone_base, r.owner, r.name));
         item["pushed_at"] = json!(r.pushed_at);
+        item["has_wiki"] = self.has_wiki(r).into();
         item
     }
 
     fn node(&self, r: &Listed) -> Value {
         json!({ "databaseId": r.id, "nameWithOwner": format!("{}/{}", r.owner, r.name), "url": format!("{}{}/{}", self.clone_base, r.owner, r.name),
-                "isFork": r.fork, "parent": if r.fork { json!({ "databaseId": 1 }) } else { Value::Null }, "stargazerCount": r.id, "pushedAt": r.pushed_at, "primaryLanguage": { "name": "C" }, "isEmpty": false,
+                "isFork": r.fork, "parent": if r.fork { json!({ "databaseId": 1 }) } else { Value::Null }, "stargazerCount": r.id, "pushedAt": r.pushed_at, "primaryLanguage": { "name": "C" }, "isEmpty": false, "hasWikiEnabled": self.has_wiki(r),
                 "languages": { "edges": [{ "size": 7, "node": { "name": "C" } }] }, "owner": { "__typename": "User", "login": r.owner, "databaseId": 1 } })
     }
 
     fn gitlab(&self, r: &Listed) -> Value {
-        json!({ "id": r.id, "path_with_namespace": format!("{}/{}", r.owner, r.name), "last_activity_at": r.pushed_at,
+        json!({ "id": r.id, "wiki_enabled": self.has_wiki(r), "path_with_namespace": format!("{}/{}", r.owner, r.name), "last_activity_at": r.pushed_at,
                 "http_url_to_repo": format!("{}{}/{}.git", self.clone_base, r.owner, r.name), "namespace": { "id": 1, "full_path": r.owner, "kind": "group" } })
     }
 
@@ -274,7 +329,7 @@ impl State {
     }
 
     fn gitea(&self, r: &Listed) -> Value {
-        json!({ "id": r.id, "full_name": format!("{}/{}", r.owner, r.name), "fork": r.fork, "updated_at": r.pushed_at, "empty": false,
+        json!({ "id": r.id, "full_name": format!("{}/{}", r.owner, r.name), "fork": r.fork, "updated_at": r.pushed_at, "empty": false, "has_wiki": self.has_wiki(r),
                 "clone_url": format!("{}{}/{}.git", self.clone_base, r.owner, r.name), "owner": { "id": 1, "login": r.owner } })
     }
 }

@@ -1,0 +1,66 @@
+//! Tokens of a GitHub App (docs.github.com/apps: "Generating a JSON Web Token", "Authenticating as an installation"): asked for with
+//! a signed word that holds for minutes, and good for an hour.
+
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rand::SystemRandom;
+use ring::rsa::KeyPair;
+use ring::signature::RSA_PKCS1_SHA256;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer};
+
+/// For how long a word holds, in seconds: GitHub takes ten minutes at most.
+const HOLDS_S: u64 = 540;
+/// Clocks differ.
+const EARLIER_S: u64 = 60;
+
+/// An App, and the installations whose tokens are used.
+#[derive(Clone)]
+pub struct GitHubApp {
+    /// Its client id, or its number.
+    issuer: String,
+    key: Arc<KeyPair>,
+    /// Numbers of installations; all, if there are none.
+    pub(crate) installations: Vec<u64>,
+}
+
+impl fmt::Debug for GitHubApp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GitHubApp({}, {:?})", self.issuer, self.installations)
+    }
+}
+
+impl GitHubApp {
+    /// The App called `issuer`, with its private key in PEM as GitHub gives it.
+    ///
+    /// # Errors
+    /// In words, if that is no RSA key.
+    pub fn new(issuer: &str, pem: &[u8], installations: Vec<u64>) -> Result<GitHubApp, String> {
+        let key = match PrivateKeyDer::from_pem_slice(pem) {
+            Ok(PrivateKeyDer::Pkcs1(key)) => from_pkcs1(&key),
+            Ok(PrivateKeyDer::Pkcs8(key)) => KeyPair::from_pkcs8(key.secret_pkcs8_der()).map_err(|e| e.to_string()),
+            Ok(_) => Err("it is no RSA key".to_owned()),
+            Err(e) => Err(e.to_string()),
+        };
+        let key = key.map_err(|e| format!("the private key of a GitHub App: {e}"))?;
+        Ok(GitHubApp { issuer: issuer.to_owned(), key: Arc::new(key), installations })
+    }
+
+    /// The word for `now`, in seconds since 1970 (RFC 7519, RS256).
+    pub(crate) fn word(&self, now: u64) -> Result<String, String> {
+        let claims = serde_json::json!({ "iat": now.saturating_sub(EARLIER_S), "exp": now + HOLDS_S, "iss": self.issuer });
+        let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(r#"{"alg":"RS256","typ":"JWT"}"#), URL_SAFE_NO_PAD.encode(claims.to_string()));
+        let mut signature = vec![0; self.key.public().modulus_len()];
+        self.key
+            .sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text.as_bytes(), &mut signature)
+            .map_err(|_| "the private key of a GitHub App cannot sign".to_owned())?;
+        Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    }
+}
+
+fn from_pkcs1(key: &PrivatePkcs1KeyDer<'_>) -> Result<KeyPair, String> {
+    KeyPair::from_der(key.secret_pkcs1_der()).map_err(|e| e.to_string())
+}

@@ -1,0 +1,152 @@
+//! GitHub's search for repositories (docs.github.com/rest/search: "Search repositories"). It gives a thousand of what a question
+//! finds, and no more: so each is asked for ranges of the time repositories were made in, halved until they are small enough.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::api::{Api, escape};
+use crate::{Error, Result};
+
+/// What one question gives at most.
+pub(crate) const FOUND_MAX: u64 = 1000;
+pub(crate) const PER_PAGE: u64 = 100;
+/// 2007-10-01: before the first repository was made.
+const FIRST_S: u64 = 1_191_196_800;
+
+/// Where a search stands: `QUESTION:FROM:TO:PAGE`, the times in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) question: usize,
+    from: u64,
+    to: u64,
+    page: u64,
+}
+
+/// What a page of a search has.
+pub(crate) struct Found {
+    pub(crate) items: Vec<serde_json::Value>,
+    pub(crate) next: Place,
+    /// GitHub gave up before it had found all.
+    pub(crate) is_incomplete: bool,
+}
+
+impl Place {
+    pub(crate) fn start(question: usize, now: u64) -> Place {
+        Place { question, from: FIRST_S, to: now.max(FIRST_S), page: 1 }
+    }
+
+    pub(crate) fn parse(text: &str, now: u64) -> Place {
+        let mut numbers = text.split(':').map(|n| n.parse().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        let place = Place { question: next() as usize, from: next(), to: next(), page: next().max(1) };
+        if place.from < FIRST_S || place.to < place.from { Place::start(place.question, now) } else { place }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        format!("{}:{}:{}:{}", self.question, self.from, self.to, self.page)
+    }
+
+    /// The next page, or range, or question, where this one has found so many.
+    fn after(self, total: u64, now: u64) -> Place {
+        if total.min(FOUND_MAX) > self.page.saturating_mul(PER_PAGE) {
+            return Place { page: self.page + 1, ..self };
+        }
+        self.skip(now)
+    }
+
+    /// The next range, or question.
+    pub(crate) fn skip(self, now: u64) -> Place {
+        if self.to >= now {
+            return Place::start(self.question + 1, now);
+        }
+        let from = self.to + 1;
+        // What was sparse before will be so again; if not, it is halved.
+        let width = (self.to - self.from + 1).saturating_mul(2);
+        Place { from, to: from.saturating_add(width).min(now), page: 1, ..self }
+    }
+
+    /// Half of this range, if it can be halved.
+    fn halved(self) -> Option<Place> {
+        (self.to > self.from).then(|| Place { to: self.from + (self.to - self.from) / 2, page: 1, ..self })
+    }
+}
+
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// `2024-01-31T12:00:00Z`.
+fn time(seconds: u64) -> String {
+    let days = (seconds / 86_400) as i64;
+    // Days to civil date (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms"), for days after 1970.
+    let z = days + 719_468;
+    let (era, doe) = (z / 146_097, z % 146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
+    let year = yoe + era * 400 + i64::from(month <= 2);
+    let s = seconds % 86_400;
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", s / 3600, s / 60 % 60, s % 60)
+}
+
+/// The page of `question` at `place`.
+pub(crate) fn search(api: &mut Api, rest: &str, question: &str, place: Place, now: u64) -> Result<Found> {
+    let asked = format!("{question} created:{}..{}", time(place.from), time(place.to));
+    let url = format!("{rest}/search/repositories?q={}&per_page={PER_PAGE}&page={}", escape(&asked), place.page);
+    let answer = api.get(&url)?.value;
+    let unexpected = || Error::Unexpected { url: url.clone(), detail: "not what a search gives".to_owned() };
+    let total = answer["total_count"].as_u64().ok_or_else(unexpected)?;
+    let items = answer["items"].as_array().ok_or_else(unexpected)?;
+    if total > FOUND_MAX && place.page == 1 {
+        match place.halved() {
+            Some(next) => return Ok(Found { items: Vec::new(), next, is_incomplete: false }),
+            None => tracing::warn!("{url}: {total} were made in one second; {FOUND_MAX} of them are taken"),
+        }
+    }
+    let is_incomplete = answer["incomplete_results"].as_bool() == Some(true);
+    Ok(Found { items: items.clone(), next: place.after(total, now), is_incomplete })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_as_github_writes_them() {
+        for (seconds, text) in [
+            (FIRST_S, "2007-10-01T00:00:00Z"),
+            (1_709_164_799, "2024-02-28T23:59:59Z"),
+            (1_709_208_000, "2024-02-29T12:00:00Z"),
+            (1_767_225_599, "2025-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(time(seconds), text);
+        }
+    }
+
+    /// Every second lies in exactly one range that is small enough, in order, whatever there is when.
+    #[test]
+    fn ranges_cover_all_time_once() {
+        let now = FIRST_S + 500_000_000;
+        let mut made: Vec<u64> = (0..30_000u64).map(|n| FIRST_S + n * n % 499_999_999).collect();
+        made.extend((0..5000).map(|n| FIRST_S + 400_000_000 + n));
+        let (mut place, mut seen, mut asked) = (Place::start(0, now), 0usize, 0);
+        while place.question == 0 {
+            asked += 1;
+            assert_eq!(Place::parse(&place.text(), now), place);
+            let total = made.iter().filter(|at| (place.from..=place.to).contains(at)).count() as u64;
+            if total > FOUND_MAX && place.page == 1 {
+                place = place.halved().unwrap();
+                continue;
+            }
+            let here = total - (place.page - 1) * PER_PAGE;
+            seen += here.min(PER_PAGE) as usize;
+            place = place.after(total, now);
+        }
+        assert_eq!(seen, made.len());
+        assert!(asked < 35_000 / 100 * 2, "{asked} requests");
+        assert_eq!(place, Place::start(1, now));
+        for bad in ["", "x", "0:1:2:3", "0:9:1:1"] {
+            assert_eq!(Place::parse(bad, now), Place::start(0, now), "{bad}");
+        }
+    }
+}
