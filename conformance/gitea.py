@@ -4,6 +4,7 @@
 Gitea is built from its Go module below target/gitea, if it is not there; its own API is the oracle: afterwards weir knows just
 what Gitea lists, serves the same refs, and has kept what was deleted. Prints a line for each step; fails at the first difference.
 """
+import hashlib
 import json
 import os
 import random
@@ -70,6 +71,7 @@ HTTP_PORT = {self.url.rsplit(":", 1)[1]}
 ROOT_URL = {self.url}/
 STATIC_ROOT_PATH = {source}
 DISABLE_SSH = true
+LFS_START_SERVER = true
 [database]
 DB_TYPE = sqlite3
 PATH = {self.work}/gitea.db
@@ -123,6 +125,33 @@ REPO_INDEXER_ENABLED = false
                 return found
             page += 1
 
+    def listed(self, place):
+        """All items of a list."""
+        found, page = [], 1
+        while True:
+            answer = self.api("GET", f"{place}{'&' if '?' in place else '?'}limit=50&page={page}")
+            items = answer["data"] if isinstance(answer, dict) else answer
+            found += items
+            if len(items) < 50:
+                return found
+            page += 1
+
+    def push_lfs(self, repository, size):
+        """A commit with a file of so many random bytes that Git LFS keeps; its SHA-256."""
+        work = tempfile.mkdtemp(dir=self.work)
+        run("git", "clone", "-q", repository["clone_url"].replace("http://", f"http://keeper:{PASSWORD}@"), work)
+        git = lambda *words: run("git", "-C", work, "-c", "user.name=k", "-c", "user.email=k@example.com", *words)
+        git("lfs", "install", "--local")
+        git("lfs", "track", "*.bin")
+        data = random.randbytes(size)
+        with open(os.path.join(work, "large.bin"), "wb") as f:
+            f.write(data)
+        git("add", "-A")
+        git("commit", "-qm", "large")
+        git("push", "-q", "origin", "HEAD:main")
+        shutil.rmtree(work)
+        return hashlib.sha256(data).hexdigest()
+
     def push(self, repository, force):
         """Another commit on main; or main anew."""
         work = tempfile.mkdtemp(dir=self.work)
@@ -166,6 +195,52 @@ def compare(gitea, weir, served, kept):
     return len(expected)
 
 
+def compare_accounts(gitea, weir):
+    """weir knows the people and organisations that Gitea has, and who belongs to which."""
+    people = {u["login"] for u in gitea.listed("users/search")}
+    organisations = {o["username"] for o in gitea.listed("orgs")}
+    expected = {(login, "user") for login in people} | {(login, "organization") for login in organisations}
+    belongs = {(m["login"], o) for o in organisations for m in gitea.listed(f"orgs/{o}/members")}
+    ours = json.loads(weir("--json", "accounts", "-n", "100000"))
+    if {(a["login"], a["kind"]) for a in ours} != expected:
+        sys.exit(f"accounts differ: {sorted({(a['login'], a['kind']) for a in ours} ^ expected)[:5]}")
+    if {(a["login"], o) for a in ours for o in a["organizations"]} != belongs:
+        sys.exit("who belongs to which organisation differs")
+    return len(people), len(organisations), len(belongs)
+
+
+def lfs_and_wiki(gitea, weir, pool_folder, repository):
+    """A file of Git LFS, from a real server to a real client, and a wiki."""
+    name = f"g/{repository['full_name']}"
+    oid = gitea.push_lfs(repository, 3_000_000)
+    owner = repository["full_name"]
+    gitea.api("POST", f"repos/{owner}/wiki/new", {"title": "Home", "content_base64": "aGVsbG8="})
+    with open(os.path.join(pool_folder, "weir.toml")) as f:
+        text = f.read()
+    with open(os.path.join(pool_folder, "weir.toml"), "w") as f:
+        f.write(text.replace("accounts = true", f'wikis = true\ninclude = ["{owner}*"]'))
+    weir("set", "--lfs", "true", name)
+    weir("crawl")
+    weir("mirror", name)
+    weir("mirror", f"{name}.wiki")
+    web = port()
+    server = subprocess.Popen([WEIR, "-q", "serve", "--no-mirror", "--git", f"127.0.0.1:{port()}", "--http", f"127.0.0.1:{web}"])
+    try:
+        time.sleep(1)
+        work = tempfile.mkdtemp(dir=gitea.work)
+        run("git", "clone", "-q", f"http://127.0.0.1:{web}/{name}", work)
+        run("git", "-C", work, "lfs", "install", "--local")
+        run("git", "-C", work, "lfs", "pull")
+        with open(os.path.join(work, "large.bin"), "rb") as f:
+            if hashlib.sha256(f.read()).hexdigest() != oid:
+                sys.exit("a file of Git LFS is not what was pushed")
+        if refs(f"http://127.0.0.1:{web}/{name}.wiki") != refs(repository["clone_url"].replace(".git", ".wiki.git")):
+            sys.exit("the wiki is not what it is upstream")
+    finally:
+        server.terminate()
+        server.wait()
+
+
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     random.seed(7)
@@ -181,6 +256,9 @@ def main():
             gitea.api("POST", "admin/users", {"username": name, "email": f"{name}@example.com", "password": PASSWORD, "must_change_password": False})
         for name in organisations:
             gitea.api("POST", "orgs", {"username": name})
+            team = gitea.api("GET", f"orgs/{name}/teams")[0]["id"]
+            for member in random.sample(users, min(7, len(users))):
+                gitea.api("PUT", f"teams/{team}/members/{member}")
 
         def make(n):
             owner = random.Random(n).choice(users + organisations * 5)
@@ -196,7 +274,7 @@ def main():
         weir = lambda *words: run(WEIR, *words)
         weir("init")
         with open(os.path.join(pool_folder, "weir.toml"), "w") as f:
-            f.write(f'[[forge]]\ntype = "gitea"\nurl = "{gitea.url}"\nname = "g"\ntokens = ["{gitea.token}"]\n[mirror]\nretry = "1s"\n')
+            f.write(f'[[forge]]\ntype = "gitea"\nurl = "{gitea.url}"\nname = "g"\ntokens = ["{gitea.token}"]\naccounts = true\n[mirror]\nretry = "1s"\n')
         ports = port()
         for step in ("crawl", "mirror"):
             started = time.time()
@@ -206,6 +284,7 @@ def main():
         served = f"git://127.0.0.1:{ports}"
         time.sleep(1)
         print(compare(gitea, weir, served, {}), "repositories are the same", flush=True)
+        print("%d people, %d organisations and %d memberships are the same" % compare_accounts(gitea, weir), flush=True)
 
         rest = list(gitea.repositories().values())
         random.shuffle(rest)
@@ -232,12 +311,19 @@ def main():
             place = f"orgs/{owner}/repos" if owner.startswith("org") else f"admin/users/{owner}/repos"
             gitea.api("POST", place, {"name": name, "auto_init": True, "default_branch": "main", "readme": "Default"})
         print(f"{tenth} each deleted, renamed, transferred, force-pushed, pushed; {tenth // 2} made under old names", flush=True)
+        # Somebody leaves an organisation, another is made.
+        left = gitea.listed(f"orgs/{organisations[0]}/members")[0]["login"]
+        gitea.api("DELETE", f"orgs/{organisations[0]}/members/{left}")
+        gitea.api("POST", "orgs", {"username": "orgnew"})
         for step in ("crawl", "mirror"):
             started = time.time()
             print(weir(step).splitlines()[-1], f"({time.time() - started:.1f} s)", flush=True)
+        print("%d people, %d organisations and %d memberships are the same" % compare_accounts(gitea, weir), flush=True)
         print(compare(gitea, weir, served, kept), "repositories are the same,", len(kept), "that were deleted are kept", flush=True)
         weir("fsck")
         print(weir("status"), end="")
+        lfs_and_wiki(gitea, weir, pool_folder, rest.pop())
+        print("a file of Git LFS and a wiki are the same")
     finally:
         for process in processes:
             process.terminate()

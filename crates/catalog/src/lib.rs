@@ -4,6 +4,7 @@
 //! catalog that lags behind an archive costs a look, never a byte: results are written in batches after the archives'
 //! own commits.
 
+mod accounts;
 mod catalog;
 mod crawld;
 mod database;
@@ -20,6 +21,7 @@ mod status;
 mod take;
 mod updates;
 
+pub use accounts::{AccountCounts, Budget, KnownAccount};
 pub use catalog::{Catalog, Outcome, Repository, Visit, Which};
 pub use crawld::repositories_of_crawld;
 pub use database::redacted;

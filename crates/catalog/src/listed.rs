@@ -12,6 +12,16 @@ pub enum AccountKind {
     Organization,
 }
 
+impl AccountKind {
+    /// As the catalog writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            AccountKind::User => "user",
+            AccountKind::Organization => "organization",
+        }
+    }
+}
+
 /// The owner of a repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {

@@ -177,6 +177,27 @@ CREATE TABLE visits (
     PRIMARY KEY (repository_id, at)
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- Who belongs to which organisation, both of accounts
+CREATE TABLE memberships (
+    organization_id INTEGER NOT NULL,
+    account_id      INTEGER NOT NULL,
+    PRIMARY KEY (organization_id, account_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX memberships_account ON memberships (account_id);
+-- What is left of the limits of forges' APIs, for each credential
+CREATE TABLE budgets (
+    forge           TEXT NOT NULL,
+    -- the start of its SHA-256
+    credential      TEXT NOT NULL,
+    request_limit   INTEGER,
+    remaining       INTEGER NOT NULL,
+    -- when it is whole again
+    reset_at        INTEGER NOT NULL,
+    at              INTEGER NOT NULL,
+    PRIMARY KEY (forge, credential)
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::Result;
 use crate::database::{Database, Row, Type, Value, values};
-use crate::listed::{Account, AccountKind, Listed};
+use crate::listed::{Account, Listed};
 use crate::listing::Taken;
 
 /// What rows come from.
@@ -92,7 +92,7 @@ pub(crate) fn path_for(name: &str) -> String {
 const KEY_BYTES_MAX: usize = 512;
 
 /// Whether a text that a forge says can be a key.
-fn fits(key: &str) -> bool {
+pub(crate) fn fits(key: &str) -> bool {
     key.len() <= KEY_BYTES_MAX && !key.contains('\0')
 }
 
@@ -320,13 +320,7 @@ fn write_owners(db: &Database, forge: &str, told: &[(i64, &Listed)]) -> Result<H
         }
         ids.insert(forge_id, id);
     }
-    let rows = changed.into_values().map(|owner: &Account| {
-        let kind = match owner.kind {
-            AccountKind::User => "user",
-            AccountKind::Organization => "organization",
-        };
-        values![forge, &owner.forge_id, &owner.login, kind].to_vec()
-    });
+    let rows = changed.into_values().map(|owner: &Account| values![forge, &owner.forge_id, &owner.login, owner.kind.name()].to_vec());
     let rows: Vec<Vec<Value<'_>>> = rows.collect();
     let sql = "INSERT INTO accounts (forge, forge_id, login, kind) SELECT * FROM rows
                ON CONFLICT (forge, forge_id) DO UPDATE SET login = excluded.login RETURNING forge_id, id";

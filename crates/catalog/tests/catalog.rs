@@ -42,7 +42,8 @@ cases!(
     updates_are_kept_for_hooks_with_the_visits_that_found_them,
     forks_build_on_the_root_of_their_network,
     priorities_go_first_then_hints_then_the_most_overdue,
-    visits_that_are_news_are_kept
+    visits_that_are_news_are_kept,
+    accounts_and_what_is_left_of_limits
 );
 
 #[test]

@@ -3,19 +3,22 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use ureq::config::RedirectAuthHeaders;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, HeaderName, LINK, RETRY_AFTER};
 use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::{Agent, Body};
 
 use crate::app::GitHubApp;
-use crate::{Error, Result};
+use crate::{Budget, Error, Result};
 
 /// Bytes of one answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// The names that forges have for what is left of a limit, and for when it is whole again.
 const REMAINING: [HeaderName; 2] = [HeaderName::from_static("x-ratelimit-remaining"), HeaderName::from_static("ratelimit-remaining")];
 const RESET: [HeaderName; 2] = [HeaderName::from_static("x-ratelimit-reset"), HeaderName::from_static("ratelimit-reset")];
+const LIMIT: [HeaderName; 2] = [HeaderName::from_static("x-ratelimit-limit"), HeaderName::from_static("ratelimit-limit")];
+const RESOURCE: HeaderName = HeaderName::from_static("x-ratelimit-resource");
 const UNRUNNABLE: &[u8] = b")]}'\n";
 /// What GitHub asks for where a limit comes without a time.
 const LIMIT_WAIT_MIN: Duration = Duration::from_secs(60);
@@ -89,11 +92,21 @@ struct Credential {
     installation: Option<Option<u64>>,
     /// Seconds since 1970 until which it holds, if it is of an App.
     holds_until: u64,
+    /// What it is called where its budget is written down.
+    name: String,
+    /// What the forge last said of its limit: in all, what is left, when it is whole again.
+    said: Option<(Option<u64>, u64, u64)>,
 }
 
 impl Credential {
     fn new(authorization: Option<String>, installation: Option<Option<u64>>) -> Credential {
-        Credential { authorization, spent_until: 0, is_refused: false, installation, holds_until: 0 }
+        let name = match (&authorization, installation) {
+            (_, Some(id)) => format!("installation {}", id.unwrap_or(0)),
+            (None, None) => "none".to_owned(),
+            // Not the token itself, nor what could be guessed from it.
+            (Some(text), None) => Sha256::digest(text).iter().take(4).map(|byte| format!("{byte:02x}")).collect(),
+        };
+        Credential { authorization, spent_until: 0, is_refused: false, installation, holds_until: 0, name, said: None }
     }
 }
 
@@ -155,6 +168,26 @@ impl Api {
     pub(crate) fn is_known(&self) -> bool {
         let first = &self.credentials[0];
         first.authorization.is_some() || first.installation.is_some()
+    }
+
+    /// What is left of limits, by credential.
+    pub(crate) fn budgets(&self) -> Vec<Budget> {
+        let integer = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let budget = |c: &Credential| {
+            let (limit, left, reset) = c.said?;
+            Some(Budget { credential: c.name.clone(), limit: limit.map(integer), remaining: integer(left), reset_at: integer(reset) })
+        };
+        self.credentials.iter().filter_map(budget).collect()
+    }
+
+    /// What was left of them before: a credential that is used up is not tried.
+    pub(crate) fn remember(&mut self, budgets: &[Budget]) {
+        let latest = now().saturating_add(LIMIT_WAIT_MAX.as_secs());
+        for credential in &mut self.credentials {
+            if let Some(spent) = budgets.iter().find(|b| b.credential == credential.name && b.remaining == 0) {
+                credential.spent_until = (spent.reset_at.max(0) as u64).min(latest);
+            }
+        }
     }
 
     pub(crate) fn usage(&self) -> Usage {
@@ -230,7 +263,9 @@ impl Api {
                     limits = (limits * 2).clamp(1, LIMIT_WAIT_MAX.as_secs());
                     let now = now();
                     let until = until.clamp(now.saturating_add(limits), now.saturating_add(LIMIT_WAIT_MAX.as_secs()));
-                    self.credentials[self.current].spent_until = until;
+                    let credential = &mut self.credentials[self.current];
+                    credential.spent_until = until;
+                    credential.said = Some((credential.said.and_then(|said| said.0), 0, until));
                 }
                 Verdict::Refused(e) => {
                     self.credentials[self.current].is_refused = true;
@@ -369,7 +404,13 @@ impl Api {
 
     /// An answer that took the last there was.
     fn note_limit(&mut self, headers: &HeaderMap) {
-        if number(headers, &REMAINING) == Some(0) {
+        let remaining = number(headers, &REMAINING);
+        // Searches have a limit of their own, of a minute: it says nothing of the others.
+        let is_of_all = headers.get(RESOURCE).is_none_or(|resource| resource.as_bytes() != b"search");
+        if let (Some(left), Some(reset), true) = (remaining, reset_time(headers), is_of_all) {
+            self.credentials[self.current].said = Some((number(headers, &LIMIT), left, reset));
+        }
+        if remaining == Some(0) {
             let latest = now().saturating_add(LIMIT_WAIT_MAX.as_secs());
             self.credentials[self.current].spent_until = reset_time(headers).unwrap_or(0).min(latest);
         }

@@ -1,6 +1,6 @@
 //! A listing taken into the catalog, page by page.
 
-use weir_catalog::{Catalog, Listed, Listing, Taken};
+use weir_catalog::{Budget, Catalog, Listed, Listing, Taken};
 
 use crate::api::Usage;
 use crate::filter::Filter;
@@ -72,6 +72,22 @@ pub struct Progress {
     pub finished: bool,
 }
 
+/// Writes down what is left of the limits of `forge`.
+pub(crate) fn keep_budgets(name: &str, catalog: &mut Catalog, forge: &dyn Forge, now: i64) -> Result<(), CrawlError> {
+    let budgets = forge.budgets();
+    if !budgets.is_empty() {
+        catalog.set_budgets(name, &budgets, now)?;
+    }
+    Ok(())
+}
+
+/// Tells `forge` what was left of them when that was written down.
+pub(crate) fn remember_budgets(name: &str, catalog: &Catalog, forge: &mut dyn Forge, now: i64) -> Result<(), CrawlError> {
+    let known: Vec<Budget> = catalog.budgets(now)?.into_iter().filter(|(forge, _)| forge == name).map(|(_, budget)| budget).collect();
+    forge.remember(&known);
+    Ok(())
+}
+
 impl Crawl<'_> {
     /// Goes on with the listing of `forge` until it ends, or `observe` says no.
     ///
@@ -84,6 +100,7 @@ impl Crawl<'_> {
         observe: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Progress, CrawlError> {
         let mut progress = Progress::default();
+        remember_budgets(self.name, catalog, forge, (self.now)())?;
         let mut listing = catalog.begin_listing(self.name, self.scope, (self.now)())?;
         self.recover(catalog, forge, &listing, &mut progress)?;
         let mut position = listing.position.clone();
@@ -138,6 +155,7 @@ impl Crawl<'_> {
             let kept = next.clone().or_else(|| (!is_enough).then(|| format!("{UNSEEN}0")));
             progress.taken += catalog.take_page(&mut listing, &wanted, kept.as_deref(), (self.now)())?;
             progress.pages += 1;
+            keep_budgets(self.name, catalog, forge, (self.now)())?;
             let goes_on = observe(&progress);
             if next.is_none() {
                 progress.finished =

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
+use crate::accounts::members;
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
-use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result, Skipped};
+use crate::{Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, Page, Result, Skipped};
 
 /// What instances give at most, unless they say otherwise.
 const PER_PAGE: u64 = 50;
@@ -37,6 +38,20 @@ impl Gitea {
             self.per_page = Some(said.unwrap_or(PER_PAGE));
         }
         Ok(self.per_page.unwrap_or(PER_PAGE))
+    }
+}
+
+impl Gitea {
+    /// A page of `accounts`, with who belongs to the organisations among them.
+    fn with_members(&mut self, accounts: Vec<Account>, limit: u64, next: Option<String>) -> Result<AccountsPage> {
+        let mut of_all = Vec::new();
+        for organization in accounts.iter().filter(|a| a.kind == AccountKind::Organization) {
+            let url = format!("{}/orgs/{}/members?limit={limit}", self.base, escape(&organization.login));
+            if let Some(members) = members(&mut self.api, &url, limit, |item| account(item, AccountKind::User))? {
+                of_all.push((organization.forge_id.clone(), members));
+            }
+        }
+        Ok(AccountsPage { accounts, members: of_all, next, skipped: None })
     }
 }
 
@@ -88,9 +103,68 @@ impl Forge for Gitea {
         self.api.one(&url, from_repository)
     }
 
+    fn accounts_start(&self) -> Option<&'static str> {
+        Some(if self.owners.is_empty() { "people:1" } else { "owner:0" })
+    }
+
+    fn accounts(&mut self, position: &str) -> Result<AccountsPage> {
+        let limit = self.per_page()?;
+        let (what, number) = position.split_once(':').unwrap_or(("people", "1"));
+        let number: u64 = number.parse().unwrap_or(1);
+        if what == "owner" {
+            let Some(name) = self.owners.get(number as usize).map(|name| escape(name)) else { return Ok(AccountsPage::default()) };
+            let next = (number + 1 < self.owners.len() as u64).then(|| format!("owner:{}", number + 1));
+            for (place, kind) in [("orgs", AccountKind::Organization), ("users", AccountKind::User)] {
+                match self.api.get(&format!("{}/{place}/{name}", self.base)) {
+                    Ok(answer) => return self.with_members(account(&answer.value, kind).into_iter().collect(), limit, next),
+                    Err(Error::NotFound(_)) => {}
+                    Err(Error::Unavailable { detail, .. }) => {
+                        return Ok(AccountsPage { next, skipped: Some(detail), ..AccountsPage::default() });
+                    }
+                    Err(e) => return Err(e),
+                }
+            }
+            return Ok(AccountsPage { next, ..AccountsPage::default() });
+        }
+        let are_people = what == "people";
+        let place = if are_people { "users/search?q=&" } else { "orgs?" };
+        let url = format!("{}/{place}limit={limit}&page={number}", self.base);
+        let further = format!("{what}:{}", number.saturating_add(1));
+        let answer = match self.api.get(&url) {
+            Err(Error::Unavailable { detail, .. }) => {
+                return Ok(AccountsPage { next: Some(further), skipped: Some(detail), ..AccountsPage::default() });
+            }
+            answer => answer?,
+        };
+        let Some(items) = answer.value["data"].as_array().or_else(|| answer.value.as_array()) else {
+            return Err(Error::Unexpected { url, detail: "not a list".to_owned() });
+        };
+        let is_last = answer.next.is_none() && (items.len() as u64) < limit;
+        let next = match (is_last, are_people) {
+            (false, _) => Some(further),
+            (true, true) => Some("organisations:1".to_owned()),
+            (true, false) => None,
+        };
+        let kind = if are_people { AccountKind::User } else { AccountKind::Organization };
+        self.with_members(items.iter().filter_map(|item| account(item, kind)).collect(), limit, next)
+    }
+
     fn usage(&self) -> Usage {
         self.api.usage()
     }
+
+    fn budgets(&self) -> Vec<Budget> {
+        self.api.budgets()
+    }
+
+    fn remember(&mut self, budgets: &[Budget]) {
+        self.api.remember(budgets);
+    }
+}
+
+fn account(value: &Value, kind: AccountKind) -> Option<Account> {
+    let login = text(&value["login"]).or_else(|| text(&value["username"])).or_else(|| text(&value["name"]))?;
+    Some(Account { forge_id: value["id"].as_u64()?.to_string(), login, kind })
 }
 
 fn from_repository(repository: &Value) -> Option<Listed> {
@@ -99,12 +173,8 @@ fn from_repository(repository: &Value) -> Option<Listed> {
         forge_id: repository["id"].as_u64()?.to_string(),
         full_name: text(&repository["full_name"])?,
         clone_url: text(&repository["clone_url"])?,
-        owner: owner["id"].as_u64().zip(text(&owner["login"]).or_else(|| text(&owner["username"]))).map(|(id, login)| Account {
-            forge_id: id.to_string(),
-            login,
-            // Lists do not tell people from organisations; listing these does.
-            kind: AccountKind::User,
-        }),
+        // Lists do not tell people from organisations; listing these does.
+        owner: account(owner, AccountKind::User),
         description: text(&repository["description"]),
         homepage: text(&repository["website"]),
         language: text(&repository["language"]),

@@ -7,9 +7,10 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
+use crate::accounts::members;
 use crate::api::{Api, Usage, escape, parameter};
 use crate::github_search::{self, Place};
-use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result, Skipped};
+use crate::{Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, Page, Result, Skipped};
 
 /// Ids in one `nodes` field, as documented.
 const NODES_MAX: usize = 100;
@@ -116,6 +117,18 @@ impl GitHub {
         Ok(Page { repositories: self.in_full(items)?, next, skipped: None })
     }
 
+    /// A page of `accounts`, with who belongs to the organisations among them.
+    fn with_members(&mut self, accounts: Vec<Account>, next: Option<String>) -> Result<AccountsPage> {
+        let mut of_all = Vec::new();
+        for organization in accounts.iter().filter(|a| a.kind == AccountKind::Organization) {
+            let url = format!("{}/orgs/{}/members?per_page={PER_PAGE}", self.rest, escape(&organization.login));
+            if let Some(members) = members(&mut self.api, &url, PER_PAGE as u64, account)? {
+                of_all.push((organization.forge_id.clone(), members));
+            }
+        }
+        Ok(AccountsPage { accounts, members: of_all, next, skipped: None })
+    }
+
     /// Everything about `items`: asked for in batches where there is a token.
     fn in_full(&mut self, items: &[Value]) -> Result<Vec<Listed>> {
         // Holes in lists are real: repositories that are being deleted.
@@ -170,8 +183,49 @@ impl Forge for GitHub {
         self.api.one(&url, from_item)
     }
 
+    fn accounts_start(&self) -> Option<&'static str> {
+        Some(if self.owners.is_empty() { "0" } else { "owner:0" })
+    }
+
+    fn accounts(&mut self, position: &str) -> Result<AccountsPage> {
+        if let Some(number) = position.strip_prefix("owner:") {
+            let number: usize = number.parse().unwrap_or(0);
+            let Some(name) = self.owners.get(number) else { return Ok(AccountsPage::default()) };
+            let next = (number + 1 < self.owners.len()).then(|| format!("owner:{}", number + 1));
+            let url = format!("{}/users/{}", self.rest, escape(name));
+            let found = match self.api.get(&url) {
+                Err(Error::NotFound(_)) => None,
+                Err(Error::Unavailable { detail, .. }) => {
+                    return Ok(AccountsPage { next, skipped: Some(detail), ..AccountsPage::default() });
+                }
+                answer => account(&answer?.value),
+            };
+            return self.with_members(found.into_iter().collect(), next);
+        }
+        let since: u64 = position.parse().unwrap_or(0);
+        let url = format!("{}/users?since={since}&per_page={PER_PAGE}", self.rest);
+        let answer = match self.api.get(&url) {
+            Err(Error::Unavailable { detail, .. }) => {
+                let next = Some(since.saturating_add(SKIPPED_IDS).to_string());
+                return Ok(AccountsPage { next, skipped: Some(detail), ..AccountsPage::default() });
+            }
+            answer => answer?,
+        };
+        let accounts: Vec<Account> = array(&url, &answer.value)?.iter().filter_map(account).collect();
+        let next = answer.next.as_deref().and_then(|next| parameter(next, "since")).map(str::to_owned);
+        self.with_members(accounts, next)
+    }
+
     fn usage(&self) -> Usage {
         self.api.usage()
+    }
+
+    fn budgets(&self) -> Vec<Budget> {
+        self.api.budgets()
+    }
+
+    fn remember(&mut self, budgets: &[Budget]) {
+        self.api.remember(budgets);
     }
 }
 
@@ -183,6 +237,12 @@ pub(crate) fn text(value: &Value) -> Option<String> {
     value.as_str().filter(|t| !t.is_empty()).map(str::to_owned)
 }
 
+/// A user or an organisation of the REST API.
+fn account(value: &Value) -> Option<Account> {
+    let kind = if value["type"] == "Organization" { AccountKind::Organization } else { AccountKind::User };
+    Some(Account { forge_id: value["id"].as_u64()?.to_string(), login: text(&value["login"])?, kind })
+}
+
 /// An item of a list, or a whole repository, of the REST API.
 pub(crate) fn from_item(item: &Value) -> Option<Listed> {
     let full_name = text(&item["full_name"])?;
@@ -192,10 +252,7 @@ pub(crate) fn from_item(item: &Value) -> Option<Listed> {
         // Lists leave it out.
         clone_url: text(&item["clone_url"]).or_else(|| Some(format!("{}.git", text(&item["html_url"])?)))?,
         full_name,
-        owner: owner["id"].as_u64().zip(text(&owner["login"])).map(|(id, login)| {
-            let kind = if owner["type"] == "Organization" { AccountKind::Organization } else { AccountKind::User };
-            Account { forge_id: id.to_string(), login, kind }
-        }),
+        owner: account(owner),
         description: text(&item["description"]),
         homepage: text(&item["homepage"]),
         language: text(&item["language"]),

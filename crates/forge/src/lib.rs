@@ -4,6 +4,7 @@
 //! a listing goes on where it ended, whatever ended it. Waiting for a rate limit happens inside a request: nothing is restarted.
 //! An [`Import`] reads dumps that others have made of a forge.
 
+mod accounts;
 mod api;
 mod app;
 mod bitbucket;
@@ -22,6 +23,7 @@ mod sourcehut;
 mod webindex;
 mod whole;
 
+pub use accounts::{AccountsPage, AccountsProgress, accounts_listing, crawl_accounts, forge_of_accounts_listing};
 pub use api::{Api, ApiOptions, Usage};
 pub use app::GitHubApp;
 pub use bitbucket::Bitbucket;
@@ -37,7 +39,7 @@ pub use manifest::Manifest;
 pub use page::{Page, Skipped};
 pub use sourcehut::Sourcehut;
 pub use webindex::{WebIndex, WebIndexKind};
-pub use weir_catalog::{Account, AccountKind, Listed};
+pub use weir_catalog::{Account, AccountKind, Budget, Listed};
 
 /// Why a forge gives no page.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +108,30 @@ pub trait Forge {
     /// If that cannot be found out.
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>>;
 
+    /// The position of the first page of its accounts; `None` if it tells of none.
+    fn accounts_start(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The page of accounts at `position`.
+    ///
+    /// # Errors
+    /// As [`Forge::page`].
+    fn accounts(&mut self, position: &str) -> Result<AccountsPage> {
+        let _ = position;
+        Ok(AccountsPage::default())
+    }
+
     /// Requests made so far.
     fn usage(&self) -> Usage;
+
+    /// What is left of the limits of its API, as far as it has said so.
+    fn budgets(&self) -> Vec<Budget> {
+        Vec::new()
+    }
+
+    /// What is known of that from before: what is used up is not asked for.
+    fn remember(&mut self, budgets: &[Budget]) {
+        let _ = budgets;
+    }
 }

@@ -130,6 +130,14 @@ pub(crate) enum Command {
         #[arg(required = true)]
         patterns: Vec<String>,
     },
+    /// List accounts that forges have told of: whose repositories, and who belongs to which organisation
+    Accounts {
+        /// Only the one called so
+        login: Option<String>,
+        /// Show at most so many
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 1000)]
+        max_count: usize,
+    },
     /// Say what is to hold for some repositories alone; without options list where that was done
     #[command(
         after_help = "'default' takes back what was said: what weir.toml says holds again. Where not everything that is due can be\nvisited in time, a higher priority goes first."

@@ -52,6 +52,8 @@ pub(crate) struct ForgeConfig {
     #[serde(default)]
     wikis: bool,
     #[serde(default)]
+    pub(crate) accounts: bool,
+    #[serde(default)]
     tokens: Vec<String>,
     #[serde(default)]
     token_files: Vec<PathBuf>,
@@ -154,6 +156,9 @@ impl ForgeConfig {
         }
         if self.app.is_some() != self.app_key_file.is_some() {
             return Err("app and app_key_file go together".to_owned());
+        }
+        if self.accounts && !matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea) {
+            return Err("accounts are listed on GitHub and Gitea only".to_owned());
         }
         if self.wikis && !matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea | ForgeKind::Gitlab) {
             return Err("wikis are repositories on GitHub, GitLab and Gitea only".to_owned());

@@ -147,3 +147,76 @@ fn wikis_are_repositories_beside() {
         assert_eq!(crawl(&env)["gone"], 2, "{kind}");
     }
 }
+
+#[test]
+fn people_organisations_and_who_belongs_to_which() {
+    for kind in ["github", "gitea"] {
+        let env = Env::new();
+        let forge = Forge::new(State {
+            repositories: repositories(1..3),
+            clone_base: "https://h/".into(),
+            people: (1..=230).collect(),
+            organisations: vec![(1001, (1..=120).collect()), (1002, vec![5, 7]), (1003, Vec::new())],
+            ..State::default()
+        });
+        configure(&env, kind, &forge, "tokens = [\"secret\"]\naccounts = true");
+        let said = crawl(&env);
+        assert_eq!((said["finished"].as_bool(), said["added"].as_u64()), (Some(true), Some(2)), "{kind}: {said}");
+        let status = |env: &Env| env.weir_json(&["status"])["accounts"][0]["counts"].clone();
+        // One more owns the repositories, and was told of with them.
+        let all = serde_json::json!({ "users": 230, "organizations": 3, "memberships": 122 });
+        assert_eq!(status(&env), all, "{kind}");
+        let of = |env: &Env, login: &str| env.weir_json(&["accounts", login])[0]["organizations"].clone();
+        assert_eq!(of(&env, "p5"), serde_json::json!(["o1001", "o1002"]), "{kind}");
+        assert!(env.weir(&["accounts", "o1002"]).contains("organization"), "{kind}");
+        assert!(env.weir(&["status"]).contains("accounts      f: 230 people, 3 organisations, 122 memberships, listed"), "{kind}");
+        // They change, and who is listed no more stays known.
+        {
+            let mut state = forge.state();
+            state.organisations[1].1 = vec![7, 9];
+            state.organisations[0].1.clear();
+            state.people.pop();
+        }
+        crawl(&env);
+        assert_eq!((of(&env, "p5"), of(&env, "p9")), (serde_json::json!([]), serde_json::json!(["o1002"])), "{kind}");
+        assert_eq!(status(&env), serde_json::json!({ "users": 230, "organizations": 3, "memberships": 2 }), "{kind}");
+        let few = Env::new();
+        configure(&few, kind, &forge, "tokens = [\"secret\"]\naccounts = true\nowners = [\"o1002\", \"nobody\", \"p3\"]");
+        crawl(&few);
+        assert_eq!(status(&few), serde_json::json!({ "users": 3, "organizations": 1, "memberships": 2 }), "{kind}");
+        assert!(env.weir_fails(&["accounts", "p999"]).contains("no forge has told of"));
+    }
+    // A page that cannot be had is passed over; the next crawl has it.
+    let env = Env::new();
+    let forge = Forge::new(State { people: (1..=250).collect(), broken: vec![100], ..State::default() });
+    configure(&env, "github", &forge, "tokens = [\"secret\"]\naccounts = true");
+    crawl(&env);
+    assert_eq!(env.weir_json(&["status"])["accounts"][0]["counts"]["users"], 150);
+    forge.state().broken.clear();
+    crawl(&env);
+    assert_eq!(env.weir_json(&["status"])["accounts"][0]["counts"]["users"], 250);
+    configure(&env, "bitbucket", &forge, "accounts = true");
+    assert!(env.weir_fails(&["crawl"]).contains("accounts are listed on GitHub and Gitea only"));
+}
+
+#[test]
+fn what_is_left_of_a_limit_is_shown_and_a_token_that_is_used_up_is_not_tried() {
+    let env = Env::new();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let said = Some((5000, 4321, now + 3000));
+    let forge = Forge::new(State { repositories: repositories(1..3), clone_base: "https://h/".into(), said, ..State::default() });
+    configure(&env, "github", &forge, "tokens = [\"first\", \"second\"]");
+    crawl(&env);
+    let status = env.weir(&["status"]);
+    assert!(status.contains(": 4321 of 5000 requests left, whole again in ") && !status.contains("first"), "{status}");
+    // Both are used up with one request each, and that is written down: the next process asks with neither.
+    forge.state().said = Some((5000, 0, now + 3000));
+    crawl(&env);
+    assert_eq!(env.weir(&["status"]).matches(": 0 of 5000 requests left").count(), 2);
+    configure(&env, "github", &forge, "tokens = [\"first\", \"second\", \"third\"]");
+    forge.state().said = said;
+    forge.state().shown.clear();
+    crawl(&env);
+    let shown = forge.state().shown.clone();
+    assert!(shown.len() >= 2 && shown.iter().all(|s| s == "Bearer third"), "{shown:?}");
+}

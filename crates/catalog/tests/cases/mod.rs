@@ -1,6 +1,8 @@
 //! What a catalog promises, over whichever database it is.
 
-use weir_catalog::{Catalog, Error, ImportPosition, Listed, Listing, Outcome, PRIORITY_MAX, Settings, Taken, Visit, Which};
+use weir_catalog::{
+    Account, AccountKind, Budget, Catalog, Error, ImportPosition, Listed, Listing, Outcome, PRIORITY_MAX, Settings, Taken, Visit, Which,
+};
 
 const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false };
 
@@ -450,4 +452,43 @@ pub fn visits_that_are_news_are_kept(c: &mut Catalog) {
     assert_eq!(c.past_visits(id, 1).unwrap()[0].at, 7);
     c.remove("a").unwrap();
     assert!(c.past_visits(id, 10).unwrap().is_empty());
+}
+
+pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
+    let account = |id: u32, login: &str, kind| Account { forge_id: id.to_string(), login: login.to_owned(), kind };
+    let user = |id, login| account(id, login, AccountKind::User);
+    let organization = |id, login| account(id, login, AccountKind::Organization);
+    // Known as an owner first, whose kind that forge does not tell.
+    let mut owned = listed(1, "o/a");
+    owned.1.owner = Some(user(9, "o"));
+    pass(c, &[owned], 5);
+    let mut listing = c.begin_listing("f/accounts", "all", 10).unwrap();
+    let members = vec![("9".to_owned(), vec![user(1, "a"), user(2, "b"), user(2, "b")])];
+    c.take_accounts(&mut listing, "f", &[organization(9, "o"), user(1, "a")], &members, Some("2"), 11).unwrap();
+    let again = c.begin_listing("f/accounts", "all", 20).unwrap();
+    assert_eq!((again.pass, again.position.as_deref(), again.listed), (1, Some("2"), 2), "it goes on");
+    c.take_accounts(&mut listing, "f", &[user(2, "renamed")], &[], None, 12).unwrap();
+    let counts = c.account_counts("f").unwrap();
+    assert_eq!((counts.users, counts.organizations, counts.memberships), (2, 1, 2));
+    let all = c.accounts(None, 10).unwrap();
+    let told: Vec<_> = all.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","), a.repositories)).collect();
+    assert_eq!(told, [("a", "o".to_owned(), 0), ("o", String::new(), 1), ("renamed", "o".to_owned(), 0)]);
+    // Another forge has others by the same ids; an organisation nobody told of has no members.
+    let mut other = c.begin_listing("g/accounts", "all", 10).unwrap();
+    c.take_accounts(&mut other, "g", &[user(1, "a")], &[("7".to_owned(), vec![user(3, "x")])], None, 12).unwrap();
+    assert_eq!(c.accounts(Some("a"), 10).unwrap().len(), 2);
+    assert_eq!((c.account_counts("g").unwrap().memberships, c.account_counts("f").unwrap().memberships), (0, 2));
+    // Who left.
+    let mut listing = c.begin_listing("f/accounts", "all", 30).unwrap();
+    c.take_accounts(&mut listing, "f", &[organization(9, "o")], &[("9".to_owned(), vec![user(1, "a")])], None, 31).unwrap();
+    assert_eq!(c.account_counts("f").unwrap().memberships, 1);
+
+    let budget = |name: &str, remaining, reset_at| Budget { credential: name.to_owned(), limit: Some(5000), remaining, reset_at };
+    c.set_budgets("f", &[budget("x", 10, 100), budget("y", 0, 200)], 50).unwrap();
+    c.set_budgets("g", &[budget("x", 3, 90)], 50).unwrap();
+    c.set_budgets("f", &[budget("x", 9, 100)], 60).unwrap();
+    let left = |c: &Catalog, now| -> Vec<_> { c.budgets(now).unwrap().into_iter().map(|(f, b)| (f, b.credential, b.remaining)).collect() };
+    let row = |f: &str, name: &str, left| (f.to_owned(), name.to_owned(), left);
+    assert_eq!(left(c, 70), [row("f", "x", 9), row("f", "y", 0), row("g", "x", 3)]);
+    assert_eq!(left(c, 100), [row("f", "y", 0)], "the others are whole again");
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use weir_forge::{Crawl, CrawlError, Error as ForgeError, Progress};
+use weir_forge::{AccountsProgress, Crawl, CrawlError, Error as ForgeError, Progress, crawl_accounts};
 use weir_mirror::Stop;
 
 use super::mirror::stop_on_signal;
@@ -135,7 +135,7 @@ fn one(pool: &mut Pool, shows_bar: bool, config: &ForgeConfig, stop: &Stop) -> s
         gone_s: pool.config.mirror.gone.0.as_secs() as i64,
         now: &now,
     };
-    let result = crawl.run(&mut pool.catalog, forge.as_mut(), &mut |progress| {
+    let mut result = crawl.run(&mut pool.catalog, forge.as_mut(), &mut |progress| {
         if let Some(bar) = &bar {
             let rate = progress.listed as f64 / started.elapsed().as_secs_f64().max(0.001);
             let Progress { listed, wanted, taken, usage, .. } = progress;
@@ -143,6 +143,22 @@ fn one(pool: &mut Pool, shows_bar: bool, config: &ForgeConfig, stop: &Stop) -> s
         }
         !stop.is_stopped()
     });
+    if let (Ok(progress), true) = (&mut result, config.accounts)
+        && progress.finished
+    {
+        let goes_on = &mut |accounts: &AccountsProgress| {
+            if let Some(bar) = &bar {
+                bar.set_message(format!("{} accounts listed, {} requests", accounts.listed, accounts.usage.requests));
+            }
+            !stop.is_stopped()
+        };
+        let accounts = crawl_accounts(&name, &config.scope(), &mut pool.catalog, forge.as_mut(), &now, goes_on)?;
+        progress.usage = forge.usage();
+        if let Some(accounts) = accounts {
+            progress.finished = accounts.finished;
+            tracing::info!("{name}: {} accounts listed, {} memberships", accounts.listed, accounts.memberships);
+        }
+    }
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }

@@ -1,5 +1,6 @@
 //! The subcommands.
 
+mod accounts;
 mod clone;
 mod crawl;
 mod daemon;
@@ -63,6 +64,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Errors { class, max_count } => done(status::errors(&Pool::open(global)?, global, class.as_deref(), max_count)),
         Command::Pause { patterns } => done(register::set_enabled(&mut Pool::open(global)?, global, &patterns, false)),
         Command::Resume { patterns } => done(register::set_enabled(&mut Pool::open(global)?, global, &patterns, true)),
+        Command::Accounts { login, max_count } => done(accounts::accounts(&Pool::open(global)?, global, login.as_deref(), max_count)),
         Command::Set(args) => done(settings::set(&mut Pool::open(global)?, global, args)),
         Command::Hint { repos, from } => done(settings::hint(&mut Pool::open(global)?, global, repos, from.as_deref())),
         Command::Visits { repo, max_count } => done(inspect::visits(&Pool::open(global)?, global, &repo, max_count)),

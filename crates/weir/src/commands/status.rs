@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use weir_catalog::Listing;
+
 use crate::cli::Global;
 use crate::error::Result;
 use crate::output;
@@ -13,11 +15,18 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
     let errors = pool.catalog.errors_by_class()?;
     let pauses = pool.catalog.throttles(now)?;
     let mut forges = Vec::new();
+    let mut accounts = Vec::new();
     for listing in pool.catalog.listings()? {
+        if let Some(forge) = weir_forge::forge_of_accounts_listing(&listing.forge) {
+            let forge = forge.to_owned();
+            accounts.push((pool.catalog.account_counts(&forge)?, listing, forge));
+            continue;
+        }
         let skipped = pool.catalog.skipped_pages(&listing.forge)?.len();
         let (known, gone) = pool.catalog.forge_counts(&listing.forge)?;
         forges.push((listing, known, gone, skipped));
     }
+    let budgets = pool.catalog.budgets(now)?;
     let space = space(&pool.store())?;
     if global.json {
         let forges: Vec<_> = forges
@@ -28,6 +37,8 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
             .collect();
         return output::json(&serde_json::json!({
             "counts": counts, "errors": errors.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(), "pauses": pauses,
+            "accounts": accounts.iter().map(|(counts, listing, forge)| serde_json::json!({ "forge": forge, "counts": counts, "listing": listing })).collect::<Vec<_>>(),
+            "budgets": budgets.iter().map(|(forge, budget)| serde_json::json!({ "forge": forge, "budget": budget })).collect::<Vec<_>>(),
             "forges": forges, "space": { "free_bytes": space.0, "total_bytes": space.1 } }));
     }
     let mut out = std::io::stdout().lock();
@@ -52,13 +63,27 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
         let what = if p.host.is_empty() { "everything" } else { &p.host };
         line("pauses", format!("{what} for {} more: {}", output::span(p.until - now), p.cause))?;
     }
+    let state = |l: &Listing| match l.finished_at {
+        Some(at) => format!("listed {} ago", output::span(now - at)),
+        None => format!("being listed since {} ago, {} so far", output::span(now - l.started_at), l.listed),
+    };
     for (l, known, gone, skipped) in &forges {
-        let state = match l.finished_at {
-            Some(at) => format!("listed {} ago", output::span(now - at)),
-            None => format!("being listed since {} ago, {} so far", output::span(now - l.started_at), l.listed),
-        };
+        let state = state(l);
         let (gone, skipped) = (some(*gone, "gone"), some(*skipped as i64, "pages that cannot be had"));
         line("forge", format!("{}: {known} known{gone}, {state}{skipped}", l.forge))?;
+    }
+    for (c, l, forge) in &accounts {
+        line(
+            "accounts",
+            format!("{forge}: {} people, {} organisations, {} memberships, {}", c.users, c.organizations, c.memberships, state(l)),
+        )?;
+    }
+    for (forge, b) in &budgets {
+        let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));
+        line(
+            "budget",
+            format!("{forge}, {}: {}{of} requests left, whole again in {}", b.credential, b.remaining, output::span(b.reset_at - now)),
+        )?;
     }
     let (free, total) = space;
     line(

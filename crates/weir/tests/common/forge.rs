@@ -44,6 +44,11 @@ pub struct State {
     pub shown: Vec<String>,
     /// Whether repositories whose id can be divided by five have wikis.
     pub wikis: bool,
+    /// People by their numbers, and organisations with who belongs to them.
+    pub people: Vec<u64>,
+    pub organisations: Vec<(u64, Vec<u64>)>,
+    /// What is said of the limit with each answer: in all, what is left, when it is whole again.
+    pub said: Option<(u64, u64, u64)>,
     /// Installations of an App, whose tokens alone are taken then.
     pub installations: Vec<u64>,
     /// Requests while the limit was used up.
@@ -115,7 +120,10 @@ impl Forge {
         }
         let shown = lines.iter().find_map(|l| l.split_once(": ").filter(|(name, _)| name.eq_ignore_ascii_case("authorization")));
         self.state().shown.push(shown.map_or(String::new(), |(_, value)| value.to_owned()));
-        let (status, headers, value) = self.state().route(&target, &body);
+        let (status, mut headers, value) = self.state().route(&target, &body);
+        if let Some((limit, left, reset)) = self.state().said {
+            headers += &format!("X-RateLimit-Limit: {limit}\r\nX-RateLimit-Remaining: {left}\r\nX-RateLimit-Reset: {reset}\r\n");
+        }
         let text = value.to_string();
         let sent = if std::mem::replace(&mut self.state().cut, 0) > 0 { &text[..text.len() / 2] } else { &text };
         let head = format!(
@@ -232,6 +240,9 @@ impl State {
         if let Some(id) = id_of("/api/v1/repositories/") {
             return found(by_id(id).map(|r| self.gitea(r)));
         }
+        if let Some(answer) = self.account_route(path, &parameter) {
+            return answer;
+        }
         let after = |after: u64, max: usize| -> Vec<&Listed> { self.repositories.iter().filter(|r| r.id > after).take(max).collect() };
         match path {
             "/api/v3/repositories" | "/api/v4/projects" => {
@@ -275,6 +286,58 @@ impl State {
             "/manifest.js" => found(self.manifest.clone()),
             "/api/v1/settings/api" => found(Some(json!({ "max_response_items": 50 }))),
             _ => found(None),
+        }
+    }
+
+    /// GitHub's and Gitea's accounts.
+    fn account_route(&self, path: &str, parameter: &dyn Fn(&str) -> Option<u64>) -> Option<(&'static str, String, Value)> {
+        let ok = |value: Value| Some(("200 OK", String::new(), value));
+        let missing = || Some(("404 Not Found", String::new(), json!({ "message": "Not Found" })));
+        let person = |id: &u64| json!({ "id": id, "login": format!("p{id}"), "type": "User" });
+        let organisation = |id: u64| json!({ "id": id, "login": format!("o{id}"), "username": format!("o{id}"), "type": "Organization" });
+        let page = |list: Vec<Value>, size: u64| {
+            let skipped = ((parameter("page").unwrap_or(1) - 1) * size) as usize;
+            list.into_iter().skip(skipped).take(size as usize).collect::<Vec<_>>()
+        };
+        let (api, size, rest) = match path.strip_prefix("/api/v3/") {
+            Some(rest) => ("v3", 100, rest),
+            None => ("v1", 50, path.strip_prefix("/api/v1/")?),
+        };
+        let of_name = |name: &str, first: char| name.strip_prefix(first)?.parse::<u64>().ok();
+        if let Some(name) = rest.strip_prefix("orgs/").and_then(|r| r.strip_suffix("/members")) {
+            let id = of_name(name, 'o')?;
+            let Some((_, members)) = self.organisations.iter().find(|o| o.0 == id) else { return missing() };
+            return ok(page(members.iter().map(person).collect(), size).into());
+        }
+        if let Some(name) = rest.strip_prefix("users/").filter(|r| !r.contains('/') && *r != "search") {
+            let found = of_name(name, 'p').filter(|id| self.people.contains(id)).map(|id| person(&id));
+            let organisation = || of_name(name, 'o').filter(|id| self.organisations.iter().any(|o| o.0 == *id)).map(organisation);
+            return found.or_else(|| organisation().filter(|_| api == "v3")).map_or_else(missing, ok);
+        }
+        if let Some(name) = rest.strip_prefix("orgs/").filter(|r| !r.contains('/')) {
+            return of_name(name, 'o')
+                .filter(|id| self.organisations.iter().any(|o| o.0 == *id))
+                .map(organisation)
+                .map_or_else(missing, ok);
+        }
+        match (api, rest) {
+            ("v3", "users") => {
+                let since = parameter("since").unwrap_or(0);
+                if self.broken.contains(&since) {
+                    return Some(("500 Internal Server Error", String::new(), json!({ "message": "oops" })));
+                }
+                let mut all: Vec<Value> =
+                    self.people.iter().map(person).chain(self.organisations.iter().map(|o| organisation(o.0))).collect();
+                all.sort_by_key(|a| a["id"].as_u64());
+                all.retain(|a| a["id"].as_u64() > Some(since));
+                all.truncate(100);
+                let last = all.last().filter(|_| all.len() == 100).and_then(|a| a["id"].as_u64());
+                let link = last.map_or(String::new(), |id| format!("Link: <http://x/users?per_page=100&since={id}>; rel=\"next\"\r\n"));
+                Some(("200 OK", link, all.into()))
+            }
+            ("v1", "users/search") => ok(json!({ "ok": true, "data": page(self.people.iter().map(person).collect(), 50) })),
+            ("v1", "orgs") => ok(page(self.organisations.iter().map(|o| organisation(o.0)).collect(), 50).into()),
+            _ => None,
         }
     }
 

@@ -1,0 +1,174 @@
+//! People and organisations as forges list them, and what is left of the limits of forges' APIs.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::database::{Database, Kind, Type, Value, values};
+use crate::listed::{Account, AccountKind};
+use crate::listing::Listing;
+use crate::take::fits;
+use crate::{Catalog, Result};
+
+/// An account as the catalog knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KnownAccount {
+    /// The forge, by its name in the configuration.
+    pub forge: String,
+    /// What the forge says of it.
+    #[serde(flatten)]
+    pub account: Account,
+    /// Logins of the organisations it is known to belong to.
+    pub organizations: Vec<String>,
+    /// Repositories of it that are known.
+    pub repositories: i64,
+}
+
+/// How many accounts are known of a forge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AccountCounts {
+    /// People.
+    pub users: i64,
+    /// Organisations.
+    pub organizations: i64,
+    /// Who belongs to which.
+    pub memberships: i64,
+}
+
+/// What is left of a limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Budget {
+    /// Which credential: the start of its SHA-256, or what an App's installation is called.
+    pub credential: String,
+    /// Requests in all, if the forge says so.
+    pub limit: Option<i64>,
+    /// Requests left.
+    pub remaining: i64,
+    /// When it is whole again, in seconds since 1970.
+    pub reset_at: i64,
+}
+
+impl Catalog {
+    /// Takes a page of the listing of a forge's accounts: accounts, and for organisations, by their ids at the forge, all who belong to
+    /// them. Keeps where to go on, as [`Catalog::take_page`] does. `forge` is whose accounts they are.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn take_accounts(
+        &mut self,
+        listing: &mut Listing,
+        forge: &str,
+        accounts: &[Account],
+        members: &[(String, Vec<Account>)],
+        next: Option<&str>,
+        now: i64,
+    ) -> Result<()> {
+        let finished_at = next.is_none().then_some(now);
+        self.database.transaction(Kind::Listing, |db| {
+            // Members that were only named are people; what the accounts themselves say counts more.
+            let all = members.iter().flat_map(|(_, members)| members).chain(accounts);
+            let ids = write_accounts(db, forge, all)?;
+            for (organization, members) in members {
+                let Some(id) = ids.get(organization.as_str()) else { continue };
+                db.execute("DELETE FROM memberships WHERE organization_id = ?1", &values![*id])?;
+                let mut rows: Vec<i64> = members.iter().filter_map(|member| ids.get(member.forge_id.as_str()).copied()).collect();
+                rows.sort_unstable();
+                rows.dedup();
+                let rows: Vec<Vec<Value<'_>>> = rows.into_iter().map(|member| values![*id, member].to_vec()).collect();
+                let sql = "INSERT INTO memberships (organization_id, account_id) SELECT * FROM rows";
+                db.execute_rows(sql, &[Type::Integer; 2], &rows)?;
+            }
+            db.execute(
+                "UPDATE forges SET position = ?3, listed = listed + ?4, finished_at = ?5 WHERE name = ?1 AND pass = ?2",
+                &values![&listing.forge, listing.pass, next, accounts.len(), finished_at],
+            )
+        })?;
+        listing.position = next.map(str::to_owned);
+        listing.listed += accounts.len() as i64;
+        listing.finished_at = finished_at;
+        Ok(())
+    }
+
+    /// How many accounts are known of `forge`. Reads all of them.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn account_counts(&self, forge: &str) -> Result<AccountCounts> {
+        let sql = "SELECT count(*) FILTER (WHERE kind = 'user'), count(*) FILTER (WHERE kind = 'organization'),
+                   (SELECT count(*) FROM memberships m JOIN accounts o ON o.id = m.organization_id WHERE o.forge = ?1)
+                   FROM accounts WHERE forge = ?1";
+        let counts = self.database.query_one(sql, &values![forge], |row| {
+            Ok(AccountCounts { users: row.get(0)?, organizations: row.get(1)?, memberships: row.get(2)? })
+        })?;
+        Ok(counts.unwrap_or_default())
+    }
+
+    /// At most `max` accounts with that login, or all, in the order of logins.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn accounts(&self, login: Option<&str>, max: usize) -> Result<Vec<KnownAccount>> {
+        let sql = "SELECT a.id, a.forge, a.forge_id, a.login, a.kind, (SELECT count(*) FROM metadata d WHERE d.owner_id = a.id)
+                   FROM accounts a WHERE CAST(?1 AS TEXT) IS NULL OR a.login = ?1 ORDER BY a.login, a.forge LIMIT ?2";
+        let mut list: Vec<(i64, KnownAccount)> = self.database.query(sql, &values![login, max], |row| {
+            let kind = if row.get::<String>(4)? == "organization" { AccountKind::Organization } else { AccountKind::User };
+            let account = Account { forge_id: row.get(2)?, login: row.get(3)?, kind };
+            Ok((row.get(0)?, KnownAccount { forge: row.get(1)?, account, organizations: Vec::new(), repositories: row.get(5)? }))
+        })?;
+        let sql = "SELECT m.account_id, o.login FROM memberships m JOIN accounts o ON o.id = m.organization_id
+                   WHERE m.account_id = ANY(?1) ORDER BY o.login";
+        let ids = Value::Integers(list.iter().map(|(id, _)| *id).collect());
+        let mut of: HashMap<i64, Vec<String>> = HashMap::new();
+        for (id, login) in self.database.query(sql, &[ids], |row| Ok((row.get::<i64>(0)?, row.get::<String>(1)?)))? {
+            of.entry(id).or_default().push(login);
+        }
+        for (id, account) in &mut list {
+            account.organizations = of.remove(id).unwrap_or_default();
+        }
+        Ok(list.into_iter().map(|(_, account)| account).collect())
+    }
+
+    /// Writes down what is left of the limits of `forge`.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn set_budgets(&mut self, forge: &str, budgets: &[Budget], now: i64) -> Result<()> {
+        let row = |b: &Budget| values![forge, b.credential.clone(), b.limit, b.remaining, b.reset_at, now].to_vec();
+        let rows: Vec<Vec<Value<'_>>> = budgets.iter().map(row).collect();
+        let sql = "INSERT INTO budgets (forge, credential, request_limit, remaining, reset_at, at) SELECT * FROM rows
+                   ON CONFLICT (forge, credential) DO UPDATE SET request_limit = excluded.request_limit, remaining = excluded.remaining,
+                   reset_at = excluded.reset_at, at = excluded.at";
+        let types = [Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer, Type::Integer];
+        self.database.transaction(Kind::Listing, |db| {
+            // Tokens come and go.
+            db.execute("DELETE FROM budgets WHERE forge = ?1 AND reset_at <= ?2", &values![forge, now])?;
+            db.execute_rows(sql, &types, &rows)
+        })?;
+        Ok(())
+    }
+
+    /// What is left of limits that are not whole again at `now`, with their forges.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn budgets(&self, now: i64) -> Result<Vec<(String, Budget)>> {
+        let sql =
+            "SELECT forge, credential, request_limit, remaining, reset_at FROM budgets WHERE reset_at > ?1 ORDER BY forge, credential";
+        self.database.query(sql, &values![now], |row| {
+            Ok((row.get(0)?, Budget { credential: row.get(1)?, limit: row.get(2)?, remaining: row.get(3)?, reset_at: row.get(4)? }))
+        })
+    }
+}
+
+/// Writes accounts; their numbers by their ids at the forge. Of several with one id the last counts.
+fn write_accounts<'a>(db: &Database, forge: &str, told: impl Iterator<Item = &'a Account>) -> Result<HashMap<&'a str, i64>> {
+    let told: HashMap<&str, &Account> =
+        told.filter(|account| fits(&account.forge_id)).map(|account| (account.forge_id.as_str(), account)).collect();
+    let mut rows: Vec<Vec<Value<'_>>> = told.values().map(|a| values![forge, &a.forge_id, &a.login, a.kind.name()].to_vec()).collect();
+    // In one order everywhere, so that nobody waits for each other.
+    rows.sort_by(|a, b| format!("{:?}", a[1]).cmp(&format!("{:?}", b[1])));
+    let sql = "INSERT INTO accounts (forge, forge_id, login, kind) SELECT * FROM rows
+               ON CONFLICT (forge, forge_id) DO UPDATE SET login = excluded.login, kind = excluded.kind RETURNING forge_id, id";
+    let ids = db.query_rows(sql, &[Type::Text; 4], &rows, |row| Ok((row.get::<String>(0)?, row.get::<i64>(1)?)))?;
+    Ok(ids.into_iter().filter_map(|(forge_id, id)| told.get_key_value(forge_id.as_str()).map(|(key, _)| (*key, id))).collect())
+}

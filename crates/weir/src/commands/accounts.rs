@@ -1,0 +1,33 @@
+//! `accounts`: who owns what, and belongs to which organisation, as forges tell.
+
+use crate::cli::Global;
+use crate::error::{Error, Result};
+use crate::output;
+use crate::pool::Pool;
+
+pub(crate) fn accounts(pool: &Pool, global: &Global, login: Option<&str>, max: usize) -> Result<()> {
+    let list = pool.catalog.accounts(login, max)?;
+    if let (Some(login), true) = (login, list.is_empty()) {
+        return Err(Error::Message(format!("no forge has told of an account called '{login}'")));
+    }
+    if global.json {
+        return output::json(&list);
+    }
+    if list.is_empty() {
+        if !global.quiet {
+            eprintln!("no accounts yet; 'weir crawl' learns of owners, and of all with accounts = true in a [[forge]]");
+        }
+        return Ok(());
+    }
+    let mut rows = vec![["FORGE", "KIND", "REPOS", "LOGIN", "BELONGS TO"].map(str::to_owned).to_vec()];
+    for a in &list {
+        rows.push(vec![
+            a.forge.clone(),
+            a.account.kind.name().to_owned(),
+            a.repositories.to_string(),
+            output::printable(a.account.login.as_bytes()),
+            output::printable(a.organizations.join(", ").as_bytes()),
+        ]);
+    }
+    output::table(&rows, &[2])
+}
