@@ -371,6 +371,8 @@ impl Catalog {
             if let Some(id) = db.query_one("SELECT id FROM repositories WHERE name = ?1", &values![name], |row| row.get(0))? {
                 refuse_if_built_on(db, id)?;
             }
+            // What its forge lists is looked through again: it may be wanted anew.
+            db.execute("DELETE FROM pages WHERE forge IN (SELECT forge FROM repositories WHERE name = ?1)", &values![name])?;
             let removed: Vec<i64> = db.query("DELETE FROM repositories WHERE name = ?1 RETURNING id", &values![name], |row| row.get(0))?;
             for id in &removed {
                 remove_what_belongs_to(db, *id)?;

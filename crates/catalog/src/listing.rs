@@ -68,10 +68,12 @@ impl Catalog {
     pub fn begin_listing(&mut self, forge: &str, scope: &str, now: i64) -> Result<Listing> {
         self.database.transaction(Kind::Listing, |db| {
             // Positions mean something else there.
-            db.execute(
-                "DELETE FROM skipped_pages WHERE forge = ?1 AND EXISTS (SELECT 1 FROM forges WHERE name = ?1 AND scope <> ?2)",
-                &values![forge, scope],
-            )?;
+            for table in ["skipped_pages", "pages"] {
+                db.execute(
+                    &format!("DELETE FROM {table} WHERE forge = ?1 AND EXISTS (SELECT 1 FROM forges WHERE name = ?1 AND scope <> ?2)"),
+                    &values![forge, scope],
+                )?;
+            }
             db.execute(
                 "INSERT INTO forges (name, scope, pass, listed, started_at) VALUES (?1, ?2, 1, 0, ?3) ON CONFLICT (name) DO UPDATE SET
                  scope = excluded.scope, pass = forges.pass + 1, position = NULL, listed = 0, started_at = excluded.started_at,

@@ -198,6 +198,20 @@ CREATE TABLE budgets (
     PRIMARY KEY (forge, credential)
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- Pages of listings that a forge can say have not changed
+CREATE TABLE pages (
+    forge           TEXT NOT NULL,
+    position        TEXT NOT NULL,
+    etag            TEXT NOT NULL,
+    -- what was wanted of it
+    wanted          TEXT NOT NULL,
+    -- ids in it, as JSON
+    ids             TEXT NOT NULL,
+    next            TEXT,
+    PRIMARY KEY (forge, position)
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.

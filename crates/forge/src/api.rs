@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use ureq::config::RedirectAuthHeaders;
-use ureq::http::header::{ACCEPT, AUTHORIZATION, HeaderName, LINK, RETRY_AFTER};
+use ureq::http::header::{ACCEPT, AUTHORIZATION, ETAG, HeaderName, IF_NONE_MATCH, LINK, RETRY_AFTER};
 use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::{Agent, Body};
 
@@ -29,6 +29,8 @@ const INSTALLATION_TOKEN_S: u64 = 3600;
 const RENEWED_BEFORE_S: u64 = 120;
 /// Pages of a list of installations.
 const INSTALLATION_PAGES_MAX: u64 = 100;
+/// Longer tags are not kept.
+const ETAG_BYTES_MAX: usize = 200;
 /// Characters of an error's body that are shown.
 const DETAIL_CHARS_MAX: usize = 200;
 
@@ -117,6 +119,8 @@ pub struct Api {
     current: usize,
     options: ApiOptions,
     usage: Usage,
+    /// Shown with the next question.
+    if_none_match: Option<String>,
 }
 
 /// What was answered.
@@ -124,6 +128,8 @@ pub(crate) struct Answer {
     pub(crate) value: Value,
     /// Where `rel="next"` leads.
     pub(crate) next: Option<String>,
+    /// What tells it from what it will be.
+    pub(crate) etag: Option<String>,
 }
 
 /// What to do about an answer.
@@ -161,7 +167,7 @@ impl Api {
         if credentials.is_empty() {
             credentials.push(Credential::new(None, None));
         }
-        Api { agent: Agent::new_with_config(config), credentials, current: 0, options, usage: Usage::default() }
+        Api { agent: Agent::new_with_config(config), credentials, current: 0, options, usage: Usage::default(), if_none_match: None }
     }
 
     /// Whether there is a token.
@@ -199,6 +205,15 @@ impl Api {
         self.ask(url, None).and_then(|(headers, body)| parse(url, &headers, &body))
     }
 
+    /// The JSON at `url`; `None` if it is as it was when it had the tag `etag`, which costs nothing of a limit.
+    pub(crate) fn get_unless(&mut self, url: &str, etag: Option<&str>) -> Result<Option<Answer>> {
+        self.if_none_match = etag.map(str::to_owned);
+        let answer = self.ask(url, None);
+        self.if_none_match = None;
+        let (headers, body) = answer?;
+        if etag.is_some() && body.is_empty() { Ok(None) } else { parse(url, &headers, &body).map(Some) }
+    }
+
     /// What `read` makes of the JSON at `url`; `None` if there is nothing (any more). What it can make nothing of is no answer.
     pub(crate) fn one<T>(&mut self, url: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<Option<T>> {
         match self.get(url) {
@@ -230,6 +245,10 @@ impl Api {
             self.usage.requests += 1;
             let verdict = match self.send(url, question) {
                 Err(e) => Verdict::Again(e.to_string()),
+                Ok(response) if response.status() == StatusCode::NOT_MODIFIED && self.if_none_match.is_some() => {
+                    self.note_limit(response.headers());
+                    return Ok((response.headers().clone(), Vec::new()));
+                }
                 Ok(mut response) => {
                     let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
                     let (parts, _) = response.into_parts();
@@ -294,6 +313,7 @@ impl Api {
         match question {
             None => {
                 let request = self.agent.get(url).header(ACCEPT, "application/json");
+                let request = self.if_none_match.iter().fold(request, |r, etag| r.header(IF_NONE_MATCH, etag));
                 authorization.into_iter().fold(request, |r, a| r.header(AUTHORIZATION, a)).call()
             }
             Some(question) => {
@@ -466,7 +486,12 @@ fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Ver
 
 fn parse(url: &str, headers: &HeaderMap, body: &[u8]) -> Result<Answer> {
     let value = serde_json::from_slice(body).map_err(|e| Error::Unexpected { url: url.to_owned(), detail: e.to_string() })?;
-    Ok(Answer { value, next: headers.get(LINK).and_then(|l| next_link(l.to_str().ok()?)) })
+    let said = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    Ok(Answer {
+        value,
+        next: said(LINK).and_then(next_link),
+        etag: said(ETAG).filter(|tag| tag.len() <= ETAG_BYTES_MAX).map(str::to_owned),
+    })
 }
 
 /// The target of `rel="next"` (RFC 8288).

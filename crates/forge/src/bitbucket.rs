@@ -72,7 +72,7 @@ impl Forge for Bitbucket {
             // The same again is refused by whoever turns the pages: it would be asked for without end.
             (Some(next), None) => Some(unescape(parameter(next, "after").unwrap_or(position))),
         };
-        Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, skipped: None })
+        Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, ..Page::default() })
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

@@ -1,6 +1,6 @@
 //! A listing taken into the catalog, page by page.
 
-use weir_catalog::{Budget, Catalog, Listed, Listing, Taken};
+use weir_catalog::{Budget, Catalog, KeptPage, Listed, Listing, Taken};
 
 use crate::api::Usage;
 use crate::filter::Filter;
@@ -39,6 +39,8 @@ pub struct Crawl<'a> {
     pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, String>,
     /// Whether wikis are wanted, too, of what is wanted.
     pub wikis: bool,
+    /// All that says what is wanted, as text: a page that has not changed need not be looked through again while this is so.
+    pub wanted: &'a str,
     /// Ends after so many wanted repositories; 0 for no end.
     pub limit: u64,
     /// Seconds until one that is gone is looked at again.
@@ -52,6 +54,8 @@ pub struct Crawl<'a> {
 pub struct Progress {
     /// Pages had.
     pub pages: u64,
+    /// Those of them that were as they were before.
+    pub unchanged: u64,
     /// Repositories in them.
     pub listed: u64,
     /// Those that are wanted.
@@ -110,8 +114,31 @@ impl Crawl<'_> {
         }
         let mut pending: Vec<Skipped> = Vec::new();
         loop {
-            let page = forge.page(position.as_deref().unwrap_or(forge.start()))?;
+            let place = position.clone().unwrap_or_else(|| forge.start().to_owned());
+            // With a limit it matters how many came before.
+            let known = if self.limit == 0 { catalog.kept_page(self.name, &place)? } else { None };
+            let known = known.filter(|known| known.wanted == self.wanted);
+            let page = forge.page_unless(&place, known.as_ref().map(|known| known.etag.as_str()))?;
             progress.usage = forge.usage();
+            if let (true, Some(known)) = (page.is_unchanged, known) {
+                let ids: Vec<&str> = known.ids.iter().map(String::as_str).collect();
+                catalog.mark_seen(&listing, &ids)?;
+                let kept = known.next.clone().unwrap_or_else(|| format!("{UNSEEN}0"));
+                catalog.take_page(&mut listing, &[], Some(&kept), (self.now)())?;
+                (progress.pages, progress.unchanged) = (progress.pages + 1, progress.unchanged + 1);
+                progress.listed += ids.iter().filter(|id| Listed::of_wiki(id).is_none()).count() as u64;
+                keep_budgets(self.name, catalog, forge, (self.now)())?;
+                let goes_on = observe(&progress);
+                match known.next {
+                    Some(_) if !goes_on => return Ok(progress),
+                    Some(next) => position = Some(next),
+                    None => {
+                        progress.finished = goes_on && self.look_for_unseen(catalog, forge, &mut listing, 0, &mut progress, observe)?;
+                        return Ok(progress);
+                    }
+                }
+                continue;
+            }
             if let Some(skipped) = page.skipped {
                 tracing::warn!(forge = self.name, position = %skipped.position, "page skipped: {}", skipped.error);
                 pending.push(skipped);
@@ -154,6 +181,11 @@ impl Crawl<'_> {
             // The listing has ended only when those it did not name were asked for.
             let kept = next.clone().or_else(|| (!is_enough).then(|| format!("{UNSEEN}0")));
             progress.taken += catalog.take_page(&mut listing, &wanted, kept.as_deref(), (self.now)())?;
+            if let Some(etag) = page.etag {
+                let wikis = wanted.iter().map(|(_, listed)| listed.forge_id.as_str()).filter(|id| Listed::of_wiki(id).is_some());
+                let ids = named.iter().copied().chain(wikis).map(str::to_owned).collect();
+                catalog.keep_page(self.name, &place, &KeptPage { etag, wanted: self.wanted.to_owned(), ids, next: next.clone() })?;
+            }
             progress.pages += 1;
             keep_budgets(self.name, catalog, forge, (self.now)())?;
             let goes_on = observe(&progress);

@@ -67,7 +67,7 @@ impl Forge for Folder {
     fn page(&mut self, _: &str) -> Result<Page> {
         let mut repositories = Vec::new();
         self.look(&self.root, 0, &mut repositories)?;
-        Ok(Page { repositories, next: None, skipped: None })
+        Ok(Page { repositories, next: None, ..Page::default() })
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

@@ -62,7 +62,7 @@ impl Forge for Gerrit {
         let has_more = projects.values().any(|project| project["_more_projects"] == true);
         let next = if has_more && !projects.is_empty() { after(projects.len() as u64) } else { None };
         let repositories = projects.iter().filter_map(|(name, project)| self.listed(name, project)).collect();
-        Ok(Page { repositories, next, skipped: None })
+        Ok(Page { repositories, next, ..Page::default() })
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

@@ -95,7 +95,7 @@ impl Forge for Gitea {
         // Private ones are left out after a page was cut: only an empty page without a link is the last.
         let is_last = answer.next.is_none() && (items.len() as u64) < limit;
         let next = if is_last { next_owner } else { Some(place(page.saturating_add(1))) };
-        Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, skipped: None })
+        Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, ..Page::default() })
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

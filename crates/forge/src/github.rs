@@ -70,7 +70,7 @@ impl GitHub {
                 let error = "GitHub gave up searching before it had found all".to_owned();
                 Ok(Page { next: next(found.next), skipped: Some(skipped(error)), ..Page::default() })
             }
-            Ok(found) => Ok(Page { repositories: self.in_full(&found.items)?, next: next(found.next), skipped: None }),
+            Ok(found) => Ok(Page { repositories: self.in_full(&found.items)?.0, next: next(found.next), ..Page::default() }),
         }
     }
 
@@ -92,15 +92,15 @@ impl GitHub {
         let next = answer.next.as_deref().and_then(|next| parameter(next, "since")).map(str::to_owned);
         let last = items.iter().filter_map(|i| i["id"].as_u64()).max();
         let next = next.or_else(|| last.filter(|_| answer.next.is_some()).map(|id| id.to_string()));
-        Ok(Page { repositories: self.in_full(items)?, next, skipped: None })
+        Ok(Page { repositories: self.in_full(items)?.0, next, ..Page::default() })
     }
 
     /// Page number `page` of what `owners[owner]` owns.
-    fn owned(&mut self, owner: usize, page: u64) -> Result<Page> {
+    fn owned(&mut self, owner: usize, page: u64, etag: Option<&str>) -> Result<Page> {
         let after = |owner: usize| (owner + 1 < self.owners.len()).then(|| format!("{}:1", owner + 1));
         let Some(name) = self.owners.get(owner) else { return Ok(Page::default()) };
         let url = format!("{}/users/{}/repos?per_page={PER_PAGE}&page={page}&sort=created&direction=asc", self.rest, escape(name));
-        let answer = match self.api.get(&url) {
+        let answer = match self.api.get_unless(&url, etag) {
             // An owner who is gone is not the end of the others.
             Err(Error::NotFound(_)) => {
                 tracing::warn!("{name}: there is no such user or organisation");
@@ -112,9 +112,13 @@ impl GitHub {
             }
             answer => answer?,
         };
+        let Some(answer) = answer else { return Ok(Page { is_unchanged: true, ..Page::default() }) };
         let next = if answer.next.is_some() { Some(format!("{owner}:{}", page.saturating_add(1))) } else { after(owner) };
         let items = array(&url, &answer.value)?;
-        Ok(Page { repositories: self.in_full(items)?, next, skipped: None })
+        let (repositories, is_full) = self.in_full(items)?;
+        // What is known in part only is to be asked for again.
+        let etag = answer.etag.filter(|_| is_full);
+        Ok(Page { repositories, next, etag, ..Page::default() })
     }
 
     /// A page of `accounts`, with who belongs to the organisations among them.
@@ -129,8 +133,8 @@ impl GitHub {
         Ok(AccountsPage { accounts, members: of_all, next, skipped: None })
     }
 
-    /// Everything about `items`: asked for in batches where there is a token.
-    fn in_full(&mut self, items: &[Value]) -> Result<Vec<Listed>> {
+    /// Everything about `items`, asked for in batches where there is a token; and whether there was an answer about each.
+    fn in_full(&mut self, items: &[Value]) -> Result<(Vec<Listed>, bool)> {
         // Holes in lists are real: repositories that are being deleted.
         let items: Vec<&Value> = items.iter().filter(|i| i["id"].is_u64()).collect();
         let mut full = HashMap::new();
@@ -156,8 +160,9 @@ impl GitHub {
                 full.extend(nodes.iter().filter_map(|node| Some((node["databaseId"].as_u64()?, from_node(node)?))));
             }
         }
+        let is_full = !self.api.is_known() || items.iter().all(|item| item["id"].as_u64().is_some_and(|id| full.contains_key(&id)));
         let listed = items.iter().filter_map(|item| full.remove(&item["id"].as_u64()?).or_else(|| from_item(item)));
-        Ok(listed.collect())
+        Ok((listed.collect(), is_full))
     }
 }
 
@@ -171,9 +176,13 @@ impl Forge for GitHub {
     }
 
     fn page(&mut self, position: &str) -> Result<Page> {
+        self.page_unless(position, None)
+    }
+
+    fn page_unless(&mut self, position: &str, etag: Option<&str>) -> Result<Page> {
         match position.split_once(':') {
             Some(_) if !self.questions.is_empty() => self.found(position),
-            Some((owner, page)) => self.owned(owner.parse().unwrap_or(0), page.parse().unwrap_or(1)),
+            Some((owner, page)) => self.owned(owner.parse().unwrap_or(0), page.parse().unwrap_or(1), etag),
             None => self.all(position.parse().unwrap_or(0)),
         }
     }

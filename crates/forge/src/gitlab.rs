@@ -74,7 +74,7 @@ impl Forge for GitLab {
             Some(last) if answer.next.is_some() || items.len() as u64 == PER_PAGE => Some(place(last)),
             _ => next_owner,
         };
-        Ok(Page { repositories: items.iter().filter_map(from_project).collect(), next, skipped: None })
+        Ok(Page { repositories: items.iter().filter_map(from_project).collect(), next, ..Page::default() })
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

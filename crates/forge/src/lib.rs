@@ -102,6 +102,15 @@ pub trait Forge {
     /// If it cannot be had, after several tries.
     fn page(&mut self, position: &str) -> Result<Page>;
 
+    /// The same, unless it is as it was when it had the tag `etag`.
+    ///
+    /// # Errors
+    /// As [`Forge::page`].
+    fn page_unless(&mut self, position: &str, etag: Option<&str>) -> Result<Page> {
+        let _ = etag;
+        self.page(position)
+    }
+
     /// The repository with that id as it is now; `None` if it is gone.
     ///
     /// # Errors

@@ -61,7 +61,7 @@ impl Forge for Manifest {
 
     fn page(&mut self, _: &str) -> Result<Page> {
         self.last = self.read()?;
-        Ok(Page { repositories: self.last.clone(), next: None, skipped: None })
+        Ok(Page { repositories: self.last.clone(), next: None, ..Page::default() })
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

@@ -9,6 +9,10 @@ pub struct Page {
     pub repositories: Vec<Listed>,
     /// Where to go on; `None` at the end.
     pub next: Option<String>,
+    /// What tells this page from what it will be, if the forge says so and all about the repositories in it is known.
+    pub etag: Option<String>,
+    /// It is as it was when it had the tag that was shown: then it lists nothing.
+    pub is_unchanged: bool,
     /// Set if the forge could not give it: then it lists nothing.
     pub skipped: Option<Skipped>,
 }

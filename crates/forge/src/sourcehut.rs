@@ -78,7 +78,7 @@ impl Forge for Sourcehut {
             Some(next) => Some(format!("{n}:{next}")),
             None => next_owner,
         };
-        Ok(Page { repositories: results.iter().filter_map(|r| self.listed(r)).collect(), next, skipped: None })
+        Ok(Page { repositories: results.iter().filter_map(|r| self.listed(r)).collect(), next, ..Page::default() })
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

@@ -78,7 +78,7 @@ impl WebIndex {
         };
         let repositories: Vec<Listed> = index.rows.into_iter().filter_map(row).collect();
         let next = index.offsets.into_iter().filter(|&n| n > offset && !repositories.is_empty()).min();
-        index.is_index.then(|| Page { next: next.map(|n| n.to_string()), repositories, skipped: None })
+        index.is_index.then(|| Page { next: next.map(|n| n.to_string()), repositories, ..Page::default() })
     }
 
     fn gitweb(&self, body: &[u8]) -> Option<Page> {
@@ -86,7 +86,7 @@ impl WebIndex {
         let is_index = !text.trim_start().starts_with('<') && !text.trim().is_empty();
         let path = |line: &str| line.split(' ').next().map(|path| decoded(&path.replace('+', " ")));
         let repositories = text.lines().filter_map(path).filter_map(|path| self.listed(&path, None, None)).collect();
-        is_index.then_some(Page { repositories, next: None, skipped: None })
+        is_index.then_some(Page { repositories, next: None, ..Page::default() })
     }
 }
 

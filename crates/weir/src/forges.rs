@@ -175,6 +175,11 @@ impl ForgeConfig {
         self.wikis
     }
 
+    /// All that says which of what is listed is wanted.
+    pub(crate) fn wanted(&self) -> String {
+        format!("{:?} {:?} {:?} {} {}", self.filter(), self.include, self.exclude, self.wikis, self.name())
+    }
+
     pub(crate) fn filter(&self) -> Filter {
         Filter {
             languages: self.languages.clone(),

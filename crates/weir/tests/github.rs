@@ -220,3 +220,38 @@ fn what_is_left_of_a_limit_is_shown_and_a_token_that_is_used_up_is_not_tried() {
     let shown = forge.state().shown.clone();
     assert!(shown.len() >= 2 && shown.iter().all(|s| s == "Bearer third"), "{shown:?}");
 }
+
+#[test]
+fn pages_that_have_not_changed_are_not_had_again() {
+    let env = Env::new();
+    let forge = Forge::new(State { repositories: repositories(1..501), clone_base: "https://h/".into(), etags: true, ..State::default() });
+    let owners = "tokens = [\"secret\"]\nowners = [\"odd\", \"even\"]\n";
+    configure(&env, "github", &forge, owners);
+    let told = |said: &serde_json::Value| (said["requests"].as_u64().unwrap(), said["unchanged_pages"].as_u64().unwrap());
+    let said = crawl(&env);
+    assert_eq!((told(&said), said["added"].as_u64()), ((12, 0), Some(500)), "six pages, and a question about each: {said}");
+    let said = crawl(&env);
+    assert_eq!((told(&said), said["listed"].as_u64(), said["gone"].as_u64()), ((6, 6), Some(500), Some(0)), "{said}");
+    assert_eq!(said["finished"], true);
+    // What has changed is had again, and what is gone is missed.
+    forge.state().repositories[40].pushed_at = "2025-01-01T00:00:00Z".into();
+    forge.state().repositories.retain(|r| r.id != 499);
+    let said = crawl(&env);
+    assert_eq!((told(&said).1, said["hinted"].as_u64(), said["gone"].as_u64()), (4, Some(1), Some(1)), "{said}");
+    env.weir(&["rm", "f/odd/r9"]);
+    assert_eq!(crawl(&env)["added"], 1, "what was forgotten here is found again");
+    // With other wishes everything is looked through again.
+    configure(&env, "github", &forge, &format!("{owners}wikis = true"));
+    forge.state().wikis = true;
+    let said = crawl(&env);
+    assert_eq!((told(&said).1, said["added"].as_u64()), (0, Some(100)), "{said}");
+    assert_eq!(told(&crawl(&env)), (6, 6));
+    configure(&env, "github", &forge, &format!("{owners}exclude = [\"*/r7\"]"));
+    assert_eq!(told(&crawl(&env)).1, 0);
+    // A limit counts, and an owner more is another listing.
+    configure(&env, "github", &forge, &format!("{owners}limit = 120"));
+    assert_eq!((crawl(&env)["wanted"].as_u64(), told(&crawl(&env)).1), (Some(120), 0));
+    configure(&env, "github", &forge, "tokens = [\"secret\"]\nowners = [\"even\", \"odd\"]");
+    assert_eq!(told(&crawl(&env)).1, 0);
+    assert_eq!(told(&crawl(&env)).1, 6);
+}

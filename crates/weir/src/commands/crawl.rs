@@ -131,6 +131,7 @@ fn one(pool: &mut Pool, shows_bar: bool, config: &ForgeConfig, stop: &Stop) -> s
         filter: &config.filter(),
         name_of: &|listed| config.name_of(listed),
         wikis: config.wikis(),
+        wanted: &config.wanted(),
         limit: config.limit,
         gone_s: pool.config.mirror.gone.0.as_secs() as i64,
         now: &now,
@@ -168,7 +169,7 @@ fn one(pool: &mut Pool, shows_bar: bool, config: &ForgeConfig, stop: &Stop) -> s
 fn report(name: &str, p: &Progress, global: &Global) -> Result<()> {
     if global.json {
         return output::json_line(&serde_json::json!({
-            "forge": name, "finished": p.finished, "pages": p.pages, "listed": p.listed, "wanted": p.wanted, "refused": p.refused,
+            "forge": name, "finished": p.finished, "pages": p.pages, "unchanged_pages": p.unchanged, "listed": p.listed, "wanted": p.wanted, "refused": p.refused,
             "added": p.taken.added, "renamed": p.taken.renamed, "back": p.taken.back, "hinted": p.taken.hinted, "known": p.taken.known,
             "gone": p.gone, "skipped_pages": p.skipped, "recovered_pages": p.recovered, "requests": p.usage.requests,
             "rate_limit_waits": p.usage.waits, "rate_limit_seconds": p.usage.waited_s,
@@ -189,6 +190,7 @@ fn summary(name: &str, p: &Progress) -> String {
         (p.taken.back as u64, "back"),
         (p.gone, "gone"),
         (p.refused, "left out for their names"),
+        (p.unchanged, "pages as before"),
         (p.skipped, "pages skipped"),
         (p.recovered, "skipped pages had after all"),
     ];

@@ -42,6 +42,8 @@ pub struct State {
     pub log: Vec<String>,
     /// What each was asked with: the value of `Authorization`, or nothing.
     pub shown: Vec<String>,
+    /// Whether lists of an owner's repositories have tags.
+    pub etags: bool,
     /// Whether repositories whose id can be divided by five have wikis.
     pub wikis: bool,
     /// People by their numbers, and organisations with who belongs to them.
@@ -120,11 +122,18 @@ impl Forge {
         }
         let shown = lines.iter().find_map(|l| l.split_once(": ").filter(|(name, _)| name.eq_ignore_ascii_case("authorization")));
         self.state().shown.push(shown.map_or(String::new(), |(_, value)| value.to_owned()));
-        let (status, mut headers, value) = self.state().route(&target, &body);
+        let (mut status, mut headers, mut value) = self.state().route(&target, &body);
+        if self.state().etags && status == "200 OK" && path.ends_with("/repos") {
+            let tag = format!("\"{:x}\"", value.to_string().bytes().fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())));
+            headers += &format!("ETag: {tag}\r\n");
+            if lines.iter().any(|l| l.to_ascii_lowercase().starts_with("if-none-match: ") && l.ends_with(&tag)) {
+                (status, value) = ("304 Not Modified", Value::Null);
+            }
+        }
         if let Some((limit, left, reset)) = self.state().said {
             headers += &format!("X-RateLimit-Limit: {limit}\r\nX-RateLimit-Remaining: {left}\r\nX-RateLimit-Reset: {reset}\r\n");
         }
-        let text = value.to_string();
+        let text = if status.starts_with("304") { String::new() } else { value.to_string() };
         let sent = if std::mem::replace(&mut self.state().cut, 0) > 0 { &text[..text.len() / 2] } else { &text };
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
@@ -308,6 +317,13 @@ impl State {
             let id = of_name(name, 'o')?;
             let Some((_, members)) = self.organisations.iter().find(|o| o.0 == id) else { return missing() };
             return ok(page(members.iter().map(person).collect(), size).into());
+        }
+        if let (Some(owner), "v3") = (rest.strip_prefix("users/").and_then(|r| r.strip_suffix("/repos")), api) {
+            let of: Vec<Value> = self.repositories.iter().filter(|r| r.owner == owner).map(|r| self.github(r)).collect();
+            let number = parameter("page").unwrap_or(1);
+            let more = of.len() as u64 > number * 100;
+            let link = if more { format!("Link: <http://x/?page={}>; rel=\"next\"\r\n", number + 1) } else { String::new() };
+            return Some(("200 OK", link, page(of, 100).into()));
         }
         if let Some(name) = rest.strip_prefix("users/").filter(|r| !r.contains('/') && *r != "search") {
             let found = of_name(name, 'p').filter(|id| self.people.contains(id)).map(|id| person(&id));
