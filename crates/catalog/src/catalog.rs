@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::database::{Database, Kind, Row, Type, Value, values};
 use crate::history::{KEEP_VISIT, KEPT_VISIT, news_of};
-use crate::settings::{AHEAD, NOT_AHEAD, PRIORITY_MAX, Settings};
+use crate::settings::{AHEAD, PRIORITY_MAX, Settings};
 use crate::sharing::refuse_if_built_on;
 use crate::updates::{KEEP_UPDATE, KEPT_UPDATE};
 use crate::{Error, Result, schema};
@@ -389,21 +389,31 @@ impl Catalog {
     /// Of the database.
     pub fn lease(&mut self, owner: &str, now: i64, until: i64, which: &Which<'_>, max: usize) -> Result<Vec<Repository>> {
         if !which.due_only || which.ids.is_some() {
-            return self.lease_some(owner, now, until, which, max, "");
+            return self.lease_some(owner, now, until, which, max, "", &[]);
         }
         let mut leased = Vec::new();
         // Each is found by one look into an index, however many are due.
         for priority in (0..=PRIORITY_MAX).rev() {
             let ahead = format!("AND {AHEAD} AND priority = {priority}");
-            leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), &ahead)?);
+            leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), &ahead, &[])?);
         }
-        let rest = format!("AND {NOT_AHEAD}");
-        leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), &rest)?);
+        let has: Vec<i64> = leased.iter().map(|r| r.id).collect();
+        leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), "", &has)?);
         Ok(leased)
     }
 
-    /// The same of those that `these` lets through, most overdue first.
-    fn lease_some(&self, owner: &str, now: i64, until: i64, which: &Which<'_>, max: usize, these: &str) -> Result<Vec<Repository>> {
+    /// The same of those that `these` lets through, most overdue first, without those with the numbers `but`.
+    #[allow(clippy::too_many_arguments)]
+    fn lease_some(
+        &self,
+        owner: &str,
+        now: i64,
+        until: i64,
+        which: &Which<'_>,
+        max: usize,
+        these: &str,
+        but: &[i64],
+    ) -> Result<Vec<Repository>> {
         if max == 0 {
             return Ok(Vec::new());
         }
@@ -414,11 +424,17 @@ impl Catalog {
             parameters.push(Value::Integers(ids.to_vec()));
             ("AND id = ANY(?6)", "FOR UPDATE")
         });
+        // By numbers: what PostgreSQL cannot estimate keeps it from looking in the order of an index.
+        let mut without = String::new();
+        if !but.is_empty() {
+            parameters.push(Value::Integers(but.to_vec()));
+            without = format!("AND NOT (id = ANY(?{}))", parameters.len());
+        }
         // One's own that has run out is still under way.
         let (lapsed, own) = if which.free_only { ("AND lease_owner <> ?1", "") } else { ("", "OR lease_owner = ?1") };
         let sql = format!(
             "UPDATE repositories SET lease_owner = ?1, lease_until = ?2, epoch = epoch + 1 WHERE id IN (
-                 SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?3 {these} {ids}
+                 SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?3 {these} {ids} {without}
                  AND (lease_until IS NULL OR (lease_until <= ?4 {lapsed}) {own}) ORDER BY next_due LIMIT ?5
                  {locked})
              RETURNING {COLUMNS}"

@@ -11,8 +11,6 @@ pub const PRIORITY_MAX: i64 = 3;
 
 /// Who goes ahead of those that are only due: an index has them, by the very same words.
 pub(crate) const AHEAD: &str = "(priority > 0 OR hinted_at > last_attempt)";
-/// All others.
-pub(crate) const NOT_AHEAD: &str = "(priority = 0 AND (last_attempt IS NULL OR hinted_at <= last_attempt))";
 
 /// What is said of one repository alone; `None` where what holds for all holds for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
