@@ -113,13 +113,14 @@ impl Default for StoreConfig {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HooksConfig {
     pub(crate) post_update: Vec<String>,
+    pub(crate) notify: Vec<String>,
     pub(crate) workers: u16,
     pub(crate) timeout: Span,
 }
 
 impl Default for HooksConfig {
     fn default() -> Self {
-        HooksConfig { post_update: Vec::new(), workers: 2, timeout: Span::seconds(600) }
+        HooksConfig { post_update: Vec::new(), notify: Vec::new(), workers: 2, timeout: Span::seconds(600) }
     }
 }
 
@@ -545,7 +546,8 @@ mod tests {
             config.serve.computed_max = 1;
             config.serve.computed_per_address_max = 1;
             config.serve.computed_per_repository_max = 1;
-            (config.catalog.url, config.store.bytes_max, config.hooks.post_update) = (None, None, Vec::new());
+            (config.catalog.url, config.store.bytes_max) = (None, None);
+            (config.hooks.post_update, config.hooks.notify) = (Vec::new(), Vec::new());
             (config.serve.tls_certificate, config.serve.tls_key, config.access.hook) = (None, None, None);
         }
         (from_template.scratch.folder, from_template.transport.netrc, from_template.transport.ssh_command) = (None, None, None);

@@ -199,19 +199,19 @@ impl Worker {
 }
 
 /// What a program says went wrong: `{"error": "..."}`.
-fn error_of(answer: &str) -> Option<String> {
+pub(crate) fn error_of(answer: &str) -> Option<String> {
     Some(serde_json::from_str::<serde_json::Value>(answer).ok()?.get("error")?.to_string())
 }
 
 /// A program that runs.
-struct Program {
+pub(crate) struct Program {
     child: Child,
     input: Option<ChildStdin>,
     answers: Receiver<String>,
 }
 
 impl Program {
-    fn start(words: &[String], folder: &Path) -> std::io::Result<Program> {
+    pub(crate) fn start(words: &[String], folder: &Path) -> std::io::Result<Program> {
         let mut command = Command::new(&words[0]);
         // A group of its own: an interrupt from the terminal is for weir, which ends it when it has answered.
         command.args(&words[1..]).current_dir(folder).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -233,7 +233,7 @@ impl Program {
     }
 
     /// The answer to `line`.
-    fn ask(&mut self, line: &str, timeout: Duration, is_stopped: impl Fn() -> bool) -> std::result::Result<String, String> {
+    pub(crate) fn ask(&mut self, line: &str, timeout: Duration, is_stopped: impl Fn() -> bool) -> std::result::Result<String, String> {
         // A line that nobody asked for would be taken for the answer.
         if let Ok(unasked) = self.answers.try_recv() {
             return Err(format!("said '{}' unasked: it answers each line with one", unasked.chars().take(80).collect::<String>()));
@@ -261,7 +261,7 @@ impl Program {
     }
 
     /// Ends it: it has nothing more to read.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.input = None;
         let until = Instant::now() + GOODBYE;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {

@@ -12,6 +12,7 @@ mod forges;
 mod hooks;
 mod local;
 mod metrics;
+mod notify;
 mod output;
 mod pool;
 mod work_folder;

@@ -141,3 +141,42 @@ fn one_process_tells_what_several_mirror() {
     serving.wait().unwrap();
     assert!(told(&env).values().all(|seqs| seqs.len() == 1), "{:?}", told(&env));
 }
+
+#[test]
+fn its_keeper_is_told_of_what_is_new() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    let told = env.path("notified");
+    let script = env.path("notify");
+    std::fs::write(&script, format!("#!/bin/sh\nwhile read -r line; do echo \"$line\" >> '{}'; echo ok; done\n", told.display())).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    env.configure("hooks", &format!("notify = [\"{}\"]", script.display()));
+    env.configure("store", "");
+    env.weir(&["add", "--name", "r", upstream.to_str().unwrap()]);
+    env.weir(&["mirror", "r"]);
+    assert_eq!(lines(&told), Vec::<String>::new(), "all is well, and nobody was started for that");
+    let away = env.path("away.git");
+    std::fs::rename(&upstream, &away).unwrap();
+    for _ in 0..2 {
+        env.weir_fails(&["mirror", "r"]);
+    }
+    std::fs::rename(&away, &upstream).unwrap();
+    for _ in 0..2 {
+        env.weir(&["mirror", "r"]);
+    }
+    let events: Vec<serde_json::Value> = lines(&told).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let what: Vec<_> =
+        events.iter().map(|e| (e["event"].as_str().unwrap(), e["name"].as_str().unwrap(), e["class"].as_str().unwrap())).collect();
+    assert_eq!(what, [("failed", "r", "gone"), ("recovered", "r", "gone")], "the second failure is no news");
+    // A program that says nothing, and one that cannot be started, hold up nobody for long.
+    for body in ["#!/bin/sh\nsleep 60\n", "no program"] {
+        std::fs::write(&script, body).unwrap();
+        std::fs::rename(&upstream, &away).unwrap();
+        let started = Instant::now();
+        assert!(env.weir_fails(&["mirror", "r"]).contains("left out"), "{body}");
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+        std::fs::rename(&away, &upstream).unwrap();
+        std::fs::write(&script, "#!/bin/sh\nwhile read -r line; do echo ok; done\n").unwrap();
+        env.weir(&["mirror", "r"]);
+    }
+}

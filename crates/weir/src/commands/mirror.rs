@@ -14,6 +14,7 @@ use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result};
 use crate::hooks::Hooks;
 use crate::metrics::Counters;
+use crate::notify::Notifier;
 use crate::output;
 use crate::pool::{MIRROR_LOCK_NAME, Pool, now};
 
@@ -33,6 +34,7 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     let guard = MirrorGuard::take(&pool)?;
     let stop = Stop::default();
     stop_on_signal(&stop)?;
+    let notifier = Notifier::of(&pool);
     let hooks = guard.hooks(&pool)?;
     if hooks.is_some() {
         pool.catalog.keep_updates_for(&guard.machine);
@@ -40,7 +42,7 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     let mut failed = 0;
     let mut first = true;
     loop {
-        match pass(&mut pool, &mirror, &guard.owner, global, args, first, &stop) {
+        match pass(&mut pool, &mirror, &guard.owner, global, args, first, &stop, notifier.as_ref()) {
             Ok(summary) => failed += summary.failed,
             // A catalog on another machine may be away for a while, and one on this machine's disk find it full.
             Err(Error::Catalog(e)) if args.watch => {
@@ -63,7 +65,17 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
 }
 
 /// Visits what is due, and while watching waits for what will be.
-fn pass(pool: &mut Pool, mirror: &Mirror, owner: &str, global: &Global, args: &MirrorArgs, first: bool, stop: &Stop) -> Result<Summary> {
+#[allow(clippy::too_many_arguments)]
+fn pass(
+    pool: &mut Pool,
+    mirror: &Mirror,
+    owner: &str,
+    global: &Global,
+    args: &MirrorArgs,
+    first: bool,
+    stop: &Stop,
+    notifier: Option<&Notifier>,
+) -> Result<Summary> {
     let mut ids = None;
     if let Some(pattern) = &args.pattern {
         if let Ok(exact) = pool.get(pattern) {
@@ -82,7 +94,12 @@ fn pass(pool: &mut Pool, mirror: &Mirror, owner: &str, global: &Global, args: &M
         let which = Which { due_only: true, ids: ids.as_deref(), free_only: true };
         let mut due = |catalog: &mut Catalog| lease(catalog, owner, &which, max);
         let more: Option<More<'_>> = if args.watch { Some(&mut due) } else { None };
-        summary = mirror.run(&mut pool.catalog, tasks, more, stop, &mut |event| reporter.event(event))?;
+        summary = mirror.run(&mut pool.catalog, tasks, more, stop, &mut |event| {
+            if let Some(notifier) = notifier {
+                notifier.tell(&event);
+            }
+            reporter.event(event);
+        })?;
         reporter.finish(&summary)?;
     }
     if args.watch && !stop.is_stopped() {
@@ -101,7 +118,14 @@ fn leased_max(catalog: &Catalog) -> usize {
 }
 
 /// Runs the mirror loop until told to stop: what `serve` does beside serving.
-pub(crate) fn watch(mirror: &Mirror, catalog: &mut Catalog, owner: &str, counters: &Counters, stop: &Stop) -> Result<()> {
+pub(crate) fn watch(
+    mirror: &Mirror,
+    catalog: &mut Catalog,
+    owner: &str,
+    counters: &Counters,
+    notifier: Option<&Notifier>,
+    stop: &Stop,
+) -> Result<()> {
     let max = leased_max(catalog);
     while !stop.is_stopped() {
         let tasks = lease(catalog, owner, &Which { due_only: true, ..Which::default() }, max)?;
@@ -110,6 +134,9 @@ pub(crate) fn watch(mirror: &Mirror, catalog: &mut Catalog, owner: &str, counter
             let mut due = |catalog: &mut Catalog| lease(catalog, owner, &which, max);
             mirror.run(catalog, tasks, Some(&mut due), stop, &mut |event| {
                 counters.count(&event);
+                if let Some(notifier) = notifier {
+                    notifier.tell(&event);
+                }
                 match event {
                     Event::Started(_) | Event::Leased(_) => {}
                     Event::Ended(repository, result, took) => log_line(repository, result, took),

@@ -16,6 +16,7 @@ use crate::cli::{Global, ServeArgs};
 use crate::config::ServeConfig;
 use crate::error::{Error, Result};
 use crate::metrics::{Counters, Metrics};
+use crate::notify::Notifier;
 use crate::output;
 use crate::pool::Pool;
 
@@ -187,6 +188,7 @@ fn scheme(door: &Door) -> &'static str {
 fn start_mirror(pool: &Pool, counters: &Arc<Counters>, stop: &Stop) -> Result<Vec<std::thread::JoinHandle<()>>> {
     let guard = MirrorGuard::take(pool)?;
     let (mirror, mut catalog) = (pool.mirror(None), pool.another_catalog()?);
+    let notifier = Notifier::of(pool);
     let hooks = guard.hooks(pool)?;
     if hooks.is_some() {
         catalog.keep_updates_for(&guard.machine);
@@ -195,7 +197,7 @@ fn start_mirror(pool: &Pool, counters: &Arc<Counters>, stop: &Stop) -> Result<Ve
     let mut threads = vec![std::thread::spawn(move || {
         // Both whole: a closure takes but the fields it names, and the lock would be let go.
         let (_hooks, guard) = (hooks, guard);
-        again("the mirror loop", &stopped, || watch(&mirror, &mut catalog, &guard.owner, &counters, &stopped));
+        again("the mirror loop", &stopped, || watch(&mirror, &mut catalog, &guard.owner, &counters, notifier.as_ref(), &stopped));
     })];
     if !pool.config.forge.is_empty() {
         let mut pool = Pool { path: pool.path.clone(), config: pool.config.clone(), catalog: pool.another_catalog()? };

@@ -1,0 +1,131 @@
+//! Notifications: a long-lived program is told what its keeper wants to hear of: failures that are new and what is well again, pauses,
+//! damage. Unlike updates they are told once, by whoever finds them, and not kept.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weir_mirror::Event;
+
+use crate::hooks::{Program, error_of};
+use crate::pool::{Pool, now};
+
+/// Notifications that wait for the program; more are counted, and left out.
+const WAITING_MAX: usize = 1000;
+/// Time before a program that ended is started again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Tells a program what happens.
+pub(crate) struct Notifier {
+    sender: Option<SyncSender<Value>>,
+    stop: Arc<AtomicBool>,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Notifier {
+    /// Starts what `hooks.notify` names, with the first notification; nothing, if it names nothing.
+    pub(crate) fn of(pool: &Pool) -> Option<Notifier> {
+        let hooks = &pool.config.hooks;
+        if hooks.notify.is_empty() {
+            return None;
+        }
+        let (sender, waiting) = sync_channel(WAITING_MAX);
+        let stop = Arc::new(AtomicBool::new(false));
+        let teller = Teller { words: hooks.notify.clone(), folder: pool.store(), timeout: hooks.timeout.0, stop: stop.clone() };
+        let worker = std::thread::spawn(move || teller.run(&waiting));
+        Some(Notifier { sender: Some(sender), stop, worker: Some(worker) })
+    }
+
+    /// Tells of `event`, if it is worth it.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        let (Some(line), Some(sender)) = (line_of(event), &self.sender) else { return };
+        if let Err(TrySendError::Full(line)) = sender.try_send(line) {
+            tracing::warn!("the program of hooks.notify is behind; left out: {line}");
+        }
+    }
+}
+
+impl Drop for Notifier {
+    fn drop(&mut self) {
+        // What waits is told, as long as the program takes what it is given.
+        self.sender = None;
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.join();
+        }
+    }
+}
+
+/// What is said of `event`: nothing of what is as it was.
+fn line_of(event: &Event<'_>) -> Option<Value> {
+    let time = now();
+    match event {
+        Event::Ended(repository, result, _) => {
+            let (name, url, before) = (&repository.name, &repository.url, repository.error_class.as_deref());
+            let url = weir_transport::Url::parse(url).map_or_else(|_| String::new(), |url| url.to_string());
+            match result {
+                Err(failure) if before != Some(failure.class) => Some(
+                    json!({ "event": "failed", "name": name, "url": url, "class": failure.class, "error": failure.error, "time": time }),
+                ),
+                Ok(visited) if visited.damaged.is_some() => {
+                    Some(json!({ "event": "replaced", "name": name, "url": url, "damaged": visited.damaged, "time": time }))
+                }
+                Ok(_) if before.is_some() => Some(json!({ "event": "recovered", "name": name, "url": url, "class": before, "time": time })),
+                _ => None,
+            }
+        }
+        Event::Paused(pause) => {
+            let until = pause.until_ms / 1000;
+            Some(json!({ "event": "paused", "host": pause.host, "cause": pause.cause.name(), "until": until, "time": time }))
+        }
+        Event::GoesOn => Some(json!({ "event": "resumed", "time": time })),
+        Event::Started(_) | Event::Leased(_) => None,
+    }
+}
+
+struct Teller {
+    words: Vec<String>,
+    folder: PathBuf,
+    timeout: Duration,
+    stop: Arc<AtomicBool>,
+}
+
+impl Teller {
+    fn run(&self, waiting: &Receiver<Value>) {
+        let mut program: Option<Program> = None;
+        for line in waiting {
+            let is_stopped = || self.stop.load(Ordering::Relaxed);
+            let told = match program.take().map_or_else(|| Program::start(&self.words, &self.folder), Ok) {
+                Err(e) => Err(format!("cannot be started: {e}")),
+                Ok(mut running) => {
+                    let answer = running.ask(&line.to_string(), self.timeout, is_stopped);
+                    program = Some(running).filter(|_| answer.is_ok());
+                    answer
+                }
+            };
+            match told {
+                Ok(answer) => {
+                    if let Some(error) = error_of(&answer) {
+                        tracing::warn!("'{}' of hooks.notify: {error}", self.words[0]);
+                    }
+                }
+                Err(why) => {
+                    tracing::error!("'{}' of hooks.notify {why}; left out: {line}", self.words[0]);
+                    let mut left = RETRY;
+                    while !left.is_zero() && !is_stopped() {
+                        let nap = Duration::from_millis(100);
+                        std::thread::sleep(nap);
+                        left = left.saturating_sub(nap);
+                    }
+                }
+            }
+        }
+        if let Some(program) = program {
+            program.end();
+        }
+    }
+}
