@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::database::{Database, Kind, Row, Type, Value, values};
 use crate::history::{KEEP_VISIT, KEPT_VISIT, news_of};
-use crate::settings::{AHEAD, PRIORITY_MAX, Settings};
+use crate::settings::{AHEAD_MAX, Settings};
 use crate::sharing::refuse_if_built_on;
 use crate::updates::{KEEP_UPDATE, KEPT_UPDATE};
 use crate::{Error, Result, schema};
@@ -55,7 +55,7 @@ pub struct Repository {
     /// ...and the seconds they were looked for in.
     #[serde(skip)]
     pub watched_s: f64,
-    /// How far ahead of others it goes where not all that is due can be visited, 0 to [`PRIORITY_MAX`].
+    /// How far ahead of others it goes where not all that is due can be visited, 0 to [`crate::PRIORITY_MAX`].
     pub priority: i64,
     /// What is said of it alone.
     pub settings: Settings,
@@ -170,6 +170,7 @@ const RECORD: &str = "UPDATE repositories SET
     last_attempt = CASE WHEN rows.p3 < 3 THEN rows.p5 ELSE last_attempt END,
     last_success = CASE WHEN rows.p3 < 2 THEN rows.p5 ELSE last_success END,
     last_change = CASE WHEN rows.p3 = 1 AND last_success IS NOT NULL THEN rows.p5 ELSE last_change END,
+    ahead = CASE WHEN ahead = 1 AND hinted_at < rows.p4 AND rows.p3 < 3 THEN 0 ELSE ahead END,
     next_due = CASE WHEN hinted_at >= rows.p4 THEN LEAST(rows.p6, hinted_at) ELSE rows.p6 END,
     fingerprint = CASE WHEN rows.p3 < 2 THEN rows.p7 WHEN rows.p3 = 2 THEN NULL ELSE fingerprint END,
     changes = CASE WHEN rows.p3 < 2 THEN rows.p8 ELSE changes END,
@@ -393,8 +394,8 @@ impl Catalog {
         }
         let mut leased = Vec::new();
         // Each is found by one look into an index, however many are due.
-        for priority in (0..=PRIORITY_MAX).rev() {
-            let ahead = format!("AND {AHEAD} AND priority = {priority}");
+        for ahead in (1..=AHEAD_MAX).rev() {
+            let ahead = format!("AND ahead > 0 AND ahead = {ahead}");
             leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), &ahead, &[])?);
         }
         let has: Vec<i64> = leased.iter().map(|r| r.id).collect();
@@ -487,7 +488,8 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn look_again(&mut self, name: &str, now: i64) -> Result<()> {
-        let sql = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2 WHERE name = ?1";
+        let sql = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
+                   ahead = GREATEST(ahead, 1) WHERE name = ?1";
         self.database.execute(sql, &values![name, now]).map(|_| ())
     }
 

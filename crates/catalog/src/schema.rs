@@ -160,8 +160,9 @@ CREATE INDEX repositories_base ON repositories (base_id) WHERE base_id IS NOT NU
 -- whom to visit first where not all that is due can be visited, 0 to 3; and what is said of this one alone, as JSON
 ALTER TABLE repositories ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE repositories ADD COLUMN settings TEXT;
-CREATE INDEX repositories_ahead ON repositories (priority, next_due)
-    WHERE enabled = 1 AND (priority > 0 OR hinted_at > last_attempt);
+-- who goes first of all that is due: 0 nobody, 1 what somebody said has changed, from 2 on by priority
+ALTER TABLE repositories ADD COLUMN ahead INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX repositories_ahead ON repositories (ahead, next_due) WHERE ahead > 0;
 -- Visits that found something, or ended otherwise than the one before
 CREATE TABLE visits (
     repository_id   INTEGER NOT NULL,

@@ -9,8 +9,9 @@ use crate::{Catalog, Repository, Result};
 /// The highest priority.
 pub const PRIORITY_MAX: i64 = 3;
 
-/// Who goes ahead of those that are only due: an index has them, by the very same words.
-pub(crate) const AHEAD: &str = "(priority > 0 OR hinted_at > last_attempt)";
+/// Who goes ahead of those that are only due: the highest of the column `ahead`. A column, for the database knows how many have which
+/// value; what it can only guess at it looks up in the wrong index.
+pub(crate) const AHEAD_MAX: i64 = PRIORITY_MAX + 1;
 
 /// What is said of one repository alone; `None` where what holds for all holds for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,8 +51,10 @@ impl Catalog {
             for (id, priority, settings) in changed {
                 let text = (!settings.is_empty()).then(|| serde_json::to_string(settings).expect("numbers and words are JSON"));
                 let priority = (*priority).clamp(0, PRIORITY_MAX);
-                let sql = "UPDATE repositories SET priority = ?2, settings = ?3, next_due = LEAST(next_due, ?4) WHERE id = ?1";
-                db.execute(sql, &values![*id, priority, text, due])?;
+                let sql = "UPDATE repositories SET priority = ?2, settings = ?3, next_due = LEAST(next_due, ?4),
+                           ahead = GREATEST(?5, CASE WHEN ahead = 1 THEN 1 ELSE 0 END) WHERE id = ?1";
+                let ahead = if priority > 0 { priority + 1 } else { 0 };
+                db.execute(sql, &values![*id, priority, text, due, ahead])?;
             }
             Ok(())
         })
@@ -63,9 +66,7 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn hint(&mut self, ids: &[i64], now: i64) -> Result<u64> {
-        // A visit that ended within this second may not have seen it.
-        let sql =
-            "UPDATE repositories SET hinted_at = GREATEST(hinted_at, ?2, coalesce(last_attempt, 0) + 1), next_due = LEAST(next_due, ?2)
+        let sql = "UPDATE repositories SET hinted_at = GREATEST(hinted_at, ?2), next_due = LEAST(next_due, ?2), ahead = GREATEST(ahead, 1)
                    WHERE id = ANY(?1) AND enabled = 1";
         let parameters = [Value::Integers(ids.to_vec()), now.into()];
         self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters))

@@ -187,7 +187,8 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn look_again_at_what_builds_on(&mut self, id: i64, now: i64) -> Result<()> {
-        let sql = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2 WHERE base_id = ?1";
+        let sql = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
+                   ahead = GREATEST(ahead, 1) WHERE base_id = ?1";
         self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![id, now])).map(|_| ())
     }
 }

@@ -75,7 +75,7 @@ impl Known {
 const TOUCH: &str =
     "UPDATE repositories SET name = rows.p2, url = rows.p3, seen_pass = GREATEST(coalesce(seen_pass, 0), rows.p4), gone_at = NULL,
     next_due = CASE WHEN rows.p5 = 1 THEN LEAST(next_due, rows.p6) ELSE next_due END,
-    hinted_at = CASE WHEN rows.p5 = 1 THEN rows.p6 ELSE hinted_at END FROM rows WHERE id = rows.p1";
+    hinted_at = CASE WHEN rows.p5 = 1 THEN rows.p6 ELSE hinted_at END, ahead = GREATEST(ahead, rows.p5) FROM rows WHERE id = rows.p1";
 const TOUCHED: [Type; 6] = [Type::Integer, Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer];
 
 const INSERT: &str = "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass) SELECT * FROM rows
