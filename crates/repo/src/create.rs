@@ -222,6 +222,11 @@ impl ArchiveRepo {
         Ok(base.map(|base| base.path().to_owned()))
     }
 
+    /// Whether there is a member of that name.
+    pub(crate) fn has_member(&self, name: &str) -> bool {
+        self.writer.state().is_some_and(|state| state.members.contains_key(name))
+    }
+
     /// Packs in the archive.
     pub fn pack_count(&self) -> usize {
         let is_pack = |name: &&String| name.starts_with("objects/pack/") && name.ends_with(".pack");

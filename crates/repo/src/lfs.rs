@@ -183,7 +183,7 @@ impl ArchiveRepo {
         Ok(wrong.into_iter().map(|object| object.pointer).collect())
     }
 
-    /// Takes over the objects of another archive. Those that are damaged are left out if that is said.
+    /// Takes over the objects of another archive that are not here. Those that are damaged are left out if that is said.
     ///
     /// # Errors
     /// If one is damaged, or the disk fails; then nothing has changed.
@@ -191,7 +191,9 @@ impl ArchiveRepo {
         let Some(archive) = repo.archive() else { return Ok(()) };
         let names = archive.state().members.range(OBJECTS.to_owned()..).map(|(name, _)| name.as_str());
         let names = names.take_while(|name| name.starts_with(OBJECTS));
-        let mut objects: Vec<(&str, Region)> = names.filter_map(|name| Some((name, archive.member(name)?))).collect();
+        let has = |name: &&str| self.has_member(name);
+        let mut objects: Vec<(&str, Region)> =
+            names.filter(|name| !has(name)).filter_map(|name| Some((name, archive.member(name)?))).collect();
         let is_damaged = |(name, data): &(&str, Region)| !name.ends_with(&sum_of(data));
         match objects.iter().find(|object| is_damaged(object)) {
             Some((name, _)) if !leaves_out_damaged => return corrupt(*name, "it is not what its name says"),

@@ -100,6 +100,10 @@ pub fn write_anew(repo: &Repo, path: &Path, how: &Rewrite<'_>) -> Result<UpdateR
         new.commit_members(&[(HISTORY_MEMBER, &encode_history(&history))], &[], time)?;
     }
     new.take_lfs_objects(repo, false, time)?;
+    // What it found in its base it is to have by itself.
+    if let (Sharing::Whole, Some(base)) = (how.sharing, repo.base()) {
+        new.take_lfs_objects(base, false, time)?;
+    }
     crate::derive::derive(&mut new, time, how.threads)?;
     // Only now: until here any failure leaves the old archive as it was.
     new.persist()?;

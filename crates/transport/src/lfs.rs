@@ -122,7 +122,7 @@ impl Lfs {
     pub fn batch(&mut self, objects: &[(&str, u64)]) -> Result<Vec<LfsAnswer>> {
         match &mut self.place {
             Place::Local(folders) => {
-                let found = |oid: &str| folders.iter().map(|f| lfs_path(f, oid)).find(|path| path.is_file());
+                let found = |oid: &str| folders.iter().filter_map(|f| lfs_path(f, oid)).find(|path| path.is_file());
                 let answer = |oid: &str| match found(oid) {
                     Some(path) => LfsAnswer::Here(LfsDownload(Source::File(path))),
                     None => LfsAnswer::Absent("there is no such file".to_owned()),
@@ -177,6 +177,6 @@ fn endpoint_of(base: &str) -> String {
 }
 
 /// As git-lfs lays its files out.
-fn lfs_path(git_dir: &Path, oid: &str) -> PathBuf {
-    git_dir.join("lfs/objects").join(&oid[..2]).join(&oid[2..4]).join(oid)
+fn lfs_path(git_dir: &Path, oid: &str) -> Option<PathBuf> {
+    Some(git_dir.join("lfs/objects").join(oid.get(..2)?).join(oid.get(2..4)?).join(oid))
 }

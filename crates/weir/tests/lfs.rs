@@ -362,3 +362,34 @@ fn the_batch_api_says_what_is_wrong() {
     let (head, part) = server.get(&path("r"), "Range: bytes=10-19\r\n");
     assert!(head.starts_with("HTTP/1.1 206") && part == file[10..20], "{head}");
 }
+
+#[test]
+fn a_fork_finds_those_of_what_it_builds_on_and_takes_them_along_when_it_goes() {
+    let env = Env::new();
+    env.configure("mirror", "lfs = true");
+    let (base, fork) = (Upstream::new(&env, "base.git"), Upstream::new(&env, "fork.git"));
+    let files = [noise(1, 40_000), noise(2, 30_000)];
+    base.put(&files[0]);
+    base.commit(&env, &[&files[0]]);
+    env.git(&fork.0, &["fetch", "-q", base.0.to_str().unwrap(), "main"]);
+    fork.put(&files[1]);
+    fork.commit(&env, &[&files[0], &files[1]]);
+    env.weir(&["add", "--name", "base", base.0.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    env.weir(&["add", "--name", "fork", "--reference", "base", fork.0.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    assert_eq!(env.weir_json(&["show", "fork"])["base"], "base");
+    assert_eq!(lfs_objects(&env, "fork"), (1, 30_000), "the other is its base's");
+    {
+        let server = Http::serve(&env, &[]);
+        assert!(pulled(&env, &server.url("fork"), &env.path("clone")) == files);
+    }
+    env.weir(&["export", "--format", "directory", "fork", env.path("whole.git").to_str().unwrap()]);
+    assert_eq!(env.git(&env.path("whole.git"), &["lfs", "fsck", "--objects", "main"]), "Git LFS fsck OK");
+    env.weir(&["dissociate", "fork"]);
+    assert_eq!(lfs_objects(&env, "fork"), (2, 70_000));
+    env.weir(&["fsck"]);
+    env.weir(&["rm", "--delete", "base"]);
+    let server = Http::serve(&env, &[]);
+    assert!(pulled(&env, &server.url("fork"), &env.path("again")) == files);
+}

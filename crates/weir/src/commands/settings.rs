@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{Pool, now};
 
+/// Ten years.
+const INTERVAL_MAX_S: u64 = 315_360_000;
+
 /// What parses an option, or its taking back.
 pub(crate) fn or_default<T: Clone + Send + Sync + 'static>(
     parse: fn(&str) -> std::result::Result<T, String>,
@@ -45,7 +48,7 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
         r.priority = priority.unwrap_or(r.priority);
         let s = &mut r.settings;
         if let Some(interval) = interval {
-            s.interval_s = interval.own().map(|time| time.as_secs().max(1));
+            s.interval_s = interval.own().map(|time| time.as_secs().clamp(1, INTERVAL_MAX_S));
         }
         if let Some(refs) = refs {
             s.heads_and_tags_only = refs.own();
