@@ -115,6 +115,10 @@ impl Teller {
                 }
                 Err(why) => {
                     tracing::error!("'{}' of hooks.notify {why}; left out: {line}", self.words[0]);
+                    // Whoever waits for the end does not wait for each of the others, too.
+                    if is_stopped() {
+                        return;
+                    }
                     let mut left = RETRY;
                     while !left.is_zero() && !is_stopped() {
                         let nap = Duration::from_millis(100);
