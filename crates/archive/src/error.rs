@@ -25,6 +25,9 @@ pub enum Error {
     /// Another writer holds the archive.
     #[error("another process is writing to it")]
     Locked,
+    /// A commit that would list more members than a record holds.
+    #[error("{0} members are more than an archive can list; nothing was written")]
+    TooManyMembers(usize),
     /// Not as many bytes were given for a reserved member as were announced, or more.
     #[error("a reserved member was finished with {given} bytes beyond what was written")]
     Reserved {

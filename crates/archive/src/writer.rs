@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::record::{RECORD_NAME, Record, Sha256Sum};
+use crate::record::{RECORD_BYTES_MAX, RECORD_NAME, Record, Sha256Sum};
 use crate::state::{self, Member, State};
 use crate::storage::Storage;
 use crate::tar::{self, BLOCK_BYTES};
@@ -274,6 +274,10 @@ impl<S: Storage> Group<'_, S> {
             self.writer.storage.sync()?;
         }
         let (data, sum) = record.encode();
+        // Nobody could read it again.
+        if data.len() as u64 > RECORD_BYTES_MAX {
+            return Err(Error::TooManyMembers(record.members.len()));
+        }
         self.put(&tar::file_header(RECORD_NAME, data.len() as u64));
         let record_at = (self.position, data.len() as u64, sum);
         self.put(&data);

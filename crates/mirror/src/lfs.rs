@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use weir_repo::{ArchiveRepo, LfsObject, LfsPointer};
-use weir_transport::{Error, ErrorClass, LFS_BATCH_MAX, Lfs, LfsAnswer, Url};
+use weir_transport::{Error, LFS_BATCH_MAX, Lfs, LfsAnswer, Url};
 
 use crate::visit::{Failure, VisitOptions};
 
@@ -21,29 +21,48 @@ pub struct LfsReport {
     pub bytes: u64,
     /// Objects that the upstream does not have, or gave wrongly.
     pub absent: u64,
+    /// Something may be had another time: the next visit is to look again.
+    pub is_incomplete: bool,
 }
 
-/// Fetches what pointers in `archive` name and it lacks.
+/// Objects of one archive: its records list each, and have an end.
+const OBJECTS_MAX: usize = 250_000;
+
+/// Fetches what pointers in `archive` name and it lacks. What a server fails to give is told of in the report: the repository itself is
+/// well without.
 ///
 /// # Errors
-/// If something may be had another time. What is here by then is kept.
+/// If the archive is damaged, or this machine's disk fails.
 pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: u64, options: &VisitOptions) -> Result<LfsReport, Failure> {
     let mut report = LfsReport::default();
     let missing = archive.lfs_missing(now)?;
     let limit = options.limits.object_bytes_max;
-    let (missing, too_large): (Vec<_>, Vec<_>) = missing.into_iter().partition(|pointer| pointer.size <= limit);
+    let (mut missing, too_large): (Vec<_>, Vec<_>) = missing.into_iter().partition(|pointer| pointer.size <= limit);
     for LfsPointer { oid, size } in &too_large {
         tracing::warn!(path = %path.display(), "LFS object {oid} has {size} bytes, more than limits.object_bytes_max: left out");
     }
     report.absent += too_large.len() as u64;
+    let room = OBJECTS_MAX.saturating_sub(archive.repo()?.map_or(0, |repo| repo.lfs_count().0 as usize));
+    if missing.len() > room {
+        tracing::warn!(path = %path.display(), "more than {OBJECTS_MAX} LFS objects: {} are left out", missing.len() - room);
+        report.absent += (missing.len() - room) as u64;
+        missing.truncate(room);
+    }
     if missing.is_empty() {
         return Ok(report);
     }
     let store = path.parent().unwrap_or(Path::new("."));
     let spill = |bytes| options.scratch.place(bytes, store);
-    let mut lfs = Lfs::of(url, &options.transport)?;
+    let mut lfs = match Lfs::of(url, &options.transport) {
+        Ok(lfs) => lfs,
+        // The repository was had this way just now: where ssh fails here there is no LFS server, as far as anybody can tell.
+        Err(e) => {
+            tracing::warn!(path = %path.display(), "no LFS objects: {e}");
+            return Ok(LfsReport { absent: report.absent + missing.len() as u64, is_incomplete: true, ..report });
+        }
+    };
     let (mut here, mut here_bytes): (Vec<LfsObject>, u64) = (Vec::new(), 0);
-    let (mut failure, mut failures_in_turn): (Option<Failure>, usize) = (None, 0);
+    let mut failures_in_turn = 0;
     let keep = |archive: &mut ArchiveRepo, here: &mut Vec<LfsObject>, report: &mut LfsReport| -> Result<(), Failure> {
         let (count, sizes) = (here.len() as u64, here.iter().map(LfsObject::size).sum::<u64>());
         let wrong = archive.add_lfs_objects(std::mem::take(here), now)?;
@@ -59,20 +78,26 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
         let asked: Vec<(&str, u64)> = batch.iter().map(|pointer| (pointer.oid.as_str(), pointer.size)).collect();
         let answers = match lfs.batch(&asked) {
             Ok(answers) => answers,
-            // There is no LFS server, or not for us: the pointers are all there is.
+            // There is no LFS server: the pointers are all there is.
             Err(e) if is_final(&e) => {
                 tracing::warn!(path = %path.display(), "no LFS objects: {e}");
                 report.absent += batch.len() as u64;
                 continue;
             }
             Err(e) => {
-                failure = Some(e.into());
+                tracing::warn!(path = %path.display(), "LFS objects wait for the next visit: {e}");
+                report.is_incomplete = true;
                 break;
             }
         };
         for (pointer, answer) in batch.iter().zip(answers) {
             let download = match answer {
                 LfsAnswer::Here(download) => download,
+                LfsAnswer::Later(why) => {
+                    tracing::warn!(path = %path.display(), "LFS object {} waits for the next visit: {why}", pointer.oid);
+                    report.is_incomplete = true;
+                    continue;
+                }
                 LfsAnswer::Absent(why) => {
                     tracing::warn!(path = %path.display(), "the upstream has no LFS object {}: {why}", pointer.oid);
                     report.absent += 1;
@@ -94,10 +119,14 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
                 }
                 Err((false, e)) => {
                     // One that fails must not keep the others away.
+                    if e.class == "disk-full" {
+                        keep(archive, &mut here, &mut report)?;
+                        return Err(e);
+                    }
+                    tracing::warn!(path = %path.display(), "LFS object {} waits for the next visit: {e}", pointer.oid);
+                    report.is_incomplete = true;
                     failures_in_turn += 1;
-                    let is_ours = e.class == "disk-full" || e.class == ErrorClass::Local.name();
-                    failure.get_or_insert(e);
-                    if is_ours || failures_in_turn >= FAILURES_MAX {
+                    if failures_in_turn >= FAILURES_MAX {
                         break 'all;
                     }
                 }
@@ -109,11 +138,10 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
         }
     }
     keep(archive, &mut here, &mut report)?;
-    failure.map_or(Ok(report), Err)
+    Ok(report)
 }
 
-/// Whether asking again would give the same.
+/// Whether asking again would give the same. Refusals may be of a URL that has run out, or of a quota.
 fn is_final(e: &Error) -> bool {
-    matches!(e.class(), ErrorClass::Gone | ErrorClass::Forbidden)
-        || matches!(e, Error::Http { status: 400..=499, .. }) && e.class() != ErrorClass::Network
+    matches!(e, Error::Http { status: 404 | 405 | 410 | 422 | 501, .. })
 }

@@ -276,8 +276,13 @@ pub(crate) fn take_in_lfs(
     visited: &mut Visited,
 ) -> Result<(), Failure> {
     if options.lfs {
-        visited.lfs = Some(fetch_lfs(archive, url, path, now, options)?);
+        let report = fetch_lfs(archive, url, path, now, options)?;
         visited.archive = archive.committed();
+        visited.lfs = Some(report);
+        // No upstream has this one: the next visit looks again, whatever it shows.
+        if report.is_incomplete {
+            visited.fingerprint.clear();
+        }
     }
     Ok(())
 }

@@ -208,6 +208,25 @@ impl ArchiveRepo {
     }
 }
 
+impl ArchiveRepo {
+    /// Takes over those objects of `base` that pointers here name: no others, which may be for others.
+    ///
+    /// # Errors
+    /// If one is damaged, or the disk fails.
+    pub(crate) fn take_named_lfs_objects(&mut self, base: &Repo, time: u64) -> Result<()> {
+        if base.lfs_count().0 == 0 {
+            return Ok(());
+        }
+        let missing = self.lfs_missing(time)?;
+        let objects: Vec<(String, Region)> = missing.iter().filter_map(|p| Some((member_of(&p.oid), base.lfs_object(&p.oid)?))).collect();
+        if let Some((name, _)) = objects.iter().find(|(name, data)| !name.ends_with(&sum_of(data))) {
+            return corrupt(name.as_str(), "it is not what its name says");
+        }
+        let members: Vec<(&str, &[u8])> = objects.iter().map(|(name, data)| (name.as_str(), &**data)).collect();
+        if members.is_empty() { Ok(()) } else { self.commit_members(&members, &[], time) }
+    }
+}
+
 /// Whether the member called `name` is a file of git-lfs's.
 pub(crate) fn is_lfs_object(name: &str) -> bool {
     name.starts_with(OBJECTS)

@@ -102,7 +102,7 @@ pub fn write_anew(repo: &Repo, path: &Path, how: &Rewrite<'_>) -> Result<UpdateR
     new.take_lfs_objects(repo, false, time)?;
     // What it found in its base it is to have by itself.
     if let (Sharing::Whole, Some(base)) = (how.sharing, repo.base()) {
-        new.take_lfs_objects(base, false, time)?;
+        new.take_named_lfs_objects(base, time)?;
     }
     crate::derive::derive(&mut new, time, how.threads)?;
     // Only now: until here any failure leaves the old archive as it was.

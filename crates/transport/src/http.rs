@@ -100,17 +100,18 @@ impl Http {
         question: &serde_json::Value,
     ) -> Result<Response<Body>> {
         let text = question.to_string();
-        self.ask(|http| {
+        let is_said = headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+        let post = |http: &Http| {
             let mut request = http.agent.post(format!("{}/{path}", http.base)).header(header::ACCEPT, media_type);
             for (name, value) in headers {
                 request = request.header(name, value);
             }
-            let is_said = headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
             if let Some(c) = http.credentials.as_ref().filter(|_| !is_said) {
                 request = request.header(header::AUTHORIZATION, basic(c));
             }
             request.header(header::CONTENT_TYPE, media_type).send(text.as_bytes()).map_err(|e| http.explain(e))
-        })
+        };
+        if is_said { post(self) } else { self.ask(post) }
     }
 
     /// What is at `url`, wherever that is, with `headers` that whoever named it wants sent; with our credentials only if it is on

@@ -39,8 +39,10 @@ enum Place {
 pub enum LfsAnswer {
     /// It can be had.
     Here(LfsDownload),
-    /// The server does not have it, or not for us; in its words.
+    /// The server does not have it; in its words.
     Absent(String),
+    /// It may be had another time.
+    Later(String),
 }
 
 /// An object to be had.
@@ -59,7 +61,7 @@ struct Batch {
     objects: Vec<Object>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Object {
     oid: String,
     #[serde(default)]
@@ -68,20 +70,20 @@ struct Object {
     error: Option<ObjectError>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Actions {
     #[serde(default)]
     download: Option<Action>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Action {
     href: String,
     #[serde(default)]
     header: Option<HashMap<String, String>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct ObjectError {
     #[serde(default)]
     code: u16,
@@ -110,7 +112,13 @@ impl Lfs {
                 (said.href.trim_end_matches('/').to_owned(), said.header.unwrap_or_default())
             }
         };
-        let mut http = Http::new(url, options)?;
+        // Passwords are those for the host that is asked, not for the one that named it.
+        let own = if matches!(url.scheme, Scheme::Http { .. }) {
+            url.clone()
+        } else {
+            Url::parse(&endpoint).map_err(|e| Error::Protocol(e.to_string()))?
+        };
+        let mut http = Http::new(&own, options)?;
         http.base = endpoint;
         Ok(Lfs { place: Place::Http { http: Box::new(http), headers } })
     }
@@ -141,8 +149,8 @@ impl Lfs {
                 if let Some(other) = batch.transfer.filter(|transfer| transfer != "basic") {
                     return Err(Error::Protocol(format!("the LFS server wants transfer '{other}'; weir knows basic")));
                 }
-                let mut answers: HashMap<String, Object> = batch.objects.into_iter().map(|o| (o.oid.clone(), o)).collect();
-                Ok(objects.iter().map(|(oid, _)| answer_of(answers.remove(*oid))).collect())
+                let answers: HashMap<String, Object> = batch.objects.into_iter().map(|o| (o.oid.clone(), o)).collect();
+                Ok(objects.iter().map(|(oid, _)| answer_of(answers.get(*oid).cloned())).collect())
             }
         }
     }
@@ -163,7 +171,8 @@ impl Lfs {
 fn answer_of(object: Option<Object>) -> LfsAnswer {
     let Some(object) = object else { return LfsAnswer::Absent("the server says nothing of it".to_owned()) };
     if let Some(error) = object.error {
-        return LfsAnswer::Absent(format!("{} {}", error.code, crate::session::printable(error.message.as_bytes())));
+        let words = format!("{} {}", error.code, crate::session::printable(error.message.as_bytes()));
+        return if matches!(error.code, 404 | 410 | 422) { LfsAnswer::Absent(words) } else { LfsAnswer::Later(words) };
     }
     match object.actions.and_then(|actions| actions.download) {
         Some(action) => LfsAnswer::Here(LfsDownload(Source::Href(action.href, action.header.unwrap_or_default()))),

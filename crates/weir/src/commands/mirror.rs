@@ -276,9 +276,11 @@ fn updated_line(repository: &Repository, visited: &Visited, took: Duration) -> S
 
 /// What came of LFS objects, if there is something to tell.
 fn lfs_line(repository: &Repository, visited: &Visited) -> Option<String> {
-    let LfsReport { added, bytes, absent } = visited.lfs?;
+    let LfsReport { added, bytes, absent, is_incomplete } = visited.lfs?;
     let absent = if absent > 0 { format!(", {absent} cannot be had") } else { String::new() };
-    (added > 0 || !absent.is_empty()).then(|| format!("lfs        {}  {added} objects, {}{absent}", repository.name, output::bytes(bytes)))
+    let later = if is_incomplete { ", the next visit looks again" } else { "" };
+    let is_told = added > 0 || !absent.is_empty() || is_incomplete;
+    is_told.then(|| format!("lfs        {}  {added} objects, {}{absent}{later}", repository.name, output::bytes(bytes)))
 }
 
 fn damaged_line(repository: &Repository, damaged: &std::path::Path) -> String {
