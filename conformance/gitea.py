@@ -241,6 +241,54 @@ def lfs_and_wiki(gitea, weir, pool_folder, repository):
         server.wait()
 
 
+STREAMS = {"issues": "issues?state=all&type=issues", "comments": "issues/comments", "labels": "labels", "milestones": "milestones?state=all",
+           "pulls": "pulls?state=all", "releases": "releases"}
+
+
+def compare_metadata(gitea, weir, repository):
+    """What weir has of what is said around a repository is what Gitea lists."""
+    name, counts = repository["full_name"], []
+    # Where branches are by now is no change of a pull request's, to Gitea either.
+    of_branches = ("base", "head", "merge_base", "mergeable")
+    kept = lambda item: {key: value for key, value in item.items() if key not in of_branches}
+    for stream, place in STREAMS.items():
+        theirs = {item["id"]: kept(item) for item in gitea.listed(f"repos/{name}/{place}")}
+        ours = [kept(json.loads(line)) for line in weir("metadata", "cat", f"g/{name}", stream).splitlines()]
+        if len(ours) != len(theirs) or {item["id"]: item for item in ours} != theirs:
+            different = [item["id"] for item in ours if theirs.get(item["id"]) != item]
+            sys.exit(f"{stream}: {len(ours)} here, {len(theirs)} there, different: {different[:5]}")
+        counts.append(f"{len(ours)} {stream}")
+    return ", ".join(counts)
+
+
+def metadata(gitea, weir, repository):
+    """Issues, pull requests and releases of a real repository, through changes."""
+    name = repository["full_name"]
+    api = lambda method, place, body: gitea.api(method, f"repos/{name}/{place}", body)
+    for n in range(4):
+        api("POST", "labels", {"name": f"label{n}", "color": "#00aabb"})
+    for n in range(2):
+        api("POST", "milestones", {"title": f"milestone {n}"})
+    for n in range(120):
+        issue = api("POST", "issues", {"title": f"issue {n}", "body": "a\nb \u00e9 \"quoted\""})
+        if n % 2:
+            api("POST", f"issues/{issue['number']}/comments", {"body": f"comment on {n}"})
+    for n in range(3):
+        api("POST", "contents/new%d" % n, {"content": "aGVsbG8=", "new_branch": f"topic{n}", "message": "more"})
+        api("POST", "pulls", {"head": f"topic{n}", "base": "main", "title": f"pull {n}"})
+    for n in range(2):
+        api("POST", "releases", {"tag_name": f"v{n}", "name": f"Release {n}"})
+    weir("metadata", "update", f"g/{name}")
+    print("the same:", compare_metadata(gitea, weir, repository), flush=True)
+    api("PATCH", "issues/7", {"title": "another title", "state": "closed"})
+    api("POST", "issues/8/comments", {"body": "late"})
+    api("PATCH", "pulls/122", {"title": "another title"})
+    api("POST", "pulls/123/merge", {"Do": "merge"})
+    api("POST", "releases", {"tag_name": "v9", "name": "Release 9"})
+    print(weir("metadata", "update", f"g/{name}").strip())
+    print("the same after changes:", compare_metadata(gitea, weir, repository), flush=True)
+
+
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     random.seed(7)
@@ -322,6 +370,7 @@ def main():
         print(compare(gitea, weir, served, kept), "repositories are the same,", len(kept), "that were deleted are kept", flush=True)
         weir("fsck")
         print(weir("status"), end="")
+        metadata(gitea, weir, rest.pop())
         lfs_and_wiki(gitea, weir, pool_folder, rest.pop())
         print("a file of Git LFS and a wiki are the same")
     finally:

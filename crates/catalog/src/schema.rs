@@ -213,6 +213,19 @@ CREATE TABLE pages (
     PRIMARY KEY (forge, position)
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- When forges were asked what they say around a repository (issues, pull requests, releases), and when they are again
+CREATE TABLE metadata_looks (
+    repository_id   INTEGER PRIMARY KEY,
+    due_at          INTEGER NOT NULL,
+    leased_until    INTEGER NOT NULL,
+    looked_at       INTEGER,
+    -- when something was last new
+    changed_at      INTEGER,
+    failures        INTEGER NOT NULL DEFAULT 0,
+    error           TEXT
+) STRICT;
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.

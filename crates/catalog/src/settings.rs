@@ -26,6 +26,9 @@ pub struct Settings {
     /// Whether the files that Git LFS keeps beside it are mirrored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lfs: Option<bool>,
+    /// Whether what its forge says around it is mirrored: issues, pull requests, releases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<bool>,
 }
 
 impl Settings {

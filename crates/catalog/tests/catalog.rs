@@ -43,7 +43,8 @@ cases!(
     forks_build_on_the_root_of_their_network,
     priorities_go_first_then_hints_then_the_most_overdue,
     visits_that_are_news_are_kept,
-    accounts_and_what_is_left_of_limits
+    accounts_and_what_is_left_of_limits,
+    looks_for_metadata_are_leased_in_turn
 );
 
 #[test]

@@ -5,7 +5,8 @@ use serde_json::Value;
 use crate::accounts::members;
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
-use crate::{Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, Page, Result, Skipped};
+use crate::metadata::{List, Order, page_of, streams};
+use crate::{Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result, Skipped};
 
 /// What instances give at most, unless they say otherwise.
 const PER_PAGE: u64 = 50;
@@ -18,12 +19,14 @@ pub struct Gitea {
     owners: Vec<String>,
     /// Items a page, once the instance was asked.
     per_page: Option<u64>,
+    /// The repository whose metadata was asked for last: its id, and the path it has now.
+    named: Option<(String, String)>,
 }
 
 impl Gitea {
     /// `url` is the web site's; `owners` are users and organisations, all if there are none.
     pub fn new(url: &str, owners: Vec<String>, api: Api) -> Gitea {
-        Gitea { api, base: format!("{}/api/v1", url.trim_end_matches('/')), owners, per_page: None }
+        Gitea { api, base: format!("{}/api/v1", url.trim_end_matches('/')), owners, per_page: None, named: None }
     }
 
     /// Positions are numbers of pages: it must be the same in each crawl.
@@ -147,6 +150,31 @@ impl Forge for Gitea {
         };
         let kind = if are_people { AccountKind::User } else { AccountKind::Organization };
         self.with_members(items.iter().filter_map(|item| account(item, kind)).collect(), limit, next)
+    }
+
+    fn metadata_streams(&self, wanted: &[MetadataKind]) -> Vec<&'static str> {
+        streams(wanted, &["review_comments"])
+    }
+
+    fn metadata(&mut self, forge_id: &str, stream: &str, cursor: Option<&str>, now: i64) -> Result<MetadataPage> {
+        let limit = self.per_page()?;
+        // Lists are found by names, which may be another's by now.
+        if self.named.as_ref().is_none_or(|(id, _)| id != forge_id) {
+            let Some(listed) = self.one(forge_id)? else { return Err(Error::NotFound(format!("repository {forge_id}"))) };
+            let path: Vec<String> = listed.full_name.split('/').map(escape).collect();
+            self.named = Some((forge_id.to_owned(), path.join("/")));
+        }
+        let repository = format!("{}/repos/{}", self.base, self.named.as_ref().map_or("", |(_, path)| path));
+        let (path, order) = match stream {
+            "issues" => ("issues?state=all&type=issues", Order::Any("since")),
+            "comments" => ("issues/comments?", Order::Any("since")),
+            "pulls" => ("pulls?state=all&sort=recentupdate", Order::NewestFirst),
+            "milestones" => ("milestones?state=all", Order::Whole),
+            "labels" => ("labels?", Order::Whole),
+            _ => ("releases?", Order::Whole),
+        };
+        let url = format!("{repository}/{path}&limit={limit}");
+        page_of(&mut self.api, &List { url, order, per_page: limit }, stream, cursor, now)
     }
 
     fn usage(&self) -> Usage {

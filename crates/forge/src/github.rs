@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::accounts::members;
 use crate::api::{Api, Usage, escape, parameter};
 use crate::github_search::{self, Place};
-use crate::{Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, Page, Result, Skipped};
+use crate::metadata::{List, Order, page_of, streams};
+use crate::{Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result, Skipped};
 
 /// Ids in one `nodes` field, as documented.
 const NODES_MAX: usize = 100;
@@ -223,6 +224,30 @@ impl Forge for GitHub {
         let accounts: Vec<Account> = array(&url, &answer.value)?.iter().filter_map(account).collect();
         let next = answer.next.as_deref().and_then(|next| parameter(next, "since")).map(str::to_owned);
         self.with_members(accounts, next)
+    }
+
+    fn metadata_streams(&self, wanted: &[MetadataKind]) -> Vec<&'static str> {
+        streams(wanted, &[])
+    }
+
+    fn metadata(&mut self, forge_id: &str, stream: &str, cursor: Option<&str>, now: i64) -> Result<MetadataPage> {
+        let since = Order::OldestFirst("since");
+        let (path, order) = match stream {
+            "issues" => ("issues?state=all&sort=updated&direction=asc", since),
+            "comments" => ("issues/comments?sort=updated&direction=asc", since),
+            "review_comments" => ("pulls/comments?sort=updated&direction=asc", since),
+            // They cannot be asked for since a time.
+            "pulls" => ("pulls?state=all&sort=updated&direction=desc", Order::NewestFirst),
+            "milestones" => ("milestones?state=all", Order::Whole),
+            "labels" => ("labels?", Order::Whole),
+            _ => ("releases?", Order::Whole),
+        };
+        // By its id: its name may be another repository's by now. It is what GitHub's own links to further pages lead to.
+        let url = format!("{}/repositories/{}/{path}&per_page={PER_PAGE}", self.rest, escape(forge_id));
+        let mut page = page_of(&mut self.api, &List { url, order, per_page: PER_PAGE as u64 }, stream, cursor, now)?;
+        // Pull requests are issues, too; they have a stream that says more of them.
+        page.items.retain(|(name, item)| *name != "issues" || item.get("pull_request").is_none());
+        Ok(page)
     }
 
     fn usage(&self) -> Usage {

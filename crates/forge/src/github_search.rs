@@ -3,6 +3,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
 use crate::api::{Api, escape};
 use crate::{Error, Result};
 
@@ -75,23 +78,14 @@ pub(crate) fn now() -> u64 {
 }
 
 /// `2024-01-31T12:00:00Z`.
-fn time(seconds: u64) -> String {
-    let days = (seconds / 86_400) as i64;
-    // Days to civil date (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms"), for days after 1970.
-    let z = days + 719_468;
-    let (era, doe) = (z / 146_097, z % 146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
-    let year = yoe + era * 400 + i64::from(month <= 2);
-    let s = seconds % 86_400;
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", s / 3600, s / 60 % 60, s % 60)
+fn written(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    time.format(&Rfc3339).unwrap_or_default()
 }
 
 /// The page of `question` at `place`.
 pub(crate) fn search(api: &mut Api, rest: &str, question: &str, place: Place, now: u64) -> Result<Found> {
-    let asked = format!("{question} created:{}..{}", time(place.from), time(place.to));
+    let asked = format!("{question} created:{}..{}", written(place.from), written(place.to));
     let url = format!("{rest}/search/repositories?q={}&per_page={PER_PAGE}&page={}", escape(&asked), place.page);
     let answer = api.get(&url)?.value;
     let unexpected = || Error::Unexpected { url: url.clone(), detail: "not what a search gives".to_owned() };
@@ -119,7 +113,7 @@ mod tests {
             (1_709_208_000, "2024-02-29T12:00:00Z"),
             (1_767_225_599, "2025-12-31T23:59:59Z"),
         ] {
-            assert_eq!(time(seconds), text);
+            assert_eq!(written(seconds), text);
         }
     }
 

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
-use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result, Skipped};
+use crate::metadata::{List, Order, all, page_of, streams};
+use crate::{Account, AccountKind, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result, Skipped};
 
 const PER_PAGE: u64 = 100;
 
@@ -80,6 +81,39 @@ impl Forge for GitLab {
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
         let url = format!("{}/projects/{}", self.base, escape(forge_id));
         self.api.one(&url, from_project)
+    }
+
+    fn metadata_streams(&self, wanted: &[MetadataKind]) -> Vec<&'static str> {
+        // Notes have no list of their own: they come with what they are about.
+        streams(wanted, &["comments", "review_comments"])
+    }
+
+    fn metadata(&mut self, forge_id: &str, stream: &str, cursor: Option<&str>, now: i64) -> Result<MetadataPage> {
+        let project = format!("{}/projects/{}", self.base, escape(forge_id));
+        let since = Order::OldestFirst("updated_after");
+        let (path, order) = match stream {
+            "issues" => ("issues?scope=all&order_by=updated_at&sort=asc", since),
+            "pulls" => ("merge_requests?scope=all&state=all&order_by=updated_at&sort=asc", since),
+            "labels" => ("labels?", Order::Whole),
+            "milestones" => ("milestones?", Order::Whole),
+            _ => ("releases?", Order::Whole),
+        };
+        let url = format!("{project}/{path}&per_page={PER_PAGE}");
+        let mut page = page_of(&mut self.api, &List { url, order, per_page: PER_PAGE }, stream, cursor, now)?;
+        let (of, notes_stream) = match stream {
+            "issues" => ("issues", "comments"),
+            "pulls" => ("merge_requests", "review_comments"),
+            _ => return Ok(page),
+        };
+        let mut notes = Vec::new();
+        for (_, item) in &page.items {
+            if let (Some(number), Some(1..)) = (item["iid"].as_u64(), item["user_notes_count"].as_u64()) {
+                let url = format!("{project}/{of}/{number}/notes?sort=asc&per_page={PER_PAGE}");
+                notes.extend(all(&mut self.api, &url, PER_PAGE)?.into_iter().map(|note| (notes_stream, note)));
+            }
+        }
+        page.items.extend(notes);
+        Ok(page)
     }
 
     fn usage(&self) -> Usage {

@@ -18,6 +18,7 @@ mod github_search;
 mod gitlab;
 mod import;
 mod manifest;
+mod metadata;
 mod page;
 mod sourcehut;
 mod webindex;
@@ -36,6 +37,7 @@ pub use github::GitHub;
 pub use gitlab::GitLab;
 pub use import::{Dump, Import, ImportError, Imported};
 pub use manifest::Manifest;
+pub use metadata::{MetadataKind, MetadataPage, sum_of_news};
 pub use page::{Page, Skipped};
 pub use sourcehut::Sourcehut;
 pub use webindex::{WebIndex, WebIndexKind};
@@ -129,6 +131,21 @@ pub trait Forge {
     fn accounts(&mut self, position: &str) -> Result<AccountsPage> {
         let _ = position;
         Ok(AccountsPage::default())
+    }
+
+    /// The streams of what it says around a repository, as far as that is `wanted`: issues, pull requests, releases.
+    fn metadata_streams(&self, wanted: &[MetadataKind]) -> Vec<&'static str> {
+        let _ = wanted;
+        Vec::new()
+    }
+
+    /// More of such a stream, after `cursor`; from its beginning without one. `now` is in seconds since 1970.
+    ///
+    /// # Errors
+    /// If it cannot be had, after several tries.
+    fn metadata(&mut self, forge_id: &str, stream: &str, cursor: Option<&str>, now: i64) -> Result<MetadataPage> {
+        let _ = (forge_id, stream, cursor, now);
+        Ok(MetadataPage { is_last: true, ..MetadataPage::default() })
     }
 
     /// Requests made so far.

@@ -76,6 +76,7 @@ fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitO
         }
         // The upstream may have them no more.
         archive.take_lfs_objects(old, true, now)?;
+        archive.take_metadata(old, None, now)?;
     }
     let failed = |e: std::io::Error| Failure { class: "local", error: format!("the damaged archive cannot be kept: {e}") };
     std::fs::hard_link(path, &aside).map_err(failed)?;

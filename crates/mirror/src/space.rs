@@ -37,7 +37,8 @@ impl Space {
         self.bytes_max.is_some() && at.is_none_or(|at| at.elapsed() > age_max)
     }
 
-    pub(crate) fn set_used(&self, bytes: u64) {
+    /// Says what all archives take, as the catalog knows it.
+    pub fn set_used(&self, bytes: u64) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = (bytes, Some(Instant::now()));
     }
 

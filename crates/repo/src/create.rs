@@ -336,13 +336,24 @@ impl ArchiveRepo {
     /// # Errors
     /// If the disk fails; then nothing has changed.
     pub(crate) fn commit_members(&mut self, members: &[(&str, &[u8])], attributes: &[(String, String)], time: u64) -> Result<()> {
+        self.commit_with(time, |group| {
+            for (name, data) in members {
+                group.append(name, data)?;
+            }
+            for (key, value) in attributes {
+                group.set(key, value.clone());
+            }
+            Ok(())
+        })
+    }
+
+    /// Commits what `fill` puts into a group.
+    ///
+    /// # Errors
+    /// Of `fill`, or if the disk fails; then nothing has changed.
+    pub(crate) fn commit_with(&mut self, time: u64, fill: impl FnOnce(&mut Group<'_, LockedFile>) -> Result<()>) -> Result<()> {
         let mut group = self.writer.begin();
-        for (name, data) in members {
-            group.append(name, data)?;
-        }
-        for (key, value) in attributes {
-            group.set(key, value.clone());
-        }
+        fill(&mut group)?;
         group.commit(time, 0)?;
         self.repo = None;
         Ok(())

@@ -10,6 +10,8 @@ use weir_archive::Region;
 use weir_git::{HashKind, OidSet};
 
 use crate::error::{Error, Result};
+use crate::lfs::is_lfs_object;
+use crate::metadata::is_metadata;
 use crate::refs::{Head, Ref};
 use crate::repo::Repo;
 use crate::select::{Query, select};
@@ -46,10 +48,10 @@ pub fn export_directory(repo: &Repo, target: &Path) -> Result<ExportReport> {
     };
     if let Some(archive) = repo.archive() {
         for name in archive.state().members.keys() {
-            let is_lfs = crate::lfs::is_lfs_object(name);
-            let wanted = name.starts_with("objects/") || is_lfs || matches!(name.as_str(), "config" | "shallow");
+            let is_beside = is_lfs_object(name) || is_metadata(name);
+            let wanted = name.starts_with("objects/") || is_beside || matches!(name.as_str(), "config" | "shallow");
             if wanted && let Some(data) = archive.member(name) {
-                if let Some(folder) = target.join(name).parent().filter(|_| is_lfs) {
+                if let Some(folder) = target.join(name).parent().filter(|_| is_beside) {
                     fs::create_dir_all(folder)?;
                 }
                 write(name, &data, name.starts_with("objects/pack/"))?;

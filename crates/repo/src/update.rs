@@ -100,6 +100,7 @@ pub fn write_anew(repo: &Repo, path: &Path, how: &Rewrite<'_>) -> Result<UpdateR
         new.commit_members(&[(HISTORY_MEMBER, &encode_history(&history))], &[], time)?;
     }
     new.take_lfs_objects(repo, false, time)?;
+    new.take_metadata(repo, Some(how.spill), time)?;
     // What it found in its base it is to have by itself.
     if let (Sharing::Whole, Some(base)) = (how.sharing, repo.base()) {
         new.take_named_lfs_objects(base, time)?;

@@ -80,6 +80,9 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// Clone what is new, update what is due
     Mirror(MirrorArgs),
+    /// What forges say around repositories: issues, pull requests, releases, as JSON lines in their archives
+    #[command(subcommand)]
+    Metadata(MetadataCommand),
     /// Serve every repository of the pool over git:// and HTTP
     #[command(
         after_help = "Addresses are ADDR:PORT or unix:PATH. Sockets that systemd hands over (LISTEN_FDS) are used instead; those named\nhttp and https speak that, others git://. SIGTERM lets running conversations end; SIGUSR2 starts the program\nanew on the same sockets and then does the same."
@@ -343,6 +346,9 @@ pub(crate) struct SetArgs {
     /// Whether the files that Git LFS keeps beside it are mirrored: true or false
     #[arg(long, value_name = "BOOL", value_parser = crate::commands::or_default(crate::commands::bool_argument))]
     pub(crate) lfs: Option<Setting<bool>>,
+    /// Whether issues, pull requests and releases are taken into the archive: true or false
+    #[arg(long, value_name = "BOOL", value_parser = crate::commands::or_default(crate::commands::bool_argument))]
+    pub(crate) metadata: Option<Setting<bool>>,
 }
 
 /// What is said of a repository alone, or that nothing is.
@@ -370,6 +376,33 @@ pub(crate) struct CrawlArgs {
     pub(crate) dry_run: bool,
     /// Go on for ever, each forge at its interval
     #[arg(long)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum MetadataCommand {
+    /// Take what is new into archives, of what is due; wanted of a forge with metadata = [...], of a repository with 'weir set'
+    Update(MetadataUpdateArgs),
+    /// List the streams of a repository
+    Ls {
+        /// Name of the repository
+        repo: String,
+    },
+    /// Print a stream, a line of JSON an item as it was last
+    Cat {
+        /// Name of the repository
+        repo: String,
+        /// Which: issues, comments, labels, milestones, pulls, review_comments, releases
+        stream: String,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct MetadataUpdateArgs {
+    /// Only those whose name matches, whether due or not, and whatever was said of them
+    pub(crate) pattern: Option<String>,
+    /// Go on for ever
+    #[arg(long, conflicts_with = "pattern")]
     pub(crate) watch: bool,
 }
 

@@ -62,6 +62,7 @@ pub(crate) struct MirrorConfig {
     pub(crate) throttle_pause: Span,
     pub(crate) refs: RefsConfig,
     pub(crate) lfs: bool,
+    pub(crate) metadata_interval: Span,
     pub(crate) threads: u16,
 }
 
@@ -90,6 +91,7 @@ impl Default for MirrorConfig {
             retry_max: Span::seconds(86_400),
             refs: RefsConfig::All,
             lfs: false,
+            metadata_interval: Span::seconds(86_400),
             threads: cores,
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_forge::{
-    Api, ApiOptions, Bitbucket, Filter, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed, Manifest, Sourcehut, WebIndex,
-    WebIndexKind,
+    Api, ApiOptions, Bitbucket, Filter, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed, Manifest, MetadataKind, Sourcehut,
+    WebIndex, WebIndexKind,
 };
 use weir_mirror::Stop;
 
@@ -53,6 +53,9 @@ pub(crate) struct ForgeConfig {
     wikis: bool,
     #[serde(default)]
     pub(crate) accounts: bool,
+    /// What is taken of what is said around repositories.
+    #[serde(default)]
+    metadata: Vec<MetadataKind>,
     #[serde(default)]
     tokens: Vec<String>,
     #[serde(default)]
@@ -163,12 +166,26 @@ impl ForgeConfig {
         if self.wikis && !matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea | ForgeKind::Gitlab) {
             return Err("wikis are repositories on GitHub, GitLab and Gitea only".to_owned());
         }
+        if !self.metadata.is_empty() && !self.has_metadata() {
+            return Err("metadata is told by GitHub, GitLab and Gitea only".to_owned());
+        }
         match self.kind {
             ForgeKind::Folder if !Path::new(&self.url).is_absolute() => Err(format!("url '{}' must be an absolute path", self.url)),
             ForgeKind::Folder => Ok(()),
             _ if self.url.starts_with("https://") || self.url.starts_with("http://") => Ok(()),
             _ => Err(format!("url '{}' must start with https:// or http://", self.url)),
         }
+    }
+
+    /// Whether it tells of issues, pull requests and releases at all.
+    pub(crate) fn has_metadata(&self) -> bool {
+        matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea | ForgeKind::Gitlab)
+    }
+
+    /// Whether metadata is taken of all repositories of which nothing else is said, and what of it.
+    pub(crate) fn metadata(&self) -> (bool, Vec<MetadataKind>) {
+        let all = vec![MetadataKind::Issues, MetadataKind::Pulls, MetadataKind::Releases];
+        if self.metadata.is_empty() { (false, all) } else { (true, self.metadata.clone()) }
     }
 
     pub(crate) fn wikis(&self) -> bool {

@@ -97,7 +97,10 @@ fn one_repository_has_settings_of_its_own() {
     let wait = |name: &str| show(name)["next_due"].as_i64().unwrap() - show(name)["last_success"].as_i64().unwrap();
     // Up to a tenth is added, so that what was added together is not due together.
     assert!((7 * 86_400..8 * 86_400).contains(&wait("a")) && wait("b") < 86_400 * 2, "{} {}", wait("a"), wait("b"));
-    assert_eq!(show("a")["settings"], serde_json::json!({ "interval_s": 7 * 86_400, "heads_and_tags_only": true, "lfs": null }));
+    assert_eq!(
+        show("a")["settings"],
+        serde_json::json!({ "interval_s": 7 * 86_400, "heads_and_tags_only": true, "lfs": null, "metadata": null })
+    );
     let listed = env.weir(&["set"]);
     assert!(listed.contains("7 d 0 h") && listed.contains("heads-and-tags") && !listed.contains("  b"), "{listed}");
     // What is taken back is as for all, and looked at at once.

@@ -1,7 +1,8 @@
 //! What a catalog promises, over whichever database it is.
 
 use weir_catalog::{
-    Account, AccountKind, Budget, Catalog, Error, ImportPosition, Listed, Listing, Outcome, PRIORITY_MAX, Settings, Taken, Visit, Which,
+    Account, AccountKind, Budget, Catalog, Error, ImportPosition, Listed, Listing, MetadataCounts, MetadataLook, MetadataTask, Outcome,
+    PRIORITY_MAX, Repository, Settings, Taken, Visit, Which,
 };
 
 const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false };
@@ -491,4 +492,56 @@ pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
     let row = |f: &str, name: &str, left| (f.to_owned(), name.to_owned(), left);
     assert_eq!(left(c, 70), [row("f", "x", 9), row("f", "y", 0), row("g", "x", 3)]);
     assert_eq!(left(c, 100), [row("f", "y", 0)], "the others are whole again");
+}
+
+pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
+    pass(c, &[row("1", "a"), row("2", "b"), row("2:wiki", "b.wiki"), row("3", "c"), row("4", "d")], 5);
+    let names = |tasks: &[MetadataTask]| tasks.iter().map(|t| t.repository.name.trim_start_matches("h/").to_owned()).collect::<Vec<_>>();
+    let visit = |r: &Repository| Visit {
+        id: r.id,
+        epoch: r.epoch,
+        began_at: 10,
+        at: 11,
+        next_due: 0,
+        fingerprint: None,
+        changes: 0.0,
+        watched_s: 0.0,
+        is_news: false,
+        snapshot: None,
+        outcome: Outcome::Updated { seq: 1, archive_bytes: 1, ref_count: 1 },
+    };
+    assert!(c.lease_metadata("f", true, None, 0, (10, 100), 9).unwrap().is_empty(), "nothing is mirrored yet");
+    let leased = c.lease("o", 10, 1000, &Which::default(), 9).unwrap();
+    let visits: Vec<Visit> = leased.iter().filter(|r| r.name != "h/d").map(visit).collect();
+    c.record(&visits).unwrap();
+    let by_name: std::collections::HashMap<String, i64> =
+        leased.iter().map(|r| (r.name.trim_start_matches("h/").to_owned(), r.id)).collect();
+    let off = Settings { metadata: Some(false), ..Settings::default() };
+    let on = Settings { metadata: Some(true), ..Settings::default() };
+    c.set_settings(&[(by_name["a"], 0, off), (by_name["c"], 0, on)], i64::MAX).unwrap();
+    assert!(c.lease_metadata("g", true, None, 0, (20, 100), 9).unwrap().is_empty(), "another forge");
+    let first = c.lease_metadata("f", true, None, 0, (20, 100), 1).unwrap();
+    assert_eq!((names(&first), first[0].forge_id.as_str(), first[0].changed_at), (vec!["b".to_owned()], "2", None));
+    let rest = c.lease_metadata("f", true, None, 0, (20, 100), 9).unwrap();
+    assert_eq!(names(&rest), ["c"], "what is leased is left alone, and wikis have none");
+    let end = |c: &mut Catalog, name: &str, due_at, is_changed, error: Option<&str>| {
+        let error = error.map(str::to_owned);
+        c.end_metadata_look(&MetadataLook { id: by_name[name], at: 30, due_at, is_changed, error }).unwrap();
+    };
+    end(c, "b", 50, true, None);
+    end(c, "c", 40, false, Some("oops"));
+    assert_eq!(c.metadata_counts().unwrap(), MetadataCounts { looked_at: 2, failing: 1 });
+    assert_eq!(c.metadata_errors(5).unwrap(), [("h/c".to_owned(), "oops".to_owned())]);
+    let due = c.lease_metadata("f", false, None, 0, (45, 100), 9).unwrap();
+    assert_eq!((names(&due), due[0].failures), (vec!["c".to_owned()], 1), "only what says so itself");
+    // A lease that has run out is anybody's, and one that was made longer is not.
+    c.extend_metadata_lease(by_name["c"], 300).unwrap();
+    let due = c.lease_metadata("f", true, None, 0, (101, 200), 9).unwrap();
+    assert_eq!((names(&due), due[0].changed_at), (vec!["b".to_owned()], Some(30)));
+    assert_eq!(names(&c.lease_metadata("f", true, None, 0, (301, 400), 9).unwrap()), ["b", "c"]);
+    end(c, "b", 1000, false, None);
+    let named = c.lease_metadata("f", false, Some(&[by_name["a"], by_name["b"], by_name["d"]]), 0, (401, 500), 9).unwrap();
+    assert_eq!(names(&named), ["a", "b"], "whatever was said of them");
+    c.remove("h/b").unwrap();
+    assert_eq!(c.metadata_counts().unwrap().looked_at, 1);
 }

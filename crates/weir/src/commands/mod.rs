@@ -14,6 +14,7 @@ mod log;
 mod maintain;
 mod manifest;
 mod meta;
+mod metadata;
 mod migrate;
 mod mirror;
 mod paths;
@@ -51,6 +52,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Config(ConfigCommand::Show) => done(meta::config_show(&Pool::open(global)?, global)),
         Command::Add(args) => done(register::add(&mut Pool::open(global)?, global, args)),
         Command::Crawl(args) => crawl::crawl(Pool::open(global)?, global, &args),
+        Command::Metadata(command) => metadata::metadata(Pool::open(global)?, global, command),
         Command::Import(args) => import::import(Pool::open(global)?, global, &args),
         Command::Mirror(args) => mirror::mirror(Pool::open(global)?, global, &args),
         Command::Serve(args) => done(serve::serve(Pool::open(global)?, global, args)),

@@ -10,6 +10,7 @@ use weir_upload::{Limits, Options};
 
 use super::crawl;
 use super::locate::CatalogLocator;
+use super::metadata;
 use super::mirror::{CATALOG_RETRY, MirrorGuard, nap, stop_on_signal, watch};
 use super::restart::{start_anew, tell_ready};
 use crate::cli::{Global, ServeArgs};
@@ -203,6 +204,12 @@ fn start_mirror(pool: &Pool, counters: &Arc<Counters>, stop: &Stop) -> Result<Ve
         let mut pool = Pool { path: pool.path.clone(), config: pool.config.clone(), catalog: pool.another_catalog()? };
         let stop = stop.clone();
         threads.push(std::thread::spawn(move || again("crawls", &stop, || crawl::watch(&mut pool, &stop))));
+    }
+    // Each has limits of its own to wait for.
+    for forge in metadata::with_metadata(pool) {
+        let mut pool = Pool { path: pool.path.clone(), config: pool.config.clone(), catalog: pool.another_catalog()? };
+        let stop = stop.clone();
+        threads.push(std::thread::spawn(move || again("metadata", &stop, || metadata::watch(&mut pool, &forge, &stop))));
     }
     Ok(threads)
 }

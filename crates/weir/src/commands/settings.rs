@@ -36,8 +36,8 @@ pub(crate) fn bool_argument(text: &str) -> std::result::Result<bool, String> {
 }
 
 pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()> {
-    let SetArgs { patterns, priority, interval, refs, lfs } = args;
-    if priority.is_none() && interval.is_none() && refs.is_none() && lfs.is_none() {
+    let SetArgs { patterns, priority, interval, refs, lfs, metadata } = args;
+    if priority.is_none() && interval.is_none() && refs.is_none() && lfs.is_none() && metadata.is_none() {
         return list(pool, global, &patterns);
     }
     if patterns.is_empty() {
@@ -55,6 +55,9 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
         }
         if let Some(lfs) = lfs {
             s.lfs = lfs.own();
+        }
+        if let Some(metadata) = metadata {
+            s.metadata = metadata.own();
         }
     }
     let changed: Vec<(i64, i64, Settings)> = repositories.iter().map(|r| (r.id, r.priority, r.settings.clone())).collect();
@@ -87,7 +90,7 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
         }
         return Ok(());
     }
-    let mut rows = vec![["PRIORITY", "INTERVAL", "REFS", "LFS", "NAME"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["PRIORITY", "INTERVAL", "REFS", "LFS", "METADATA", "NAME"].map(str::to_owned).to_vec()];
     for r in &repositories {
         let s = &r.settings;
         let or_default = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -96,6 +99,7 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
             or_default(s.interval_s.map(|s| output::span(s.min(i64::MAX as u64) as i64))),
             or_default(s.heads_and_tags_only.map(|only| if only { "heads-and-tags" } else { "all" }.to_owned())),
             or_default(s.lfs.map(|lfs| lfs.to_string())),
+            or_default(s.metadata.map(|metadata| metadata.to_string())),
             r.name.clone(),
         ]);
     }
@@ -104,7 +108,8 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
 
 /// Settings as programs read them: what is not said is null.
 pub(crate) fn as_json(settings: &Settings) -> serde_json::Value {
-    json!({ "interval_s": settings.interval_s, "heads_and_tags_only": settings.heads_and_tags_only, "lfs": settings.lfs })
+    let Settings { interval_s, heads_and_tags_only, lfs, metadata } = settings;
+    json!({ "interval_s": interval_s, "heads_and_tags_only": heads_and_tags_only, "lfs": lfs, "metadata": metadata })
 }
 
 /// Those that any of `patterns` names, each once.

@@ -28,6 +28,7 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
     }
     let budgets = pool.catalog.budgets(now)?;
     let space = space(&pool.store())?;
+    let metadata = pool.catalog.metadata_counts()?;
     if global.json {
         let forges: Vec<_> = forges
             .iter()
@@ -36,7 +37,7 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
             })
             .collect();
         return output::json(&serde_json::json!({
-            "counts": counts, "errors": errors.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(), "pauses": pauses,
+            "counts": counts, "metadata": metadata, "errors": errors.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(), "pauses": pauses,
             "accounts": accounts.iter().map(|(counts, listing, forge)| serde_json::json!({ "forge": forge, "counts": counts, "listing": listing })).collect::<Vec<_>>(),
             "budgets": budgets.iter().map(|(forge, budget)| serde_json::json!({ "forge": forge, "budget": budget })).collect::<Vec<_>>(),
             "forges": forges, "space": { "free_bytes": space.0, "total_bytes": space.1 } }));
@@ -78,6 +79,10 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
             format!("{forge}: {} people, {} organisations, {} memberships, {}", c.users, c.organizations, c.memberships, state(l)),
         )?;
     }
+    if metadata.looked_at > 0 {
+        let failing = some(metadata.failing, "failing ('weir errors metadata')");
+        line("metadata", format!("of {} repositories{failing}", metadata.looked_at))?;
+    }
     for (forge, b) in &budgets {
         let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));
         line(
@@ -114,6 +119,9 @@ pub(crate) fn due(pool: &Pool, global: &Global, max: usize) -> Result<()> {
 }
 
 pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usize) -> Result<()> {
+    if class == Some(METADATA) {
+        return metadata_errors(pool, global, max);
+    }
     let now = now();
     let list = pool.catalog.failing(class, max)?;
     if global.json {
@@ -124,6 +132,21 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
         let class = r.error_class.as_deref().unwrap_or_default();
         let next = output::span((r.next_due - now).max(0));
         writeln!(out, "{class:<12}{}: {} ({} in turn; again in {next})", r.name, r.error.as_deref().unwrap_or_default(), r.failures)?;
+    }
+    Ok(())
+}
+
+/// What is no class of visits: looks at what forges say around repositories.
+const METADATA: &str = "metadata";
+
+fn metadata_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
+    let list = pool.catalog.metadata_errors(max)?;
+    if global.json {
+        return output::json(&list.iter().map(|(name, error)| serde_json::json!({ "name": name, "error": error })).collect::<Vec<_>>());
+    }
+    let mut out = std::io::stdout().lock();
+    for (name, error) in &list {
+        writeln!(out, "{METADATA:<12}{name}: {error}")?;
     }
     Ok(())
 }

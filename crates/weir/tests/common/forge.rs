@@ -8,6 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+#[path = "forge_metadata.rs"]
+mod metadata;
+pub use metadata::Around;
+
 #[derive(Clone)]
 pub struct Listed {
     pub id: u64,
@@ -53,6 +57,8 @@ pub struct State {
     pub said: Option<(u64, u64, u64)>,
     /// Installations of an App, whose tokens alone are taken then.
     pub installations: Vec<u64>,
+    /// Issues and the like.
+    pub around: Around,
     /// Requests while the limit was used up.
     pub impatient: u32,
 }
@@ -239,6 +245,9 @@ impl State {
         }
         if let Some(id) = path.strip_prefix("/projects/").filter(|id| !id.is_empty()) {
             return found(self.repositories.iter().find(|r| format!("{}%2F{}", r.owner, r.name) == id).map(|r| self.gerrit(r, false)));
+        }
+        if let Some(answer) = self.around.route(path, query) {
+            return answer;
         }
         if let Some(id) = id_of("/api/v3/repositories/") {
             return found(by_id(id).map(|r| self.github(r)));

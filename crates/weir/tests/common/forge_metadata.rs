@@ -1,0 +1,79 @@
+//! What a forge says around its repositories: lists as GitHub, GitLab and Gitea page and sort them.
+
+use serde_json::{Value, json};
+
+/// By the names streams have here; all repositories have the same.
+#[derive(Default)]
+pub struct Around {
+    pub lists: std::collections::BTreeMap<&'static str, Vec<Value>>,
+    /// Lists that answer with this status.
+    pub broken: Vec<(&'static str, &'static str)>,
+    /// Requests from now on until something happens, before the answer; and what.
+    pub calm: u32,
+    pub then: Option<fn(&mut Around)>,
+}
+
+impl Around {
+    /// The answer to a request for a list of a repository, if it is one: status, headers, items.
+    pub fn route(&mut self, path: &str, query: &str) -> Option<(&'static str, String, Value)> {
+        let (api, rest) = [("v3", "/api/v3/repositories/"), ("v4", "/api/v4/projects/"), ("v1", "/api/v1/repos/")]
+            .into_iter()
+            .find_map(|(api, prefix)| Some((api, path.strip_prefix(prefix)?)))?;
+        let list = match api {
+            "v1" => rest.splitn(3, '/').nth(2)?,
+            _ => rest.split_once('/')?.1,
+        };
+        match self.then.take_if(|_| self.calm == 0) {
+            Some(change) => change(self),
+            None => self.calm = self.calm.saturating_sub(1),
+        }
+        let parameter = |name: &str| {
+            let value = query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='))?;
+            Some(percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned())
+        };
+        let stream = match list {
+            "issues/comments" => "comments",
+            "pulls/comments" => "review_comments",
+            "merge_requests" => "pulls",
+            other => other,
+        };
+        if let Some((_, status)) = self.broken.iter().find(|(name, _)| *name == stream) {
+            return Some((status, String::new(), json!({ "message": "no" })));
+        }
+        // GitLab's notes, of one issue.
+        let noted = list.split_once('/').filter(|_| api == "v4").and_then(|(_, rest)| rest.strip_suffix("/notes")?.parse::<u64>().ok());
+        let mut items = match noted {
+            Some(number) => {
+                let of = if list.starts_with("issues") { "comments" } else { "review_comments" };
+                self.lists.get(of)?.iter().filter(|note| note["noteable_iid"] == number).cloned().collect()
+            }
+            None => match self.lists.get(stream) {
+                Some(items) => items.clone(),
+                None => return Some(("404 Not Found", String::new(), json!({ "message": "Not Found" }))),
+            },
+        };
+        let time = |item: &Value| item["updated_at"].as_str().unwrap_or_default().to_owned();
+        if let Some(since) = parameter("since").or_else(|| parameter("updated_after")) {
+            items.retain(|item| time(item) >= since);
+        }
+        let by_time = query.contains("sort=updated") || query.contains("order_by=updated_at");
+        if by_time {
+            items.sort_by_key(time);
+        }
+        match api {
+            "v1" if query.contains("sort=recentupdate") => {
+                items.sort_by_key(time);
+                items.reverse();
+            }
+            // As it was made, the latest first.
+            "v1" => items.sort_by_key(|item| std::cmp::Reverse(item["id"].as_u64())),
+            _ if query.contains("direction=desc") => items.reverse(),
+            _ => {}
+        }
+        let size: usize = parameter("per_page").or_else(|| parameter("limit")).unwrap().parse().unwrap();
+        let page: usize = parameter("page").unwrap().parse().unwrap();
+        let more = items.len() > page * size;
+        let link = if more { format!("Link: <http://x/?page={}>; rel=\"next\"\r\n", page + 1) } else { String::new() };
+        Some(("200 OK", link, items.into_iter().skip((page - 1) * size).take(size).collect()))
+    }
+}
