@@ -108,12 +108,11 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn accounts(&self, login: Option<&str>, max: usize) -> Result<Vec<KnownAccount>> {
-        let sql = "SELECT a.id, a.forge, a.forge_id, a.login, a.kind, (SELECT count(*) FROM metadata d WHERE d.owner_id = a.id)
-                   FROM accounts a WHERE CAST(?1 AS TEXT) IS NULL OR a.login = ?1 ORDER BY a.login, a.forge LIMIT ?2";
+        let sql = "SELECT a.id, a.forge, a.forge_id, a.login, a.kind FROM accounts a WHERE CAST(?1 AS TEXT) IS NULL OR a.login = ?1 ORDER BY a.login, a.forge LIMIT ?2";
         let mut list: Vec<(i64, KnownAccount)> = self.database.query(sql, &values![login, max], |row| {
             let kind = if row.get::<String>(4)? == "organization" { AccountKind::Organization } else { AccountKind::User };
             let account = Account { forge_id: row.get(2)?, login: row.get(3)?, kind };
-            Ok((row.get(0)?, KnownAccount { forge: row.get(1)?, account, organizations: Vec::new(), repositories: row.get(5)? }))
+            Ok((row.get(0)?, KnownAccount { forge: row.get(1)?, account, organizations: Vec::new(), repositories: 0 }))
         })?;
         let sql = "SELECT m.account_id, o.login FROM memberships m JOIN accounts o ON o.id = m.organization_id
                    WHERE m.account_id = ANY(?1) ORDER BY o.login";
@@ -122,8 +121,14 @@ impl Catalog {
         for (id, login) in self.database.query(sql, &[ids], |row| Ok((row.get::<i64>(0)?, row.get::<String>(1)?)))? {
             of.entry(id).or_default().push(login);
         }
+        // Once through all repositories, not once for each account.
+        let sql = "SELECT owner_id, count(*) FROM metadata WHERE owner_id = ANY(?1) GROUP BY owner_id";
+        let ids = Value::Integers(list.iter().map(|(id, _)| *id).collect());
+        let counts = self.database.query(sql, &[ids], |row| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?)))?;
+        let counts: HashMap<i64, i64> = counts.into_iter().collect();
         for (id, account) in &mut list {
             account.organizations = of.remove(id).unwrap_or_default();
+            account.repositories = counts.get(id).copied().unwrap_or(0);
         }
         Ok(list.into_iter().map(|(_, account)| account).collect())
     }
@@ -162,8 +167,10 @@ impl Catalog {
 
 /// Writes accounts; their numbers by their ids at the forge. Of several with one id the last counts.
 fn write_accounts<'a>(db: &Database, forge: &str, told: impl Iterator<Item = &'a Account>) -> Result<HashMap<&'a str, i64>> {
-    let told: HashMap<&str, &Account> =
-        told.filter(|account| fits(&account.forge_id)).map(|account| (account.forge_id.as_str(), account)).collect();
+    let told: HashMap<&str, &Account> = told
+        .filter(|account| fits(&account.forge_id) && fits(&account.login))
+        .map(|account| (account.forge_id.as_str(), account))
+        .collect();
     let mut rows: Vec<Vec<Value<'_>>> = told.values().map(|a| values![forge, &a.forge_id, &a.login, a.kind.name()].to_vec()).collect();
     // In one order everywhere, so that nobody waits for each other.
     rows.sort_by(|a, b| format!("{:?}", a[1]).cmp(&format!("{:?}", b[1])));

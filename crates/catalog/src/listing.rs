@@ -183,6 +183,16 @@ impl Catalog {
         self.database.transaction(Kind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
     }
 
+    /// Whether one of these of `forge` is known to be gone.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn has_gone(&self, forge: &str, forge_ids: &[String]) -> Result<bool> {
+        let sql = "SELECT 1 FROM repositories WHERE forge = ?1 AND forge_id = ANY(?2) AND gone_at IS NOT NULL LIMIT 1";
+        let ids = Value::Texts(forge_ids.iter().map(String::as_str).collect());
+        Ok(self.database.query_one(sql, &[forge.into(), ids], |row| row.get::<i64>(0))?.is_some())
+    }
+
     /// What the owner of repository `id` says it is, if a forge told.
     ///
     /// # Errors

@@ -167,6 +167,8 @@ impl Catalog {
     /// Of the database.
     pub fn remove_gone(&mut self, id: i64, before: i64) -> Result<bool> {
         self.database.transaction(Kind::Listing, |db| {
+            // What is there again is to be listed anew.
+            db.execute("DELETE FROM pages WHERE forge IN (SELECT forge FROM repositories WHERE id = ?1)", &values![id])?;
             let sql = format!(
                 "DELETE FROM repositories WHERE id = ?2 AND ({GONE})
                  AND NOT EXISTS (SELECT 1 FROM repositories o WHERE o.base_id = ?2)"

@@ -6,8 +6,8 @@ use crate::api::{Api, Usage};
 use crate::crawl::{CrawlError, keep_budgets, remember_budgets};
 use crate::{Error, Forge, Result};
 
-/// Pages of the members of one organisation.
-const MEMBER_PAGES_MAX: usize = 1000;
+/// Members of one organisation; those of one that has more are not told.
+pub(crate) const MEMBERS_MAX: usize = 100_000;
 /// Pages that cannot be had in turn before the forge is taken to be down.
 const SKIPPED_IN_TURN_MAX: usize = 5;
 
@@ -96,25 +96,32 @@ pub fn crawl_accounts(
     }
 }
 
-/// All accounts in the list at `url`, however many pages it has. `None` if there is none, or not for us.
+/// All accounts in the list at `url`, however many pages it has, but `max` at most. `None` if they cannot be had, for whatever reason:
+/// the others can.
 pub(crate) fn members(
     api: &mut Api,
     url: &str,
     per_page: u64,
+    max: usize,
     read: impl Fn(&serde_json::Value) -> Option<Account>,
 ) -> Result<Option<Vec<Account>>> {
     let mut all = Vec::new();
-    for page in 1..=MEMBER_PAGES_MAX {
+    for page in 1.. {
         let answer = match api.get(&format!("{url}&page={page}")) {
             Ok(answer) => answer,
             Err(Error::NotFound(_) | Error::Forbidden { .. }) => return Ok(None),
-            Err(e) => return Err(e),
+            Err(Error::Stopped) => return Err(Error::Stopped),
+            Err(e) => {
+                tracing::warn!("the members of an organisation cannot be had: {e}");
+                return Ok(None);
+            }
         };
-        let Some(items) = answer.value.as_array() else {
-            return Err(Error::Unexpected { url: url.to_owned(), detail: "not a list".to_owned() });
+        let Some(items) = answer.value.as_array().filter(|items| all.len() + items.len() <= max) else {
+            tracing::warn!("{url}: no list, or one of too many");
+            return Ok(None);
         };
         all.extend(items.iter().filter_map(&read));
-        if answer.next.is_none() && (items.len() as u64) < per_page {
+        if items.is_empty() || (answer.next.is_none() && (items.len() as u64) < per_page) {
             break;
         }
     }

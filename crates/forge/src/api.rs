@@ -214,15 +214,31 @@ impl Api {
         if etag.is_some() && body.is_empty() { Ok(None) } else { parse(url, &headers, &body).map(Some) }
     }
 
-    /// What `read` makes of the JSON at `url`; `None` if there is nothing (any more). What it can make nothing of is no answer.
+    /// What `read` makes of the JSON at `url`; `None` if there is nothing (any more), whoever asks: one credential may see what
+    /// another must not. What it can make nothing of is no answer.
     pub(crate) fn one<T>(&mut self, url: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<Option<T>> {
-        match self.get(url) {
-            Ok(answer) => match read(&answer.value) {
-                None => Err(Error::Unexpected { url: url.to_owned(), detail: "not what a repository looks like".to_owned() }),
-                found => Ok(found),
-            },
-            Err(Error::NotFound(_)) => Ok(None),
-            Err(e) => Err(e),
+        let mut asked: Vec<String> = Vec::new();
+        loop {
+            match self.get(url) {
+                Ok(answer) => {
+                    return match read(&answer.value) {
+                        None => Err(Error::Unexpected { url: url.to_owned(), detail: "not what a repository looks like".to_owned() }),
+                        found => Ok(found),
+                    };
+                }
+                Err(Error::NotFound(_)) => asked.push(self.credentials[self.current].name.clone()),
+                Err(e) => return Err(e),
+            }
+            let others = || self.credentials.iter().enumerate().filter(|(_, c)| !c.is_refused && !asked.contains(&c.name));
+            let now = now();
+            match others().find(|(_, c)| c.spent_until <= now) {
+                Some((other, _)) => self.current = other,
+                None if others().next().is_none() => return Ok(None),
+                None => {
+                    let detail = "a token that might see it has nothing left of its limit".to_owned();
+                    return Err(Error::Unavailable { url: url.to_owned(), detail });
+                }
+            }
         }
     }
 
@@ -327,13 +343,25 @@ impl Api {
     fn choose_credential(&mut self) -> Result<()> {
         loop {
             let n = self.credentials.len();
+            if self.credentials.iter().all(|c| c.is_refused) {
+                let detail = "it takes none of the tokens".to_owned();
+                return Err(Error::Forbidden { url: self.options.agent.clone(), status: 401, detail });
+            }
             let turn = (0..n).map(|i| (self.current + i) % n).filter(|&i| !self.credentials[i].is_refused);
             let now = now();
             if let Some(free) = turn.clone().find(|&i| self.credentials[i].spent_until <= now) {
                 self.current = free;
                 let chosen = &self.credentials[free];
                 if chosen.installation.is_some() && chosen.holds_until <= now + RENEWED_BEFORE_S {
-                    self.renew(free)?;
+                    match self.renew(free) {
+                        Ok(()) => {}
+                        Err(e @ (Error::Stopped | Error::Unavailable { .. })) => return Err(e),
+                        // It says nothing of what was asked for.
+                        Err(e) => {
+                            self.credentials[free].is_refused = true;
+                            tracing::warn!("no token of {}: {e}", self.credentials[free].name);
+                        }
+                    }
                     continue;
                 }
                 return Ok(());
@@ -479,6 +507,7 @@ fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Ver
         }
         401 | 407 => Verdict::Refused(Error::Forbidden { url: url.to_owned(), status: status.as_u16(), detail: detail() }),
         404 | 410 | 451 => Verdict::Never(Error::NotFound(url.to_owned())),
+        422 => Verdict::Never(Error::Refused { url: url.to_owned(), detail: detail() }),
         408 | 500..=599 => Verdict::Again(format!("{status}: {}", detail())),
         _ => Verdict::Never(Error::Unexpected { url: url.to_owned(), detail: format!("{status}: {}", detail()) }),
     }

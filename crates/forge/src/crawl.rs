@@ -118,9 +118,15 @@ impl Crawl<'_> {
             // With a limit it matters how many came before.
             let known = if self.limit == 0 { catalog.kept_page(self.name, &place)? } else { None };
             let known = known.filter(|known| known.wanted == self.wanted);
+            // What was gone and is there again is to be told anew.
+            let known = match known {
+                Some(known) if catalog.has_gone(self.name, &known.ids)? => None,
+                known => known,
+            };
             let page = forge.page_unless(&place, known.as_ref().map(|known| known.etag.as_str()))?;
             progress.usage = forge.usage();
             if let (true, Some(known)) = (page.is_unchanged, known) {
+                self.write_skipped(catalog, &mut pending, &mut progress)?;
                 let ids: Vec<&str> = known.ids.iter().map(String::as_str).collect();
                 catalog.mark_seen(&listing, &ids)?;
                 let kept = known.next.clone().unwrap_or_else(|| format!("{UNSEEN}0"));
@@ -156,10 +162,7 @@ impl Crawl<'_> {
                     continue;
                 }
             }
-            for Skipped { position, error } in pending.drain(..) {
-                catalog.skip_page(self.name, &position, &error, (self.now)())?;
-                progress.skipped += 1;
-            }
+            self.write_skipped(catalog, &mut pending, &mut progress)?;
             let lists_nothing = progress.listed == 0 && position.is_none() && page.repositories.is_empty() && page.next.is_none();
             if lists_nothing && catalog.forge_counts(self.name)?.0 > 0 {
                 // One that has lost its access, say: what it had is not gone.
@@ -181,7 +184,7 @@ impl Crawl<'_> {
             // The listing has ended only when those it did not name were asked for.
             let kept = next.clone().or_else(|| (!is_enough).then(|| format!("{UNSEEN}0")));
             progress.taken += catalog.take_page(&mut listing, &wanted, kept.as_deref(), (self.now)())?;
-            if let Some(etag) = page.etag {
+            if let (Some(etag), 0) = (page.etag, self.limit) {
                 let wikis = wanted.iter().map(|(_, listed)| listed.forge_id.as_str()).filter(|id| Listed::of_wiki(id).is_some());
                 let ids = named.iter().copied().chain(wikis).map(str::to_owned).collect();
                 catalog.keep_page(self.name, &place, &KeptPage { etag, wanted: self.wanted.to_owned(), ids, next: next.clone() })?;
@@ -220,6 +223,15 @@ impl Crawl<'_> {
         }
         progress.wanted += wanted.len() as u64;
         wanted
+    }
+
+    /// Writes down pages that could not be had, once something behind them came.
+    fn write_skipped(&self, catalog: &mut Catalog, pending: &mut Vec<Skipped>, progress: &mut Progress) -> Result<(), CrawlError> {
+        for Skipped { position, error } in pending.drain(..) {
+            catalog.skip_page(self.name, &position, &error, (self.now)())?;
+            progress.skipped += 1;
+        }
+        Ok(())
     }
 
     /// Tries the pages again that could not be had before.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::accounts::members;
+use crate::accounts::{MEMBERS_MAX, members};
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
 use crate::metadata::{List, Order, page_of, streams};
@@ -47,10 +47,11 @@ impl Gitea {
 impl Gitea {
     /// A page of `accounts`, with who belongs to the organisations among them.
     fn with_members(&mut self, accounts: Vec<Account>, limit: u64, next: Option<String>) -> Result<AccountsPage> {
-        let mut of_all = Vec::new();
+        let (mut of_all, mut room) = (Vec::new(), MEMBERS_MAX);
         for organization in accounts.iter().filter(|a| a.kind == AccountKind::Organization) {
             let url = format!("{}/orgs/{}/members?limit={limit}", self.base, escape(&organization.login));
-            if let Some(members) = members(&mut self.api, &url, limit, |item| account(item, AccountKind::User))? {
+            if let Some(members) = members(&mut self.api, &url, limit, room, |item| account(item, AccountKind::User))? {
+                room -= members.len();
                 of_all.push((organization.forge_id.clone(), members));
             }
         }

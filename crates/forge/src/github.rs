@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use crate::accounts::members;
+use crate::accounts::{MEMBERS_MAX, members};
 use crate::api::{Api, Usage, escape, parameter};
 use crate::github_search::{self, Place};
 use crate::metadata::{List, Order, page_of, streams};
@@ -18,6 +18,8 @@ const NODES_MAX: usize = 100;
 const PER_PAGE: usize = 100;
 /// Ids passed over for the first page that cannot be had; twice as many for each further one in turn, as ids are sparse.
 const SKIPPED_IDS: u64 = 100;
+/// Times in turn that a search is asked for half as much; then GitHub is down, and the next crawl goes on from there.
+const NARROWED_MAX: u32 = 4;
 
 const FIELDS: &str = "databaseId nameWithOwner url isFork isArchived isPrivate isEmpty diskUsage stargazerCount forkCount description \
                       hasWikiEnabled homepageUrl createdAt updatedAt pushedAt defaultBranchRef{name} primaryLanguage{name} parent{databaseId} \
@@ -37,6 +39,8 @@ pub struct GitHub {
     questions: Vec<String>,
     /// Ids that the next page that cannot be had is taken to span.
     skipped_ids: u64,
+    /// Ranges of time in turn that a search could not be had for, each half of the one before.
+    narrowed: u32,
 }
 
 impl GitHub {
@@ -45,7 +49,7 @@ impl GitHub {
     pub fn new(url: &str, owners: Vec<String>, questions: Vec<String>, api: Api) -> GitHub {
         let rest = GitHub::rest(url);
         let graphql = rest.strip_suffix("/v3").unwrap_or(&rest).to_owned() + "/graphql";
-        GitHub { api, rest, graphql, owners, questions, skipped_ids: SKIPPED_IDS }
+        GitHub { api, rest, graphql, owners, questions, skipped_ids: SKIPPED_IDS, narrowed: 0 }
     }
 
     /// The URL of the REST API of the web site at `url`.
@@ -62,14 +66,27 @@ impl GitHub {
         let more = self.questions.len();
         let next = |place: Place| (place.question < more).then(|| place.text());
         let skipped = |error| Skipped { position: place.text(), error };
+        let narrowed = std::mem::take(&mut self.narrowed);
         match github_search::search(&mut self.api, &self.rest, question, place, now) {
-            Err(Error::Unavailable { detail, .. }) => {
-                Ok(Page { next: next(place.skip(now)), skipped: Some(skipped(detail)), ..Page::default() })
+            Err(Error::Unavailable { url, detail }) => match place.halved() {
+                // What takes too long for all time may not for less of it.
+                Some(half) if narrowed < NARROWED_MAX => {
+                    tracing::warn!("{url}: {detail}; asking for less");
+                    self.narrowed = narrowed + 1;
+                    Ok(Page { next: next(half), ..Page::default() })
+                }
+                Some(_) => Err(Error::Unavailable { url, detail }),
+                None => Ok(Page { next: next(place.skip_page(now)), skipped: Some(skipped(detail)), ..Page::default() }),
+            },
+            // It searches for nothing of what is renamed, gone, or not for us to see.
+            Err(Error::Refused { url, detail }) => {
+                tracing::warn!("{url}: {detail}; the other searches go on");
+                Ok(Page { next: next(Place::start(place.question + 1, now)), ..Page::default() })
             }
             Err(e) => Err(e),
             Ok(found) if found.is_incomplete => {
                 let error = "GitHub gave up searching before it had found all".to_owned();
-                Ok(Page { next: next(found.next), skipped: Some(skipped(error)), ..Page::default() })
+                Ok(Page { next: next(place.skip_page(now)), skipped: Some(skipped(error)), ..Page::default() })
             }
             Ok(found) => Ok(Page { repositories: self.in_full(&found.items)?.0, next: next(found.next), ..Page::default() }),
         }
@@ -118,16 +135,19 @@ impl GitHub {
         let items = array(&url, &answer.value)?;
         let (repositories, is_full) = self.in_full(items)?;
         // What is known in part only is to be asked for again.
-        let etag = answer.etag.filter(|_| is_full);
+        // A full page without another behind it stays as it is when there is more; and the link is not what the tag is of.
+        let may_grow = items.len() >= PER_PAGE && answer.next.is_none();
+        let etag = answer.etag.filter(|_| is_full && !may_grow);
         Ok(Page { repositories, next, etag, ..Page::default() })
     }
 
     /// A page of `accounts`, with who belongs to the organisations among them.
     fn with_members(&mut self, accounts: Vec<Account>, next: Option<String>) -> Result<AccountsPage> {
-        let mut of_all = Vec::new();
+        let (mut of_all, mut room) = (Vec::new(), MEMBERS_MAX);
         for organization in accounts.iter().filter(|a| a.kind == AccountKind::Organization) {
             let url = format!("{}/orgs/{}/members?per_page={PER_PAGE}", self.rest, escape(&organization.login));
-            if let Some(members) = members(&mut self.api, &url, PER_PAGE as u64, account)? {
+            if let Some(members) = members(&mut self.api, &url, PER_PAGE as u64, room, account)? {
+                room -= members.len();
                 of_all.push((organization.forge_id.clone(), members));
             }
         }

@@ -15,13 +15,15 @@ pub(crate) const PER_PAGE: u64 = 100;
 /// 2007-10-01: before the first repository was made.
 const FIRST_S: u64 = 1_191_196_800;
 
-/// Where a search stands: `QUESTION:FROM:TO:PAGE`, the times in seconds since 1970.
+/// Where a search stands: `QUESTION:FROM:TO:PAGE:END`, the times in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) question: usize,
     from: u64,
     to: u64,
     page: u64,
+    /// Where the last range ends: when the question was first asked.
+    end: u64,
 }
 
 /// What a page of a search has.
@@ -34,18 +36,23 @@ pub(crate) struct Found {
 
 impl Place {
     pub(crate) fn start(question: usize, now: u64) -> Place {
-        Place { question, from: FIRST_S, to: now.max(FIRST_S), page: 1 }
+        let end = now.max(FIRST_S);
+        Place { question, from: FIRST_S, to: end, page: 1, end }
     }
 
     pub(crate) fn parse(text: &str, now: u64) -> Place {
         let mut numbers = text.split(':').map(|n| n.parse().unwrap_or(0));
         let mut next = || numbers.next().unwrap_or(0);
-        let place = Place { question: next() as usize, from: next(), to: next(), page: next().max(1) };
-        if place.from < FIRST_S || place.to < place.from { Place::start(place.question, now) } else { place }
+        let place = Place { question: next() as usize, from: next(), to: next(), page: next().max(1), end: next() };
+        if place.from < FIRST_S || place.to < place.from {
+            return Place::start(place.question, now);
+        }
+        // Those of older versions do not say.
+        Place { end: if place.end < place.to { now.max(place.to) } else { place.end }, ..place }
     }
 
     pub(crate) fn text(&self) -> String {
-        format!("{}:{}:{}:{}", self.question, self.from, self.to, self.page)
+        format!("{}:{}:{}:{}:{}", self.question, self.from, self.to, self.page, self.end)
     }
 
     /// The next page, or range, or question, where this one has found so many.
@@ -56,19 +63,24 @@ impl Place {
         self.skip(now)
     }
 
+    /// The next page of a second of which nobody knows how many it has.
+    pub(crate) fn skip_page(self, now: u64) -> Place {
+        self.after(FOUND_MAX, now)
+    }
+
     /// The next range, or question.
-    pub(crate) fn skip(self, now: u64) -> Place {
-        if self.to >= now {
+    fn skip(self, now: u64) -> Place {
+        if self.to >= self.end {
             return Place::start(self.question + 1, now);
         }
         let from = self.to + 1;
         // What was sparse before will be so again; if not, it is halved.
         let width = (self.to - self.from + 1).saturating_mul(2);
-        Place { from, to: from.saturating_add(width).min(now), page: 1, ..self }
+        Place { from, to: from.saturating_add(width).min(self.end), page: 1, ..self }
     }
 
     /// Half of this range, if it can be halved.
-    fn halved(self) -> Option<Place> {
+    pub(crate) fn halved(self) -> Option<Place> {
         (self.to > self.from).then(|| Place { to: self.from + (self.to - self.from) / 2, page: 1, ..self })
     }
 }
@@ -91,13 +103,17 @@ pub(crate) fn search(api: &mut Api, rest: &str, question: &str, place: Place, no
     let unexpected = || Error::Unexpected { url: url.clone(), detail: "not what a search gives".to_owned() };
     let total = answer["total_count"].as_u64().ok_or_else(unexpected)?;
     let items = answer["items"].as_array().ok_or_else(unexpected)?;
-    if total > FOUND_MAX && place.page == 1 {
+    let is_incomplete = answer["incomplete_results"].as_bool() == Some(true);
+    // Nobody knows then what it would have found.
+    if let (true, Some(next)) = (is_incomplete, place.halved()) {
+        return Ok(Found { items: Vec::new(), next, is_incomplete: false });
+    }
+    if total > FOUND_MAX {
         match place.halved() {
             Some(next) => return Ok(Found { items: Vec::new(), next, is_incomplete: false }),
             None => tracing::warn!("{url}: {total} were made in one second; {FOUND_MAX} of them are taken"),
         }
     }
-    let is_incomplete = answer["incomplete_results"].as_bool() == Some(true);
     Ok(Found { items: items.clone(), next: place.after(total, now), is_incomplete })
 }
 
@@ -128,17 +144,20 @@ mod tests {
             asked += 1;
             assert_eq!(Place::parse(&place.text(), now), place);
             let total = made.iter().filter(|at| (place.from..=place.to).contains(at)).count() as u64;
-            if total > FOUND_MAX && place.page == 1 {
+            if total > FOUND_MAX {
                 place = place.halved().unwrap();
                 continue;
             }
             let here = total - (place.page - 1) * PER_PAGE;
             seen += here.min(PER_PAGE) as usize;
-            place = place.after(total, now);
+            // However long it takes: what is made meanwhile is for the next time.
+            place = place.after(total, now + asked as u64);
         }
         assert_eq!(seen, made.len());
         assert!(asked < 35_000 / 100 * 2, "{asked} requests");
-        assert_eq!(place, Place::start(1, now));
+        assert_eq!(place, Place::start(1, now + asked as u64));
+        let old = Place::parse(&format!("1:{FIRST_S}:{}:2", FIRST_S + 5), now);
+        assert_eq!((old.page, old.end), (2, now));
         for bad in ["", "x", "0:1:2:3", "0:9:1:1"] {
             assert_eq!(Place::parse(bad, now), Place::start(0, now), "{bad}");
         }

@@ -67,6 +67,14 @@ pub enum Error {
         /// What went wrong the last time.
         detail: String,
     },
+    /// It understands what is asked, and does not answer that: 422.
+    #[error("{url}: not answered: {detail}")]
+    Refused {
+        /// What was asked for.
+        url: String,
+        /// Why.
+        detail: String,
+    },
     /// The answer is not what the documentation says.
     #[error("{url}: unexpected answer: {detail}")]
     Unexpected {

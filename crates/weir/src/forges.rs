@@ -194,7 +194,8 @@ impl ForgeConfig {
 
     /// All that says which of what is listed is wanted.
     pub(crate) fn wanted(&self) -> String {
-        format!("{:?} {:?} {:?} {} {}", self.filter(), self.include, self.exclude, self.wikis, self.name())
+        let (site, hosts) = (&self.site, &self.clone_from);
+        format!("{:?} {:?} {:?} {} {} {site:?} {hosts:?}", self.filter(), self.include, self.exclude, self.wikis, self.name())
     }
 
     pub(crate) fn filter(&self) -> Filter {

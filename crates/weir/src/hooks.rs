@@ -27,7 +27,7 @@ const BATCH: usize = 100;
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// What a program may take to end when there is nothing more to read.
-const GOODBYE: Duration = Duration::from_secs(5);
+pub(crate) const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Programs that are told of updates.
 pub(crate) struct Hooks {

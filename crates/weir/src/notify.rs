@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_mirror::Event;
 
-use crate::hooks::{Program, error_of};
+use crate::hooks::{GOODBYE, Program, error_of};
 use crate::pool::{Pool, now};
 
 /// Notifications that wait for the program; more are counted, and left out.
@@ -97,8 +97,13 @@ struct Teller {
 impl Teller {
     fn run(&self, waiting: &Receiver<Value>) {
         let mut program: Option<Program> = None;
+        let mut stopped_since = None;
         for line in waiting {
             let is_stopped = || self.stop.load(Ordering::Relaxed);
+            if is_stopped() && stopped_since.get_or_insert_with(Instant::now).elapsed() > GOODBYE {
+                tracing::warn!("'{}' of hooks.notify takes too long; {} are left out", self.words[0], 1 + waiting.try_iter().count());
+                break;
+            }
             let told = match program.take().map_or_else(|| Program::start(&self.words, &self.folder), Ok) {
                 Err(e) => Err(format!("cannot be started: {e}")),
                 Ok(mut running) => {

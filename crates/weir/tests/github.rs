@@ -51,12 +51,22 @@ fn a_search_gives_all_it_finds_however_much_that_is() {
     forge.state().limit = None;
     forge.state().incomplete = 1;
     let said = crawl(&env);
-    assert_eq!((said["skipped_pages"].as_u64(), said["finished"].as_bool()), (Some(1), Some(true)), "{said}");
-    assert_eq!(crawl(&env)["recovered_pages"], 1, "what GitHub gave up is had the next time");
+    assert_eq!(
+        (said["skipped_pages"].as_u64(), said["finished"].as_bool()),
+        (Some(0), Some(true)),
+        "what it gave up is asked in halves: {said}"
+    );
     assert_eq!(names(&env).len(), 5999, "each once");
+    // What cannot be had is asked for less; where GitHub is down the next crawl goes on from there.
+    forge.state().broken_searches = 2 * 3;
+    assert_eq!(crawl(&env)["listed"], 5999);
+    forge.state().broken_searches = 1000;
+    assert!(env.weir_fails(&["crawl"]).contains("goes on from there"));
+    forge.state().broken_searches = 0;
+    assert_eq!(crawl(&env)["listed"], 5999);
     let asked = forge.state().log.iter().filter(|l| l.contains("/search/")).count();
     // Sixty pages each, and what it costs to find the seconds in which hundreds were made.
-    assert!(asked < 3 * 220, "{asked} searches in three crawls");
+    assert!(asked < 5 * 220, "{asked} searches in five crawls");
     // What a search finds no more is asked for by itself, and is not gone for that.
     forge.state().repositories.retain(|r| r.id != 7);
     forge.state().repositories.iter_mut().find(|r| r.id == 9).unwrap().owner = "moved";
@@ -109,7 +119,26 @@ fn an_app_is_asked_for_tokens_of_its_installations() {
         let time = |key: &str| claims[key].as_u64().unwrap();
         assert!(claims["iss"] == "Iv1.abc" && time("exp") - time("iat") == 600, "{claims}");
     }
-    // Limits of one are waited out with the other.
+    // An installation that is gone says nothing of repositories, and others are asked; without any, nothing is gone for that.
+    let env_of = Env::new();
+    let with =
+        |more: &str| format!("owners = [\"odd\", \"even\"]\napp = \"1\"\napp_key_file = \"{}\"\n{more}", env.path("key.pem").display());
+    configure(&env_of, "github", &forge, &with("app_installations = [8, 9]\n"));
+    assert_eq!(crawl(&env_of)["added"], 450);
+    configure(&env_of, "github", &forge, &with("app_installations = [8]\n"));
+    assert!(env_of.weir_fails(&["crawl"]).contains("takes none of the tokens"));
+    assert_eq!(env_of.weir_json(&["status"])["counts"]["gone"], 0);
+    // What one must not see another may.
+    forge.state().seen_by = Some((3, 9));
+    forge.state().repositories.retain(|r| r.id != 5);
+    configure(
+        &env_of,
+        "github",
+        &forge,
+        &with("app_installations = [7, 9]\nsearch = [\"user:even\"]\n").replacen("owners = [\"odd\", \"even\"]\n", "", 1),
+    );
+    let said = crawl(&env_of);
+    assert_eq!((said["gone"].as_u64(), said["finished"].as_bool()), (Some(1), Some(true)), "{said}");
     let wrong = |key: &str, more: &str| {
         std::fs::write(env.path("wrong.pem"), key).unwrap();
         configure(&env, "github", &forge, &format!("app = \"1\"\napp_key_file = \"{}\"\n{more}", env.path("wrong.pem").display()));
@@ -251,7 +280,31 @@ fn pages_that_have_not_changed_are_not_had_again() {
     // A limit counts, and an owner more is another listing.
     configure(&env, "github", &forge, &format!("{owners}limit = 120"));
     assert_eq!((crawl(&env)["wanted"].as_u64(), told(&crawl(&env)).1), (Some(120), 0));
+    configure(&env, "github", &forge, owners);
+    assert_eq!(crawl(&env)["listed"], 499, "what was cut by a limit is no page as it was");
     configure(&env, "github", &forge, "tokens = [\"secret\"]\nowners = [\"even\", \"odd\"]");
     assert_eq!(told(&crawl(&env)).1, 0);
     assert_eq!(told(&crawl(&env)).1, 6);
+    // An owner who vanished and is back with the same is there again.
+    let even: Vec<_> = forge.state().repositories.iter().filter(|r| r.owner == "even").cloned().collect();
+    forge.state().repositories.retain(|r| r.owner != "even");
+    assert_eq!(crawl(&env)["gone"], 300, "with their wikis");
+    forge.state().repositories.extend(even);
+    assert_eq!(crawl(&env)["back"], 250);
+    // A page that is full stays as it is when there is one more.
+    let few = Env::new();
+    forge.state().repositories.retain(|r| r.id <= 200);
+    configure(&few, "github", &forge, "tokens = [\"secret\"]\nowners = [\"odd\"]");
+    crawl(&few);
+    forge.state().repositories.extend(repositories(999..1000));
+    assert_eq!(crawl(&few)["added"], 1);
+}
+
+#[test]
+fn a_search_that_github_refuses_is_not_the_end_of_the_others() {
+    let env = Env::new();
+    let forge = Forge::new(State { repositories: repositories(1..21), clone_base: "https://h/".into(), ..State::default() });
+    configure(&env, "github", &forge, "tokens = [\"secret\"]\nsearch = [\"user:refused\", \"user:odd\"]");
+    let said = crawl(&env);
+    assert_eq!((said["added"].as_u64(), said["finished"].as_bool()), (Some(10), Some(true)), "{said}");
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use weir_forge::{AccountsProgress, Crawl, CrawlError, Error as ForgeError, Progress, crawl_accounts};
+use weir_forge::{AccountsProgress, Crawl, CrawlError, Error as ForgeError, Forge, Progress, accounts_listing, crawl_accounts};
 use weir_mirror::Stop;
 
 use super::mirror::stop_on_signal;
@@ -61,9 +61,12 @@ fn rounds(
                 continue;
             }
             // When watching, what was listed lately is not listed again at once, whoever did that.
-            let finished = pool.catalog.listing(&forge.name())?.and_then(|l| l.finished_at);
-            if watch && finished.is_some_and(|at| at + forge.interval.0.as_secs() as i64 > now()) {
-                *next = finished.unwrap_or(0) + forge.interval.0.as_secs() as i64;
+            let due = |at: i64| at + forge.interval.0.as_secs() as i64;
+            let lately = pool.catalog.listing(&forge.name())?.and_then(|l| l.finished_at).filter(|at| due(*at) > now());
+            let accounts = if forge.accounts { pool.catalog.listing(&accounts_listing(&forge.name()))? } else { None };
+            let only_accounts = watch && lately.is_some() && accounts.is_some_and(|l| l.finished_at.is_none());
+            if let (true, Some(at), false) = (watch, lately, only_accounts) {
+                *next = due(at);
                 continue;
             }
             if !pool.catalog.try_lock_listing(&forge.name())? {
@@ -73,13 +76,12 @@ fn rounds(
                 *next = now() + LISTED_BY_ANOTHER_S;
                 continue;
             }
-            let listed = one(pool, shows_bar, forge, stop);
+            let listed = one(pool, shows_bar, forge, only_accounts, stop, report);
             if let Err(e) = pool.catalog.unlock_listing(&forge.name()) {
                 tracing::warn!("{}: {e}", forge.name());
             }
-            match listed {
-                Ok(progress) => report(&forge.name(), &progress)?,
-                Err(CrawlError::Forge(ForgeError::Stopped)) => {}
+            match listed? {
+                Ok(()) | Err(CrawlError::Forge(ForgeError::Stopped)) => {}
                 Err(CrawlError::Catalog(e)) => return Err(e.into()),
                 Err(CrawlError::Forge(e)) => {
                     failed = true;
@@ -88,7 +90,7 @@ fn rounds(
                     continue;
                 }
             }
-            *next = now() + forge.interval.0.as_secs() as i64;
+            *next = due(now());
         }
         if !watch || stop.is_stopped() {
             return Ok(failed);
@@ -114,9 +116,19 @@ fn chosen(pool: &Pool, names: &[String]) -> Result<Vec<ForgeConfig>> {
     names.iter().map(find).collect()
 }
 
-fn one(pool: &mut Pool, shows_bar: bool, config: &ForgeConfig, stop: &Stop) -> std::result::Result<Progress, CrawlError> {
-    let unusable = |e: Error| ForgeError::Unexpected { url: config.url.clone(), detail: e.to_string() };
-    let mut forge = config.open(stop).map_err(unusable)?;
+/// Lists one forge: its repositories, unless that was done lately, then its accounts, if they are wanted. What of it ended is told.
+fn one(
+    pool: &mut Pool,
+    shows_bar: bool,
+    config: &ForgeConfig,
+    only_accounts: bool,
+    stop: &Stop,
+    report: &mut dyn FnMut(&str, &Progress) -> Result<()>,
+) -> Result<std::result::Result<(), CrawlError>> {
+    let mut forge = match config.open(stop) {
+        Ok(forge) => forge,
+        Err(e) => return Ok(Err(ForgeError::Unexpected { url: config.url.clone(), detail: e.to_string() }.into())),
+    };
     let name = config.name();
     let bar = shows_bar.then(|| {
         let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}, {elapsed} gone").expect("a valid template");
@@ -124,6 +136,27 @@ fn one(pool: &mut Pool, shows_bar: bool, config: &ForgeConfig, stop: &Stop) -> s
         bar.enable_steady_tick(Duration::from_millis(200));
         bar
     });
+    let result = list(pool, bar.as_ref(), config, only_accounts, forge.as_mut(), stop);
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    let (progress, result) = result;
+    if let Some(progress) = progress.filter(|_| !only_accounts) {
+        report(&name, &progress)?;
+    }
+    Ok(result)
+}
+
+/// How far repositories came, and how it ended.
+fn list(
+    pool: &mut Pool,
+    bar: Option<&ProgressBar>,
+    config: &ForgeConfig,
+    only_accounts: bool,
+    forge: &mut dyn Forge,
+    stop: &Stop,
+) -> (Option<Progress>, std::result::Result<(), CrawlError>) {
+    let name = config.name();
     let started = Instant::now();
     let crawl = Crawl {
         name: &name,
@@ -136,34 +169,44 @@ fn one(pool: &mut Pool, shows_bar: bool, config: &ForgeConfig, stop: &Stop) -> s
         gone_s: pool.config.mirror.gone.0.as_secs() as i64,
         now: &now,
     };
-    let mut result = crawl.run(&mut pool.catalog, forge.as_mut(), &mut |progress| {
-        if let Some(bar) = &bar {
-            let rate = progress.listed as f64 / started.elapsed().as_secs_f64().max(0.001);
-            let Progress { listed, wanted, taken, usage, .. } = progress;
-            bar.set_message(format!("{listed} listed ({rate:.0}/s), {wanted} wanted, {} new, {} requests", taken.added, usage.requests));
-        }
-        !stop.is_stopped()
-    });
-    if let (Ok(progress), true) = (&mut result, config.accounts)
-        && progress.finished
-    {
-        let goes_on = &mut |accounts: &AccountsProgress| {
-            if let Some(bar) = &bar {
-                bar.set_message(format!("{} accounts listed, {} requests", accounts.listed, accounts.usage.requests));
+    let mut progress = Progress { finished: true, ..Progress::default() };
+    if !only_accounts {
+        let listed = crawl.run(&mut pool.catalog, forge, &mut |progress| {
+            if let Some(bar) = bar {
+                let rate = progress.listed as f64 / started.elapsed().as_secs_f64().max(0.001);
+                let Progress { listed, wanted, taken, usage, .. } = progress;
+                bar.set_message(format!(
+                    "{listed} listed ({rate:.0}/s), {wanted} wanted, {} new, {} requests",
+                    taken.added, usage.requests
+                ));
             }
             !stop.is_stopped()
-        };
-        let accounts = crawl_accounts(&name, &config.scope(), &mut pool.catalog, forge.as_mut(), &now, goes_on)?;
-        progress.usage = forge.usage();
-        if let Some(accounts) = accounts {
-            progress.finished = accounts.finished;
-            tracing::info!("{name}: {} accounts listed, {} memberships", accounts.listed, accounts.memberships);
+        });
+        match listed {
+            Ok(listed) => progress = listed,
+            Err(e) => return (None, Err(e)),
         }
     }
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
+    if !config.accounts || !progress.finished {
+        return (Some(progress), Ok(()));
     }
-    result
+    let goes_on = &mut |accounts: &AccountsProgress| {
+        if let Some(bar) = bar {
+            bar.set_message(format!("{} accounts listed, {} requests", accounts.listed, accounts.usage.requests));
+        }
+        !stop.is_stopped()
+    };
+    let accounts = crawl_accounts(&name, &config.scope(), &mut pool.catalog, forge, &now, goes_on);
+    progress.usage = forge.usage();
+    match accounts {
+        Ok(Some(accounts)) => {
+            progress.finished = accounts.finished;
+            tracing::info!("{name}: {} accounts listed, {} memberships", accounts.listed, accounts.memberships);
+            (Some(progress), Ok(()))
+        }
+        Ok(None) => (Some(progress), Ok(())),
+        Err(e) => (Some(progress), Err(e)),
+    }
 }
 
 fn report(name: &str, p: &Progress, global: &Global) -> Result<()> {

@@ -32,6 +32,10 @@ pub struct State {
     /// Requests until the limit is used up; it is whole again a second later.
     pub limit: Option<u64>,
     pub spent_until: u64,
+    /// Searches that fail, from now on.
+    pub broken_searches: u32,
+    /// A repository that only one installation may see.
+    pub seen_by: Option<(u64, u64)>,
     /// Searches that GitHub gives up, from now on.
     pub incomplete: u32,
     /// Answers that break off in the middle, from now on.
@@ -191,8 +195,11 @@ impl State {
             if !shown.starts_with("Bearer ey") {
                 return ("401 Unauthorized", String::new(), json!({ "message": "no word of the App" }));
             }
-            let token =
-                rest.strip_prefix('/').and_then(|r| r.strip_suffix("/access_tokens")).map(|id| json!({ "token": format!("ghs_{id}") }));
+            let asked = rest.strip_prefix('/').and_then(|r| r.strip_suffix("/access_tokens"));
+            if asked.is_some_and(|id| !self.installations.iter().any(|known| known.to_string() == id)) {
+                return ("404 Not Found", String::new(), json!({ "message": "Not Found" }));
+            }
+            let token = asked.map(|id| json!({ "token": format!("ghs_{id}") }));
             return found(Some(token.unwrap_or_else(|| self.installations.iter().map(|id| json!({ "id": id })).collect())));
         }
         if !self.installations.is_empty() && !self.installations.iter().any(|id| shown == format!("Bearer ghs_{id}")) {
@@ -203,6 +210,14 @@ impl State {
                 percent_encoding::percent_decode_str(query.split('&').find_map(|p| p.strip_prefix("q=")).unwrap()).decode_utf8_lossy();
             let (owner, range) = question.split_once(" created:").unwrap();
             let owner = owner.strip_prefix("user:").unwrap();
+            if self.broken_searches > 0 {
+                self.broken_searches -= 1;
+                return failed;
+            }
+            if owner == "refused" {
+                let text = "The listed users and repositories cannot be searched either because they do not exist";
+                return ("422 Unprocessable Entity", String::new(), json!({ "message": text }));
+            }
             let (from, to) = range.split_once("..").unwrap();
             let hits: Vec<&Listed> =
                 self.repositories.iter().filter(|r| r.owner == owner && (from..=to).contains(&created_at(r).as_str())).collect();
@@ -250,6 +265,9 @@ impl State {
             return answer;
         }
         if let Some(id) = id_of("/api/v3/repositories/") {
+            if self.seen_by.is_some_and(|(hidden, by)| hidden == id && shown != format!("Bearer ghs_{by}")) {
+                return found(None);
+            }
             return found(by_id(id).map(|r| self.github(r)));
         }
         if let Some(id) = id_of("/api/v4/projects/") {
