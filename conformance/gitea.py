@@ -168,7 +168,8 @@ REPO_INDEXER_ENABLED = false
 
 
 def refs(url):
-    return run("git", "ls-remote", url)
+    # Some are private.
+    return run("git", "ls-remote", url.replace("http://", f"http://keeper:{PASSWORD}@"))
 
 
 def compare(gitea, weir, served, kept):
@@ -311,7 +312,7 @@ def main():
         def make(n):
             owner = random.Random(n).choice(users + organisations * 5)
             place = f"orgs/{owner}/repos" if owner.startswith("org") else f"admin/users/{owner}/repos"
-            return gitea.api("POST", place, {"name": f"repository{n}", "auto_init": True, "default_branch": "main", "readme": "Default"})
+            return gitea.api("POST", place, {"name": f"repository{n}", "private": n % 10 == 3, "auto_init": True, "default_branch": "main", "readme": "Default"})
 
         with ThreadPoolExecutor(4) as pool:
             made = list(pool.map(make, range(count)))

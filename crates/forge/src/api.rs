@@ -25,8 +25,8 @@ const LIMIT_WAIT_MIN: Duration = Duration::from_secs(60);
 /// A reset further away than that is a clock that is wrong.
 const LIMIT_WAIT_MAX: Duration = Duration::from_secs(2 * 3600);
 /// A token of an App's installation holds for an hour, and is renewed so long before.
-const INSTALLATION_TOKEN_S: u64 = 3600;
-const RENEWED_BEFORE_S: u64 = 120;
+pub(crate) const INSTALLATION_TOKEN_S: u64 = 3600;
+pub(crate) const RENEWED_BEFORE_S: u64 = 120;
 /// Pages of a list of installations.
 const INSTALLATION_PAGES_MAX: u64 = 100;
 /// Longer tags are not kept.
@@ -144,7 +144,7 @@ enum Verdict {
     Refused(Error),
 }
 
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
@@ -379,38 +379,57 @@ impl Api {
 
     /// Asks for a new token of an installation of the App; for the installations, if they are not known yet.
     fn renew(&mut self, number: usize) -> Result<()> {
-        let Some((app, api)) = self.options.app.clone() else { return Ok(()) };
-        let word = || app.word(now()).map_err(|detail| Error::Unexpected { url: api.clone(), detail });
         let Some(Some(installation)) = self.credentials[number].installation else {
-            let (mut page, mut found) = (1u64, Vec::new());
-            loop {
-                let url = format!("{api}/app/installations?per_page=100&page={page}");
-                let list = self.ask_as_app(&url, &word()?, false)?;
-                let ids: Vec<u64> = list.as_array().into_iter().flatten().filter_map(|one| one["id"].as_u64()).collect();
-                page += 1;
-                let is_last = ids.len() < 100 || page > INSTALLATION_PAGES_MAX;
-                found.extend(ids);
-                if is_last {
-                    break;
-                }
-            }
+            let found = self.installations()?;
             if found.is_empty() {
                 let detail = "the GitHub App is installed nowhere".to_owned();
-                return Err(Error::Forbidden { url: api, status: 404, detail });
+                return Err(Error::Forbidden { url: self.options.agent.clone(), status: 404, detail });
             }
-            self.credentials.splice(number..=number, found.into_iter().map(|id| Credential::new(None, Some(Some(id)))));
+            self.credentials.splice(number..=number, found.into_iter().map(|(id, _)| Credential::new(None, Some(Some(id)))));
             return Ok(());
         };
-        let url = format!("{api}/app/installations/{installation}/access_tokens");
-        let answer = self.ask_as_app(&url, &word()?, true)?;
-        let Some(token) = answer["token"].as_str() else {
-            return Err(Error::Unexpected { url, detail: "no token".to_owned() });
-        };
+        let token = self.installation_token(installation)?;
         let credential = &mut self.credentials[number];
         credential.authorization = Some(format!("{} {token}", self.options.scheme));
         // It says until when, an hour from now; a clock that is wrong matters less this way.
         credential.holds_until = now() + INSTALLATION_TOKEN_S;
         Ok(())
+    }
+
+    /// The App, its word for now, and the URL of its API.
+    fn app(&self) -> Result<(&GitHubApp, String, &str)> {
+        let Some((app, url)) = &self.options.app else {
+            return Err(Error::Unexpected { url: self.options.agent.clone(), detail: "there is no App".to_owned() });
+        };
+        let word = app.word(now()).map_err(|detail| Error::Unexpected { url: url.clone(), detail })?;
+        Ok((app, word, url))
+    }
+
+    /// The installations of the App that are used, with the accounts they are of.
+    pub(crate) fn installations(&mut self) -> Result<Vec<(u64, String)>> {
+        let mut found = Vec::new();
+        for page in 1..=INSTALLATION_PAGES_MAX {
+            let (_, word, url) = self.app()?;
+            let list = self.ask_as_app(&format!("{url}/app/installations?per_page=100&page={page}"), &word, false)?;
+            let all = list.as_array().map_or(&[][..], Vec::as_slice);
+            let login = |one: &Value| one["account"]["login"].as_str().unwrap_or_default().to_owned();
+            found.extend(all.iter().filter_map(|one| Some((one["id"].as_u64()?, login(one)))));
+            if all.len() < 100 {
+                break;
+            }
+        }
+        let (app, ..) = self.app()?;
+        found.retain(|(id, _)| app.installations.is_empty() || app.installations.contains(id));
+        Ok(found)
+    }
+
+    /// A token of an installation of the App: good for [`INSTALLATION_TOKEN_S`].
+    pub(crate) fn installation_token(&mut self, installation: u64) -> Result<String> {
+        let (_, word, url) = self.app()?;
+        let url = format!("{url}/app/installations/{installation}/access_tokens");
+        let answer = self.ask_as_app(&url, &word, true)?;
+        let token = answer["token"].as_str().map(str::to_owned);
+        token.ok_or_else(|| Error::Unexpected { url, detail: "no token".to_owned() })
     }
 
     /// Asks as the App itself, as often as is tried for errors that may pass.

@@ -7,6 +7,7 @@
 mod accounts;
 mod api;
 mod app;
+mod app_tokens;
 mod bitbucket;
 mod crawl;
 mod filter;
@@ -27,6 +28,7 @@ mod whole;
 pub use accounts::{AccountsPage, AccountsProgress, accounts_listing, crawl_accounts, forge_of_accounts_listing};
 pub use api::{Api, ApiOptions, Usage};
 pub use app::GitHubApp;
+pub use app_tokens::AppTokens;
 pub use bitbucket::Bitbucket;
 pub use crawl::{Crawl, CrawlError, Progress};
 pub use filter::Filter;

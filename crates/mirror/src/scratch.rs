@@ -4,16 +4,19 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use weir_repo::ingest::SpillPlace;
+use weir_repo::ingest::{Quota, SpillPlace};
 
 /// A folder for packs on their way in, and how much of it they may take.
 #[derive(Clone, Debug)]
 pub struct Scratch {
     /// The folder; files in it have no name and vanish with the process.
     pub folder: Option<PathBuf>,
-    /// Bytes one pack may take of it.
+    /// Bytes one pack may take of it...
     pub pack_bytes_max: u64,
+    /// ...and all together.
+    pub quota: Arc<Quota>,
 }
 
 impl Scratch {
@@ -25,12 +28,13 @@ impl Scratch {
         if let Some(folder) = &self.folder
             && bytes <= self.pack_bytes_max
             && free_bytes(folder).is_some_and(|free| free / 2 > self.pack_bytes_max)
+            && let Some(share) = self.quota.share(bytes)
             && let Ok(file) = tempfile::tempfile_in(folder)
         {
-            return Ok(SpillPlace { file, bytes_max: self.pack_bytes_max });
+            return Ok(SpillPlace { file, bytes_max: self.pack_bytes_max, share: Some(share) });
         }
         std::fs::create_dir_all(store)?;
-        Ok(SpillPlace { file: tempfile::tempfile_in(store)?, bytes_max: u64::MAX })
+        Ok(SpillPlace::unlimited(tempfile::tempfile_in(store)?))
     }
 }
 

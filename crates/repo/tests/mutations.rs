@@ -98,7 +98,7 @@ fn take(pack: &[u8]) -> weir_repo::Result<Option<Ingested>> {
         shallow: &shallow,
         delta_bytes_max: 4 << 10,
     };
-    ingest(&mut &pack[..], &|_| Ok(SpillPlace { file: tempfile::tempfile()?, bytes_max: u64::MAX }), &options)
+    ingest(&mut &pack[..], &|_| Ok(SpillPlace::unlimited(tempfile::tempfile()?)), &options)
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn archives() {
 }
 
 fn spill(_: u64) -> std::io::Result<SpillPlace> {
-    Ok(SpillPlace { file: tempfile::tempfile()?, bytes_max: u64::MAX })
+    Ok(SpillPlace::unlimited(tempfile::tempfile()?))
 }
 
 fn rewrite(time: u64) -> Rewrite<'static> {

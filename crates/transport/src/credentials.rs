@@ -28,6 +28,12 @@ impl Credentials {
     }
 }
 
+/// Who else may know what a server wants.
+pub trait CredentialSource: Send + Sync {
+    /// What to try for `url`, in order. Called when the server has asked for a password.
+    fn find(&self, url: &Url) -> Vec<Credentials>;
+}
+
 /// A netrc file.
 #[derive(Clone, Debug)]
 pub struct Netrc(pub PathBuf);

@@ -155,20 +155,27 @@ impl Http {
     }
 
     fn ask_with_credentials(&mut self, ask: impl Fn(&Http) -> Result<Response<Body>>) -> Result<Response<Body>> {
+        let netrc = self.options.netrc.as_ref().and_then(|n| n.find(&self.url.host));
+        let known = || self.options.credential_source.as_ref().map_or_else(Vec::new, |source| source.find(&self.url));
+        let mut refused = None;
+        for found in netrc.map_or_else(known, |found| vec![found]) {
+            self.credentials = Some(found);
+            let response = ask(self)?;
+            if response.status() != StatusCode::UNAUTHORIZED {
+                return Ok(response);
+            }
+            refused = Some(response);
+        }
         let helper = self.options.credential_helper.clone();
-        let from_netrc = self.options.netrc.as_ref().and_then(|n| n.find(&self.url.host));
-        let from_helper = || helper.as_ref().and_then(|h| h.fill(&self.url));
-        let Some(found) = from_netrc.clone().or_else(from_helper) else {
-            return Err(Error::Http {
+        let Some((helper, found)) = helper.and_then(|helper| Some((helper.clone(), helper.fill(&self.url)?))) else {
+            return refused.ok_or_else(|| Error::Http {
                 status: 401,
-                detail: Some("it asks for a password, and neither netrc nor a credential helper has one".to_owned()),
+                detail: Some("it asks for a password, and neither netrc, a forge's tokens nor a credential helper has one".to_owned()),
             });
         };
         self.credentials = Some(found.clone());
         let response = ask(self)?;
-        if let (Some(helper), None) = (&helper, &from_netrc) {
-            helper.report(&self.url, &found, response.status() != StatusCode::UNAUTHORIZED);
-        }
+        helper.report(&self.url, &found, response.status() != StatusCode::UNAUTHORIZED);
         Ok(response)
     }
 

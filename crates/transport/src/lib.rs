@@ -14,7 +14,7 @@ mod session;
 mod stream;
 mod url;
 
-pub use credentials::{Credentials, GitCredentialHelper, Netrc};
+pub use credentials::{CredentialSource, Credentials, GitCredentialHelper, Netrc};
 pub use error::{Error, ErrorClass, Result};
 pub use fetch::{FetchRequest, FetchedPack, Negotiator};
 pub use files::{HttpFile, HttpFiles};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_git::pktline::{self, Pkt, PktReader};
 use weir_git::{HashKind, Oid, refname};
 
-use crate::credentials::{GitCredentialHelper, Netrc};
+use crate::credentials::{CredentialSource, GitCredentialHelper, Netrc};
 use crate::error::{Error, Result};
 use crate::http::Http;
 use crate::stream::{Ssh, Tcp};
@@ -49,6 +49,8 @@ pub struct Options {
     pub agent: String,
     /// Where HTTP passwords may be found.
     pub netrc: Option<Netrc>,
+    /// What else knows some: asked after netrc.
+    pub credential_source: Option<Arc<dyn CredentialSource>>,
     /// git's credential helpers, if they may be asked.
     pub credential_helper: Option<GitCredentialHelper>,
     /// Serves local paths.
@@ -98,6 +100,7 @@ impl Default for Options {
             ssh_is_openssh: true,
             agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(),
             netrc: None,
+            credential_source: None,
             credential_helper: None,
             local: None,
             version_max: 2,

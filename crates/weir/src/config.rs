@@ -178,12 +178,13 @@ impl Default for LimitsConfig {
 pub(crate) struct ScratchConfig {
     pub(crate) folder: Option<PathBuf>,
     pub(crate) pack_bytes_max: Size,
+    pub(crate) bytes_max: Size,
     pub(crate) delta_bytes_max: Size,
 }
 
 impl Default for ScratchConfig {
     fn default() -> Self {
-        ScratchConfig { folder: None, pack_bytes_max: Size(1 << 30), delta_bytes_max: Size(256 << 20) }
+        ScratchConfig { folder: None, pack_bytes_max: Size(1 << 30), bytes_max: Size(4 << 30), delta_bytes_max: Size(256 << 20) }
     }
 }
 

@@ -65,6 +65,9 @@ pub(crate) struct ForgeConfig {
     app_key_file: Option<PathBuf>,
     #[serde(default)]
     app_installations: Vec<u64>,
+    /// Whether clones from its host may use them.
+    #[serde(default = "yes")]
+    clone_with_tokens: bool,
     #[serde(default)]
     languages: Vec<String>,
     #[serde(default = "yes")]
@@ -188,6 +191,17 @@ impl ForgeConfig {
         if self.metadata.is_empty() { (false, all) } else { (true, self.metadata.clone()) }
     }
 
+    /// What a clone from it shows as a user's name beside a token; `None` if none is shown.
+    pub(crate) fn clone_user(&self) -> Option<&'static str> {
+        self.clone_with_tokens.then_some(())?;
+        match self.kind {
+            ForgeKind::Github => Some("x-access-token"),
+            ForgeKind::Gitlab | ForgeKind::Gitea => Some("oauth2"),
+            ForgeKind::Bitbucket => Some("x-token-auth"),
+            _ => None,
+        }
+    }
+
     pub(crate) fn wikis(&self) -> bool {
         self.wikis
     }
@@ -241,22 +255,27 @@ impl ForgeConfig {
         Err(format!("its clone URL '{clone_url}' leads elsewhere; name that host in clone_from if this is right"))
     }
 
-    /// The forge itself. It waits for limits unless `stop` is asked for.
-    pub(crate) fn open(&self, stop: &Stop) -> Result<Box<dyn Forge>> {
+    /// Its tokens, those in files too.
+    pub(crate) fn tokens(&self) -> Result<Vec<String>> {
         let mut tokens = self.tokens.clone();
         for file in &self.token_files {
             let text = std::fs::read_to_string(file).map_err(|source| Error::File { what: "read", path: file.clone(), source })?;
             tokens.extend(text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).map(str::to_owned));
         }
-        let app = match (&self.app, &self.app_key_file) {
-            (Some(app), Some(file)) => {
-                let pem = std::fs::read(file).map_err(|source| Error::File { what: "read", path: file.clone(), source })?;
-                let app = GitHubApp::new(app, &pem, self.app_installations.clone());
-                let app = app.map_err(|e| Error::Message(format!("{}: {e}", file.display())))?;
-                Some((app, GitHub::rest(&self.url)))
-            }
-            _ => None,
-        };
+        Ok(tokens)
+    }
+
+    /// Its App, with the URL of its API.
+    pub(crate) fn app(&self) -> Result<Option<(GitHubApp, String)>> {
+        let (Some(app), Some(file)) = (&self.app, &self.app_key_file) else { return Ok(None) };
+        let pem = std::fs::read(file).map_err(|source| Error::File { what: "read", path: file.clone(), source })?;
+        let app = GitHubApp::new(app, &pem, self.app_installations.clone());
+        let app = app.map_err(|e| Error::Message(format!("{}: {e}", file.display())))?;
+        Ok(Some((app, GitHub::rest(&self.url))))
+    }
+
+    /// The forge itself. It waits for limits unless `stop` is asked for.
+    pub(crate) fn open(&self, stop: &Stop) -> Result<Box<dyn Forge>> {
         let stop = stop.clone();
         let wait = move |mut left: Duration| {
             while !left.is_zero() && !stop.is_stopped() {
@@ -267,8 +286,8 @@ impl ForgeConfig {
             !stop.is_stopped()
         };
         let api = Api::new(ApiOptions {
-            tokens,
-            app,
+            tokens: self.tokens()?,
+            app: self.app()?,
             scheme: if self.kind == ForgeKind::Gitea { "token" } else { "Bearer" },
             agent: format!("weir/{}", env!("CARGO_PKG_VERSION")),
             tries: self.tries,

@@ -8,6 +8,7 @@ mod cli;
 mod commands;
 mod config;
 mod error;
+mod forge_credentials;
 mod forges;
 mod hooks;
 mod local;

@@ -12,7 +12,7 @@ use weir_catalog::{Catalog, Repository};
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{Mirror, MirrorOptions, RefsWanted, Scratch, Space, VisitOptions};
-use weir_repo::ingest::Limits;
+use weir_repo::ingest::{Limits, Quota};
 use weir_repo::{Repo, Rewrite, Sharing};
 use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions};
 
@@ -20,6 +20,7 @@ use crate::catalog_url;
 use crate::cli::Global;
 use crate::config::{self, Config, RefsConfig};
 use crate::error::{Error, InRepo, Result};
+use crate::forge_credentials::ForgeCredentials;
 use crate::local::LocalUpstreams;
 
 pub(crate) const CATALOG_NAME: &str = "catalog.db";
@@ -35,6 +36,8 @@ pub(crate) struct Pool {
     pub(crate) path: PathBuf,
     pub(crate) config: Config,
     pub(crate) catalog: Catalog,
+    /// What all packs of this program may take of the scratch folder.
+    scratch_quota: Arc<Quota>,
 }
 
 /// Seconds since 1970.
@@ -127,7 +130,13 @@ impl Pool {
             return Err(Error::NoPool(path));
         }
         let catalog = open_catalog(&path, &config)?;
-        Ok(Pool { path, config, catalog })
+        Ok(Pool { path, scratch_quota: Quota::new(config.scratch.bytes_max.0), config, catalog })
+    }
+
+    /// The same pool, for another thread.
+    pub(crate) fn again(&self) -> Result<Pool> {
+        let (config, scratch_quota) = (self.config.clone(), self.scratch_quota.clone());
+        Ok(Pool { path: self.path.clone(), config, catalog: self.another_catalog()?, scratch_quota })
     }
 
     /// A second connection to the catalog, for another thread.
@@ -178,7 +187,8 @@ impl Pool {
 
     pub(crate) fn scratch(&self) -> Scratch {
         let default = Some(PathBuf::from(RAMDISK)).filter(|p| p.is_dir());
-        Scratch { folder: self.config.scratch.folder.clone().or(default), pack_bytes_max: self.config.scratch.pack_bytes_max.0 }
+        let folder = self.config.scratch.folder.clone().or(default);
+        Scratch { folder, pack_bytes_max: self.config.scratch.pack_bytes_max.0, quota: self.scratch_quota.clone() }
     }
 
     /// Writes down what the archive of `repository` builds on, if there is one.
@@ -260,6 +270,7 @@ pub(crate) fn transport_options(c: &Config) -> TransportOptions {
         ssh_command,
         ssh_is_openssh,
         netrc: c.transport.netrc.clone().or(home_netrc).map(Netrc),
+        credential_source: Some(Arc::new(ForgeCredentials::of(&c.forge))),
         credential_helper: c.transport.credential_helper.then(|| GitCredentialHelper { git: "git".into() }),
         local: Some(Arc::new(LocalUpstreams)),
         version_max: c.transport.protocol_version_max,

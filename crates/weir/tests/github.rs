@@ -151,6 +151,32 @@ fn an_app_is_asked_for_tokens_of_its_installations() {
 }
 
 #[test]
+fn clones_show_the_tokens_of_their_forge_and_of_the_installation_at_their_owner() {
+    let env = Env::new();
+    let forge = Forge::new(State { repositories: repositories(1..3), ..State::default() });
+    forge.state().clone_base = forge.url() + "/";
+    let key = env.path("key.pem");
+    let made = Command::new("openssl").args(["genrsa", "-out", key.to_str().unwrap(), "2048"]).output().unwrap();
+    assert!(made.status.success());
+    let basic = |text: &str| format!("Basic {}", base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text));
+    let shown = |env: &Env, expected: &str| {
+        forge.state().shown.clear();
+        // The fake has nothing to clone.
+        assert!(env.weir_fails(&["mirror", "--all"]).contains(expected));
+        let shown = forge.state().shown.clone();
+        shown.into_iter().filter(|shown| shown.starts_with("Basic ")).collect::<std::collections::BTreeSet<_>>()
+    };
+    configure(&env, "github", &forge, "tokens = [\"one\"]");
+    crawl(&env);
+    assert_eq!(shown(&env, "failed"), [basic("x-access-token:one")].into());
+    configure(&env, "github", &forge, "tokens = [\"one\"]\nclone_with_tokens = false");
+    assert_eq!(shown(&env, "asks for a password"), [].into());
+    forge.state().installations = vec![7, 9];
+    configure(&env, "github", &forge, &format!("app = \"1\"\napp_key_file = \"{}\"", key.display()));
+    assert_eq!(shown(&env, "failed"), [basic("x-access-token:ghs_7"), basic("x-access-token:ghs_9")].into());
+}
+
+#[test]
 fn wikis_are_repositories_beside() {
     for kind in ["github", "gitlab", "gitea"] {
         let env = Env::new();

@@ -24,7 +24,7 @@ use crate::index::IndexEntry;
 use crate::repo::Repo;
 
 pub(crate) use spool::spool_reader;
-pub use spool::{PackData, SpillFn, SpillPlace};
+pub use spool::{PackData, Quota, Share, SpillFn, SpillPlace};
 
 /// What a pack from outside may be at most.
 #[derive(Clone, Copy, Debug)]

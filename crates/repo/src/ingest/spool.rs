@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_archive::Region;
 
@@ -12,6 +13,8 @@ use super::buffers;
 
 /// Packs up to this size stay in memory.
 const MEMORY_BYTES_MAX: u64 = 1 << 20;
+/// Packs take their shares of a limit in pieces of so many bytes.
+const SHARE_BYTES: u64 = 4 << 20;
 
 /// A place for a pack that outgrew the one before.
 pub struct SpillPlace {
@@ -19,6 +22,69 @@ pub struct SpillPlace {
     pub file: File,
     /// Bytes it may take; beyond that another place is asked for.
     pub bytes_max: u64,
+    /// What it takes of a limit for all packs there; once that is used up another place is asked for, too.
+    pub share: Option<Share>,
+}
+
+impl SpillPlace {
+    /// A place that has no limit of ours.
+    pub fn unlimited(file: File) -> SpillPlace {
+        SpillPlace { file, bytes_max: u64::MAX, share: None }
+    }
+
+    /// Whether the pack may have `bytes` here.
+    fn has_room(&mut self, bytes: u64) -> bool {
+        bytes <= self.bytes_max && self.share.as_mut().is_none_or(|share| share.grow(bytes))
+    }
+}
+
+/// Bytes that all packs in one folder may take together.
+#[derive(Debug)]
+pub struct Quota {
+    used: AtomicU64,
+    max: u64,
+}
+
+impl Quota {
+    /// Of `max` bytes.
+    pub fn new(max: u64) -> Arc<Quota> {
+        Arc::new(Quota { used: AtomicU64::new(0), max })
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let add = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    /// Takes `bytes` for one pack; `None` if there are not so many left.
+    pub fn share(self: &Arc<Quota>, bytes: u64) -> Option<Share> {
+        let bytes = bytes.max(1).checked_next_multiple_of(SHARE_BYTES)?;
+        self.take(bytes).then(|| Share { quota: self.clone(), bytes })
+    }
+}
+
+/// What one pack has of a [`Quota`]; given back with it.
+pub struct Share {
+    quota: Arc<Quota>,
+    bytes: u64,
+}
+
+impl Share {
+    fn grow(&mut self, bytes: u64) -> bool {
+        let Some(wanted) = bytes.checked_next_multiple_of(SHARE_BYTES) else { return false };
+        let more = wanted.saturating_sub(self.bytes);
+        let has = more == 0 || self.quota.take(more);
+        if has {
+            self.bytes += more;
+        }
+        has
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.quota.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Gives the place that a pack of more than the given number of bytes goes to. Asked again if that is outgrown or full.
@@ -39,10 +105,9 @@ impl<'a> Spool<'a> {
 
     pub(crate) fn write(&mut self, data: &[u8]) -> io::Result<()> {
         let end = self.len + data.len() as u64;
-        match &self.place {
-            None if end > MEMORY_BYTES_MAX => self.move_on(end)?,
-            Some(place) if end > place.bytes_max => self.move_on(end)?,
-            _ => {}
+        let fits = self.place.as_mut().map_or(end <= MEMORY_BYTES_MAX, |place| place.has_room(end));
+        if !fits {
+            self.move_on(end)?;
         }
         match &self.place {
             None => self.memory.extend_from_slice(data),
@@ -86,8 +151,11 @@ impl<'a> Spool<'a> {
 
     pub(crate) fn finish(self) -> io::Result<PackData> {
         match self.place {
-            None => Ok(PackData(Data::Memory(self.memory))),
-            Some(place) => PackData::mapped(Arc::new(place.file), self.len),
+            None => Ok(PackData { data: Data::Memory(self.memory), _share: None }),
+            Some(place) => {
+                let region = Region::map(Arc::new(place.file), self.len)?;
+                Ok(PackData { data: Data::File(region), _share: place.share })
+            }
         }
     }
 }
@@ -107,7 +175,10 @@ pub(crate) fn spool_reader(reader: &mut dyn io::Read, spill: SpillFn<'_>) -> io:
 }
 
 /// The bytes of a pack, in memory or in an unnamed file.
-pub struct PackData(Data);
+pub struct PackData {
+    data: Data,
+    _share: Option<Share>,
+}
 
 enum Data {
     Memory(Vec<u8>),
@@ -116,17 +187,13 @@ enum Data {
 }
 
 impl PackData {
-    fn mapped(file: Arc<File>, len: u64) -> io::Result<PackData> {
-        Ok(PackData(Data::File(Region::map(file, len)?)))
-    }
-
     pub(crate) fn new_memory(data: Vec<u8>) -> PackData {
-        PackData(Data::Memory(data))
+        PackData { data: Data::Memory(data), _share: None }
     }
 
     /// Writes `data` at `offset`, which may be the end: then the pack grows.
     pub(crate) fn write_at(&mut self, data: &[u8], offset: u64) -> io::Result<()> {
-        match &mut self.0 {
+        match &mut self.data {
             Data::Memory(m) => {
                 let (start, end) = (offset as usize, offset as usize + data.len());
                 if m.len() < end {
@@ -149,7 +216,7 @@ impl PackData {
 
 impl Drop for PackData {
     fn drop(&mut self) {
-        if let Data::Memory(memory) = &mut self.0 {
+        if let Data::Memory(memory) = &mut self.data {
             buffers::give(std::mem::take(memory));
         }
     }
@@ -158,9 +225,39 @@ impl Drop for PackData {
 impl Deref for PackData {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        match &self.0 {
+        match &self.data {
             Data::Memory(m) => m,
             Data::File(r) => r,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packs_share_a_limit_and_those_beyond_it_go_elsewhere() {
+        let quota = Quota::new(3 * SHARE_BYTES);
+        let used = || quota.used.load(Ordering::Relaxed) / SHARE_BYTES;
+        let place = |bytes| {
+            let file = tempfile::tempfile()?;
+            let share = quota.share(bytes);
+            Ok(if share.is_some() { SpillPlace { file, bytes_max: 4 * SHARE_BYTES, share } } else { SpillPlace::unlimited(file) })
+        };
+        let pack = |bytes: u64| spool_reader(&mut io::Read::take(io::repeat(7), bytes), &place).unwrap();
+        let first = pack(SHARE_BYTES + 1);
+        assert_eq!(used(), 2);
+        let second = pack(3 << 20);
+        assert_eq!(used(), 3);
+        let third = pack(2 * SHARE_BYTES);
+        assert_eq!((used(), third.len() as u64), (3, 2 * SHARE_BYTES), "there is no room left");
+        drop(first);
+        assert_eq!(used(), 1);
+        // Outgrown on the way: what was taken is given back.
+        let fourth = pack(4 * SHARE_BYTES);
+        assert_eq!((used(), fourth.len() as u64, fourth.iter().all(|b| *b == 7)), (1, 4 * SHARE_BYTES, true));
+        drop((second, third, fourth));
+        assert_eq!(used(), 0);
     }
 }

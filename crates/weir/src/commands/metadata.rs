@@ -82,7 +82,7 @@ fn on_all(
 ) -> Result<bool> {
     std::thread::scope(|scope| {
         let start = |forge| {
-            let mut own = Pool { path: pool.path.clone(), config: pool.config.clone(), catalog: pool.another_catalog()? };
+            let mut own = pool.again()?;
             Ok(scope.spawn(move || {
                 let result = work(&mut own, forge);
                 if result.is_err() {

@@ -201,13 +201,13 @@ fn start_mirror(pool: &Pool, counters: &Arc<Counters>, stop: &Stop) -> Result<Ve
         again("the mirror loop", &stopped, || watch(&mirror, &mut catalog, &guard.owner, &counters, notifier.as_ref(), &stopped));
     })];
     if !pool.config.forge.is_empty() {
-        let mut pool = Pool { path: pool.path.clone(), config: pool.config.clone(), catalog: pool.another_catalog()? };
+        let mut pool = pool.again()?;
         let stop = stop.clone();
         threads.push(std::thread::spawn(move || again("crawls", &stop, || crawl::watch(&mut pool, &stop))));
     }
     // Each has limits of its own to wait for.
     for forge in metadata::with_metadata(pool) {
-        let mut pool = Pool { path: pool.path.clone(), config: pool.config.clone(), catalog: pool.another_catalog()? };
+        let mut pool = pool.again()?;
         let stop = stop.clone();
         threads.push(std::thread::spawn(move || again("metadata", &stop, || metadata::watch(&mut pool, &forge, &stop))));
     }

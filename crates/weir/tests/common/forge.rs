@@ -191,6 +191,9 @@ impl State {
         let by_id = |id: u64| self.repositories.iter().find(|r| r.id == id);
         let failed = ("500 Internal Server Error", String::new(), json!({ "message": "oops" }));
         let shown = self.shown.last().cloned().unwrap_or_default();
+        if path.ends_with("/info/refs") && !shown.starts_with("Basic ") {
+            return ("401 Unauthorized", "WWW-Authenticate: Basic realm=\"x\"\r\n".to_owned(), Value::Null);
+        }
         if let Some(rest) = path.strip_prefix("/api/v3/app/installations") {
             if !shown.starts_with("Bearer ey") {
                 return ("401 Unauthorized", String::new(), json!({ "message": "no word of the App" }));
@@ -200,7 +203,8 @@ impl State {
                 return ("404 Not Found", String::new(), json!({ "message": "Not Found" }));
             }
             let token = asked.map(|id| json!({ "token": format!("ghs_{id}") }));
-            return found(Some(token.unwrap_or_else(|| self.installations.iter().map(|id| json!({ "id": id })).collect())));
+            let installation = |id: &u64| json!({ "id": id, "account": { "login": if *id == 7 { "Odd" } else { "even" } } });
+            return found(Some(token.unwrap_or_else(|| self.installations.iter().map(installation).collect())));
         }
         if !self.installations.is_empty() && !self.installations.iter().any(|id| shown == format!("Bearer ghs_{id}")) {
             return ("401 Unauthorized", String::new(), json!({ "message": "Bad credentials" }));
