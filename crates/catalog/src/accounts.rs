@@ -89,6 +89,32 @@ impl Catalog {
         Ok(())
     }
 
+    /// Takes accounts of `forge` that a dump tells of, and who belongs to organisations, by the names of these: as far as they are
+    /// known. What a listing has told stays as that told it, for a dump is of the past.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn take_import_accounts(&mut self, forge: &str, accounts: &[Account], members: &[(String, Account)]) -> Result<()> {
+        if accounts.is_empty() && members.is_empty() {
+            return Ok(());
+        }
+        self.database.transaction(Kind::Listing, |db| {
+            let all = members.iter().map(|(_, member)| member).chain(accounts);
+            let ids = add_accounts(db, forge, all)?;
+            let logins = members.iter().map(|(organization, _)| organization.as_str()).collect();
+            let sql = "SELECT login, id FROM accounts WHERE forge = ?1 AND kind = 'organization' AND login = ANY(?2)";
+            let known = db.query(sql, &[forge.into(), Value::Texts(logins)], |row| Ok((row.get::<String>(0)?, row.get::<i64>(1)?)))?;
+            let known: HashMap<String, i64> = known.into_iter().collect();
+            let belongs = |(organization, member): &(String, Account)| Some((*known.get(organization)?, *ids.get(&member.forge_id)?));
+            let mut rows: Vec<(i64, i64)> = members.iter().filter_map(belongs).collect();
+            rows.sort_unstable();
+            rows.dedup();
+            let rows: Vec<Vec<Value<'_>>> = rows.into_iter().map(|(organization, member)| values![organization, member].to_vec()).collect();
+            let sql = "INSERT INTO memberships (organization_id, account_id) SELECT * FROM rows ON CONFLICT (organization_id, account_id) DO NOTHING";
+            db.execute_rows(sql, &[Type::Integer; 2], &rows).map(|_| ())
+        })
+    }
+
     /// How many accounts are known of `forge`. Reads all of them.
     ///
     /// # Errors
@@ -165,15 +191,29 @@ impl Catalog {
     }
 }
 
-/// Writes accounts; their numbers by their ids at the forge. Of several with one id the last counts.
-fn write_accounts<'a>(db: &Database, forge: &str, told: impl Iterator<Item = &'a Account>) -> Result<HashMap<&'a str, i64>> {
-    let told: HashMap<&str, &Account> = told
-        .filter(|account| fits(&account.forge_id) && fits(&account.login))
-        .map(|account| (account.forge_id.as_str(), account))
-        .collect();
+/// Accounts as rows, those of one id once: the last.
+fn rows_of<'a>(forge: &'a str, told: impl Iterator<Item = &'a Account>) -> (HashMap<&'a str, &'a Account>, Vec<Vec<Value<'a>>>) {
+    let told = told.filter(|account| fits(&account.forge_id) && fits(&account.login));
+    let told: HashMap<&str, &Account> = told.map(|account| (account.forge_id.as_str(), account)).collect();
     let mut rows: Vec<Vec<Value<'_>>> = told.values().map(|a| values![forge, &a.forge_id, &a.login, a.kind.name()].to_vec()).collect();
     // In one order everywhere, so that nobody waits for each other.
     rows.sort_by(|a, b| format!("{:?}", a[1]).cmp(&format!("{:?}", b[1])));
+    (told, rows)
+}
+
+/// Adds those accounts that are not known; the numbers of all by their ids at the forge.
+fn add_accounts<'a>(db: &Database, forge: &'a str, told: impl Iterator<Item = &'a Account>) -> Result<HashMap<String, i64>> {
+    let (told, rows) = rows_of(forge, told);
+    let sql = "INSERT INTO accounts (forge, forge_id, login, kind) SELECT * FROM rows ON CONFLICT (forge, forge_id) DO NOTHING";
+    db.execute_rows(sql, &[Type::Text; 4], &rows)?;
+    let sql = "SELECT forge_id, id FROM accounts WHERE forge = ?1 AND forge_id = ANY(?2)";
+    let ids = db.query(sql, &[forge.into(), Value::Texts(told.into_keys().collect())], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(ids.into_iter().collect())
+}
+
+/// Writes accounts; their numbers by their ids at the forge. Of several with one id the last counts.
+fn write_accounts<'a>(db: &Database, forge: &'a str, told: impl Iterator<Item = &'a Account>) -> Result<HashMap<&'a str, i64>> {
+    let (told, rows) = rows_of(forge, told);
     let sql = "INSERT INTO accounts (forge, forge_id, login, kind) SELECT * FROM rows
                ON CONFLICT (forge, forge_id) DO UPDATE SET login = excluded.login, kind = excluded.kind RETURNING forge_id, id";
     let ids = db.query_rows(sql, &[Type::Text; 4], &rows, |row| Ok((row.get::<String>(0)?, row.get::<i64>(1)?)))?;

@@ -292,7 +292,7 @@ pub(crate) fn text(value: &Value) -> Option<String> {
 }
 
 /// A user or an organisation of the REST API.
-fn account(value: &Value) -> Option<Account> {
+pub(crate) fn account(value: &Value) -> Option<Account> {
     let kind = if value["type"] == "Organization" { AccountKind::Organization } else { AccountKind::User };
     Some(Account { forge_id: value["id"].as_u64()?.to_string(), login: text(&value["login"])?, kind })
 }

@@ -411,11 +411,11 @@ pub(crate) struct MetadataUpdateArgs {
 pub(crate) enum DumpFormat {
     /// The table `projects` of GHTorrent (projects.csv)
     Ghtorrent,
-    /// GHTorrent's collection `repos` as mongodump writes it (repos.bson)
+    /// GHTorrent's collections `repos`, `users` and `org_members` as mongodump writes them (repos.bson)
     GhtorrentBson,
     /// Hours of GH Archive (2015-01-01-15.json.gz)
     Gharchive,
-    /// Repositories as GitHub's API gives them, one a line of JSON
+    /// Repositories and accounts as GitHub's API gives them, one a line of JSON
     Github,
     /// The database of a crawld: its URL, postgres://USER@HOST/DATABASE
     Crawld,

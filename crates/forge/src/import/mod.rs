@@ -11,7 +11,7 @@ mod objects;
 use std::collections::HashMap;
 use std::io::Read;
 
-use weir_catalog::{Catalog, ImportPosition, Listed, Taken};
+use weir_catalog::{Account, Catalog, ImportPosition, Listed, Taken};
 
 use crate::filter::Filter;
 use lines::{Line, Lines, Unit};
@@ -32,9 +32,9 @@ pub enum Dump {
     GhTorrent,
     /// An hour of GH Archive, one event a line (gharchive.org), of any year.
     GhArchive,
-    /// Repositories as GitHub's API gives them, one a line in JSON.
+    /// Repositories and accounts as GitHub's API gives them, one a line in JSON.
     Objects,
-    /// The same as BSON, one document after the other (bsonspec.org): GHTorrent's `repos.bson`.
+    /// The same as BSON, one document after the other (bsonspec.org): GHTorrent's `repos.bson`, `users.bson`, `org_members.bson`.
     Documents,
 }
 
@@ -73,6 +73,8 @@ pub struct Imported {
     pub lines: u64,
     /// Rows that name a repository.
     pub rows: u64,
+    /// Rows that name a user, an organisation or a member of one.
+    pub accounts: u64,
     /// Rows that cannot be read, or name what can have no name here.
     pub bad: u64,
     /// Rows that are not wanted, or say that the repository is deleted.
@@ -89,8 +91,25 @@ pub struct Imported {
 enum Row {
     /// Of a repository.
     Of(Box<Listed>),
+    /// Of somebody.
+    Account(Account),
+    /// Of somebody who belongs to the organisation of that name.
+    Member(String, Account),
     /// Nothing of interest.
     Nothing,
+}
+
+/// Accounts of a batch.
+#[derive(Default)]
+struct Accounts {
+    told: Vec<Account>,
+    members: Vec<(String, Account)>,
+}
+
+impl Accounts {
+    fn len(&self) -> usize {
+        self.told.len() + self.members.len()
+    }
 }
 
 /// An import of one dump.
@@ -137,6 +156,7 @@ impl Import<'_> {
         let mut lines = Lines::open(input, self.dump.unit()).map_err(|e| broken(0, e))?;
         lines.skip(position.lines).map_err(|e| broken(position.lines, e))?;
         let mut batch: Vec<Option<(String, Listed)>> = Vec::new();
+        let mut accounts = Accounts::default();
         let mut batch_bytes = 0;
         // Events name the same repositories again and again: the last one of a batch counts.
         let mut places: HashMap<String, usize> = HashMap::new();
@@ -147,16 +167,20 @@ impl Import<'_> {
             };
             let is_end = matches!(line, Line::End);
             batch_bytes += if let Line::Is(line) = line { line.len() } else { 0 };
-            self.row(&line, number, &mut batch, &mut places, &mut done);
-            if is_end || batch.len() >= BATCH_ROWS || batch_bytes >= BATCH_BYTES || lines.passed() - done.lines >= BATCH_LINES {
+            self.row(&line, number, &mut batch, &mut places, &mut accounts, &mut done);
+            let is_full = batch.len() >= BATCH_ROWS || accounts.len() >= BATCH_ROWS;
+            if is_end || is_full || batch_bytes >= BATCH_BYTES || lines.passed() - done.lines >= BATCH_LINES {
                 let rows: Vec<(String, Listed)> = batch.drain(..).flatten().collect();
                 batch_bytes = 0;
                 (done.lines, done.is_finished) = (lines.passed(), is_end);
                 if let Some(catalog) = &mut catalog {
+                    // Before the place is kept: taken twice they are the same.
+                    catalog.take_import_accounts(self.forge, &accounts.told, &accounts.members)?;
                     let position = ImportPosition { lines: done.lines, is_finished: is_end };
                     done.taken += catalog.take_import(self.forge, self.source, position, &rows, (self.now)())?;
                 }
                 places.clear();
+                accounts = Accounts::default();
                 if !observe(&done) || is_end {
                     return Ok(done);
                 }
@@ -170,6 +194,7 @@ impl Import<'_> {
         number: u64,
         batch: &mut Vec<Option<(String, Listed)>>,
         places: &mut HashMap<String, usize>,
+        accounts: &mut Accounts,
         done: &mut Imported,
     ) {
         let mut bad = |what: &str| {
@@ -188,6 +213,14 @@ impl Import<'_> {
         };
         let listed = match row {
             Ok(Row::Of(listed)) => *listed,
+            Ok(Row::Account(account)) => {
+                done.accounts += 1;
+                return accounts.told.push(account);
+            }
+            Ok(Row::Member(organization, account)) => {
+                done.accounts += 1;
+                return accounts.members.push((organization, account));
+            }
             Ok(Row::Nothing) => return done.unwanted += 1,
             Err(what) => return bad(&what),
         };
@@ -352,6 +385,22 @@ mod tests {
             assert_eq!(a.url, "https://github.com/o/a.git", "not what a dump says");
             assert_eq!(c.description(a.id).unwrap().as_deref(), Some("says"));
         }
+        // People and organisations, and who belongs to which, once they are known.
+        let (_dir, mut c) = catalog();
+        let organization = bson::rawdoc! { "id": 5i32, "login": "o", "type": "Organization", "name": "O" };
+        let person = bson::rawdoc! { "id": 6i32, "login": "p", "type": "User" };
+        let nobody = bson::rawdoc! { "login": "q" };
+        let (done, bad) = import(Dump::Documents, &[organization.as_bytes(), nobody.as_bytes(), person.as_bytes()].concat(), &mut c);
+        assert_eq!((done.accounts, bad.len(), done.rows), (2, 1, 0));
+        c.forget_import("d").unwrap();
+        let members = br#"{"id":6,"login":"older","org":"o"}
+{"id":7,"login":"r","org":"o"}
+{"id":7,"login":"r","org":"unknown"}
+"#;
+        import(Dump::Objects, members, &mut c);
+        let known = c.accounts(None, 10).unwrap();
+        let told: Vec<_> = known.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","))).collect();
+        assert_eq!(told, [("o", String::new()), ("p", "o".to_owned()), ("r", "o".to_owned())]);
         // What is no BSON, and a document that is cut short: errors, no ends.
         for text in [b"\xff\xff\xff\x7f rubbish".as_slice(), b"{}", &a.as_bytes()[..a.as_bytes().len() - 1], b"\x05\0"] {
             let import = Import {

@@ -1,5 +1,5 @@
-//! Repositories as GitHub's API gives them: one JSON object a line, or one BSON document after the other, as mongodump writes
-//! GHTorrent's collection `repos`.
+//! Repositories and accounts as GitHub's API gives them: one JSON object a line, or one BSON document after the other, as mongodump
+//! writes GHTorrent's collections `repos`, `users` and `org_members`.
 
 use bson::{RawBsonRef, RawDocument};
 use serde_json::{Map, Value};
@@ -24,7 +24,16 @@ pub(super) fn bson_row(document: &[u8]) -> Result<Row, String> {
 }
 
 fn row(object: &Value) -> Result<Row, String> {
-    let mut listed = github::from_item(object).ok_or("no repository with id, full_name and clone_url or html_url")?;
+    if object.get("full_name").is_none()
+        && let Some(account) = github::account(object)
+    {
+        // A member, to GHTorrent: of the organisation called so.
+        return Ok(match object["org"].as_str() {
+            Some(organization) => Row::Member(organization.to_owned(), account),
+            None => Row::Account(account),
+        });
+    }
+    let mut listed = github::from_item(object).ok_or("no repository with id, full_name and clone_url or html_url, nor an account")?;
     if !listed.full_name.split_once('/').is_some_and(|(owner, name)| !owner.is_empty() && !name.is_empty() && !name.contains('/')) {
         return Err(format!("'{}' is no repository's name", listed.full_name));
     }

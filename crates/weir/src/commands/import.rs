@@ -117,10 +117,10 @@ fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig,
 }
 
 fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Result<()> {
-    let Imported { lines, rows, bad, unwanted, taken, is_finished, was_finished } = *done;
+    let Imported { lines, rows, accounts, bad, unwanted, taken, is_finished, was_finished } = *done;
     if global.json {
         return output::json_line(&serde_json::json!({
-            "file": path, "finished": is_finished, "lines": lines, "rows": rows, "bad": bad, "unwanted": unwanted,
+            "file": path, "finished": is_finished, "lines": lines, "rows": rows, "accounts": accounts, "bad": bad, "unwanted": unwanted,
             "added": taken.added, "renamed": taken.renamed, "known": taken.known,
         }));
     }
@@ -129,10 +129,15 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
     }
     let mut out = std::io::stdout().lock();
     if is_dry_run {
-        writeln!(out, "{}: {rows} rows of repositories, {unwanted} not wanted, {bad} bad; nothing was written", path.display())?;
+        writeln!(
+            out,
+            "{}: {rows} rows of repositories, {accounts} of accounts, {unwanted} not wanted, {bad} bad; nothing was written",
+            path.display()
+        )?;
         return Ok(());
     }
     let counts = [
+        (accounts, "of accounts"),
         (taken.added as u64, "new"),
         (taken.renamed as u64, "renamed"),
         (taken.known as u64, "known"),
