@@ -51,6 +51,9 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
     if missing.is_empty() {
         return Ok(report);
     }
+    // Another one first each time: some that always fail do not keep the others away.
+    let first = (now % missing.len() as u64) as usize;
+    missing.rotate_left(first);
     let store = path.parent().unwrap_or(Path::new("."));
     let spill = |bytes| options.scratch.place(bytes, store);
     let mut lfs = match Lfs::of(url, &options.transport) {
@@ -71,7 +74,9 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
         }
         report.absent += wrong.len() as u64;
         report.added += count - wrong.len() as u64;
-        report.bytes += sizes - wrong.iter().map(|pointer| pointer.size).sum::<u64>();
+        let bytes = sizes - wrong.iter().map(|pointer| pointer.size).sum::<u64>();
+        report.bytes += bytes;
+        options.space.add_used(bytes);
         Ok(())
     };
     'all: for batch in missing.chunks(LFS_BATCH_MAX) {
@@ -104,6 +109,11 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
                     continue;
                 }
             };
+            if let Some(cause) = options.space.shortage() {
+                tracing::warn!(path = %path.display(), "LFS objects wait for the next visit: {}", cause.name());
+                report.is_incomplete = true;
+                break 'all;
+            }
             let object = lfs.download(&download).map_err(|e| (is_final(&e), Failure::from(e))).and_then(|mut reader| {
                 LfsObject::read(pointer.clone(), &mut reader, &spill).map_err(|e| (false, weir_repo::Error::Io(e).into()))
             });

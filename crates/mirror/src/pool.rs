@@ -111,7 +111,7 @@ pub struct Mirror {
     /// Errors that gather.
     pub throttle: Mutex<Throttle>,
     /// Room for archives.
-    pub space: Space,
+    pub space: Arc<Space>,
 }
 
 /// Time between looks at whether a pause is over.

@@ -12,6 +12,7 @@ use weir_repo::walk::HaveCommits;
 use weir_repo::{ArchiveRepo, Head, Ref, RefClass, Refs, RefsChange, Repo, Rewrite, Sharing, UpdateReport};
 use weir_transport::{Advertised, ErrorClass, FetchRequest, Negotiator, Options as TransportOptions, Session, Symbolic, Url};
 
+use crate::Space;
 use crate::lfs::{LfsReport, fetch_lfs};
 use crate::scratch::Scratch;
 
@@ -42,6 +43,8 @@ pub struct VisitOptions {
     pub delta_bytes_max: usize,
     /// Whether the files that Git LFS keeps beside are fetched.
     pub lfs: bool,
+    /// Room for them.
+    pub space: Arc<Space>,
     /// An archive with more packs than this is compacted after an update.
     pub packs_max: usize,
 }

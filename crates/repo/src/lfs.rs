@@ -137,20 +137,20 @@ impl Repo {
 }
 
 impl ArchiveRepo {
-    /// What pointers in the archive's own packs name and neither it nor what it builds on has. Packs that were not looked
-    /// through yet are, and what was found is written down.
+    /// What pointers in its packs and those it builds on name and neither it nor what it builds on has. Packs that were not
+    /// looked through yet, here or there, are; what was found is written down here.
     ///
     /// # Errors
     /// If the archive is damaged or the disk fails.
     pub fn lfs_missing(&mut self, time: u64) -> Result<Vec<LfsPointer>> {
         let Some(repo) = self.repo()? else { return Ok(Vec::new()) };
         let Some(archive) = repo.archive() else { return Ok(Vec::new()) };
-        let of_base = repo.packs().len() - repo.own_packs().len();
+        let of_base = repo.base().and_then(|base| base.archive());
         let (mut all, mut lists) = (BTreeSet::new(), Vec::new());
-        for (number, pack) in (of_base..).zip(repo.own_packs()) {
+        for (number, pack) in repo.packs().iter().enumerate() {
             let short = pack.name().rsplit('/').next().unwrap_or_default();
             let name = format!("{POINTERS}{short}");
-            match archive.member(&name) {
+            match archive.member(&name).or_else(|| of_base?.member(&name)) {
                 Some(list) => all.extend(String::from_utf8_lossy(&list).lines().filter_map(LfsPointer::from_line)),
                 None => {
                     let found = repo.pointers_in(number)?;

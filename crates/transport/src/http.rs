@@ -100,18 +100,41 @@ impl Http {
         question: &serde_json::Value,
     ) -> Result<Response<Body>> {
         let text = question.to_string();
-        let is_said = headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
-        let post = |http: &Http| {
-            let mut request = http.agent.post(format!("{}/{path}", http.base)).header(header::ACCEPT, media_type);
-            for (name, value) in headers {
-                request = request.header(name, value);
+        let mut headers: Vec<(&String, &String)> = headers.iter().collect();
+        for _ in 0..REDIRECTS_MAX {
+            let is_said = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+            let post = |http: &Http| {
+                let mut request = http.agent.post(format!("{}/{path}", http.base)).header(header::ACCEPT, media_type);
+                for (name, value) in &headers {
+                    request = request.header(*name, *value);
+                }
+                if let Some(c) = http.credentials.as_ref().filter(|_| !is_said) {
+                    request = request.header(header::AUTHORIZATION, basic(c));
+                }
+                let request = request.header(header::CONTENT_TYPE, media_type).config().max_redirects(0).build();
+                request.send(text.as_bytes()).map_err(|e| http.explain(e))
+            };
+            let response = if is_said { post(self)? } else { self.ask(post)? };
+            if !matches!(response.status().as_u16(), 301 | 302 | 307 | 308) {
+                return Ok(response);
             }
-            if let Some(c) = http.credentials.as_ref().filter(|_| !is_said) {
-                request = request.header(header::AUTHORIZATION, basic(c));
+            // A repository that was renamed: the question goes there as it is.
+            let target = response.headers().get(header::LOCATION).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+            let origin_now = origin(&self.base).to_owned();
+            let target = if target.starts_with('/') { format!("{origin_now}{target}") } else { target };
+            let base = target.strip_suffix(path).and_then(|base| base.strip_suffix('/'));
+            let Some(base) =
+                base.filter(|base| base.starts_with("https://") || (base.starts_with("http://") && !self.base.starts_with("https://")))
+            else {
+                return Err(Error::Protocol(format!("redirected to '{}'", crate::session::printable(target.as_bytes()))));
+            };
+            if origin(base) != origin_now {
+                self.credentials = None;
+                headers.clear();
             }
-            request.header(header::CONTENT_TYPE, media_type).send(text.as_bytes()).map_err(|e| http.explain(e))
-        };
-        if is_said { post(self) } else { self.ask(post) }
+            self.base = base.to_owned();
+        }
+        Err(Error::Protocol("redirected again and again".to_owned()))
     }
 
     /// What is at `url`, wherever that is, with `headers` that whoever named it wants sent; with our credentials only if it is on

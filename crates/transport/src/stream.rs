@@ -75,6 +75,10 @@ fn wait(fd: RawFd, events: libc::c_short, timeout: Duration) -> io::Result<bool>
     }
 }
 
+/// What is read of the words ssh ends with, and the silence that they end with at the latest.
+const COMPLAINT_BYTES_MAX: u64 = 4096;
+const COMPLAINT_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// A read of so many bytes is in the middle of a pack.
 const BULK_BYTES_MIN: usize = 4096;
 
@@ -172,7 +176,15 @@ impl Ssh {
         self.stdin = None;
         let mut said = Vec::new();
         if let Some(stderr) = self.child.stderr.take() {
-            let _ = stderr.take(4096).read_to_end(&mut said);
+            let (fd, mut stderr) = (stderr.as_raw_fd(), stderr.take(COMPLAINT_BYTES_MAX));
+            let mut piece = [0; 512];
+            // Something it has started may hold on to that for ever.
+            while matches!(wait(fd, libc::POLLIN, COMPLAINT_TIME_MAX), Ok(true)) {
+                match stderr.read(&mut piece) {
+                    Ok(n) if n > 0 => said.extend_from_slice(&piece[..n]),
+                    _ => break,
+                }
+            }
         }
         let said = String::from_utf8_lossy(&said).trim().replace('\n', "; ");
         Error::Ssh(if said.is_empty() { "it ended without a word".to_owned() } else { said })

@@ -211,9 +211,15 @@ impl Pool {
         write(&Rewrite { sharing, time: now() as u64, threads: self.config.mirror.threads.into(), spill: &spill })
     }
 
+    /// The room that archives have.
+    pub(crate) fn space(&self) -> Space {
+        Space::new(self.store(), self.config.store.free_bytes_min.0, self.config.store.bytes_max.map(|n| n.0))
+    }
+
     /// The mirror loop as configured.
     pub(crate) fn mirror(&self, jobs: Option<u16>) -> Mirror {
         let c = &self.config;
+        let space = Arc::new(self.space());
         let jobs = usize::from(jobs.unwrap_or(c.mirror.jobs));
         Mirror {
             store: self.store(),
@@ -232,6 +238,7 @@ impl Pool {
                     RefsConfig::HeadsAndTags => RefsWanted::HeadsAndTags,
                 },
                 lfs: c.mirror.lfs,
+                space: space.clone(),
                 delta_bytes_max: c.scratch.delta_bytes_max.0 as usize,
                 packs_max: c.archive.packs_max as usize,
             },
@@ -249,7 +256,7 @@ impl Pool {
                     forbidden_s: c.mirror.forbidden.0.as_secs(),
                 },
             },
-            space: Space::new(self.store(), c.store.free_bytes_min.0, c.store.bytes_max.map(|n| n.0)),
+            space,
             throttle: Mutex::new(Throttle::new(ThrottlePolicy {
                 window: c.mirror.throttle_window,
                 leak_ms: c.mirror.throttle_leak.0.as_millis() as u64,

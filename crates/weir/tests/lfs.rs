@@ -393,3 +393,68 @@ fn a_fork_finds_those_of_what_it_builds_on_and_takes_them_along_when_it_goes() {
     let server = Http::serve(&env, &[]);
     assert!(pulled(&env, &server.url("fork"), &env.path("again")) == files);
 }
+
+#[test]
+fn only_the_fork_wants_them() {
+    let env = Env::new();
+    let (base, fork) = (Upstream::new(&env, "base.git"), Upstream::new(&env, "fork.git"));
+    let files = [noise(1, 40_000), noise(2, 30_000)];
+    base.commit(&env, &[&files[0]]);
+    env.git(&fork.0, &["fetch", "-q", base.0.to_str().unwrap(), "main"]);
+    files.iter().for_each(|file| fork.put(file));
+    fork.commit(&env, &[&files[0], &files[1]]);
+    env.weir(&["add", "--name", "base", base.0.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    env.weir(&["add", "--name", "fork", "--reference", "base", fork.0.to_str().unwrap()]);
+    env.weir(&["set", "--lfs", "true", "fork"]);
+    env.weir(&["mirror"]);
+    assert_eq!((lfs_objects(&env, "base"), lfs_objects(&env, "fork")), ((0, 0), (2, 70_000)), "what its base's packs name, too");
+    let server = Http::serve(&env, &[]);
+    assert!(pulled(&env, &server.url("fork"), &env.path("clone")) == files);
+}
+
+/// Says of everything that it is at `to` now, under another name.
+fn moved(to: String) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let mut request = Vec::new();
+            let mut piece = [0; 4096];
+            while let Ok(n @ 1..) = client.read(&mut piece) {
+                request.extend_from_slice(&piece[..n]);
+                let text = String::from_utf8_lossy(&request).into_owned();
+                let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+                let length = head.lines().find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+                if body.len() >= length {
+                    let path = head.split(' ').nth(1).unwrap().trim_start_matches("/old");
+                    let path = path.trim_start_matches(".git");
+                    let answer = format!("HTTP/1.1 301 Moved\r\nlocation: {to}{path}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                    let _ = client.write_all(answer.as_bytes());
+                    break;
+                }
+            }
+        }
+    });
+    own
+}
+
+#[test]
+fn a_repository_that_was_renamed_is_asked_where_it_is_now() {
+    let first = Env::new();
+    first.configure("mirror", "lfs = true");
+    let upstream = Upstream::new(&first, "up.git");
+    let file = noise(1, 50_000);
+    upstream.put(&file);
+    upstream.commit(&first, &[&file]);
+    first.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
+    first.weir(&["mirror"]);
+    let server = Http::serve(&first, &[]);
+    let port = moved(server.url("r"));
+    let env = Env::new();
+    env.configure("mirror", "lfs = true");
+    env.weir(&["add", "--name", "r", &format!("http://127.0.0.1:{port}/old")]);
+    env.weir(&["mirror"]);
+    assert_eq!(lfs_objects(&env, "r"), (1, 50_000));
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::{MetadataLook, MetadataTask};
 use weir_forge::{Error as ForgeError, Forge, MetadataKind, sum_of_news};
-use weir_mirror::{Space, Stop};
+use weir_mirror::Stop;
 use weir_repo::{ArchiveRepo, MetadataAddition, Repo};
 
 use super::mirror::{nap, stop_on_signal};
@@ -124,7 +124,7 @@ fn rounds(
         let mut forge = config.open(stop)?;
         let known: Vec<_> = pool.catalog.budgets(now())?.into_iter().filter(|(of, _)| *of == name).map(|(_, budget)| budget).collect();
         forge.remember(&known);
-        let space = Space::new(pool.store(), pool.config.store.free_bytes_min.0, pool.config.store.bytes_max.map(|n| n.0));
+        let space = pool.space();
         if pool.config.store.bytes_max.is_some() {
             space.set_used(pool.catalog.archive_bytes()?);
         }
