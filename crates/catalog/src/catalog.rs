@@ -483,6 +483,16 @@ impl Catalog {
         self.database.execute(sql, &values![id, seq, bytes]).map(|_| ())
     }
 
+    /// Writes down that something was added to the archive of repository `id` that is no change of its upstream: it had `from` for the
+    /// number of its last commit. If that is not what is known here, a visit has still to be told of.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn add_to_archive(&mut self, id: i64, from: u64, seq: u64, bytes: u64) -> Result<()> {
+        let sql = "UPDATE repositories SET seq = ?3, archive_bytes = ?4 WHERE id = ?1 AND seq = ?2";
+        self.database.execute(sql, &values![id, from, seq, bytes]).map(|_| ())
+    }
+
     /// Somebody says that the repository called `name` is to be looked at, whatever its fingerprint.
     ///
     /// # Errors

@@ -3,8 +3,16 @@
 use serde::Serialize;
 
 use crate::catalog::{COLUMN_COUNT, COLUMNS};
-use crate::database::{Kind, Type, Value, values};
+use crate::database::{Kind, Value, values};
 use crate::{Catalog, Repository, Result};
+
+/// Repositories noted at once.
+const NOTED_AT_ONCE: usize = 5_000;
+/// Tries to lease before others have it all.
+const LEASE_TRIES: usize = 8;
+/// Whether it is wanted; `?4` says whether it is of those of which nothing is said. Settings are JSON without spaces, written here only.
+const WANTED: &str = "(coalesce(settings, '') LIKE '%\"metadata\":true%'
+    OR (?4 = 1 AND coalesce(settings, '') NOT LIKE '%\"metadata\":false%'))";
 
 /// A repository whose forge is to be asked what it says around it.
 #[derive(Clone, Debug)]
@@ -44,44 +52,63 @@ pub struct MetadataCounts {
 }
 
 impl Catalog {
-    /// Leases at most `max` repositories of `forge` that are due for a look until `until`, in the order of their numbers, from the one
-    /// after `after` on; those that have an archive and are not gone. `by_default` says whether it is wanted of all of which nothing is
-    /// said; otherwise whether it is, whatever is said and whenever they are due, if `ids` names them.
+    /// Notes which of the repositories of `forge` with numbers above `after` are to be looked at, of the next few thousand: those that
+    /// have an archive, are not gone, and of which that is wanted; all of which nothing is said, if it is so `by_default`. Returns where to
+    /// go on, `None` at the end.
     ///
     /// # Errors
     /// Of the database.
-    pub fn lease_metadata(
-        &mut self,
-        forge: &str,
-        by_default: bool,
-        ids: Option<&[i64]>,
-        after: i64,
-        (now, until): (i64, i64),
-        max: usize,
-    ) -> Result<Vec<MetadataTask>> {
-        // Settings are written by this crate, as JSON without spaces. Wikis are repositories, and have no issues.
-        let sql = format!(
-            "SELECT {COLUMNS}, forge_id, l.changed_at, coalesce(l.failures, 0) FROM repositories
-             LEFT JOIN metadata_looks l ON l.repository_id = id
-             WHERE forge = ?1 AND id > ?2 AND enabled = 1 AND seq IS NOT NULL AND gone_at IS NULL AND forge_id NOT LIKE '%:wiki'
-             AND coalesce(l.leased_until, 0) <= ?3
-             AND CASE WHEN ?4 = 1 THEN id = ANY(?5) ELSE coalesce(l.due_at, 0) <= ?3
-                 AND (coalesce(settings, '') LIKE '%\"metadata\":true%' OR (?6 = 1 AND coalesce(settings, '') NOT LIKE '%\"metadata\":false%')) END
-             ORDER BY id LIMIT ?7"
-        );
-        let columns = COLUMNS.split(", ").map(|column| format!("repositories.{column}")).collect::<Vec<_>>().join(", ");
-        let sql = sql.replacen(COLUMNS, &columns, 1);
+    pub fn note_metadata(&mut self, forge: &str, by_default: bool, after: i64, now: i64) -> Result<Option<i64>> {
+        // By number, not by the forge's index: it is read on from `after`.
+        let sql = "SELECT max(id) FROM (SELECT id FROM repositories WHERE id > ?1 ORDER BY id LIMIT ?2) AS next";
+        let Some(Some(last)) = self.database.query_one(sql, &values![after, NOTED_AT_ONCE], |row| row.get::<Option<i64>>(0))? else {
+            return Ok(None);
+        };
+        let parameters = values![forge, after, last, i64::from(by_default)];
         self.database.transaction(Kind::Visits, |db| {
-            let parameters: [Value<'_>; 7] = [
-                forge.into(),
-                after.into(),
-                now.into(),
-                i64::from(ids.is_some()).into(),
-                Value::Integers(ids.unwrap_or_default().to_vec()),
-                i64::from(by_default).into(),
-                max.into(),
-            ];
-            let mut tasks = db.query(&sql, &parameters, |row| {
+            let wanted = "forge || '' = ?1 AND id > ?2 AND id <= ?3 AND enabled = 1 AND seq IS NOT NULL AND gone_at IS NULL";
+            let sql = format!(
+                "INSERT INTO metadata_looks (repository_id, forge) SELECT id, forge FROM repositories WHERE {wanted}
+                 AND forge_id NOT LIKE '%:wiki' AND {WANTED} ON CONFLICT (repository_id) DO NOTHING"
+            );
+            db.execute(&sql, &parameters)?;
+            let sql = format!(
+                "DELETE FROM metadata_looks WHERE forge = ?1 AND repository_id > ?2 AND repository_id <= ?3 AND leased_until <= ?5
+                 AND NOT EXISTS (SELECT 1 FROM repositories WHERE id = repository_id AND {wanted} AND {WANTED})"
+            );
+            db.execute(&sql, &values![forge, after, last, i64::from(by_default), now]).map(|_| ())
+        })?;
+        Ok(Some(last))
+    }
+
+    /// The same for those that `ids` names, whatever is said of them; returns those that can be looked at.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn note_metadata_of(&mut self, forge: &str, ids: &[i64]) -> Result<Vec<i64>> {
+        let sql = "INSERT INTO metadata_looks (repository_id, forge) SELECT id, forge FROM repositories WHERE id = ANY(?2) AND forge = ?1
+                   AND enabled = 1 AND seq IS NOT NULL AND gone_at IS NULL AND forge_id NOT LIKE '%:wiki' ON CONFLICT (repository_id) DO NOTHING";
+        let parameters = [forge.into(), Value::Integers(ids.to_vec())];
+        self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters))?;
+        let sql = "SELECT repository_id FROM metadata_looks WHERE forge = ?1 AND repository_id = ANY(?2) ORDER BY repository_id";
+        self.database.query(sql, &parameters, |row| row.get(0))
+    }
+
+    /// Leases the repository of `forge` from `now` until `until` that has been due for a look for the longest, if it was so by `due`; or,
+    /// with `only`, that one, due or not.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn lease_metadata(&mut self, forge: &str, only: Option<i64>, due: i64, (now, until): (i64, i64)) -> Result<Option<MetadataTask>> {
+        let columns = COLUMNS.split(", ").map(|column| format!("r.{column}")).collect::<Vec<_>>().join(", ");
+        let which = if only.is_some() { "l.repository_id = ?3" } else { "l.due_at <= ?3 AND r.gone_at IS NULL AND r.enabled = 1" };
+        let sql = format!(
+            "SELECT {columns}, r.forge_id, l.changed_at, l.failures FROM metadata_looks l JOIN repositories r ON r.id = l.repository_id
+             WHERE l.forge = ?1 AND l.leased_until <= ?2 AND {which} ORDER BY l.due_at LIMIT 1"
+        );
+        // Another may be faster.
+        for _ in 0..LEASE_TRIES {
+            let task = self.database.query_one(&sql, &values![forge, now, only.unwrap_or(due)], |row| {
                 let at = COLUMN_COUNT;
                 Ok(MetadataTask {
                     repository: Repository::from_row(row)?,
@@ -90,15 +117,14 @@ impl Catalog {
                     failures: row.get(at + 2)?,
                 })
             })?;
-            let rows: Vec<Vec<Value<'_>>> = tasks.iter().map(|task| values![task.repository.id, until, now].to_vec()).collect();
-            // Another may have been faster.
-            let sql = "INSERT INTO metadata_looks (repository_id, leased_until, due_at) SELECT * FROM rows
-                       ON CONFLICT (repository_id) DO UPDATE SET leased_until = excluded.leased_until
-                       WHERE metadata_looks.leased_until <= excluded.due_at RETURNING repository_id";
-            let leased: Vec<i64> = db.query_rows(sql, &[Type::Integer; 3], &rows, |row| row.get(0))?;
-            tasks.retain(|task| leased.contains(&task.repository.id));
-            Ok(tasks)
-        })
+            let Some(task) = task else { return Ok(None) };
+            let sql = "UPDATE metadata_looks SET leased_until = ?2 WHERE repository_id = ?1 AND leased_until <= ?3";
+            let parameters = values![task.repository.id, until, now];
+            if self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters))? > 0 {
+                return Ok(Some(task));
+            }
+        }
+        Ok(None)
     }
 
     /// Makes the lease of repository `id` last until `until`.

@@ -217,14 +217,16 @@ CREATE TABLE pages (
 -- When forges were asked what they say around a repository (issues, pull requests, releases), and when they are again
 CREATE TABLE metadata_looks (
     repository_id   INTEGER PRIMARY KEY,
-    due_at          INTEGER NOT NULL,
-    leased_until    INTEGER NOT NULL,
+    forge           TEXT NOT NULL,
+    due_at          INTEGER NOT NULL DEFAULT 0,
+    leased_until    INTEGER NOT NULL DEFAULT 0,
     looked_at       INTEGER,
     -- when something was last new
     changed_at      INTEGER,
     failures        INTEGER NOT NULL DEFAULT 0,
     error           TEXT
 ) STRICT;
+CREATE INDEX metadata_looks_due ON metadata_looks (forge, due_at);
 ",
 ];
 

@@ -214,26 +214,32 @@ impl Api {
         if etag.is_some() && body.is_empty() { Ok(None) } else { parse(url, &headers, &body).map(Some) }
     }
 
-    /// What `read` makes of the JSON at `url`; `None` if there is nothing (any more), whoever asks: one credential may see what
-    /// another must not. What it can make nothing of is no answer.
+    /// What `read` makes of the JSON at `url`; `None` if there is nothing (any more), whoever asks. What it can make nothing of is
+    /// no answer.
     pub(crate) fn one<T>(&mut self, url: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<Option<T>> {
+        match self.by_any(url, Api::get) {
+            Ok(answer) => match read(&answer.value) {
+                None => Err(Error::Unexpected { url: url.to_owned(), detail: "not what a repository looks like".to_owned() }),
+                found => Ok(found),
+            },
+            Err(Error::NotFound(_)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Asks with one credential after the other until there is something: one may see what another must not.
+    pub(crate) fn by_any<T>(&mut self, url: &str, mut ask: impl FnMut(&mut Api, &str) -> Result<T>) -> Result<T> {
         let mut asked: Vec<String> = Vec::new();
         loop {
-            match self.get(url) {
-                Ok(answer) => {
-                    return match read(&answer.value) {
-                        None => Err(Error::Unexpected { url: url.to_owned(), detail: "not what a repository looks like".to_owned() }),
-                        found => Ok(found),
-                    };
-                }
+            match ask(self, url) {
                 Err(Error::NotFound(_)) => asked.push(self.credentials[self.current].name.clone()),
-                Err(e) => return Err(e),
+                answer => return answer,
             }
             let others = || self.credentials.iter().enumerate().filter(|(_, c)| !c.is_refused && !asked.contains(&c.name));
             let now = now();
             match others().find(|(_, c)| c.spent_until <= now) {
                 Some((other, _)) => self.current = other,
-                None if others().next().is_none() => return Ok(None),
+                None if others().next().is_none() => return Err(Error::NotFound(url.to_owned())),
                 None => {
                     let detail = "a token that might see it has nothing left of its limit".to_owned();
                     return Err(Error::Unavailable { url: url.to_owned(), detail });
@@ -257,6 +263,9 @@ impl Api {
         let mut pause = self.options.retry;
         let (mut tries, mut limits) = (0, 0);
         loop {
+            if !(self.options.wait)(Duration::ZERO) {
+                return Err(Error::Stopped);
+            }
             self.choose_credential()?;
             self.usage.requests += 1;
             let verdict = match self.send(url, question) {
@@ -293,6 +302,8 @@ impl Api {
             match verdict {
                 Verdict::Good => {}
                 Verdict::Never(e) => return Err(e),
+                // Where no token was shown none is wrong.
+                Verdict::Refused(e) if self.credentials[self.current].authorization.is_none() => return Err(e),
                 Verdict::Limited(until) => {
                     // Clocks differ, and some say 0: each refusal in turn waits longer, and none for ever.
                     limits = (limits * 2).clamp(1, LIMIT_WAIT_MAX.as_secs());

@@ -8,6 +8,9 @@ use crate::metadata::{List, Order, all, page_of, streams};
 use crate::{Account, AccountKind, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result, Skipped};
 
 const PER_PAGE: u64 = 100;
+/// Issues of a page whose notes are had, too, and bytes of these.
+const NOTED_PER_PAGE: u64 = 20;
+const NOTES_BYTES_MAX: usize = 256 << 20;
 
 /// The API of a GitLab instance.
 pub struct GitLab {
@@ -98,18 +101,28 @@ impl Forge for GitLab {
             "milestones" => ("milestones?", Order::Whole),
             _ => ("releases?", Order::Whole),
         };
-        let url = format!("{project}/{path}&per_page={PER_PAGE}");
-        let mut page = page_of(&mut self.api, &List { url, order, per_page: PER_PAGE }, stream, cursor, now)?;
         let (of, notes_stream) = match stream {
             "issues" => ("issues", "comments"),
             "pulls" => ("merge_requests", "review_comments"),
-            _ => return Ok(page),
+            _ => {
+                let list = List { url: format!("{project}/{path}&per_page={PER_PAGE}"), order, per_page: PER_PAGE };
+                return page_of(&mut self.api, &list, stream, cursor, now);
+            }
         };
-        let mut notes = Vec::new();
-        for (_, item) in &page.items {
+        let list = List { url: format!("{project}/{path}&per_page={NOTED_PER_PAGE}"), order, per_page: NOTED_PER_PAGE };
+        let mut page = page_of(&mut self.api, &list, stream, cursor, now)?;
+        // Nobody is told them who does not say who asks.
+        let noted: Vec<_> = page.items.iter().filter(|_| self.api.is_known()).collect();
+        let (mut notes, mut room) = (Vec::new(), NOTES_BYTES_MAX);
+        for (_, item) in noted {
             if let (Some(number), Some(1..)) = (item["iid"].as_u64(), item["user_notes_count"].as_u64()) {
                 let url = format!("{project}/{of}/{number}/notes?sort=asc&per_page={PER_PAGE}");
-                notes.extend(all(&mut self.api, &url, PER_PAGE)?.into_iter().map(|note| (notes_stream, note)));
+                match all(&mut self.api, &url, PER_PAGE, &mut room) {
+                    Ok(all) => notes.extend(all.into_iter().map(|note| (notes_stream, note))),
+                    Err(e @ (Error::Stopped | Error::Unavailable { .. })) => return Err(e),
+                    // What it is about is had without.
+                    Err(e) => tracing::warn!("notes left out: {e}"),
+                }
             }
         }
         page.items.extend(notes);

@@ -1,5 +1,9 @@
 //! What forges say around a repository: issues, pull requests, releases. Each list of a forge's API is a stream of items, asked for
 //! from where it was left; a position is text that the forge alone understands.
+//!
+//! A walk through a list begins where the one before was sure: ten minutes before it began, or before the latest change it saw, whichever
+//! is earlier. Clocks of servers differ, some changes are seen later than others, and some forges let anybody write a time. What is had
+//! again for that is known by its sum.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,11 +14,11 @@ use time::format_description::well_known::Rfc3339;
 use crate::api::{Api, escape};
 use crate::{Error, Result};
 
-/// Sums of items that a position names at most: of more in one second some are taken twice.
-const SEEN_MAX: usize = 1000;
+/// Sums of items that a position names at most: of more some are given twice.
+const SEEN_MAX: usize = 200;
 /// Pages of one list in one walk.
 const PAGES_MAX: u64 = 100_000;
-/// Where a list is in no order, what changed so long before a walk began may be had again: clocks differ.
+/// How far clocks may differ.
 const CLOCKS_S: i64 = 600;
 /// What changes all the time and says nothing of the repository.
 const COUNTERS: [&str; 2] = ["download_count", "reactions"];
@@ -31,7 +35,7 @@ pub enum MetadataKind {
     Releases,
 }
 
-/// A part of a stream.
+/// A part of a stream. There may be items in it that were given before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MetadataPage {
     /// Items with the streams they are of.
@@ -40,16 +44,15 @@ pub struct MetadataPage {
     pub cursor: String,
     /// Whether that is another time.
     pub is_last: bool,
-    /// Whether there may be items that were given before: what is here already is no news.
-    pub repeats: bool,
 }
 
 /// How a list can be asked for what is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// By the time of change, from the one this parameter names on: no page is ever turned, so nothing slips through between two.
+    /// By the time of change, from the one this parameter names on: pages are turned within one second only, so nothing slips through
+    /// between two.
     OldestFirst(&'static str),
-    /// By the time of change, the latest first.
+    /// By the time of change, the latest first: what changes meanwhile comes before what was had.
     NewestFirst,
     /// In whatever order, what was changed since the time this parameter names.
     Any(&'static str),
@@ -65,39 +68,85 @@ pub(crate) struct List {
     pub(crate) per_page: u64,
 }
 
-/// Where a walk through a list is, and where the next begins.
+/// Where a walk through a list is, and where the next begins. Times are in seconds since 1970.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 struct Place {
-    /// The latest change that was had, as the forge writes it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    since: String,
-    /// Sums of what changed just then.
+    /// What changed before is had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<i64>,
+    /// Sums of what is had of what changed since.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     seen: Vec<String>,
     /// The page that comes next, if a walk is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     page: Option<u64>,
-    /// What `since` and `seen` will be at its end.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    newest: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    newest_seen: Vec<String>,
-    /// When it began, in seconds since 1970.
+    /// When it began.
     #[serde(skip_serializing_if = "Option::is_none")]
     began_at: Option<i64>,
+    /// The latest change it has seen...
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reached: Option<i64>,
+    /// ...and the latest items, with their sums.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    recent: Vec<(i64, String)>,
     /// What tells the first page from what it will be.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
 }
 
-/// Nanoseconds since 1970; 0 for what is no time.
-fn instant(text: &str) -> i128 {
-    OffsetDateTime::parse(text, &Rfc3339).map_or(0, OffsetDateTime::unix_timestamp_nanos)
+impl Place {
+    fn of(cursor: Option<&str>) -> Place {
+        cursor.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+
+    /// Notes what a page has.
+    fn note(&mut self, items: &[Value]) {
+        self.reached = items.iter().filter_map(changed_at).chain(self.reached).max();
+        self.recent.extend(items.iter().filter_map(|item| Some((changed_at(item)?, sum(item)))));
+        self.recent.sort_unstable_by(|a, b| b.cmp(a));
+        self.recent.dedup();
+        self.recent.truncate(SEEN_MAX);
+    }
+
+    /// The end of a walk: where the next begins.
+    fn end(&mut self, began_at: i64) {
+        if let Some(reached) = self.reached {
+            self.since = self.since.max(Some(reached.min(began_at) - CLOCKS_S));
+            let window = self.recent.iter().filter(|(at, _)| Some(*at) >= self.since);
+            self.seen = window.map(|(_, sum)| sum.clone()).collect();
+            self.seen.sort_unstable();
+        }
+        self.give_up();
+    }
+
+    /// Forgets how far a walk has come.
+    fn give_up(&mut self) {
+        (self.page, self.began_at, self.reached) = (None, None, None);
+        self.recent.clear();
+    }
 }
 
-fn changed_at(item: &Value) -> &str {
-    item["updated_at"].as_str().or_else(|| item["created_at"].as_str()).unwrap_or_default()
+/// The position of a walk that was left, a page back: things may have been removed since. From its beginning, if it `failed` there
+/// again and again.
+pub fn resumed(cursor: &str, failed: bool) -> String {
+    let mut place = Place::of(Some(cursor));
+    match failed {
+        true => place.give_up(),
+        false => place.page = place.page.map(|page| page.saturating_sub(1)).filter(|page| *page > 1),
+    }
+    text_of(&place)
+}
+
+/// When an item was changed last, if it says so, in seconds since 1970.
+fn changed_at(item: &Value) -> Option<i64> {
+    let text = item["updated_at"].as_str().or_else(|| item["created_at"].as_str())?;
+    Some(OffsetDateTime::parse(text, &Rfc3339).ok()?.unix_timestamp())
+}
+
+fn written(seconds: i64) -> String {
+    let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    time.format(&Rfc3339).unwrap_or_default()
 }
 
 /// What tells an item from what it was.
@@ -122,95 +171,74 @@ fn without_counters(item: &Value) -> Value {
 }
 
 /// Items of a page, and where to go on.
-pub(crate) struct Walked {
-    pub(crate) items: Vec<Value>,
-    pub(crate) cursor: String,
-    pub(crate) is_last: bool,
+struct Walked {
+    items: Vec<Value>,
+    cursor: String,
+    is_last: bool,
 }
 
-/// The next page of `list` after `cursor`; a list that is not there (issues may be turned off) has nothing.
-pub(crate) fn walk(api: &mut Api, list: &List, cursor: Option<&str>, now: i64) -> Result<Walked> {
-    let mut place: Place = cursor.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+/// The next page of `list` after `cursor`.
+fn walk(api: &mut Api, list: &List, cursor: Option<&str>, now: i64) -> Result<Walked> {
+    let mut place = Place::of(cursor);
     let number = place.page.unwrap_or(1).clamp(1, PAGES_MAX);
+    // A clock that was turned back: nothing that is to come is had.
+    let began_at = place.began_at.map_or(now, |at| at.min(now));
+    let from = match list.order {
+        Order::OldestFirst(_) => place.reached.max(place.since),
+        _ => place.since,
+    };
     let mut url = format!("{}&page={number}", list.url);
-    if let (Order::OldestFirst(name) | Order::Any(name), false) = (list.order, place.since.is_empty()) {
-        url += &format!("&{name}={}", escape(&place.since));
+    if let (Order::OldestFirst(name) | Order::Any(name), Some(from)) = (list.order, from) {
+        url += &format!("&{name}={}", escape(&written(from)));
     }
-    let etag = place.etag.take_if(|_| number == 1);
-    let answer = match api.get_unless(&url, etag.as_deref()) {
-        Err(Error::NotFound(_)) => None,
+    let etag = place.etag.take_if(|_| number == 1 && place.reached.is_none());
+    let answer = match api.by_any(&url, |api, url| api.get_unless(url, etag.as_deref())) {
+        // As it was when it was asked for the same.
         Ok(None) => {
             place.etag = etag;
-            None
+            place.give_up();
+            return Ok(Walked { items: Vec::new(), cursor: text_of(&place), is_last: true });
         }
-        Ok(Some(answer)) => Some(answer),
+        // There is an end to how far pages can be turned.
+        Err(Error::Refused { .. }) if number > 1 => {
+            place.end(began_at);
+            return Ok(Walked { items: Vec::new(), cursor: text_of(&place), is_last: true });
+        }
+        Ok(Some(answer)) => answer,
         Err(e) => return Err(e),
-    };
-    let Some(answer) = answer else {
-        place = Place { page: None, newest: String::new(), newest_seen: Vec::new(), began_at: None, ..place };
-        return Ok(Walked { items: Vec::new(), cursor: text_of(&place), is_last: true });
     };
     let Value::Array(mut items) = answer.value else {
         return Err(Error::Unexpected { url, detail: "not a list".to_owned() });
     };
-    let count = items.len() as u64;
     // Some instances give fewer a page than they are asked for, and then name the next.
-    let mut is_last = (answer.next.is_none() && count < list.per_page) || count == 0 || number == PAGES_MAX;
-    let since = instant(&place.since);
-    let is_older = |item: &Value| instant(changed_at(item)) < since;
-    if list.order == Order::NewestFirst {
-        is_last |= items.iter().any(|item| !place.since.is_empty() && is_older(item));
-        items.retain(|item| place.since.is_empty() || !is_older(item));
-    }
+    let mut is_last = (answer.next.is_none() && (items.len() as u64) < list.per_page) || number == PAGES_MAX;
     if list.order == Order::Whole {
-        let place =
-            Place { page: (!is_last).then_some(number + 1), etag: answer.etag.filter(|_| is_last && number == 1), ..Place::default() };
+        let etag = answer.etag.filter(|_| is_last && number == 1);
+        let place = Place { page: (!is_last).then_some(number + 1), etag, ..Place::default() };
         return Ok(Walked { items, cursor: text_of(&place), is_last });
     }
-    // What changed last on this page, and all that changed just then.
-    let latest = items.iter().map(changed_at).max_by_key(|time| instant(time)).unwrap_or_default().to_owned();
-    let sums_of_latest: Vec<String> =
-        items.iter().filter(|item| instant(changed_at(item)) == instant(&latest)).map(sum).take(SEEN_MAX).collect();
-    items.retain(|item| instant(changed_at(item)) != since || !place.seen.contains(&sum(item)));
-    let is_as_before = items.is_empty() && is_last && number == 1;
-    match list.order {
-        Order::OldestFirst(_) => {
-            if instant(&latest) > since {
-                place = Place { since: latest, seen: sums_of_latest, page: None, ..place };
-            } else {
-                // All of it changed in one second: there pages have to be turned.
-                place.seen.extend(sums_of_latest);
-                place.seen.sort_unstable();
-                place.seen.dedup();
-                place.seen.truncate(SEEN_MAX);
-                place.page = (!is_last).then_some(number + 1);
-            }
-        }
-        Order::NewestFirst | Order::Any(_) => {
-            let began_at = *place.began_at.get_or_insert(now);
-            // Of a list in order what comes later is older: what changes meanwhile is before the first page.
-            if instant(&latest) > instant(&place.newest) && (number == 1 || list.order != Order::NewestFirst) {
-                (place.newest, place.newest_seen) = (latest, sums_of_latest);
-            }
-            place.page = (!is_last).then_some(number + 1);
-            if is_last {
-                let (newest, newest_seen) = (std::mem::take(&mut place.newest), std::mem::take(&mut place.newest_seen));
-                place.began_at = None;
-                let safe = i128::from(began_at - CLOCKS_S) * 1_000_000_000;
-                if instant(&newest) > safe && matches!(list.order, Order::Any(_)) {
-                    let text = OffsetDateTime::from_unix_timestamp(began_at - CLOCKS_S).ok().and_then(|time| time.format(&Rfc3339).ok());
-                    if let Some(text) = text.filter(|_| safe > since) {
-                        (place.since, place.seen) = (text, Vec::new());
-                    }
-                } else if instant(&newest) >= since && !newest.is_empty() {
-                    (place.since, place.seen) = (newest, newest_seen);
-                }
-            }
-        }
-        Order::Whole => {}
+    if list.order == Order::NewestFirst {
+        let is_older = |item: &Value| changed_at(item).is_some_and(|at| place.since.is_some_and(|since| at < since));
+        is_last |= items.iter().any(is_older);
+        items.retain(|item| !is_older(item));
     }
-    if is_as_before {
-        place.etag = answer.etag;
+    let before = place.clone();
+    place.note(&items);
+    let is_known = |item: &Value| {
+        let (sum, at) = (sum(item), changed_at(item));
+        before.seen.contains(&sum) || before.recent.iter().any(|(known, other)| Some(*known) == at && *other == sum)
+    };
+    items.retain(|item| !is_known(item));
+    if is_last {
+        place.end(began_at);
+        if place.since == before.since && number == 1 && before.reached.is_none() {
+            place.etag = answer.etag;
+        }
+    } else {
+        place.began_at = Some(began_at);
+        // By time, if that leads on.
+        let leads_on = matches!(list.order, Order::OldestFirst(_)) && place.reached > from;
+        place.page = (!leads_on).then_some(number + 1);
     }
     Ok(Walked { items, cursor: text_of(&place), is_last })
 }
@@ -245,25 +273,26 @@ fn stream_called(name: &str) -> &'static str {
 pub(crate) fn page_of(api: &mut Api, list: &List, name: &str, cursor: Option<&str>, now: i64) -> Result<MetadataPage> {
     let Walked { items, cursor, is_last } = walk(api, list, cursor, now)?;
     let name = stream_called(name);
-    let items = items.into_iter().map(|item| (name, item)).collect();
-    Ok(MetadataPage { items, cursor, is_last, repeats: matches!(list.order, Order::Whole | Order::Any(_)) })
+    Ok(MetadataPage { items: items.into_iter().map(|item| (name, item)).collect(), cursor, is_last })
 }
 
-/// All items of the list at `url`, however many pages it has.
-pub(crate) fn all(api: &mut Api, url: &str, per_page: u64) -> Result<Vec<Value>> {
+/// All items of the list at `url`, however many pages it has, while they take no more than `room` bytes of JSON, which are taken off it.
+pub(crate) fn all(api: &mut Api, url: &str, per_page: u64, room: &mut usize) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for page in 1..=PAGES_MAX {
-        let answer = match api.get(&format!("{url}&page={page}")) {
-            Ok(answer) => answer,
-            Err(Error::NotFound(_)) => break,
-            Err(e) => return Err(e),
-        };
+        let answer = api.get(&format!("{url}&page={page}"))?;
         let Value::Array(items) = answer.value else {
             return Err(Error::Unexpected { url: url.to_owned(), detail: "not a list".to_owned() });
         };
+        let bytes: usize = items.iter().map(|item| item.to_string().len()).sum();
+        let Some(left) = room.checked_sub(bytes) else {
+            return Err(Error::Unexpected { url: url.to_owned(), detail: "more than is believed".to_owned() });
+        };
+        *room = left;
         let count = items.len() as u64;
         all.extend(items);
-        if count == 0 || (answer.next.is_none() && count < per_page) {
+        // What may not be seen is left out of pages that are named as if it were there.
+        if answer.next.is_none() && count < per_page {
             break;
         }
     }

@@ -42,7 +42,8 @@ impl Space {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = (bytes, Some(Instant::now()));
     }
 
-    pub(crate) fn add_used(&self, bytes: u64) {
+    /// Says what was added since.
+    pub fn add_used(&self, bytes: u64) {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).0 += bytes;
     }
 

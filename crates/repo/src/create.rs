@@ -182,7 +182,22 @@ impl ArchiveRepo {
     /// # Errors
     /// If it cannot be opened.
     pub fn open(path: &Path) -> Result<ArchiveRepo> {
-        let locked = weir_archive::lock_existing(path)?;
+        ArchiveRepo::open_locked(path, weir_archive::lock_existing(path)?)
+    }
+
+    /// The same without waiting; `None` if another writes to it.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn try_open(path: &Path) -> Result<Option<ArchiveRepo>> {
+        match weir_archive::try_lock_existing(path) {
+            Ok(locked) => ArchiveRepo::open_locked(path, locked).map(Some),
+            Err(weir_archive::Error::Locked) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn open_locked(path: &Path, locked: LockedFile) -> Result<ArchiveRepo> {
         let writer = Writer::open(locked)?;
         let repo = repo_of(&writer, path)?;
         let hash = repo.hash();

@@ -22,8 +22,10 @@ const FOLDER: &str = "metadata/";
 const SUFFIX: &str = ".jsonl.gz";
 /// Before the name of a stream: the attribute that says where to go on.
 const CURSOR: &str = "metadata.";
-/// Members of a stream before they are made one.
-const PARTS_MAX: usize = 64;
+/// Members at the end of a stream that are made one when there are so many of them...
+const TAIL_PARTS: usize = 16;
+/// ...none of which has more than so many times the bytes of all behind it: what is large is seldom written again.
+const TAIL_GROWTH: u64 = 2;
 /// A longer line is damage.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
@@ -32,6 +34,8 @@ const LINE_BYTES_MAX: u64 = 64 << 20;
 pub struct MetadataAddition<'a> {
     /// Its name: small letters and underscores.
     pub stream: &'a str,
+    /// Where it goes on from: what the archive says, or it has become another one.
+    pub begins_at: Option<&'a str>,
     /// JSON objects, a line each; none is well, too.
     pub lines: &'a [u8],
     /// Where to go on afterwards, a line of text.
@@ -65,6 +69,19 @@ fn parts<'a>(archive: &'a Archive, stream: &str) -> Vec<(u64, &'a str)> {
     parts
 }
 
+/// Where the members at the end begin that are small enough to be made one.
+fn tail_of(parts: &[(u64, &str)], bytes_of: impl Fn(&str) -> u64) -> usize {
+    let (mut tail, mut behind) = (parts.len(), 0);
+    while let Some((_, name)) = tail.checked_sub(1).map(|n| parts[n]) {
+        let bytes = bytes_of(name);
+        if tail < parts.len() && bytes > TAIL_GROWTH * behind {
+            break;
+        }
+        (tail, behind) = (tail - 1, behind + bytes);
+    }
+    tail
+}
+
 fn part_name(stream: &str, number: u64) -> String {
     format!("{FOLDER}{stream}-{number:08}{SUFFIX}")
 }
@@ -89,9 +106,8 @@ struct Lines {
 }
 
 impl Lines {
-    fn of(archive: &Archive, stream: &str) -> Lines {
-        let parts: Vec<_> =
-            parts(archive, stream).into_iter().filter_map(|(_, name)| Some((name.to_owned(), archive.member(name)?))).collect();
+    fn of(archive: &Archive, parts: &[(u64, &str)]) -> Lines {
+        let parts: Vec<_> = parts.iter().filter_map(|(_, name)| Some(((*name).to_owned(), archive.member(name)?))).collect();
         Lines { parts: parts.into_iter(), current: None }
     }
 
@@ -128,14 +144,14 @@ struct Latest {
 }
 
 impl Latest {
-    fn of(archive: &Archive, stream: &str) -> Result<Latest> {
-        let (mut lines, mut last, mut line) = (Lines::of(archive, stream), HashMap::new(), Vec::new());
+    fn of(archive: &Archive, parts: &[(u64, &str)]) -> Result<Latest> {
+        let (mut lines, mut last, mut line) = (Lines::of(archive, parts), HashMap::new(), Vec::new());
         let mut number = 0;
         while lines.next(&mut line)? {
             last.insert(key_of(&line), number);
             number += 1;
         }
-        Ok(Latest { lines: Lines::of(archive, stream), last, number: 0, line: Vec::new(), given: 0 })
+        Ok(Latest { lines: Lines::of(archive, parts), last, number: 0, line: Vec::new(), given: 0 })
     }
 
     /// The next line, without its end.
@@ -168,9 +184,9 @@ impl Read for Latest {
     }
 }
 
-/// A stream as one member, without what was said before.
-fn folded(archive: &Archive, stream: &str, spill: SpillFn<'_>) -> Result<PackData> {
-    let latest = BufReader::new(Latest::of(archive, stream)?);
+/// Members of a stream as one, without what was said before.
+fn folded(archive: &Archive, parts: &[(u64, &str)], spill: SpillFn<'_>) -> Result<PackData> {
+    let latest = BufReader::new(Latest::of(archive, parts)?);
     spool_reader(&mut flate2::bufread::GzEncoder::new(latest, Compression::default()), spill).map_err(Error::Io)
 }
 
@@ -202,7 +218,7 @@ impl Repo {
     /// If the archive is damaged.
     pub fn metadata(&self, stream: &str, observe: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
         let Some(archive) = self.archive() else { return Ok(()) };
-        let mut latest = Latest::of(archive, stream)?;
+        let mut latest = Latest::of(archive, &parts(archive, stream))?;
         while let Some(line) = latest.next()? {
             if !observe(line) {
                 break;
@@ -213,25 +229,30 @@ impl Repo {
 }
 
 impl ArchiveRepo {
-    /// Adds to streams in one commit.
+    /// Adds to streams in one commit; says whether all of them were where the additions begin. If not, nothing is added.
     ///
     /// # Errors
     /// If the archive is damaged or the disk fails; then nothing has changed.
-    pub fn add_metadata(&mut self, additions: &[MetadataAddition<'_>], spill: SpillFn<'_>, time: u64) -> Result<()> {
+    pub fn add_metadata(&mut self, additions: &[MetadataAddition<'_>], spill: SpillFn<'_>, time: u64) -> Result<bool> {
         let Some(repo) = self.repo()? else { return Err(Error::NotFound("no archive yet".to_owned())) };
-        let Some(archive) = repo.archive() else { return Ok(()) };
+        let Some(archive) = repo.archive() else { return Ok(false) };
+        if additions.iter().any(|addition| repo.metadata_cursor(addition.stream) != addition.begins_at) {
+            return Ok(false);
+        }
         let mut folds = Vec::new();
         for addition in additions {
             debug_assert!(addition.stream.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
-            let is_many = !addition.lines.is_empty() && parts(archive, addition.stream).len() >= PARTS_MAX;
-            folds.push(if is_many { Some(folded(archive, addition.stream, spill)?) } else { None });
+            let parts = parts(archive, addition.stream);
+            let tail = if addition.lines.is_empty() { parts.len() } else { tail_of(&parts, |name| archive.state().members[name].len) };
+            let fold = if parts.len() - tail >= TAIL_PARTS { Some(folded(archive, &parts[tail..], spill)?) } else { None };
+            folds.push((tail, fold));
         }
         self.commit_with(time, |group| {
-            for (MetadataAddition { stream, lines, cursor }, fold) in additions.iter().zip(&folds) {
+            for (MetadataAddition { stream, lines, cursor, .. }, (tail, fold)) in additions.iter().zip(&folds) {
                 let parts = parts(archive, stream);
                 let mut number = parts.last().map_or(1, |(last, _)| last + 1);
                 if let Some(fold) = fold {
-                    parts.iter().for_each(|(_, name)| group.drop_member(name));
+                    parts[*tail..].iter().for_each(|(_, name)| group.drop_member(name));
                     group.append(&part_name(stream, number), fold)?;
                     number += 1;
                 }
@@ -245,7 +266,8 @@ impl ArchiveRepo {
                 }
             }
             Ok(())
-        })
+        })?;
+        Ok(true)
     }
 
     /// Takes over the streams of another archive, each as one member if `spill` is given. Where something is damaged, that is left out
@@ -262,7 +284,7 @@ impl ArchiveRepo {
             let parts = parts(archive, &stream);
             let mut is_whole = true;
             match spill {
-                Some(spill) if parts.len() > 1 => members.push((part_name(&stream, 1), folded(archive, &stream, spill)?)),
+                Some(spill) if parts.len() > 1 => members.push((part_name(&stream, 1), folded(archive, &parts, spill)?)),
                 _ => {
                     for (_, name) in parts {
                         let Some(region) = archive.member(name) else { continue };
@@ -288,6 +310,24 @@ impl ArchiveRepo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// However many members come, there are few, and each byte is written few times.
+    #[test]
+    fn members_grow_like_the_digits_of_a_number() {
+        let (mut parts, mut written): (Vec<u64>, u64) = (Vec::new(), 0);
+        for _ in 0..10_000 {
+            let names: Vec<String> = parts.iter().map(u64::to_string).collect();
+            let named: Vec<(u64, &str)> = names.iter().map(|name| (0, name.as_str())).collect();
+            let tail = tail_of(&named, |name| name.parse().unwrap());
+            if parts.len() - tail >= TAIL_PARTS {
+                let sum = parts.drain(tail..).sum();
+                parts.push(sum);
+                written += sum;
+            }
+            parts.push(100);
+        }
+        assert!(parts.len() < 60 && written < 10 * 10_000 * 100, "{parts:?} {written}");
+    }
 
     #[test]
     fn what_lines_are_about() {

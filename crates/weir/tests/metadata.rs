@@ -51,7 +51,7 @@ fn mirrored(kind: &str, more: &str) -> (Env, Forge, common::Server) {
     let one = Listed { id: 1, owner: "o", name: "r1".to_owned(), pushed_at: "1".into(), fork: false };
     let forge = Forge::new(State { repositories: vec![one], clone_base: daemon.url(""), around: around(), ..State::default() });
     let text = format!(
-        "[[forge]]\ntype = \"{kind}\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"{}\"]\ntries = 2\nretry = \"0s\"\n{more}\n",
+        "[[forge]]\ntype = \"{kind}\"\ntokens = [\"t\"]\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"{}\"]\ntries = 2\nretry = \"0s\"\n{more}\n",
         forge.url(),
         daemon.url("")
     );
@@ -75,6 +75,14 @@ fn expected(forge: &Forge, stream: &str) -> BTreeMap<String, Value> {
     let state = forge.state();
     let key = |item: &Value| if item["id"].is_null() { item["tag_name"].to_string() } else { item["id"].to_string() };
     state.around.lists[stream].iter().map(|item| (key(item), item.clone())).collect()
+}
+
+const STREAMS: [&str; 7] = ["issues", "comments", "labels", "milestones", "pulls", "review_comments", "releases"];
+
+fn update_fails(env: &Env) -> Value {
+    let output = env.weir_command(&["--json", "metadata", "update", "f/o/r1"]).output().unwrap();
+    assert!(!output.status.success());
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn update(env: &Env) -> Value {
@@ -152,16 +160,32 @@ fn what_fails_is_told_and_costs_only_itself() {
     assert_eq!(env.weir(&["metadata", "update"]), "", "nobody wants it");
     assert!(env.weir_fails(&["metadata", "cat", "f/o/r1", "issues"]).contains("there are: none"));
     env.weir(&["set", "--metadata", "true", "f/o/r1"]);
-    forge.state().around.broken = vec![("comments", "410 Gone"), ("pulls", "500 Internal Server Error")];
+    let broken = [("comments", "410 Gone"), ("milestones", "403 Forbidden"), ("pulls", "500 Internal Server Error")];
+    forge.state().around.broken = broken.to_vec();
     let error = env.weir_fails(&["metadata", "update"]);
     assert!(error.contains("f/o/r1") && error.contains("500"), "{error}");
-    assert_eq!(lines(&env, "issues"), expected(&forge, "issues"), "what came before is here");
+    for stream in ["issues", "labels", "releases"] {
+        assert_eq!(lines(&env, stream), expected(&forge, stream), "what comes before and after is here");
+    }
     assert!(env.weir(&["errors", "metadata"]).contains("500"));
     assert_eq!(env.weir_json(&["status"])["metadata"], json!({ "looked_at": 1, "failing": 1 }));
     forge.state().around.broken.clear();
     let said = update(&env);
     assert_eq!((said["added"]["pulls"].as_u64(), said["added"]["comments"].as_u64()), (Some(170), Some(130)), "{said}");
     assert_eq!(env.weir_json(&["status"])["metadata"]["failing"], 0);
+    // There is an end to how far some lists can be turned: that is no failure, and not where the next look begins.
+    forge.state().around.pages_max = Some(1);
+    forge.state().around.lists.get_mut("labels").unwrap().insert(0, json!({ "id": 999, "name": "first" }));
+    for _ in 0..2 {
+        let said = update(&env);
+        assert!(said["error"].is_null(), "{said}");
+    }
+    assert!(lines(&env, "labels").contains_key("999"));
+    forge.state().around.pages_max = None;
+    // All of it forbidden is a failure.
+    forge.state().around.broken = STREAMS.iter().map(|stream| (*stream, "403 Forbidden")).collect();
+    assert!(!update_fails(&env)["error"].is_null());
+    forge.state().around.broken.clear();
     // Turned off where all have it.
     let text = std::fs::read_to_string(env.pool().join("weir.toml")).unwrap();
     std::fs::write(env.pool().join("weir.toml"), format!("{text}metadata = [\"releases\"]\n[mirror]\nmetadata_interval = \"0s\"\n"))
@@ -189,10 +213,64 @@ fn many_small_additions_become_one() {
         assert_eq!(update(&env)["added"], json!({ "issues": 1 }));
     }
     assert_eq!(lines(&env, "issues"), expected(&forge, "issues"));
-    let members = std::process::Command::new("tar").arg("-tf").arg(env.pool().join("store/f/o/r1.tar")).output().unwrap().stdout;
-    assert!(String::from_utf8_lossy(&members).contains("metadata/issues-00000066.jsonl.gz"), "made one after 64");
     let shown = env.weir_json(&["metadata", "ls", "f/o/r1"]);
     let issues = shown.as_array().unwrap().iter().find(|stream| stream["stream"] == "issues").unwrap();
     assert_eq!(issues["items"], 350);
     env.weir(&["fsck", "f/o/r1"]);
+}
+
+#[test]
+fn clocks_that_are_wrong_hide_nothing() {
+    for kind in ["github", "gitlab", "gitea"] {
+        let (env, forge, _daemon) = mirrored(kind, "metadata = [\"issues\", \"pulls\"]");
+        update(&env);
+        let add = |stream: &'static str, id: u64, at: &str| {
+            let mut state = forge.state();
+            let mut new = state.around.lists[stream][0].clone();
+            (new["id"], new["updated_at"]) = (json!(id), json!(at));
+            state.around.lists.get_mut(stream).unwrap().push(new);
+        };
+        // Seen late, with times before the latest that was seen; and one of the far future.
+        for (stream, id, latest) in [("issues", 5000, 350), ("pulls", 6000, 669)] {
+            add(stream, id, &time(latest - 5));
+            add(stream, id + 1, &time(latest));
+            add(stream, id + 2, "2099-01-01T00:00:00Z");
+        }
+        assert_eq!(update(&env)["added"], json!({ "issues": 3, "pulls": 3 }), "{kind}");
+        // What is of today comes before that one, and is not old for it.
+        let today = std::process::Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ", "-d", "5 minutes ago"]).output().unwrap();
+        let today = String::from_utf8(today.stdout).unwrap();
+        for (stream, ids) in [("issues", 5003..5006), ("pulls", 6003..6005)] {
+            ids.for_each(|id| add(stream, id, today.trim()));
+        }
+        let said = update(&env);
+        assert_eq!(said["added"], json!({ "issues": 3, "pulls": 2 }), "{kind}");
+        assert_eq!(update(&env)["added"], json!({}), "{kind}");
+        for stream in ["issues", "pulls"] {
+            assert_eq!(lines(&env, stream), expected(&forge, stream), "{kind}");
+        }
+    }
+}
+
+#[test]
+fn an_archive_that_another_writes_to_is_left_alone() {
+    let (env, forge, _daemon) = mirrored("github", "metadata = [\"issues\"]");
+    let archive = std::fs::File::open(env.pool().join("store/f/o/r1.tar")).unwrap();
+    archive.lock().unwrap();
+    let said = update(&env);
+    assert_eq!((said["more"].as_bool(), said["error"].is_null()), (Some(true), true), "{said}");
+    drop(archive);
+    update(&env);
+    assert_eq!(lines(&env, "issues"), expected(&forge, "issues"));
+    assert!(env.weir(&["ls"]).contains("ok"));
+}
+
+#[test]
+fn gitlab_tells_no_comments_to_those_it_does_not_know() {
+    let (env, forge, _daemon) = mirrored("gitlab", "metadata = [\"issues\"]");
+    let text = std::fs::read_to_string(env.pool().join("weir.toml")).unwrap();
+    std::fs::write(env.pool().join("weir.toml"), text.replace("tokens = [\"t\"]", "")).unwrap();
+    let said = update(&env);
+    assert!(said["error"].is_null() && said["added"]["comments"].is_null(), "{said}");
+    assert_eq!(lines(&env, "issues"), expected(&forge, "issues"));
 }

@@ -510,7 +510,17 @@ pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
         snapshot: None,
         outcome: Outcome::Updated { seq: 1, archive_bytes: 1, ref_count: 1 },
     };
-    assert!(c.lease_metadata("f", true, None, 0, (10, 100), 9).unwrap().is_empty(), "nothing is mirrored yet");
+    let note = |c: &mut Catalog, forge: &str, by_default| {
+        let mut after = Some(0);
+        while let Some(place) = after {
+            after = c.note_metadata(forge, by_default, place, 1000).unwrap();
+        }
+    };
+    let all = |c: &mut Catalog, now, until| -> Vec<MetadataTask> {
+        std::iter::from_fn(|| c.lease_metadata("f", None, now, (now, until)).unwrap()).collect()
+    };
+    note(c, "f", true);
+    assert!(all(c, 10, 100).is_empty(), "nothing is mirrored yet");
     let leased = c.lease("o", 10, 1000, &Which::default(), 9).unwrap();
     let visits: Vec<Visit> = leased.iter().filter(|r| r.name != "h/d").map(visit).collect();
     c.record(&visits).unwrap();
@@ -519,11 +529,12 @@ pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
     let off = Settings { metadata: Some(false), ..Settings::default() };
     let on = Settings { metadata: Some(true), ..Settings::default() };
     c.set_settings(&[(by_name["a"], 0, off), (by_name["c"], 0, on)], i64::MAX).unwrap();
-    assert!(c.lease_metadata("g", true, None, 0, (20, 100), 9).unwrap().is_empty(), "another forge");
-    let first = c.lease_metadata("f", true, None, 0, (20, 100), 1).unwrap();
-    assert_eq!((names(&first), first[0].forge_id.as_str(), first[0].changed_at), (vec!["b".to_owned()], "2", None));
-    let rest = c.lease_metadata("f", true, None, 0, (20, 100), 9).unwrap();
-    assert_eq!(names(&rest), ["c"], "what is leased is left alone, and wikis have none");
+    note(c, "g", true);
+    note(c, "f", true);
+    assert!(c.lease_metadata("g", None, 20, (20, 100)).unwrap().is_none(), "another forge");
+    let first = c.lease_metadata("f", None, 20, (20, 100)).unwrap().unwrap();
+    assert_eq!((first.forge_id.as_str(), first.changed_at, first.failures), ("2", None, 0));
+    assert_eq!(names(&all(c, 20, 100)), ["c"], "what is leased is left alone, and wikis have none");
     let end = |c: &mut Catalog, name: &str, due_at, is_changed, error: Option<&str>| {
         let error = error.map(str::to_owned);
         c.end_metadata_look(&MetadataLook { id: by_name[name], at: 30, due_at, is_changed, error }).unwrap();
@@ -532,16 +543,22 @@ pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
     end(c, "c", 40, false, Some("oops"));
     assert_eq!(c.metadata_counts().unwrap(), MetadataCounts { looked_at: 2, failing: 1 });
     assert_eq!(c.metadata_errors(5).unwrap(), [("h/c".to_owned(), "oops".to_owned())]);
-    let due = c.lease_metadata("f", false, None, 0, (45, 100), 9).unwrap();
-    assert_eq!((names(&due), due[0].failures), (vec!["c".to_owned()], 1), "only what says so itself");
-    // A lease that has run out is anybody's, and one that was made longer is not.
+    // What has been due for longest comes first, and a lease that has run out is anybody's.
+    let due = all(c, 60, 100);
+    assert_eq!((names(&due), due[0].failures, due[1].changed_at), (vec!["c".to_owned(), "b".to_owned()], 1, Some(30)));
     c.extend_metadata_lease(by_name["c"], 300).unwrap();
-    let due = c.lease_metadata("f", true, None, 0, (101, 200), 9).unwrap();
-    assert_eq!((names(&due), due[0].changed_at), (vec!["b".to_owned()], Some(30)));
-    assert_eq!(names(&c.lease_metadata("f", true, None, 0, (301, 400), 9).unwrap()), ["b", "c"]);
+    assert_eq!(names(&all(c, 101, 200)), ["b"]);
     end(c, "b", 1000, false, None);
-    let named = c.lease_metadata("f", false, Some(&[by_name["a"], by_name["b"], by_name["d"]]), 0, (401, 500), 9).unwrap();
-    assert_eq!(names(&named), ["a", "b"], "whatever was said of them");
-    c.remove("h/b").unwrap();
-    assert_eq!(c.metadata_counts().unwrap().looked_at, 1);
+    end(c, "c", 1000, false, None);
+    // Whatever was said of those that are named.
+    let named = c.note_metadata_of("f", &[by_name["a"], by_name["b"], by_name["d"]]).unwrap();
+    assert_eq!(named, [by_name["a"], by_name["b"]]);
+    let tasks: Vec<_> = named.iter().map(|id| c.lease_metadata("f", Some(*id), 0, (401, 500)).unwrap().unwrap()).collect();
+    assert_eq!(names(&tasks), ["a", "b"]);
+    ["a", "b"].iter().for_each(|name| end(c, name, 0, false, None));
+    // What is not wanted any more is not looked at.
+    note(c, "f", false);
+    assert_eq!(names(&all(c, 1001, 2000)), ["c"], "only what says so itself");
+    c.remove("h/c").unwrap();
+    assert_eq!(c.metadata_counts().unwrap().looked_at, 0);
 }

@@ -1,13 +1,14 @@
 //! `metadata`: what forges say around repositories (issues, pull requests, releases), taken into their archives.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use weir_catalog::{MetadataLook, MetadataTask};
-use weir_forge::{Error as ForgeError, Forge, MetadataKind, sum_of_news};
-use weir_mirror::Stop;
+use weir_forge::{Error as ForgeError, Forge, MetadataKind, resumed, sum_of_news};
+use weir_mirror::{Space, Stop};
 use weir_repo::{ArchiveRepo, MetadataAddition, Repo};
 
 use super::mirror::{nap, stop_on_signal};
@@ -28,9 +29,15 @@ const QUIET_PART: i64 = 8;
 const INTERVAL_MAX_S: i64 = 30 * 86_400;
 /// Times the interval, after failures in turn.
 const FAILURES_MAX: i64 = 7;
-/// Rest between two rounds while watching; longer where looking for what is due takes long.
-const WATCH_SLEEP: Duration = Duration::from_secs(60);
-const WATCH_SLEEP_ROUNDS: u32 = 20;
+/// After so many a walk that was left begins anew.
+const FAILURES_BEFORE_ANEW: i64 = 3;
+/// Time until an archive that a visit writes to is looked at again.
+const BUSY_S: i64 = 300;
+/// How long a look waits for one that is nearly done.
+const BUSY_PATIENCE: Duration = Duration::from_secs(3);
+/// Time between looks at which repositories are wanted, and for what is due.
+const NOTED_EVERY: Duration = Duration::from_secs(900);
+const DUE_EVERY: Duration = Duration::from_secs(10);
 
 pub(crate) fn metadata(pool: Pool, global: &Global, command: MetadataCommand) -> Result<ExitCode> {
     match command {
@@ -120,7 +127,17 @@ fn rounds(
     let (by_default, wanted) = config.metadata();
     let mut failed = false;
     loop {
-        let began = Instant::now();
+        let (noted, began_at) = (Instant::now(), now());
+        let mut named = match ids {
+            Some(ids) => pool.catalog.note_metadata_of(&name, ids)?.into_iter(),
+            None => {
+                let mut after = Some(0);
+                while let Some(place) = after.filter(|_| !stop.is_stopped()) {
+                    after = pool.catalog.note_metadata(&name, by_default, place, now())?;
+                }
+                Vec::new().into_iter()
+            }
+        };
         let mut forge = config.open(stop)?;
         let known: Vec<_> = pool.catalog.budgets(now())?.into_iter().filter(|(of, _)| *of == name).map(|(_, budget)| budget).collect();
         forge.remember(&known);
@@ -128,21 +145,44 @@ fn rounds(
         if pool.config.store.bytes_max.is_some() {
             space.set_used(pool.catalog.archive_bytes()?);
         }
-        let (mut after, mut looked_at) = (0, 0);
-        while !stop.is_stopped() {
+        // Those that are named; else what is due, and while watching what will be, until it is time to see what is wanted.
+        while !stop.is_stopped() && (!watch || noted.elapsed() < NOTED_EVERY) {
+            let only = match ids {
+                Some(_) => match named.next() {
+                    Some(id) => Some(id),
+                    None => break,
+                },
+                None => None,
+            };
             if let Some(cause) = space.shortage() {
                 let text = format!("nothing is taken while there is no room: {}", cause.name());
                 if !watch {
                     return Err(Error::Message(text));
                 }
                 tracing::warn!("{name}: {text}");
-                looked_at = 0;
-                break;
+                nap(NOTED_EVERY.saturating_sub(noted.elapsed()), stop);
+                continue;
             }
-            let Some(task) = pool.catalog.lease_metadata(&name, by_default, ids, after, (now(), now() + LEASE_S), 1)?.pop() else { break };
-            after = task.repository.id;
-            looked_at += 1;
-            let said = look(pool, forge.as_mut(), &task, &wanted)?;
+            let due = if watch { now() } else { began_at };
+            let Some(task) = pool.catalog.lease_metadata(&name, only, due, (now(), now() + LEASE_S))? else {
+                match (only, watch) {
+                    (Some(_), _) => continue,
+                    (None, true) => nap(DUE_EVERY, stop),
+                    (None, false) => break,
+                }
+                continue;
+            };
+            let mut look = Look {
+                pool,
+                forge: forge.as_mut(),
+                task: &task,
+                space: &space,
+                stop,
+                pages_max: if watch { PAGES_MAX } else { u64::MAX },
+                held: Held::default(),
+                said: Said::default(),
+            };
+            let said = look.run(&wanted)?;
             pool.catalog.set_budgets(&name, &forge.budgets(), now())?;
             failed |= said.error.is_some();
             report(&task.repository.name, &said)?;
@@ -150,41 +190,14 @@ fn rounds(
         if !watch || stop.is_stopped() {
             return Ok(failed);
         }
-        if looked_at == 0 {
-            nap(WATCH_SLEEP.max(began.elapsed() * WATCH_SLEEP_ROUNDS), stop);
-        }
     }
-}
-
-/// Takes what is new around one repository, and writes down how that went.
-fn look(pool: &mut Pool, forge: &mut dyn Forge, task: &MetadataTask, wanted: &[MetadataKind]) -> Result<Said> {
-    let mut said = Said::default();
-    let result = take(pool, forge, task, wanted, &mut said);
-    let at = now();
-    let interval = pool.config.mirror.metadata_interval.0.as_secs() as i64;
-    let is_changed = said.added.values().any(|n| *n > 0);
-    let due_at = match &result {
-        Ok(()) if said.is_cut => at,
-        Ok(()) => {
-            let quiet = if is_changed { 0 } else { at - task.changed_at.unwrap_or(at) };
-            at + interval.max((quiet / QUIET_PART).min(INTERVAL_MAX_S))
-        }
-        Err(Failure::Stopped) => at,
-        Err(Failure::Catalog(_) | Failure::Look(_)) => at + interval * (task.failures + 1).min(FAILURES_MAX),
-    };
-    match result {
-        Err(Failure::Catalog(e)) => return Err(e.into()),
-        Err(Failure::Look(text)) => said.error = Some(text),
-        Ok(()) | Err(Failure::Stopped) => {}
-    }
-    let look = MetadataLook { id: task.repository.id, at, due_at, is_changed, error: said.error.clone() };
-    pool.catalog.end_metadata_look(&look)?;
-    Ok(said)
 }
 
 /// Why a look ends early. What was written down stays.
 enum Failure {
     Stopped,
+    /// Another writes to the archive, or has replaced it.
+    Busy,
     Catalog(weir_catalog::Error),
     Look(String),
 }
@@ -207,108 +220,182 @@ impl From<weir_repo::Error> for Failure {
     }
 }
 
-/// What was had and is not in the archive yet.
+type Looked<T> = std::result::Result<T, Failure>;
+
+/// What was had and is not in the archive yet, and what the archive says.
 #[derive(Default)]
 struct Held {
     lines: BTreeMap<&'static str, Vec<u8>>,
     cursors: BTreeMap<&'static str, String>,
+    stored: BTreeMap<&'static str, Option<String>>,
 }
 
-impl Held {
-    fn bytes(&self) -> usize {
-        self.lines.values().map(Vec::len).sum()
-    }
+/// A look at what is said around one repository.
+struct Look<'a> {
+    pool: &'a mut Pool,
+    forge: &'a mut dyn Forge,
+    task: &'a MetadataTask,
+    space: &'a Space,
+    stop: &'a Stop,
+    pages_max: u64,
+    held: Held,
+    said: Said,
+}
 
-    /// Writes it into the archive of `task`, if there is something.
-    fn write(&mut self, pool: &Pool, task: &MetadataTask) -> std::result::Result<(), Failure> {
-        if self.lines.is_empty() && self.cursors.is_empty() {
-            return Ok(());
-        }
-        let streams: BTreeSet<&'static str> = self.lines.keys().chain(self.cursors.keys()).copied().collect();
-        let addition = |stream: &&'static str| MetadataAddition {
-            stream,
-            lines: self.lines.get(stream).map_or(&[], Vec::as_slice),
-            cursor: self.cursors.get(stream).map(String::as_str),
+impl Look<'_> {
+    /// Takes what is new, and writes down how that went.
+    fn run(&mut self, wanted: &[MetadataKind]) -> Result<Said> {
+        let result = self.take(wanted);
+        // What came before an error is as good as if there had been none.
+        let written = self.write();
+        let result = result.and(written);
+        let at = now();
+        let interval = (self.pool.config.mirror.metadata_interval.0.as_secs() as i64).max(1);
+        let is_changed = self.said.added.values().any(|n| *n > 0);
+        let due_at = match &result {
+            Ok(()) if self.said.is_cut => at,
+            Ok(()) => {
+                let quiet = if is_changed { 0 } else { at - self.task.changed_at.unwrap_or(at) };
+                at + interval.max((quiet / QUIET_PART).min(INTERVAL_MAX_S))
+            }
+            Err(Failure::Stopped) => at,
+            Err(Failure::Busy) => at + BUSY_S,
+            Err(Failure::Catalog(_) | Failure::Look(_)) => at + interval * (self.task.failures + 1).min(FAILURES_MAX),
         };
-        let additions: Vec<_> = streams.iter().map(addition).collect();
-        let (scratch, store) = (pool.scratch(), pool.store());
-        let spill = |bytes| scratch.place(bytes, &store);
-        ArchiveRepo::open(&pool.archive_path(&task.repository))?.add_metadata(&additions, &spill, now() as u64)?;
-        (self.lines, self.cursors) = Default::default();
-        Ok(())
+        match result {
+            Err(Failure::Catalog(e)) => return Err(e.into()),
+            Err(Failure::Look(text)) => self.said.error = Some(text),
+            Err(Failure::Busy) => self.said.is_cut = true,
+            Ok(()) | Err(Failure::Stopped) => {}
+        }
+        let error = self.said.error.clone();
+        self.pool.catalog.end_metadata_look(&MetadataLook { id: self.task.repository.id, at, due_at, is_changed, error })?;
+        Ok(std::mem::take(&mut self.said))
     }
-}
 
-fn take(
-    pool: &mut Pool,
-    forge: &mut dyn Forge,
-    task: &MetadataTask,
-    wanted: &[MetadataKind],
-    said: &mut Said,
-) -> std::result::Result<(), Failure> {
-    let repo = Repo::open_archive(&pool.archive_path(&task.repository))?;
-    let mut held = Held::default();
-    let result = take_streams(pool, forge, task, wanted, said, &repo, &mut held);
-    // What came before an error is as good as if there had been none.
-    let written = held.write(pool, task);
-    result.and(written)
-}
-
-fn take_streams(
-    pool: &mut Pool,
-    forge: &mut dyn Forge,
-    task: &MetadataTask,
-    wanted: &[MetadataKind],
-    said: &mut Said,
-    repo: &Repo,
-    held: &mut Held,
-) -> std::result::Result<(), Failure> {
-    for stream in forge.metadata_streams(wanted) {
-        let mut stored = repo.metadata_cursor(stream).map(str::to_owned);
-        let mut cursor = stored.clone();
-        // What is here of a list that may give it again.
-        let mut known: Option<HashSet<[u8; 16]>> = None;
-        for pages in 1.. {
-            let page = forge.metadata(&task.forge_id, stream, cursor.as_deref(), now())?;
-            for (stream, item) in page.items {
-                if page.repeats {
-                    let known = match &mut known {
-                        Some(known) => known,
-                        None => known.insert(sums_of(repo, stream)?),
-                    };
-                    if !known.insert(sum_of_news(&item)) {
-                        continue;
+    /// Takes one stream after the other. What fails of one is told when the others were asked for.
+    fn take(&mut self, wanted: &[MetadataKind]) -> Looked<()> {
+        let repo = Repo::open_archive(&self.pool.archive_path(&self.task.repository))?;
+        let streams = self.forge.metadata_streams(wanted);
+        let (mut refused, mut first) = (0, None);
+        for stream in &streams {
+            match self.take_stream(&repo, stream) {
+                Ok(()) => {}
+                // Turned off, or not for us: of all of them that is an error.
+                Err(StreamFailure::Forge(e @ (ForgeError::NotFound(_) | ForgeError::Forbidden { .. }))) => {
+                    refused += 1;
+                    tracing::debug!("{}: no {stream}: {e}", self.task.repository.name);
+                    if refused == streams.len() {
+                        return Err(e.into());
                     }
                 }
-                let lines = held.lines.entry(stream).or_default();
+                Err(StreamFailure::Forge(e @ ForgeError::Stopped)) => return Err(e.into()),
+                Err(StreamFailure::Forge(e)) => first = first.or(Some(e)),
+                Err(StreamFailure::Other(failure)) => return Err(failure),
+            }
+        }
+        first.map_or(Ok(()), |e| Err(e.into()))
+    }
+
+    fn take_stream(&mut self, repo: &Repo, stream: &'static str) -> std::result::Result<(), StreamFailure> {
+        let mut cursor = self.held.stored.entry(stream).or_insert_with(|| repo.metadata_cursor(stream).map(str::to_owned)).clone();
+        cursor = cursor.map(|cursor| resumed(&cursor, self.task.failures >= FAILURES_BEFORE_ANEW));
+        // What is here already, of this stream and of others that come with it.
+        let mut known: BTreeMap<&'static str, HashSet<[u8; 16]>> = BTreeMap::new();
+        for pages in 1.. {
+            let page = self.forge.metadata(&self.task.forge_id, stream, cursor.as_deref(), now()).map_err(StreamFailure::Forge)?;
+            for (stream, item) in page.items {
+                let known = match known.entry(stream) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(place) => place.insert(sums_of(repo, stream)?),
+                };
+                if !known.insert(sum_of_news(&item)) {
+                    continue;
+                }
+                let lines = self.held.lines.entry(stream).or_default();
                 serde_json::to_writer(&mut *lines, &item).expect("what was JSON is JSON");
                 lines.push(b'\n');
-                *said.added.entry(stream).or_default() += 1;
+                *self.said.added.entry(stream).or_default() += 1;
             }
-            match stored.as_ref() == Some(&page.cursor) {
-                true => held.cursors.remove(stream),
-                false => held.cursors.insert(stream, page.cursor.clone()),
+            match self.held.stored[stream].as_ref() == Some(&page.cursor) {
+                true => self.held.cursors.remove(stream),
+                false => self.held.cursors.insert(stream, page.cursor.clone()),
             };
             cursor = Some(page.cursor);
-            if held.bytes() >= COMMIT_BYTES {
-                held.write(pool, task)?;
-                stored.clone_from(&cursor);
+            if self.held.lines.values().map(Vec::len).sum::<usize>() >= COMMIT_BYTES {
+                self.write()?;
             }
             if page.is_last {
                 break;
             }
-            pool.catalog.extend_metadata_lease(task.repository.id, now() + LEASE_S)?;
-            if pages >= PAGES_MAX {
-                said.is_cut = true;
+            if self.stop.is_stopped() {
+                return Err(Failure::Stopped.into());
+            }
+            self.pool.catalog.extend_metadata_lease(self.task.repository.id, now() + LEASE_S).map_err(Failure::from)?;
+            if pages >= self.pages_max {
+                self.said.is_cut = true;
                 break;
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Writes what is held into the archive, if there is something: unless another writes to it.
+    fn write(&mut self) -> Looked<()> {
+        let Held { lines, cursors, stored } = &mut self.held;
+        if lines.is_empty() && cursors.is_empty() {
+            return Ok(());
+        }
+        if let Some(cause) = self.space.shortage() {
+            return Err(Failure::Look(format!("nothing is taken while there is no room: {}", cause.name())));
+        }
+        let path = self.pool.archive_path(&self.task.repository);
+        let began = Instant::now();
+        let mut archive = loop {
+            match ArchiveRepo::try_open(&path)? {
+                Some(archive) => break archive,
+                None if began.elapsed() > BUSY_PATIENCE || self.stop.is_stopped() => return Err(Failure::Busy),
+                None => nap(Duration::from_millis(100), self.stop),
+            }
+        };
+        let streams: BTreeSet<&'static str> = lines.keys().chain(cursors.keys()).copied().collect();
+        let addition = |stream: &&'static str| MetadataAddition {
+            stream,
+            begins_at: stored.get(stream).and_then(Option::as_deref),
+            lines: lines.get(stream).map_or(&[], Vec::as_slice),
+            cursor: cursors.get(stream).map(String::as_str),
+        };
+        let additions: Vec<_> = streams.iter().map(addition).collect();
+        let (scratch, store) = (self.pool.scratch(), self.pool.store());
+        let spill = |bytes| scratch.place(bytes, &store);
+        let before = archive.committed();
+        if !archive.add_metadata(&additions, &spill, now() as u64)? {
+            return Err(Failure::Busy);
+        }
+        if let (Some((from, bytes_before)), Some((seq, bytes))) = (before, archive.committed()) {
+            self.space.add_used(bytes.saturating_sub(bytes_before));
+            self.pool.catalog.add_to_archive(self.task.repository.id, from, seq, bytes)?;
+        }
+        lines.clear();
+        stored.extend(std::mem::take(cursors).into_iter().map(|(stream, cursor)| (stream, Some(cursor))));
+        Ok(())
+    }
+}
+
+/// Why a stream ends early.
+enum StreamFailure {
+    Forge(ForgeError),
+    Other(Failure),
+}
+
+impl From<Failure> for StreamFailure {
+    fn from(failure: Failure) -> StreamFailure {
+        StreamFailure::Other(failure)
+    }
 }
 
 /// What is here of a stream, as it is compared.
-fn sums_of(repo: &Repo, stream: &str) -> std::result::Result<HashSet<[u8; 16]>, Failure> {
+fn sums_of(repo: &Repo, stream: &str) -> Looked<HashSet<[u8; 16]>> {
     let mut sums = HashSet::new();
     repo.metadata(stream, &mut |line| {
         sums.extend(serde_json::from_slice(line).ok().map(|item| sum_of_news(&item)));

@@ -265,7 +265,7 @@ impl State {
         if let Some(id) = path.strip_prefix("/projects/").filter(|id| !id.is_empty()) {
             return found(self.repositories.iter().find(|r| format!("{}%2F{}", r.owner, r.name) == id).map(|r| self.gerrit(r, false)));
         }
-        if let Some(answer) = self.around.route(path, query) {
+        if let Some(answer) = self.around.route(path, query, !shown.is_empty()) {
             return answer;
         }
         if let Some(id) = id_of("/api/v3/repositories/") {
