@@ -3,7 +3,7 @@
 use weir_catalog::{Account, Catalog};
 
 use crate::api::{Api, Usage};
-use crate::crawl::{CrawlError, keep_budgets, remember_budgets};
+use crate::crawl::{CrawlError, Places, keep_budgets, remember_budgets};
 use crate::{Error, Forge, Result};
 
 /// Members of one organisation; those of one that has more are not told.
@@ -68,9 +68,10 @@ pub fn crawl_accounts(
     let Some(start) = forge.accounts_start() else { return Ok(None) };
     remember_budgets(name, catalog, forge, now())?;
     let mut listing = catalog.begin_listing(&accounts_listing(name), scope, now())?;
-    let (mut progress, mut skipped_in_turn) = (AccountsProgress::default(), 0);
+    let (mut progress, mut skipped_in_turn, mut places) = (AccountsProgress::default(), 0, Places::default());
     loop {
         let position = listing.position.clone().unwrap_or_else(|| start.to_owned());
+        places.visit(name, &position)?;
         let page = forge.accounts(&position)?;
         if let Some(error) = &page.skipped {
             tracing::warn!(forge = name, %position, "page of accounts skipped: {error}");
@@ -80,9 +81,6 @@ pub fn crawl_accounts(
             }
         } else {
             skipped_in_turn = 0;
-        }
-        if page.next.as_ref() == Some(&position) {
-            return Err(Error::Unexpected { url: name.to_owned(), detail: format!("the page at '{position}' leads to itself") }.into());
         }
         catalog.take_accounts(&mut listing, name, &page.accounts, &page.members, page.next.as_deref(), now())?;
         keep_budgets(name, catalog, forge, now())?;

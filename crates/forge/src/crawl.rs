@@ -1,5 +1,8 @@
 //! A listing taken into the catalog, page by page.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+
 use weir_catalog::{Budget, Catalog, KeptPage, Listed, Listing, Taken};
 
 use crate::api::Usage;
@@ -92,6 +95,20 @@ pub(crate) fn remember_budgets(name: &str, catalog: &Catalog, forge: &mut dyn Fo
     Ok(())
 }
 
+/// Where a listing has been: one that leads in a circle has no end.
+#[derive(Default)]
+pub(crate) struct Places(HashSet<u64>, RandomState);
+
+impl Places {
+    /// Notes that it is at `position`.
+    pub(crate) fn visit(&mut self, name: &str, position: &str) -> Result<(), Error> {
+        if self.0.insert(self.1.hash_one(position)) {
+            return Ok(());
+        }
+        Err(Error::Unexpected { url: name.to_owned(), detail: format!("the pages lead in a circle to '{position}'") })
+    }
+}
+
 impl Crawl<'_> {
     /// Goes on with the listing of `forge` until it ends, or `observe` says no.
     ///
@@ -113,8 +130,10 @@ impl Crawl<'_> {
             return Ok(progress);
         }
         let mut pending: Vec<Skipped> = Vec::new();
+        let mut places = Places::default();
         loop {
             let place = position.clone().unwrap_or_else(|| forge.start().to_owned());
+            places.visit(self.name, &place)?;
             // With a limit it matters how many came before.
             let known = if self.limit == 0 { catalog.kept_page(self.name, &place)? } else { None };
             let known = known.filter(|known| known.wanted == self.wanted);
@@ -155,7 +174,7 @@ impl Crawl<'_> {
                 }
                 // What was skipped counts as passed once something behind it is there.
                 if page.next.is_some() {
-                    position = self.ahead(position, page.next)?;
+                    position = page.next;
                     if !observe(&progress) {
                         return Ok(progress);
                     }
@@ -177,7 +196,7 @@ impl Crawl<'_> {
                 wanted.pop();
                 progress.wanted -= 1;
             }
-            let next = self.ahead(position, page.next)?.filter(|_| !is_enough);
+            let next = page.next.filter(|_| !is_enough);
             // Those that are not wanted too: the forge has them, and need not be asked.
             let named: Vec<&str> = page.repositories.iter().map(|l| l.forge_id.as_str()).collect();
             catalog.mark_seen(&listing, &named)?;
@@ -256,15 +275,6 @@ impl Crawl<'_> {
         Ok(())
     }
 
-    /// `next`, which must lead on.
-    fn ahead(&self, position: Option<String>, next: Option<String>) -> Result<Option<String>, Error> {
-        if next.is_some() && next == position {
-            let detail = format!("the page at '{}' leads to itself", next.unwrap_or_default());
-            return Err(Error::Unexpected { url: self.name.to_owned(), detail });
-        }
-        Ok(next)
-    }
-
     /// Asks for each repository by itself, from number `after` on, that the listing did not name: it may have moved while pages
     /// were turned. Only what the forge says it does not have is gone. False if it was stopped.
     fn look_for_unseen(
@@ -309,5 +319,64 @@ impl Crawl<'_> {
         }
         catalog.take_page(listing, &[], None, (self.now)())?;
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its pages lead from one to the other and back.
+    struct Circle(u64);
+
+    impl Forge for Circle {
+        fn start(&self) -> &'static str {
+            "1"
+        }
+
+        fn page(&mut self, position: &str) -> crate::Result<Page> {
+            self.0 += 1;
+            let next = Some(if position == "1" { "2" } else { "1" }.to_owned());
+            Ok(Page { next, ..Page::default() })
+        }
+
+        fn one(&mut self, _: &str) -> crate::Result<Option<Listed>> {
+            Ok(None)
+        }
+
+        fn accounts_start(&self) -> Option<&'static str> {
+            Some("1")
+        }
+
+        fn accounts(&mut self, position: &str) -> crate::Result<crate::AccountsPage> {
+            let next = self.page(position)?.next;
+            Ok(crate::AccountsPage { next, ..Default::default() })
+        }
+
+        fn usage(&self) -> Usage {
+            Usage::default()
+        }
+    }
+
+    #[test]
+    fn a_listing_that_leads_in_a_circle_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
+        let crawl = Crawl {
+            name: "f",
+            scope: "all",
+            filter: &Filter::default(),
+            name_of: &|_| Ok(None),
+            wikis: false,
+            wanted: "",
+            limit: 0,
+            gone_s: 1,
+            now: &|| 7,
+        };
+        let mut forge = Circle(0);
+        let error = crawl.run(&mut catalog, &mut forge, &mut |_| true).unwrap_err();
+        assert!(error.to_string().contains("in a circle") && forge.0 == 2, "{error} {}", forge.0);
+        let error = crate::crawl_accounts("f", "all", &mut catalog, &mut forge, &|| 7, &mut |_| true).unwrap_err();
+        assert!(error.to_string().contains("in a circle") && forge.0 == 4, "{error} {}", forge.0);
     }
 }

@@ -33,6 +33,8 @@ const BASE_ELSEWHERE_S: i64 = 30;
 /// How many visits, and how often.
 #[derive(Clone, Debug)]
 pub struct MirrorOptions {
+    /// Seconds a lease holds that is not renewed: each is, after a third of that.
+    pub lease_s: u64,
     /// Visits at once.
     pub jobs: usize,
     /// Visits at once to one host.
@@ -174,11 +176,17 @@ impl Mirror {
             let mut batch = Vec::new();
             let mut batch_started = Instant::now();
             let mut unsynced: HashMap<PathBuf, PathBuf> = HashMap::new();
+            // What is visited now, by its number: the epoch of its lease.
+            let mut running: HashMap<i64, i64> = HashMap::new();
+            let (mut renewed, renew_every) = (Instant::now(), Duration::from_secs(self.options.lease_s) / 3);
             loop {
                 let (messages, is_open) = mailbox.take();
                 for message in messages {
                     match message {
-                        Message::Started(repository) => observe(Event::Started(&repository)),
+                        Message::Started(repository) => {
+                            running.insert(repository.id, repository.epoch);
+                            observe(Event::Started(&repository));
+                        }
                         Message::Paused(pause) => {
                             let until = pause.until_ms.div_ceil(1000) as i64;
                             // It is shown to others only: on a full disk it may fail itself.
@@ -217,6 +225,7 @@ impl Mirror {
                             });
                         }
                         Message::Done(done) => {
+                            running.remove(&done.repository.id);
                             observe(Event::Ended(&done.repository, &done.result, done.took));
                             if batch.is_empty() {
                                 batch_started = Instant::now();
@@ -263,6 +272,17 @@ impl Mirror {
                 }
                 if !is_open {
                     return Ok(summary);
+                }
+                if renewed.elapsed() >= renew_every {
+                    renewed = Instant::now();
+                    let until = now() + self.options.lease_s as i64;
+                    let mut leases = queue.leases();
+                    leases.extend(running.iter().map(|(id, epoch)| (*id, *epoch)));
+                    match catalog.renew(&leases, until) {
+                        Ok(()) => queue.renew(until),
+                        // The next time may be early enough; what has lapsed by then is another's, or due again.
+                        Err(e) => tracing::warn!("leases are not renewed: {e}"),
+                    }
                 }
                 if let Some(more) = more.as_mut().filter(|_| asked.elapsed() >= ASK_EVERY && !stop.is_stopped() && queue.wants_more()) {
                     asked = Instant::now();

@@ -81,6 +81,20 @@ impl Queue {
         state.is_asking
     }
 
+    /// Numbers and epochs of all that wait.
+    pub(crate) fn leases(&self) -> Vec<(i64, i64)> {
+        let state = self.lock();
+        let waiting = state.waiting.values().flatten();
+        state.tasks.iter().chain(waiting).map(|task| (task.repository.id, task.repository.epoch)).collect()
+    }
+
+    /// They are leased until then.
+    pub(crate) fn renew(&self, leased_until: i64) {
+        let mut state = self.lock();
+        let State { tasks, waiting, .. } = &mut *state;
+        tasks.iter_mut().chain(waiting.values_mut().flatten()).for_each(|task| task.leased_until = leased_until);
+    }
+
     /// Ends it: nothing more is given out.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);

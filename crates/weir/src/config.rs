@@ -62,6 +62,7 @@ pub(crate) struct MirrorConfig {
     pub(crate) throttle_pause: Span,
     pub(crate) refs: RefsConfig,
     pub(crate) lfs: bool,
+    pub(crate) lease: Span,
     pub(crate) metadata_interval: Span,
     pub(crate) threads: u16,
 }
@@ -91,6 +92,7 @@ impl Default for MirrorConfig {
             retry_max: Span::seconds(86_400),
             refs: RefsConfig::All,
             lfs: false,
+            lease: Span::seconds(1800),
             metadata_interval: Span::seconds(86_400),
             threads: cores,
         }

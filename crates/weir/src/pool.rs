@@ -243,6 +243,7 @@ impl Pool {
                 packs_max: c.archive.packs_max as usize,
             },
             options: MirrorOptions {
+                lease_s: c.mirror.lease.0.as_secs().max(1),
                 jobs,
                 jobs_per_host: c.mirror.jobs_per_host.into(),
                 shares_forks: c.store.share_forks,

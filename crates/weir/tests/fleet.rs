@@ -157,3 +157,35 @@ fn what_cannot_be_is_said() {
     let away = env.weir_fails(&["ls"]);
     assert!(away.contains("127.0.0.1") && !away.contains("secret"), "{away}");
 }
+
+#[test]
+fn a_visit_keeps_its_lease_however_long_it_takes_and_a_dead_machine_loses_its() {
+    let postgres = postgres::Server::start(&["fsync=off"]);
+    let env = Env::over(&postgres.schema("pool"));
+    env.configure("mirror", "lease = \"3s\"\nretry = \"1s\"");
+    // One that says nothing while it is asked.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("git://127.0.0.1:{}/r", silent.local_addr().unwrap().port());
+    env.weir(&["add", "--name", "r", &url]);
+    let watch = || env.weir_command(&["-q", "mirror", "--watch"]).stderr(Stdio::null()).spawn().unwrap();
+    let (mut first, asked) = (watch(), |silent: &std::net::TcpListener, time: u64| {
+        silent.set_nonblocking(true).unwrap();
+        let until = Instant::now() + Duration::from_secs(time);
+        loop {
+            match silent.accept() {
+                Ok((stream, _)) => return Some(stream),
+                Err(_) if Instant::now() > until => return None,
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    });
+    let held = asked(&silent, 30).expect("it is visited");
+    let mut second = watch();
+    assert!(asked(&silent, 8).is_none(), "nobody else visits it, though three leases have run out");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!(asked(&silent, 30).is_some(), "the other takes it over");
+    drop(held);
+    second.kill().unwrap();
+    second.wait().unwrap();
+}

@@ -12,7 +12,7 @@ use weir_mirror::{Known, Stop, VisitOptions, visit};
 use weir_repo::GitConfig;
 use weir_transport::{Scheme, Url};
 
-use super::mirror::{LEASE_S, MirrorGuard, stop_on_signal};
+use super::mirror::{MirrorGuard, stop_on_signal};
 use super::register::entry;
 use crate::cli::{Global, ImportArgs};
 use crate::error::{Error, InRepo, Result};
@@ -21,6 +21,8 @@ use crate::output;
 use crate::pool::{Pool, now};
 use crate::work_folder::WorkFolder;
 
+/// Longest time that one clone is nobody else's, in seconds.
+const IMPORT_LEASE_S: i64 = 6 * 3600;
 /// Folders below folders that are looked through.
 const DEPTH_MAX: usize = 32;
 /// What came of one clone.
@@ -183,7 +185,7 @@ fn take(pool: &mut Pool, owner: &str, git_dir: &Path, options: &VisitOptions, dr
     // Nobody else clones it meanwhile.
     let ids = [pool.get(&name)?.id];
     let which = Which { due_only: false, ids: Some(&ids), free_only: false };
-    if pool.catalog.lease(owner, now(), now() + LEASE_S, &which, 1)?.is_empty() {
+    if pool.catalog.lease(owner, now(), now() + IMPORT_LEASE_S, &which, 1)?.is_empty() {
         return Err(Error::Message("it is being cloned, or paused".to_owned()));
     }
     // Another machine may have cloned it before.

@@ -18,8 +18,6 @@ use crate::notify::Notifier;
 use crate::output;
 use crate::pool::{MIRROR_LOCK_NAME, Pool, now};
 
-/// A lease outlives the longest clone; a killed process's leases are released by the next one.
-pub(crate) const LEASE_S: i64 = 6 * 3600;
 /// Repositories leased at once.
 const LEASED_MAX: usize = 100_000;
 /// How long a mirror loop waits for a catalog that failed.
@@ -87,12 +85,12 @@ fn pass(
     // What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is due.
     let due_only = !(first && (args.all || args.pattern.is_some()));
     let max = if args.watch { leased_max(&pool.catalog) } else { LEASED_MAX };
-    let tasks = lease(&mut pool.catalog, owner, &Which { due_only, ids: ids.as_deref(), free_only: false }, max)?;
+    let tasks = lease(mirror, &mut pool.catalog, owner, &Which { due_only, ids: ids.as_deref(), free_only: false }, max)?;
     let mut summary = Summary::default();
     if !tasks.repositories.is_empty() || first {
         let mut reporter = Reporter::new(global, tasks.repositories.len());
         let which = Which { due_only: true, ids: ids.as_deref(), free_only: true };
-        let mut due = |catalog: &mut Catalog| lease(catalog, owner, &which, max);
+        let mut due = |catalog: &mut Catalog| lease(mirror, catalog, owner, &which, max);
         let more: Option<More<'_>> = if args.watch { Some(&mut due) } else { None };
         summary = mirror.run(&mut pool.catalog, tasks, more, stop, &mut |event| {
             if let Some(notifier) = notifier {
@@ -108,8 +106,8 @@ fn pass(
     Ok(summary)
 }
 
-fn lease(catalog: &mut Catalog, owner: &str, which: &Which<'_>, max: usize) -> weir_catalog::Result<Leased> {
-    let until = now() + LEASE_S;
+fn lease(mirror: &Mirror, catalog: &mut Catalog, owner: &str, which: &Which<'_>, max: usize) -> weir_catalog::Result<Leased> {
+    let until = now() + mirror.options.lease_s as i64;
     Ok(Leased { repositories: catalog.lease(owner, now(), until, which, max)?, until })
 }
 
@@ -128,10 +126,10 @@ pub(crate) fn watch(
 ) -> Result<()> {
     let max = leased_max(catalog);
     while !stop.is_stopped() {
-        let tasks = lease(catalog, owner, &Which { due_only: true, ..Which::default() }, max)?;
+        let tasks = lease(mirror, catalog, owner, &Which { due_only: true, ..Which::default() }, max)?;
         if !tasks.repositories.is_empty() {
             let which = Which { due_only: true, ids: None, free_only: true };
-            let mut due = |catalog: &mut Catalog| lease(catalog, owner, &which, max);
+            let mut due = |catalog: &mut Catalog| lease(mirror, catalog, owner, &which, max);
             mirror.run(catalog, tasks, Some(&mut due), stop, &mut |event| {
                 counters.count(&event);
                 if let Some(notifier) = notifier {
