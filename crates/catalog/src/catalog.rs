@@ -156,6 +156,8 @@ pub struct Which<'a> {
     pub ids: Option<&'a [i64]>,
     /// Only those that nobody has leased, oneself included.
     pub free_only: bool,
+    /// Only those that go ahead of what is only due.
+    pub ahead_only: bool,
 }
 
 /// Columns of a visit as [`Catalog::record`] writes it.
@@ -398,6 +400,9 @@ impl Catalog {
             let ahead = format!("AND ahead > 0 AND ahead = {ahead}");
             leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), &ahead, &[])?);
         }
+        if which.ahead_only {
+            return Ok(leased);
+        }
         let has: Vec<i64> = leased.iter().map(|r| r.id).collect();
         leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), "", &has)?);
         Ok(leased)
@@ -443,6 +448,22 @@ impl Catalog {
         let mut leased = self.database.transaction(Kind::Visits, |db| db.query(&sql, &parameters, Repository::from_row))?;
         leased.sort_by_key(|r| (r.next_due, r.id));
         Ok(leased)
+    }
+
+    /// Numbers of those, `max` at most, that are due at `now` and leased, and go ahead of what is only due: the first first.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn leased_ahead(&self, now: i64, max: usize) -> Result<Vec<i64>> {
+        let mut ids = Vec::new();
+        // Each is found by one look into an index, as in `lease`.
+        for ahead in (1..=AHEAD_MAX).rev() {
+            let sql = format!(
+                "SELECT id FROM repositories WHERE ahead > 0 AND ahead = {ahead} AND next_due <= ?1 AND lease_until > ?1 ORDER BY next_due LIMIT ?2"
+            );
+            ids.append(&mut self.database.query(&sql, &values![now, max - ids.len()], |row| row.get(0))?);
+        }
+        Ok(ids)
     }
 
     /// Makes leases hold until `until`: numbers of repositories with the epochs of the leases. Those that have passed to another stay

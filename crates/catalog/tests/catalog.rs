@@ -83,7 +83,7 @@ fn visit(r: &Repository, next_due: i64) -> Visit {
     }
 }
 
-const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false };
+const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false, ahead_only: false };
 
 #[test]
 fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {

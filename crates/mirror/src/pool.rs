@@ -23,6 +23,9 @@ const BATCH_AGE_MAX: Duration = Duration::from_secs(2);
 
 /// Time between looks at what has become due.
 const ASK_EVERY: Duration = Duration::from_secs(1);
+/// The same for what goes ahead of what waits, and how many of those are looked for at once.
+const ASK_AHEAD_EVERY: Duration = Duration::from_secs(2);
+const AHEAD_AT_ONCE: usize = 10_000;
 
 /// Forks wait for the first clone of what they build on until that has failed so often in turn.
 const BASE_FAILURES_MAX: i64 = 3;
@@ -84,8 +87,8 @@ pub struct Leased {
     pub until: i64,
 }
 
-/// Leases what has become due, and is not being visited.
-pub type More<'m> = &'m mut dyn FnMut(&mut Catalog) -> weir_catalog::Result<Leased>;
+/// Leases what has become due, and is not being visited; with `true` only what goes ahead of that.
+pub type More<'m> = &'m mut dyn FnMut(&mut Catalog, bool) -> weir_catalog::Result<Leased>;
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -172,6 +175,7 @@ impl Mirror {
                 worker.spawn_scoped(scope, move || self.work(queue, &shared, stop, mailbox)).expect("a thread can be started");
             }
             let mut asked = Instant::now();
+            let (mut asked_ahead, mut leased_ahead) = (Instant::now(), None);
             let mut leased: Option<Leased> = None;
             let mut batch = Vec::new();
             let mut batch_started = Instant::now();
@@ -289,7 +293,7 @@ impl Mirror {
                     // What was leased is kept until it is known what it builds on.
                     let added = match leased.take() {
                         Some(leased) => Ok(leased),
-                        None => more(catalog),
+                        None => more(catalog, false),
                     }
                     .and_then(|more| self.tasks(catalog, leased.insert(more)));
                     match added {
@@ -304,11 +308,45 @@ impl Mirror {
                         }
                     }
                 }
+                if let Some(more) = more.as_mut().filter(|_| asked_ahead.elapsed() >= ASK_AHEAD_EVERY && !stop.is_stopped()) {
+                    asked_ahead = Instant::now();
+                    if let Err(e) = self.take_ahead(catalog, &queue, more, &mut leased_ahead, observe) {
+                        tracing::warn!("who goes ahead is not known: {e}");
+                    }
+                }
                 if let Err(e) = self.sum_up(catalog) {
                     tracing::warn!("how much all archives take is not known anew: {e}");
                 }
             }
         })
+    }
+
+    /// Puts what goes ahead of the others before them, whether it waits already or has become due.
+    fn take_ahead(
+        &self,
+        catalog: &mut Catalog,
+        queue: &Queue,
+        more: &mut More<'_>,
+        leased: &mut Option<Leased>,
+        observe: &mut dyn FnMut(Event<'_>),
+    ) -> weir_catalog::Result<()> {
+        // With nothing waiting everything is begun at once, and asked for as it becomes due.
+        if !queue.has_waiting() {
+            return Ok(());
+        }
+        // What was leased is kept until it is known what it builds on.
+        let more = match leased.take() {
+            Some(leased) => leased,
+            None => more(catalog, true)?,
+        };
+        let tasks = self.tasks(catalog, leased.insert(more))?;
+        *leased = None;
+        if !tasks.is_empty() {
+            observe(Event::Leased(tasks.len()));
+            queue.add_ahead(tasks);
+        }
+        queue.put_first(&catalog.leased_ahead(now(), AHEAD_AT_ONCE)?);
+        Ok(())
     }
 
     fn sum_up(&self, catalog: &Catalog) -> weir_catalog::Result<()> {

@@ -61,8 +61,13 @@ impl Queue {
 
     /// Adds tasks; forks wait for what they build on where that is to be cloned first.
     pub(crate) fn add(&self, tasks: Vec<Task>) {
+        self.lock().is_asking = false;
+        self.add_ahead(tasks);
+    }
+
+    /// The same, of what nobody waits to be told of.
+    pub(crate) fn add_ahead(&self, tasks: Vec<Task>) {
         let mut state = self.lock();
-        state.is_asking = false;
         state.unfinished.extend(tasks.iter().filter(|t| t.repository.seq.is_none()).map(|t| t.repository.id));
         for task in tasks {
             let base = task.base.as_ref().map(|base| base.base);
@@ -72,6 +77,23 @@ impl Queue {
             }
         }
         self.changed.notify_all();
+    }
+
+    /// Whether there are tasks that no worker has taken.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.lock().tasks.is_empty()
+    }
+
+    /// Those with these numbers come next, in this order.
+    pub(crate) fn put_first(&self, ids: &[i64]) {
+        let mut state = self.lock();
+        let place: HashMap<i64, usize> = ids.iter().zip(0..).map(|(id, n)| (*id, n)).collect();
+        if !state.tasks.iter().any(|task| place.contains_key(&task.repository.id)) {
+            return;
+        }
+        let (mut first, rest): (Vec<Task>, Vec<Task>) = state.tasks.drain(..).partition(|task| place.contains_key(&task.repository.id));
+        first.sort_by_key(|task| place[&task.repository.id]);
+        state.tasks = first.into_iter().chain(rest).collect();
     }
 
     /// Whether workers have nothing to do while others have. If so, whoever asks is to [`Queue::add`] what there is, be it nothing.

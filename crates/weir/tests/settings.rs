@@ -146,3 +146,34 @@ fn what_is_hinted_at_is_visited_by_whoever_mirrors() {
     env.weir(&["pause", &name("a")]);
     assert_eq!(env.weir_json(&["hint", &name("a")])["hinted"], 0, "what is paused is left alone");
 }
+
+#[test]
+fn hints_go_before_what_waits_already() {
+    let env = Env::new();
+    // Each visit takes a while, one at a time.
+    let script = env.path("ssh");
+    std::fs::write(&script, "#!/bin/sh\nfor last; do :; done\nsleep 0.7\neval \"$last\"\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    env.configure("transport", &format!("ssh_command = '{}'", script.display()));
+    let upstream = env.odd_repository("up.git");
+    for n in 0..20 {
+        env.weir(&["add", "--name", &format!("r{n:02}"), &format!("ssh://host{}", upstream.display())]);
+    }
+    let mut child = env.weir_command(&["--json", "mirror", "--watch", "--jobs", "1"]).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let mut names =
+        lines.map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap()["name"].as_str().map(str::to_owned));
+    let mut next = || names.next().unwrap().unwrap();
+    next();
+    env.weir(&["hint", "r17"]);
+    env.weir(&["set", "--priority", "2", "r18"]);
+    // And one that nobody has leased yet.
+    env.weir(&["add", "--name", "new", &format!("ssh://host{}", upstream.display())]);
+    env.weir(&["hint", "new"]);
+    let seen: Vec<String> = (0..9).map(|_| next()).collect();
+    let place = |name: &str| seen.iter().position(|seen| seen == name);
+    assert!(place("r18").is_some() && place("r17").is_some() && place("new").is_some(), "{seen:?}");
+    assert!(place("r18") < place("new"), "{seen:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -5,7 +5,7 @@ use weir_catalog::{
     PRIORITY_MAX, Repository, Settings, Taken, Visit, Which,
 };
 
-const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false };
+const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false, ahead_only: false };
 
 fn entry(name: &str, url: &str) -> (String, String, String) {
     (name.into(), url.into(), format!("{name}.tar"))
@@ -48,7 +48,7 @@ pub fn leases_are_exclusive_until_they_run_out(c: &mut Catalog) {
     assert_eq!(first.len(), 2);
     assert_eq!(c.lease("two", 100, 200, &DUE, 10).unwrap().len(), 1);
     assert!(c.lease("three", 150, 300, &DUE, 10).unwrap().is_empty());
-    let only = |ids: &'static [i64]| Which { due_only: false, ids: Some(ids), free_only: false };
+    let only = |ids: &'static [i64]| Which { due_only: false, ids: Some(ids), ..DUE };
     assert!(c.lease("three", 150, 300, &only(&[]), 10).unwrap().is_empty());
     let again = c.lease("three", 200, 300, &DUE, 10).unwrap();
     assert_eq!(again.len(), 3, "run out");

@@ -184,7 +184,7 @@ fn take(pool: &mut Pool, owner: &str, git_dir: &Path, options: &VisitOptions, dr
     }
     // Nobody else clones it meanwhile.
     let ids = [pool.get(&name)?.id];
-    let which = Which { due_only: false, ids: Some(&ids), free_only: false };
+    let which = Which { ids: Some(&ids), ..Which::default() };
     if pool.catalog.lease(owner, now(), now() + IMPORT_LEASE_S, &which, 1)?.is_empty() {
         return Err(Error::Message("it is being cloned, or paused".to_owned()));
     }

@@ -85,12 +85,12 @@ fn pass(
     // What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is due.
     let due_only = !(first && (args.all || args.pattern.is_some()));
     let max = if args.watch { leased_max(&pool.catalog) } else { LEASED_MAX };
-    let tasks = lease(mirror, &mut pool.catalog, owner, &Which { due_only, ids: ids.as_deref(), free_only: false }, max)?;
+    let tasks = lease(mirror, &mut pool.catalog, owner, &Which { due_only, ids: ids.as_deref(), ..Which::default() }, max)?;
     let mut summary = Summary::default();
     if !tasks.repositories.is_empty() || first {
         let mut reporter = Reporter::new(global, tasks.repositories.len());
-        let which = Which { due_only: true, ids: ids.as_deref(), free_only: true };
-        let mut due = |catalog: &mut Catalog| lease(mirror, catalog, owner, &which, max);
+        let which = Which { due_only: true, ids: ids.as_deref(), free_only: true, ahead_only: false };
+        let mut due = |catalog: &mut Catalog, ahead_only| lease(mirror, catalog, owner, &Which { ahead_only, ..which }, max);
         let more: Option<More<'_>> = if args.watch { Some(&mut due) } else { None };
         summary = mirror.run(&mut pool.catalog, tasks, more, stop, &mut |event| {
             if let Some(notifier) = notifier {
@@ -128,8 +128,8 @@ pub(crate) fn watch(
     while !stop.is_stopped() {
         let tasks = lease(mirror, catalog, owner, &Which { due_only: true, ..Which::default() }, max)?;
         if !tasks.repositories.is_empty() {
-            let which = Which { due_only: true, ids: None, free_only: true };
-            let mut due = |catalog: &mut Catalog| lease(mirror, catalog, owner, &which, max);
+            let which = Which { due_only: true, ids: None, free_only: true, ahead_only: false };
+            let mut due = |catalog: &mut Catalog, ahead_only| lease(mirror, catalog, owner, &Which { ahead_only, ..which }, max);
             mirror.run(catalog, tasks, Some(&mut due), stop, &mut |event| {
                 counters.count(&event);
                 if let Some(notifier) = notifier {
