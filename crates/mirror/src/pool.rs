@@ -155,7 +155,7 @@ impl Mirror {
     pub fn run(
         &self,
         catalog: &mut Catalog,
-        first: Leased,
+        mut first: Leased,
         mut more: Option<More<'_>>,
         stop: &Stop,
         observe: &mut dyn FnMut(Event<'_>),
@@ -163,7 +163,7 @@ impl Mirror {
         let jobs = self.options.jobs.max(1);
         let jobs = if more.is_some() { jobs } else { jobs.min(first.repositories.len().max(1)) };
         let queue = Queue::new(more.is_some());
-        queue.add(self.tasks(catalog, &first)?);
+        queue.add(self.tasks(catalog, &mut first)?);
         let shared: SharedOptions = Arc::new(self.visit.clone());
         self.sum_up(catalog)?;
         let mut summary = Summary::default();
@@ -500,7 +500,7 @@ impl Mirror {
     }
 
     /// What was leased, with hosts, and with what it builds on or is to build on.
-    fn tasks(&self, catalog: &mut Catalog, leased: &Leased) -> weir_catalog::Result<Vec<Task>> {
+    fn tasks(&self, catalog: &mut Catalog, leased: &mut Leased) -> weir_catalog::Result<Vec<Task>> {
         let Leased { repositories, until } = leased;
         if self.options.shares_forks {
             let new: Vec<i64> = repositories.iter().filter(|r| r.seq.is_none()).map(|r| r.id).collect();
@@ -508,12 +508,12 @@ impl Mirror {
         }
         let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
         let mut bases: HashMap<i64, Base> = catalog.bases(&ids)?.into_iter().map(|base| (base.id, base)).collect();
-        let task = |repository: &Repository| {
+        let task = |repository: Repository| {
             let host = Url::parse(&repository.url).map_or(String::new(), |u| u.host_port());
-            let base = bases.remove(&repository.id);
-            Task { repository: repository.clone(), host, leased_until: *until, base }
+            Task { base: bases.remove(&repository.id), repository, host, leased_until: *until }
         };
-        Ok(repositories.iter().map(task).collect())
+        // Not before all is known: it is leased.
+        Ok(std::mem::take(repositories).into_iter().map(task).collect())
     }
 
     /// Until when `task` waits for the first clone of what it is to build on, if it does.
