@@ -47,14 +47,25 @@ pub(crate) fn metadata(pool: Pool, global: &Global, command: MetadataCommand) ->
     }
 }
 
-fn update(pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<ExitCode> {
+fn update(mut pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<ExitCode> {
     let forges = with_metadata(&pool);
     if forges.is_empty() {
         let text = "no GitHub, GitLab or Gitea is configured; add a [[forge]] to weir.toml (docs/weir.toml shows how)";
         return Err(Error::Message(text.to_owned()));
     }
     let ids = match &args.pattern {
-        Some(pattern) => Some(pool.matching(Some(pattern))?.iter().map(|r| r.id).collect::<Vec<_>>()),
+        Some(pattern) => {
+            let ids: Vec<i64> = pool.matching(Some(pattern))?.iter().map(|r| r.id).collect();
+            let mut known = 0;
+            for forge in &forges {
+                known += pool.catalog.note_metadata_of(&forge.name(), &ids)?.len();
+            }
+            if known == 0 {
+                let text = format!("nothing that matches '{pattern}' is listed by a GitHub, GitLab or Gitea, mirrored, and still there");
+                return Err(Error::Message(text));
+            }
+            Some(ids)
+        }
         None => None,
     };
     let stop = Stop::default();
