@@ -101,6 +101,9 @@ impl Catalog {
         self.database.transaction(Kind::Listing, |db| {
             let all = members.iter().map(|(_, member)| member).chain(accounts);
             let ids = add_accounts(db, forge, all)?;
+            if members.is_empty() {
+                return Ok(());
+            }
             let logins = members.iter().map(|(organization, _)| organization.as_str()).collect();
             let sql = "SELECT login, id FROM accounts WHERE forge = ?1 AND kind = 'organization' AND login = ANY(?2)";
             let known = db.query(sql, &[forge.into(), Value::Texts(logins)], |row| Ok((row.get::<String>(0)?, row.get::<i64>(1)?)))?;

@@ -391,7 +391,7 @@ impl Catalog {
     /// # Errors
     /// Of the database.
     pub fn lease(&mut self, owner: &str, now: i64, until: i64, which: &Which<'_>, max: usize) -> Result<Vec<Repository>> {
-        if !which.due_only || which.ids.is_some() {
+        if !which.due_only || (which.ids.is_some() && !which.ahead_only) {
             return self.lease_some(owner, now, until, which, max, "", &[]);
         }
         let mut leased = Vec::new();

@@ -73,7 +73,7 @@ impl Catalog {
             );
             db.execute(&sql, &parameters)?;
             let sql = format!(
-                "DELETE FROM metadata_looks WHERE forge = ?1 AND repository_id > ?2 AND repository_id <= ?3 AND leased_until <= ?5
+                "DELETE FROM metadata_looks WHERE forge || '' = ?1 AND repository_id > ?2 AND repository_id <= ?3 AND leased_until <= ?5
                  AND NOT EXISTS (SELECT 1 FROM repositories WHERE id = repository_id AND {wanted} AND {WANTED})"
             );
             db.execute(&sql, &values![forge, after, last, i64::from(by_default), now]).map(|_| ())

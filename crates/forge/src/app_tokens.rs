@@ -22,12 +22,16 @@ struct Inner {
     looked_at: u64,
     /// Tokens, and until when they hold.
     tokens: HashMap<u64, (String, u64)>,
+    /// Installations that gave none, and until when they are not asked.
+    refused: HashMap<u64, u64>,
 }
 
 impl AppTokens {
     /// Those of the App that `api` was made with.
     pub fn new(api: Api) -> AppTokens {
-        AppTokens { inner: Mutex::new(Inner { api, owners: HashMap::new(), looked_at: 0, tokens: HashMap::new() }) }
+        AppTokens {
+            inner: Mutex::new(Inner { api, owners: HashMap::new(), looked_at: 0, tokens: HashMap::new(), refused: HashMap::new() }),
+        }
     }
 
     /// A token for what `owner` owns; `None` if the App is not installed there.
@@ -38,15 +42,19 @@ impl AppTokens {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (owner, now) = (owner.to_lowercase(), now());
         if !inner.owners.contains_key(&owner) && inner.looked_at + LOOK_AGAIN_S <= now {
+            // Whatever comes of it: everybody waits for this.
+            inner.looked_at = now;
             let found = inner.api.installations()?;
             inner.owners = found.into_iter().map(|(id, login)| (login.to_lowercase(), id)).collect();
-            inner.looked_at = now;
         }
         let Some(&installation) = inner.owners.get(&owner) else { return Ok(None) };
         match inner.tokens.get(&installation) {
             Some((token, until)) if *until > now + RENEWED_BEFORE_S => Ok(Some(token.clone())),
+            _ if inner.refused.get(&installation).is_some_and(|until| *until > now) => Ok(None),
             _ => {
+                inner.refused.insert(installation, now + LOOK_AGAIN_S);
                 let token = inner.api.installation_token(installation)?;
+                inner.refused.remove(&installation);
                 inner.tokens.insert(installation, (token.clone(), now + INSTALLATION_TOKEN_S));
                 Ok(Some(token))
             }

@@ -119,9 +119,11 @@ impl Forge for GitLab {
                 let url = format!("{project}/{of}/{number}/notes?sort=asc&per_page={PER_PAGE}");
                 match all(&mut self.api, &url, PER_PAGE, &mut room) {
                     Ok(all) => notes.extend(all.into_iter().map(|note| (notes_stream, note))),
-                    Err(e @ (Error::Stopped | Error::Unavailable { .. })) => return Err(e),
                     // What it is about is had without.
-                    Err(e) => tracing::warn!("notes left out: {e}"),
+                    Err(e @ (Error::NotFound(_) | Error::Unexpected { .. })) => tracing::warn!("notes left out: {e}"),
+                    // That would be taken for a list that is turned off.
+                    Err(Error::Forbidden { url, detail, .. }) => return Err(Error::Unexpected { url, detail }),
+                    Err(e) => return Err(e),
                 }
             }
         }

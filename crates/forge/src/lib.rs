@@ -39,7 +39,7 @@ pub use github::GitHub;
 pub use gitlab::GitLab;
 pub use import::{Dump, Import, ImportError, Imported};
 pub use manifest::Manifest;
-pub use metadata::{MetadataKind, MetadataPage, resumed, sum_of_news};
+pub use metadata::{MetadataKind, MetadataPage, failed, resumed, sum_of_news};
 pub use page::{Page, Skipped};
 pub use sourcehut::Sourcehut;
 pub use webindex::{WebIndex, WebIndexKind};

@@ -20,6 +20,8 @@ const SEEN_MAX: usize = 200;
 const PAGES_MAX: u64 = 100_000;
 /// How far clocks may differ.
 const CLOCKS_S: i64 = 600;
+/// Looks in turn that fail at a page before a walk begins anew.
+const FAILURES_BEFORE_ANEW: u32 = 3;
 /// What changes all the time and says nothing of the repository.
 const COUNTERS: [&str; 2] = ["download_count", "reactions"];
 
@@ -93,6 +95,13 @@ struct Place {
     /// What tells the first page from what it will be.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
+    /// Looks in turn that came to nothing here.
+    #[serde(skip_serializing_if = "is_zero")]
+    failures: u32,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 impl Place {
@@ -127,11 +136,18 @@ impl Place {
     }
 }
 
-/// The position of a walk that was left, a page back: things may have been removed since. From its beginning, if it `failed` there
-/// again and again.
-pub fn resumed(cursor: &str, failed: bool) -> String {
+/// The position where a page could not be had.
+pub fn failed(cursor: Option<&str>) -> String {
+    let mut place = Place::of(cursor);
+    place.failures = place.failures.saturating_add(1);
+    text_of(&place)
+}
+
+/// The position of a walk that was left, a page back: things may have been removed since. From its beginning, if that page could not
+/// be had again and again.
+pub fn resumed(cursor: &str) -> String {
     let mut place = Place::of(Some(cursor));
-    match failed {
+    match place.failures >= FAILURES_BEFORE_ANEW {
         true => place.give_up(),
         false => place.page = place.page.map(|page| page.saturating_sub(1)).filter(|page| *page > 1),
     }
@@ -195,7 +211,7 @@ fn walk(api: &mut Api, list: &List, cursor: Option<&str>, now: i64) -> Result<Wa
     let answer = match api.by_any(&url, |api, url| api.get_unless(url, etag.as_deref())) {
         // As it was when it was asked for the same.
         Ok(None) => {
-            place.etag = etag;
+            (place.etag, place.failures) = (etag, 0);
             place.give_up();
             return Ok(Walked { items: Vec::new(), cursor: text_of(&place), is_last: true });
         }
@@ -210,6 +226,7 @@ fn walk(api: &mut Api, list: &List, cursor: Option<&str>, now: i64) -> Result<Wa
     let Value::Array(mut items) = answer.value else {
         return Err(Error::Unexpected { url, detail: "not a list".to_owned() });
     };
+    place.failures = 0;
     // Some instances give fewer a page than they are asked for, and then name the next.
     let mut is_last = (answer.next.is_none() && (items.len() as u64) < list.per_page) || number == PAGES_MAX;
     if list.order == Order::Whole {
@@ -280,7 +297,7 @@ pub(crate) fn page_of(api: &mut Api, list: &List, name: &str, cursor: Option<&st
 pub(crate) fn all(api: &mut Api, url: &str, per_page: u64, room: &mut usize) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for page in 1..=PAGES_MAX {
-        let answer = api.get(&format!("{url}&page={page}"))?;
+        let answer = api.by_any(&format!("{url}&page={page}"), Api::get)?;
         let Value::Array(items) = answer.value else {
             return Err(Error::Unexpected { url: url.to_owned(), detail: "not a list".to_owned() });
         };

@@ -26,6 +26,8 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// The same for what goes ahead of what waits, and how many of those are looked for at once.
 const ASK_AHEAD_EVERY: Duration = Duration::from_secs(2);
 const AHEAD_AT_ONCE: usize = 10_000;
+/// No more of those are leased while so many wait.
+const AHEAD_WAITING_MAX: usize = 1000;
 
 /// Forks wait for the first clone of what they build on until that has failed so often in turn.
 const BASE_FAILURES_MAX: i64 = 3;
@@ -180,17 +182,12 @@ impl Mirror {
             let mut batch = Vec::new();
             let mut batch_started = Instant::now();
             let mut unsynced: HashMap<PathBuf, PathBuf> = HashMap::new();
-            // What is visited now, by its number: the epoch of its lease.
-            let mut running: HashMap<i64, i64> = HashMap::new();
             let (mut renewed, renew_every) = (Instant::now(), Duration::from_secs(self.options.lease_s) / 3);
             loop {
                 let (messages, is_open) = mailbox.take();
                 for message in messages {
                     match message {
-                        Message::Started(repository) => {
-                            running.insert(repository.id, repository.epoch);
-                            observe(Event::Started(&repository));
-                        }
+                        Message::Started(repository) => observe(Event::Started(&repository)),
                         Message::Paused(pause) => {
                             let until = pause.until_ms.div_ceil(1000) as i64;
                             // It is shown to others only: on a full disk it may fail itself.
@@ -229,7 +226,6 @@ impl Mirror {
                             });
                         }
                         Message::Done(done) => {
-                            running.remove(&done.repository.id);
                             observe(Event::Ended(&done.repository, &done.result, done.took));
                             if batch.is_empty() {
                                 batch_started = Instant::now();
@@ -280,9 +276,7 @@ impl Mirror {
                 if renewed.elapsed() >= renew_every {
                     renewed = Instant::now();
                     let until = now() + self.options.lease_s as i64;
-                    let mut leases = queue.leases();
-                    leases.extend(running.iter().map(|(id, epoch)| (*id, *epoch)));
-                    match catalog.renew(&leases, until) {
+                    match catalog.renew(&queue.leases(), until) {
                         Ok(()) => queue.renew(until),
                         // The next time may be early enough; what has lapsed by then is another's, or due again.
                         Err(e) => tracing::warn!("leases are not renewed: {e}"),
@@ -334,6 +328,9 @@ impl Mirror {
         if !queue.has_waiting() {
             return Ok(());
         }
+        if queue.put_first(&catalog.leased_ahead(now(), AHEAD_AT_ONCE)?) >= AHEAD_WAITING_MAX {
+            return Ok(());
+        }
         // What was leased is kept until it is known what it builds on.
         let more = match leased.take() {
             Some(leased) => leased,
@@ -344,8 +341,8 @@ impl Mirror {
         if !tasks.is_empty() {
             observe(Event::Leased(tasks.len()));
             queue.add_ahead(tasks);
+            queue.put_first(&catalog.leased_ahead(now(), AHEAD_AT_ONCE)?);
         }
-        queue.put_first(&catalog.leased_ahead(now(), AHEAD_AT_ONCE)?);
         Ok(())
     }
 
@@ -364,12 +361,15 @@ impl Mirror {
                 return;
             }
             let waits_until = self.waits_until(&task);
-            let Task { repository, host, leased_until, base } = task;
+            let Task { repository, host, base, .. } = task;
+            let leased_until = queue.leased_until(repository.id);
             if now() >= leased_until {
-                // It may be another's by now, and is due all the same.
+                // It may be another's by now; if it is not, it is due.
                 for fork in queue.visited(repository.id, true) {
                     mailbox.put(Message::PutOff(Box::new(fork.repository), now()));
                 }
+                queue.put_down(repository.id);
+                mailbox.put(Message::PutOff(Box::new(repository), now()));
                 ended = Some(host);
                 continue;
             }
@@ -378,12 +378,14 @@ impl Mirror {
                 for fork in queue.visited(repository.id, true) {
                     mailbox.put(Message::PutOff(Box::new(fork.repository), until));
                 }
+                queue.put_down(repository.id);
                 mailbox.put(Message::PutOff(Box::new(repository), until));
                 ended = Some(host);
                 continue;
             }
             if let Some(until) = waits_until {
                 queue.visited(repository.id, true);
+                queue.put_down(repository.id);
                 mailbox.put(Message::PutOff(Box::new(repository), until));
                 ended = Some(host);
                 continue;
@@ -410,6 +412,7 @@ impl Mirror {
                 let until = now() + spread(retry_s.unwrap_or(0), repository.id) as i64 + BASE_WAIT_S;
                 mailbox.put(Message::PutOff(Box::new(fork.repository), until));
             }
+            queue.put_down(repository.id);
             mailbox.put(Message::Done(Box::new(Done { repository, base, result, took: started.elapsed() })));
             if let Some(pause) = pause {
                 mailbox.put(Message::Paused(pause));

@@ -27,6 +27,8 @@ struct State {
     /// How many visits run for each host, and in all.
     running: HashMap<String, usize>,
     running_in_all: usize,
+    /// What workers have taken, by number: epochs, and until when they are leased.
+    in_hand: HashMap<i64, (i64, i64)>,
     /// Workers that wait for a task.
     idle: usize,
     /// Somebody is asking for more: nobody goes yet.
@@ -84,16 +86,19 @@ impl Queue {
         !self.lock().tasks.is_empty()
     }
 
-    /// Those with these numbers come next, in this order.
-    pub(crate) fn put_first(&self, ids: &[i64]) {
+    /// Those with these numbers come next, in this order, as far as they wait; says how many that are.
+    pub(crate) fn put_first(&self, ids: &[i64]) -> usize {
         let mut state = self.lock();
         let place: HashMap<i64, usize> = ids.iter().zip(0..).map(|(id, n)| (*id, n)).collect();
-        if !state.tasks.iter().any(|task| place.contains_key(&task.repository.id)) {
-            return;
+        let count = state.tasks.iter().filter(|task| place.contains_key(&task.repository.id)).count();
+        let are_first = state.tasks.iter().take(count).map(|task| place.get(&task.repository.id)).is_sorted();
+        if are_first && state.tasks.iter().take(count).all(|task| place.contains_key(&task.repository.id)) {
+            return count;
         }
         let (mut first, rest): (Vec<Task>, Vec<Task>) = state.tasks.drain(..).partition(|task| place.contains_key(&task.repository.id));
         first.sort_by_key(|task| place[&task.repository.id]);
         state.tasks = first.into_iter().chain(rest).collect();
+        count
     }
 
     /// Whether workers have nothing to do while others have. If so, whoever asks is to [`Queue::add`] what there is, be it nothing.
@@ -103,17 +108,29 @@ impl Queue {
         state.is_asking
     }
 
-    /// Numbers and epochs of all that wait.
+    /// Numbers and epochs of all that wait, or that workers have.
     pub(crate) fn leases(&self) -> Vec<(i64, i64)> {
         let state = self.lock();
         let waiting = state.waiting.values().flatten();
-        state.tasks.iter().chain(waiting).map(|task| (task.repository.id, task.repository.epoch)).collect()
+        let in_hand = state.in_hand.iter().map(|(id, (epoch, _))| (*id, *epoch));
+        state.tasks.iter().chain(waiting).map(|task| (task.repository.id, task.repository.epoch)).chain(in_hand).collect()
+    }
+
+    /// Until when what a worker has taken is leased.
+    pub(crate) fn leased_until(&self, id: i64) -> i64 {
+        self.lock().in_hand.get(&id).map_or(0, |(_, until)| *until)
+    }
+
+    /// A worker is done with that one.
+    pub(crate) fn put_down(&self, id: i64) {
+        self.lock().in_hand.remove(&id);
     }
 
     /// They are leased until then.
     pub(crate) fn renew(&self, leased_until: i64) {
         let mut state = self.lock();
-        let State { tasks, waiting, .. } = &mut *state;
+        let State { tasks, waiting, in_hand, .. } = &mut *state;
+        in_hand.values_mut().for_each(|(_, until)| *until = leased_until);
         tasks.iter_mut().chain(waiting.values_mut().flatten()).for_each(|task| task.leased_until = leased_until);
     }
 
@@ -153,6 +170,7 @@ impl Queue {
                     None => drop(running.insert(task.host.clone(), 1)),
                 }
                 state.running_in_all += 1;
+                state.in_hand.insert(task.repository.id, (task.repository.epoch, task.leased_until));
                 if ended.is_some_and(|ended| ended != task.host) {
                     // The room at the host that was left may be what another waits for.
                     self.changed.notify_one();

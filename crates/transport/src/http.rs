@@ -178,19 +178,26 @@ impl Http {
     }
 
     fn ask_with_credentials(&mut self, ask: impl Fn(&Http) -> Result<Response<Body>>) -> Result<Response<Body>> {
-        let netrc = self.options.netrc.as_ref().and_then(|n| n.find(&self.url.host));
-        let known = || self.options.credential_source.as_ref().map_or_else(Vec::new, |source| source.find(&self.url));
+        // A password is for the host that is asked, which may be another than the one that named it.
+        let url = match origin(&self.base) == origin(&self.url.http_base()) {
+            true => self.url.clone(),
+            false => Url::parse(&self.base).map_err(|e| Error::Protocol(e.to_string()))?,
+        };
+        let netrc = self.options.netrc.as_ref().and_then(|n| n.find(&url.host));
+        let known = || self.options.credential_source.as_ref().map_or_else(Vec::new, |source| source.find(&url));
+        // To one that may not see it a repository is not there: others, and the helper, may.
+        let is_refusal = |response: &Response<Body>| matches!(response.status().as_u16(), 401 | 403 | 404);
         let mut refused = None;
         for found in netrc.map_or_else(known, |found| vec![found]) {
             self.credentials = Some(found);
             let response = ask(self)?;
-            if response.status() != StatusCode::UNAUTHORIZED {
+            if !is_refusal(&response) {
                 return Ok(response);
             }
-            refused = Some(response);
+            refused = refused.or(Some(response));
         }
         let helper = self.options.credential_helper.clone();
-        let Some((helper, found)) = helper.and_then(|helper| Some((helper.clone(), helper.fill(&self.url)?))) else {
+        let Some((helper, found)) = helper.and_then(|helper| Some((helper.clone(), helper.fill(&url)?))) else {
             return refused.ok_or_else(|| Error::Http {
                 status: 401,
                 detail: Some("it asks for a password, and neither netrc, a forge's tokens nor a credential helper has one".to_owned()),
@@ -198,8 +205,13 @@ impl Http {
         };
         self.credentials = Some(found.clone());
         let response = ask(self)?;
-        helper.report(&self.url, &found, response.status() != StatusCode::UNAUTHORIZED);
-        Ok(response)
+        if !is_refusal(&response) || response.status() == StatusCode::UNAUTHORIZED {
+            helper.report(&url, &found, response.status() != StatusCode::UNAUTHORIZED);
+        }
+        Ok(match refused {
+            Some(refused) if is_refusal(&response) => refused,
+            _ => response,
+        })
     }
 
     /// Sends a request and gives its answer.

@@ -1,5 +1,7 @@
 //! Tokens of forges for clones from them.
 
+use std::time::Duration;
+
 use weir_forge::{Api, ApiOptions, AppTokens};
 use weir_transport::{CredentialSource, Credentials, Url};
 
@@ -22,8 +24,13 @@ impl ForgeCredentials {
                 tracing::warn!("{}: clones go without its App: {e}", config.name());
                 None
             });
-            let options =
-                |app| ApiOptions { app: Some(app), agent: format!("weir/{}", env!("CARGO_PKG_VERSION")), tries: 2, ..Default::default() };
+            let options = |app| ApiOptions {
+                app: Some(app),
+                agent: format!("weir/{}", env!("CARGO_PKG_VERSION")),
+                tries: 1,
+                timeout: Duration::from_secs(20),
+                ..Default::default()
+            };
             let app = app.map(|app| AppTokens::new(Api::new(options(app))));
             Some(OfForge { user: config.clone_user()?, app, config: config.clone() })
         };

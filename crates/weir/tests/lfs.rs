@@ -458,3 +458,60 @@ fn a_repository_that_was_renamed_is_asked_where_it_is_now() {
     env.weir(&["mirror"]);
     assert_eq!(lfs_objects(&env, "r"), (1, 50_000));
 }
+
+#[test]
+fn a_password_does_not_follow_to_another_host() {
+    let env = Env::new();
+    let upstream = Upstream::new(&env, "up.git");
+    upstream.commit(&env, &[b"kept elsewhere"]);
+    env.weir(&["add", "--name", "first", upstream.0.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let server = Http::serve(&env, &[]);
+    // Where objects are said to be, somebody asks for a password.
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = elsewhere.local_addr().unwrap().port();
+    let heard = Arc::new(std::sync::Mutex::new(String::new()));
+    let hears = heard.clone();
+    std::thread::spawn(move || {
+        for client in elsewhere.incoming() {
+            let (mut client, mut piece) = (client.unwrap(), [0; 8192]);
+            let n = client.read(&mut piece).unwrap_or(0);
+            hears.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..n]));
+            let _ =
+                client.write_all(b"HTTP/1.1 401 No\r\nwww-authenticate: Basic realm=x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        }
+    });
+    // The repository itself is had here; what is asked of LFS leads there.
+    let real = server.0.port;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut piece) = (client.unwrap(), [0; 8192]);
+            let n = client.read(&mut piece).unwrap_or(0);
+            if String::from_utf8_lossy(&piece[..n]).contains("/info/lfs/") {
+                let to = format!("http://127.0.0.1:{port}/r.git/info/lfs/objects/batch");
+                let _ = client.write_all(
+                    format!("HTTP/1.1 307 There\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").as_bytes(),
+                );
+                continue;
+            }
+            let mut server = TcpStream::connect(("127.0.0.1", real)).unwrap();
+            server.write_all(&piece[..n]).unwrap();
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut server, &mut client);
+                let _ = client.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    let second = Env::new();
+    second.configure("mirror", "lfs = true");
+    std::fs::write(second.path("netrc"), "machine localhost login me password secret\n").unwrap();
+    second.configure("transport", &format!("netrc = \"{}\"\ncredential_helper = false", second.path("netrc").display()));
+    second.weir(&["add", "--name", "r", &format!("http://localhost:{own}/first")]);
+    second.weir(&["mirror"]);
+    let heard = heard.lock().unwrap();
+    assert!(heard.contains("POST /r.git/info/lfs/objects/batch") && !heard.to_ascii_lowercase().contains("authorization"), "{heard}");
+}

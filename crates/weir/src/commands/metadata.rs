@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use weir_catalog::{MetadataLook, MetadataTask};
-use weir_forge::{Error as ForgeError, Forge, MetadataKind, resumed, sum_of_news};
+use weir_forge::{Error as ForgeError, Forge, MetadataKind, failed, resumed, sum_of_news};
 use weir_mirror::{Space, Stop};
 use weir_repo::{ArchiveRepo, MetadataAddition, Repo};
 
@@ -18,8 +18,8 @@ use crate::forges::ForgeConfig;
 use crate::output;
 use crate::pool::{Pool, now};
 
-/// A lease is made longer with each page; nobody else looks at the same meanwhile.
-const LEASE_S: i64 = 600;
+/// A lease is made longer with each page, and outlasts the wait for a limit; nobody else looks at the same meanwhile.
+const LEASE_S: i64 = 3 * 3600;
 /// Lines are written when so many bytes of them are here.
 const COMMIT_BYTES: usize = 8 << 20;
 /// Pages of one stream at a time: the rest waits until others had their turn.
@@ -29,8 +29,6 @@ const QUIET_PART: i64 = 8;
 const INTERVAL_MAX_S: i64 = 30 * 86_400;
 /// Times the interval, after failures in turn.
 const FAILURES_MAX: i64 = 7;
-/// After so many a walk that was left begins anew.
-const FAILURES_BEFORE_ANEW: i64 = 3;
 /// Time until an archive that a visit writes to is looked at again.
 const BUSY_S: i64 = 300;
 /// How long a look waits for one that is nearly done.
@@ -310,11 +308,19 @@ impl Look<'_> {
 
     fn take_stream(&mut self, repo: &Repo, stream: &'static str) -> std::result::Result<(), StreamFailure> {
         let mut cursor = self.held.stored.entry(stream).or_insert_with(|| repo.metadata_cursor(stream).map(str::to_owned)).clone();
-        cursor = cursor.map(|cursor| resumed(&cursor, self.task.failures >= FAILURES_BEFORE_ANEW));
+        cursor = cursor.map(|cursor| resumed(&cursor));
         // What is here already, of this stream and of others that come with it.
         let mut known: BTreeMap<&'static str, HashSet<[u8; 16]>> = BTreeMap::new();
         for pages in 1.. {
-            let page = self.forge.metadata(&self.task.forge_id, stream, cursor.as_deref(), now()).map_err(StreamFailure::Forge)?;
+            let page = match self.forge.metadata(&self.task.forge_id, stream, cursor.as_deref(), now()) {
+                Ok(page) => page,
+                Err(e) => {
+                    if matches!(e, ForgeError::Unavailable { .. } | ForgeError::Unexpected { .. } | ForgeError::Refused { .. }) {
+                        self.held.cursors.insert(stream, failed(cursor.as_deref()));
+                    }
+                    return Err(StreamFailure::Forge(e));
+                }
+            };
             for (stream, item) in page.items {
                 let known = match known.entry(stream) {
                     Entry::Occupied(known) => known.into_mut(),

@@ -24,6 +24,8 @@ const LEASED_MAX: usize = 100_000;
 pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);
 /// The same by one of several machines, which goes on with the next at once: others want to do something, too.
 const LEASED_MAX_SHARED: usize = 5_000;
+/// The same of what goes before what waits already.
+const LEASED_AHEAD_MAX: usize = 1_000;
 /// Longest sleep between looks at the catalog while watching.
 const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
 
@@ -90,7 +92,10 @@ fn pass(
     if !tasks.repositories.is_empty() || first {
         let mut reporter = Reporter::new(global, tasks.repositories.len());
         let which = Which { due_only: true, ids: ids.as_deref(), free_only: true, ahead_only: false };
-        let mut due = |catalog: &mut Catalog, ahead_only| lease(mirror, catalog, owner, &Which { ahead_only, ..which }, max);
+        let mut due = |catalog: &mut Catalog, ahead_only| {
+            let max = if ahead_only { max.min(LEASED_AHEAD_MAX) } else { max };
+            lease(mirror, catalog, owner, &Which { ahead_only, ..which }, max)
+        };
         let more: Option<More<'_>> = if args.watch { Some(&mut due) } else { None };
         summary = mirror.run(&mut pool.catalog, tasks, more, stop, &mut |event| {
             if let Some(notifier) = notifier {
@@ -129,7 +134,10 @@ pub(crate) fn watch(
         let tasks = lease(mirror, catalog, owner, &Which { due_only: true, ..Which::default() }, max)?;
         if !tasks.repositories.is_empty() {
             let which = Which { due_only: true, ids: None, free_only: true, ahead_only: false };
-            let mut due = |catalog: &mut Catalog, ahead_only| lease(mirror, catalog, owner, &Which { ahead_only, ..which }, max);
+            let mut due = |catalog: &mut Catalog, ahead_only| {
+                let max = if ahead_only { max.min(LEASED_AHEAD_MAX) } else { max };
+                lease(mirror, catalog, owner, &Which { ahead_only, ..which }, max)
+            };
             mirror.run(catalog, tasks, Some(&mut due), stop, &mut |event| {
                 counters.count(&event);
                 if let Some(notifier) = notifier {
