@@ -47,9 +47,11 @@ recorded: packages ## answers that real forges once gave, listed by weir; fetche
 slow: packages ## tests that take long or much disk
 	$(CARGO) test --workspace --release -- --ignored
 
-lint: ## format and clippy, warnings denied
+lint: ## format and clippy, warnings denied; the fuzzers too, which are a workspace of their own
 	$(CARGO) fmt --all -- --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir target --all-targets -- -D warnings
 
 doc: ## API documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps

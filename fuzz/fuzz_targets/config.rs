@@ -5,7 +5,8 @@ use weir_repo::{Filter, GitConfig};
 
 fuzz_target!(|data: &[u8]| {
     let config = GitConfig::parse(data);
-    let _ = (config.truth("core.bare"), config.all(&["transfer.hiderefs"]).count(), config.subsections("uploadpackfilter", "allow").count());
+    let _ =
+        (config.truth("core.bare"), config.all(&["transfer.hiderefs"]).count(), config.subsections("uploadpackfilter", "allow").count());
     if let Ok(spec) = std::str::from_utf8(data) {
         let _ = Filter::parse(spec);
     }

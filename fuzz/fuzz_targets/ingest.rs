@@ -19,6 +19,6 @@ fuzz_target!(|data: &[u8]| {
         shallow: &shallow,
         delta_bytes_max: 1 << 10,
     };
-    let spill = |_| Ok(SpillPlace { file: tempfile::tempfile()?, bytes_max: u64::MAX });
+    let spill = |_| Ok(SpillPlace::unlimited(tempfile::tempfile()?));
     let _ = ingest(&mut &pack[..], &spill, &options);
 });
