@@ -357,6 +357,15 @@ impl Catalog {
         self.database.query(&sql, &values![prefix, end], Repository::from_row)
     }
 
+    /// Numbers of those that are mirrored, `max` at most, by number, after `after`.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn enabled_ids(&self, after: i64, max: usize) -> Result<Vec<i64>> {
+        let sql = "SELECT id FROM repositories WHERE id > ?1 AND enabled = 1 ORDER BY id LIMIT ?2";
+        self.database.query(sql, &values![after, max], |row| row.get(0))
+    }
+
     /// The repository called `name`.
     ///
     /// # Errors
@@ -555,6 +564,17 @@ impl Catalog {
             Ok(written)
         })?;
         Ok(written as usize)
+    }
+
+    /// Whether something is due at `now` that nobody has leased. It may be so although a lease got nothing: what another is just
+    /// writing down is passed over.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn is_any_due(&self, now: i64) -> Result<bool> {
+        let sql = "SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?1 AND (lease_until IS NULL OR lease_until <= ?1)
+                   ORDER BY next_due LIMIT 1";
+        Ok(self.database.query_one(sql, &values![now], |row| row.get::<i64>(0))?.is_some())
     }
 
     /// When the next repository is due.

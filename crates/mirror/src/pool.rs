@@ -89,7 +89,7 @@ pub struct Leased {
     pub until: i64,
 }
 
-/// Leases what has become due, and is not being visited; with `true` only what goes ahead of that.
+/// Leases what else is to be visited, and is not being visited; with `true` only what goes ahead of that.
 pub type More<'m> = &'m mut dyn FnMut(&mut Catalog, bool) -> weir_catalog::Result<Leased>;
 
 /// What a run did.
@@ -149,8 +149,8 @@ fn own_options(repository: &Repository, options: &VisitOptions) -> Option<VisitO
 }
 
 impl Mirror {
-    /// Visits all of `first`, and returns when that is done or `stop` was asked for. Meanwhile `more`, if there is one, is asked
-    /// every now and then for what has become due: who takes long does not hold up the others.
+    /// Visits all of `first`, and returns when that is done or `stop` was asked for. Meanwhile `more` is asked every now and then
+    /// for what else is to be visited: who takes long does not hold up the others.
     ///
     /// # Errors
     /// If the catalog fails.
@@ -158,13 +158,12 @@ impl Mirror {
         &self,
         catalog: &mut Catalog,
         mut first: Leased,
-        mut more: Option<More<'_>>,
+        more: More<'_>,
         stop: &Stop,
         observe: &mut dyn FnMut(Event<'_>),
     ) -> weir_catalog::Result<Summary> {
         let jobs = self.options.jobs.max(1);
-        let jobs = if more.is_some() { jobs } else { jobs.min(first.repositories.len().max(1)) };
-        let queue = Queue::new(more.is_some());
+        let queue = Queue::new();
         queue.add(self.tasks(catalog, &mut first)?);
         let shared: SharedOptions = Arc::new(self.visit.clone());
         self.sum_up(catalog)?;
@@ -176,7 +175,7 @@ impl Mirror {
                 let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
                 worker.spawn_scoped(scope, move || self.work(queue, &shared, stop, mailbox)).expect("a thread can be started");
             }
-            let mut asked = Instant::now();
+            let (mut asked, mut had_more) = (Instant::now(), true);
             let (mut asked_ahead, mut leased_ahead) = (Instant::now(), None);
             let mut leased: Option<Leased> = None;
             let mut batch = Vec::new();
@@ -282,7 +281,8 @@ impl Mirror {
                         Err(e) => tracing::warn!("leases are not renewed: {e}"),
                     }
                 }
-                if let Some(more) = more.as_mut().filter(|_| asked.elapsed() >= ASK_EVERY && !stop.is_stopped() && queue.wants_more()) {
+                let may_ask = had_more || asked.elapsed() >= ASK_EVERY;
+                if may_ask && !stop.is_stopped() && queue.wants_more() {
                     asked = Instant::now();
                     // What was leased is kept until it is known what it builds on.
                     let added = match leased.take() {
@@ -293,16 +293,18 @@ impl Mirror {
                     match added {
                         Ok(tasks) => {
                             leased = None;
+                            had_more = !tasks.is_empty();
                             observe(Event::Leased(tasks.len()));
                             queue.add(tasks);
                         }
                         Err(e) => {
+                            had_more = false;
                             queue.add(Vec::new());
                             tracing::warn!("what is due now is not known: {e}");
                         }
                     }
                 }
-                if let Some(more) = more.as_mut().filter(|_| asked_ahead.elapsed() >= ASK_AHEAD_EVERY && !stop.is_stopped()) {
+                if asked_ahead.elapsed() >= ASK_AHEAD_EVERY && !stop.is_stopped() {
                     asked_ahead = Instant::now();
                     if let Err(e) = self.take_ahead(catalog, &queue, more, &mut leased_ahead, observe) {
                         tracing::warn!("who goes ahead is not known: {e}");
@@ -320,7 +322,7 @@ impl Mirror {
         &self,
         catalog: &mut Catalog,
         queue: &Queue,
-        more: &mut More<'_>,
+        more: More<'_>,
         leased: &mut Option<Leased>,
         observe: &mut dyn FnMut(Event<'_>),
     ) -> weir_catalog::Result<()> {

@@ -48,13 +48,11 @@ pub(crate) struct Queue {
     changed: Condvar,
     /// Set if visits cannot be written down any more.
     is_closed: AtomicBool,
-    /// Whether more may be added while some run.
-    is_refilled: bool,
 }
 
 impl Queue {
-    pub(crate) fn new(is_refilled: bool) -> Queue {
-        Queue { state: Mutex::default(), changed: Condvar::new(), is_closed: AtomicBool::new(false), is_refilled }
+    pub(crate) fn new() -> Queue {
+        Queue { state: Mutex::default(), changed: Condvar::new(), is_closed: AtomicBool::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -177,7 +175,7 @@ impl Queue {
                 }
                 return Some(task);
             }
-            let goes_on = self.is_refilled && (state.running_in_all > 0 || state.is_asking);
+            let goes_on = state.running_in_all > 0 || state.is_asking;
             let is_over = state.tasks.is_empty() && state.waiting.is_empty() && !goes_on;
             if is_over {
                 self.changed.notify_all();

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use weir_catalog::{Catalog, Repository, Which};
+use weir_catalog::{Catalog, Repository};
 use weir_mirror::throttle::Pause;
-use weir_mirror::{Event, Failure, Leased, LfsReport, Mirror, More, Stop, Summary, Visited};
+use weir_mirror::{Event, Failure, LfsReport, Mirror, Stop, Summary, Visited};
 
+use super::batches::Batches;
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result};
 use crate::hooks::Hooks;
@@ -18,14 +19,8 @@ use crate::notify::Notifier;
 use crate::output;
 use crate::pool::{MIRROR_LOCK_NAME, Pool, now};
 
-/// Repositories leased at once.
-const LEASED_MAX: usize = 100_000;
 /// How long a mirror loop waits for a catalog that failed.
 pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);
-/// The same by one of several machines, which goes on with the next at once: others want to do something, too.
-const LEASED_MAX_SHARED: usize = 5_000;
-/// The same of what goes before what waits already.
-const LEASED_AHEAD_MAX: usize = 1_000;
 /// Longest sleep between looks at the catalog while watching.
 const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
 
@@ -84,19 +79,19 @@ fn pass(
         // Nothing else is leased, not even for a moment: another process may be about to visit it.
         ids = Some(pool.matching(Some(pattern))?.iter().map(|r| r.id).collect::<Vec<_>>());
     }
+    let mut batches = Batches::due(&pool.catalog, owner, mirror.options.lease_s).only(ids);
     // What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is due.
-    let due_only = !(first && (args.all || args.pattern.is_some()));
-    let max = if args.watch { leased_max(&pool.catalog) } else { LEASED_MAX };
-    let tasks = lease(mirror, &mut pool.catalog, owner, &Which { due_only, ids: ids.as_deref(), ..Which::default() }, max)?;
+    if first && (args.all || args.pattern.is_some()) {
+        batches = batches.all_first();
+    }
+    if !args.watch {
+        batches = batches.once();
+    }
+    let tasks = batches.first(&mut pool.catalog)?;
     let mut summary = Summary::default();
     if !tasks.repositories.is_empty() || first {
         let mut reporter = Reporter::new(global, tasks.repositories.len());
-        let which = Which { due_only: true, ids: ids.as_deref(), free_only: true, ahead_only: false };
-        let mut due = |catalog: &mut Catalog, ahead_only| {
-            let max = if ahead_only { max.min(LEASED_AHEAD_MAX) } else { max };
-            lease(mirror, catalog, owner, &Which { ahead_only, ..which }, max)
-        };
-        let more: Option<More<'_>> = if args.watch { Some(&mut due) } else { None };
+        let more = &mut |catalog: &mut Catalog, ahead_only| batches.more(catalog, ahead_only);
         summary = mirror.run(&mut pool.catalog, tasks, more, stop, &mut |event| {
             if let Some(notifier) = notifier {
                 notifier.tell(&event);
@@ -111,15 +106,6 @@ fn pass(
     Ok(summary)
 }
 
-fn lease(mirror: &Mirror, catalog: &mut Catalog, owner: &str, which: &Which<'_>, max: usize) -> weir_catalog::Result<Leased> {
-    let until = now() + mirror.options.lease_s as i64;
-    Ok(Leased { repositories: catalog.lease(owner, now(), until, which, max)?, until })
-}
-
-fn leased_max(catalog: &Catalog) -> usize {
-    if catalog.is_remote() { LEASED_MAX_SHARED } else { LEASED_MAX }
-}
-
 /// Runs the mirror loop until told to stop: what `serve` does beside serving.
 pub(crate) fn watch(
     mirror: &Mirror,
@@ -129,16 +115,12 @@ pub(crate) fn watch(
     notifier: Option<&Notifier>,
     stop: &Stop,
 ) -> Result<()> {
-    let max = leased_max(catalog);
     while !stop.is_stopped() {
-        let tasks = lease(mirror, catalog, owner, &Which { due_only: true, ..Which::default() }, max)?;
+        let mut batches = Batches::due(catalog, owner, mirror.options.lease_s);
+        let tasks = batches.first(catalog)?;
         if !tasks.repositories.is_empty() {
-            let which = Which { due_only: true, ids: None, free_only: true, ahead_only: false };
-            let mut due = |catalog: &mut Catalog, ahead_only| {
-                let max = if ahead_only { max.min(LEASED_AHEAD_MAX) } else { max };
-                lease(mirror, catalog, owner, &Which { ahead_only, ..which }, max)
-            };
-            mirror.run(catalog, tasks, Some(&mut due), stop, &mut |event| {
+            let more = &mut |catalog: &mut Catalog, ahead_only| batches.more(catalog, ahead_only);
+            mirror.run(catalog, tasks, more, stop, &mut |event| {
                 counters.count(&event);
                 if let Some(notifier) = notifier {
                     notifier.tell(&event);

@@ -1,6 +1,7 @@
 //! The subcommands.
 
 mod accounts;
+mod batches;
 mod clone;
 mod crawl;
 mod daemon;

@@ -1,0 +1,213 @@
+//! What a mirror visits, leased a batch after another: of millions of repositories some thousands are held at a time.
+
+use std::time::{Duration, Instant};
+
+use weir_catalog::{Catalog, Which};
+use weir_mirror::Leased;
+
+use crate::pool::now;
+
+/// Repositories leased at once.
+const LEASED_MAX: usize = 100_000;
+/// The same by one of several machines, which goes on with the next at once: others want to do something, too.
+const LEASED_MAX_SHARED: usize = 5_000;
+/// The same of what goes before what waits already.
+const LEASED_AHEAD_MAX: usize = 1_000;
+/// What is due, free, and still not to be had is being written by somebody else: for so long it is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is to be visited whether due or not.
+enum Asked {
+    /// All with a greater number.
+    All { after: i64 },
+    /// Those with numbers from this place of the list on.
+    These { from: usize },
+    /// Nothing, any more.
+    Nothing,
+}
+
+/// Gives a batch after another.
+pub(crate) struct Batches<'a> {
+    owner: &'a str,
+    lease_s: u64,
+    max: usize,
+    asked: Asked,
+    /// Nothing but these.
+    ids: Option<Vec<i64>>,
+    /// What comes after what was asked for: what is due then, what was due at this time, or nothing.
+    due: Due,
+}
+
+/// What is visited because it is due.
+#[derive(Clone, Copy)]
+enum Due {
+    /// Whatever is, whenever it is asked.
+    Always,
+    /// What is by this time: each comes once.
+    By(i64),
+    /// None.
+    Never,
+}
+
+impl<'a> Batches<'a> {
+    /// What is due, for ever.
+    pub(crate) fn due(catalog: &Catalog, owner: &'a str, lease_s: u64) -> Batches<'a> {
+        let max = if catalog.is_remote() { LEASED_MAX_SHARED } else { LEASED_MAX };
+        Batches { owner, lease_s, max, asked: Asked::Nothing, ids: None, due: Due::Always }
+    }
+
+    /// Nothing but those with the numbers `ids`.
+    pub(crate) fn only(self, ids: Option<Vec<i64>>) -> Batches<'a> {
+        Batches { ids, ..self }
+    }
+
+    /// All first, or all of those, whether due or not.
+    pub(crate) fn all_first(self) -> Batches<'a> {
+        let asked = if self.ids.is_some() { Asked::These { from: 0 } } else { Asked::All { after: i64::MIN } };
+        Batches { asked, ..self }
+    }
+
+    /// Each once: what was asked for, or what is due by now.
+    pub(crate) fn once(self) -> Batches<'a> {
+        let due = if matches!(self.asked, Asked::Nothing) { Due::By(now()) } else { Due::Never };
+        Batches { due, ..self }
+    }
+
+    /// The first.
+    ///
+    /// # Errors
+    /// Of the catalog.
+    pub(crate) fn first(&mut self, catalog: &mut Catalog) -> weir_catalog::Result<Leased> {
+        self.next(catalog, false)
+    }
+
+    /// The next, of what is not being visited; only what goes ahead of what is due, if that alone is wanted.
+    ///
+    /// # Errors
+    /// Of the catalog.
+    pub(crate) fn more(&mut self, catalog: &mut Catalog, ahead_only: bool) -> weir_catalog::Result<Leased> {
+        if ahead_only {
+            let which = Which { due_only: true, ids: self.ids.as_deref(), free_only: true, ahead_only };
+            return match self.due_at() {
+                Some(at) => self.lease(catalog, &which, at, self.max.min(LEASED_AHEAD_MAX)),
+                None => Ok(Leased::default()),
+            };
+        }
+        self.next(catalog, true)
+    }
+
+    fn due_at(&self) -> Option<i64> {
+        match self.due {
+            Due::Always => Some(now()),
+            Due::By(at) => Some(at),
+            Due::Never => None,
+        }
+    }
+
+    /// Numbers of the next that are visited whether due or not, and what is left then.
+    fn asked(&self, catalog: &Catalog) -> weir_catalog::Result<(Vec<i64>, Asked)> {
+        Ok(match (&self.asked, &self.ids) {
+            (Asked::All { after }, _) => {
+                let ids = catalog.enabled_ids(*after, self.max)?;
+                let rest = ids.last().map_or(Asked::Nothing, |last| Asked::All { after: *last });
+                (ids, rest)
+            }
+            (Asked::These { from }, Some(all)) => {
+                let ids: Vec<i64> = all.iter().skip(*from).take(self.max).copied().collect();
+                let rest = Asked::These { from: from + ids.len() };
+                (ids, rest)
+            }
+            _ => (Vec::new(), Asked::Nothing),
+        })
+    }
+
+    fn next(&mut self, catalog: &mut Catalog, free_only: bool) -> weir_catalog::Result<Leased> {
+        loop {
+            let (ids, rest) = self.asked(catalog)?;
+            if ids.is_empty() {
+                break;
+            }
+            let leased = self.lease(catalog, &Which { ids: Some(&ids), free_only, ..Which::default() }, now(), self.max)?;
+            self.asked = rest;
+            if !leased.repositories.is_empty() {
+                return Ok(leased);
+            }
+        }
+        let Some(at) = self.due_at() else { return Ok(Leased::default()) };
+        let which = Which { due_only: true, ids: self.ids.as_deref(), free_only, ahead_only: false };
+        let began = Instant::now();
+        loop {
+            let leased = self.lease(catalog, &which, at, self.max)?;
+            let waits = matches!(self.due, Due::By(_)) && self.ids.is_none() && began.elapsed() < PATIENCE;
+            if !leased.repositories.is_empty() || !waits || !catalog.is_any_due(at)? {
+                return Ok(leased);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn lease(&self, catalog: &mut Catalog, which: &Which<'_>, at: i64, max: usize) -> weir_catalog::Result<Leased> {
+        let until = now() + self.lease_s as i64;
+        Ok(Leased { repositories: catalog.lease(self.owner, at, until, which, max)?, until })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_catalog::{Outcome, Visit};
+
+    /// Names in the order they are given in, a word for each batch; each is visited, and due again at once.
+    fn names(catalog: &mut Catalog, mut batches: Batches<'_>, rounds_max: usize) -> String {
+        batches.max = 2;
+        let mut all = Vec::new();
+        for n in 0..rounds_max {
+            let leased = if n == 0 { batches.first(catalog) } else { batches.more(catalog, false) }.unwrap();
+            if leased.repositories.is_empty() {
+                break;
+            }
+            let visit = |r: &weir_catalog::Repository| Visit {
+                id: r.id,
+                epoch: r.epoch,
+                began_at: now(),
+                at: now(),
+                next_due: now() + 1,
+                fingerprint: None,
+                changes: 0.0,
+                watched_s: 0.0,
+                is_news: false,
+                snapshot: None,
+                outcome: Outcome::Unchanged,
+            };
+            assert_eq!(catalog.record(&leased.repositories.iter().map(visit).collect::<Vec<_>>()).unwrap(), leased.repositories.len());
+            all.push(leased.repositories.iter().map(|r| r.name.as_str()).collect::<String>());
+        }
+        all.join(" ")
+    }
+
+    #[test]
+    fn each_once_however_many_and_what_is_paused_never() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut catalog = Catalog::open(&dir.path().join("catalog.sqlite")).unwrap();
+        let entry = |name: &str| (name.to_owned(), format!("git://h/{name}"), format!("{name}.tar"));
+        catalog.add(&["a", "b", "c", "d", "e", "f"].map(entry), 0).unwrap();
+        catalog.set_enabled("b", false).unwrap();
+        let batches = |catalog: &Catalog| Batches::due(catalog, "me", 100);
+        let all = batches(&catalog);
+        assert_eq!(names(&mut catalog, all.once(), 9), "ac de f");
+        // Nothing is due; all are to be visited all the same, or some.
+        let none = batches(&catalog);
+        assert_eq!(names(&mut catalog, none.once(), 9), "");
+        let all = batches(&catalog);
+        assert_eq!(names(&mut catalog, all.all_first().once(), 9), "ac de f");
+        let id = |name: &str| catalog.get(name).unwrap().unwrap().id;
+        let (some, three) = (["f", "b", "c"].map(id).to_vec(), batches(&catalog));
+        assert_eq!(names(&mut catalog, three.only(Some(some.clone())).all_first().once(), 9), "f c");
+        // Whoever keeps watching goes on with what is due then.
+        std::thread::sleep(Duration::from_millis(2100));
+        let watching = batches(&catalog);
+        assert_eq!(names(&mut catalog, watching.only(Some(some)).all_first(), 2), "f c");
+        let ahead = batches(&catalog).more(&mut catalog, true).unwrap();
+        assert!(ahead.repositories.is_empty());
+    }
+}
