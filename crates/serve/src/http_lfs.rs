@@ -21,7 +21,7 @@ const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/vnd.git-lf
 /// What a proxy before us says it was asked by.
 const FORWARDED: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// Objects of one request; git-lfs asks for a hundred.
-const OBJECTS_MAX: usize = 10_000;
+pub(crate) const OBJECTS_MAX: usize = 10_000;
 /// The end of the path of a request.
 const BATCH: &str = "/batch";
 

@@ -217,6 +217,76 @@ fn over_ssh_the_other_end_says_where_they_are() {
     assert_eq!(lfs_objects(&env, "r"), (1, 5000));
 }
 
+#[test]
+fn git_lfs_has_objects_over_ssh_alone() {
+    let env = Env::new();
+    env.configure("mirror", "lfs = true");
+    let upstream = Upstream::new(&env, "up.git");
+    let files = [noise(1, 3 << 20), noise(2, 100), noise(3, 65_516)];
+    for data in &files {
+        upstream.put(data);
+    }
+    upstream.commit(&env, &[&files[0], &files[1], &files[2]]);
+    env.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let script = env.path("ssh");
+    let program = format!("{} --pool {} shell", env!("CARGO_BIN_EXE_weir"), env.pool().display());
+    std::fs::write(&script, format!("#!/bin/sh\nfor last; do :; done\nSSH_ORIGINAL_COMMAND=\"$last\" exec {program}\n")).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let clone = env.path("clone");
+    let git = |args: &[&str]| {
+        let output = env.git_command(&clone, args).env("GIT_SSH", &script).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    std::fs::create_dir(&clone).unwrap();
+    for args in [&["clone", "-q", "host:r", "."][..], &["lfs", "install", "--local"], &["lfs", "pull"], &["lfs", "fsck"]] {
+        let (went_well, said) = git(args);
+        assert!(went_well, "{args:?}: {said}");
+    }
+    for (n, data) in files.iter().enumerate() {
+        assert!(std::fs::read(clone.join(format!("f{n}.bin"))).unwrap() == *data);
+    }
+    // It is a mirror.
+    std::fs::write(clone.join("new.bin"), b"new").unwrap();
+    env.git(&clone, &["add", "new.bin"]);
+    env.git(&clone, &["commit", "-q", "-m", "new"]);
+    let (went_well, said) = git(&["lfs", "push", "--all", "origin"]);
+    assert!(!went_well && said.contains("this is a mirror"), "{said}");
+    // What is wrong with a request is said in answer to it, and the conversation goes on.
+    let ask = |command: &str, lines: &[u8]| {
+        use std::process::Stdio;
+        let mut child = env.weir_command(&["shell", "-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(lines).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let absent = sha256(b"absent");
+    let line = |text: &str| format!("{:04x}{text}\n", text.len() + 5);
+    let requests = [
+        line("version 2") + "0000",
+        line("version 1") + "0000",
+        line("batch") + &line("hash-algo=sha512") + "00010000",
+        line("batch") + "0001" + &line(&format!("{absent} 5")) + "0000",
+        line("batch") + "0001" + &line("x 1") + "0000",
+        line(&format!("get-object {absent}")) + "0000",
+        line("get-object x") + "0000",
+        line("put-object x") + "00010000",
+        line("what") + "0000",
+        line("quit") + "0000",
+    ];
+    let (went_well, said) = ask("git-lfs-transfer 'r' download", requests.concat().as_bytes());
+    let statuses: Vec<&str> = said.split("status ").skip(1).map(|rest| &rest[..3]).collect();
+    assert_eq!(statuses, ["400", "200", "409", "200", "422", "404", "404", "403", "400", "200"], "{said}");
+    assert!(went_well && said.contains(&format!("{absent} 5 download\n")) && said.contains("not mirrored here"), "{said}");
+    for (lines, why) in [(&b"0005"[..], "cut off"), (b"zzzz", "no packet"), (b"0002", "a packet out of place")] {
+        assert!(!ask("git-lfs-transfer r download", lines).0, "{why}");
+    }
+    assert!(ask("git-lfs-transfer r download", b"").0, "whoever goes without a word goes");
+    for command in ["git-lfs-transfer nothing download", "git-lfs-transfer r upload", "git-lfs-authenticate r download"] {
+        assert!(!ask(command, b"").0, "{command}");
+    }
+}
+
 /// Passes everything on to `port`, but answers 503 to those who want an object while `fails`.
 fn proxy(port: u16, fails: Arc<AtomicBool>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

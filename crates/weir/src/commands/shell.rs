@@ -3,7 +3,7 @@
 use std::io::{stdin, stdout};
 use std::process::ExitCode;
 
-use weir_serve::{Client, Locator, Presentation, serve_blocking};
+use weir_serve::{Client, Locator, Presentation, serve_blocking, serve_lfs_ssh};
 use weir_upload::{DaemonRequest, Options, Service, UploadPack, Version};
 
 use super::daemon::open;
@@ -13,6 +13,16 @@ use crate::cli::Global;
 use crate::error::Result;
 use crate::pool::Pool;
 
+/// What is asked for.
+#[derive(Debug, PartialEq)]
+enum Ask {
+    Git(Service),
+    /// `git-lfs-transfer PATH OPERATION`.
+    Lfs(String),
+    /// `git-lfs-authenticate PATH OPERATION`: where objects are to be had over HTTP.
+    LfsOverHttp(String),
+}
+
 pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<String>) -> Result<ExitCode> {
     let fatal = |words: &str| {
         eprintln!("fatal: {}", words.escape_default());
@@ -21,7 +31,17 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
     let Some(command) = command.or_else(|| std::env::var("SSH_ORIGINAL_COMMAND").ok()) else {
         return fatal("there is no shell here, only git repositories; clone them");
     };
-    let Some((service, path)) = parse(&command) else { return fatal("only git-upload-pack 'PATH' is served here") };
+    let Some((ask, path)) = parse(&command) else {
+        return fatal("only git-upload-pack and git-lfs-transfer are served here");
+    };
+    let service = match &ask {
+        Ask::Git(service) => *service,
+        Ask::Lfs(operation) if operation == "download" => Service::UploadPack,
+        Ask::LfsOverHttp(operation) if operation == "download" => {
+            return fatal("LFS objects are given over ssh itself, to git-lfs 3.0 and newer, or at http(s) URLs");
+        }
+        Ask::Lfs(_) | Ask::LfsOverHttp(_) => return fatal("this is a mirror: push LFS objects to where it mirrors from"),
+    };
     let protocol = std::env::var("GIT_PROTOCOL").unwrap_or_default();
     let address = std::env::var("SSH_CONNECTION").ok().and_then(|connection| {
         let mut words = connection.split(' ');
@@ -42,6 +62,10 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
             return fatal("the repository cannot be read; its keeper finds the reason in the log");
         }
     };
+    if let Ask::Lfs(_) = ask {
+        serve_lfs_ssh(&repo, &mut stdin().lock(), &mut stdout().lock())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let options = Options { features, ..Options::default() };
     let mut machine = UploadPack::new(repo, version, options);
     serve_blocking(&mut machine, &mut stdin().lock(), &mut stdout().lock())?;
@@ -51,40 +75,52 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
     }
 }
 
-/// `git-upload-pack 'PATH'`, with or without the hyphen and the quotes.
-fn parse(command: &str) -> Option<(Service, String)> {
+/// `git-upload-pack 'PATH'`, with or without the hyphen and the quotes, or `git-lfs-transfer PATH OPERATION`.
+fn parse(command: &str) -> Option<(Ask, String)> {
     let rest = command.strip_prefix("git-").or_else(|| command.strip_prefix("git "))?;
-    let (service, argument) = rest.split_once(' ')?;
-    let service = match service {
-        "upload-pack" => Service::UploadPack,
-        "receive-pack" => Service::ReceivePack,
-        "upload-archive" => Service::UploadArchive,
+    let mut words = words(rest)?.into_iter();
+    let (program, path) = (words.next()?, words.next()?);
+    let ask = match program.as_str() {
+        "upload-pack" => Ask::Git(Service::UploadPack),
+        "receive-pack" => Ask::Git(Service::ReceivePack),
+        "upload-archive" => Ask::Git(Service::UploadArchive),
+        "lfs-transfer" => Ask::Lfs(words.next()?),
+        "lfs-authenticate" => Ask::LfsOverHttp(words.next()?),
         _ => return None,
     };
-    let mut path = String::new();
-    let mut rest = argument.trim();
-    // A shell's single quotes; a quote itself is written '\''.
-    while !rest.is_empty() {
-        if let Some(quoted) = rest.strip_prefix('\'') {
-            let (inside, after) = quoted.split_once('\'')?;
-            path.push_str(inside);
-            rest = after;
-        } else if let Some(escaped) = rest.strip_prefix('\\') {
-            let c = escaped.chars().next()?;
-            path.push(c);
-            rest = &escaped[c.len_utf8()..];
-        } else {
-            let end = rest.find(['\'', '\\']).unwrap_or(rest.len());
-            let plain = &rest[..end];
-            if plain.contains([' ', '"', '$', '`', ';', '&', '|', '<', '>', '(', ')', '*', '?', '\n']) {
-                return None;
-            }
-            path.push_str(plain);
-            rest = &rest[end..];
-        }
-    }
     // ssh://host/~/x and the like: names start nowhere in particular.
-    (!path.is_empty() && !path.chars().any(char::is_control)).then_some((service, path))
+    (words.next().is_none() && !path.is_empty() && !path.chars().any(char::is_control)).then_some((ask, path))
+}
+
+/// The words of a shell's command that does nothing but name things: single quotes, and backslashes, with which a quote is written.
+fn words(command: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut rest = command.trim();
+    while !rest.is_empty() {
+        let mut word = String::new();
+        while !rest.is_empty() && !rest.starts_with(' ') {
+            if let Some(quoted) = rest.strip_prefix('\'') {
+                let (inside, after) = quoted.split_once('\'')?;
+                word.push_str(inside);
+                rest = after;
+            } else if let Some(escaped) = rest.strip_prefix('\\') {
+                let c = escaped.chars().next()?;
+                word.push(c);
+                rest = &escaped[c.len_utf8()..];
+            } else {
+                let end = rest.find(['\'', '\\', ' ']).unwrap_or(rest.len());
+                let plain = &rest[..end];
+                if plain.contains(['"', '$', '`', ';', '&', '|', '<', '>', '(', ')', '*', '?', '\n']) {
+                    return None;
+                }
+                word.push_str(plain);
+                rest = &rest[end..];
+            }
+        }
+        words.push(word);
+        rest = rest.trim_start_matches(' ');
+    }
+    Some(words)
 }
 
 #[cfg(test)]
@@ -93,11 +129,18 @@ mod tests {
 
     #[test]
     fn commands() {
-        let is = |command: &str, path: &str| assert_eq!(parse(command), Some((Service::UploadPack, path.to_owned())), "{command}");
+        let is = |command: &str, path: &str| {
+            assert_eq!(parse(command), Some((Ask::Git(Service::UploadPack), path.to_owned())), "{command}");
+        };
         is("git-upload-pack '/a/b.git'", "/a/b.git");
         is("git upload-pack a/b", "a/b");
         is(r"git-upload-pack 'it'\''s'", "it's");
-        assert_eq!(parse("git-receive-pack 'x'").unwrap().0, Service::ReceivePack);
+        is("git-upload-pack 'a b'", "a b");
+        assert_eq!(parse("git-receive-pack 'x'").unwrap().0, Ask::Git(Service::ReceivePack));
+        for path in ["/a/b.git", "'/a/b.git'"] {
+            let lfs = parse(&format!("git-lfs-transfer {path} download"));
+            assert_eq!(lfs, Some((Ask::Lfs("download".to_owned()), "/a/b.git".to_owned())));
+        }
         for bad in [
             "",
             "ls",
@@ -107,6 +150,9 @@ mod tests {
             "git-upload-pack a; rm -rf /",
             "git-x 'a'",
             "git-upload-pack a b",
+            "git-lfs-transfer a",
+            "git-lfs-transfer a download b",
+            "git-lfs-authenticate a",
         ] {
             assert_eq!(parse(bad), None, "{bad}");
         }
