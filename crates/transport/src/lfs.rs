@@ -1,5 +1,5 @@
-//! Git LFS as a client: the batch API and the basic transfer (github.com/git-lfs/git-lfs, docs/api), or the folder of a local
-//! repository.
+//! Git LFS as a client: the batch API and the basic transfer (github.com/git-lfs/git-lfs, docs/api), ssh alone, or the folder of a
+//! local repository.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::http::Http;
+use crate::lfs_ssh::LfsSsh;
 use crate::session::Options;
 use crate::stream::ssh_output;
 use crate::url::{Scheme, Url};
@@ -31,6 +32,7 @@ enum Place {
         http: Box<Http>,
         headers: HashMap<String, String>,
     },
+    Ssh(Box<LfsSsh>),
     /// Git directories that may be the one.
     Local(Vec<PathBuf>),
 }
@@ -50,7 +52,15 @@ pub struct LfsDownload(Source);
 
 enum Source {
     Href(String, HashMap<String, String>),
+    /// Its id, and what is said with it.
+    Ssh(String, Vec<String>),
     File(PathBuf),
+}
+
+impl LfsAnswer {
+    pub(crate) fn over_ssh(oid: &str, arguments: Vec<String>) -> LfsAnswer {
+        LfsAnswer::Here(LfsDownload(Source::Ssh(oid.to_owned(), arguments)))
+    }
 }
 
 #[derive(Deserialize)]
@@ -95,7 +105,7 @@ impl Lfs {
     /// The LFS server of the repository at `url`.
     ///
     /// # Errors
-    /// If ssh does not tell where it is.
+    /// If ssh neither tells where it is nor gives objects itself.
     pub fn of(url: &Url, options: &Options) -> Result<Lfs> {
         let (endpoint, headers) = match &url.scheme {
             Scheme::Local => {
@@ -105,12 +115,15 @@ impl Lfs {
             Scheme::Http { .. } => (endpoint_of(&url.http_base()), HashMap::new()),
             // As git-lfs takes it.
             Scheme::Git => (endpoint_of(&format!("https://{}{}", url.host, url.path)), HashMap::new()),
-            Scheme::Ssh => {
-                let said = ssh_output(url, options, "git-lfs-authenticate", "download", ANSWER_BYTES_MAX)?;
-                let said: Action = serde_json::from_slice(&said)
-                    .map_err(|e| Error::Protocol(format!("git-lfs-authenticate at the other end gives no JSON: {e}")))?;
-                (said.href.trim_end_matches('/').to_owned(), said.header.unwrap_or_default())
-            }
+            // Most hosts know the one, some only the other.
+            Scheme::Ssh => match over_http(url, options) {
+                Ok(place) => place,
+                Err(first) => {
+                    let lfs = LfsSsh::connect(url, options);
+                    let lfs = lfs.map_err(|e| Error::Ssh(format!("git-lfs-authenticate: {first}; git-lfs-transfer: {e}")))?;
+                    return Ok(Lfs { place: Place::Ssh(Box::new(lfs)) });
+                }
+            },
         };
         // Passwords are those for the host that is asked, not for the one that named it.
         let own = if matches!(url.scheme, Scheme::Http { .. }) {
@@ -129,6 +142,7 @@ impl Lfs {
     /// Of the network, or if the server refuses all of them.
     pub fn batch(&mut self, objects: &[(&str, u64)]) -> Result<Vec<LfsAnswer>> {
         match &mut self.place {
+            Place::Ssh(lfs) => lfs.batch(objects),
             Place::Local(folders) => {
                 let found = |oid: &str| folders.iter().filter_map(|f| lfs_path(f, oid)).find(|path| path.is_file());
                 let answer = |oid: &str| match found(oid) {
@@ -159,13 +173,23 @@ impl Lfs {
     ///
     /// # Errors
     /// Of the network; and [`Error::Http`] for what the server does not give.
-    pub fn download(&mut self, object: &LfsDownload) -> Result<Box<dyn Read + Send>> {
+    pub fn download(&mut self, object: &LfsDownload) -> Result<Box<dyn Read + Send + '_>> {
         match (&object.0, &mut self.place) {
             (Source::Href(href, headers), Place::Http { http, .. }) => http.get_elsewhere(href, headers),
+            (Source::Ssh(oid, arguments), Place::Ssh(lfs)) => lfs.download(oid, arguments),
             (Source::File(path), _) => Ok(Box::new(File::open(path).map_err(|e| Error::Remote(format!("{}: {e}", path.display())))?)),
-            (Source::Href(..), Place::Local(_)) => Err(Error::Local("a local repository has no URLs".to_owned())),
+            (Source::Href(..) | Source::Ssh(..), _) => {
+                Err(Error::Local("an LFS object is asked for elsewhere than it was found".to_owned()))
+            }
         }
     }
+}
+
+/// Where the host says that objects are to be had, and what is to be shown there (docs/api/authentication.md).
+fn over_http(url: &Url, options: &Options) -> Result<(String, HashMap<String, String>)> {
+    let said = ssh_output(url, options, "git-lfs-authenticate", "download", ANSWER_BYTES_MAX)?;
+    let said: Action = serde_json::from_slice(&said).map_err(|e| Error::Protocol(format!("no JSON is given: {e}")))?;
+    Ok((said.href.trim_end_matches('/').to_owned(), said.header.unwrap_or_default()))
 }
 
 fn answer_of(object: Option<Object>) -> LfsAnswer {

@@ -10,6 +10,7 @@ mod fetch;
 mod files;
 mod http;
 mod lfs;
+mod lfs_ssh;
 mod session;
 mod stream;
 mod url;

@@ -227,7 +227,7 @@ impl Session {
                 Wire::Stream(PktReader::new(BufReader::with_capacity(BUFFER_BYTES, Box::new(Shared(shared)))), Box::new(writer))
             }
             Scheme::Ssh => {
-                let shared = Arc::new(Mutex::new(Ssh::connect(url, options)?));
+                let shared = Arc::new(Mutex::new(Ssh::run(url, options, "git-upload-pack", None)?));
                 Wire::Stream(
                     PktReader::new(BufReader::with_capacity(BUFFER_BYTES, Box::new(Shared(shared.clone())))),
                     Box::new(Shared(shared)),

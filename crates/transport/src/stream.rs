@@ -152,7 +152,7 @@ impl Write for Tcp {
     }
 }
 
-/// The system's ssh, running git-upload-pack at the other end.
+/// The system's ssh, running a program at the other end.
 pub(crate) struct Ssh {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -161,12 +161,13 @@ pub(crate) struct Ssh {
 }
 
 impl Ssh {
-    pub(crate) fn connect(url: &Url, options: &Options) -> Result<Ssh> {
-        let path = path_at_host(url);
-        let (mut command, program) = ssh_command(url, options)?;
-        command.arg(format!("git-upload-pack {}", quote(path)));
+    /// Runs `program PATH WORD` at the host of `url`.
+    pub(crate) fn run(url: &Url, options: &Options, program: &str, word: Option<&str>) -> Result<Ssh> {
+        let (mut command, ssh) = ssh_command(url, options)?;
+        let words = [program.to_owned(), quote(path_at_host(url))].into_iter().chain(word.map(str::to_owned));
+        command.arg(words.collect::<Vec<_>>().join(" "));
         command.env("GIT_PROTOCOL", "version=2").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| not_run(program, &e))?;
+        let mut child = command.spawn().map_err(|e| not_run(ssh, &e))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
         Ok(Ssh { child, stdin, stdout, pace: Pace::new(options) })
     }
@@ -219,11 +220,8 @@ fn path_at_host(url: &Url) -> &str {
 
 /// What `program PATH WORD` says at the host of `url`, `bytes_max` at most.
 pub(crate) fn ssh_output(url: &Url, options: &Options, program: &str, word: &str, bytes_max: u64) -> Result<Vec<u8>> {
-    let (mut command, ssh) = ssh_command(url, options)?;
-    command.arg(format!("{program} {} {word}", quote(path_at_host(url))));
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| not_run(ssh, &e))?;
-    let stdout = child.stdout.take().expect("piped");
-    let mut ssh = Ssh { child, stdin: None, stdout, pace: Pace::new(options) };
+    let mut ssh = Ssh::run(url, options, program, Some(word))?;
+    ssh.stdin = None;
     let mut said = Vec::new();
     (&mut ssh).take(bytes_max).read_to_end(&mut said).map_err(Error::from)?;
     if said.is_empty() { Err(ssh.complaint()) } else { Ok(said) }

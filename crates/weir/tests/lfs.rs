@@ -4,69 +4,12 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use common::lfs::{Upstream, lfs_objects, noise, sha256};
 use common::{Env, Http};
-
-fn sha256(data: &[u8]) -> String {
-    use std::process::{Command, Stdio};
-    let mut child = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(data).unwrap();
-    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()[..64].to_owned()
-}
-
-/// A repository with a commit of files kept by LFS, and the folder where git-lfs would keep them.
-struct Upstream(PathBuf);
-
-impl Upstream {
-    fn new(env: &Env, name: &str) -> Upstream {
-        Upstream(env.init_bare(name))
-    }
-
-    fn place(&self, data: &[u8]) -> PathBuf {
-        let oid = sha256(data);
-        self.0.join("lfs/objects").join(&oid[..2]).join(&oid[2..4]).join(oid)
-    }
-
-    fn put(&self, data: &[u8]) {
-        let place = self.place(data);
-        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
-        std::fs::write(place, data).unwrap();
-    }
-
-    /// Commits pointers to `files`.
-    fn commit(&self, env: &Env, files: &[&[u8]]) {
-        let mut tree = String::new();
-        let attributes = env.git_with(&self.0, &["hash-object", "-w", "--stdin"], b"*.bin filter=lfs diff=lfs merge=lfs -text\n");
-        tree.push_str(&format!("100644 blob {attributes}\t.gitattributes\n"));
-        for (n, data) in files.iter().enumerate() {
-            let pointer = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n", sha256(data), data.len());
-            let blob = env.git_with(&self.0, &["hash-object", "-w", "--stdin"], pointer.as_bytes());
-            tree.push_str(&format!("100644 blob {blob}\tf{n}.bin\n"));
-        }
-        let tree = env.git_with(&self.0, &["mktree"], tree.as_bytes());
-        let commit = env.git(&self.0, &["commit-tree", "-m", "files", &tree]);
-        env.git(&self.0, &["update-ref", "refs/heads/main", &commit]);
-        env.git(&self.0, &["symbolic-ref", "HEAD", "refs/heads/main"]);
-    }
-}
-
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    })
-    .take(len)
-    .collect()
-}
-
-fn lfs_objects(env: &Env, name: &str) -> (u64, u64) {
-    let lfs = &env.weir_json(&["show", name])["lfs"];
-    (lfs["objects"].as_u64().unwrap(), lfs["bytes"].as_u64().unwrap())
-}
 
 /// What git-lfs makes of a clone of `url`.
 fn pulled(env: &Env, url: &str, to: &Path) -> Vec<Vec<u8>> {
@@ -172,119 +115,6 @@ fn what_the_upstream_lacks_or_gives_wrongly_is_left_out_and_had_later() {
     upstream.commit(&env, &[&files[1]]);
     env.weir(&["mirror", "--all"]);
     assert_eq!(lfs_objects(&env, "r"), (3, 150_000));
-}
-
-#[test]
-fn over_ssh_the_other_end_says_where_they_are() {
-    let first = Env::new();
-    first.configure("mirror", "lfs = true");
-    let upstream = Upstream::new(&first, "up.git");
-    let file = noise(1, 5000);
-    upstream.put(&file);
-    upstream.commit(&first, &[&file]);
-    first.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
-    let secret = "\n[[access.rules]]\nrepositories = ['r']\npublic = false\ntokens = ['ci']\n[[access.tokens]]\nname = 'ci'\n";
-    let config = first.pool().join("weir.toml");
-    let text = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(config, format!("{text}{secret}sha256 = '{}'\n", sha256(b"open"))).unwrap();
-    first.weir(&["mirror"]);
-    let server = Http::serve(&first, &[]);
-    // What git-lfs-authenticate of a forge says, from a host that is none.
-    let env = Env::new();
-    let told = |token: &str| format!(r#"{{"href":"{}.git/info/lfs","header":{{"Authorization":"Bearer {token}"}}}}"#, server.url("r"));
-    let ssh = |answer: &str| {
-        let script = env.path("ssh");
-        let text = format!(
-            "#!/bin/sh\nfor last; do :; done\ncase $last in\n\"git-lfs-authenticate '/srv/r' download\") {answer};;\n*) eval \"$last\";;\nesac\n"
-        );
-        std::fs::write(&script, text.replace("/srv/r", upstream.0.to_str().unwrap())).unwrap();
-        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    };
-    let script = env.path("ssh");
-    env.configure("transport", &format!("ssh_command = '{}'", script.display()));
-    env.configure("mirror", "lfs = true\nretry = '1s'");
-    env.weir(&["add", "--name", "r", &format!("ssh://host{}", upstream.0.display())]);
-    // As a shell says it: the repository is there all the same, and not gone.
-    ssh("echo 'sh: git-lfs-authenticate: command not found' >&2; exit 127");
-    let said = env.weir_command(&["mirror"]).output().unwrap();
-    assert!(said.status.success() && String::from_utf8_lossy(&said.stderr).contains("command not found"), "{said:?}");
-    assert_eq!(env.weir_json(&["show", "r"])["error_class"], serde_json::Value::Null);
-    ssh(&format!("echo '{}'", told("shut")));
-    let said = env.weir(&["mirror", "--all"]);
-    assert!(said.contains("0 objects, 0 B, the next visit looks again"), "a refusal may be of a token that has run out: {said}");
-    ssh(&format!("echo '{}'", told("open")));
-    env.weir(&["mirror", "--all"]);
-    assert_eq!(lfs_objects(&env, "r"), (1, 5000));
-}
-
-#[test]
-fn git_lfs_has_objects_over_ssh_alone() {
-    let env = Env::new();
-    env.configure("mirror", "lfs = true");
-    let upstream = Upstream::new(&env, "up.git");
-    let files = [noise(1, 3 << 20), noise(2, 100), noise(3, 65_516)];
-    for data in &files {
-        upstream.put(data);
-    }
-    upstream.commit(&env, &[&files[0], &files[1], &files[2]]);
-    env.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
-    env.weir(&["mirror"]);
-    let script = env.path("ssh");
-    let program = format!("{} --pool {} shell", env!("CARGO_BIN_EXE_weir"), env.pool().display());
-    std::fs::write(&script, format!("#!/bin/sh\nfor last; do :; done\nSSH_ORIGINAL_COMMAND=\"$last\" exec {program}\n")).unwrap();
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let clone = env.path("clone");
-    let git = |args: &[&str]| {
-        let output = env.git_command(&clone, args).env("GIT_SSH", &script).output().unwrap();
-        (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
-    };
-    std::fs::create_dir(&clone).unwrap();
-    for args in [&["clone", "-q", "host:r", "."][..], &["lfs", "install", "--local"], &["lfs", "pull"], &["lfs", "fsck"]] {
-        let (went_well, said) = git(args);
-        assert!(went_well, "{args:?}: {said}");
-    }
-    for (n, data) in files.iter().enumerate() {
-        assert!(std::fs::read(clone.join(format!("f{n}.bin"))).unwrap() == *data);
-    }
-    // It is a mirror.
-    std::fs::write(clone.join("new.bin"), b"new").unwrap();
-    env.git(&clone, &["add", "new.bin"]);
-    env.git(&clone, &["commit", "-q", "-m", "new"]);
-    let (went_well, said) = git(&["lfs", "push", "--all", "origin"]);
-    assert!(!went_well && said.contains("this is a mirror"), "{said}");
-    // What is wrong with a request is said in answer to it, and the conversation goes on.
-    let ask = |command: &str, lines: &[u8]| {
-        use std::process::Stdio;
-        let mut child = env.weir_command(&["shell", "-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(lines).unwrap();
-        let output = child.wait_with_output().unwrap();
-        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let absent = sha256(b"absent");
-    let line = |text: &str| format!("{:04x}{text}\n", text.len() + 5);
-    let requests = [
-        line("version 2") + "0000",
-        line("version 1") + "0000",
-        line("batch") + &line("hash-algo=sha512") + "00010000",
-        line("batch") + "0001" + &line(&format!("{absent} 5")) + "0000",
-        line("batch") + "0001" + &line("x 1") + "0000",
-        line(&format!("get-object {absent}")) + "0000",
-        line("get-object x") + "0000",
-        line("put-object x") + "00010000",
-        line("what") + "0000",
-        line("quit") + "0000",
-    ];
-    let (went_well, said) = ask("git-lfs-transfer 'r' download", requests.concat().as_bytes());
-    let statuses: Vec<&str> = said.split("status ").skip(1).map(|rest| &rest[..3]).collect();
-    assert_eq!(statuses, ["400", "200", "409", "200", "422", "404", "404", "403", "400", "200"], "{said}");
-    assert!(went_well && said.contains(&format!("{absent} 5 download\n")) && said.contains("not mirrored here"), "{said}");
-    for (lines, why) in [(&b"0005"[..], "cut off"), (b"zzzz", "no packet"), (b"0002", "a packet out of place")] {
-        assert!(!ask("git-lfs-transfer r download", lines).0, "{why}");
-    }
-    assert!(ask("git-lfs-transfer r download", b"").0, "whoever goes without a word goes");
-    for command in ["git-lfs-transfer nothing download", "git-lfs-transfer r upload", "git-lfs-authenticate r download"] {
-        assert!(!ask(command, b"").0, "{command}");
-    }
 }
 
 /// Passes everything on to `port`, but answers 503 to those who want an object while `fails`.

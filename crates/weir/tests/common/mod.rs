@@ -2,6 +2,8 @@
 //! on free ports of loopback that end with the test.
 #![allow(dead_code)] // Each test file uses its own part.
 
+pub mod lfs;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
