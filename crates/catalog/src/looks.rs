@@ -25,6 +25,8 @@ pub struct MetadataTask {
     pub changed_at: Option<i64>,
     /// Looks that failed, in turn.
     pub failures: i64,
+    /// Until when it is leased, in seconds since 1970. No two leases of one end at the same time: this tells whose it is.
+    pub leased_until: i64,
 }
 
 /// How a look ended.
@@ -32,6 +34,8 @@ pub struct MetadataTask {
 pub struct MetadataLook {
     /// Of which repository.
     pub id: i64,
+    /// Until when it was leased, as last said.
+    pub leased_until: i64,
     /// When, in seconds since 1970.
     pub at: i64,
     /// When to look again.
@@ -115,6 +119,7 @@ impl Catalog {
                     forge_id: row.get(at)?,
                     changed_at: row.get(at + 1)?,
                     failures: row.get(at + 2)?,
+                    leased_until: until,
                 })
             })?;
             let Some(task) = task else { return Ok(None) };
@@ -127,25 +132,26 @@ impl Catalog {
         Ok(None)
     }
 
-    /// Makes the lease of repository `id` last until `until`.
+    /// Makes the lease of repository `id` that would end at `leased_until` last until `until`; says whether it was still there.
     ///
     /// # Errors
     /// Of the database.
-    pub fn extend_metadata_lease(&mut self, id: i64, until: i64) -> Result<()> {
-        let sql = "UPDATE metadata_looks SET leased_until = ?2 WHERE repository_id = ?1";
-        self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![id, until])).map(|_| ())
+    pub fn extend_metadata_lease(&mut self, id: i64, leased_until: i64, until: i64) -> Result<bool> {
+        let sql = "UPDATE metadata_looks SET leased_until = ?3 WHERE repository_id = ?1 AND leased_until = ?2";
+        Ok(self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![id, leased_until, until]))? > 0)
     }
 
-    /// Writes down how a look ended; the lease ends with it.
+    /// Writes down how a look ended; the lease ends with it. Says whether it was still there: if not, nothing is written.
     ///
     /// # Errors
     /// Of the database.
-    pub fn end_metadata_look(&mut self, look: &MetadataLook) -> Result<()> {
-        let MetadataLook { id, at, due_at, is_changed, error } = look;
+    pub fn end_metadata_look(&mut self, look: &MetadataLook) -> Result<bool> {
+        let MetadataLook { id, leased_until, at, due_at, is_changed, error } = look;
         let sql = "UPDATE metadata_looks SET leased_until = 0, due_at = ?2, looked_at = ?3, changed_at = CASE WHEN ?4 = 1 THEN ?3 ELSE changed_at END,
-                   failures = CASE WHEN CAST(?5 AS TEXT) IS NULL THEN 0 ELSE failures + 1 END, error = ?5 WHERE repository_id = ?1";
-        let parameters = values![*id, *due_at, *at, i64::from(*is_changed), error.as_deref()];
-        self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters)).map(|_| ())
+                   failures = CASE WHEN CAST(?5 AS TEXT) IS NULL THEN 0 ELSE failures + 1 END, error = ?5
+                   WHERE repository_id = ?1 AND leased_until = ?6";
+        let parameters = values![*id, *due_at, *at, i64::from(*is_changed), error.as_deref(), *leased_until];
+        Ok(self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters))? > 0)
     }
 
     /// How many were looked at, and how many of these looks failed.

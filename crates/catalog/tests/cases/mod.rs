@@ -535,27 +535,28 @@ pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
     let first = c.lease_metadata("f", None, 20, (20, 100)).unwrap().unwrap();
     assert_eq!((first.forge_id.as_str(), first.changed_at, first.failures), ("2", None, 0));
     assert_eq!(names(&all(c, 20, 100)), ["c"], "what is leased is left alone, and wikis have none");
-    let end = |c: &mut Catalog, name: &str, due_at, is_changed, error: Option<&str>| {
+    let end = |c: &mut Catalog, (name, leased_until): (&str, i64), due_at, is_changed, error: Option<&str>| {
         let error = error.map(str::to_owned);
-        c.end_metadata_look(&MetadataLook { id: by_name[name], at: 30, due_at, is_changed, error }).unwrap();
+        c.end_metadata_look(&MetadataLook { id: by_name[name], leased_until, at: 30, due_at, is_changed, error }).unwrap()
     };
-    end(c, "b", 50, true, None);
-    end(c, "c", 40, false, Some("oops"));
+    assert!(end(c, ("b", first.leased_until), 50, true, None));
+    assert!(end(c, ("c", 100), 40, false, Some("oops")));
     assert_eq!(c.metadata_counts().unwrap(), MetadataCounts { looked_at: 2, failing: 1 });
     assert_eq!(c.metadata_errors(5).unwrap(), [("h/c".to_owned(), "oops".to_owned())]);
     // What has been due for longest comes first, and a lease that has run out is anybody's.
     let due = all(c, 60, 100);
     assert_eq!((names(&due), due[0].failures, due[1].changed_at), (vec!["c".to_owned(), "b".to_owned()], 1, Some(30)));
-    c.extend_metadata_lease(by_name["c"], 300).unwrap();
+    assert!(c.extend_metadata_lease(by_name["c"], 100, 300).unwrap());
     assert_eq!(names(&all(c, 101, 200)), ["b"]);
-    end(c, "b", 1000, false, None);
-    end(c, "c", 1000, false, None);
+    // Whoever had it before has it no more.
+    assert!(!c.extend_metadata_lease(by_name["b"], 100, 400).unwrap() && !end(c, ("b", 100), 7, true, Some("late")));
+    assert!(end(c, ("b", 200), 1000, false, None) && end(c, ("c", 300), 1000, false, None));
     // Whatever was said of those that are named.
     let named = c.note_metadata_of("f", &[by_name["a"], by_name["b"], by_name["d"]]).unwrap();
     assert_eq!(named, [by_name["a"], by_name["b"]]);
     let tasks: Vec<_> = named.iter().map(|id| c.lease_metadata("f", Some(*id), 0, (401, 500)).unwrap().unwrap()).collect();
     assert_eq!(names(&tasks), ["a", "b"]);
-    ["a", "b"].iter().for_each(|name| end(c, name, 0, false, None));
+    assert!(["a", "b"].iter().all(|name| end(c, (name, 500), 0, false, None)));
     // What is not wanted any more is not looked at.
     note(c, "f", false);
     assert_eq!(names(&all(c, 1001, 2000)), ["c"], "only what says so itself");

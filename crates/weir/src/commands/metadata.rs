@@ -182,6 +182,7 @@ fn rounds(
                 continue;
             };
             let mut look = Look {
+                leased_until: task.leased_until,
                 pool,
                 forge: forge.as_mut(),
                 task: &task,
@@ -244,6 +245,8 @@ struct Look<'a> {
     pool: &'a mut Pool,
     forge: &'a mut dyn Forge,
     task: &'a MetadataTask,
+    /// As it was last extended.
+    leased_until: i64,
     space: &'a Space,
     stop: &'a Stop,
     pages_max: u64,
@@ -278,7 +281,10 @@ impl Look<'_> {
             Ok(()) | Err(Failure::Stopped) => {}
         }
         let error = self.said.error.clone();
-        self.pool.catalog.end_metadata_look(&MetadataLook { id: self.task.repository.id, at, due_at, is_changed, error })?;
+        let look = MetadataLook { id: self.task.repository.id, leased_until: self.leased_until, at, due_at, is_changed, error };
+        if !self.pool.catalog.end_metadata_look(&look)? {
+            tracing::warn!("{}: what its forge says was asked for longer than the lease holds", self.task.repository.name);
+        }
         Ok(std::mem::take(&mut self.said))
     }
 
@@ -348,7 +354,11 @@ impl Look<'_> {
             if self.stop.is_stopped() {
                 return Err(Failure::Stopped.into());
             }
-            self.pool.catalog.extend_metadata_lease(self.task.repository.id, now() + LEASE_S).map_err(Failure::from)?;
+            let until = now() + LEASE_S;
+            if !self.pool.catalog.extend_metadata_lease(self.task.repository.id, self.leased_until, until).map_err(Failure::from)? {
+                return Err(Failure::Look("it took longer than its lease, and is another's now".to_owned()).into());
+            }
+            self.leased_until = until;
             if pages >= self.pages_max {
                 self.said.is_cut = true;
                 break;
