@@ -402,8 +402,11 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
     let visits: Vec<Visit> = names.iter().zip(10..).map(|(name, due)| visit(id(c, name), 0, 5, due)).collect();
     c.record(&visits).unwrap();
     let settings = Settings { interval_s: Some(60), ..Settings::default() };
-    let set = [(id(c, "f"), 1, Settings::default()), (id(c, "e"), 9, settings.clone()), (id(c, "b"), 1, Settings::default())];
-    c.set_settings(&set, i64::MAX).unwrap();
+    let (e, set) = (id(c, "e"), [id(c, "f"), id(c, "e"), id(c, "b"), -1]);
+    c.change_settings(&set, i64::MAX, &|priority, _| *priority += 1).unwrap();
+    // What another set meanwhile stays.
+    c.change_settings(&[e], i64::MAX, &|priority, _| *priority += 8).unwrap();
+    c.change_settings(&[e], i64::MAX, &|_, settings| settings.interval_s = Some(60)).unwrap();
     let e = c.get("e").unwrap().unwrap();
     assert_eq!((e.priority, e.settings), (PRIORITY_MAX, settings));
     assert_eq!(c.hint(&[id(c, "d"), id(c, "c"), -1], 20).unwrap(), 2);
@@ -420,7 +423,7 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
     assert_eq!(leased(c, "z", 50, 9), "ac");
     let listed: String = c.with_settings().unwrap().iter().map(|r| r.name.clone()).collect();
     assert_eq!(listed, "ebf");
-    c.set_settings(&[(id(c, "e"), 0, Settings::default())], 7).unwrap();
+    c.change_settings(&[id(c, "e")], 7, &|priority, settings| (*priority, *settings) = Default::default()).unwrap();
     assert_eq!((c.with_settings().unwrap().len(), c.get("e").unwrap().unwrap().next_due), (2, 7));
 }
 
@@ -526,9 +529,9 @@ pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
     c.record(&visits).unwrap();
     let by_name: std::collections::HashMap<String, i64> =
         leased.iter().map(|r| (r.name.trim_start_matches("h/").to_owned(), r.id)).collect();
-    let off = Settings { metadata: Some(false), ..Settings::default() };
-    let on = Settings { metadata: Some(true), ..Settings::default() };
-    c.set_settings(&[(by_name["a"], 0, off), (by_name["c"], 0, on)], i64::MAX).unwrap();
+    for (name, wanted) in [("a", false), ("c", true)] {
+        c.change_settings(&[by_name[name]], i64::MAX, &|_, settings| settings.metadata = Some(wanted)).unwrap();
+    }
     note(c, "g", true);
     note(c, "f", true);
     assert!(c.lease_metadata("g", None, 20, (20, 100)).unwrap().is_none(), "another forge");

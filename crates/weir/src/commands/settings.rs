@@ -43,10 +43,12 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
     if patterns.is_empty() {
         return Err(Error::Message("which repositories? Name some, or a pattern: '*' for all".to_owned()));
     }
-    let mut repositories = matching(pool, &patterns)?;
-    for r in &mut repositories {
-        r.priority = priority.unwrap_or(r.priority);
-        let s = &mut r.settings;
+    let repositories = matching(pool, &patterns)?;
+    let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
+    // They are looked at with what was said: an interval counts from there, and other refs are another state.
+    let is_looked_at = interval.is_some() || refs.is_some() || lfs.is_some();
+    pool.catalog.change_settings(&ids, if is_looked_at { now() } else { i64::MAX }, &|own_priority, s| {
+        *own_priority = priority.unwrap_or(*own_priority);
         if let Some(interval) = interval {
             s.interval_s = interval.own().map(|time| time.as_secs().clamp(1, INTERVAL_MAX_S));
         }
@@ -59,11 +61,7 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
         if let Some(metadata) = metadata {
             s.metadata = metadata.own();
         }
-    }
-    let changed: Vec<(i64, i64, Settings)> = repositories.iter().map(|r| (r.id, r.priority, r.settings.clone())).collect();
-    // They are looked at with what was said: an interval counts from there, and other refs are another state.
-    let is_looked_at = interval.is_some() || refs.is_some() || lfs.is_some();
-    pool.catalog.set_settings(&changed, if is_looked_at { now() } else { i64::MAX })?;
+    })?;
     if global.json {
         output::json(&json!({ "set": repositories.iter().map(|r| &r.name).collect::<Vec<_>>() }))?;
     } else if !global.quiet {
