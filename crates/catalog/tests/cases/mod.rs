@@ -407,8 +407,8 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
     // What another set meanwhile stays.
     c.change_settings(&[e], i64::MAX, &|priority, _| *priority += 8).unwrap();
     c.change_settings(&[e], i64::MAX, &|_, settings| settings.interval_s = Some(60)).unwrap();
-    let e = c.get("e").unwrap().unwrap();
-    assert_eq!((e.priority, e.settings), (PRIORITY_MAX, settings));
+    let said = c.get("e").unwrap().unwrap();
+    assert_eq!((said.priority, said.settings), (PRIORITY_MAX, settings));
     assert_eq!(c.hint(&[id(c, "d"), id(c, "c"), -1], 20).unwrap(), 2);
     let leased = |c: &mut Catalog, who: &str, now, max| -> String {
         c.lease(who, now, now + 100, &DUE, max).unwrap().iter().map(|r| r.name.clone()).collect()
@@ -425,6 +425,13 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
     assert_eq!(listed, "ebf");
     c.change_settings(&[id(c, "e")], 7, &|priority, settings| (*priority, *settings) = Default::default()).unwrap();
     assert_eq!((c.with_settings().unwrap().len(), c.get("e").unwrap().unwrap().next_due), (2, 7));
+    // A visit that was under way then was none with these settings; of others it is not asked.
+    for (due, next_due) in [(i64::MAX, 900), (310, 310)] {
+        let leased = c.lease("z", 300, 400, &Which { ids: Some(&[e]), ..Which::default() }, 1).unwrap();
+        c.change_settings(&[e], due, &|_, settings| settings.lfs = Some(true)).unwrap();
+        c.record(&[visit(e, leased[0].epoch, 300, 900)]).unwrap();
+        assert_eq!(c.get("e").unwrap().unwrap().next_due, next_due);
+    }
 }
 
 pub fn visits_that_are_news_are_kept(c: &mut Catalog) {
