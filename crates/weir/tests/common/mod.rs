@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// A folder for one test, with a pool in it.
@@ -38,9 +39,20 @@ impl Server {
     }
 }
 
-/// A port nobody listens on just now.
+/// A port nobody listens on just now, another each time. None that the system gives to whoever connects somewhere: that might take
+/// it before the server does that it is for.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 12_000;
+    const COUNT: u32 = 18_000;
+    loop {
+        // Processes that run side by side begin at places of their own.
+        let n = std::process::id().wrapping_mul(611).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = (FIRST + n % COUNT) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 pub fn wait_for_port(port: u16) {
