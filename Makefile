@@ -40,7 +40,7 @@ gitea: packages ## a real Gitea with 500 repositories, crawled and mirrored thro
 	@command -v go >/dev/null || $(MAKE) --no-print-directory packages PACKAGES=golang
 	python3 conformance/gitea.py
 
-recorded: packages ## answers that real forges once gave, listed by weir; fetches them from PyPI
+recorded: packages ## answers that real forges once gave, crawled by weir; fetches them from PyPI
 	$(CARGO) build -p weir
 	python3 conformance/recorded.py
 

@@ -17,6 +17,8 @@ import tempfile
 import threading
 import zipfile
 
+import recorded_github
+
 PACKAGE = "swh.lister==7.4.0"
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WEIR = os.environ.get("WEIR", os.path.join(ROOT, "target", "debug", "weir"))
@@ -112,6 +114,7 @@ def main():
         found = listed(kind, host, pages, path)
         failed += found != expected
         print(f"{kind:10} {host:34} {expected:6} repositories: {'all listed' if found == expected else found}", flush=True)
+    failed += recorded_github.run(WEIR, FETCHED)
     return int(failed > 0)
 
 

@@ -265,8 +265,9 @@ impl Forge for GitHub {
         // By its id: its name may be another repository's by now. It is what GitHub's own links to further pages lead to.
         let url = format!("{}/repositories/{}/{path}&per_page={PER_PAGE}", self.rest, escape(forge_id));
         let mut page = page_of(&mut self.api, &List { url, order, per_page: PER_PAGE as u64 }, stream, cursor, now)?;
-        // Pull requests are issues, too; they have a stream that says more of them.
-        page.items.retain(|(name, item)| *name != "issues" || item.get("pull_request").is_none());
+        // Pull requests are issues, too; they have a stream that says more of them. Old servers name no pull request of an issue.
+        let is_pull = |item: &Value| item["pull_request"].as_object().is_some_and(|links| links.values().any(|link| !link.is_null()));
+        page.items.retain(|(name, item)| *name != "issues" || !is_pull(item));
         Ok(page)
     }
 
