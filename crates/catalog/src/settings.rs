@@ -18,7 +18,7 @@ const CHANGED_AT_ONCE: usize = 5_000;
 
 /// Number, priority, settings, when it is due at the latest, and how far it goes ahead by its priority alone.
 const CHANGE: &str = "UPDATE repositories SET priority = rows.p2, settings = rows.p3, next_due = LEAST(next_due, rows.p4),
-    hinted_at = CASE WHEN rows.p4 < 9223372036854775807 THEN GREATEST(hinted_at, rows.p4) ELSE hinted_at END,
+    hinted_at = CASE WHEN lease_owner IS NOT NULL AND rows.p4 < 9223372036854775807 THEN GREATEST(hinted_at, rows.p4) ELSE hinted_at END,
     ahead = GREATEST(rows.p5, CASE WHEN ahead = 1 THEN 1 ELSE 0 END) FROM rows WHERE id = rows.p1";
 
 /// What is said of one repository alone; `None` where what holds for all holds for it.
@@ -54,8 +54,8 @@ impl Settings {
 
 impl Catalog {
     /// Changes the priority of the repositories with these numbers, and what is said of each alone, from what it is at that moment;
-    /// they are due at `due` at the latest, also after a visit that runs meanwhile; `i64::MAX` leaves them as they are. Some thousands at a
-    /// time, so that others come in between.
+    /// they are due at `due` at the latest, also after a visit that is under way; `i64::MAX` leaves them as they are. What is leased and
+    /// waits is visited as it was. Some thousands at a time, so that others come in between.
     ///
     /// # Errors
     /// Of the database.

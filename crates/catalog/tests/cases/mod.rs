@@ -425,12 +425,14 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
     assert_eq!(listed, "ebf");
     c.change_settings(&[id(c, "e")], 7, &|priority, settings| (*priority, *settings) = Default::default()).unwrap();
     assert_eq!((c.with_settings().unwrap().len(), c.get("e").unwrap().unwrap().next_due), (2, 7));
-    // A visit that was under way then was none with these settings; of others it is not asked.
-    for (due, next_due) in [(i64::MAX, 900), (310, 310)] {
+    // A visit that was under way then was none with these settings; of one that begins only then that is not asked.
+    let set = |c: &mut Catalog, due| c.change_settings(&[e], due, &|_, settings| settings.lfs = Some(true)).unwrap();
+    for (before, meanwhile, next_due) in [(i64::MAX, i64::MAX, 900), (300, i64::MAX, 900), (i64::MAX, 310, 310)] {
+        set(c, before);
         let leased = c.lease("z", 300, 400, &Which { ids: Some(&[e]), ..Which::default() }, 1).unwrap();
-        c.change_settings(&[e], due, &|_, settings| settings.lfs = Some(true)).unwrap();
+        set(c, meanwhile);
         c.record(&[visit(e, leased[0].epoch, 300, 900)]).unwrap();
-        assert_eq!(c.get("e").unwrap().unwrap().next_due, next_due);
+        assert_eq!(c.get("e").unwrap().unwrap().next_due, next_due, "{before} {meanwhile}");
     }
 }
 
