@@ -12,10 +12,10 @@ fuzz_target!(|data: &[u8]| {
     file.write_all(data).unwrap();
     let _ = weir_archive::verify(&file);
     if let Ok(archive) = Archive::from_file(Arc::new(file.try_clone().unwrap())) {
-        let _ = archive.records();
+        let _ = archive.records().count();
         if let Ok(repo) = Repo::from_archive(archive, std::path::Path::new("fuzz")) {
             let _ = weir_repo::fsck(&repo);
-            let _ = repo.refs_history();
+            let _ = repo.tips_ever();
         }
     }
     let _ = Writer::open(file);

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::tail::{Tail, tail_is};
+
 /// A failure of this crate. Paths are added by whoever knows them.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -19,6 +21,29 @@ pub enum Error {
         /// What is wrong there.
         what: String,
     },
+    /// The bytes behind the last commit that holds may be a damaged commit.
+    #[error("{}; run 'weir fsck --repair' on it", tail_is(.0))]
+    Tail(Tail),
+    /// A later lease has written already.
+    #[error("the lease has passed to another visit, which has written already (lease {epoch}, the archive has {highest})")]
+    Fenced {
+        /// The number of the lease that was to write.
+        epoch: u64,
+        /// The highest that has written.
+        highest: u64,
+    },
+    /// A file for a new archive that has something in it.
+    #[error("the file for a new archive is not empty")]
+    NotEmpty,
+    /// A group with two members of one name, or one called as records are.
+    #[error("a commit cannot have two members called '{0}'")]
+    NameTwice(String),
+    /// An attribute that a record cannot hold.
+    #[error("attribute '{0}' has a space in its name, or a line break")]
+    BadAttribute(String),
+    /// Something stands already where a new archive was to be.
+    #[error("another archive was made there meanwhile")]
+    Exists,
     /// A member name the format cannot hold.
     #[error("member name '{0}' is empty, longer than 100 bytes, or has a control character or space")]
     BadName(String),
@@ -34,6 +59,19 @@ pub enum Error {
         /// Bytes given.
         given: u64,
     },
+}
+
+impl Error {
+    /// Whether the disk cannot read what it has stored, or the file ends before.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Error::Io(e) if is_unreadable(e))
+    }
+}
+
+/// Whether `e` says that a disk cannot read what it has stored (EIO), that a file is no more where it was (ESTALE), or that it ends
+/// before what was to be read.
+pub fn is_unreadable(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::UnexpectedEof || matches!(e.raw_os_error(), Some(libc::EIO | libc::ESTALE))
 }
 
 /// A result of this crate.

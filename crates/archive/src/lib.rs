@@ -7,7 +7,9 @@
 //! - [`Writer`] appends a [`Group`] at a time, under a lock that dies with its process.
 //! - [`Replacement`] writes a whole new file beside an old one and takes its place only when durable.
 
+mod end;
 mod error;
+mod fault;
 mod lock;
 mod reader;
 mod record;
@@ -16,19 +18,24 @@ mod replace;
 mod seal;
 mod state;
 mod storage;
+mod sum;
+mod tail;
 mod tar;
 mod verify;
 mod writer;
 
-pub use error::{Error, Result};
+pub use end::EndMark;
+pub use error::{Error, Result, is_unreadable};
 pub use lock::{LockedFile, lock_existing, try_lock_existing};
-pub use reader::Archive;
-pub use record::{Record, SHA256_BYTES, Sha256Sum};
+pub use reader::{Archive, Records};
+pub use record::{Record, RecordPlace};
 pub use region::Region;
-pub use replace::{Replacement, TEMPORARY_SUFFIX, WORK_PREFIX, remove_stale, sync_folder_of};
+pub use replace::{Replacement, TEMPORARY_SUFFIX, Takes, WORK_PREFIX, remove_stale, sync_folder, sync_folder_of};
 pub use seal::{seal_prefix, write_sealed};
 pub use state::{Member, State};
 pub use storage::Storage;
+pub use sum::{SHA256_BYTES, Sha256Sum};
+pub use tail::{Tail, TailKind};
 pub use tar::{ALIGNMENT_BYTES, BLOCK_BYTES, NAME_BYTES_MAX, Walked, walk_members};
 pub use verify::{Damage, verify};
 pub use writer::{Commit, Group, Reserved, Writer};

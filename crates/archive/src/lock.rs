@@ -11,6 +11,16 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub struct LockedFile(pub File);
 
+impl LockedFile {
+    /// Whether `path` still leads to this file.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn is_still_at(&self, path: &Path) -> io::Result<bool> {
+        is_still_at(&self.0, path)
+    }
+}
+
 impl Drop for LockedFile {
     fn drop(&mut self) {
         // Closing would only unlock once every duplicate of the handle is closed too, and open repositories hold such.
@@ -53,9 +63,11 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
 }
 
-fn is_still_at(file: &File, path: &Path) -> io::Result<bool> {
+/// Whether `path` leads to `file`. It is opened for that: on a network file system only opening asks the server what is there, and
+/// looking at the name may be answered from what was there a minute ago.
+pub(crate) fn is_still_at(file: &File, path: &Path) -> io::Result<bool> {
     let ours = file.metadata()?;
-    match std::fs::metadata(path) {
+    match File::open(path).and_then(|file| file.metadata()) {
         Ok(theirs) => Ok((ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino())),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),
@@ -77,5 +89,11 @@ impl crate::Storage for LockedFile {
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
         crate::Storage::set_len(&self.0, len)
+    }
+    fn end_mark(&self) -> io::Result<Option<crate::EndMark>> {
+        crate::Storage::end_mark(&self.0)
+    }
+    fn set_end_mark(&self, mark: crate::EndMark) {
+        crate::Storage::set_end_mark(&self.0, mark);
     }
 }

@@ -4,10 +4,15 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::record::Record;
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::record::{Record, RecordPlace};
 use crate::region::Region;
-use crate::state::{self, State};
+use crate::state::{self, Member, State};
+use crate::storage::Storage;
+use crate::sum::Sha256Sum;
+use crate::tail::{Tail, TailKind};
 
 /// An archive as of one commit: what was open stays readable whatever is appended, compacted or renamed meanwhile.
 #[derive(Clone)]
@@ -15,6 +20,7 @@ pub struct Archive {
     file: Arc<File>,
     region: Region,
     state: Arc<State>,
+    tail: Option<Tail>,
 }
 
 impl Archive {
@@ -31,8 +37,8 @@ impl Archive {
     /// # Errors
     /// As [`Archive::open`].
     pub fn from_file(file: Arc<File>) -> Result<Archive> {
-        let state = state::find(&*file)?;
-        Archive::with_state(file, state)
+        let found = state::find(&*file)?;
+        Ok(Archive { tail: found.tail, ..Archive::with_state(file, found.state)? })
     }
 
     /// The same in a `state` that is known: a writer's on that file, say. Nothing is searched or verified again.
@@ -41,38 +47,83 @@ impl Archive {
     /// Of the system.
     pub fn with_state(file: Arc<File>, state: State) -> Result<Archive> {
         let region = Region::map(file.clone(), state.end())?;
-        Ok(Archive { file, region, state: Arc::new(state) })
+        Ok(Archive { file, region, state: Arc::new(state), tail: None })
     }
 
-    /// The archive as of commit `seq`; `None` if it has no such commit (any more).
+    /// Number of the last commit of the archive at `path`, which is held against what was written, as far as that can be told without
+    /// reading more than that.
+    ///
+    /// # Errors
+    /// As [`Archive::open`]; [`Error::Tail`] if commits are damaged that somebody was told of.
+    pub fn check_end(path: &Path) -> Result<u64> {
+        let (record, tail) = state::find_last(&File::open(path)?)?;
+        match tail.filter(|tail| tail.kind == TailKind::Committed) {
+            Some(tail) => Err(Error::Tail(tail)),
+            None => Ok(record.seq),
+        }
+    }
+
+    /// The archive as of commit `seq`; `None` if it has no such commit (any more). Costs a walk from the last one.
     ///
     /// # Errors
     /// If the chain of records is damaged.
     pub fn at(&self, seq: u64) -> Result<Option<Archive>> {
-        if seq == self.state.record.seq {
-            return Ok(Some(self.clone()));
-        }
-        let mut record = self.state.record.clone();
-        while let Some((older, at)) = state::previous(&*self.file, &record)? {
-            if older.seq == seq {
-                let state = state::assemble(&*self.file, older, at)?;
+        let mut records = self.records();
+        while let Some((record, at)) = records.next_placed()? {
+            if record.seq == seq {
+                let state = state::assemble(&*self.file, record, at)?;
                 return Archive::with_state(self.file.clone(), state).map(Some);
             }
-            record = older;
         }
         Ok(None)
     }
 
-    /// All records, newest first.
+    /// All records, newest first, one at a time: a full one names every live member.
+    pub fn records(&self) -> Records<'_> {
+        Records { file: &self.file, next: Some((self.state.record.clone(), self.state.record_at)) }
+    }
+
+    /// Returns the part of the file behind the last commit that holds, if it is not empty.
+    pub fn tail(&self) -> Option<&Tail> {
+        self.tail.as_ref()
+    }
+
+    /// The data of the live member called `name`, if there is one, read into memory and held against its checksum: for what is small,
+    /// and must not be believed if it has changed. [`Archive::member`] is for what is checked by what it says.
     ///
     /// # Errors
-    /// If the chain of records is damaged.
-    pub fn records(&self) -> Result<Vec<Record>> {
-        let mut records = vec![self.state.record.clone()];
-        while let Some((older, _)) = state::previous(&*self.file, &records[records.len() - 1])? {
-            records.push(older);
+    /// As [`Archive::read_member`].
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        self.state.members.get(name).map(|member| self.read_member(name, member)).transpose()
+    }
+
+    /// Reads and checks a member of any commit up to the one this archive was opened at.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is not as it was written.
+    pub fn read_member(&self, name: &str, member: &Member) -> Result<Vec<u8>> {
+        let bad = |what: &str| Error::Damaged { offset: member.offset, what: format!("the content of '{name}' {what}") };
+        if member.offset.checked_add(member.len).is_none_or(|end| end > self.state.end()) {
+            return Err(bad("reaches beyond its commit"));
         }
-        Ok(records)
+        let mut data = vec![0; member.len as usize];
+        match Storage::read_exact_at(&*self.file, &mut data, member.offset) {
+            Ok(()) if Sha256Sum::from(Sha256::digest(&data)) == member.sha256 => Ok(data),
+            Ok(()) => Err(bad("has a wrong checksum")),
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Err(bad("is cut off")),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Holds the data of `member` against its checksum without keeping it.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is not as it was written.
+    pub fn check_member(&self, name: &str, member: &Member) -> Result<()> {
+        match state::data_holds(&*self.file, member.offset, member.len, &member.sha256)? {
+            true => Ok(()),
+            false => Err(Error::Damaged { offset: member.offset, what: format!("the content of '{name}' has a wrong checksum") }),
+        }
     }
 
     /// What is committed.
@@ -99,5 +150,27 @@ impl Archive {
     /// The open file.
     pub fn file(&self) -> &Arc<File> {
         &self.file
+    }
+}
+
+/// Records of an archive, newest first.
+pub struct Records<'a> {
+    file: &'a File,
+    next: Option<(Record, RecordPlace)>,
+}
+
+impl Records<'_> {
+    fn next_placed(&mut self) -> Result<Option<(Record, RecordPlace)>> {
+        let Some((record, at)) = self.next.take() else { return Ok(None) };
+        self.next = state::previous(self.file, &record)?;
+        Ok(Some((record, at)))
+    }
+}
+
+impl Iterator for Records<'_> {
+    type Item = Result<Record>;
+
+    fn next(&mut self) -> Option<Result<Record>> {
+        self.next_placed().map(|placed| Some(placed?.0)).transpose()
     }
 }

@@ -4,28 +4,46 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
+use crate::sum::{Sha256Sum, hex, unhex};
 use crate::tar;
 
-/// Bytes of a checksum.
-pub const SHA256_BYTES: usize = 32;
-/// A SHA-256 checksum.
-pub type Sha256Sum = [u8; SHA256_BYTES];
+/// Where a record lies, and which one it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordPlace {
+    /// Where its data starts, in bytes from the start of the archive.
+    pub offset: u64,
+    /// Bytes of data.
+    pub len: u64,
+    /// The checksum in its `end` line.
+    pub sum: Sha256Sum,
+}
 
-/// Where a record's data lies: offset and length in bytes, and the checksum in its `end` line.
-pub type RecordPlace = (u64, u64, Sha256Sum);
+impl RecordPlace {
+    /// Where it ends: the next group starts there.
+    pub fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+}
 
 /// The name of the member that holds a record.
 pub(crate) const RECORD_NAME: &str = "weir/commit";
 /// Longest record read, in bytes: some hundred thousand members.
 pub(crate) const RECORD_BYTES_MAX: u64 = 64 << 20;
-const VERSION_LINE: &str = "weir-commit 1";
+/// The first bytes of every record, in all versions.
+pub(crate) const MAGIC: &str = "weir-commit ";
+/// The version of new archives. What is added to an older one has that one's.
+pub(crate) const VERSION: u32 = 2;
+/// The oldest version that is read.
+const VERSION_MIN: u32 = 1;
 /// `end <12 digits> <64 hex>\n`.
 pub(crate) const END_BYTES: usize = 4 + 12 + 1 + 64 + 1;
 
 /// A commit record. Offsets are in bytes from the start of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Number of this commit, one more than the one before; compaction goes on counting.
+    /// Version of the format.
+    pub version: u32,
+    /// Number of this commit, higher than the one before; compaction goes on counting.
     pub seq: u64,
     /// The lease epoch of whoever wrote it; 0 if nobody leases.
     pub epoch: u64,
@@ -51,35 +69,15 @@ pub struct Record {
     pub unset: Vec<String>,
 }
 
-pub(crate) fn hex(sum: &[u8]) -> String {
-    let mut s = String::with_capacity(sum.len() * 2);
-    for b in sum {
-        write!(s, "{b:02x}").expect("to a string");
-    }
-    s
-}
-
-pub(crate) fn unhex(text: &str) -> Option<Sha256Sum> {
-    let t = text.as_bytes();
-    if t.len() != 64 || !t.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let mut out = [0; 32];
-    for (o, pair) in out.iter_mut().zip(t.chunks_exact(2)) {
-        *o = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(out)
-}
-
 impl Record {
     /// The record's data, padded to whole blocks, and the checksum in its last line.
     pub(crate) fn encode(&self) -> (Vec<u8>, Sha256Sum) {
         let mut t = String::with_capacity(1024);
         let yes = |b| if b { "yes" } else { "no" };
-        writeln!(t, "{VERSION_LINE}\nseq {}\nepoch {}\ntime {}\nstart {}", self.seq, self.epoch, self.time, self.start)
-            .expect("to a string");
+        let Record { version, seq, epoch, time, start, .. } = self;
+        writeln!(t, "{MAGIC}{version}\nseq {seq}\nepoch {epoch}\ntime {time}\nstart {start}").expect("to a string");
         match &self.previous {
-            Some((offset, len, sum)) => writeln!(t, "previous {offset} {len} {}", hex(sum)),
+            Some(RecordPlace { offset, len, sum }) => writeln!(t, "previous {offset} {len} {}", hex(sum)),
             None => writeln!(t, "previous none"),
         }
         .expect("to a string");
@@ -123,7 +121,8 @@ impl Record {
             return None;
         }
         let mut lines = std::str::from_utf8(body).ok()?.lines();
-        if lines.next()? != VERSION_LINE {
+        let version = lines.next()?.strip_prefix(MAGIC)?.parse().ok()?;
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return None;
         }
         let mut field = |key: &str| lines.next()?.strip_prefix(key)?.strip_prefix(' ');
@@ -133,6 +132,7 @@ impl Record {
             _ => None,
         };
         let mut record = Record {
+            version,
             seq: field("seq")?.parse().ok()?,
             epoch: field("epoch")?.parse().ok()?,
             time: field("time")?.parse().ok()?,
@@ -141,7 +141,8 @@ impl Record {
                 "none" => None,
                 text => {
                     let mut words = text.split(' ');
-                    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, unhex(words.next()?)?))
+                    let (offset, len) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+                    Some(RecordPlace { offset, len, sum: unhex(words.next()?)? })
                 }
             },
             full: yes(field("full")?)?,
@@ -181,11 +182,12 @@ mod tests {
 
     pub(crate) fn sample() -> Record {
         Record {
+            version: VERSION,
             seq: 7,
             epoch: 3,
             time: 1_790_000_000,
             start: 4096,
-            previous: Some((3072, 1024, [9; 32])),
+            previous: Some(RecordPlace { offset: 3072, len: 1024, sum: [9; 32] }),
             full: false,
             synced: true,
             frame: [1; 32],

@@ -7,21 +7,29 @@ use std::sync::Arc;
 
 use memmap2::{Mmap, MmapOptions};
 
+use crate::fault::Noted;
+
 /// Some bytes of a file that is open and mapped. Cheap to clone; dereferences to the bytes.
 #[derive(Clone)]
 pub struct Region {
     file: Arc<File>,
-    map: Option<Arc<Mmap>>,
+    map: Option<Arc<Mapped>>,
     /// Of the map.
     range: Range<usize>,
     /// Where the map starts in the file.
     map_offset: u64,
 }
 
+/// A map, and the mark of what of it could not be read. The mark goes first.
+struct Mapped {
+    noted: Noted,
+    bytes: Mmap,
+}
+
 impl Region {
-    /// Maps the first `len` bytes of `file`, which nobody may shorten below that while the region lives. For archives
-    /// this holds because committed bytes are never cut (only the tail after them is, by the one writer); for packs of
-    /// a git directory because git writes them once and only ever unlinks them.
+    /// Maps the first `len` bytes of `file`, which nobody writes to while the region lives. For archives this holds because committed
+    /// bytes are never changed; for packs of a git directory because git writes them once and only ever unlinks them. What a disk
+    /// cannot read, or what is cut off after all, reads as zeroes, and [`Region::check`] tells.
     ///
     /// # Errors
     /// Of the system; `UnexpectedEof` if the file is shorter.
@@ -42,10 +50,10 @@ impl Region {
         if len == 0 {
             return Ok(Region { file, map: None, range: 0..0, map_offset: offset });
         }
-        // SAFETY: the mapped bytes stay in the file while the map lives (see above), so no access faults; they are only
-        // read, and whoever opened the file does not write to this part of it.
-        let map = unsafe { MmapOptions::new().offset(offset).len(len).map(&*file)? };
-        Ok(Region { file, map: Some(Arc::new(map)), range: 0..len, map_offset: offset })
+        // SAFETY: nobody writes to the mapped bytes (see above); an access that faults is handled (`fault`).
+        let bytes = unsafe { MmapOptions::new().offset(offset).len(len).map(&*file)? };
+        let mapped = Mapped { noted: Noted::new(bytes.as_ptr(), bytes.len()), bytes };
+        Ok(Region { file, map: Some(Arc::new(mapped)), range: 0..len, map_offset: offset })
     }
 
     /// The part `range` of this region; `None` if it reaches outside.
@@ -57,6 +65,19 @@ impl Region {
         Some(Region { range: self.range.start + start..self.range.start + end, ..self.clone() })
     }
 
+    /// Whether all that was read of the map so far was there. Whoever has read something asks before it is believed: of what could not be
+    /// read there were zeroes.
+    ///
+    /// # Errors
+    /// If something could not be read; then nothing that comes from this map is to be believed.
+    pub fn check(&self) -> io::Result<()> {
+        match &self.map {
+            // What the system says of a block that it cannot read.
+            Some(mapped) if mapped.noted.is_marked() => Err(io::Error::from_raw_os_error(libc::EIO)),
+            _ => Ok(()),
+        }
+    }
+
     /// Lets go of the pages that hold `range`: they stay in the system's cache and come back when they are read, but count
     /// no longer as this process's memory. Only a hint.
     pub fn release_pages(&self, range: Range<usize>) {
@@ -66,7 +87,7 @@ impl Region {
         let end = (self.range.start + range.end.min(self.range.len())) / PAGE_BYTES * PAGE_BYTES;
         if start < end {
             // SAFETY: the map is of a file, shared and only read: pages dropped here are read from the file again.
-            let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+            let _ = unsafe { map.bytes.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
         }
     }
 
@@ -85,12 +106,39 @@ impl Deref for Region {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.map.as_ref().map_or(&[], |m| &m[self.range.clone()])
+        self.map.as_ref().map_or(&[], |m| &m.bytes[self.range.clone()])
     }
 }
 
 impl std::fmt::Debug for Region {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Region({} bytes at {})", self.range.len(), self.file_offset())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_cut_off_under_a_map_reads_as_zeroes_and_is_told() {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        file.write_all_at(&[7; 3 * 4096], 0).unwrap();
+        let region = Region::map(file.clone(), 3 * 4096).unwrap();
+        let other = Region::map(file.clone(), 4096).unwrap();
+        assert!(region.iter().all(|b| *b == 7) && region.check().is_ok());
+        file.set_len(4096).unwrap();
+        let part = region.slice(2 * 4096..3 * 4096).unwrap();
+        // On a thread with a stack of its own, as those of a server.
+        let sum = std::thread::spawn(move || part.iter().map(|b| u64::from(*b)).sum::<u64>()).join().unwrap();
+        assert_eq!(sum, 0);
+        assert_eq!(region.check().unwrap_err().raw_os_error(), Some(libc::EIO));
+        assert!(other[..4096].iter().all(|b| *b == 7) && other.check().is_ok());
+        // The place is another map's afterwards, which nothing is wrong with.
+        drop(region);
+        let many: Vec<Region> = (0..3000).map(|_| Region::map(file.clone(), 4096).unwrap()).collect();
+        assert!(many.iter().all(|region| region[0] == 7 && region.check().is_ok()));
     }
 }

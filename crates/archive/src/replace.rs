@@ -2,17 +2,27 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::lock::LockedFile;
 
 /// What the names of files being written end in. Such a file counts for nothing and may be removed when nobody locks it.
 pub const TEMPORARY_SUFFIX: &str = ".weir-tmp";
 
 /// What the names of folders begin with in which something is prepared: no archives are in them yet.
 pub const WORK_PREFIX: &str = ".weir-work-";
+
+/// Says which file a new one may replace.
+#[derive(Clone, Copy, Debug)]
+pub enum Takes<'a> {
+    /// Nothing: what another made there meanwhile stays.
+    FreePlace,
+    /// The file that is open here and locked; another that has taken its place since stays.
+    PlaceOf(&'a LockedFile),
+}
 
 /// A file being written that will stand at `path` once it is complete; removed if dropped before.
 pub struct Replacement {
@@ -21,7 +31,8 @@ pub struct Replacement {
     file: Option<File>,
 }
 
-static COUNTER: AtomicU64 = AtomicU64::new(0);
+/// Random names that are tried.
+const NAMES_MAX: usize = 16;
 
 impl Replacement {
     /// Creates a locked file beside `path`, and the folders above it.
@@ -30,20 +41,24 @@ impl Replacement {
     /// Of the system.
     pub fn create(path: &Path) -> Result<Replacement> {
         let folder = path.parent().unwrap_or(Path::new("."));
-        let mut name = OsString::from(".");
-        name.push(path.file_name().unwrap_or_default());
-        name.push(format!(".{}-{}{TEMPORARY_SUFFIX}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
-        let temporary = folder.join(name);
-        let open = || OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&temporary);
-        let file = match open() {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(folder)?;
-                open()?
+        fs::create_dir_all(folder)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut name = OsString::from(".");
+            name.push(path.file_name().unwrap_or_default());
+            // Other machines and containers may have the same process numbers.
+            name.push(format!(".{:016x}{TEMPORARY_SUFFIX}", RandomState::new().hash_one(std::process::id())));
+            let temporary = folder.join(name);
+            match OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
+                Ok(file) => {
+                    file.lock()?;
+                    return Ok(Replacement { temporary, path: path.to_owned(), file: Some(file) });
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && tries < NAMES_MAX => {}
+                Err(e) => return Err(e.into()),
             }
-            other => other?,
-        };
-        file.lock()?;
-        Ok(Replacement { temporary, path: path.to_owned(), file: Some(file) })
+        }
     }
 
     /// The file.
@@ -54,14 +69,14 @@ impl Replacement {
         self.file.as_ref().expect("present until persisted").try_clone()
     }
 
-    /// Gives the file its name, in place of what stood there, and makes that durable. Its content must be durable. It stays
-    /// locked by whoever has a handle on it.
+    /// Gives the file its name, where that `takes` what is there, and makes that durable. Its content must be durable. It stays locked
+    /// by whoever has a handle on it.
     ///
     /// # Errors
-    /// Of the system; then what stood there stands.
-    pub fn persist(self) -> Result<()> {
+    /// [`Error::Exists`] if something else is there; of the system. Then what stood there stands.
+    pub fn persist(self, takes: Takes<'_>) -> Result<()> {
         let path = self.path.clone();
-        self.persist_unsynced()?;
+        self.persist_unsynced(takes)?;
         sync_folder_of(&path)?;
         Ok(())
     }
@@ -69,11 +84,32 @@ impl Replacement {
     /// The same, but the name is durable only after [`sync_folder_of`]: for those who make many and sync once.
     ///
     /// # Errors
-    /// Of the system; then what stood there stands.
-    pub fn persist_unsynced(mut self) -> Result<()> {
-        fs::rename(&self.temporary, &self.path)?;
+    /// As [`Replacement::persist`].
+    pub fn persist_unsynced(mut self, takes: Takes<'_>) -> Result<()> {
+        match takes {
+            Takes::FreePlace => rename_to_free_place(&self.temporary, &self.path)?,
+            Takes::PlaceOf(locked) if locked.is_still_at(&self.path)? => fs::rename(&self.temporary, &self.path)?,
+            Takes::PlaceOf(_) => return Err(Error::Exists),
+        }
         self.file = None;
         Ok(())
+    }
+}
+
+/// Renames, if nothing is called `to`.
+fn rename_to_free_place(from: &Path, to: &Path) -> Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) => Err(Error::Exists),
+        // Network file systems do not know it; a second name cannot take another's place either.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match fs::hard_link(from, to) {
+            Ok(()) => Ok(fs::remove_file(from)?),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(Error::Exists),
+            Err(e) => Err(e.into()),
+        },
+        Err(e) => Err(io::Error::from(e).into()),
     }
 }
 
@@ -82,10 +118,15 @@ impl Replacement {
 /// # Errors
 /// Of the system.
 pub fn sync_folder_of(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
+    path.parent().map_or(Ok(()), sync_folder)
+}
+
+/// Makes the names in `folder` durable.
+///
+/// # Errors
+/// Of the system.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 impl Drop for Replacement {
@@ -96,26 +137,45 @@ impl Drop for Replacement {
     }
 }
 
-/// Removes files below `folder` that killed processes left half-written. Returns how many.
+/// Removes files below `folder` that killed processes left half-written. Gives how many, and the folders that cannot be read: these
+/// are passed over.
 ///
 /// # Errors
-/// If a folder cannot be read.
-pub fn remove_stale(folder: &Path) -> io::Result<usize> {
-    let mut removed = 0;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_name().as_encoded_bytes().starts_with(WORK_PREFIX.as_bytes()) {
-            continue;
-        }
-        if entry.file_type()?.is_dir() {
-            removed += remove_stale(&entry.path())?;
-        } else if entry.file_name().as_encoded_bytes().ends_with(TEMPORARY_SUFFIX.as_bytes())
-            && let Ok(file) = File::open(entry.path())
-            && file.try_lock().is_ok()
-            && fs::remove_file(entry.path()).is_ok()
-        {
-            removed += 1;
+/// If `folder` itself cannot be read.
+pub fn remove_stale(folder: &Path) -> io::Result<(usize, Vec<(PathBuf, io::Error)>)> {
+    let (mut removed, mut unread) = (0, Vec::new());
+    let mut folders = vec![folder.to_owned()];
+    while let Some(at) = folders.pop() {
+        let entries = match fs::read_dir(&at) {
+            Err(e) if at == folder => return Err(e),
+            Err(e) => {
+                unread.push((at, e));
+                continue;
+            }
+            Ok(entries) => entries,
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(e) => {
+                    unread.push((at.clone(), e));
+                    break;
+                }
+            };
+            let name = entry.file_name();
+            if name.as_encoded_bytes().starts_with(WORK_PREFIX.as_bytes()) {
+                continue;
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            } else if name.as_encoded_bytes().ends_with(TEMPORARY_SUFFIX.as_bytes())
+                && let Ok(file) = File::open(entry.path())
+                && file.try_lock().is_ok()
+                && fs::remove_file(entry.path()).is_ok()
+            {
+                removed += 1;
+            }
         }
     }
-    Ok(removed)
+    Ok((removed, unread))
 }

@@ -1,13 +1,19 @@
-//! Finding the committed state of a file (section 5): the last record that holds, and the chain of those before it.
+//! Finding the committed state of a file (section 5): from what is known forward, from header to header, to the last record that
+//! holds; and the chain of records before it.
+//!
+//! Nothing is ever looked for inside the data of members: whoever chose those bytes cannot say what is committed.
 
 use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
+use crate::end::EndMark;
 use crate::error::{Error, Result, damaged};
-use crate::record::{END_BYTES, RECORD_BYTES_MAX, RECORD_NAME, Record, RecordPlace, Sha256Sum};
+use crate::record::{END_BYTES, MAGIC, RECORD_BYTES_MAX, RECORD_NAME, Record, RecordPlace};
 use crate::storage::Storage;
-use crate::tar::{BLOCK_BYTES, walk_members};
+use crate::sum::Sha256Sum;
+use crate::tail::{Tail, TailKind};
+use crate::tar::{BLOCK_BYTES, Headers};
 
 /// A live member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +31,7 @@ pub struct Member {
 pub struct State {
     /// The record that says so.
     pub record: Record,
-    /// Where that record's data starts, its length, and its checksum.
+    /// Where that record lies.
     pub(crate) record_at: RecordPlace,
     /// Live members by name.
     pub members: BTreeMap<String, Member>,
@@ -38,8 +44,24 @@ pub struct State {
 impl State {
     /// Where the committed part ends: the length the file should have.
     pub fn end(&self) -> u64 {
-        self.record_at.0 + self.record_at.1
+        self.record_at.end()
     }
+
+    /// What to keep beside the file's data, so that the next who opens it finds this state at once.
+    pub(crate) fn end_mark(&self, seq_max: u64) -> EndMark {
+        EndMark { end: self.end(), sum: self.record_at.sum, seq_max: seq_max.max(self.record.seq) }
+    }
+}
+
+/// A record and where it lies.
+type Placed = (Record, RecordPlace);
+
+/// What is committed, and what lies behind it.
+pub(crate) struct Found {
+    pub(crate) state: State,
+    pub(crate) tail: Option<Tail>,
+    /// The highest number that a commit was given.
+    pub(crate) seq_max: u64,
 }
 
 fn read_record(storage: &impl Storage, offset: u64, len: u64) -> Result<Option<(Record, Sha256Sum)>> {
@@ -54,58 +76,77 @@ fn read_record(storage: &impl Storage, offset: u64, len: u64) -> Result<Option<(
     }
 }
 
-/// A record and where it lies.
-type Placed = (Record, RecordPlace);
-
-/// The record whose data ends at `end`, with its offset, if one does.
-fn record_ending_at(storage: &impl Storage, end: u64) -> Result<Option<Placed>> {
-    if end < 2 * BLOCK_BYTES {
+/// The record that `mark` means, if it is there. Its checksum says that it is that one, wherever it lies.
+fn record_at_mark(storage: &impl Storage, mark: &EndMark, len: u64) -> Result<Option<Placed>> {
+    if mark.end < 2 * BLOCK_BYTES || mark.end > len {
         return Ok(None);
     }
     let mut tail = [0; END_BYTES];
-    storage.read_exact_at(&mut tail, end - END_BYTES as u64)?;
-    let Some(len) = Record::length_from_tail(&tail).filter(|len| *len < end) else { return Ok(None) };
-    let found = read_record(storage, end - len, len)?;
-    Ok(found.map(|(record, sum)| (record, (end - len, len, sum))))
+    storage.read_exact_at(&mut tail, mark.end - END_BYTES as u64)?;
+    let Some(len) = Record::length_from_tail(&tail).filter(|len| *len < mark.end) else { return Ok(None) };
+    let offset = mark.end - len;
+    let found = read_record(storage, offset, len)?.filter(|(_, sum)| *sum == mark.sum);
+    Ok(found.map(|(record, sum)| (record, RecordPlace { offset, len, sum })))
 }
 
-/// Whether the group of a record is all there. The headers are walked from the group's start, and must lead exactly to
-/// the record: bytes inside a member that merely look like a record are never taken for one.
-fn group_holds(storage: &impl Storage, record: &Record, at: u64) -> Result<bool> {
-    let expected_start = record.previous.map_or(0, |(offset, len, _)| offset + len);
-    if record.start != expected_start || at < record.start + BLOCK_BYTES {
-        return Ok(false);
-    }
+/// What headers from `start` on lead to.
+enum Group {
+    /// A record that stands at the end of its group as it should.
+    Whole(Box<Placed>),
+    /// A record that does not hold, or does not fit what is there.
+    Broken,
+    /// No record.
+    Open,
+}
+
+/// Walks the headers of the group that starts at `start`, behind the record at `previous`, to its record. What members hold is
+/// passed over.
+fn group_at(storage: &impl Storage, start: u64, previous: Option<RecordPlace>, len: u64) -> Result<Group> {
+    let mut headers = Headers::new(storage, start, len);
     let mut frame = Sha256::new();
     let mut own_members = BTreeMap::new();
-    let walked = walk_members(storage, record.start, at - BLOCK_BYTES, |member, header| {
-        frame.update(header);
-        if member.is_file {
-            own_members.insert(member.offset, (member.name.clone(), member.len));
+    let record_at = loop {
+        match headers.next() {
+            Ok(Some((member, _))) if member.is_file && member.name == RECORD_NAME => break member,
+            Ok(Some((member, header))) => {
+                frame.update(header);
+                if member.is_file {
+                    own_members.insert(member.offset, (member.name, member.len));
+                }
+            }
+            Ok(None) | Err(Error::Damaged { .. }) => return Ok(Group::Open),
+            Err(Error::Io(e)) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(Group::Open),
+            Err(e) => return Err(e),
         }
-        Ok(())
-    });
-    match walked {
-        Ok(()) => {}
-        Err(Error::Io(e)) if e.kind() != std::io::ErrorKind::UnexpectedEof => return Err(Error::Io(e)),
-        Err(_) => return Ok(false),
+    };
+    let Some((record, sum)) = read_record(storage, record_at.offset, record_at.len)? else { return Ok(Group::Broken) };
+    let place = RecordPlace { offset: record_at.offset, len: record_at.len, sum };
+    let is_right = record.start == start
+        && record.previous == previous
+        && record.frame == Sha256Sum::from(frame.finalize())
+        && members_fit(&record, &own_members);
+    Ok(if is_right { Group::Whole(Box::new((record, place))) } else { Group::Broken })
+}
+
+/// Whether the members that `record` lists of its own group are just those that headers lead to.
+fn members_fit(record: &Record, own_members: &BTreeMap<u64, (String, u64)>) -> bool {
+    let mut listed = record.members.iter().filter(|m| m.1 >= record.start);
+    let all_are_there = listed.clone().all(|(name, offset, len, _)| own_members.get(offset).is_some_and(|m| (&m.0, m.1) == (name, *len)));
+    all_are_there && listed.by_ref().count() == own_members.len()
+}
+
+/// Whether the data of the group of `record` is as it was. What was durable before the record was written needs no look here:
+/// [`crate::verify()`] takes one.
+fn data_of_group_holds(storage: &impl Storage, record: &Record) -> Result<bool> {
+    if record.synced {
+        return Ok(true);
     }
-    if Sha256Sum::from(frame.finalize()) != record.frame {
-        return Ok(false);
-    }
-    let listed = record.members.iter().filter(|m| m.1 >= record.start);
-    let mut listed_count = 0;
-    for (name, offset, len, sum) in listed {
-        listed_count += 1;
-        if own_members.get(offset).is_none_or(|m| (m.0.as_str(), m.1) != (name.as_str(), *len)) {
+    for (_, offset, len, sum) in record.members.iter().filter(|m| m.1 >= record.start) {
+        if !data_holds(storage, *offset, *len, sum)? {
             return Ok(false);
         }
-        // Data that was durable before the record was written needs no second look here; `verify` takes one.
-        if !record.synced && !data_holds(storage, *offset, *len, sum)? {
-            return Ok(false);
-        }
     }
-    Ok(listed_count == own_members.len())
+    Ok(true)
 }
 
 /// Whether the data at `offset` still has its checksum.
@@ -126,49 +167,139 @@ pub(crate) fn data_holds(storage: &impl Storage, offset: u64, len: u64, sum: &Sh
     Ok(Sha256Sum::from(hasher.finalize()) == *sum)
 }
 
-/// The committed state of `storage`, of which a torn tail is no part.
+/// How far headers led.
+struct Last {
+    /// The last record that holds.
+    placed: Option<Placed>,
+    /// Whether commits are gone that the end mark knows of.
+    is_lost: bool,
+    /// Whether a record that does not hold is behind it.
+    is_broken: bool,
+}
+
+/// Goes forward from the record that the end mark means.
+fn last_from_mark(storage: &impl Storage, (record, place): Placed, len: u64) -> Result<Last> {
+    let is_whole = match group_at(storage, record.start, record.previous, place.end())? {
+        Group::Whole(found) => found.1 == place && data_of_group_holds(storage, &record)?,
+        Group::Broken | Group::Open => false,
+    };
+    if is_whole {
+        return last_from(storage, Some((record, place)), len);
+    }
+    Ok(Last { placed: previous(storage, &record)?, is_lost: true, is_broken: true })
+}
+
+/// Goes forward from `known`, which holds; from the first byte, if nothing is known.
+fn last_from(storage: &impl Storage, known: Option<Placed>, len: u64) -> Result<Last> {
+    let known_at = known.as_ref().map(|(_, place)| *place);
+    let mut last = known;
+    let mut is_broken = loop {
+        let (start, previous, seq) = last.as_ref().map_or((0, None, 0), |(record, place)| (place.end(), Some(*place), record.seq));
+        match group_at(storage, start, previous, len)? {
+            Group::Whole(found) if previous.is_none() || found.0.seq > seq => last = Some(*found),
+            Group::Whole(_) | Group::Broken => break true,
+            Group::Open => break false,
+        }
+    };
+    // Groups that others stand behind were durable by then.
+    while let Some((record, place)) = &last
+        && Some(*place) != known_at
+        && !data_of_group_holds(storage, record)?
+    {
+        is_broken = true;
+        last = previous(storage, record)?;
+    }
+    Ok(Last { placed: last, is_lost: false, is_broken })
+}
+
+/// The committed state of `storage`, and what lies behind it. Starts at the end mark, or where there is none at the first byte, and
+/// goes from header to header.
 ///
 /// # Errors
 /// [`Error::NoCommit`] if nothing was ever committed, [`Error::Damaged`] if the chain of records is broken.
-pub(crate) fn find(storage: &impl Storage) -> Result<State> {
+pub(crate) fn find(storage: &impl Storage) -> Result<Found> {
+    let Located { record, place, tail, seq_max } = locate(storage)?;
+    Ok(Found { state: assemble(storage, record, place)?, tail, seq_max })
+}
+
+/// The last record that holds, and what lies behind it, without the chain of records before.
+///
+/// # Errors
+/// [`Error::NoCommit`] if nothing was ever committed.
+pub(crate) fn find_last(storage: &impl Storage) -> Result<(Record, Option<Tail>)> {
+    locate(storage).map(|located| (located.record, located.tail))
+}
+
+struct Located {
+    record: Record,
+    place: RecordPlace,
+    tail: Option<Tail>,
+    seq_max: u64,
+}
+
+fn locate(storage: &impl Storage) -> Result<Located> {
     let len = storage.len()?;
-    let last_boundary = len - len % BLOCK_BYTES;
-    if let Some((record, at)) = record_ending_at(storage, last_boundary)?
-        && group_holds(storage, &record, at.0)?
-    {
-        return assemble(storage, record, at);
-    }
-    // A torn tail: look back for the last record that holds, many blocks a read.
-    const CHUNK_BYTES: u64 = 1 << 20;
-    let mut chunk_end = last_boundary;
-    let mut buf = vec![0; CHUNK_BYTES as usize];
-    while chunk_end > 0 {
-        let chunk_start = chunk_end.saturating_sub(CHUNK_BYTES);
-        let chunk = &mut buf[..(chunk_end - chunk_start) as usize];
-        storage.read_exact_at(chunk, chunk_start)?;
-        for block_end in (512..=chunk.len()).rev().step_by(512) {
-            let tail: &[u8; END_BYTES] = chunk[block_end - END_BYTES..block_end].try_into().expect("sized");
-            if Record::length_from_tail(tail).is_none() {
-                continue;
-            }
-            if let Some((record, at)) = record_ending_at(storage, chunk_start + block_end as u64)?
-                && group_holds(storage, &record, at.0)?
-            {
-                return assemble(storage, record, at);
-            }
+    let mark = storage.end_mark()?;
+    let marked = match &mark {
+        Some(mark) => record_at_mark(storage, mark, len)?,
+        None => None,
+    };
+    let last = match marked {
+        Some(marked) => last_from_mark(storage, marked, len)?,
+        None => {
+            let last = last_from(storage, None, len)?;
+            // Content with higher numbers was put there by somebody else, with another file's mark.
+            let seq = last.placed.as_ref().map_or(0, |(record, _)| record.seq);
+            Last { is_lost: mark.is_some_and(|mark| mark.seq_max > seq), ..last }
         }
-        chunk_end = chunk_start;
+    };
+    let Some((record, place)) = last.placed else { return Err(Error::NoCommit) };
+    let mut seq_max = mark.map_or(0, |mark| mark.seq_max).max(record.seq);
+    let mut tail = None;
+    if last.is_lost || len > place.end() {
+        let ending = seq_in_ending(storage, place.end(), len)?;
+        let is_doubtful = last.is_broken || ending.is_some();
+        if is_doubtful {
+            // Whoever chose those bytes may say any number, but each takes two blocks at least.
+            let room = len.saturating_sub(place.end()) / (2 * BLOCK_BYTES);
+            let possible = record.seq.saturating_add(1)..=record.seq.saturating_add(room.max(1));
+            seq_max = seq_max.max(ending.filter(|seq| possible.contains(seq)).unwrap_or(*possible.start()));
+        }
+        let kind = match (last.is_lost, is_doubtful) {
+            (true, _) => TailKind::Committed,
+            (false, true) => TailKind::Doubtful,
+            (false, false) => TailKind::Unfinished,
+        };
+        tail = Some(Tail { offset: place.end(), len: len.saturating_sub(place.end()), seq: record.seq, seq_max, kind });
     }
-    Err(Error::NoCommit)
+    Ok(Located { record, place, tail, seq_max })
+}
+
+/// If the file ends as a record does, the number that it may say; 0 if it says none.
+fn seq_in_ending(storage: &impl Storage, start: u64, len: u64) -> Result<Option<u64>> {
+    let end = len - len % BLOCK_BYTES;
+    if end < start + BLOCK_BYTES {
+        return Ok(None);
+    }
+    let mut tail = [0; END_BYTES];
+    storage.read_exact_at(&mut tail, end - END_BYTES as u64)?;
+    let Some(len) = Record::length_from_tail(&tail) else { return Ok(None) };
+    let mut head = [0; 64];
+    let from = end.saturating_sub(len).max(start);
+    storage.read_exact_at(&mut head, from)?;
+    let text = String::from_utf8_lossy(&head);
+    let seq = text.strip_prefix(MAGIC).and_then(|text| text.lines().nth(1)?.strip_prefix("seq ")?.parse().ok());
+    Ok(Some(seq.unwrap_or(0)))
 }
 
 /// The record before `record`.
 pub(crate) fn previous(storage: &impl Storage, record: &Record) -> Result<Option<Placed>> {
-    let Some((offset, len, sum)) = record.previous else { return Ok(None) };
+    let Some(place @ RecordPlace { offset, len, sum }) = record.previous else { return Ok(None) };
+    if offset.checked_add(len) != Some(record.start) {
+        return damaged(offset, format!("commit {} does not start where the one before ends", record.seq));
+    }
     match read_record(storage, offset, len)? {
-        Some((older, older_sum)) if older_sum == sum && older.seq < record.seq && older.start < record.start => {
-            Ok(Some((older, (offset, len, sum))))
-        }
+        Some((older, older_sum)) if older_sum == sum && older.seq < record.seq && older.start < record.start => Ok(Some((older, place))),
         _ => damaged(offset, format!("the commit record before number {} is not what that one says", record.seq)),
     }
 }
@@ -190,7 +321,7 @@ pub(crate) fn assemble(storage: &impl Storage, record: Record, record_at: Record
             members.remove(name);
         }
         for (name, offset, len, sha256) in &r.members {
-            if offset.checked_add(*len).is_none_or(|end| end > record_at.0) {
+            if offset.checked_add(*len).is_none_or(|end| end > record_at.offset) {
                 return damaged(*offset, format!("member '{name}' reaches beyond its commit record"));
             }
             members.insert(name.clone(), Member { offset: *offset, len: *len, sha256: *sha256 });

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use crate::end::EndMark;
+
 /// A file that is read and written at offsets.
 pub trait Storage {
     /// Reads exactly `buf.len()` bytes at `offset`.
@@ -31,6 +33,15 @@ pub trait Storage {
     /// # Errors
     /// Of the system.
     fn set_len(&self, len: u64) -> io::Result<()>;
+    /// The mark of where the committed part ended last, if one is kept.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn end_mark(&self) -> io::Result<Option<EndMark>> {
+        Ok(None)
+    }
+    /// Keeps that mark, as well as it can: it need not be durable.
+    fn set_end_mark(&self, _mark: EndMark) {}
     /// Whether the file has no byte.
     ///
     /// # Errors
@@ -57,6 +68,12 @@ impl Storage for File {
     fn set_len(&self, len: u64) -> io::Result<()> {
         File::set_len(self, len)
     }
+    fn end_mark(&self) -> io::Result<Option<EndMark>> {
+        EndMark::of(self)
+    }
+    fn set_end_mark(&self, mark: EndMark) {
+        mark.set(self);
+    }
 }
 
 impl<S: Storage + ?Sized> Storage for &S {
@@ -74,5 +91,11 @@ impl<S: Storage + ?Sized> Storage for &S {
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
         (**self).set_len(len)
+    }
+    fn end_mark(&self) -> io::Result<Option<EndMark>> {
+        (**self).end_mark()
+    }
+    fn set_end_mark(&self, mark: EndMark) {
+        (**self).set_end_mark(mark);
     }
 }

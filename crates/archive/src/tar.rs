@@ -142,22 +142,36 @@ impl Walked {
     }
 }
 
-/// Walks the members in `start..end` and gives each to `visit`, together with the frame bytes before its data: its pax
-/// header, if any, and its own. Padding after data is not read.
-///
-/// # Errors
-/// If a header is malformed or a member reaches beyond `end`.
-pub fn walk_members(storage: &impl Storage, start: u64, end: u64, mut visit: impl FnMut(&Walked, &[u8]) -> Result<()>) -> Result<()> {
-    let mut position = start;
-    while position < end {
+/// Walks from header to header.
+pub(crate) struct Headers<'s, S> {
+    storage: &'s S,
+    position: u64,
+    end: u64,
+}
+
+impl<'s, S: Storage> Headers<'s, S> {
+    /// Those in `start..end`.
+    pub(crate) fn new(storage: &'s S, start: u64, end: u64) -> Headers<'s, S> {
+        Headers { storage, position: start, end }
+    }
+
+    /// The next member, together with the frame bytes before its data: its pax header, if any, and its own. `None` at the end. The
+    /// data of members is passed over, and padding after it is not read.
+    ///
+    /// # Errors
+    /// If a header is malformed or a member reaches beyond the end.
+    pub(crate) fn next(&mut self) -> Result<Option<(Walked, Vec<u8>)>> {
+        if self.position >= self.end {
+            return Ok(None);
+        }
         let mut frame = Vec::with_capacity(512);
-        let mut at = position;
+        let mut at = self.position;
         let parsed = loop {
-            if end - at < BLOCK_BYTES {
+            if self.end - at < BLOCK_BYTES {
                 return damaged(at, "a header is cut off");
             }
             let mut block = [0u8; 512];
-            storage.read_exact_at(&mut block, at)?;
+            self.storage.read_exact_at(&mut block, at)?;
             let Some(parsed) = parse_header(&block) else { return damaged(at, "not a tar header") };
             frame.extend_from_slice(&block);
             at += BLOCK_BYTES;
@@ -165,15 +179,15 @@ pub fn walk_members(storage: &impl Storage, start: u64, end: u64, mut visit: imp
                 break parsed;
             }
             // Only the alignment filler is ever written, one a member and of at most 8 blocks.
-            if parsed.size > ALIGNMENT_BYTES || parsed.size > end - at || frame.len() > 512 {
+            if parsed.size > ALIGNMENT_BYTES || parsed.size > self.end - at || frame.len() > 512 {
                 return damaged(at - BLOCK_BYTES, "unexpected pax header");
             }
             let from = frame.len();
             frame.resize(from + padded(parsed.size) as usize, 0);
-            storage.read_exact_at(&mut frame[from..], at)?;
+            self.storage.read_exact_at(&mut frame[from..], at)?;
             at += padded(parsed.size);
         };
-        let fits = parsed.size.checked_next_multiple_of(BLOCK_BYTES).is_some_and(|n| n <= end - at);
+        let fits = parsed.size.checked_next_multiple_of(BLOCK_BYTES).is_some_and(|n| n <= self.end - at);
         if !fits {
             return damaged(at - BLOCK_BYTES, format!("member '{}' reaches beyond the end", parsed.name));
         }
@@ -182,8 +196,19 @@ pub fn walk_members(storage: &impl Storage, start: u64, end: u64, mut visit: imp
             TYPE_DIRECTORY => false,
             t => return damaged(at - BLOCK_BYTES, format!("unexpected member type {t:#x}")),
         };
-        let member = Walked { name: parsed.name, start: position, offset: at, len: parsed.size, is_file };
-        position = member.end();
+        let member = Walked { name: parsed.name, start: self.position, offset: at, len: parsed.size, is_file };
+        self.position = member.end();
+        Ok(Some((member, frame)))
+    }
+}
+
+/// Walks the members in `start..end` and gives each to `visit`, together with the frame bytes before its data.
+///
+/// # Errors
+/// If a header is malformed or a member reaches beyond `end`.
+pub fn walk_members(storage: &impl Storage, start: u64, end: u64, mut visit: impl FnMut(&Walked, &[u8]) -> Result<()>) -> Result<()> {
+    let mut headers = Headers::new(storage, start, end);
+    while let Some((member, frame)) = headers.next()? {
         visit(&member, &frame)?;
     }
     Ok(())

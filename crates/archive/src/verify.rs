@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::record::{Record, Sha256Sum};
+use crate::record::{RECORD_NAME, Record, RecordPlace};
 use crate::state::{self, data_holds};
 use crate::storage::Storage;
-use crate::tar::{BLOCK_BYTES, walk_members};
+use crate::sum::Sha256Sum;
+use crate::tail::tail_is;
+use crate::tar::{self, BLOCK_BYTES, walk_members};
 
 /// Something that is not as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,40 +23,60 @@ pub struct Damage {
     pub what: String,
 }
 
-/// Checks all groups of an archive: every record, every header, every member's checksum.
+/// Checks all groups of an archive: every record, every header, every member's checksum, and that nothing is behind the last
+/// commit. What cannot be read is told of, too, and what lies behind it is checked.
 ///
 /// # Errors
 /// Of the system, and [`Error::NoCommit`]. Damage is no error but the answer.
 pub fn verify(storage: &impl Storage) -> Result<Vec<Damage>> {
-    let state = state::find(storage)?;
+    let found = state::find(storage)?;
     let mut damage = Vec::new();
-    let (mut record, mut at) = (state.record, state.record_at.0);
+    if let Some(tail) = &found.tail {
+        damage.push(Damage { offset: tail.offset, seq: tail.seq_max, what: tail_is(tail) });
+    }
+    let (mut record, mut at) = (found.state.record, found.state.record_at);
     loop {
-        verify_group(storage, &record, at, &mut damage)?;
+        verify_group(storage, &record, &at, &mut damage)?;
         match state::previous(storage, &record) {
-            Ok(Some((older, older_at))) => (record, at) = (older, older_at.0),
+            Ok(Some(older)) => (record, at) = older,
             Ok(None) => break,
-            Err(Error::Damaged { offset, what }) => {
+            Err(e) => {
+                let (offset, what) = told(e, at.offset)?;
                 damage.push(Damage { offset, seq: record.seq.saturating_sub(1), what });
                 break;
             }
-            Err(e) => return Err(e),
         }
     }
     damage.sort_by_key(|d| d.offset);
     Ok(damage)
 }
 
-fn verify_group(storage: &impl Storage, record: &Record, at: u64, damage: &mut Vec<Damage>) -> Result<()> {
+/// Where `e` says that something is damaged, and what; what cannot be read is taken to be at `offset`.
+fn told(e: Error, offset: u64) -> Result<(u64, String)> {
+    match e {
+        Error::Damaged { offset, what } => Ok((offset, what)),
+        e if e.is_unreadable() => Ok((offset, format!("it cannot be read: {e}"))),
+        e => Err(e),
+    }
+}
+
+fn verify_group(storage: &impl Storage, record: &Record, at: &RecordPlace, damage: &mut Vec<Damage>) -> Result<()> {
     let sums: BTreeMap<u64, (&str, Sha256Sum)> =
         record.members.iter().map(|(name, offset, _, sum)| (*offset, (name.as_str(), *sum))).collect();
     let mut frame = Sha256::new();
     let mut found = Vec::new();
-    let walked = walk_members(storage, record.start, at - BLOCK_BYTES, |member, header| {
+    let header_at = at.offset - BLOCK_BYTES;
+    let walked = walk_members(storage, record.start, header_at, |member, header| {
         frame.update(header);
         let Some((name, sum)) = sums.get(&member.offset).filter(|_| member.is_file) else { return Ok(()) };
-        if !data_holds(storage, member.offset, member.len, sum)? {
-            found.push((member.offset, format!("the content of '{name}' has a wrong checksum")));
+        match data_holds(storage, member.offset, member.len, sum) {
+            Ok(true) => {}
+            Ok(false) => found.push((member.offset, format!("the content of '{name}' has a wrong checksum"))),
+            Err(e) => {
+                let (offset, what) = told(e, member.offset)?;
+                found.push((offset, format!("'{name}': {what}")));
+                return Ok(());
+            }
         }
         let padding = (member.end() - member.offset - member.len) as usize;
         let mut bytes = [0; 512];
@@ -69,8 +91,14 @@ fn verify_group(storage: &impl Storage, record: &Record, at: u64, damage: &mut V
             found.push((record.start, "a header of this group has changed".to_owned()));
         }
         Ok(()) => {}
-        Err(Error::Damaged { offset, what }) => found.push((offset, what)),
-        Err(e) => return Err(e),
+        Err(e) => found.push(told(e, record.start)?),
+    }
+    // The record's own header is no part of the frame, for the record holds its sum.
+    let mut header = [0; 512];
+    match storage.read_exact_at(&mut header, header_at).map_err(Error::from) {
+        Ok(()) if header == tar::file_header(RECORD_NAME, at.len) => {}
+        Ok(()) => found.push((header_at, "the header of the commit record has changed".to_owned())),
+        Err(e) => found.push(told(e, header_at)?),
     }
     damage.extend(found.into_iter().map(|(offset, what)| Damage { offset, seq: record.seq, what }));
     Ok(())

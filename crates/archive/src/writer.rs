@@ -5,15 +5,19 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::record::{RECORD_BYTES_MAX, RECORD_NAME, Record, Sha256Sum};
+use crate::record::{RECORD_BYTES_MAX, RECORD_NAME, Record, RecordPlace, VERSION};
 use crate::state::{self, Member, State};
 use crate::storage::Storage;
+use crate::sum::Sha256Sum;
+use crate::tail::{Tail, TailKind};
 use crate::tar::{self, BLOCK_BYTES};
 
 /// Records between two full ones: bounds what opening has to read.
 const CHAIN_LEN_MAX: u32 = 64;
 /// A group larger than this is made durable before its record is written, so that opening need not read it again.
 const UNSYNCED_GROUP_BYTES_MAX: u64 = 1 << 20;
+/// The attribute that keeps the highest number of a lease under which something was written.
+pub(crate) const EPOCH_KEY: &str = "epoch";
 /// Small members are gathered up to this before they are written; larger ones are written from where they are.
 const PENDING_BYTES_MAX: usize = 64 << 10;
 
@@ -21,7 +25,8 @@ const PENDING_BYTES_MAX: usize = 64 << 10;
 pub struct Writer<S> {
     storage: S,
     state: Option<State>,
-    first_seq: u64,
+    /// The highest number that a commit was given.
+    seq_max: u64,
 }
 
 /// What a commit made.
@@ -36,27 +41,53 @@ pub struct Commit {
 }
 
 impl<S: Storage> Writer<S> {
-    /// A writer on an archive that has a commit. A torn tail is cut off.
+    /// A writer on an archive that has a commit. A group that was never finished is cut off.
     ///
     /// # Errors
-    /// As [`crate::Archive::open`].
+    /// As [`crate::Archive::open`]; [`Error::Tail`] if what lies behind the last commit that holds may be a commit, too.
     pub fn open(storage: S) -> Result<Writer<S>> {
-        let state = state::find(&storage)?;
-        if storage.len()? != state.end() {
-            storage.set_len(state.end())?;
+        Writer::open_keeping(storage, |tail| match tail.kind {
+            TailKind::Unfinished => Ok(()),
+            TailKind::Doubtful | TailKind::Committed => Err(Error::Tail(*tail)),
+        })
+    }
+
+    /// The same, of an archive whose last commits may be damaged: `keep` is called before what lies behind the last one that holds is
+    /// cut off, and copies it. Their numbers are given to no other commit.
+    ///
+    /// # Errors
+    /// As [`crate::Archive::open`], and of `keep`; then nothing was cut.
+    pub fn open_keeping(storage: S, keep: impl FnOnce(&Tail) -> Result<()>) -> Result<Writer<S>> {
+        let found = state::find(&storage)?;
+        if let Some(tail) = &found.tail {
+            keep(tail)?;
+            if storage.len()? != found.state.end() {
+                storage.set_len(found.state.end())?;
+                // What was there is gone before anything else is written.
+                storage.sync()?;
+            }
         }
-        Ok(Writer { storage, first_seq: 0, state: Some(state) })
+        let mark = found.state.end_mark(found.seq_max);
+        if storage.end_mark()? != Some(mark) {
+            storage.set_end_mark(mark);
+        }
+        Ok(Writer { storage, seq_max: found.seq_max, state: Some(found.state) })
     }
 
     /// A writer on an empty file, whose first commit will be number `first_seq`.
     ///
     /// # Errors
-    /// Of the system.
+    /// Of the system; if the file is not empty.
     pub fn create(storage: S, first_seq: u64) -> Result<Writer<S>> {
         if storage.len()? > 0 {
-            storage.set_len(0)?;
+            return Err(Error::NotEmpty);
         }
-        Ok(Writer { storage, first_seq, state: None })
+        Ok(Writer { storage, seq_max: first_seq.saturating_sub(1), state: None })
+    }
+
+    /// Numbers up to `seq` were given to commits that are no more: the next one has a higher one.
+    pub fn skip_to(&mut self, seq: u64) {
+        self.seq_max = self.seq_max.max(seq);
     }
 
     /// What is committed; `None` before the first commit.
@@ -84,6 +115,8 @@ impl<S: Storage> Writer<S> {
             dropped: Vec::new(),
             set: BTreeMap::new(),
             unset: Vec::new(),
+            failed: None,
+            has_begun: false,
             finished: false,
         };
         if first {
@@ -113,6 +146,10 @@ pub struct Group<'w, S: Storage> {
     dropped: Vec<String>,
     set: BTreeMap<String, String>,
     unset: Vec<String>,
+    /// What was asked for and cannot be; told by [`Group::commit`].
+    failed: Option<Error>,
+    /// Whether the file is known to end where the group starts, or something was written behind that.
+    has_begun: bool,
     finished: bool,
 }
 
@@ -142,7 +179,7 @@ impl<S: Storage> Group<'_, S> {
     }
 
     fn append_member(&mut self, name: &str, data: &[u8], mut header: Vec<u8>) -> Result<()> {
-        tar::check_name(name)?;
+        self.check_name(name)?;
         header.extend_from_slice(&tar::file_header(name, data.len() as u64));
         self.frame.update(&header);
         self.put(&header);
@@ -151,6 +188,7 @@ impl<S: Storage> Group<'_, S> {
             self.flush()?;
         }
         if data.len() > PENDING_BYTES_MAX {
+            self.write_from_start()?;
             self.writer.storage.write_all_at(data, offset)?;
             self.position += data.len() as u64;
             self.pending_at = self.position;
@@ -160,6 +198,15 @@ impl<S: Storage> Group<'_, S> {
         self.pad();
         let member = Member { offset, len: data.len() as u64, sha256: Sha256::digest(data).into() };
         self.members.insert(name.to_owned(), member);
+        Ok(())
+    }
+
+    /// Whether a member of this group can be called so.
+    fn check_name(&self, name: &str) -> Result<()> {
+        tar::check_name(name)?;
+        if name == RECORD_NAME || self.members.contains_key(name) {
+            return Err(Error::NameTwice(name.to_owned()));
+        }
         Ok(())
     }
 
@@ -184,7 +231,7 @@ impl<S: Storage> Group<'_, S> {
     /// # Errors
     /// For a bad name, if the file is shorter than that, and of the system.
     pub fn finish_reserved(&mut self, reserved: Reserved, name: &str, len: u64, sha256: Sha256Sum) -> Result<()> {
-        tar::check_name(name)?;
+        self.check_name(name)?;
         let storage = &self.writer.storage;
         let (end, file_len) = (reserved.offset + len, storage.len()?);
         if file_len < end {
@@ -218,10 +265,13 @@ impl<S: Storage> Group<'_, S> {
         self.dropped.push(name.to_owned());
     }
 
-    /// Sets an attribute: a key without spaces, a value without newlines.
+    /// Sets an attribute: a key without spaces, a value without line breaks; with others the commit fails.
     pub fn set(&mut self, key: &str, value: impl Into<String>) {
         let value = value.into();
-        debug_assert!(!key.contains([' ', '\n']) && !value.contains('\n'));
+        if key.is_empty() || key.contains([' ', '\n', '\r']) || value.contains(['\n', '\r']) {
+            self.failed = Some(Error::BadAttribute(key.to_owned()));
+            return;
+        }
         self.unset.retain(|k| k != key);
         self.set.insert(key.to_owned(), value);
     }
@@ -232,11 +282,16 @@ impl<S: Storage> Group<'_, S> {
         self.unset.push(key.to_owned());
     }
 
-    /// Makes the group durable, and with it everything it says.
+    /// Makes the group durable, and with it everything it says. `epoch` is the number of the lease under which it is written, 0 for
+    /// none.
     ///
     /// # Errors
-    /// Of the system; then nothing has changed.
+    /// [`Error::Fenced`] if a later lease has written already; of the system. Then nothing has changed.
     pub fn commit(mut self, time: u64, epoch: u64) -> Result<Commit> {
+        if let Some(e) = self.failed.take() {
+            return Err(e);
+        }
+        self.pass_fence(epoch)?;
         let old = self.writer.state.as_ref();
         let full = old.is_none_or(|s| s.chain_len >= CHAIN_LEN_MAX);
         let synced = self.position - self.start > UNSYNCED_GROUP_BYTES_MAX;
@@ -255,7 +310,8 @@ impl<S: Storage> Group<'_, S> {
         // A full record lists what is live, and of this group all, live or not, so that the group can be checked.
         let listed = if full { &members } else { &self.members };
         let record = Record {
-            seq: old.map_or(self.writer.first_seq, |s| s.record.seq + 1),
+            version: old.map_or(VERSION, |s| s.record.version),
+            seq: self.writer.seq_max + 1,
             epoch,
             time,
             start: self.start,
@@ -279,14 +335,41 @@ impl<S: Storage> Group<'_, S> {
             return Err(Error::TooManyMembers(record.members.len()));
         }
         self.put(&tar::file_header(RECORD_NAME, data.len() as u64));
-        let record_at = (self.position, data.len() as u64, sum);
+        let record_at = RecordPlace { offset: self.position, len: data.len() as u64, sum };
         self.put(&data);
         self.flush()?;
         self.writer.storage.sync()?;
         let commit = Commit { seq: record.seq, end: self.position, bytes: self.position - self.start };
-        self.writer.state = Some(State { record, record_at, members, attributes, chain_len });
+        let state = State { record, record_at, members, attributes, chain_len };
+        self.writer.seq_max = commit.seq;
+        self.writer.storage.set_end_mark(state.end_mark(commit.seq));
+        self.writer.state = Some(state);
         self.finished = true;
         Ok(commit)
+    }
+
+    /// Refuses who has been given a lease before the one that wrote last; remembers the highest.
+    fn pass_fence(&mut self, epoch: u64) -> Result<()> {
+        let highest = self.writer.state.as_ref().and_then(|s| s.attributes.get(EPOCH_KEY)?.parse().ok()).unwrap_or(0);
+        if epoch != 0 && epoch < highest {
+            return Err(Error::Fenced { epoch, highest });
+        }
+        if epoch > highest {
+            self.set(EPOCH_KEY, epoch.to_string());
+        }
+        Ok(())
+    }
+
+    /// Makes sure that nothing of a group before this one, which was given up, is behind its start: headers lead through what is
+    /// written, and nobody else's bytes may be met there.
+    fn write_from_start(&mut self) -> Result<()> {
+        if !self.has_begun {
+            if self.writer.storage.len()? != self.start {
+                self.writer.storage.set_len(self.start)?;
+            }
+            self.has_begun = true;
+        }
+        Ok(())
     }
 
     fn put(&mut self, data: &[u8]) {
@@ -301,6 +384,7 @@ impl<S: Storage> Group<'_, S> {
 
     fn flush(&mut self) -> Result<()> {
         if !self.pending.is_empty() {
+            self.write_from_start()?;
             self.writer.storage.write_all_at(&self.pending, self.pending_at)?;
             self.pending.clear();
         }
@@ -312,7 +396,7 @@ impl<S: Storage> Group<'_, S> {
 impl<S: Storage> Drop for Group<'_, S> {
     fn drop(&mut self) {
         if !self.finished {
-            // Best effort: a tail that stays is torn, and cut by the next writer.
+            // Best effort: a tail that stays is unfinished, and cut by the next writer.
             let _ = self.writer.storage.set_len(self.start);
         }
     }

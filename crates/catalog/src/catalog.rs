@@ -59,13 +59,15 @@ pub struct Repository {
     pub priority: i64,
     /// What is said of it alone.
     pub settings: Settings,
+    /// The forge that lists it, a space, and its id there.
+    pub forge: Option<String>,
 }
 
 pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, last_change, fingerprint, seq, \
-                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s, priority, settings";
+                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s, priority, settings, forge, forge_id";
 
 /// How many those are.
-pub(crate) const COLUMN_COUNT: usize = 21;
+pub(crate) const COLUMN_COUNT: usize = 23;
 
 impl Repository {
     pub(crate) fn from_row(row: &Row<'_>) -> Result<Repository> {
@@ -91,6 +93,10 @@ impl Repository {
             watched_s: row.get(18)?,
             priority: row.get(19)?,
             settings: Settings::from_json(row.get::<Option<String>>(20)?.as_deref()),
+            forge: match (row.get::<Option<String>>(21)?, row.get::<Option<String>>(22)?) {
+                (Some(forge), Some(id)) => Some(format!("{forge} {id}")),
+                _ => None,
+            },
         })
     }
 }
@@ -147,6 +153,27 @@ pub struct Visit {
     pub outcome: Outcome,
 }
 
+/// An archive that was found in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// Its name: what clients ask for.
+    pub name: String,
+    /// Its upstream.
+    pub url: String,
+    /// Where it lies, below the store.
+    pub path: String,
+    /// Number of its last commit.
+    pub seq: i64,
+    /// Its length in bytes.
+    pub archive_bytes: i64,
+    /// Refs in it.
+    pub ref_count: i64,
+    /// The highest number of a lease under which it was written.
+    pub epoch: i64,
+    /// As [`Repository::forge`].
+    pub forge: Option<String>,
+}
+
 /// Which repositories are meant.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Which<'a> {
@@ -186,6 +213,11 @@ const RECORD: &str = "UPDATE repositories SET
     missing_since = CASE WHEN rows.p3 < 2 THEN NULL WHEN rows.p13 = 'gone' THEN coalesce(missing_since, rows.p5) ELSE missing_since END,
     lease_owner = NULL, lease_until = NULL
     FROM rows WHERE id = rows.p1 AND epoch = rows.p2";
+
+/// Of visits whose lease has passed to another the archive may show what none that counts has seen: the next one looks. Of `rows`, p1 is
+/// the id, p2 the epoch, p3 when the visit ended.
+const SUPERSEDED: &str = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, rows.p3)
+    FROM rows WHERE id = rows.p1 AND epoch > rows.p2";
 
 impl Visit {
     fn row(&self) -> Vec<Value<'_>> {
@@ -279,7 +311,7 @@ impl Catalog {
     pub fn claim_store(&mut self, store: &str) -> Result<()> {
         self.database
             .execute("INSERT INTO properties (name, value) VALUES ('store', ?1) ON CONFLICT (name) DO NOTHING", &values![store])?;
-        let of: Option<String> = self.database.query_one("SELECT value FROM properties WHERE name = 'store'", &[], |row| row.get(0))?;
+        let of = self.store()?;
         if of.as_deref() == Some(store) { Ok(()) } else { Err(Error::OtherStore(store.to_owned())) }
     }
 
@@ -445,10 +477,12 @@ impl Catalog {
             parameters.push(Value::Integers(but.to_vec()));
             without = format!("AND NOT (id = ANY(?{}))", parameters.len());
         }
+        // Numbers are no lower than the time: a repository that is added again, or a catalog that was had back from a copy, gives higher
+        // ones than those under which its archive was written.
         // One's own that has run out is still under way.
         let (lapsed, own) = if which.free_only { ("AND lease_owner <> ?1", "") } else { ("", "OR lease_owner = ?1") };
         let sql = format!(
-            "UPDATE repositories SET lease_owner = ?1, lease_until = ?2, epoch = epoch + 1 WHERE id IN (
+            "UPDATE repositories SET lease_owner = ?1, lease_until = ?2, epoch = GREATEST(epoch + 1, ?4) WHERE id IN (
                  SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?3 {these} {ids} {without}
                  AND (lease_until IS NULL OR (lease_until <= ?4 {lapsed}) {own}) ORDER BY next_due LIMIT ?5
                  {locked})
@@ -547,13 +581,71 @@ impl Catalog {
         self.database.execute(sql, &values![name, now]).map(|_| ())
     }
 
+    /// Registers archives that are in the store, and of which this catalog knows nothing, as they are; each is due. Gives how many that
+    /// were: a name, a path or a forge's id that it knows already is left as it is.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn adopt(&mut self, archives: &[Adopted], now: i64) -> Result<usize> {
+        self.database.transaction(Kind::Listing, |db| {
+            let mut added = 0;
+            for a in archives {
+                let (forge, id) = a.forge.as_deref().and_then(|forge| forge.split_once(' ')).unzip();
+                let sql = "SELECT id FROM repositories WHERE name = ?1 OR path = ?2 LIMIT 1";
+                let is_known = db.query_one(sql, &values![&a.name, &a.path], |row| row.get::<i64>(0))?.is_some();
+                let sql = "SELECT id FROM repositories WHERE forge = ?1 AND forge_id = ?2";
+                if is_known || db.query_one(sql, &values![forge, id], |row| row.get::<i64>(0))?.is_some() {
+                    continue;
+                }
+                db.execute(
+                    "INSERT INTO repositories (name, url, path, added_at, seq, archive_bytes, ref_count, epoch, forge, forge_id)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                    &values![&a.name, &a.url, &a.path, now, a.seq, a.archive_bytes, a.ref_count, a.epoch, forge, id],
+                )?;
+                added += 1;
+            }
+            Ok(added)
+        })
+    }
+
+    /// Says that the archive of repository `id`, which is leased with the number `epoch`, was written under a later lease, number
+    /// `written`, of which this catalog knows nothing: it gives higher numbers from now on, and the repository is due at `now`.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn raise_epoch(&mut self, id: i64, epoch: i64, written: i64, now: i64) -> Result<()> {
+        let sql = "UPDATE repositories SET epoch = ?3, lease_owner = NULL, lease_until = NULL, fingerprint = NULL, next_due = ?4
+                   WHERE id = ?1 AND epoch = ?2 AND epoch < ?3";
+        self.database.execute(sql, &values![id, epoch, written, now]).map(|_| ())
+    }
+
+    /// Says that the archive of repository `id` was found to be damaged: it is due at `now`, and whoever visits it looks at all of it.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn set_damaged(&mut self, id: i64, what: &str, now: i64) -> Result<()> {
+        let sql = "UPDATE repositories SET error_class = 'damaged', error = ?2, fingerprint = NULL, next_due = LEAST(next_due, ?3)
+                   WHERE id = ?1";
+        self.database.execute(sql, &values![id, what, now]).map(|_| ())
+    }
+
+    /// The store that archives are in, once somebody has said it.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn store(&self) -> Result<Option<String>> {
+        self.database.query_one("SELECT value FROM properties WHERE name = 'store'", &[], |row| row.get(0))
+    }
+
     /// Writes visits down, in one transaction, and ends their leases. Returns how many counted: a visit whose lease has passed
-    /// to another meanwhile does not.
+    /// to another meanwhile does not, and what it did is looked at again.
     ///
     /// # Errors
     /// Of the database.
     pub fn record(&mut self, visits: &[Visit]) -> Result<usize> {
         let rows: Vec<_> = visits.iter().map(Visit::row).collect();
+        let wrote = visits.iter().filter(|visit| matches!(visit.outcome, Outcome::Updated { .. }));
+        let superseded: Vec<_> = wrote.map(|visit| values![visit.id, visit.epoch, visit.at].into()).collect();
         let updates = self.updates_of(visits);
         let news = news_of(visits);
         let written = self.database.transaction(Kind::Visits, |db| {
@@ -561,6 +653,9 @@ impl Catalog {
             let written = db.execute_rows(RECORD, &VISIT, &rows)?;
             db.execute_rows(KEEP_UPDATE, &KEPT_UPDATE, &updates)?;
             db.execute_rows(KEEP_VISIT, &KEPT_VISIT, &news)?;
+            if written < rows.len() as u64 {
+                db.execute_rows(SUPERSEDED, &[Type::Integer; 3], &superseded)?;
+            }
             Ok(written)
         })?;
         Ok(written as usize)

@@ -5,7 +5,8 @@ use std::path::Path;
 use weir_repo::{ArchiveRepo, LfsObject, LfsPointer};
 use weir_transport::{Error, LFS_BATCH_MAX, Lfs, LfsAnswer, Url};
 
-use crate::visit::{Failure, VisitOptions};
+use crate::failure::Failure;
+use crate::visit::VisitOptions;
 
 /// Objects are committed when so many bytes of them are here.
 const COMMIT_BYTES: u64 = 64 << 20;

@@ -3,6 +3,10 @@
 //! [`visit`] brings one archive up to date; [`Mirror`] does so for many in parallel and writes the results down in
 //! batches. Whatever an upstream does, what is committed stays: a visit adds a commit group or changes nothing.
 
+mod batch;
+mod compacting;
+mod failure;
+mod incoming;
 mod lfs;
 mod pool;
 mod queue;
@@ -10,12 +14,16 @@ mod replace;
 pub mod schedule;
 mod scratch;
 mod space;
+mod store;
 pub mod throttle;
 mod visit;
 
+pub use compacting::Compacting;
+pub use failure::Failure;
 pub use lfs::LfsReport;
 pub use pool::{Event, Leased, Mirror, MirrorOptions, More, Stop, Summary};
 pub use replace::{places_aside, relink_or_replace};
 pub use scratch::Scratch;
 pub use space::Space;
-pub use visit::{Failure, Known, RefsWanted, VisitOptions, Visited, visit};
+pub use store::StoreMark;
+pub use visit::{Known, LostCommits, RefsWanted, VisitOptions, Visited, visit};

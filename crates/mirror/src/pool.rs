@@ -9,18 +9,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_catalog::{Base, Catalog, Outcome, Repository, Visit};
 use weir_transport::Url;
 
+use crate::batch::Batch;
+use crate::failure::{BASE, DAMAGED, FENCED, Failure};
 use crate::queue::{Done, Mailbox, Message, Queue, Task};
 use crate::schedule::{Observed, Policy, spread};
 use crate::space::Space;
 use crate::throttle::{Pause, Throttle};
-use crate::visit::{BASE, Failure, Known, RefsWanted, SharedOptions, VisitOptions, Visited, visit};
+use crate::visit::{Known, RefsWanted, SharedOptions, VisitOptions, Visited, visit};
 
 /// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
 const STACK_BYTES: usize = 32 << 20;
-/// Visits are written down when so many are waiting, or the oldest has waited so long.
-const BATCH_MAX: usize = 500;
-const BATCH_AGE_MAX: Duration = Duration::from_secs(2);
-
 /// Time between looks at what has become due.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// The same for what goes ahead of what waits, and how many of those are looked for at once.
@@ -137,7 +135,9 @@ fn now() -> i64 {
 /// What a visit goes by.
 fn known<'a>(repository: &'a Repository, base: Option<&'a Path>) -> Known<'a> {
     let seq = repository.seq.and_then(|n| u64::try_from(n).ok());
-    Known { fingerprint: repository.fingerprint.as_deref(), seq, epoch: repository.epoch as u64, base }
+    let is_damaged = repository.error_class.as_deref() == Some(DAMAGED);
+    let (fingerprint, epoch) = (repository.fingerprint.as_deref(), repository.epoch as u64);
+    Known { fingerprint, seq, epoch, base, forge: repository.forge.as_deref(), is_damaged }
 }
 
 /// `options` with what is said of `repository` alone, if that is something else.
@@ -178,9 +178,7 @@ impl Mirror {
             let (mut asked, mut had_more) = (Instant::now(), true);
             let (mut asked_ahead, mut leased_ahead) = (Instant::now(), None);
             let mut leased: Option<Leased> = None;
-            let mut batch = Vec::new();
-            let mut batch_started = Instant::now();
-            let mut unsynced: HashMap<PathBuf, PathBuf> = HashMap::new();
+            let mut batch = Batch::new();
             let (mut renewed, renew_every) = (Instant::now(), Duration::from_secs(self.options.lease_s) / 3);
             loop {
                 let (messages, is_open) = mailbox.take();
@@ -204,13 +202,10 @@ impl Mirror {
                         }
                         Message::PutOff(repository, until) => {
                             summary.put_off += 1;
-                            if batch.is_empty() {
-                                batch_started = Instant::now();
-                            }
                             let (at, outcome) = (now(), Outcome::PutOff);
                             let (id, epoch) = (repository.id, repository.epoch);
                             let next_due = at + spread((until - at).max(0) as u64, id) as i64;
-                            batch.push(Visit {
+                            let visit = Visit {
                                 id,
                                 epoch,
                                 began_at: at,
@@ -222,52 +217,27 @@ impl Mirror {
                                 is_news: false,
                                 snapshot: None,
                                 outcome,
-                            });
+                            };
+                            batch.put(visit, None);
                         }
                         Message::Done(done) => {
                             observe(Event::Ended(&done.repository, &done.result, done.took));
-                            if batch.is_empty() {
-                                batch_started = Instant::now();
-                            }
                             if let Err(e) = self.note(catalog, &done) {
                                 // Nothing more is begun: it could not be written down either.
                                 queue.close();
                                 return Err(e);
                             }
-                            // One that failed may have got as far as a name.
-                            if done.result.as_ref().map_or(true, |v| v.created) {
-                                let path = self.store.join(&done.repository.path);
-                                unsynced.insert(path.parent().map_or_else(|| self.store.clone(), Path::to_owned), path);
-                            }
-                            batch.push(self.write_down(*done, &mut summary));
+                            let named = self.named(&done);
+                            batch.put(self.write_down(*done, &mut summary), named);
                         }
                     }
                 }
-                if !batch.is_empty() && (!is_open || batch.len() >= BATCH_MAX || batch_started.elapsed() >= BATCH_AGE_MAX) {
-                    // The names of new archives, a folder at a time: what the catalog knows of must be there.
-                    let mut synced = Ok(());
-                    for (_, path) in unsynced.drain() {
-                        synced = synced.and(weir_repo::sync_folder_of(&path));
-                    }
-                    match synced {
-                        Ok(()) => {
-                            match catalog.record(&batch) {
-                                Ok(written) if written < batch.len() => {
-                                    let lost = batch.len() - written;
-                                    tracing::warn!("{lost} visits took longer than their leases, or their repositories were removed");
-                                }
-                                Ok(_) => {}
-                                Err(e) => {
-                                    // Nothing more is begun: it could not be written down either.
-                                    queue.close();
-                                    return Err(e);
-                                }
-                            }
-                        }
-                        // They stay due, and are found in place then.
-                        Err(e) => tracing::error!("new archives may not be durable, their visits are not written down: {e}"),
-                    }
-                    batch.clear();
+                if (!is_open || batch.is_due())
+                    && let Err(e) = batch.write(&self.store, catalog)
+                {
+                    // Nothing more is begun: it could not be written down either.
+                    queue.close();
+                    return Err(e);
                 }
                 if !is_open {
                     return Ok(summary);
@@ -473,6 +443,12 @@ impl Mirror {
     fn note(&self, catalog: &mut Catalog, done: &Done) -> weir_catalog::Result<()> {
         match &done.result {
             Ok(visited) => self.note_base(catalog, &done.repository, done.base.as_ref(), visited),
+            // The lease has passed to another; or the catalog has forgotten that it did, and is told.
+            Err(failure) if failure.class == FENCED => {
+                let path = self.store.join(&done.repository.path);
+                let epoch = weir_repo::epoch_of(&path).ok().and_then(|epoch| i64::try_from(epoch).ok());
+                epoch.map_or(Ok(()), |epoch| catalog.raise_epoch(done.repository.id, done.repository.epoch, epoch, now()))
+            }
             // Whoever looks at the base itself finds what is wrong with it.
             Err(failure) if failure.class == BASE => done.base.as_ref().map_or(Ok(()), |base| catalog.look_again(&base.name, now())),
             Err(_) => Ok(()),
@@ -519,6 +495,17 @@ impl Mirror {
         };
         // Not before all is known: it is leased.
         Ok(std::mem::take(repositories).into_iter().map(task).collect())
+    }
+
+    /// The archive that a visit left and whose name may not be durable yet, if there is one: the visit made it, or found it though no
+    /// visit before was written down.
+    fn named(&self, done: &Done) -> Option<PathBuf> {
+        let is_new = match &done.result {
+            Ok(visited) => visited.created || done.repository.seq.is_none(),
+            // It may have got as far as a name.
+            Err(_) => done.repository.seq.is_none() && self.store.join(&done.repository.path).try_exists().unwrap_or(true),
+        };
+        is_new.then(|| self.store.join(&done.repository.path))
     }
 
     /// Until when `task` waits for the first clone of what it is to build on, if it does.

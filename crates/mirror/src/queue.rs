@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use weir_catalog::{Base, Repository};
 
+use crate::failure::Failure;
 use crate::pool::Stop;
 use crate::throttle::Pause;
-use crate::visit::{Failure, Visited};
+use crate::visit::Visited;
 
 /// A repository to visit.
 pub(crate) struct Task {

@@ -2,15 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use weir_repo::{ArchiveRepo, Refs, RefsChange, Repo};
+use weir_repo::{ArchiveRepo, KEPT_MAX, Refs, RefsChange, Repo, Takes};
 use weir_transport::Url;
 
-use crate::visit::{
-    DAMAGED, Failure, Known, NOT_DAMAGED, VisitOptions, Visited, build_on_base, list, snapshot, snapshot_id, take_in, take_in_lfs, update,
-};
-
-/// Damaged archives of one name that are kept. A disk that damages more than that is to be looked at first.
-const KEPT_MAX: u32 = 9;
+use crate::failure::{DAMAGED, FENCED, Failure, NOT_DAMAGED};
+use crate::visit::{Known, VisitOptions, Visited, build_on_base, list, origin, snapshot, snapshot_id, take_in, take_in_lfs, update};
 
 /// Whether the archive at `path` cannot be opened for what is in it, or not all of it is as it was written. Reads all of it.
 fn is_damaged(path: &Path) -> bool {
@@ -35,7 +31,22 @@ pub fn relink_or_replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, op
         tracing::warn!(path = %path.display(), "what it builds on has been replaced: all it needs is there");
         return update(url, path, &Known { fingerprint: None, ..*known }, now, options);
     }
+    // If only the last commits are damaged, it goes on from the one before.
+    if is_torn(path, known) {
+        let visited = update(url, path, &Known { fingerprint: None, ..*known }, now, options)?;
+        if !is_damaged(path) {
+            return Ok(visited);
+        }
+    }
     replace(url, path, known, now, options)
+}
+
+/// Whether the last commits of the archive at `path` are damaged, and those before them may be sound.
+fn is_torn(path: &Path, known: &Known<'_>) -> bool {
+    match weir_repo::check_end(path) {
+        Ok(seq) => known.seq.is_some_and(|known| known > seq) || weir_repo::has_doubtful_tail(path),
+        Err(e) => e.is_torn(),
+    }
 }
 
 /// The latter alone.
@@ -43,31 +54,33 @@ fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitO
     // Nobody appends to it meanwhile, or replaces it.
     let lock = weir_repo::lock_archive(path)?;
     if !is_damaged(path) {
-        let error = "the archive is not damaged: it stays as it is".to_owned();
-        return Err(Failure { class: NOT_DAMAGED, error });
+        return Err(Failure::new(NOT_DAMAGED, "the archive is not damaged: it stays as it is"));
     }
     tracing::warn!(path = %path.display(), "the archive is damaged: it is put aside for a new clone");
-    let aside = places_aside(path).find(|place| !place.exists()).ok_or_else(|| {
-        let error = format!("the archive is damaged, and {KEPT_MAX} damaged ones are kept beside it: look at the disk, and remove them");
-        Failure { class: DAMAGED, error }
-    })?;
+    if places_aside(path).all(|place| place.exists()) {
+        // Nothing is fetched that could not take its place.
+        put_aside(path)?;
+    }
     let (mut session, advertised, mut visited) = list(url, options)?;
     let refs = snapshot(&advertised, None);
     if refs.list().is_empty() {
-        let error = "the archive is damaged, and its upstream is empty: it stays as it is".to_owned();
-        return Err(Failure { class: DAMAGED, error });
+        return Err(Failure::new(DAMAGED, "the archive is damaged, and its upstream is empty: it stays as it is"));
     }
     // Clients that saw the old one's numbers must not take new ones for older.
     let old = Repo::open_archive(path).ok();
+    if known.epoch > 0 && weir_repo::epoch_of(path).is_ok_and(|epoch| epoch > known.epoch) {
+        return Err(Failure::new(FENCED, "the lease has passed to another visit, which has written already"));
+    }
     let old_seq = old.as_ref().and_then(|old| Some(old.archive()?.state().record.seq));
     let first_seq = known.seq.max(old_seq).unwrap_or(0) + 1;
     let mut archive = ArchiveRepo::create_beside(path, session.hash(), first_seq)?;
     build_on_base(&mut archive, known, now);
+    archive.set_origin(Some(origin(url, known)));
     let report = take_in(&mut archive, &mut session, url, path, &refs, known.epoch, now, options)?;
     // What was built on the old one finds all it needs in this one, or is to find out that it does not.
     let is_same = match (&old, archive.repo()?) {
         // Not if the old one had lost its last commits already.
-        (Some(old), Some(new)) if old_seq >= known.seq && new.shallow().is_empty() => holds_all_of(&new, old).unwrap_or(false),
+        (Some(old), Some(new)) => old_seq >= known.seq && new.shallow().is_empty() && holds_all_of(&new, old),
         _ => false,
     };
     if let Some(old) = &old {
@@ -78,9 +91,8 @@ fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitO
         archive.take_lfs_objects(old, true, now)?;
         archive.take_metadata(old, None, now)?;
     }
-    let failed = |e: std::io::Error| Failure { class: "local", error: format!("the damaged archive cannot be kept: {e}") };
-    std::fs::hard_link(path, &aside).map_err(failed)?;
-    archive.persist()?;
+    let aside = put_aside(path)?;
+    archive.persist(Takes::PlaceOf(&lock))?;
     drop(lock);
     visited.change = Some((RefsChange::between(&Refs::default(), &refs), report));
     visited.archive = archive.committed();
@@ -95,11 +107,23 @@ fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitO
     Ok(visited)
 }
 
-/// Whether `new` has all that refs of `old` lead to, or led to once.
-fn holds_all_of(new: &Repo, old: &Repo) -> weir_repo::Result<bool> {
-    let history = old.refs_history()?;
-    let mut refs = history.values().chain([old.refs()]);
-    Ok(refs.all(|refs| refs.tips().all(|tip| new.contains(&tip))))
+/// Whether `new` has every object of `old`. Others may build on any of them, whether a ref ever led there or not.
+fn holds_all_of(new: &Repo, old: &Repo) -> bool {
+    let has = |pack: &weir_repo::Pack| (0..pack.index().count()).all(|n| new.contains(&pack.index().oid(n)));
+    old.own_packs().iter().all(|pack| has(pack))
+}
+
+/// Gives the archive at `path` another name besides, where it is kept.
+fn put_aside(path: &Path) -> Result<PathBuf, Failure> {
+    for place in places_aside(path) {
+        match std::fs::hard_link(path, &place) {
+            Ok(()) => return Ok(place),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(Failure::new("local", format!("the damaged archive cannot be kept: {e}"))),
+        }
+    }
+    let error = format!("the archive is damaged, and {KEPT_MAX} damaged ones are kept beside it: look at the disk, and remove them");
+    Err(Failure::new(DAMAGED, error))
 }
 
 /// Where damaged archives of `path` are kept.

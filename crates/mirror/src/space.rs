@@ -57,6 +57,11 @@ impl Space {
         self.bytes_max.is_some_and(|max| used >= max).then_some(Cause::Quota)
     }
 
+    /// Whether `bytes` more could be written, and enough be free all the same.
+    pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
+        free_bytes(&self.store).is_none_or(|free| free >= self.free_bytes_min.saturating_add(bytes))
+    }
+
     /// Whether a pause for want of space begins at `now_ms`, which lasts until it is told anew.
     pub(crate) fn pauses_from(&self, now_ms: u64, until_ms: u64) -> bool {
         let before = self.paused_until_ms.load(Ordering::Relaxed);

@@ -26,6 +26,8 @@ pub enum Cause {
     Network,
     /// The disk is full.
     DiskFull,
+    /// The store is not there.
+    Store,
     /// It will be soon.
     LowSpace,
     /// The archives take as much as they may.
@@ -41,6 +43,7 @@ impl Cause {
             Cause::Host => "the host fails",
             Cause::Network => "many hosts fail: the network",
             Cause::DiskFull => "the disk is full",
+            Cause::Store => "the store is not there",
             Cause::LowSpace => "less space is free than store.free_bytes_min",
             Cause::Quota => "archives take store.bytes_max or more",
             Cause::Local => "errors of this machine",
@@ -123,11 +126,11 @@ impl Throttle {
         let policy = self.policy;
         let pause = |host: Option<&str>, cause| Pause { host: host.map(str::to_owned), cause, until_ms: now_ms + policy.pause_ms };
         match class {
-            "disk-full" => {
+            "disk-full" | "store" => {
                 // Every further visit would fail as well.
                 let is_new = self.local.paused_until_ms <= now_ms;
                 self.local.paused_until_ms = now_ms + policy.pause_ms;
-                is_new.then(|| pause(None, Cause::DiskFull))
+                is_new.then(|| pause(None, if class == "store" { Cause::Store } else { Cause::DiskFull }))
             }
             "local" => self.local.take(&policy, now_ms).then(|| pause(None, Cause::Local)),
             "network" | "server" => {

@@ -1,20 +1,23 @@
 //! One visit to one upstream.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use sha2::{Digest, Sha256};
-use weir_git::{Oid, OidSet, refname};
-use weir_repo::ingest::{Limits, Options as IngestOptions, ingest};
-use weir_repo::walk::HaveCommits;
-use weir_repo::{ArchiveRepo, Head, Ref, RefClass, Refs, RefsChange, Repo, Rewrite, Sharing, UpdateReport};
-use weir_transport::{Advertised, ErrorClass, FetchRequest, Negotiator, Options as TransportOptions, Session, Symbolic, Url};
+use weir_git::{Oid, refname};
+use weir_repo::ingest::Limits;
+use weir_repo::{ArchiveRepo, Head, Lost, Origin, Ref, Refs, RefsChange, Repo, UpdateReport};
+use weir_transport::{Advertised, Options as TransportOptions, Session, Symbolic, Url};
 
 use crate::Space;
+use crate::compacting::{Compacting, compact_if_due};
+use crate::failure::{DAMAGED, EMPTIED, FENCED, Failure, NOT_DAMAGED};
+use crate::incoming::Update;
 use crate::lfs::{LfsReport, fetch_lfs};
+use crate::replace::relink_or_replace;
 use crate::scratch::Scratch;
+use crate::store::StoreMark;
 
 /// Which of an upstream's refs are mirrored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -45,8 +48,12 @@ pub struct VisitOptions {
     pub lfs: bool,
     /// Room for them.
     pub space: Arc<Space>,
-    /// An archive with more packs than this is compacted after an update.
-    pub packs_max: usize,
+    /// When archives are compacted after an update.
+    pub compacting: Compacting,
+    /// Whether an upstream that has no refs any more is followed.
+    pub accepts_empty: bool,
+    /// What says that the store is there, where something does.
+    pub store: Option<Arc<StoreMark>>,
 }
 
 /// What a visit found.
@@ -72,8 +79,19 @@ pub struct Visited {
     pub snapshot: Option<Oid>,
     /// LFS objects, if they were looked for.
     pub lfs: Option<LfsReport>,
-    /// Another archive stands there than before: what built on that one is to be looked at.
+    /// Another archive stands there than before, or it has lost commits: what built on it is to be looked at.
     pub is_another: bool,
+    /// Commits that were found to be lost.
+    pub lost: Option<LostCommits>,
+}
+
+/// Commits of an archive that are lost, as far as its upstream could not give them again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostCommits {
+    /// Which.
+    pub commits: Lost,
+    /// Refs they named that lead to what is not here any more: name and id.
+    pub refs: Vec<String>,
 }
 
 /// What is known of a repository before a visit.
@@ -87,64 +105,10 @@ pub struct Known<'a> {
     pub epoch: u64,
     /// The archive that a new one builds on, if it is there.
     pub base: Option<&'a Path>,
-}
-
-/// The class of failures of what an archive builds on.
-pub(crate) const BASE: &str = "base";
-/// The class of failures of what is stored here.
-pub(crate) const DAMAGED: &str = "damaged";
-/// The class of a replacement that was not needed.
-pub(crate) const NOT_DAMAGED: &str = "not-damaged";
-
-/// Why a visit failed.
-#[derive(Debug)]
-pub struct Failure {
-    /// What that means.
-    pub class: &'static str,
-    /// In words.
-    pub error: String,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.error, self.class)
-    }
-}
-
-impl From<weir_transport::Error> for Failure {
-    fn from(e: weir_transport::Error) -> Failure {
-        Failure { class: e.class().name(), error: e.to_string() }
-    }
-}
-
-impl From<weir_repo::Error> for Failure {
-    fn from(e: weir_repo::Error) -> Failure {
-        use weir_repo::Error as E;
-        let class = match &e {
-            E::BadPack(_) | E::Object { .. } | E::Collision(_) => "bad-pack",
-            E::NotConnected { .. } => "incomplete",
-            E::Limit { .. } => "limit",
-            e if e.is_disk_full() => "disk-full",
-            e if e.is_damage() => DAMAGED,
-            E::Base { .. } => BASE,
-            E::Archive(_) | E::Corrupt { .. } | E::Missing(_) => "local",
-            E::Io(io) => {
-                // A transport's error that came through `Read`.
-                let ours = io.get_ref().and_then(|inner| inner.downcast_ref::<weir_transport::Error>());
-                return match ours {
-                    Some(t) => Failure { class: t.class().name(), error: t.to_string() },
-                    None => match io.kind() {
-                        std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => {
-                            Failure { class: ErrorClass::Network.name(), error: format!("the connection broke: {io}") }
-                        }
-                        _ => Failure { class: ErrorClass::Local.name(), error: e.to_string() },
-                    },
-                };
-            }
-            E::NotFound(_) | E::Unsupported(_) => "local",
-        };
-        Failure { class, error: e.to_string() }
-    }
+    /// What its forge knows it by, if it was listed by one ([`weir_repo::Origin::forge`]).
+    pub forge: Option<&'a str>,
+    /// Somebody has found the archive damaged.
+    pub is_damaged: bool,
 }
 
 /// Fingerprint of refs and HEAD as an upstream shows them.
@@ -192,81 +156,137 @@ pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advert
         snapshot: None,
         lfs: None,
         is_another: false,
+        lost: None,
     };
     Ok((session, advertised, visited))
 }
 
-/// Brings the archive at `path` up to date with `url`. If the upstream shows the same as when its fingerprint was taken, the
-/// archive is not even opened. If the archive is found to be damaged, it is put aside for a new clone.
+/// Brings the archive at `path` up to date with `url`. If the upstream shows the same as when its fingerprint was taken, only the end
+/// of the archive is looked at. If the archive is found to be damaged, it goes on from the last commit that holds, or is put aside for
+/// a new clone.
 ///
 /// # Errors
 /// If it does not go well; then the archive is as it was, or has one part of the update more.
 pub fn visit(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
+    if known.is_damaged && exists(path)? {
+        match relink_or_replace(url, path, known, now, options) {
+            Err(other) if other.class == NOT_DAMAGED => {}
+            replaced => return replaced,
+        }
+    }
     match update(url, path, known, now, options) {
         // What an upstream sends must not be taken for damage: all of it is read before it is believed.
-        Err(failure) if failure.class == DAMAGED && path.exists() => {
-            match crate::replace::relink_or_replace(url, path, known, now, options) {
-                Err(other) if other.class == NOT_DAMAGED => Err(failure),
-                replaced => replaced,
-            }
-        }
+        Err(failure) if failure.class == DAMAGED && exists(path)? => match relink_or_replace(url, path, known, now, options) {
+            Err(other) if other.class == NOT_DAMAGED => Err(failure),
+            replaced => replaced,
+        },
         result => result,
     }
 }
 
+/// Whether there is an archive at `path`. A disk that does not answer is not one without it.
+fn exists(path: &Path) -> Result<bool, Failure> {
+    path.try_exists().map_err(|e| Failure::new("local", format!("cannot look at '{}': {e}", path.display())))
+}
+
+/// The archive at `path` to be written to, which is a copy of `url`; and commits of it that are lost.
+fn open(
+    url: &Url,
+    path: &Path,
+    known: &Known<'_>,
+    session: &Session,
+    now: u64,
+    options: &VisitOptions,
+) -> Result<(ArchiveRepo, Option<Lost>), Failure> {
+    if exists(path)? {
+        let (archive, lost) = ArchiveRepo::open_recovering(path, known.seq, now)?;
+        if let Some(lost) = &lost {
+            tracing::error!(path = %path.display(), "the archive is damaged, and goes on from the last commit that holds: {lost}");
+        }
+        if known.epoch > 0 && archive.epoch() > known.epoch {
+            let (ours, theirs) = (known.epoch, archive.epoch());
+            return Err(Failure::new(
+                FENCED,
+                format!("the lease has passed to another visit, which has written already ({ours}, {theirs})"),
+            ));
+        }
+        // On a disk that does not tell large letters from small ones two names are one file; and names are given again.
+        if let Some(found) = archive.origin().filter(|found| known.seq.is_none() && !is_same(found, &origin(url, known))) {
+            let error = format!("'{}' is a copy of {} already: give this one another name, or delete that", path.display(), found.url);
+            return Err(Failure::new("local", error));
+        }
+        return Ok((archive, lost));
+    }
+    if let Some(store) = &options.store {
+        store.check()?;
+    }
+    let mut archive = ArchiveRepo::create_named_later(path, session.hash(), known.seq.unwrap_or(0) + 1)?;
+    build_on_base(&mut archive, known, now);
+    let lost = known.seq.map(Lost::all_up_to);
+    if lost.is_some() {
+        tracing::error!(path = %path.display(), "the archive is gone: it is cloned anew");
+    }
+    Ok((archive, lost))
+}
+
 pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
     let (mut session, advertised, mut visited) = list(url, options)?;
-    let exists = path.exists();
-    visited.created = !exists;
-    if exists && known.fingerprint == Some(visited.fingerprint.as_slice()) {
-        // What it builds on may have been replaced since.
-        if known.base.is_some() {
-            weir_repo::base_holds(path)?;
-        }
+    let is_there = exists(path)?;
+    if is_there && known.fingerprint == Some(visited.fingerprint.as_slice()) && is_sound(path, known)? {
         return Ok(visited);
     }
-    let mut archive = if exists { ArchiveRepo::open(path)? } else { ArchiveRepo::create_named_later(path, session.hash(), 1)? };
-    if !exists {
-        build_on_base(&mut archive, known, now);
-        visited.is_another = true;
-    }
+    let (mut archive, lost) = open(url, path, known, &session, now, options)?;
+    archive.set_origin(Some(origin(url, known)));
+    visited.created = !is_there;
+    visited.is_another = !is_there || lost.is_some();
     visited.archive = archive.committed();
     let old = archive.repo()?;
     visited.builds_on = Some(archive.base_path()?);
     if let Some(old) = &old
         && old.hash() != session.hash()
     {
-        return Err(Failure {
-            class: "protocol",
-            error: format!("the upstream has become a {} repository; add it under another name", session.hash().name()),
-        });
+        let name = session.hash().name();
+        return Err(Failure::new("protocol", format!("the upstream has become a {name} repository; add it under another name")));
     }
     let refs = snapshot(&advertised, old.as_deref());
     let before = old.as_ref().map(|r| r.refs().clone()).unwrap_or_default();
-    if old.as_ref().is_some_and(|r| *r.refs() == refs) {
-        take_in_lfs(&mut archive, url, path, now, options, &mut visited)?;
-        return Ok(visited);
+    if refs.list().is_empty() && !before.list().is_empty() && !options.accepts_empty {
+        let count = before.list().len();
+        let error = format!("the upstream has no refs any more: the {count} it had stay here; 'weir mirror --accept-empty' follows it");
+        return Err(Failure::new(EMPTIED, error));
     }
-    let store = path.parent().unwrap_or(Path::new(".")).to_owned();
-    let report = take_in(&mut archive, &mut session, url, path, &refs, known.epoch, now, options)?;
-    visited.change = Some((RefsChange::between(&before, &refs), report));
-    visited.archive = archive.committed();
-    visited.snapshot = snapshot_id(&mut archive);
+    if old.as_ref().is_none_or(|r| !r.refs().lead_where(&refs)) {
+        let report = take_in(&mut archive, &mut session, url, path, &refs, known.epoch, now, options)?;
+        visited.change = Some((RefsChange::between(&before, &refs), report));
+        visited.archive = archive.committed();
+        visited.snapshot = snapshot_id(&mut archive);
+    }
+    if let Some(commits) = lost {
+        let refs = archive.repo()?.map_or_else(Vec::new, |repo| commits.missing_in(&repo));
+        visited.lost = Some(LostCommits { commits, refs });
+    }
     take_in_lfs(&mut archive, url, path, now, options, &mut visited)?;
-    let packs = archive.pack_count();
-    drop(archive);
-    if packs > options.packs_max {
-        let spill = |bytes| options.scratch.place(bytes, &store);
-        // A compaction that fails costs nothing but time: the archive stands as it is.
-        let how = Rewrite { sharing: Sharing::Keep, time: now, threads: options.threads, spill: &spill };
-        match weir_repo::compact(path, &how) {
-            Ok(report) => {
-                visited.archive = Some((report.seq, report.archive_bytes));
-            }
-            Err(e) => tracing::warn!(path = %path.display(), "not compacted: {e}"),
-        }
+    if visited.change.is_some()
+        && let Some(report) = compact_if_due(archive, path, now, options)
+    {
+        visited.archive = Some((report.seq, report.archive_bytes));
     }
     Ok(visited)
+}
+
+/// Whether the archive at `path` is as it was when its last commit was told of, as far as that can be seen at its end, and what it
+/// builds on is there.
+fn is_sound(path: &Path, known: &Known<'_>) -> Result<bool, Failure> {
+    match weir_repo::check_end(path) {
+        Ok(seq) if known.seq.is_none_or(|known| known <= seq) => {}
+        Err(e) if !e.is_torn() => return Err(e.into()),
+        Ok(_) | Err(_) => return Ok(false),
+    }
+    // What it builds on may have been replaced since.
+    if known.base.is_some() {
+        weir_repo::base_holds(path)?;
+    }
+    Ok(true)
 }
 
 /// Fetches LFS objects into `archive`, if they are wanted.
@@ -331,9 +351,19 @@ pub(crate) fn take_in(
     Ok(report)
 }
 
-/// The refs as they will be stored.
+/// What an archive of `url` says that it is a copy of.
+pub(crate) fn origin(url: &Url, known: &Known<'_>) -> Origin {
+    Origin { url: url.without_userinfo(), forge: known.forge.map(str::to_owned) }
+}
+
+/// Whether both are one repository, be it at another place by now.
+fn is_same(one: &Origin, other: &Origin) -> bool {
+    one.url == other.url || one.forge.is_some() && one.forge == other.forge
+}
+
+/// The refs as they will be stored. What tags peel to is found out from the objects.
 pub(crate) fn snapshot(advertised: &Advertised, old: Option<&Repo>) -> Refs {
-    let list = advertised.refs.iter().map(|r| Ref { name: r.name.clone(), oid: r.oid, peeled: r.peeled }).collect();
+    let list = advertised.refs.iter().map(|r| Ref { name: r.name.clone(), oid: r.oid, peeled: None }).collect();
     let head = match &advertised.head {
         Symbolic::Branch(name) => Head::Symbolic(name.clone()),
         Symbolic::Detached(oid) => Head::Detached(*oid),
@@ -341,144 +371,6 @@ pub(crate) fn snapshot(advertised: &Advertised, old: Option<&Repo>) -> Refs {
         Symbolic::Unknown => old.map_or_else(Head::default, |r| r.refs().head.clone()),
     };
     Refs::new(list, head)
-}
-
-struct Update<'a> {
-    archive: &'a mut ArchiveRepo,
-    session: &'a mut Session,
-    url: &'a Url,
-    options: &'a VisitOptions,
-    store: &'a Path,
-    epoch: u64,
-    now: u64,
-}
-
-impl Update<'_> {
-    /// Heads and tags first, then the rest: each a pack and a commit of its own, if it brings something.
-    fn run(&mut self, refs: &Refs) -> Result<UpdateReport, Failure> {
-        let heads = Refs::new(refs.list().iter().filter(|r| refname::is_head_or_tag(&r.name)).cloned().collect(), refs.head.clone());
-        let has_rest = heads.list().len() < refs.list().len();
-        let mut appended = 0;
-        let mut added = 0;
-        let mut add = |report: UpdateReport| {
-            appended += report.bytes_appended;
-            added += report.objects_added;
-            UpdateReport { bytes_appended: appended, objects_added: added, ..report }
-        };
-        let wants = self.wants(RefClass::HeadsAndTags, heads.head_and_tag_tips())?;
-        let rest_wants = |this: &mut Self| if has_rest { this.wants(RefClass::Rest, refs.tips()) } else { Ok(Vec::new()) };
-        if wants.is_empty() {
-            let rest = rest_wants(self)?;
-            return self.commit(RefClass::Rest, &rest, refs).map(add);
-        }
-        // Refs of the rest stay as they were until their own pack is here.
-        let kept: Vec<Ref> = match self.archive.repo()? {
-            Some(old) => old.refs().list().iter().filter(|r| !refname::is_head_or_tag(&r.name)).cloned().collect(),
-            None => Vec::new(),
-        };
-        let interim = if has_rest || !kept.is_empty() {
-            Refs::new(heads.list().iter().cloned().chain(kept).collect(), refs.head.clone())
-        } else {
-            refs.clone()
-        };
-        let report = add(self.commit(RefClass::HeadsAndTags, &wants, &interim)?);
-        if interim == *refs {
-            return Ok(report);
-        }
-        let rest = rest_wants(self)?;
-        self.commit(RefClass::Rest, &rest, refs).map(add)
-    }
-
-    /// Tips that are not here yet.
-    fn wants(&mut self, class: RefClass, tips: impl Iterator<Item = Oid>) -> Result<Vec<Oid>, Failure> {
-        let base = self.archive.base_for(class)?;
-        let mut wants: Vec<Oid> = tips.filter(|t| !base.as_ref().is_some_and(|b| b.contains(t))).collect();
-        wants.sort_unstable();
-        wants.dedup();
-        Ok(wants)
-    }
-
-    fn commit(&mut self, class: RefClass, wants: &[Oid], refs: &Refs) -> Result<UpdateReport, Failure> {
-        let (added, shallow) = if wants.is_empty() {
-            let shallow = self.archive.repo()?.map(|r| r.shallow().to_vec()).unwrap_or_default();
-            (None, shallow)
-        } else {
-            self.fetch(class, wants)?
-        };
-        Ok(self.archive.commit(added.map(|a| (class, a)), refs, &shallow, self.now, self.epoch)?)
-    }
-
-    fn fetch(&mut self, class: RefClass, wants: &[Oid]) -> Result<(Option<weir_repo::ingest::Ingested>, Vec<Oid>), Failure> {
-        if !self.session.can_fetch() {
-            // v0 and v1 give one pack a connection.
-            *self.session = Session::open(self.url, &self.options.transport)?;
-        }
-        let hash = self.session.hash();
-        let base = self.archive.base_for(class)?;
-        let mut haves = Haves::new(base.as_ref(), class)?;
-        let request = FetchRequest { wants, negotiator: &mut haves, thin: base.is_some(), progress: None };
-        let mut pack = self.session.fetch(request)?;
-        let mut shallow = pack.shallow.clone();
-        shallow.extend(base.iter().flat_map(|b| b.shallow().iter().copied()));
-        shallow.sort_unstable();
-        shallow.dedup();
-        let shallow_set: OidSet = shallow.iter().copied().collect();
-        let options = IngestOptions {
-            hash,
-            limits: self.options.limits,
-            threads: self.options.threads,
-            base: base.as_ref(),
-            wanted: wants,
-            shallow: &shallow_set,
-            delta_bytes_max: self.options.delta_bytes_max,
-        };
-        let spill = |bytes| self.options.scratch.place(bytes, self.store);
-        Ok((ingest(&mut pack, &spill, &options)?, shallow))
-    }
-}
-
-/// Says what is here: all tips first, then commits behind them.
-struct Haves<'r> {
-    tips: Vec<Oid>,
-    behind: Option<HaveCommits<'r>>,
-    repo: Option<&'r Repo>,
-}
-
-impl<'r> Haves<'r> {
-    fn new(repo: Option<&'r Repo>, class: RefClass) -> Result<Haves<'r>, Failure> {
-        let tips: Vec<Oid> = match repo {
-            None => Vec::new(),
-            Some(r) => {
-                let tips: OidSet = match class {
-                    RefClass::HeadsAndTags => r.refs().head_and_tag_tips().collect(),
-                    _ => r.refs().tips().collect(),
-                };
-                // Of what it builds on, too: a fork has most of its history from there.
-                let of_base = r.base().into_iter().flat_map(|base| base.refs().head_and_tag_tips());
-                let tips: OidSet = tips.into_iter().chain(of_base).filter(|t| r.contains(t)).collect();
-                let mut tips: Vec<Oid> = tips.into_iter().collect();
-                tips.sort_unstable();
-                tips
-            }
-        };
-        Ok(Haves { tips, behind: None, repo })
-    }
-}
-
-impl Negotiator for Haves<'_> {
-    fn next_haves(&mut self, max: usize) -> Vec<Oid> {
-        let Some(repo) = self.repo else { return Vec::new() };
-        if self.behind.is_none() {
-            // Branches say most; of many thousand refs the first ones must do, the walk behind them finds the others.
-            let batch: Vec<Oid> = self.tips.iter().copied().take(max).collect();
-            self.behind = HaveCommits::new(repo, std::mem::take(&mut self.tips)).ok();
-            if !batch.is_empty() {
-                return batch;
-            }
-        }
-        // What cannot be read is not offered; the fetch is then larger, no more.
-        self.behind.as_mut().and_then(|b| b.next_batch(max).ok()).unwrap_or_default()
-    }
 }
 
 /// Shared with the workers.

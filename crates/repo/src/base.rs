@@ -12,16 +12,16 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use weir_archive::{Archive, Writer};
-use weir_git::OidSet;
+use weir_git::Oid;
 
 use crate::bodies::Bodies;
 use crate::changes::Changes;
-use crate::create::ArchiveRepo;
+use crate::create::{ArchiveRepo, LOST_KEY};
 use crate::error::{Error, Result, corrupt};
-use crate::history::refs_history;
 use crate::pack::Pack;
+use crate::recover::is_lost;
 use crate::refs::Refs;
-use crate::repo::{Repo, Serial};
+use crate::repo::{Location, Repo, Serial};
 use crate::walk::visit_reachable;
 
 /// The member that names the base, as git does (gitrepository-layout, "objects/info/alternates").
@@ -129,8 +129,8 @@ pub(crate) fn open_base(archive: &Archive, path: &Path) -> Result<Option<Arc<Rep
     let Some(base_path) = base_path(archive, path)? else { return Ok(None) };
     let base = check_base(archive, path, &base_path)?;
     let m = base.file().metadata()?;
-    let key = (m.dev(), m.ino(), base.state().end());
-    if let Some(base) = open_bases().get(&key).and_then(Weak::upgrade) {
+    let key = (m.dev(), m.ino(), base.state().record.seq, base.state().end());
+    if let Some(base) = open_bases().get(&key).and_then(Weak::upgrade).filter(|base| base.check_reads().is_ok()) {
         return Ok(Some(base));
     }
     let base = Arc::new(Repo::from_archive(base, &base_path).map_err(|e| unusable(&base_path, e))?);
@@ -140,8 +140,8 @@ pub(crate) fn open_base(archive: &Archive, path: &Path) -> Result<Option<Arc<Rep
     Ok(Some(base))
 }
 
-/// Bases that are open, by device, inode and committed length of their files: forks of one share it.
-type OpenBases = HashMap<(u64, u64, u64), Weak<Repo>>;
+/// Bases that are open, by device and inode of their files, last commit and committed length: forks of one share it.
+type OpenBases = HashMap<(u64, u64, u64, u64), Weak<Repo>>;
 
 fn open_bases() -> MutexGuard<'static, OpenBases> {
     static OPEN: LazyLock<Mutex<OpenBases>> = LazyLock::new(Mutex::default);
@@ -188,6 +188,9 @@ fn check_base(archive: &Archive, path: &Path, base_path: &Path) -> Result<Archiv
     if base.state().record.seq < seq {
         return bad("is older than it was");
     }
+    if base.attribute(LOST_KEY).is_some_and(|lost| is_lost(lost, seq)) {
+        return bad("has lost to damage what this was built on");
+    }
     Ok(base)
 }
 
@@ -200,6 +203,22 @@ impl Repo {
     /// Its own packs; those of its base are left out.
     pub fn own_packs(&self) -> &[Arc<Pack>] {
         &self.packs[self.base.as_ref().map_or(0, |b| b.packs.len().min(self.packs.len()))..]
+    }
+
+    /// Whether the object counts as had here: its own packs hold it, or refs reach it, its own or those of its base. What the base
+    /// holds besides was given to the base, by another upstream: whoever names it has yet to show it.
+    pub fn has(&self, oid: &Oid) -> bool {
+        let Some(base) = &self.base else { return self.contains(oid) };
+        self.own_packs().iter().any(|pack| pack.index().find(oid.as_bytes()).is_some()) || base.gives(oid) || self.gives(oid)
+    }
+
+    /// Whether its refs reach the object; no, where that cannot be found out.
+    pub(crate) fn gives(&self, oid: &Oid) -> bool {
+        match self.locate(oid) {
+            None => false,
+            Some(Location::Packed { pack, .. }) if self.bodies.is_reachable_whole(pack) => true,
+            Some(_) => self.reachable().and_then(|all| all.contains(self, oid)).unwrap_or(false),
+        }
     }
 
     /// What a new repository on `base` is before anything of its own has come in.
@@ -253,10 +272,9 @@ pub fn relink(path: &Path, base: &Arc<Repo>, time: u64) -> Result<bool> {
     let link = Link::new(path, base)?;
     let archive = Archive::with_state(Arc::new(writer.storage().0.try_clone()?), state)?;
     let repo = Repo::from_archive_on(archive, path, Some(base.clone()))?;
-    let history = refs_history(&repo)?;
-    let tips: OidSet = history.values().chain([repo.refs()]).flat_map(|refs| refs.tips().collect::<Vec<_>>()).collect();
+    let tips = repo.tips_ever()?;
     let mut is_whole = true;
-    visit_reachable(&repo, Some(&**base), tips, |_, kind, _| is_whole &= kind.is_some())?;
+    visit_reachable(&repo, |oid| base.contains(oid), tips, |_, kind, _| is_whole &= kind.is_some())?;
     if is_whole {
         let mut group = writer.begin();
         group.append(ALTERNATES, link.line.as_bytes())?;

@@ -10,6 +10,7 @@ use weir_git::{HashKind, Oid, OidSet, plain_sha};
 
 use crate::error::{Result, corrupt};
 use crate::index::{IndexEntry, write_index};
+use crate::ingest::Ingested;
 use crate::pack::{PACK_HEADER_BYTES, Pack};
 use crate::refs::Refs;
 use crate::repo::Repo;
@@ -207,7 +208,10 @@ impl Bodies {
         }
         // What builds on another is no whole clone, whatever it says.
         let is_part = archive.member(crate::base::ALTERNATES).is_some();
-        let whole = |key: &str| match archive.attribute(key).filter(|_| !is_part) {
+        // In version 1 pull requests could build on what only history holds, and count as whole all the same.
+        let is_rest_behind_history = list.iter().skip_while(|b| b.class != RefClass::History).any(|b| b.class == RefClass::Rest);
+        let is_doubtful = |key: &str| archive.state().record.version < 2 && key == ALL_KEY && is_rest_behind_history;
+        let whole = |key: &str| match archive.attribute(key).filter(|_| !is_part && !is_doubtful(key)) {
             None => Ok(None),
             Some(value) => parse_whole(hash, value).map_or_else(|| bad(key), |w| Ok(Some(w))),
         };
@@ -249,49 +253,61 @@ impl Bodies {
 /// What an update adds to a class of bodies.
 pub(crate) struct Addition<'a> {
     pub(crate) class: RefClass,
-    pub(crate) unreferenced: &'a [Oid],
-    pub(crate) outside: &'a [Oid],
-    /// Tips that are among its objects.
-    pub(crate) tips_inside: Vec<Oid>,
-    /// Whether objects of it are in bodies of another class as well.
-    pub(crate) repeats: bool,
+    pub(crate) pack: &'a Ingested,
+}
+
+impl Addition<'_> {
+    /// Ids of the objects that were sent; those that complete the pack are left out.
+    fn sent(&self) -> impl Iterator<Item = Oid> {
+        self.pack.index.iter().filter(|e| e.offset < self.pack.sent_end).map(|e| e.oid)
+    }
+
+    /// Ids of the objects that complete the pack: bases of what was sent.
+    fn completing(&self) -> impl Iterator<Item = Oid> {
+        self.pack.index.iter().filter(|e| e.offset >= self.pack.sent_end).map(|e| e.oid)
+    }
+
+    fn has_sent(&self, oid: &Oid) -> bool {
+        self.pack.index.binary_search_by_key(oid, |e| e.oid).is_ok_and(|n| self.pack.index[n].offset < self.pack.sent_end)
+    }
 }
 
 /// Whether the bodies of a class are still exactly what its refs reach, after `old`'s refs have become `new` and
 /// `addition` came in. Saying no is always safe.
 pub(crate) fn still_exact(old: Option<&Repo>, new: &Refs, addition: Option<&Addition<'_>>, all: bool) -> Result<bool> {
     let tips = |refs: &Refs| -> OidSet { if all { refs.tips().collect() } else { refs.head_and_tag_tips().collect() } };
+    let is_of_class = |class: RefClass| class == RefClass::HeadsAndTags || (all && class == RefClass::Rest);
     let new_tips = tips(new);
     // What only older states of the refs reach is sent to nobody.
-    let addition = addition.filter(|a| a.class != RefClass::History);
-    if let Some(a) = addition {
-        let counts = all || a.class == RefClass::HeadsAndTags;
-        if counts && !a.unreferenced.iter().all(|oid| new_tips.contains(oid)) {
-            return Ok(false);
-        }
-        if all && a.repeats {
-            return Ok(false);
-        }
+    let addition = addition.filter(|a| is_of_class(a.class));
+    if addition.is_some_and(|a| !a.pack.unreferenced.iter().all(|oid| new_tips.contains(oid))) {
+        return Ok(false);
     }
     let Some(old) = old else { return Ok(true) };
     let was_exact = if all { old.bodies.all } else { old.bodies.heads };
     if was_exact.is_none() && !old.bodies.list.is_empty() {
         return Ok(false);
     }
-    // Tips must lie in what would be sent: a restored ref may lead to what only history holds.
-    let sent = old.limited_to(|b| b.is_some_and(|b| b.class == RefClass::HeadsAndTags || (all && b.class == RefClass::Rest)));
-    let counted = addition.filter(|a| all || a.class == RefClass::HeadsAndTags);
-    let inside: OidSet = counted.map_or_else(OidSet::default, |a| a.tips_inside.iter().copied().collect());
-    if !new_tips.iter().all(|t| sent.contains(t) || inside.contains(t)) {
+    let sent = old.limited_to(|b| b.is_some_and(|b| is_of_class(b.class)));
+    if let Some(a) = addition {
+        // All that the new objects name or are deltas of must be sent, too, and nothing twice: what is sent is then whole and closed,
+        // whatever it was fetched on.
+        let is_closed = a.pack.outside.iter().copied().chain(a.completing()).all(|oid| sent.contains(&oid));
+        if !is_closed || a.sent().any(|oid| sent.contains(&oid)) {
+            return Ok(false);
+        }
+    }
+    // So must tips: a restored ref may lead to what only history holds.
+    if !new_tips.iter().all(|tip| sent.contains(tip) || addition.is_some_and(|a| a.has_sent(tip))) {
         return Ok(false);
     }
-    let outside: OidSet = counted.map_or_else(OidSet::default, |a| a.outside.iter().copied().collect());
+    let outside: OidSet = addition.map_or_else(OidSet::default, |a| a.pack.outside.iter().copied().collect());
     let gone: Vec<Oid> = tips(&old.refs).into_iter().filter(|t| !new_tips.contains(t) && !outside.contains(t)).collect();
     if gone.is_empty() {
         return Ok(true);
     }
-    let sources: Vec<Oid> = new_tips.into_iter().chain(outside).filter(|oid| old.contains(oid)).collect();
-    all_reachable_from(old, &sources, &gone, REACHABLE_COMMITS_MAX)
+    let sources: Vec<Oid> = new_tips.into_iter().chain(outside).filter(|oid| sent.contains(oid)).collect();
+    all_reachable_from(&sent, &sources, &gone, REACHABLE_COMMITS_MAX)
 }
 
 /// The header of a pack of `count` objects.

@@ -1,12 +1,14 @@
 //! Bodies of an archive as bundles, each of what one update brought (gitformat-bundle; git-bundle-uri's "creationToken").
 
+use std::collections::HashMap;
+
 use weir_archive::Region;
 use weir_git::{HashKind, Oid, OidSet, plain_sha};
 
 use crate::bodies::{Body, RefClass, pack_header};
 use crate::error::{Result, corrupt};
 use crate::export::bundle_signature;
-use crate::history::refs_in;
+use crate::history::{Place, places, refs_of};
 use crate::pack::PACK_HEADER_BYTES;
 use crate::refs::Refs;
 use crate::repo::Repo;
@@ -23,9 +25,9 @@ pub struct BodyBundle {
     /// Checksum of the pack it is a part of: its name.
     pub name: Oid,
     body: Body,
-    /// The commit it came with, and the one before.
-    seq: u64,
-    previous: Option<u64>,
+    /// The refs of the commit it came with, and of the one before, if there are some.
+    refs: Option<Place>,
+    refs_before: Option<Place>,
 }
 
 /// A bundle as it is sent.
@@ -57,18 +59,32 @@ impl Repo {
         if self.bodies.heads.is_none() || !self.shallow.is_empty() {
             return Ok(Vec::new());
         }
-        let records = archive.records()?;
+        let bodies: Vec<&Body> = self.bodies.list.iter().filter(|b| b.class == RefClass::HeadsAndTags).collect();
+        let offsets: HashMap<u64, usize> =
+            bodies.iter().zip(0..).map(|(body, n)| (self.packs[body.pack as usize].data().file_offset(), n)).collect();
+        // The commit that each came with.
+        let mut seqs = vec![None; bodies.len()];
+        for record in archive.records() {
+            let record = record?;
+            for n in record.members.iter().filter(|m| m.1 >= record.start).filter_map(|m| offsets.get(&m.1)) {
+                seqs[*n] = Some(record.seq);
+            }
+        }
+        let places = places(archive)?;
+        let place_at = |seq: u64| places[..places.partition_point(|place| place.seq <= seq)].last().copied();
         let mut bundles = Vec::new();
-        for body in self.bodies.list.iter().filter(|b| b.class == RefClass::HeadsAndTags) {
+        for (body, seq) in bodies.into_iter().zip(seqs) {
             let pack = &self.packs[body.pack as usize];
-            let member = format!("{}.pack", pack.name());
-            // The oldest record that lists it: full ones repeat everything.
-            let Some(at) = records.iter().rposition(|r| r.members.iter().any(|m| m.0 == member)) else {
-                return corrupt("weir/commit", format!("no record of {member}"));
-            };
-            let (seq, previous) = (records[at].seq, records.get(at + 1).map(|r| r.seq));
-            let (token, previous) = if bundles.is_empty() { (FIRST_TOKEN, None) } else { (seq.max(FIRST_TOKEN + 1), previous) };
-            bundles.push(BodyBundle { token, name: pack.index().pack_checksum(), body: *body, seq, previous });
+            let Some(seq) = seq else { return corrupt("weir/commit", format!("no record of {}.pack", pack.name())) };
+            let is_first = bundles.is_empty();
+            bundles.push(BodyBundle {
+                token: if is_first { FIRST_TOKEN } else { seq.max(FIRST_TOKEN + 1) },
+                name: pack.index().pack_checksum(),
+                body: *body,
+                // Of a compacted archive the first body came before its refs.
+                refs: place_at(seq).or_else(|| places.first().copied()),
+                refs_before: if is_first { None } else { place_at(seq.saturating_sub(1)) },
+            });
         }
         Ok(bundles)
     }
@@ -89,11 +105,8 @@ impl Repo {
         };
         let mut header = bundle_signature(self.hash);
         if let Some(archive) = &self.archive {
-            let refs_at = |seq: u64| match archive.at(seq)? {
-                Some(older) => Ok(refs_in(&older, self.hash)?.unwrap_or_default()),
-                None => corrupt("weir/commit", format!("record {seq} is gone")),
-            };
-            let before = bundle.previous.map_or_else(|| Ok(Refs::default()), refs_at)?;
+            let refs_at = |place: Option<Place>| place.map_or_else(|| Ok(Refs::default()), |place| refs_of(archive, self.hash, &place));
+            let before = refs_at(bundle.refs_before)?;
             let mut needed: Vec<Oid> = before.list().iter().filter(|r| r.name.starts_with(b"refs/heads/")).map(|r| r.oid).collect();
             needed.sort_unstable();
             needed.dedup();
@@ -101,7 +114,7 @@ impl Repo {
                 header.push(b'-');
                 push_line(&mut header, &oid, b"");
             }
-            self.push_refs(&mut header, &refs_at(bundle.seq)?);
+            self.push_refs(&mut header, &refs_at(bundle.refs)?);
         }
         header.push(b'\n');
         header.extend_from_slice(&pack_header(bundle.body.sent_count));

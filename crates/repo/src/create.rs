@@ -1,22 +1,56 @@
 //! Creating and updating an archive of a repository: one commit group an update.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use weir_archive::{Archive, Group, LockedFile, Replacement, Storage, Writer};
-use weir_git::{HashKind, Oid};
+use weir_archive::{Archive, Commit, Group, LockedFile, Replacement, State, Storage, Takes, Writer};
+use weir_git::{HashKind, Kind, Oid, OidMap};
 
 use crate::base::{ALTERNATES, BASE_KEY, ID_KEY, Link, new_id};
 use crate::bodies::{ALL_KEY, Addition, Body, HEADS_KEY, RefClass, WholeClone, body_key, parse_whole, still_exact, whole_value};
 use crate::error::{Error, Result};
+use crate::history::HISTORY_MEMBER;
 use crate::index::write_reverse_index;
 use crate::ingest::Ingested;
 use crate::refs::Refs;
 use crate::repo::Repo;
 
+/// The attribute that names commits which were lost to damage: `FIRST-LAST`, with commas between. Nothing may build on them.
+pub(crate) const LOST_KEY: &str = "lost";
+/// The attribute that says that the refs are part of what the upstream had, part of what it had before: the rest follows.
+pub(crate) const PARTIAL_KEY: &str = "partial";
+/// The attribute that holds the highest number of a lease under which something was written; kept by [`weir_archive`].
+pub(crate) const EPOCH_KEY: &str = "epoch";
+
+/// From this version of the archive on tags are peeled here.
+const PEELED_SINCE_VERSION: u32 = 2;
+/// Tags of tags are rare and short; this is against forged circles.
+const TAGS_OF_TAGS_MAX: usize = 256;
 /// Packs of fewer objects get no `.rev`: readers sort such an index in no time, and small updates stay small.
 pub(crate) const REVERSE_INDEX_OBJECTS_MIN: usize = 4096;
+
+/// What a repository is a copy of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Where it comes from; what only its keeper has to know (a password) is left out.
+    pub url: String,
+    /// What its forge knows it by, if it was listed by one: the forge's URL, a space, its id there.
+    pub forge: Option<String>,
+}
+
+/// The attributes that hold it.
+const URL_KEY: &str = "url";
+const FORGE_KEY: &str = "forge";
+
+impl Origin {
+    /// What `archive` says of itself.
+    pub fn of(archive: &Archive) -> Option<Origin> {
+        let url = archive.attribute(URL_KEY)?.to_owned();
+        Some(Origin { url, forge: archive.attribute(FORGE_KEY).map(str::to_owned) })
+    }
+}
 
 /// An archive being created or updated, locked.
 pub struct ArchiveRepo {
@@ -32,9 +66,38 @@ pub struct ArchiveRepo {
     repo: Option<Arc<Repo>>,
     /// What its first commit says it builds on.
     base: Option<(Arc<Repo>, Link)>,
-    /// What its first commit says it is known by.
-    id: String,
+    /// Attributes that its first commit sets: what it is known by, and what it takes over.
+    first: BTreeMap<String, String>,
+    /// What it is a copy of, as the next update says.
+    origin: Option<Origin>,
     hash: HashKind,
+}
+
+/// What a commit says of the refs.
+#[derive(Clone, Copy, Debug)]
+pub struct NewState<'a> {
+    /// All refs.
+    pub refs: &'a Refs,
+    /// Commits at which history ends.
+    pub shallow: &'a [Oid],
+    /// Seconds since 1970.
+    pub time: u64,
+    /// The number of the lease it is written under, 0 for none.
+    pub epoch: u64,
+    /// Whether these refs are part of what the upstream has, part of what it had before: the rest follows with the next commit, and
+    /// this is no state that ever was.
+    pub is_partial: bool,
+}
+
+/// What the bodies of an archive that was written anew are together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WholeClones {
+    /// Those of class [`RefClass::HeadsAndTags`].
+    pub(crate) heads: Option<WholeClone>,
+    /// Those, and of class [`RefClass::Rest`].
+    pub(crate) all: Option<WholeClone>,
+    /// Whether its refs are on their way ([`NewState::is_partial`]).
+    pub(crate) is_partial: bool,
 }
 
 /// How refs differ between two snapshots.
@@ -100,7 +163,8 @@ impl ArchiveRepo {
             syncs_name_later: false,
             repo: None,
             base: None,
-            id: new_id(),
+            first: BTreeMap::from([(ID_KEY.to_owned(), new_id())]),
+            origin: None,
             hash,
         })
     }
@@ -122,11 +186,11 @@ impl ArchiveRepo {
     /// # Errors
     /// If the disk fails.
     pub fn goes_on_as(&mut self, old: &Repo, time: u64) -> Result<()> {
-        if let Some(id) = old.archive().and_then(|archive| archive.attribute(ID_KEY)) {
-            id.clone_into(&mut self.id);
-            if self.writer.state().is_some() {
-                self.commit_members(&[], &[(ID_KEY.to_owned(), id.to_owned())], time)?;
-            }
+        let Some(archive) = old.archive() else { return Ok(()) };
+        let kept = [ID_KEY, LOST_KEY, EPOCH_KEY].into_iter().filter_map(|key| Some((key.to_owned(), archive.attribute(key)?.to_owned())));
+        match self.writer.state() {
+            None => self.first.extend(kept),
+            Some(_) => self.commit_members(&[], &kept.collect::<Vec<_>>(), time)?,
         }
         Ok(())
     }
@@ -156,20 +220,40 @@ impl ArchiveRepo {
         Ok(ArchiveRepo { persists_at_once: false, ..ArchiveRepo::create(path, hash, first_seq)? })
     }
 
-    /// Gives a new archive its name. All that was committed to it is durable.
+    /// Gives a new archive its name, where that `takes` what is there. All that was committed to it is durable.
     ///
     /// # Errors
-    /// Of the system; then what stood there stands.
-    pub fn persist(&mut self) -> Result<()> {
+    /// If something else is there by now; of the system. Then what stands there stands.
+    pub fn persist(&mut self, takes: Takes<'_>) -> Result<()> {
         if let Some(replacement) = self.unnamed.take() {
             if let Some((base, link)) = &self.base {
                 // Another may have taken its place meanwhile.
                 link.holds(base.path())?;
             }
             // The writer keeps its own handle on the file, and with it the lock.
-            if self.syncs_name_later { replacement.persist_unsynced() } else { replacement.persist() }?;
+            if self.syncs_name_later { replacement.persist_unsynced(takes) } else { replacement.persist(takes) }?;
         }
         Ok(())
+    }
+
+    /// The file, as long as it is written to.
+    pub(crate) fn locked(&self) -> &LockedFile {
+        self.writer.storage()
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is committed.
+    pub(crate) fn state(&self) -> Option<&State> {
+        self.writer.state()
+    }
+
+    /// The highest number of a lease under which something was written.
+    pub fn epoch(&self) -> u64 {
+        self.state().and_then(|state| state.attributes.get(EPOCH_KEY)?.parse().ok()).unwrap_or(0)
     }
 
     /// Number of the last commit and length of the archive; `None` before the first.
@@ -198,9 +282,13 @@ impl ArchiveRepo {
     }
 
     fn open_locked(path: &Path, locked: LockedFile) -> Result<ArchiveRepo> {
-        let writer = Writer::open(locked)?;
+        ArchiveRepo::with_writer(path, Writer::open(locked)?)
+    }
+
+    /// The archive at `path` as `writer` has opened it.
+    pub(crate) fn with_writer(path: &Path, writer: Writer<LockedFile>) -> Result<ArchiveRepo> {
         let repo = repo_of(&writer, path)?;
-        let hash = repo.hash();
+        let (hash, origin) = (repo.hash(), repo.archive().and_then(Origin::of));
         Ok(ArchiveRepo {
             path: path.to_owned(),
             writer,
@@ -209,9 +297,26 @@ impl ArchiveRepo {
             syncs_name_later: false,
             repo: Some(Arc::new(repo)),
             base: None,
-            id: String::new(),
+            first: BTreeMap::new(),
+            origin,
             hash,
         })
+    }
+
+    /// What it is a copy of, if it says so.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.origin.as_ref()
+    }
+
+    /// Says what it is a copy of; written down with the next update.
+    pub fn set_origin(&mut self, origin: Option<Origin>) {
+        // A line of its own in two files: what has a line break is nothing that can be fetched from.
+        self.origin = origin.filter(|origin| !origin.url.contains(char::is_control));
+    }
+
+    /// Numbers up to `seq` were given to commits: the next one has a higher one.
+    pub fn skip_to(&mut self, seq: u64) {
+        self.writer.skip_to(seq);
     }
 
     /// The repository as last committed; `None` before the first commit.
@@ -254,13 +359,13 @@ impl ArchiveRepo {
         parse_whole(self.hash, value).map(|w| w.count)
     }
 
-    /// What a pack fetched for `class` may build on: for heads and tags only bodies of that class, so that these stay
-    /// whole by themselves.
+    /// What a pack fetched for `class` may build on: what is sent together with it, so that bodies stay whole by themselves. So
+    /// heads and tags build on each other only, and nothing but history on what only history holds.
     ///
     /// # Errors
     /// If the archive cannot be opened.
     pub fn base_for(&mut self, class: RefClass) -> Result<Option<Repo>> {
-        let limit = |repo: Arc<Repo>| repo.limited_to(|body| class != RefClass::HeadsAndTags || body.is_none_or(|b| b.class == class));
+        let limit = |repo: Arc<Repo>| repo.limited_to(|body| body.is_none_or(|b| b.class <= class));
         Ok(match self.repo()? {
             Some(repo) => Some(limit(repo)),
             None => self.base.as_ref().map(|(base, _)| Repo::empty_on(base)),
@@ -270,61 +375,17 @@ impl ArchiveRepo {
     /// Commits an update: the pack that came in for `class`, if any, and the refs as they are now.
     ///
     /// # Errors
-    /// If the disk fails; then nothing has changed.
-    pub fn commit(
-        &mut self,
-        added: Option<(RefClass, Ingested)>,
-        refs: &Refs,
-        shallow: &[Oid],
-        time: u64,
-        epoch: u64,
-    ) -> Result<UpdateReport> {
-        let hash = self.hash;
+    /// If the disk fails, or a later lease has written; then nothing has changed.
+    pub fn commit(&mut self, added: Option<(RefClass, Ingested)>, now: &NewState<'_>) -> Result<UpdateReport> {
+        let NewState { refs, shallow, time, epoch, is_partial } = *now;
         let old = self.repo()?;
-        let addition = added.as_ref().map(|(class, pack)| Addition {
-            class: *class,
-            unreferenced: &pack.unreferenced,
-            outside: &pack.outside,
-            tips_inside: refs.tips().filter(|t| pack.index.binary_search_by_key(t, |e| e.oid).is_ok()).collect(),
-            repeats: old.as_ref().is_some_and(|r| pack.index.iter().any(|e| e.offset < pack.sent_end && r.contains(&e.oid))),
-        });
-        let link = match old.as_deref().and_then(Repo::base) {
-            Some(base) => Some(Link::new(&self.path, base)?),
-            None => self.base.as_ref().map(|(_, link)| link.clone()),
-        };
+        old.as_ref().map_or(Ok(()), |old| old.check_reads())?;
+        let refs = &peeled(refs, old.as_deref(), added.as_ref().map_or(&[], |(_, pack)| &pack.tags))?;
+        let addition = added.as_ref().map(|(class, pack)| Addition { class: *class, pack });
+        let link = self.link(old.as_deref())?;
         // What builds on another archive is no whole clone by itself.
         let is_exact = |all| Ok::<_, Error>(link.is_none() && still_exact(old.as_deref(), refs, addition.as_ref(), all)?);
         let (heads_exact, all_exact) = (is_exact(false)?, is_exact(true)?);
-        let mut group = self.writer.begin();
-        if old.is_none() {
-            for name in ["objects/", "objects/info/", "objects/pack/", "refs/", "refs/heads/", "refs/tags/"] {
-                group.directory(name);
-            }
-            group.append("config", config_file(hash).as_bytes())?;
-            group.set(ID_KEY, self.id.clone());
-        }
-        if let Some(link) = &link {
-            replace_if_changed(&mut group, ALTERNATES, link.line.as_bytes())?;
-            if group.state().and_then(|s| s.attributes.get(BASE_KEY)) != Some(&link.value) {
-                group.set(BASE_KEY, link.value.clone());
-            }
-        }
-        if let Some((class, pack)) = &added {
-            append_pack(&mut group, hash, *class, pack)?;
-        }
-        let packed_refs = refs.to_packed_refs();
-        replace_if_changed(&mut group, "packed-refs", &packed_refs)?;
-        replace_if_changed(&mut group, "HEAD", &refs.to_head_file())?;
-        let mut shallow_file = Vec::new();
-        for oid in shallow {
-            oid.push_hex(&mut shallow_file);
-            shallow_file.push(b'\n');
-        }
-        if !shallow.is_empty() {
-            replace_if_changed(&mut group, "shallow", &shallow_file)?;
-        } else if group.state().is_some_and(|s| s.members.contains_key("shallow")) {
-            group.drop_member("shallow");
-        }
         // What a shallow upstream gave is no whole clone for anybody.
         let of_heads = if heads_exact && shallow.is_empty() { whole_clone(old.as_deref(), added.as_ref(), false) } else { None };
         let is_rest = |class: RefClass| class == RefClass::Rest;
@@ -335,12 +396,105 @@ impl ArchiveRepo {
             (true, _) => whole_clone(old.as_deref(), added.as_ref(), true),
             (false, _) => None,
         };
+        let hash = self.hash;
+        let mut group = self.begin_group(link.as_ref())?;
+        if let Some((class, pack)) = &added {
+            append_pack(&mut group, hash, *class, pack)?;
+        }
+        set_refs(&mut group, refs, shallow)?;
+        if is_partial {
+            group.set(PARTIAL_KEY, "yes");
+        } else if group.state().is_some_and(|state| state.attributes.contains_key(PARTIAL_KEY)) {
+            group.unset(PARTIAL_KEY);
+        }
         set_whole(&mut group, HEADS_KEY, of_heads);
         set_whole(&mut group, ALL_KEY, of_all);
-        let objects_added = added.as_ref().map_or(0, |(_, pack)| pack.sent_count);
         let commit = group.commit(time, epoch)?;
+        self.committed_group(commit, added.map_or(0, |(_, pack)| pack.sent_count))
+    }
+
+    /// Commits the one body of a class to an archive that is written anew, whose refs come once all bodies are there.
+    ///
+    /// # Errors
+    /// If the disk fails; then nothing has changed.
+    pub(crate) fn commit_body(&mut self, class: RefClass, pack: &Ingested, time: u64) -> Result<UpdateReport> {
+        let hash = self.hash;
+        let link = self.link(None)?;
+        let mut group = self.begin_group(link.as_ref())?;
+        append_pack(&mut group, hash, class, pack)?;
+        let commit = group.commit(time, 0)?;
+        self.committed_group(commit, pack.sent_count)
+    }
+
+    /// Commits the refs of an archive that is written anew, with the states before: `whole` says what its bodies are together.
+    ///
+    /// # Errors
+    /// If the disk fails; then nothing has changed.
+    pub(crate) fn commit_rewritten(
+        &mut self,
+        refs: &Refs,
+        shallow: &[Oid],
+        history: &[u8],
+        whole: WholeClones,
+        time: u64,
+    ) -> Result<UpdateReport> {
+        let old = self.repo()?;
+        let link = self.link(old.as_deref())?;
+        let mut group = self.begin_group(link.as_ref())?;
+        set_refs(&mut group, refs, shallow)?;
+        if !history.is_empty() {
+            group.append(HISTORY_MEMBER, history)?;
+        }
+        if whole.is_partial {
+            group.set(PARTIAL_KEY, "yes");
+        }
+        set_whole(&mut group, HEADS_KEY, whole.heads);
+        set_whole(&mut group, ALL_KEY, whole.all);
+        let commit = group.commit(time, 0)?;
+        self.committed_group(commit, 0)
+    }
+
+    /// How this archive names what it builds on.
+    fn link(&self, old: Option<&Repo>) -> Result<Option<Link>> {
+        match old.and_then(Repo::base) {
+            Some(base) => Link::new(&self.path, base).map(Some),
+            None => Ok(self.base.as_ref().map(|(_, link)| link.clone())),
+        }
+    }
+
+    /// A group with what every archive of a repository has.
+    fn begin_group(&mut self, link: Option<&Link>) -> Result<Group<'_, LockedFile>> {
+        let hash = self.hash;
+        let mut group = self.writer.begin();
+        if group.state().is_none_or(|state| !state.members.contains_key("config")) {
+            for name in ["objects/", "objects/info/", "objects/pack/", "refs/", "refs/heads/", "refs/tags/"] {
+                group.directory(name);
+            }
+            for (key, value) in &self.first {
+                group.set(key, value.clone());
+            }
+        }
+        replace_if_changed(&mut group, "config", config_file(hash, self.origin.as_ref()).as_bytes())?;
+        let (url, forge) = (self.origin.as_ref().map(|o| o.url.clone()), self.origin.as_ref().and_then(|o| o.forge.clone()));
+        for (key, value) in [(URL_KEY, url), (FORGE_KEY, forge)] {
+            match (group.state().and_then(|s| s.attributes.get(key).cloned()), value) {
+                (known, Some(value)) if known.as_ref() != Some(&value) => group.set(key, value),
+                (Some(_), None) => group.unset(key),
+                _ => {}
+            }
+        }
+        if let Some(link) = link {
+            replace_if_changed(&mut group, ALTERNATES, link.line.as_bytes())?;
+            if group.state().and_then(|s| s.attributes.get(BASE_KEY)) != Some(&link.value) {
+                group.set(BASE_KEY, link.value.clone());
+            }
+        }
+        Ok(group)
+    }
+
+    fn committed_group(&mut self, commit: Commit, objects_added: u32) -> Result<UpdateReport> {
         if self.persists_at_once {
-            self.persist()?;
+            self.persist(Takes::FreePlace)?;
         }
         self.repo = None;
         Ok(UpdateReport { seq: commit.seq, bytes_appended: commit.bytes, archive_bytes: commit.end, objects_added })
@@ -367,6 +521,7 @@ impl ArchiveRepo {
     /// # Errors
     /// Of `fill`, or if the disk fails; then nothing has changed.
     pub(crate) fn commit_with(&mut self, time: u64, fill: impl FnOnce(&mut Group<'_, LockedFile>) -> Result<()>) -> Result<()> {
+        self.repo.as_ref().map_or(Ok(()), |repo| repo.check_reads())?;
         let mut group = self.writer.begin();
         fill(&mut group)?;
         group.commit(time, 0)?;
@@ -382,14 +537,22 @@ fn repo_of(writer: &Writer<LockedFile>, path: &Path) -> Result<Repo> {
     Repo::from_archive(Archive::with_state(file, state)?, path)
 }
 
-/// The `config` file of an extracted archive.
-pub(crate) fn config_file(hash: HashKind) -> String {
-    match hash {
-        HashKind::Sha1 => "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n".to_owned(),
-        HashKind::Sha256 => {
-            "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n".to_owned()
-        }
+/// The `config` file of an extracted archive: with it `git fetch` goes on where the archive left off.
+pub(crate) fn config_file(hash: HashKind, origin: Option<&Origin>) -> String {
+    let version = match hash {
+        HashKind::Sha1 => 0,
+        HashKind::Sha256 => 1,
+    };
+    let mut config = format!("[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = true\n");
+    if hash == HashKind::Sha256 {
+        config += "[extensions]\n\tobjectformat = sha256\n";
     }
+    if let Some(Origin { url, .. }) = origin {
+        // git-config(1), "Values": in quotes only these two mean something else.
+        let url = url.replace('\\', "\\\\").replace('"', "\\\"");
+        config += &format!("[remote \"origin\"]\n\turl = \"{url}\"\n\tfetch = +refs/*:refs/*\n\tmirror = true\n");
+    }
+    config
 }
 
 fn replace_if_changed<S: Storage>(group: &mut Group<'_, S>, name: &str, data: &[u8]) -> Result<()> {
@@ -397,6 +560,57 @@ fn replace_if_changed<S: Storage>(group: &mut Group<'_, S>, name: &str, data: &[
     let same = group.state().and_then(|s| s.members.get(name)).is_some_and(|m| m.sha256 == sum && m.len == data.len() as u64);
     if !same {
         group.append(name, data)?;
+    }
+    Ok(())
+}
+
+/// `refs` with what their tags peel to, as the objects say: an upstream's word is not taken for it. `tags` are those that came in.
+fn peeled(refs: &Refs, old: Option<&Repo>, tags: &[(Oid, Oid)]) -> Result<Refs> {
+    let new: OidMap<Oid> = tags.iter().copied().collect();
+    let mut reader = old.map(Repo::reader);
+    // Version 1 took the upstream's word.
+    let known = old.filter(|old| old.archive().is_some_and(|archive| archive.state().record.version >= PEELED_SINCE_VERSION));
+    let mut list = refs.list().to_vec();
+    for r in &mut list {
+        if let Some(known) = known.and_then(|old| old.refs().get(&r.name)).filter(|known| known.oid == r.oid) {
+            r.peeled = known.peeled;
+            continue;
+        }
+        let mut at = r.oid;
+        for depth in 0.. {
+            let target = match (new.get(&at), &mut reader) {
+                (Some(target), _) => Some(*target),
+                (None, Some(reader)) => match reader.kind(&at)? {
+                    Some(Kind::Tag) => reader.tag(&at)?.map(|(target, _)| target),
+                    _ => None,
+                },
+                (None, None) => None,
+            };
+            match target {
+                Some(target) if depth < TAGS_OF_TAGS_MAX => at = target,
+                _ => break,
+            }
+        }
+        r.peeled = (at != r.oid).then_some(at);
+    }
+    let mut peeled = Refs::new(list, refs.head.clone());
+    peeled.symbolic.clone_from(&refs.symbolic);
+    Ok(peeled)
+}
+
+/// Sets the files that say what the refs are.
+fn set_refs<S: Storage>(group: &mut Group<'_, S>, refs: &Refs, shallow: &[Oid]) -> Result<()> {
+    replace_if_changed(group, "packed-refs", &refs.to_packed_refs())?;
+    replace_if_changed(group, "HEAD", &refs.to_head_file())?;
+    let mut shallow_file = Vec::new();
+    for oid in shallow {
+        oid.push_hex(&mut shallow_file);
+        shallow_file.push(b'\n');
+    }
+    if !shallow.is_empty() {
+        replace_if_changed(group, "shallow", &shallow_file)?;
+    } else if group.state().is_some_and(|s| s.members.contains_key("shallow")) {
+        group.drop_member("shallow");
     }
     Ok(())
 }
@@ -409,10 +623,20 @@ fn set_whole<S: Storage>(group: &mut Group<'_, S>, key: &str, whole: Option<Whol
     }
 }
 
-/// Appends a pack with its companions and says what it is.
-pub(crate) fn append_pack<S: Storage>(group: &mut Group<'_, S>, hash: HashKind, class: RefClass, pack: &Ingested) -> Result<()> {
+/// Appends a pack with its companions and says what it is. One that is there already is only said to be what it is now: what was
+/// kept as history may come again as it was.
+fn append_pack<S: Storage>(group: &mut Group<'_, S>, hash: HashKind, class: RefClass, pack: &Ingested) -> Result<()> {
     let short = format!("pack-{}", pack.checksum);
     let name = format!("objects/pack/{short}");
+    let what = format!("{} {} {}", class.name(), pack.sent_end, pack.sent_count);
+    if let Some(live) = group.state().and_then(|state| state.members.get(&format!("{name}.pack"))) {
+        // Its checksum is SHA-1, which an upstream may have made collide.
+        if live.sha256 != <[u8; 32]>::from(Sha256::digest(&*pack.data)) {
+            return Err(Error::BadPack(format!("another pack with the checksum {} is here", pack.checksum)));
+        }
+        group.set(&body_key(&short), what);
+        return Ok(());
+    }
     group.append_aligned(&format!("{name}.pack"), &pack.data)?;
     group.append(&format!("{name}.idx"), &crate::index::write_index(hash, &pack.index, &pack.checksum))?;
     if pack.index.len() >= REVERSE_INDEX_OBJECTS_MIN {
@@ -420,7 +644,7 @@ pub(crate) fn append_pack<S: Storage>(group: &mut Group<'_, S>, hash: HashKind, 
         order.sort_unstable_by_key(|&i| pack.index[i as usize].offset);
         group.append(&format!("{name}.rev"), &write_reverse_index(hash, &order, &pack.checksum))?;
     }
-    group.set(&body_key(&short), format!("{} {} {}", class.name(), pack.sent_end, pack.sent_count));
+    group.set(&body_key(&short), what);
     Ok(())
 }
 

@@ -81,13 +81,25 @@ fn more(count: usize) -> String {
 impl Error {
     /// Whether there is no room left on the disk.
     pub fn is_disk_full(&self) -> bool {
-        matches!(self, Error::Io(e) | Error::Archive(weir_archive::Error::Io(e)) if e.kind() == io::ErrorKind::StorageFull)
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Error::Io(e) | Error::Archive(weir_archive::Error::Io(e)) if matches!(e.kind(), StorageFull | QuotaExceeded))
+    }
+
+    /// Whether a later lease has written already.
+    pub fn is_fenced(&self) -> bool {
+        matches!(self, Error::Archive(weir_archive::Error::Fenced { .. }))
     }
 
     /// Whether what is stored here is not as it was written.
     pub fn is_damage(&self) -> bool {
-        use weir_archive::Error::{Damaged, NoCommit};
-        matches!(self, Error::Archive(Damaged { .. } | NoCommit) | Error::Corrupt { .. } | Error::Missing(_))
+        use weir_archive::Error::{Damaged, NoCommit, Tail};
+        let is_unreadable = |e: &io::Error| e.raw_os_error().is_some() && weir_archive::is_unreadable(e);
+        match self {
+            Error::Archive(Damaged { .. } | NoCommit | Tail(_)) | Error::Corrupt { .. } | Error::Missing(_) => true,
+            // A block that the disk cannot read is the commonest damage of all.
+            Error::Archive(weir_archive::Error::Io(e)) | Error::Io(e) => is_unreadable(e),
+            _ => false,
+        }
     }
 }
 

@@ -29,6 +29,7 @@ mod lfs;
 mod metadata;
 mod pack;
 mod reader;
+mod recover;
 mod refs;
 mod repack;
 mod repo;
@@ -46,7 +47,7 @@ pub use base::{base_holds, base_path, open_as_base, relink};
 pub use bodies::{Bodies, Body, CloneIndex, RefClass, StoredClone, WholeClone, pack_header};
 pub use bundles::{BodyBundle, BundleParts};
 pub use config::GitConfig;
-pub use create::{ArchiveRepo, RefsChange, UpdateReport};
+pub use create::{ArchiveRepo, NewState, Origin, RefsChange, UpdateReport};
 pub use derive::derive;
 pub use directory::open_directory;
 pub use entry::{EntryHead, Stored, apply_delta};
@@ -54,19 +55,45 @@ pub use error::{Error, Result};
 pub use export::{ExportReport, bundle_header, copy_out, export_bundle, export_directory};
 pub use filter::{Filter, FilterError, FilterSort};
 pub use fsck::{FsckReport, fsck};
+pub use history::{FollowedRefs, RefStates, StateChange};
 pub use index::{Index, IndexEntry, write_index, write_reverse_index};
 pub use inspect::{TreeListing, resolve_path, resolve_revision};
 pub use lfs::{LfsObject, LfsPointer, is_lfs_oid};
 pub use metadata::MetadataAddition;
 pub use pack::{Pack, PackOrder};
 pub use reader::{Object, ObjectReader};
+pub use recover::{KEPT_MAX, Lost, torn_places};
 pub use refs::{Head, Ref, Refs, parse_head, parse_packed_refs};
 pub use repo::{Location, Repo};
 pub use select::{Query, Selection, select};
 pub use shallow::{Cut, DEPTH_INFINITE, Deepen, deepen};
 pub use snapshot::SNAPSHOT_SWHID;
-pub use update::{Rewrite, Sharing, compact, write_anew};
-pub use weir_archive::sync_folder_of;
+pub use update::{ArchiveUse, Rewrite, Sharing, compact, write_anew};
+pub use weir_archive::{Takes, sync_folder, sync_folder_of};
+
+/// Number of the last commit of the archive at `path`, which is held against what was written, as far as that can be told without
+/// reading more than that.
+///
+/// # Errors
+/// If it cannot be opened, or commits are damaged that somebody was told of ([`Error::is_torn`]).
+pub fn check_end(path: &std::path::Path) -> Result<u64> {
+    Ok(weir_archive::Archive::check_end(path)?)
+}
+
+/// The highest number of a lease under which something was written to the archive at `path`; 0 for none.
+///
+/// # Errors
+/// If it cannot be opened.
+pub fn epoch_of(path: &std::path::Path) -> Result<u64> {
+    let archive = weir_archive::Archive::open(path)?;
+    Ok(archive.attribute(create::EPOCH_KEY).and_then(|epoch| epoch.parse().ok()).unwrap_or(0))
+}
+
+/// Whether something lies behind the last commit of the archive at `path` that holds which may be a commit, too.
+pub fn has_doubtful_tail(path: &std::path::Path) -> bool {
+    let archive = weir_archive::Archive::open(path).ok();
+    archive.and_then(|archive| archive.tail().copied()).is_some_and(|tail| tail.kind != weir_archive::TailKind::Unfinished)
+}
 
 /// Locks the archive at `path`: nobody else writes to it, or replaces it, while what is returned lives.
 ///

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_git::{Kind, Oid, OidMap, tag_target};
+use weir_git::{Hasher, Kind, Oid, OidMap, tag_target};
 
 use crate::delta_cache::DeltaCache;
 use crate::entry::{EntryHead, Stored, apply_delta, delta_sizes};
@@ -15,6 +15,9 @@ pub(crate) const OBJECT_BYTES_MAX: u64 = 4 << 30;
 /// Longest delta chain followed; git makes 50, and 4095 at most.
 const CHAIN_LEN_MAX: usize = 10_000;
 const CACHE_BYTES_MAX: usize = 32 << 20;
+/// Objects larger than this are not held whole to be hashed; and are read in such pieces.
+const STREAMED_BYTES_MIN: u64 = 64 << 20;
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Tags whose targets are remembered.
 const TAGS_KEPT_MAX: usize = 65_536;
@@ -109,6 +112,58 @@ impl<'r> ObjectReader<'r> {
         }
     }
 
+    /// The id that the content of the object at `location` has. Large ones that are stored whole are hashed piece by piece.
+    ///
+    /// # Errors
+    /// If it is corrupt.
+    pub(crate) fn computed_id(&mut self, location: Location, oid: &Oid) -> Result<Oid> {
+        let hash = self.repo.hash;
+        if let Location::Packed { pack: number, position } = location {
+            let pack = &self.repo.packs[number as usize];
+            let offset = pack.offset(position)?;
+            let head = pack.entry(offset)?;
+            if let Stored::Whole(kind) = head.stored
+                && head.size > STREAMED_BYTES_MIN
+            {
+                let input = &pack.data()[offset as usize + head.len..pack.entries_end() as usize];
+                return match self.hash_in_pieces(kind, head.size, input)? {
+                    Some(oid) => Ok(oid),
+                    None => corrupt(format!("{}.pack", pack.name()), format!("bad compressed data at {offset}")),
+                };
+            }
+        }
+        let object = self.read_at(location, oid)?;
+        Ok(Hasher::hash(hash, object.kind, &object.data)?)
+    }
+
+    /// The id of what `input` inflates to; `None` if that is not `size` bytes.
+    fn hash_in_pieces(&mut self, kind: Kind, size: u64, mut input: &[u8]) -> Result<Option<Oid>> {
+        let mut hasher = Hasher::object(self.repo.hash, kind, size);
+        let mut window = vec![0; 512 << 10];
+        let decoder = self.inflate.decoder();
+        decoder.reset();
+        let mut produced = 0u64;
+        loop {
+            let (part, _) = input.split_at(input.len().min(PIECE_BYTES));
+            let Ok(progress) = decoder.decompress(part, &mut window, part.len() == input.len()) else { return Ok(None) };
+            hasher.update(progress.output);
+            produced += progress.output.len() as u64;
+            let (consumed, done, full) = (progress.consumed, progress.done, progress.full);
+            input = &input[consumed..];
+            if produced > size || (done && produced != size) {
+                return Ok(None);
+            }
+            if done {
+                return Ok(Some(hasher.finish()?));
+            }
+            if full {
+                decoder.make_room(&mut window);
+            } else if consumed == 0 && part.len() == input.len() {
+                return Ok(None);
+            }
+        }
+    }
+
     /// What an object is, by the heads of its entries only; `None` if it is not here.
     ///
     /// # Errors
@@ -169,7 +224,8 @@ impl<'r> ObjectReader<'r> {
             let pack = &repo.packs[pack_number as usize];
             let head = pack.entry(offset)?;
             if head.size > OBJECT_BYTES_MAX {
-                return corrupt(format!("{}.pack", pack.name()), format!("the object at {offset} is over 4 GiB"));
+                // It is whole, and sent as it lies; only who must have all of it in memory cannot.
+                return Err(Error::Unsupported(format!("an object of {} bytes is not read into memory", head.size)));
             }
             if chain.len() > CHAIN_LEN_MAX {
                 return corrupt(format!("{}.pack", pack.name()), format!("the delta chain at {offset} does not end"));

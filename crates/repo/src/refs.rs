@@ -117,6 +117,12 @@ impl Refs {
         &self.list
     }
 
+    /// Whether all refs and HEAD lead where those of `other` do, whatever is known of what tags peel to.
+    pub fn lead_where(&self, other: &Refs) -> bool {
+        let is_same = |(a, b): (&Ref, &Ref)| (&a.name, a.oid) == (&b.name, b.oid);
+        self.head == other.head && self.list.len() == other.list.len() && self.list.iter().zip(&other.list).all(is_same)
+    }
+
     /// The ref called `name`.
     pub fn get(&self, name: &[u8]) -> Option<&Ref> {
         self.list.binary_search_by(|r| r.name.as_slice().cmp(name)).ok().map(|i| &self.list[i])
@@ -145,25 +151,37 @@ impl Refs {
     pub fn to_packed_refs(&self) -> Vec<u8> {
         let mut out = b"# pack-refs with: peeled fully-peeled sorted \n".to_vec();
         for r in &self.list {
-            r.oid.push_hex(&mut out);
-            out.push(b' ');
-            out.extend_from_slice(&r.name);
-            out.push(b'\n');
-            if let Some(peeled) = r.peeled {
-                out.push(b'^');
-                peeled.push_hex(&mut out);
-                out.push(b'\n');
-            }
+            push_packed_ref(&mut out, r);
         }
         out
     }
 
     /// The `HEAD` file.
     pub fn to_head_file(&self) -> Vec<u8> {
-        match &self.head {
+        self.head.to_file()
+    }
+}
+
+impl Head {
+    /// The `HEAD` file.
+    pub(crate) fn to_file(&self) -> Vec<u8> {
+        match self {
             Head::Symbolic(name) => [b"ref: ", name.as_slice(), b"\n"].concat(),
             Head::Detached(oid) => format!("{oid}\n").into_bytes(),
         }
+    }
+}
+
+/// Adds the lines of `r` in a `packed-refs` file.
+pub(crate) fn push_packed_ref(out: &mut Vec<u8>, r: &Ref) {
+    r.oid.push_hex(out);
+    out.push(b' ');
+    out.extend_from_slice(&r.name);
+    out.push(b'\n');
+    if let Some(peeled) = r.peeled {
+        out.push(b'^');
+        peeled.push_hex(out);
+        out.push(b'\n');
     }
 }
 

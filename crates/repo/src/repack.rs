@@ -102,7 +102,7 @@ impl Repack {
                 None => How::Whole,
                 Some(base) => match number.get(&base) {
                     Some(&base) => How::Kept(base),
-                    None if earlier.is_some_and(|e| e.contains(&base)) => How::Outside(base),
+                    None if earlier.is_some_and(|e| e.has(&base)) => How::Outside(base),
                     None => How::Inflated,
                 },
             };
@@ -169,9 +169,9 @@ impl Repack {
         let mut reader = repo.reader();
         let mut sketched: Vec<(u32, [u64; SKETCHES])> = Vec::with_capacity(candidates.len());
         for n in candidates {
-            let object = reader.require(&self.items[n as usize].oid)?;
-            if SIZES.contains(&(object.data.len() as u64)) {
-                sketched.push((n, sketch(&object.data)));
+            let oid = self.items[n as usize].oid;
+            if reader.kind_and_size(&oid)?.is_some_and(|(_, size)| SIZES.contains(&size)) {
+                sketched.push((n, sketch(&reader.require(&oid)?.data)));
             }
         }
         // The order of the body breaks ties: what came last is met first and becomes the base.

@@ -16,9 +16,10 @@ use crate::commit_graph::CommitGraph;
 use crate::config::GitConfig;
 use crate::directory::Loose;
 use crate::error::{Error, Result, corrupt};
+use crate::history::refs_in;
 use crate::pack::Pack;
 use crate::reader::ObjectReader;
-use crate::refs::{Head, Refs, parse_head, parse_packed_refs};
+use crate::refs::Refs;
 use crate::walk::Reachable;
 
 /// Where an object lies.
@@ -97,8 +98,7 @@ impl Repo {
 
     /// The same, on `base` whatever the archive says.
     pub(crate) fn from_archive_on(archive: Archive, path: &Path, base: Option<Arc<Repo>>) -> Result<Repo> {
-        let config = archive.member("config");
-        let hash = hash_from_config(config.as_deref().unwrap_or(b""))?;
+        let hash = hash_from_config(&archive.read("config")?.unwrap_or_default())?;
         if let Some(base) = base.as_ref().filter(|base| base.hash != hash) {
             return corrupt(ALTERNATES, format!("'{}' has another object format", base.path.display()));
         }
@@ -121,12 +121,8 @@ impl Repo {
             let pack = Pack::open(&name, part(".pack")?, part(".idx")?, hash)?;
             packs.push(Arc::new(pack.with_reverse_index(archive.member(&format!("{name}.rev")))));
         }
-        let list = parse_packed_refs(hash, archive.member("packed-refs").as_deref().unwrap_or(b""))?;
-        let head = match archive.member("HEAD") {
-            Some(data) => parse_head(hash, &data)?,
-            None => Head::default(),
-        };
-        let shallow = parse_shallow(hash, archive.member("shallow").as_deref().unwrap_or(b""))?;
+        let refs = refs_in(&archive, hash)?.unwrap_or_default();
+        let shallow = parse_shallow(hash, &archive.read("shallow")?.unwrap_or_default())?;
         let bodies = Bodies::parse(hash, &archive, &packs, of_base)?;
         let body_trailers = packs.iter().map(|_| OnceLock::new()).collect();
         Ok(Repo {
@@ -134,7 +130,7 @@ impl Repo {
             hash,
             packs,
             loose: Vec::new(),
-            refs: Refs::new(list, head),
+            refs,
             shallow,
             bodies,
             archive: Some(archive),
@@ -207,6 +203,22 @@ impl Repo {
     /// What is known of its packs as bodies.
     pub fn bodies(&self) -> &Bodies {
         &self.bodies
+    }
+
+    /// Whether all that was read of its files so far was there. What a disk cannot read there are zeroes for: whoever has worked something
+    /// out asks before it is given away.
+    ///
+    /// # Errors
+    /// If something could not be read; then it is to be opened anew.
+    pub fn check_reads(&self) -> Result<()> {
+        if let Some(base) = &self.base {
+            base.check_reads().map_err(|e| Error::Base { path: base.path.clone(), source: Box::new(e) })?;
+        }
+        let checked = match &self.archive {
+            Some(archive) => archive.region().check(),
+            None => self.packs.iter().try_for_each(|pack| pack.data().check().and_then(|()| pack.index().data().check())),
+        };
+        Ok(checked?)
     }
 
     /// The archive it lies in, unless it is a directory.
@@ -365,13 +377,5 @@ impl Repo {
             git_dir: None,
             path: self.path.clone(),
         }
-    }
-
-    /// Older states of the refs, by commit number.
-    ///
-    /// # Errors
-    /// If the archive is damaged.
-    pub fn refs_history(&self) -> Result<std::collections::BTreeMap<u64, Refs>> {
-        crate::history::refs_history(self)
     }
 }

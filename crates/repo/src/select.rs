@@ -78,7 +78,10 @@ const WALKED_COMMITS_FOR_FETCH_MAX: usize = 4096;
 
 const INTERESTING: u8 = 1;
 const UNINTERESTING: u8 = 2;
+/// It was put in the queue once.
 const QUEUED: u8 = 4;
+/// It was taken out of the queue again.
+const POPPED: u8 = 8;
 
 /// Selects what the wants reach and the haves do not.
 ///
@@ -139,6 +142,7 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
         interesting_queued += usize::from(flags[oid] & UNINTERESTING == 0);
     }
     let mut new_commits = Vec::new();
+    let mut is_parents_last = true;
     let mut oldest_new = u64::MAX;
     let by_place = filter.is_some_and(|f| f.has_depth() || f.has_paths());
     let has_bitmaps = cut.is_none() && !by_place && repo.bitmaps().is_some() && repo.loose.is_empty();
@@ -153,7 +157,9 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
         }
         queue.pop();
         steps.take(1)?;
-        let uninteresting = flags[&oid] & UNINTERESTING != 0;
+        let flag = flags.entry(oid).or_default();
+        *flag |= POPPED;
+        let uninteresting = *flag & UNINTERESTING != 0;
         if !uninteresting {
             interesting_queued -= 1;
             new_commits.push(oid);
@@ -163,6 +169,7 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
         for parent in parents {
             let flag = flags.entry(parent).or_default();
             let before = *flag;
+            is_parents_last &= before & POPPED == 0;
             *flag |= QUEUED | if uninteresting { UNINTERESTING } else { INTERESTING };
             if before & QUEUED == 0 {
                 let node = commits.load(&parent)?;
@@ -170,7 +177,7 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
                 nodes.insert(parent, node);
                 interesting_queued += usize::from(!uninteresting);
             } else if uninteresting && before & UNINTERESTING == 0 {
-                interesting_queued -= spread_uninteresting(&parent, &mut flags, &nodes, &queue);
+                interesting_queued -= spread_uninteresting(&parent, &mut flags, &nodes, &mut steps)?;
             }
         }
     }
@@ -190,7 +197,9 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
         }
     }
     if !filter.is_some_and(Filter::is_commits_only) {
-        for oid in new_commits.iter().rev() {
+        // What a parent's tree holds is left out of its child's: it must have been listed by then, whatever clocks said.
+        new_commits = if is_parents_last { new_commits.into_iter().rev().collect() } else { parents_first(&new_commits, &nodes) };
+        for oid in &new_commits {
             let node = &nodes[oid];
             let mut before = Vec::new();
             for parent in &node.parents {
@@ -243,24 +252,43 @@ const PATH_BYTES_MAX: usize = 4096;
 /// The client's commits whose trees are looked through before an answer that is cut off.
 const EDGES_MAX: usize = 16;
 
-/// Marks everything known behind `start` as uninteresting. Returns how many commits in the queue that changed.
-fn spread_uninteresting(start: &Oid, flags: &mut OidMap<u8>, nodes: &OidMap<Node>, queue: &BinaryHeap<(u64, Oid)>) -> usize {
-    let queued: OidSet = queue.iter().map(|q| q.1).collect();
-    let mut changed = usize::from(queued.contains(start));
+/// `commits` with parents before their children.
+fn parents_first(commits: &[Oid], nodes: &OidMap<Node>) -> Vec<Oid> {
+    let mut waiting: OidSet = commits.iter().copied().collect();
+    let mut order = Vec::with_capacity(commits.len());
+    let mut stack = Vec::new();
+    for start in commits.iter().rev() {
+        stack.push((*start, false));
+        while let Some((oid, parents_are_listed)) = stack.pop() {
+            if parents_are_listed {
+                order.push(oid);
+            } else if waiting.remove(&oid) {
+                stack.push((oid, true));
+                stack.extend(nodes[&oid].parents.iter().filter(|parent| waiting.contains(*parent)).map(|parent| (*parent, false)));
+            }
+        }
+    }
+    order
+}
+
+/// Marks everything known behind `start`, which was just marked, as uninteresting. Returns how many commits in the queue that changed.
+fn spread_uninteresting(start: &Oid, flags: &mut OidMap<u8>, nodes: &OidMap<Node>, steps: &mut Steps<'_>) -> Result<usize> {
+    let mut changed = usize::from(flags[start] & POPPED == 0);
     let mut stack = vec![*start];
     while let Some(oid) = stack.pop() {
+        steps.take(1)?;
         let Some(node) = nodes.get(&oid) else { continue };
         for parent in &node.parents {
             if let Some(flag) = flags.get_mut(parent)
                 && *flag & UNINTERESTING == 0
             {
                 *flag |= UNINTERESTING;
-                changed += usize::from(queued.contains(parent));
+                changed += usize::from(*flag & POPPED == 0);
                 stack.push(*parent);
             }
         }
     }
-    changed
+    Ok(changed)
 }
 
 struct Trees<'a, 'r> {

@@ -3,14 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use weir_archive::Takes;
 use weir_git::{Kind, Oid, OidSet};
 
-use crate::bodies::RefClass;
-use crate::create::{ArchiveRepo, UpdateReport};
+use crate::bodies::{RefClass, WholeClone};
+use crate::create::{ArchiveRepo, Origin, PARTIAL_KEY, UpdateReport, WholeClones};
 use crate::error::{Error, Result};
-use crate::history::{HISTORY_MEMBER, encode_history, refs_history};
+use crate::history::{RefStates, encode_state};
 use crate::ingest::{Ingested, Limits, Options, SpillFn, ingest};
-use crate::refs::Refs;
+use crate::lfs::is_lfs_object;
+use crate::metadata::is_metadata;
 use crate::repack::Repack;
 use crate::repo::Repo;
 use crate::walk::visit_reachable;
@@ -46,23 +48,88 @@ pub struct Rewrite<'a> {
 /// # Errors
 /// If the archive is damaged or the disk fails; then the old one stands.
 pub fn compact(path: &Path, how: &Rewrite<'_>) -> Result<UpdateReport> {
-    let mut old = ArchiveRepo::open(path)?;
-    let Some(repo) = old.repo()? else { return Err(Error::NotFound(format!("'{}' is empty", path.display()))) };
-    write_anew(&repo, path, how)
+    ArchiveRepo::open(path)?.compact(how)
 }
 
-/// Writes the archive that `repo` was opened from to `path`, as [`compact`] does; what stands there is replaced.
+/// The attribute that says when a compaction failed last, by the number of the commit, and how often in turn.
+const FAILED_KEY: &str = "compaction-failed";
+/// Commits after a compaction that failed before the next is tried, doubled with each that fails again, up to so many times.
+const PUT_OFF_COMMITS: u64 = 8;
+const PUT_OFF_DOUBLED_MAX: u32 = 10;
+
+/// What an archive takes, and what of it is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArchiveUse {
+    /// Packs in it.
+    pub packs: usize,
+    /// Its length.
+    pub bytes: u64,
+    /// Bytes of live members.
+    pub live_bytes: u64,
+    /// Bytes of those that a compaction only copies: large files and metadata that are kept beside the repository.
+    pub beside_bytes: u64,
+}
+
+impl ArchiveRepo {
+    /// Does what [`compact`] does. What stands at the path afterwards is another archive than this.
+    ///
+    /// # Errors
+    /// As [`compact`].
+    pub fn compact(&mut self, how: &Rewrite<'_>) -> Result<UpdateReport> {
+        let path = self.path().to_owned();
+        let Some(repo) = self.repo()? else { return Err(Error::NotFound(format!("'{}' is empty", path.display()))) };
+        write_anew(&repo, &path, Takes::PlaceOf(self.locked()), how)
+    }
+
+    /// What it takes.
+    pub fn used(&self) -> ArchiveUse {
+        let members = self.state().into_iter().flat_map(|state| &state.members);
+        let (mut live_bytes, mut beside_bytes) = (0, 0);
+        for (name, member) in members {
+            live_bytes += member.len;
+            if is_lfs_object(name) || is_metadata(name) {
+                beside_bytes += member.len;
+            }
+        }
+        ArchiveUse { packs: self.pack_count(), bytes: self.committed().map_or(0, |(_, bytes)| bytes), live_bytes, beside_bytes }
+    }
+
+    /// Whether a compaction has failed not long ago.
+    pub fn compaction_is_put_off(&self) -> bool {
+        let (seq, count) = self.failed_compactions();
+        let commits = PUT_OFF_COMMITS << count.min(PUT_OFF_DOUBLED_MAX);
+        count > 0 && self.committed().is_some_and(|(now, _)| now < seq.saturating_add(commits))
+    }
+
+    /// Takes note of a compaction that failed.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn put_compaction_off(&mut self, time: u64) -> Result<()> {
+        let (_, count) = self.failed_compactions();
+        let seq = self.committed().map_or(0, |(seq, _)| seq);
+        self.commit_members(&[], &[(FAILED_KEY.to_owned(), format!("{seq} {}", count.saturating_add(1)))], time)
+    }
+
+    /// The number of the commit at which a compaction failed last, and how often in turn.
+    fn failed_compactions(&self) -> (u64, u32) {
+        let value = self.state().and_then(|state| state.attributes.get(FAILED_KEY)?.split_once(' '));
+        value.and_then(|(seq, count)| Some((seq.parse().ok()?, count.parse().ok()?))).unwrap_or((0, 0))
+    }
+}
+
+/// Writes the archive that `repo` was opened from to `path`, as [`compact`] does, where that `takes` what is there.
 ///
 /// # Errors
 /// If it is damaged or the disk fails; then there is nothing at `path`, or what stood there.
-pub fn write_anew(repo: &Repo, path: &Path, how: &Rewrite<'_>) -> Result<UpdateReport> {
+pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>) -> Result<UpdateReport> {
     let time = how.time;
     let seq = repo.archive().map_or(0, |a| a.state().record.seq) + 1;
-    let history = refs_history(repo)?;
     let mut new = ArchiveRepo::create_beside(path, repo.hash(), seq)?;
     if std::path::absolute(path)? == std::path::absolute(repo.path())? {
         new.goes_on_as(repo, time)?;
     }
+    new.set_origin(repo.archive().and_then(Origin::of));
     let base = match how.sharing {
         Sharing::Keep => repo.base(),
         Sharing::On(base) => Some(base),
@@ -74,31 +141,29 @@ pub fn write_anew(repo: &Repo, path: &Path, how: &Rewrite<'_>) -> Result<UpdateR
     let base = base.map(|base| &**base);
     let heads: OidSet = repo.refs().head_and_tag_tips().collect();
     let all: OidSet = repo.refs().tips().collect();
-    let older: OidSet = history.values().flat_map(|refs| refs.tips().collect::<Vec<_>>()).collect();
+    let (history, older) = states(repo)?;
     let mut taken = OidSet::default();
-    let mut report = None;
+    let is_partial = repo.archive().is_some_and(|archive| archive.attribute(PARTIAL_KEY).is_some());
+    let mut whole = WholeClones { is_partial, ..WholeClones::default() };
+    // What builds on another archive is no whole clone by itself, nor is what ends somewhere.
+    let may_be_whole = base.is_none() && repo.shallow.is_empty();
+    let mut objects_added = 0;
     for (class, tips) in [(RefClass::HeadsAndTags, &heads), (RefClass::Rest, &all), (RefClass::History, &older)] {
         let mut objects = reachable_beyond(repo, base, tips, &mut taken)?;
         if class == RefClass::History {
-            add_unreachable(repo, base, &taken, &mut objects)?;
+            // With all that it leads to: of that, too, the base may give something no more.
+            let left = unreachable(repo, base, &taken);
+            objects.extend(reachable_beyond(repo, base, &left, &mut taken)?);
         }
-        if objects.is_empty() && class != RefClass::HeadsAndTags {
-            continue;
+        let body = if objects.is_empty() { None } else { take_in(repo, &objects, &mut new, (class, tips), how)? };
+        if let Some(pack) = &body {
+            objects_added = new.commit_body(class, pack, time)?.objects_added;
         }
-        let refs = match class {
-            RefClass::HeadsAndTags => heads_only(repo.refs()),
-            _ => repo.refs().clone(),
-        };
-        let added = if objects.is_empty() { None } else { take_in(repo, &objects, &mut new, (class, tips), how)? };
-        report = Some(new.commit(added.map(|a| (class, a)), &refs, &repo.shallow, time, 0)?);
+        if may_be_whole {
+            whole.add(class, body.as_ref(), tips);
+        }
     }
-    let current = repo.refs();
-    if new.repo()?.is_some_and(|r| r.refs() != current) {
-        report = Some(new.commit(None, current, &repo.shallow, time, 0)?);
-    }
-    if !history.is_empty() {
-        new.commit_members(&[(HISTORY_MEMBER, &encode_history(&history))], &[], time)?;
-    }
+    let report = new.commit_rewritten(repo.refs(), &repo.shallow, &history, whole, time)?;
     new.take_lfs_objects(repo, false, time)?;
     new.take_metadata(repo, Some(how.spill), time)?;
     // What it found in its base it is to have by itself.
@@ -106,13 +171,56 @@ pub fn write_anew(repo: &Repo, path: &Path, how: &Rewrite<'_>) -> Result<UpdateR
         new.take_named_lfs_objects(base, time)?;
     }
     crate::derive::derive(&mut new, time, how.threads)?;
+    repo.check_reads()?;
     // Only now: until here any failure leaves the old archive as it was.
-    new.persist()?;
-    match (report, new.committed()) {
-        // What came after the packs counts, too.
-        (Some(report), Some((seq, archive_bytes))) => Ok(UpdateReport { seq, archive_bytes, ..report }),
-        _ => Err(Error::NotFound("nothing to compact".to_owned())),
+    new.persist(takes)?;
+    // What came after the packs counts, too.
+    let (seq, archive_bytes) = new.committed().unwrap_or((report.seq, report.archive_bytes));
+    Ok(UpdateReport { seq, archive_bytes, objects_added, ..report })
+}
+
+impl WholeClones {
+    /// Takes note of the body of a class in an archive that is written anew: it holds what `tips` lead to, as far as no class before
+    /// has it. Each object of it must be named by another or be a tip, and what they name must be in what is sent: then it is whole
+    /// and closed, for objects form no circle.
+    fn add(&mut self, class: RefClass, body: Option<&Ingested>, tips: &OidSet) {
+        // The first body stands by itself; what the second one names, or is a delta of, is in the first.
+        let is_exact = |pack: &Ingested, is_first: bool| {
+            let is_by_itself = pack.sent_count as usize == pack.index.len() && pack.outside.is_empty();
+            pack.unreferenced.iter().all(|oid| tips.contains(oid)) && (is_by_itself || !is_first)
+        };
+        match (class, body) {
+            (RefClass::HeadsAndTags, None) => {
+                self.heads = Some(WholeClone { count: 0, trailer: None });
+                self.all = self.heads;
+            }
+            (RefClass::HeadsAndTags, Some(pack)) if is_exact(pack, true) => {
+                self.heads = Some(WholeClone { count: pack.sent_count, trailer: Some(pack.checksum) });
+                self.all = self.heads;
+            }
+            (RefClass::Rest, Some(pack)) => {
+                // Bodies of both classes are summed when they are first sent.
+                let count = self.heads.filter(|_| is_exact(pack, false)).and_then(|heads| heads.count.checked_add(pack.sent_count));
+                self.all = count.map(|count| WholeClone { count, trailer: None });
+            }
+            _ => {}
+        }
     }
+}
+
+/// All states of the refs as they are kept in an archive that is written anew, and ids of what they led to.
+fn states(repo: &Repo) -> Result<(Vec<u8>, OidSet)> {
+    let (mut encoded, mut tips) = (Vec::new(), OidSet::default());
+    if let Some(mut states) = RefStates::of(repo)? {
+        while let Some((_, change)) = states.next_state()? {
+            tips.extend(change.tips());
+            // What is on its way is so afterwards, too.
+            if !change.is_partial {
+                encode_state(change, &mut encoded);
+            }
+        }
+    }
+    Ok((encoded, tips))
 }
 
 /// Takes `objects` of `repo` into `new`, through ingest: what is made anew is verified like anything from outside.
@@ -151,21 +259,18 @@ fn take_in(
     })
 }
 
-fn heads_only(refs: &Refs) -> Refs {
-    let list = refs.list().iter().filter(|r| weir_git::refname::is_head_or_tag(&r.name)).cloned().collect();
-    Refs::new(list, refs.head.clone())
-}
-
-/// What `tips` reach and neither `base` nor `taken` has; it is added to the latter.
+/// What `tips` reach and neither the refs of `base` nor `taken` has; it is added to the latter, which holds all that it leads to.
 fn reachable_beyond(repo: &Repo, base: Option<&Repo>, tips: &OidSet, taken: &mut OidSet) -> Result<Vec<(Oid, Kind)>> {
     let mut found = Vec::new();
+    let mut new = OidSet::default();
     let mut reader = repo.reader();
     let mut tips: Vec<Oid> = tips.iter().copied().collect();
+    let is_elsewhere = |oid: &Oid| taken.contains(oid) || base.is_some_and(|base| base.gives(oid));
     while !tips.is_empty() {
         let mut missing = None;
         let start = found.len();
-        visit_reachable(repo, base, tips.drain(..), |oid: &Oid, kind: Option<Kind>, _| match kind {
-            Some(kind) if taken.insert(*oid) => found.push((*oid, kind)),
+        visit_reachable(repo, is_elsewhere, tips.drain(..), |oid: &Oid, kind: Option<Kind>, _| match kind {
+            Some(kind) if new.insert(*oid) => found.push((*oid, kind)),
             Some(_) => {}
             None => missing = Some(*oid),
         })?;
@@ -176,7 +281,7 @@ fn reachable_beyond(repo: &Repo, base: Option<&Repo>, tips: &OidSet, taken: &mut
         let mut at = start;
         while let Some((oid, kind)) = found.get(at) {
             if *kind == Kind::Blob && reader.kind(oid)? != Some(Kind::Blob) {
-                taken.remove(oid);
+                new.remove(oid);
                 tips.push(*oid);
                 found.swap_remove(at);
             } else {
@@ -184,20 +289,12 @@ fn reachable_beyond(repo: &Repo, base: Option<&Repo>, tips: &OidSet, taken: &mut
             }
         }
     }
+    taken.extend(new);
     Ok(found)
 }
 
-/// Adds what its own packs hold and neither `base` nor `taken` has.
-fn add_unreachable(repo: &Repo, base: Option<&Repo>, taken: &OidSet, objects: &mut Vec<(Oid, Kind)>) -> Result<()> {
-    let mut reader = repo.reader();
-    let mut added = OidSet::default();
-    for pack in repo.own_packs() {
-        for position in 0..pack.index().count() {
-            let oid = pack.index().oid(position);
-            if !taken.contains(&oid) && !base.is_some_and(|base| base.contains(&oid)) && added.insert(oid) {
-                objects.push((oid, reader.kind(&oid)?.ok_or(Error::Missing(oid))?));
-            }
-        }
-    }
-    Ok(())
+/// What its own packs hold and neither the refs of `base` nor `taken` has.
+fn unreachable(repo: &Repo, base: Option<&Repo>, taken: &OidSet) -> OidSet {
+    let ids = repo.own_packs().iter().flat_map(|pack| (0..pack.index().count()).map(|position| pack.index().oid(position)));
+    ids.filter(|oid| !taken.contains(oid) && !base.is_some_and(|base| base.gives(oid))).collect()
 }

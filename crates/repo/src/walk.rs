@@ -79,6 +79,17 @@ pub(crate) fn peel_through(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<O
     }
 }
 
+impl Repo {
+    /// The parents that the commit names, be they here or not.
+    ///
+    /// # Errors
+    /// If it is missing, corrupt or no commit.
+    pub fn parents(&self, commit: &Oid) -> Result<Vec<Oid>> {
+        let object = self.reader().require(commit)?;
+        commit_links(self.hash, &object.data).map(|links| links.parents).map_err(|source| Error::Object { oid: *commit, source })
+    }
+}
+
 /// Whether every one of `targets` is reached from `sources` through commits, looking at no more than `commits_max`
 /// commits: beyond that the answer is no.
 pub(crate) fn all_reachable_from(repo: &Repo, sources: &[Oid], targets: &[Oid], commits_max: usize) -> Result<bool> {
@@ -234,20 +245,26 @@ pub(crate) enum Reachable {
 impl Reachable {
     /// Finds out what refs of `repo` reach.
     pub(crate) fn of(repo: &Repo) -> Result<Reachable> {
-        let tips: Vec<Oid> = repo.refs().tips().collect();
+        // Of a part of a repository some refs lead elsewhere.
+        let tips: Vec<Oid> = repo.refs().tips().filter(|tip| repo.contains(tip)).collect();
         if repo.loose.is_empty() {
             return all_by_bitmaps(repo, &tips).map(Reachable::Numbers);
         }
         let mut ids = OidSet::default();
-        visit_reachable(repo, None, tips, |oid, kind, _| {
-            if kind.is_some() {
-                ids.insert(*oid);
-            }
-        })?;
+        visit_reachable(
+            repo,
+            |_| false,
+            tips,
+            |oid, kind, _| {
+                if kind.is_some() {
+                    ids.insert(*oid);
+                }
+            },
+        )?;
         Ok(Reachable::Ids(ids))
     }
 
-    fn contains(&self, repo: &Repo, oid: &Oid) -> Result<bool> {
+    pub(crate) fn contains(&self, repo: &Repo, oid: &Oid) -> Result<bool> {
         Ok(match self {
             Reachable::Ids(ids) => ids.contains(oid),
             Reachable::Numbers(numbers) => match repo.locate(oid) {
@@ -361,13 +378,13 @@ impl<'a> Steps<'a> {
 pub(crate) const TREE_DEPTH_MAX: usize = 2048;
 
 /// Calls `visit` for everything reachable from `tips`, each object once, with its kind. Missing objects are given with
-/// `None` and the id that names them. What is in `base` is passed over with all it leads to, which is there too.
+/// `None` and the id that names them. What `is_elsewhere` is passed over with all it leads to, which is there too.
 ///
 /// # Errors
 /// If an object is corrupt.
 pub(crate) fn visit_reachable(
     repo: &Repo,
-    base: Option<&Repo>,
+    is_elsewhere: impl Fn(&Oid) -> bool,
     tips: impl IntoIterator<Item = Oid>,
     mut visit: impl FnMut(&Oid, Option<Kind>, Option<&Oid>),
 ) -> Result<()> {
@@ -382,7 +399,7 @@ pub(crate) fn visit_reachable(
         if seen.contains(&oid) || !(if is_blob { &mut seen_as_blob } else { &mut seen }).insert(oid) {
             continue;
         }
-        if base.is_some_and(|base| base.contains(&oid)) {
+        if is_elsewhere(&oid) {
             continue;
         }
         if is_blob {

@@ -378,6 +378,8 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     /// # Errors
     /// Of `out`.
     pub fn finish(mut self) -> Result<Oid> {
+        // Without its last bytes nobody takes a pack for whole.
+        self.reader.repo().check_reads()?;
         self.flush()?;
         let sum = self.sum.finish();
         self.out.write_all(sum.as_bytes())?;

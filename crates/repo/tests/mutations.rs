@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weir_archive::{Archive, Region};
 use weir_git::{HashKind, OidSet, plain_sha};
 use weir_repo::ingest::{Ingested, Limits, Options, SpillPlace, ingest};
-use weir_repo::{ArchiveRepo, Head, Index, Ref, RefClass, Refs, Repo, Rewrite, Sharing};
+use weir_repo::{ArchiveRepo, Head, Index, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing};
 
 struct Rng(u64);
 
@@ -87,6 +87,10 @@ fn sample() -> (Vec<u8>, weir_git::Oid) {
     (pack, oid)
 }
 
+fn state(refs: &Refs, time: u64) -> NewState<'_> {
+    NewState { refs, shallow: &[], time, epoch: 0, is_partial: false }
+}
+
 fn take(pack: &[u8]) -> weir_repo::Result<Option<Ingested>> {
     let shallow = OidSet::default();
     let options = Options {
@@ -126,9 +130,9 @@ fn archive(folder: &Path) -> std::path::PathBuf {
     let path = folder.join("a.tar");
     let mut archive = ArchiveRepo::create(&path, HashKind::Sha1, 1).unwrap();
     let refs = Refs::new(vec![Ref { name: b"refs/heads/main".to_vec(), oid, peeled: None }], Head::Symbolic(b"refs/heads/main".to_vec()));
-    archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), &refs, &[], 1, 0).unwrap();
-    archive.commit(None, &Refs::new(Vec::new(), Head::default()), &[], 2, 0).unwrap();
-    archive.commit(None, &refs, &[], 3, 0).unwrap();
+    archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), &state(&refs, 1)).unwrap();
+    archive.commit(None, &state(&Refs::new(Vec::new(), Head::default()), 2)).unwrap();
+    archive.commit(None, &state(&refs, 3)).unwrap();
     path
 }
 
@@ -148,7 +152,7 @@ fn archives() {
             let _ = archive.records();
             if let Ok(repo) = Repo::from_archive(archive, Path::new("changed")) {
                 let _ = weir_repo::fsck(&repo);
-                let _ = repo.refs_history();
+                let _ = repo.tips_ever();
             }
         }));
         assert!(outcome.is_ok(), "round {round} panicked");
@@ -202,7 +206,7 @@ fn a_tree_named_as_a_file_survives_compaction() {
     let mut archive = ArchiveRepo::create(&path, HashKind::Sha1, 1).unwrap();
     let main = b"refs/heads/main".to_vec();
     let refs = Refs::new(vec![Ref { name: main.clone(), oid: id(&commit), peeled: None }], Head::Symbolic(main));
-    archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), &refs, &[], 1, 0).unwrap();
+    archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), &state(&refs, 1)).unwrap();
     drop(archive);
     weir_repo::compact(&path, &rewrite(2)).unwrap();
     let repo = Repo::open_archive(&path).unwrap();

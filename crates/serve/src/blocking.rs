@@ -19,6 +19,7 @@ pub fn serve_blocking(machine: &mut UploadPack, reader: &mut dyn Read, writer: &
                 for part in region.chunks(framing.payload_bytes_max().unwrap_or(64 << 10)) {
                     wrapped.clear();
                     framing.push(&mut wrapped, part);
+                    region.check()?;
                     writer.write_all(&wrapped)?;
                 }
             }

@@ -40,8 +40,9 @@ pub struct HttpFeatures {
     pub upload_pack: bool,
 }
 
-/// What tells one state of an archive from another: its file and length (it only grows, or is replaced).
-type Stamp = (u64, u64, u64);
+/// What tells one state of an archive from another: its file, its length (it grows, is replaced, or cut where it is damaged), and when it
+/// was written to.
+type Stamp = (u64, u64, u64, (i64, i64));
 
 /// Which file the base of a repository is, if it has one: what it holds more does not matter.
 fn base_file(repo: &Repo) -> Option<(u64, u64)> {
@@ -71,7 +72,7 @@ impl RepoCache {
 
     fn stamp(path: &Path) -> Option<Stamp> {
         let m = std::fs::metadata(path).ok()?;
-        Some((m.dev(), m.ino(), m.len()))
+        Some((m.dev(), m.ino(), m.len(), (m.mtime(), m.mtime_nsec())))
     }
 
     /// The repository at `found` if it is open and still the same.
@@ -82,6 +83,10 @@ impl RepoCache {
         slots.1 += 1;
         let now = slots.1;
         let slot = slots.0.get_mut(path).filter(|s| s.stamp == stamp && s.base == base_file(&s.repo))?;
+        if slot.repo.check_reads().is_err() {
+            slots.0.remove(path);
+            return None;
+        }
         slot.used = now;
         Some(self.archived(slot.repo.clone()))
     }

@@ -190,6 +190,7 @@ impl Stream {
                 at = end;
             }
             self.pieces(pieces).await?;
+            region.check()?;
             // Those that are still under way are not let go of, or they would be read again.
             let sent = at.saturating_sub((PIECES_MAX + 2) * FRAMES_A_PIECE * part_max);
             if sending.are_many() && sent >= released + RELEASE_BYTES {

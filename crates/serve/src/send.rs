@@ -176,7 +176,7 @@ impl<'s> Sender<'s> {
         if sending.are_many() {
             region.release_pages(released..data.len());
         }
-        Ok(())
+        region.check()
     }
 }
 

@@ -34,6 +34,7 @@ pub struct FetchRequest<'a> {
 
 /// A pack on its way.
 pub struct FetchedPack<'s> {
+    hash: HashKind,
     source: Box<dyn PktSource + 's>,
     /// Commits whose parents the upstream does not have.
     pub shallow: Vec<Oid>,
@@ -42,6 +43,13 @@ pub struct FetchedPack<'s> {
     banded: bool,
     ended: bool,
     progress: Option<&'s mut dyn FnMut(&str)>,
+}
+
+impl FetchedPack<'_> {
+    /// The hash its objects are named by.
+    pub fn hash(&self) -> HashKind {
+        self.hash
+    }
 }
 
 impl Session {
@@ -110,7 +118,16 @@ impl Session {
             (None, Wire::Stream(reader, _)) => Box::new(reader),
             (None, Wire::Http(_)) => unreachable!("set in the last round"),
         };
-        Ok(FetchedPack { source, shallow, pending: Vec::new(), used: 0, banded: true, ended: false, progress: request.progress })
+        Ok(FetchedPack {
+            hash: self.hash,
+            source,
+            shallow,
+            pending: Vec::new(),
+            used: 0,
+            banded: true,
+            ended: false,
+            progress: request.progress,
+        })
     }
 
     /// v0 and v1: everything in one request, ended by `done`.
@@ -171,7 +188,7 @@ impl Session {
             }
         }
         let shallow = std::mem::take(&mut self.shallow);
-        Ok(FetchedPack { source, shallow, pending: Vec::new(), used: 0, banded, ended: false, progress: request.progress })
+        Ok(FetchedPack { hash: self.hash, source, shallow, pending: Vec::new(), used: 0, banded, ended: false, progress: request.progress })
     }
 }
 

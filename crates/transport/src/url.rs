@@ -160,6 +160,20 @@ impl Url {
     }
 }
 
+impl Url {
+    /// The URL without what is only ours: a password, and a user where the upstream needs none (HTTP).
+    pub fn without_userinfo(&self) -> String {
+        let scheme = self.text.split("://").next().unwrap_or("");
+        let is_http = matches!(self.scheme, Scheme::Http { .. });
+        match (&self.user, &self.password) {
+            (None, None) => self.text.clone(),
+            (Some(_), None) if !is_http => self.text.clone(),
+            (Some(user), Some(_)) if !is_http => format!("{scheme}://{user}@{}{}", self.host_port(), self.path),
+            _ => format!("{scheme}://{}{}", self.host_port(), self.path),
+        }
+    }
+}
+
 impl fmt::Display for Url {
     /// The URL without its password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

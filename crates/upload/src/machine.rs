@@ -282,7 +282,11 @@ impl UploadPack {
         for region in &clone.regions {
             if small.len() + region.len() <= INLINE_BYTES_MAX {
                 small.extend_from_slice(region);
-                continue;
+                if region.check().is_ok() {
+                    continue;
+                }
+                // Whoever sends it finds out that it cannot be read, and breaks off.
+                small.truncate(small.len() - region.len());
             }
             self.send_wrapped(&mut small, framing);
             self.out.push_back(Step::SendRegion(region.clone(), framing));

@@ -338,8 +338,8 @@ impl PackRequest {
             Ok(cut) => cut,
             // Nothing of the answer was sent: an error may be said plainly. Before v2 the pack may have begun for all the
             // client knows.
-            Err(e) if self.sections.is_some() => return fail(&e, send),
-            Err(e) => return self.fail_in_band(&e, send),
+            Err(e) if self.sections.is_some() => return fail(&self.cause(e), send),
+            Err(e) => return self.fail_in_band(&self.cause(e), send),
         };
         if let Some(sections) = &self.sections {
             before.extend_from_slice(&sections.write(cut.as_ref()));
@@ -357,9 +357,14 @@ impl PackRequest {
             }
             Err(e) => {
                 let _ = out.give();
-                self.fail_in_band(&e, send)
+                self.fail_in_band(&self.cause(e), send)
             }
         }
+    }
+
+    /// What is behind `e`: what cannot be read looks like many another thing.
+    fn cause(&self, e: weir_repo::Error) -> weir_repo::Error {
+        self.repo.check_reads().err().unwrap_or(e)
     }
 
     fn fail_in_band(&self, e: &weir_repo::Error, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> WorkOutcome {
@@ -398,6 +403,7 @@ impl PackRequest {
     fn make(&self, cut: Option<&Cut>, budget: Budget<'_>, out: &mut Framed<'_>) -> Result<()> {
         let query = Query { wants: &self.wants, haves: &self.common, cut, filter: self.filter.as_ref(), budget };
         let mut selection = select(&self.repo, &query)?;
+        self.repo.check_reads()?;
         if self.include_tag {
             let tags = self.repo.refs().list().iter().filter_map(|r| Some((r.oid, r.peeled?)));
             selection.include_tags(&self.repo, tags)?;

@@ -192,9 +192,18 @@ pub(crate) enum Command {
     Fsck {
         /// Only those whose name matches
         pattern: Option<String>,
-        /// Clone anew what is damaged; the damaged archive is kept beside
+        /// Go on from the last commit that holds, or clone anew what is damaged; what was damaged is kept beside
         #[arg(long)]
         repair: bool,
+    },
+    /// Register archives that lie in the store and that the catalog does not know: after a catalog was lost, say
+    #[command(
+        after_help = "Archives say where they come from. Those that an older weir wrote last do not: they are named, and\n'weir add --name NAME URL' registers them as they are."
+    )]
+    Adopt {
+        /// Only say what would be registered
+        #[arg(long, short = 'n')]
+        dry_run: bool,
     },
     /// Write archives anew, small and in order; older states of the refs are kept
     Compact {
@@ -518,6 +527,9 @@ pub(crate) struct MirrorArgs {
     /// Keep going: visit what becomes due until told to stop
     #[arg(long, short)]
     pub(crate) watch: bool,
+    /// Follow upstreams that have no refs any more; else the last ones they had stay
+    #[arg(long)]
+    pub(crate) accept_empty: bool,
 }
 
 #[derive(Subcommand)]

@@ -194,11 +194,12 @@ impl Default for ScratchConfig {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ArchiveConfig {
     pub(crate) packs_max: u32,
+    pub(crate) unused_percent_max: u32,
 }
 
 impl Default for ArchiveConfig {
     fn default() -> Self {
-        ArchiveConfig { packs_max: 50 }
+        ArchiveConfig { packs_max: 50, unused_percent_max: 50 }
     }
 }
 

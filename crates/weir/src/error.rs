@@ -14,6 +14,9 @@ pub(crate) enum Error {
     /// There is no pool.
     #[error("there is no pool at '{}'; make one with 'weir init', or name another with --pool", .0.display())]
     NoPool(PathBuf),
+    /// The store is not there.
+    #[error("the store of this pool is not there: '{}' is missing; mount it, or if its archives are gone for good write '{id}' into that file, and all are cloned anew", .id_file.display())]
+    NoStore { id_file: PathBuf, id: String },
     /// No repository matches.
     #[error("no repository matches '{0}'; 'weir ls' lists those there are")]
     NoMatch(String),

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use weir_mirror::Event;
 
 use crate::hooks::{GOODBYE, Program, error_of};
+use crate::output;
 use crate::pool::{Pool, now};
 
 /// Notifications that wait for the program; more are counted, and left out.
@@ -73,6 +74,10 @@ fn line_of(event: &Event<'_>) -> Option<Value> {
                 ),
                 Ok(visited) if visited.damaged.is_some() => {
                     Some(json!({ "event": "replaced", "name": name, "url": url, "damaged": visited.damaged, "time": time }))
+                }
+                Ok(visited) if visited.lost.is_some() => {
+                    let lost = visited.lost.as_ref().map(output::lost_json);
+                    Some(json!({ "event": "lost", "name": name, "url": url, "lost": lost, "time": time }))
                 }
                 Ok(_) if before.is_some() => Some(json!({ "event": "recovered", "name": name, "url": url, "class": before, "time": time })),
                 _ => None,

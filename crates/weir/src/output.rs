@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use weir_catalog::Repository;
+use weir_mirror::LostCommits;
 
 use crate::error::Result;
 
@@ -87,6 +89,25 @@ pub(crate) fn table(rows: &[Vec<String>], right_aligned: &[usize]) -> Result<()>
 /// Text from outside, fit for a terminal.
 pub(crate) fn printable(text: &[u8]) -> String {
     String::from_utf8_lossy(text).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Commits that are lost, as JSON.
+pub(crate) fn lost_json(lost: &LostCommits) -> serde_json::Value {
+    let LostCommits { commits, refs } = lost;
+    serde_json::json!({ "first": commits.first, "last": commits.last, "certain": commits.is_certain, "kept": commits.kept, "refs": refs })
+}
+
+/// Refs that are named in a line.
+const LOST_REFS_SHOWN: usize = 5;
+
+pub(crate) fn lost_line(repository: &Repository, lost: &LostCommits) -> String {
+    let mut line = format!("warning    {}: {}", repository.name, lost.commits);
+    if !lost.refs.is_empty() {
+        let names: Vec<_> = lost.refs.iter().take(LOST_REFS_SHOWN).map(|name| printable(name.as_bytes())).collect();
+        let more = if lost.refs.len() > LOST_REFS_SHOWN { ", ..." } else { "" };
+        line += &format!("; {} refs of it cannot be had again: {}{more}", lost.refs.len(), names.join(", "));
+    }
+    line
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weir_catalog::{Catalog, Repository};
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
-use weir_mirror::{Mirror, MirrorOptions, RefsWanted, Scratch, Space, VisitOptions};
+use weir_mirror::{Compacting, Mirror, MirrorOptions, RefsWanted, Scratch, Space, StoreMark, VisitOptions};
 use weir_repo::ingest::{Limits, Quota};
 use weir_repo::{Repo, Rewrite, Sharing};
 use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions};
@@ -36,6 +36,8 @@ pub(crate) struct Pool {
     pub(crate) path: PathBuf,
     pub(crate) config: Config,
     pub(crate) catalog: Catalog,
+    /// What the store is known by.
+    store_id: String,
     /// What all packs of this program may take of the scratch folder.
     scratch_quota: Arc<Quota>,
 }
@@ -65,26 +67,43 @@ pub(crate) fn has_password(url: &str) -> bool {
 /// The catalog of the pool at `path`.
 pub(crate) fn open_catalog(path: &Path, config: &Config) -> Result<Catalog> {
     match &config.catalog.url {
-        None => Ok(Catalog::open(&path.join(CATALOG_NAME))?),
-        Some(url) => {
-            let mut catalog = Catalog::connect(url)?;
-            catalog.claim_store(&store_id(&path.join(STORE_NAME))?)?;
+        None => claim_store(Catalog::open(&path.join(CATALOG_NAME))?, path),
+        Some(url) => claim_store(Catalog::connect(url)?, path),
+    }
+}
+
+/// `catalog`, if the store of the pool at `path` is the one that it knows. One that is not mounted has no name: nothing is cloned into
+/// the folder it should be in.
+fn claim_store(mut catalog: Catalog, path: &Path) -> Result<Catalog> {
+    let store = path.join(STORE_NAME);
+    match catalog.store()? {
+        Some(known) if read_store_id(&store)?.is_none() => Err(Error::NoStore { id_file: store.join(STORE_ID_NAME), id: known }),
+        _ => {
+            catalog.claim_store(&store_id(&store)?)?;
             Ok(catalog)
         }
     }
 }
 
-/// What a store is known by, in a file of it: a shared catalog knows where its archives are.
+/// What the store is known by, if it is there and known by something.
+fn read_store_id(store: &Path) -> Result<Option<String>> {
+    let path = store.join(STORE_ID_NAME);
+    match std::fs::read_to_string(&path) {
+        Ok(id) => Ok(Some(id.trim().to_owned())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::File { what: "read", path, source }),
+    }
+}
+
+/// What a store is known by, in a file of it: a catalog knows where its archives are.
 pub(crate) fn store_id(store: &Path) -> Result<String> {
     let path = store.join(STORE_ID_NAME);
     let file = |what| {
         let path = path.clone();
         move |source| Error::File { what, path, source }
     };
-    match std::fs::read_to_string(&path) {
-        Ok(id) => return Ok(id.trim().to_owned()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-        Err(e) => return Err(file("read")(e)),
+    if let Some(id) = read_store_id(store)? {
+        return Ok(id);
     }
     let id = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
     // Whole or not at all, and the first of two stays.
@@ -130,13 +149,15 @@ impl Pool {
             return Err(Error::NoPool(path));
         }
         let catalog = open_catalog(&path, &config)?;
-        Ok(Pool { path, scratch_quota: Quota::new(config.scratch.bytes_max.0), config, catalog })
+        let store_id = store_id(&path.join(STORE_NAME))?;
+        Ok(Pool { path, store_id, scratch_quota: Quota::new(config.scratch.bytes_max.0), config, catalog })
     }
 
     /// The same pool, for another thread.
     pub(crate) fn again(&self) -> Result<Pool> {
         let (config, scratch_quota) = (self.config.clone(), self.scratch_quota.clone());
-        Ok(Pool { path: self.path.clone(), config, catalog: self.another_catalog()?, scratch_quota })
+        let (path, store_id) = (self.path.clone(), self.store_id.clone());
+        Ok(Pool { path, store_id, config, catalog: self.another_catalog()?, scratch_quota })
     }
 
     /// A second connection to the catalog, for another thread.
@@ -240,7 +261,9 @@ impl Pool {
                 lfs: c.mirror.lfs,
                 space: space.clone(),
                 delta_bytes_max: c.scratch.delta_bytes_max.0 as usize,
-                packs_max: c.archive.packs_max as usize,
+                compacting: Compacting { packs_max: c.archive.packs_max as usize, unused_percent_max: c.archive.unused_percent_max },
+                accepts_empty: false,
+                store: Some(Arc::new(StoreMark { path: self.store().join(STORE_ID_NAME), id: self.store_id.clone() })),
             },
             options: MirrorOptions {
                 lease_s: c.mirror.lease.0.as_secs().max(1),

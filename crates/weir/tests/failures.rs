@@ -192,8 +192,7 @@ fn hostile_packs_are_refused_with_nothing_changed() {
             });
         }
     });
-    let left: Vec<_> = std::fs::read_dir(env.pool().join("store")).unwrap().collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert!(env.stored().is_empty(), "{:?}", env.stored());
 }
 
 #[test]
@@ -415,8 +414,7 @@ fn killed_at_random_moments() {
         env.assert_same(&server, &format!("r{i}"), upstream, &format!("seed {seed}"));
     }
     env.weir(&["fsck"]);
-    let left: Vec<_> = std::fs::read_dir(env.pool().join("store")).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 6, "one file a repository, nothing half-written: {left:?}");
+    assert_eq!(env.stored().len(), 6, "one file a repository, nothing half-written: {:?}", env.stored());
 }
 
 fn add_commit(env: &Env, upstream: &Path, n: u64) {

@@ -141,6 +141,5 @@ fn passes_of_fetches() {
     for n in 0..COUNT {
         env.assert_same(&server, &format!("u{n}"), &env.path(&format!("u{n}.git")), "after all that");
     }
-    let half_written: Vec<_> = std::fs::read_dir(env.pool().join("store")).unwrap().flatten().map(|e| e.file_name()).collect();
-    assert_eq!(half_written.len(), COUNT, "{half_written:?}");
+    assert_eq!(env.stored().len(), COUNT, "nothing half-written: {:?}", env.stored());
 }

@@ -44,3 +44,38 @@ fn a_pack_of_more_than_five_gibibytes() {
     env.git(env.dir.path(), &["-c", "core.compression=0", "clone", "-q", "--mirror", &server.url("huge"), "copy.git"]);
     assert_eq!(env.picture(&env.path("copy.git")), env.picture(&upstream));
 }
+
+/// What is larger than anything that is read into memory is mirrored, checked, compacted and served.
+#[test]
+#[ignore = "needs some minutes"]
+fn an_object_of_more_than_four_gibibytes() {
+    const BLOB_BYTES: usize = (4 << 30) + (64 << 20);
+    let env = Env::new();
+    let upstream = env.init_bare("large.git");
+    for (key, value) in [("core.compression", "1"), ("core.bigFileThreshold", "1m"), ("gc.auto", "0")] {
+        env.git(&upstream, &["config", key, value]);
+    }
+    let mut import = env.git_command(&upstream, &["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = std::io::BufWriter::with_capacity(1 << 20, import.stdin.take().unwrap());
+    write!(input, "commit refs/heads/main\ncommitter C <c@x> 1600000000 +0000\ndata 1\nx\nM 644 inline big\ndata {BLOB_BYTES}\n").unwrap();
+    let zeroes = vec![0u8; 1 << 20];
+    for _ in 0..BLOB_BYTES >> 20 {
+        input.write_all(&zeroes).unwrap();
+    }
+    input.write_all(b"\n\n").unwrap();
+    drop(input);
+    assert!(import.wait().unwrap().success());
+    env.configure("limits", "object_bytes_max = \"16 GiB\"");
+    let daemon = env.git_daemon(&[]);
+    env.weir(&["add", "--name", "large", &daemon.url("large.git")]);
+    env.weir(&["mirror"]);
+    for _ in 0..2 {
+        env.weir(&["fsck"]);
+        env.weir(&["fsck", "--repair"]);
+        env.weir(&["compact"]);
+    }
+    assert_eq!(env.stored(), ["large.tar"], "nothing was damaged");
+    let server = env.serve();
+    env.git(env.dir.path(), &["clone", "-q", "--mirror", &server.url("large"), "copy.git"]);
+    assert_eq!(env.picture(&env.path("copy.git")), env.picture(&upstream));
+}

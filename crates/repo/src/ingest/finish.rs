@@ -1,12 +1,11 @@
 //! Third pass: what is new, is it connected, and the pack as it will be stored.
 
-use std::io;
-
 use weir_git::{Oid, OidMap, plain_sha};
 
 use super::resolve::Resolved;
+use super::spool::Spool;
 use super::stream::{Base, Streamed};
-use super::{Ingested, Options, PackData};
+use super::{Ingested, Options, PackData, SpillFn};
 use crate::entry::{push_ofs_delta_head, push_ref_delta_head, push_whole_head};
 use crate::error::{Error, Result};
 use crate::index::IndexEntry;
@@ -16,7 +15,12 @@ use crate::zlib::Deflate;
 /// Level of bases appended to complete a pack: they are stored, never sent.
 const COMPLETION_LEVEL: u8 = 6;
 
-pub(crate) fn finish(mut streamed: Streamed<'_>, resolved: Resolved, options: &Options<'_>) -> Result<Option<Ingested>> {
+pub(crate) fn finish(
+    mut streamed: Streamed<'_>,
+    resolved: Resolved,
+    spill: SpillFn<'_>,
+    options: &Options<'_>,
+) -> Result<Option<Ingested>> {
     let mut sorted: Vec<(Oid, u32)> = resolved.oids.iter().copied().zip(0..).collect();
     sorted.sort_unstable();
     // Ids that are named and not in the pack stay; unreferenced ones are kept.
@@ -29,9 +33,10 @@ pub(crate) fn finish(mut streamed: Streamed<'_>, resolved: Resolved, options: &O
         }
     }
     let outside = check_connected(&streamed, &sorted, options)?;
+    let tags = std::mem::take(&mut streamed.links.tags);
     let keep = |i: usize| {
         let (oid, _) = &sorted[i];
-        (i == 0 || sorted[i - 1].0 != *oid) && !options.base.is_some_and(|b| b.contains(oid))
+        (i == 0 || sorted[i - 1].0 != *oid) && !options.base.is_some_and(|b| b.has(oid))
     };
     let mut kept: Vec<(Oid, u32)> = (0..sorted.len()).filter(|&i| keep(i)).map(|i| sorted[i]).collect();
     // A fork's first pack may be large, and repeat what its base has; it is never sent as it lies.
@@ -52,18 +57,18 @@ pub(crate) fn finish(mut streamed: Streamed<'_>, resolved: Resolved, options: &O
         let end = streamed.data.len() as u64 - options.hash.len() as u64;
         Store { data: streamed.data, index, end, outside_bases: resolved.outside_bases, unchanged: Some(streamed.checksum) }
     } else {
-        rewrite(&streamed, &resolved, &kept, options)?
+        rewrite(&streamed, &resolved, &kept, spill, options)?
     };
     let sent_end = store.end;
     store.complete(options)?;
     let checksum = store.seal(options)?;
-    Ok(Some(Ingested { data: store.data, index: store.index, checksum, sent_end, sent_count, unreferenced, outside }))
+    Ok(Some(Ingested { data: store.data, index: store.index, checksum, sent_end, sent_count, unreferenced, outside, tags }))
 }
 
 /// Every id that is named outside the pack must be here, and everything wanted in it or here. Returns the ids that are here.
 fn check_connected(streamed: &Streamed<'_>, sorted: &[(Oid, u32)], options: &Options<'_>) -> Result<Vec<Oid>> {
     let in_pack = |oid: &Oid| sorted.binary_search_by(|probe| probe.0.cmp(oid)).is_ok();
-    let here = |oid: &Oid| options.base.is_some_and(|b| b.contains(oid));
+    let here = |oid: &Oid| options.base.is_some_and(|b| b.has(oid));
     let mut outside = Vec::new();
     let mut missing: Option<(Oid, String)> = None;
     let mut missing_count = 0;
@@ -109,7 +114,10 @@ impl Store {
         let mut reader = base.reader();
         let mut deflate = Deflate::new(COMPLETION_LEVEL);
         let mut appended = Vec::new();
-        for oid in &self.outside_bases {
+        for oid in &std::mem::take(&mut self.outside_bases) {
+            if appended.len() > COMPLETION_BUFFER_BYTES {
+                self.append(&mut appended)?;
+            }
             let start = appended.len();
             if let Some(entry) = reader.whole_entry(oid)? {
                 appended.extend_from_slice(entry);
@@ -119,12 +127,28 @@ impl Store {
                 deflate.append(&object.data, &mut appended);
             }
             let crc32 = crc32fast::hash(&appended[start..]);
-            self.index.push(IndexEntry { oid: *oid, offset: self.end + start as u64, crc32 });
+            let offset = self.end + start as u64;
+            // Small deltas may build on large objects: what a pack takes here has the limit of what is sent.
+            if offset > options.limits.pack_bytes_max {
+                return Err(Error::Limit {
+                    what: format!("with what its deltas build on more than {} bytes", options.limits.pack_bytes_max),
+                    limit: options.limits.pack_bytes_max,
+                    option: "limits.pack_bytes_max",
+                });
+            }
+            self.index.push(IndexEntry { oid: *oid, offset, crc32 });
         }
-        self.data.write_at(&appended, self.end)?;
-        self.end += appended.len() as u64;
+        self.append(&mut appended)?;
         self.index.sort_unstable_by_key(|e| e.oid);
         self.unchanged = None;
+        Ok(())
+    }
+
+    /// Writes `bytes` behind the entries, and empties it.
+    fn append(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
+        self.data.write_at(bytes, self.end)?;
+        self.end += bytes.len() as u64;
+        bytes.clear();
         Ok(())
     }
 
@@ -143,22 +167,25 @@ impl Store {
 }
 
 /// Copies the entries that are kept. A delta whose base is not kept becomes one against that base's id, outside.
-fn rewrite(streamed: &Streamed<'_>, resolved: &Resolved, kept: &[(Oid, u32)], options: &Options<'_>) -> Result<Store> {
+fn rewrite(streamed: &Streamed<'_>, resolved: &Resolved, kept: &[(Oid, u32)], spill: SpillFn<'_>, options: &Options<'_>) -> Result<Store> {
     let mut by_offset: Vec<(u32, Oid)> = kept.iter().map(|&(oid, n)| (n, oid)).collect();
     by_offset.sort_unstable();
     let mut new_offsets: OidMap<u64> = OidMap::default();
-    let mut out = b"PACK\0\0\0\x02\0\0\0\0".to_vec();
-    debug_assert_eq!(out.len() as u64, PACK_HEADER_BYTES);
+    let mut out = Spool::new(spill);
+    out.write(b"PACK\0\0\0\x02\0\0\0\0")?;
+    debug_assert_eq!(out.len(), PACK_HEADER_BYTES);
     let mut index = Vec::with_capacity(kept.len());
     let mut outside_bases = Vec::new();
     let entries_end = streamed.data.len() - options.hash.len();
+    let mut head = Vec::new();
     for &(n, oid) in &by_offset {
         let e = &streamed.entries[n as usize];
         let body_start = e.offset as usize + usize::from(e.head_len);
         let body_end = streamed.entries.get(n as usize + 1).map_or(entries_end, |next| next.offset as usize);
-        let offset = out.len() as u64;
+        let offset = out.len();
+        head.clear();
         match e.base {
-            Base::Whole(kind) => push_whole_head(&mut out, kind, e.size),
+            Base::Whole(kind) => push_whole_head(&mut head, kind, e.size),
             Base::Entry(_) | Base::Id(_) => {
                 let base = match e.base {
                     Base::Entry(b) => resolved.oids[b as usize],
@@ -166,34 +193,35 @@ fn rewrite(streamed: &Streamed<'_>, resolved: &Resolved, kept: &[(Oid, u32)], op
                     Base::Whole(_) => unreachable!("matched above"),
                 };
                 match new_offsets.get(&base) {
-                    Some(base_offset) => push_ofs_delta_head(&mut out, offset - base_offset, e.size),
+                    Some(base_offset) => push_ofs_delta_head(&mut head, offset - base_offset, e.size),
                     None => {
-                        push_ref_delta_head(&mut out, base.as_bytes(), e.size);
+                        push_ref_delta_head(&mut head, base.as_bytes(), e.size);
                         outside_bases.push(base);
                     }
                 }
             }
         }
-        out.extend_from_slice(&streamed.data[body_start..body_end]);
-        index.push(IndexEntry { oid, offset, crc32: crc32fast::hash(&out[offset as usize..]) });
+        let body = &streamed.data[body_start..body_end];
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&head);
+        crc.update(body);
+        out.write(&head)?;
+        out.write(body)?;
+        index.push(IndexEntry { oid, offset, crc32: crc.finalize() });
         new_offsets.insert(oid, offset);
-        if out.len() > REWRITTEN_BYTES_MAX {
-            return Err(Error::Io(io::Error::other(format!(
-                "a pack that repeats objects is larger than {REWRITTEN_BYTES_MAX} bytes without them; clone it afresh"
-            ))));
-        }
     }
     // A delta may build on an object that is kept but stands after it: that base is inside, found by its id.
     outside_bases.retain(|oid| !new_offsets.contains_key(oid));
     outside_bases.sort_unstable();
     outside_bases.dedup();
     index.sort_unstable_by_key(|e| e.oid);
-    let end = out.len() as u64;
-    Ok(Store { data: PackData::new_memory(out), index, end, outside_bases, unchanged: None })
+    let end = out.len();
+    // Its checksum is set when it is sealed.
+    out.write(&vec![0; options.hash.len()])?;
+    Ok(Store { data: out.finish()?, index, end, outside_bases, unchanged: None })
 }
 
 /// Smaller packs are rewritten where they repeat what is here.
 const REPEATS_BYTES_MIN: usize = 64 << 20;
-
-/// A rewritten pack is made in memory. Only updates are ever rewritten, and they are small beside what is here.
-const REWRITTEN_BYTES_MAX: usize = 8 << 30;
+/// Bases are appended when so many bytes of them are there.
+const COMPLETION_BUFFER_BYTES: usize = 8 << 20;

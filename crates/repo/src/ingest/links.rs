@@ -1,6 +1,6 @@
 //! Which ids the objects of a pack name, gathered while they pass by.
 
-use weir_git::{HashKind, Kind, Oid, OidMap, OidSet, link_targets};
+use weir_git::{HashKind, Kind, Oid, OidMap, OidSet, link_targets, tag_target};
 
 use crate::error::{Error, Result};
 
@@ -12,6 +12,8 @@ pub(crate) struct Links<'a> {
     recent: Vec<[u8; 32]>,
     /// Id to the number of an entry that names it.
     pub(crate) named: OidMap<u32>,
+    /// Tags, and what each points at.
+    pub(crate) tags: Vec<(Oid, Oid)>,
 }
 
 impl<'a> Links<'a> {
@@ -22,6 +24,7 @@ impl<'a> Links<'a> {
             shallow,
             recent: vec![[0; 32]; slots],
             named: OidMap::with_capacity_and_hasher(object_count.min(1 << 16) as usize, Default::default()),
+            tags: Vec::new(),
         }
     }
 
@@ -46,11 +49,16 @@ impl<'a> Links<'a> {
         } else {
             link_targets(hash, kind, data, note)
         };
-        parsed.map_err(|source| Error::Object { oid: *oid, source })
+        let fail = |source| Error::Object { oid: *oid, source };
+        if kind == Kind::Tag {
+            self.tags.push((*oid, tag_target(hash, data).map_err(fail)?.0));
+        }
+        parsed.map_err(fail)
     }
 
     /// Joins what another thread gathered.
-    pub(crate) fn absorb(&mut self, other: Links<'_>) {
+    pub(crate) fn absorb(&mut self, mut other: Links<'_>) {
+        self.tags.append(&mut other.tags);
         if self.named.len() < other.named.len() {
             let mine = std::mem::replace(&mut self.named, other.named);
             self.named.extend(mine);

@@ -80,6 +80,8 @@ pub struct Ingested {
     pub unreferenced: Vec<Oid>,
     /// Ids outside the pack that its objects name.
     pub outside: Vec<Oid>,
+    /// Tags that were sent, and what each points at.
+    pub tags: Vec<(Oid, Oid)>,
 }
 
 /// Reads a pack from `input` and verifies it. `spill` gives the file it goes to if it outgrows a small buffer. `None` if
@@ -91,5 +93,5 @@ pub struct Ingested {
 pub fn ingest(input: &mut dyn Read, spill: SpillFn<'_>, options: &Options<'_>) -> Result<Option<Ingested>> {
     let mut streamed = stream::stream(input, spill, options)?;
     let resolved = resolve::resolve(&mut streamed, options)?;
-    finish::finish(streamed, resolved, options)
+    finish::finish(streamed, resolved, spill, options)
 }

@@ -265,7 +265,7 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
         |(entry, oid): &(u32, Oid)| !children.of(*entry).is_empty() || (!children.by_id.is_empty() && children.by_id.contains_key(oid));
     let inside: Vec<Root> = streamed.whole.iter().filter(|w| has_children(w)).map(|w| Root::Entry(w.0)).collect();
     let threads = if delta_count < THREADED_DELTAS_MIN { 1 } else { options.threads.max(1) };
-    let ids_first = children.by_id.keys().any(|oid| !options.base.is_some_and(|b| b.contains(oid)));
+    let ids_first = children.by_id.keys().any(|oid| !options.base.is_some_and(|b| b.has(oid)));
     // One thread goes on with what the first pass gathered.
     let no_links = Links::new(streamed.hash, 0, options.shallow);
     let links = Mutex::new((threads == 1).then(|| std::mem::replace(&mut streamed.links, no_links)));
@@ -277,7 +277,7 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
         .iter()
         .filter(|(_, deltas)| deltas.iter().any(|&d| !claimed[d as usize].load(Ordering::Relaxed)))
         .map(|(oid, _)| *oid)
-        .filter(|oid| options.base.is_some_and(|b| b.contains(oid)))
+        .filter(|oid| options.base.is_some_and(|b| b.has(oid)))
         .collect();
     outside_bases.sort_unstable();
     if !outside_bases.is_empty() {

@@ -103,6 +103,11 @@ impl<'a> Spool<'a> {
         Spool { memory: buffers::take(), place: None, len: 0, spill }
     }
 
+    /// Bytes written.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
     pub(crate) fn write(&mut self, data: &[u8]) -> io::Result<()> {
         let end = self.len + data.len() as u64;
         let fits = self.place.as_mut().map_or(end <= MEMORY_BYTES_MAX, |place| place.has_room(end));
@@ -187,10 +192,6 @@ enum Data {
 }
 
 impl PackData {
-    pub(crate) fn new_memory(data: Vec<u8>) -> PackData {
-        PackData { data: Data::Memory(data), _share: None }
-    }
-
     /// Writes `data` at `offset`, which may be the end: then the pack grows.
     pub(crate) fn write_at(&mut self, data: &[u8], offset: u64) -> io::Result<()> {
         match &mut self.data {

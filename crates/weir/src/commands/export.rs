@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::json;
-use weir_repo::{Repo, Sharing, export_bundle, export_directory, write_anew};
+use weir_repo::{Repo, Sharing, Takes, export_bundle, export_directory, write_anew};
 
 use crate::cli::{ExportFormat, Global};
 use crate::error::{Error, InRepo, Result};
@@ -32,7 +32,7 @@ pub(crate) fn export(pool: &Pool, global: &Global, name: &str, target: &Path, fo
     };
     if let Some(whole) = &whole {
         let path = whole.path().join("whole.tar");
-        pool.rewrite(Sharing::Whole, |how| write_anew(&repo, &path, how)).in_repo(&r.name)?;
+        pool.rewrite(Sharing::Whole, |how| write_anew(&repo, &path, Takes::FreePlace, how)).in_repo(&r.name)?;
         repo = Repo::open_archive(&path).in_repo(&r.name)?;
     }
     let bytes = match format {

@@ -1,11 +1,12 @@
 //! `ls`, `show`, `log`, `du`, `cat`, `ls-tree`: looking.
 
+use std::collections::VecDeque;
 use std::io::Write;
 
 use serde_json::json;
 use weir_catalog::{PastVisit, Repository};
 use weir_git::{HashKind, Kind, Oid};
-use weir_repo::{Head, Refs, RefsChange, TreeListing, resolve_path, resolve_revision};
+use weir_repo::{FollowedRefs, Head, RefStates, Refs, StateChange, TreeListing, resolve_path, resolve_revision};
 use weir_transport::Url;
 
 use crate::cli::Global;
@@ -164,62 +165,93 @@ pub(crate) fn visits(pool: &Pool, global: &Global, name: &str, max: usize) -> Re
 pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<usize>) -> Result<()> {
     let r = pool.get(name)?;
     let repo = pool.open_repo(&r)?;
-    let mut states = repo.refs_history().in_repo(&r.name)?;
-    let archive = repo.archive().ok_or_else(|| Error::NotMirrored(r.name.clone()))?;
-    let records = archive.records().map_err(weir_repo::Error::from).in_repo(&r.name)?;
-    let current = archive.state().record.seq;
-    states.insert(current, repo.refs().clone());
-    let mut entries = Vec::new();
-    let mut before: Option<&Refs> = None;
-    for (seq, refs) in &states {
-        let change = before.map_or_else(|| RefsChange::between(&Refs::default(), refs), |b| RefsChange::between(b, refs));
-        if before.is_none() || !change.is_empty() {
-            let time = records.iter().find(|rec| rec.seq == *seq).map(|rec| rec.time);
-            entries.push((*seq, time, change, refs.list().len(), changed_names(before, refs)));
-        }
-        before = Some(refs);
+    let Some(mut states) = RefStates::of(&repo).in_repo(&r.name)? else { return Err(Error::NotMirrored(r.name)) };
+    let names_max = if global.json || global.verbose > 0 { usize::MAX } else { NAMES_SHOWN };
+    let mut entries = VecDeque::new();
+    while let Some((before, change)) = states.next_state().in_repo(&r.name)? {
+        let mut entry = LogEntry {
+            seq: change.seq,
+            time: change.time,
+            is_partial: change.is_partial,
+            head_changed: change.head.is_some(),
+            ..LogEntry::default()
+        };
+        entry.add(before, change, names_max);
+        entries.push_front(entry);
+        entries.truncate(max_count.unwrap_or(usize::MAX));
     }
-    entries.reverse();
-    entries.truncate(max_count.unwrap_or(usize::MAX));
     if global.json {
         let list: Vec<_> = entries
             .iter()
-            .map(|(seq, time, change, refs, names)| {
-                json!({ "seq": seq, "time": time, "refs": refs, "added": change.added, "updated": change.updated, "deleted": change.deleted,
-                        "head_changed": change.head, "changes": names })
+            .map(|e| {
+                json!({ "seq": e.seq, "time": e.time, "refs": e.refs, "added": e.added, "updated": e.updated, "deleted": e.deleted,
+                        "head_changed": e.head_changed, "partial": e.is_partial, "changes": e.names })
             })
             .collect();
         return output::json(&list);
     }
     let mut out = std::io::stdout().lock();
-    for (seq, time, change, refs, names) in entries {
-        let when = time.map_or("(before the last compaction)".to_owned(), |t| output::time(t as i64) + " UTC");
-        writeln!(out, "{}@{seq}  {when}  {refs} refs (+{} ~{} -{})", r.name, change.added, change.updated, change.deleted)?;
-        for line in names.iter().take(if global.verbose > 0 { usize::MAX } else { 10 }) {
+    for e in entries {
+        let when = e.time.map_or("(before the last compaction)".to_owned(), |t| output::time(t as i64) + " UTC");
+        let partial = if e.is_partial { ", part of what upstream had" } else { "" };
+        writeln!(out, "{}@{}  {when}  {} refs (+{} ~{} -{}){partial}", r.name, e.seq, e.refs, e.added, e.updated, e.deleted)?;
+        for line in &e.names {
             writeln!(out, "    {line}")?;
         }
-        if global.verbose == 0 && names.len() > 10 {
-            writeln!(out, "    and {} more (-v shows all)", names.len() - 10)?;
+        let more = e.added + e.updated + e.deleted - e.names.len();
+        if more > 0 {
+            writeln!(out, "    and {more} more (-v shows all)")?;
         }
     }
     Ok(())
 }
 
-/// `+ name`, `~ name old..new`, `- name old`.
-fn changed_names(before: Option<&Refs>, after: &Refs) -> Vec<String> {
-    let mut lines = Vec::new();
-    for r in after.list() {
-        let name = output::printable(&r.name);
-        match before.and_then(|b| b.get(&r.name)) {
-            None => lines.push(format!("+ {name} {}", r.oid)),
-            Some(old) if old.oid != r.oid => lines.push(format!("~ {name} {}..{}", old.oid, r.oid)),
-            Some(_) => {}
+/// Names that are shown of each state, unless all are asked for.
+const NAMES_SHOWN: usize = 10;
+
+/// A state of the refs as it is shown.
+#[derive(Default)]
+struct LogEntry {
+    seq: u64,
+    time: Option<u64>,
+    is_partial: bool,
+    refs: usize,
+    added: usize,
+    updated: usize,
+    deleted: usize,
+    head_changed: bool,
+    /// `+ name`, `~ name old..new`, `- name old`.
+    names: Vec<String>,
+}
+
+impl LogEntry {
+    /// Counts what `change` does to the refs `before`, and names the first `names_max` of it.
+    fn add(&mut self, before: &FollowedRefs, change: &StateChange, names_max: usize) {
+        for r in &change.set {
+            let line = match before.get(&r.name) {
+                None => {
+                    self.added += 1;
+                    format!("+ {} {}", output::printable(&r.name), r.oid)
+                }
+                Some(old) if old != r.oid => {
+                    self.updated += 1;
+                    format!("~ {} {old}..{}", output::printable(&r.name), r.oid)
+                }
+                // What it is peeled to became known.
+                Some(_) => continue,
+            };
+            if self.names.len() < names_max {
+                self.names.push(line);
+            }
         }
+        for name in &change.removed {
+            self.deleted += 1;
+            if let Some(old) = before.get(name).filter(|_| self.names.len() < names_max) {
+                self.names.push(format!("- {} {old}", output::printable(name)));
+            }
+        }
+        self.refs = before.len() + self.added - self.deleted;
     }
-    for old in before.into_iter().flat_map(Refs::list).filter(|o| after.get(&o.name).is_none()) {
-        lines.push(format!("- {} {}", output::printable(&old.name), old.oid));
-    }
-    lines
 }
 
 pub(crate) fn du(pool: &Pool, global: &Global, pattern: Option<&str>) -> Result<()> {

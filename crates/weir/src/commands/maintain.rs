@@ -5,7 +5,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use serde_json::json;
-use weir_repo::{ArchiveRepo, Sharing, write_anew};
+use weir_mirror::Visited;
+use weir_repo::{ArchiveRepo, NewState, Sharing, Takes, write_anew};
 
 use crate::cli::Global;
 use crate::error::{Error, InRepo, Result};
@@ -22,41 +23,63 @@ pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repa
     let forks: HashSet<i64> = forks.iter().map(|fork| fork.id).collect();
     repositories.sort_by_key(|r| forks.contains(&r.id));
     for r in repositories {
-        if !pool.archive_path(&r).exists() {
+        let path = pool.archive_path(&r);
+        let is_there = path.try_exists().map_err(|source| Error::File { what: "look at", path: path.clone(), source })?;
+        if !is_there && r.seq.is_none() {
             continue;
         }
-        let (objects, problems) = match pool.open_repo(&r).and_then(|repo| weir_repo::fsck(&repo).in_repo(&r.name)) {
-            Ok(report) => (report.objects, report.problems),
+        let (objects, mut problems) = match pool.open_repo(&r).and_then(|repo| weir_repo::fsck(&repo).in_repo(&r.name)) {
+            _ if !is_there => (0, vec!["the archive is gone; the next visit clones it anew".to_owned()]),
+            Ok(report) => {
+                report.unchecked.iter().for_each(|line| eprintln!("{}: {line}", r.name));
+                (report.objects, report.problems)
+            }
             Err(e) => (0, vec![e.to_string()]),
         };
+        // What the catalog was told of is there no more, though nothing that is there tells.
+        if problems.is_empty()
+            && let (Some(known), Ok(seq)) = (r.seq.and_then(|n| u64::try_from(n).ok()), weir_repo::check_end(&path))
+            && known > seq
+        {
+            problems.push(format!("commits {} to {known} are gone", seq + 1));
+        }
+        if let Some(first) = problems.first().filter(|_| is_there && !repair) {
+            pool.catalog.set_damaged(r.id, first, now())?;
+        }
         let repaired = match &mirror {
-            Some(mirror) if !problems.is_empty() => {
+            Some(mirror) if !problems.is_empty() && is_there => {
                 let base = pool.catalog.bases(&[r.id])?;
                 let repaired = mirror.replace(&r, base.first());
                 pool.catalog.look_again(&r.name, now())?;
                 if let Ok(visited) = &repaired {
                     mirror.note_base(&mut pool.catalog, &r, base.first(), visited)?;
                 }
-                Some(repaired.map(|visited| visited.damaged))
+                Some(repaired)
             }
             _ => None,
         };
         damaged += usize::from(!problems.is_empty() && !matches!(repaired, Some(Ok(_))));
         if global.json {
-            let (kept, error) = match &repaired {
-                Some(Ok(kept)) => (kept.as_ref(), None),
+            let (visited, error) = match &repaired {
+                Some(Ok(visited)) => (Some(visited), None),
                 Some(Err(failure)) => (None, Some(failure.to_string())),
                 None => (None, None),
             };
-            results.push(json!({ "name": r.name, "objects": objects, "problems": problems, "damaged": kept, "error": error }));
+            let lost = visited.and_then(|visited| visited.lost.as_ref()).map(output::lost_json);
+            let kept = visited.and_then(|visited| visited.damaged.as_ref());
+            results
+                .push(json!({ "name": r.name, "objects": objects, "problems": problems, "damaged": kept, "lost": lost, "error": error }));
             continue;
         }
         for p in &problems {
             writeln!(std::io::stdout(), "{}: {p}", r.name)?;
         }
         match &repaired {
-            Some(Ok(Some(kept))) => writeln!(std::io::stdout(), "{}: cloned anew; the damaged one is {}", r.name, kept.display())?,
-            Some(Ok(None)) => writeln!(std::io::stdout(), "{}: builds on what took the place of the other", r.name)?,
+            Some(Ok(Visited { lost: Some(lost), .. })) => writeln!(std::io::stdout(), "{}", output::lost_line(&r, lost))?,
+            Some(Ok(Visited { damaged: Some(kept), .. })) => {
+                writeln!(std::io::stdout(), "{}: cloned anew; the damaged one is {}", r.name, kept.display())?;
+            }
+            Some(Ok(_)) => writeln!(std::io::stdout(), "{}: builds on what took the place of the other", r.name)?,
             None => {}
             Some(Err(failure)) => writeln!(std::io::stdout(), "{}: not repaired: {failure}", r.name)?,
         }
@@ -101,9 +124,8 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
     };
     let r = pool.get(repo_name)?;
     let repo = pool.open_repo(&r)?;
-    let history = repo.refs_history().in_repo(&r.name)?;
-    let Some(refs) = history.get(&seq) else {
-        return Err(Error::Message(format!("'{}' has no older state {seq}; 'weir log {}' lists those there are", r.name, r.name)));
+    let Some(refs) = repo.refs_at(seq).in_repo(&r.name)? else {
+        return Err(Error::Message(format!("'{}' has no state {seq}; 'weir log {}' lists those there are", r.name, r.name)));
     };
     let source = pool.archive_path(&r);
     let target = match &name {
@@ -116,7 +138,7 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
             }
             match repo.base() {
                 // It could not be got again: it had better be whole.
-                Some(_) => drop(pool.rewrite(Sharing::Whole, |how| write_anew(&repo, &target, how)).in_repo(&r.name)?),
+                Some(_) => drop(pool.rewrite(Sharing::Whole, |how| write_anew(&repo, &target, Takes::FreePlace, how)).in_repo(&r.name)?),
                 None => copy_archive(&source, &target)?,
             }
             target
@@ -126,8 +148,16 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
     if name.is_some() {
         archive.goes_on_alone(now() as u64).in_repo(&r.name)?;
     }
-    let shallow = repo.shallow().to_vec();
-    let report = archive.commit(None, refs, &shallow, now() as u64, 0).in_repo(&r.name)?;
+    // Another archive may have taken its place meanwhile.
+    let here = archive.repo().in_repo(&r.name)?;
+    if let Some(missing) = refs.list().iter().find(|at| !here.as_ref().is_some_and(|here| here.contains(&at.oid))) {
+        let name = output::printable(&missing.name);
+        return Err(Error::Message(format!("'{}' does not have what {name} was at state {seq} any more ({})", r.name, missing.oid)));
+    }
+    let shallow = here.map_or_else(Vec::new, |here| here.shallow().to_vec());
+    let report = archive
+        .commit(None, &NewState { refs: &refs, shallow: &shallow, time: now() as u64, epoch: 0, is_partial: false })
+        .in_repo(&r.name)?;
     let shown = match &name {
         None => {
             pool.catalog.set_enabled(&r.name, false)?;
@@ -157,6 +187,6 @@ fn copy_archive(source: &std::path::Path, target: &std::path::Path) -> Result<()
     let mut file = replacement.file()?;
     file.write_all(archive.region())?;
     file.sync_all()?;
-    replacement.persist().map_err(fail)?;
+    replacement.persist(Takes::FreePlace).map_err(fail)?;
     Ok(())
 }

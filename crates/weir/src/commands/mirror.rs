@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);
 const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Result<ExitCode> {
-    let mirror = pool.mirror(args.jobs);
+    let mut mirror = pool.mirror(args.jobs);
+    mirror.visit.accepts_empty = args.accept_empty;
     let guard = MirrorGuard::take(&pool)?;
     let stop = Stop::default();
     stop_on_signal(&stop)?;
@@ -168,6 +170,9 @@ fn log_line(repository: &Repository, result: &std::result::Result<Visited, Failu
             if let Some(damaged) = &visited.damaged {
                 tracing::warn!("{}", damaged_line(repository, damaged));
             }
+            if let Some(lost) = &visited.lost {
+                tracing::error!("{}", output::lost_line(repository, lost));
+            }
         }
         Err(failure) => tracing::warn!("failed     {}: {failure}", repository.name),
     }
@@ -189,6 +194,21 @@ pub(crate) struct MirrorGuard {
     _lock: std::fs::File,
 }
 
+/// Removes what processes that were killed left half-written below `store`.
+fn remove_stale(store: &Path) {
+    match weir_archive::remove_stale(store) {
+        Ok((removed, unread)) => {
+            if removed > 0 {
+                tracing::info!("removed {removed} half-written files of a process that was killed");
+            }
+            for (folder, e) in unread {
+                tracing::warn!(folder = %folder.display(), "half-written files may be left there, it cannot be read: {e}");
+            }
+        }
+        Err(e) => tracing::warn!(folder = %store.display(), "half-written files may be left there, it cannot be read: {e}"),
+    }
+}
+
 impl MirrorGuard {
     /// Takes part. If nobody else does, leases that are still there belonged to a process that was killed.
     pub(crate) fn take(pool: &Pool) -> Result<MirrorGuard> {
@@ -198,10 +218,9 @@ impl MirrorGuard {
         let machine = machine_of(&pool.catalog)?;
         if lock.try_lock().is_ok() {
             pool.another_catalog()?.release_all(&machine)?;
-            let removed = weir_archive::remove_stale(&pool.store())?;
-            if removed > 0 {
-                tracing::info!("removed {removed} half-written files of a process that was killed");
-            }
+            // Nothing waits for it: the store may be large.
+            let store = pool.store();
+            std::thread::Builder::new().name("stale".to_owned()).spawn(move || remove_stale(&store))?;
         }
         lock.lock_shared()?;
         Ok(MirrorGuard { owner: format!("{machine}{}-{}", std::process::id(), now()), machine, _lock: lock })
@@ -271,7 +290,7 @@ fn lfs_line(repository: &Repository, visited: &Visited) -> Option<String> {
     is_told.then(|| format!("lfs        {}  {added} objects, {}{absent}{later}", repository.name, output::bytes(bytes)))
 }
 
-fn damaged_line(repository: &Repository, damaged: &std::path::Path) -> String {
+fn damaged_line(repository: &Repository, damaged: &Path) -> String {
     format!("warning    {}: its archive was damaged and is kept as '{}'; a new clone is in its place", repository.name, damaged.display())
 }
 
@@ -341,12 +360,14 @@ impl Reporter {
     fn ended(&self, repository: &Repository, result: &std::result::Result<Visited, Failure>, took: Duration) {
         if self.json {
             let value = match result {
-                Ok(Visited { change: Some((change, report)), damaged, lfs, .. }) => serde_json::json!({
+                Ok(Visited { change: Some((change, report)), damaged, lfs, lost, .. }) => serde_json::json!({
+                    "lost": lost.as_ref().map(output::lost_json),
                     "lfs_added": lfs.map(|lfs| lfs.added), "lfs_absent": lfs.map(|lfs| lfs.absent),
                     "name": repository.name, "result": if repository.seq.is_none() { "cloned" } else { "updated" }, "seq": report.seq,
                     "refs_added": change.added, "refs_updated": change.updated, "refs_deleted": change.deleted,
                     "objects_added": report.objects_added, "bytes_appended": report.bytes_appended, "damaged": damaged, "seconds": took.as_secs_f64() }),
-                Ok(_) => serde_json::json!({ "name": repository.name, "result": "unchanged", "seconds": took.as_secs_f64() }),
+                Ok(visited) => serde_json::json!({
+                    "name": repository.name, "result": "unchanged", "lost": visited.lost.as_ref().map(output::lost_json), "seconds": took.as_secs_f64() }),
                 Err(f) => {
                     serde_json::json!({ "name": repository.name, "result": "failed", "class": f.class, "error": f.error, "seconds": took.as_secs_f64() })
                 }
@@ -374,6 +395,9 @@ impl Reporter {
                 }
                 if let Some(damaged) = &visited.damaged {
                     self.line(&damaged_line(repository, damaged));
+                }
+                if let Some(lost) = &visited.lost {
+                    self.line(&output::lost_line(repository, lost));
                 }
                 for name in &visited.refused {
                     self.line(&format!(

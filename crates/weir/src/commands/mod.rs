@@ -1,6 +1,7 @@
 //! The subcommands.
 
 mod accounts;
+mod adopt;
 mod batches;
 mod clone;
 mod crawl;
@@ -76,6 +77,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Log { repo, max_count } => done(inspect::log(&Pool::open(global)?, global, &repo, max_count)),
         Command::Du { pattern } => done(inspect::du(&Pool::open(global)?, global, pattern.as_deref())),
         Command::Fsck { pattern, repair } => maintain::fsck(&mut Pool::open(global)?, global, pattern.as_deref(), repair),
+        Command::Adopt { dry_run } => adopt::adopt(&mut Pool::open(global)?, global, dry_run),
         Command::Compact { pattern } => maintain::compact(&mut Pool::open(global)?, global, pattern.as_deref()),
         Command::Share { pattern, reference, dry_run } => {
             share::share(&mut Pool::open(global)?, global, pattern.as_deref(), reference.as_deref(), dry_run)

@@ -176,15 +176,17 @@ fn forget(pool: &mut Pool, r: &Repository, delete: bool) -> Result<bool> {
 
 /// Locks the archive at `path` if there is one: whoever reads it goes on reading, whoever writes to it is waited for.
 pub(crate) fn lock(path: &Path) -> Result<Option<weir_archive::LockedFile>> {
-    if !path.exists() {
-        return Ok(None);
+    match path.try_exists() {
+        Ok(true) => {}
+        Ok(false) => return Ok(None),
+        Err(source) => return Err(Error::File { what: "look at", path: path.to_owned(), source }),
     }
     weir_archive::lock_existing(path).map(Some).map_err(|e| Error::Message(format!("cannot lock '{}': {e}", path.display())))
 }
 
 /// Deletes the archive at `path`, and what was put aside of it as damaged.
 pub(crate) fn delete_archives(path: &Path) -> Result<()> {
-    for path in std::iter::once(path.to_owned()).chain(weir_mirror::places_aside(path)) {
+    for path in std::iter::once(path.to_owned()).chain(weir_mirror::places_aside(path)).chain(weir_repo::torn_places(path)) {
         match std::fs::remove_file(&path) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => return Err(Error::File { what: "delete", path, source }),
             _ => {}

@@ -143,6 +143,14 @@ impl Env {
         self.path("pool")
     }
 
+    /// Names of what lies in the store, but for what says which store it is.
+    pub fn stored(&self) -> Vec<String> {
+        let names = std::fs::read_dir(self.pool().join("store")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| name != ".store-id").collect();
+        names.sort();
+        names
+    }
+
     pub fn weir_command(&self, args: &[&str]) -> Command {
         let mut c = Command::new(env!("CARGO_BIN_EXE_weir"));
         c.args(args).env("WEIR_POOL", self.pool()).env("HOME", self.dir.path()).env_remove("WEIR_LOG").current_dir(self.dir.path());

@@ -1,0 +1,42 @@
+//! The part of an archive behind its last commit that holds (section 5).
+
+/// The part of an archive behind the last commit that holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tail {
+    /// Where it starts, in bytes from the start of the archive.
+    pub offset: u64,
+    /// Its length in bytes; 0 if what was there is gone.
+    pub len: u64,
+    /// The number of the last commit that holds.
+    pub seq: u64,
+    /// The highest number that a commit was given, as far as can be told.
+    pub seq_max: u64,
+    /// What it is.
+    pub kind: TailKind,
+}
+
+/// How a [`Tail`] came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TailKind {
+    /// A group that was never finished: normal after a kill, or while somebody writes.
+    Unfinished,
+    /// A record that does not hold: a group that was never finished, or one that was and is damaged.
+    Doubtful,
+    /// Commits that somebody was told of, and that are damaged now.
+    Committed,
+}
+
+/// Describes `tail` for a person.
+pub(crate) fn tail_is(tail: &Tail) -> String {
+    let Tail { offset, len, seq, seq_max, kind } = tail;
+    match kind {
+        TailKind::Unfinished => format!("commit {seq} ends at byte {offset}; the {len} bytes behind it were never committed"),
+        TailKind::Doubtful => {
+            format!("the {len} bytes behind commit {seq}, from byte {offset} on, may be a commit that is damaged, or was never finished")
+        }
+        TailKind::Committed if seq_max - seq > 1 => {
+            format!("damaged behind byte {offset}: commits {} to {seq_max} are not as they were written, {len} bytes are left", seq + 1)
+        }
+        TailKind::Committed => format!("damaged behind byte {offset}: commit {seq_max} is not as it was written, {len} bytes are left"),
+    }
+}

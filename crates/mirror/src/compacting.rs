@@ -1,0 +1,94 @@
+//! When an archive is compacted: for the number of its packs, or for what in it nobody needs any more.
+
+use std::path::Path;
+
+use weir_repo::{ArchiveRepo, ArchiveUse, Rewrite, Sharing, UpdateReport};
+
+use crate::visit::VisitOptions;
+
+/// When archives are compacted.
+#[derive(Clone, Copy, Debug)]
+pub struct Compacting {
+    /// With more packs than this.
+    pub packs_max: usize,
+    /// With more of it unused than this, in percent of its length.
+    pub unused_percent_max: u32,
+}
+
+/// Less than this that is unused is not worth it.
+const UNUSED_BYTES_MIN: u64 = 4 << 20;
+/// Large files that are kept beside the repository are copied by each compaction: the more they are, the more packs it waits for, up to
+/// so many times as many.
+const PACKS_TIMES_MAX: u64 = 20;
+/// Archives of less are compacted without regard to that.
+const COPIED_BYTES_MIN: u64 = 256 << 20;
+
+impl Compacting {
+    /// Why an archive that is so used is to be compacted, if it is.
+    fn reason(&self, used: &ArchiveUse) -> Option<String> {
+        let ArchiveUse { packs, bytes, live_bytes, beside_bytes } = *used;
+        let repository_bytes = live_bytes.saturating_sub(beside_bytes).max(COPIED_BYTES_MIN);
+        let packs_max = self.packs_max as u64 * (1 + beside_bytes / repository_bytes).min(PACKS_TIMES_MAX);
+        let unused = bytes.saturating_sub(live_bytes);
+        if packs as u64 > packs_max {
+            Some(format!("{packs} packs"))
+        } else if unused > UNUSED_BYTES_MIN && unused as f64 > bytes as f64 * f64::from(self.unused_percent_max) / 100.0 {
+            Some(format!("{unused} bytes unused of {bytes}"))
+        } else {
+            None
+        }
+    }
+}
+
+/// Compacts `archive`, which is at `path`, if that is due, there is room for it and it has not just failed. A compaction that fails
+/// costs nothing but time: the archive stands as it is, and is let be for some updates.
+pub(crate) fn compact_if_due(mut archive: ArchiveRepo, path: &Path, now: u64, options: &VisitOptions) -> Option<UpdateReport> {
+    let used = archive.used();
+    let reason = options.compacting.reason(&used)?;
+    if archive.compaction_is_put_off() {
+        return None;
+    }
+    let store = path.parent().unwrap_or(Path::new("."));
+    // The new file, and the largest pack once more where it does not fit the scratch folder.
+    let needed = used.live_bytes.saturating_add(used.live_bytes - used.beside_bytes);
+    if !options.space.has_room_for(needed) {
+        tracing::warn!(path = %path.display(), "not compacted ({reason}): {needed} bytes are needed for that, and less is free");
+        return None;
+    }
+    let spill = |bytes| options.scratch.place(bytes, store);
+    let how = Rewrite { sharing: Sharing::Keep, time: now, threads: options.threads, spill: &spill };
+    match archive.compact(&how) {
+        Ok(report) => {
+            tracing::debug!(path = %path.display(), "compacted: {reason}");
+            Some(report)
+        }
+        Err(e) => {
+            tracing::warn!(path = %path.display(), "not compacted: {e}");
+            if let Err(e) = archive.put_compaction_off(now) {
+                tracing::warn!(path = %path.display(), "it will be tried again with the next update: {e}");
+            }
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packs_and_unused_bytes_are_reasons() {
+        const MIB: u64 = 1 << 20;
+        let when = Compacting { packs_max: 50, unused_percent_max: 50 };
+        let used = |packs, bytes, live_bytes, beside_bytes| when.reason(&ArchiveUse { packs, bytes, live_bytes, beside_bytes });
+        assert_eq!(used(50, 100 * MIB, 100 * MIB, 0), None);
+        assert!(used(51, 100 * MIB, 100 * MIB, 0).is_some());
+        // Little is not worth it, half is.
+        assert_eq!(used(1, 3 * MIB, 0, 0), None);
+        assert_eq!(used(1, 100 * MIB, 51 * MIB, 0), None);
+        assert!(used(1, 100 * MIB, 49 * MIB, 0).is_some());
+        // Of much that is only copied, less often.
+        assert_eq!(used(51, 3000 * MIB, 3000 * MIB, 2700 * MIB), None);
+        assert!(used(1001, 900_000 * MIB, 900_000 * MIB, 899_000 * MIB).is_some());
+    }
+}

@@ -1,0 +1,77 @@
+//! Why a visit failed, and what that means.
+
+use std::fmt;
+
+use weir_transport::ErrorClass;
+
+/// The class of failures of what an archive builds on.
+pub(crate) const BASE: &str = "base";
+/// The class of failures of what is stored here.
+pub(crate) const DAMAGED: &str = "damaged";
+/// The class of a replacement that was not needed.
+pub(crate) const NOT_DAMAGED: &str = "not-damaged";
+/// The class of an upstream that has no refs any more, and had some.
+pub(crate) const EMPTIED: &str = "emptied";
+/// The class of visits to upstreams whose archives should be in a store that is not there.
+pub(crate) const STORE: &str = "store";
+/// The class of visits whose lease has passed to another.
+pub(crate) const FENCED: &str = "fenced";
+
+/// Why a visit failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// What that means.
+    pub class: &'static str,
+    /// In words.
+    pub error: String,
+}
+
+impl Failure {
+    /// A failure of that class.
+    pub(crate) fn new(class: &'static str, error: impl Into<String>) -> Failure {
+        Failure { class, error: error.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.error, self.class)
+    }
+}
+
+impl From<weir_transport::Error> for Failure {
+    fn from(e: weir_transport::Error) -> Failure {
+        Failure::new(e.class().name(), e.to_string())
+    }
+}
+
+impl From<weir_repo::Error> for Failure {
+    fn from(e: weir_repo::Error) -> Failure {
+        use weir_repo::Error as E;
+        let class = match &e {
+            E::BadPack(_) | E::Object { .. } | E::Collision(_) => "bad-pack",
+            E::NotConnected { .. } => "incomplete",
+            E::Limit { .. } => "limit",
+            e if e.is_disk_full() => "disk-full",
+            e if e.is_fenced() => FENCED,
+            e if e.is_damage() => DAMAGED,
+            E::Base { .. } => BASE,
+            E::Archive(_) | E::Corrupt { .. } | E::Missing(_) => "local",
+            E::Io(io) => {
+                // A transport's error that came through `Read`.
+                let ours = io.get_ref().and_then(|inner| inner.downcast_ref::<weir_transport::Error>());
+                return match ours {
+                    Some(t) => Failure::new(t.class().name(), t.to_string()),
+                    None => match io.kind() {
+                        std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => {
+                            Failure::new(ErrorClass::Network.name(), format!("the connection broke: {io}"))
+                        }
+                        _ => Failure::new(ErrorClass::Local.name(), e.to_string()),
+                    },
+                };
+            }
+            E::NotFound(_) | E::Unsupported(_) => "local",
+        };
+        Failure::new(class, e.to_string())
+    }
+}

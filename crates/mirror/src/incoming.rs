@@ -1,0 +1,192 @@
+//! What an upstream has and we lack: asked for, taken in and committed, one class of refs after the other.
+
+use std::path::Path;
+
+use weir_git::{Oid, OidSet, refname};
+use weir_repo::ingest::{Ingested, Options as IngestOptions, ingest};
+use weir_repo::walk::HaveCommits;
+use weir_repo::{ArchiveRepo, NewState, Ref, RefClass, Refs, Repo, UpdateReport};
+use weir_transport::{FetchRequest, FetchedPack, Negotiator, Session, Url};
+
+use crate::failure::Failure;
+use crate::visit::VisitOptions;
+
+/// An update of an archive under way.
+pub(crate) struct Update<'a> {
+    pub(crate) archive: &'a mut ArchiveRepo,
+    pub(crate) session: &'a mut Session,
+    pub(crate) url: &'a Url,
+    pub(crate) options: &'a VisitOptions,
+    /// Where packs go that outgrow the scratch folder.
+    pub(crate) store: &'a Path,
+    pub(crate) epoch: u64,
+    pub(crate) now: u64,
+}
+
+impl Update<'_> {
+    /// Heads and tags first, then the rest: each a pack and a commit of its own, if it brings something.
+    pub(crate) fn run(&mut self, refs: &Refs) -> Result<UpdateReport, Failure> {
+        let heads = Refs::new(refs.list().iter().filter(|r| refname::is_head_or_tag(&r.name)).cloned().collect(), refs.head.clone());
+        let has_rest = heads.list().len() < refs.list().len();
+        let mut appended = 0;
+        let mut added = 0;
+        let mut add = |report: UpdateReport| {
+            appended += report.bytes_appended;
+            added += report.objects_added;
+            UpdateReport { bytes_appended: appended, objects_added: added, ..report }
+        };
+        let wants = self.wants(RefClass::HeadsAndTags, heads.head_and_tag_tips())?;
+        let rest_wants = |this: &mut Self| if has_rest { this.wants(RefClass::Rest, refs.tips()) } else { Ok(Vec::new()) };
+        if wants.is_empty() {
+            let rest = rest_wants(self)?;
+            return self.commit(RefClass::Rest, &rest, refs, false).map(add);
+        }
+        // Refs of the rest stay as they were until their own pack is here.
+        let kept: Vec<Ref> = match self.archive.repo()? {
+            Some(old) => old.refs().list().iter().filter(|r| !refname::is_head_or_tag(&r.name)).cloned().collect(),
+            None => Vec::new(),
+        };
+        let interim = if has_rest || !kept.is_empty() {
+            Refs::new(heads.list().iter().cloned().chain(kept).collect(), refs.head.clone())
+        } else {
+            refs.clone()
+        };
+        let report = add(self.commit(RefClass::HeadsAndTags, &wants, &interim, interim != *refs)?);
+        if interim == *refs {
+            return Ok(report);
+        }
+        let rest = rest_wants(self)?;
+        self.commit(RefClass::Rest, &rest, refs, false).map(add)
+    }
+
+    /// Tips that are not here yet.
+    fn wants(&mut self, class: RefClass, tips: impl Iterator<Item = Oid>) -> Result<Vec<Oid>, Failure> {
+        let base = self.archive.base_for(class)?;
+        let mut wants: Vec<Oid> = tips.filter(|t| !base.as_ref().is_some_and(|b| b.has(t))).collect();
+        wants.sort_unstable();
+        wants.dedup();
+        Ok(wants)
+    }
+
+    fn commit(&mut self, class: RefClass, wants: &[Oid], refs: &Refs, is_partial: bool) -> Result<UpdateReport, Failure> {
+        let (added, shallow) = if wants.is_empty() {
+            let shallow = self.archive.repo()?.map(|r| r.shallow().to_vec()).unwrap_or_default();
+            (None, shallow)
+        } else {
+            self.fetch(class, wants)?
+        };
+        let now = NewState { refs, shallow: &shallow, time: self.now, epoch: self.epoch, is_partial };
+        Ok(self.archive.commit(added.map(|a| (class, a)), &now)?)
+    }
+
+    /// Fetches what `wants` lead to and is not here; gives that, and the commits at which history ends here then.
+    fn fetch(&mut self, class: RefClass, wants: &[Oid]) -> Result<(Option<Ingested>, Vec<Oid>), Failure> {
+        let base = self.archive.base_for(class)?;
+        let ended: OidSet = base.iter().flat_map(|b| b.shallow().iter().copied()).collect();
+        self.open_again_if_used_up()?;
+        let mut haves = Haves::new(base.as_ref(), class)?;
+        let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut haves, thin: base.is_some(), progress: None })?;
+        let goes_on = !ended.is_empty() && !pack.shallow.iter().any(|oid| ended.contains(oid));
+        if !goes_on {
+            return take_in(&mut pack, base.as_ref(), wants, ended, self.options, self.store);
+        }
+        // History that ended here goes on there by now. Our commits would be taken for whole: everything is asked for.
+        drop(pack);
+        *self.session = Session::open(self.url, &self.options.transport)?;
+        let mut nothing = Haves::new(None, class)?;
+        let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut nothing, thin: false, progress: None })?;
+        let (added, mut shallow) = take_in(&mut pack, base.as_ref(), wants, OidSet::default(), self.options, self.store)?;
+        // Some may have vanished there, with what is behind them.
+        if let Some(base) = &base {
+            let is_here =
+                |oid: &Oid| base.contains(oid) || added.as_ref().is_some_and(|a| a.index.binary_search_by_key(oid, |e| e.oid).is_ok());
+            for oid in ended {
+                if !base.parents(&oid)?.iter().all(is_here) {
+                    shallow.push(oid);
+                }
+            }
+            shallow.sort_unstable();
+            shallow.dedup();
+        }
+        Ok((added, shallow))
+    }
+
+    fn open_again_if_used_up(&mut self) -> Result<(), Failure> {
+        if !self.session.can_fetch() {
+            // v0 and v1 give one pack a connection.
+            *self.session = Session::open(self.url, &self.options.transport)?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes `pack` in; gives it, and the commits at which history ends then: those of `ended`, and those that the upstream says.
+fn take_in(
+    pack: &mut FetchedPack<'_>,
+    base: Option<&Repo>,
+    wants: &[Oid],
+    mut ended: OidSet,
+    options: &VisitOptions,
+    store: &Path,
+) -> Result<(Option<Ingested>, Vec<Oid>), Failure> {
+    ended.extend(pack.shallow.iter().copied());
+    let hash = pack.hash();
+    let how = IngestOptions {
+        hash,
+        limits: options.limits,
+        threads: options.threads,
+        base,
+        wanted: wants,
+        shallow: &ended,
+        delta_bytes_max: options.delta_bytes_max,
+    };
+    let spill = |bytes| options.scratch.place(bytes, store);
+    let added = ingest(pack, &spill, &how)?;
+    let mut shallow: Vec<Oid> = ended.into_iter().collect();
+    shallow.sort_unstable();
+    Ok((added, shallow))
+}
+
+/// Says what is here: all tips first, then commits behind them.
+struct Haves<'r> {
+    tips: Vec<Oid>,
+    behind: Option<HaveCommits<'r>>,
+    repo: Option<&'r Repo>,
+}
+
+impl<'r> Haves<'r> {
+    fn new(repo: Option<&'r Repo>, class: RefClass) -> Result<Haves<'r>, Failure> {
+        let tips: Vec<Oid> = match repo {
+            None => Vec::new(),
+            Some(r) => {
+                let tips: OidSet = match class {
+                    RefClass::HeadsAndTags => r.refs().head_and_tag_tips().collect(),
+                    _ => r.refs().tips().collect(),
+                };
+                // Of what it builds on, too: a fork has most of its history from there.
+                let of_base = r.base().into_iter().flat_map(|base| base.refs().head_and_tag_tips());
+                let tips: OidSet = tips.into_iter().chain(of_base).filter(|t| r.has(t)).collect();
+                let mut tips: Vec<Oid> = tips.into_iter().collect();
+                tips.sort_unstable();
+                tips
+            }
+        };
+        Ok(Haves { tips, behind: None, repo })
+    }
+}
+
+impl Negotiator for Haves<'_> {
+    fn next_haves(&mut self, max: usize) -> Vec<Oid> {
+        let Some(repo) = self.repo else { return Vec::new() };
+        if self.behind.is_none() {
+            // Branches say most; of many thousand refs the first ones must do, the walk behind them finds the others.
+            let batch: Vec<Oid> = self.tips.iter().copied().take(max).collect();
+            self.behind = HaveCommits::new(repo, std::mem::take(&mut self.tips)).ok();
+            if !batch.is_empty() {
+                return batch;
+            }
+        }
+        // What cannot be read is not offered; the fetch is then larger, no more.
+        self.behind.as_mut().and_then(|b| b.next_batch(max).ok()).unwrap_or_default()
+    }
+}

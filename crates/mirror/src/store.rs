@@ -1,0 +1,30 @@
+//! Whether the store is there: an empty folder, where a disk was to be mounted, is no store without archives.
+
+use std::path::PathBuf;
+
+use crate::failure::{Failure, STORE};
+
+/// A file in the store that says which one it is.
+#[derive(Clone, Debug)]
+pub struct StoreMark {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says.
+    pub id: String,
+}
+
+impl StoreMark {
+    /// Whether the store is there.
+    ///
+    /// # Errors
+    /// If it is not, or is another.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let what = match std::fs::read_to_string(&self.path) {
+            Ok(text) if text.trim() == self.id => return Ok(()),
+            Ok(_) => "is another store's".to_owned(),
+            Err(e) => format!("cannot be read: {e}"),
+        };
+        let error = format!("'{}', which says that the store is the one the catalog knows, {what}; is it mounted?", self.path.display());
+        Err(Failure::new(STORE, error))
+    }
+}
