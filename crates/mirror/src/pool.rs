@@ -137,7 +137,7 @@ fn known<'a>(repository: &'a Repository, base: Option<&'a Path>) -> Known<'a> {
     let seq = repository.seq.and_then(|n| u64::try_from(n).ok());
     let is_damaged = repository.error_class.as_deref() == Some(DAMAGED);
     let (fingerprint, epoch) = (repository.fingerprint.as_deref(), repository.epoch as u64);
-    Known { fingerprint, seq, epoch, base, forge: repository.forge.as_deref(), is_damaged }
+    Known { fingerprint, seq, epoch, base, forge: repository.forge.as_deref(), upstream: None, is_damaged }
 }
 
 /// `options` with what is said of `repository` alone, if that is something else.

@@ -107,6 +107,8 @@ pub struct Known<'a> {
     pub base: Option<&'a Path>,
     /// What its forge knows it by, if it was listed by one ([`weir_repo::Origin::forge`]).
     pub forge: Option<&'a str>,
+    /// The repository that the archive is a copy of, if it is read from elsewhere: a clone of it that is taken over.
+    pub upstream: Option<&'a Url>,
     /// Somebody has found the archive damaged.
     pub is_damaged: bool,
 }
@@ -351,9 +353,9 @@ pub(crate) fn take_in(
     Ok(report)
 }
 
-/// What an archive of `url` says that it is a copy of.
+/// Returns what an archive read from `url` says that it is a copy of.
 pub(crate) fn origin(url: &Url, known: &Known<'_>) -> Origin {
-    Origin { url: url.without_userinfo(), forge: known.forge.map(str::to_owned) }
+    Origin { url: known.upstream.unwrap_or(url).without_userinfo(), forge: known.forge.map(str::to_owned) }
 }
 
 /// Whether both are one repository, be it at another place by now.

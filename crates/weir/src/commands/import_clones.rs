@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
-use weir_catalog::Which;
+use weir_catalog::{Repository, Which};
 use weir_mirror::{Known, Stop, VisitOptions, visit};
 use weir_repo::GitConfig;
 use weir_transport::{Scheme, Url};
@@ -178,26 +178,30 @@ fn take(pool: &mut Pool, owner: &str, git_dir: &Path, options: &VisitOptions, dr
         return Ok((name, if archive.exists() { Taken::There } else { Taken::Would }));
     }
     pool.catalog.add(&[entry], now())?;
-    let archive = pool.archive_path(&pool.get(&name)?);
+    let repository = pool.get(&name)?;
+    let archive = pool.archive_path(&repository);
     if archive.exists() {
         return Ok((name, Taken::There));
     }
     // Nobody else clones it meanwhile.
-    let ids = [pool.get(&name)?.id];
+    let ids = [repository.id];
     let which = Which { ids: Some(&ids), ..Which::default() };
     if pool.catalog.lease(owner, now(), now() + IMPORT_LEASE_S, &which, 1)?.is_empty() {
         return Err(Error::Message("it is being cloned, or paused".to_owned()));
     }
     // Another machine may have cloned it before.
-    let made = (!archive.exists()).then(|| make(git_dir, &archive, options));
+    let made = (!archive.exists()).then(|| make(git_dir, &repository, &archive, options));
     pool.catalog.release(owner)?;
     Ok((name, made.transpose()?.map_or(Taken::There, Taken::New)))
 }
 
-/// Makes the archive of a clone; gives its length.
-fn make(git_dir: &Path, archive: &Path, options: &VisitOptions) -> Result<u64> {
+/// Makes the archive of a clone of `repository`. Returns its length in bytes.
+fn make(git_dir: &Path, repository: &Repository, archive: &Path, options: &VisitOptions) -> Result<u64> {
     let from = git_dir.to_str().ok_or_else(|| Error::Message("its path is not UTF-8".to_owned()))?;
-    visit(&Url::parse(from)?, archive, &Known::default(), now() as u64, options).map_err(|failure| Error::Message(failure.to_string()))?;
+    // As later visits have it from the catalog.
+    let upstream = Url::parse(&repository.url)?;
+    let known = Known { upstream: Some(&upstream), forge: repository.forge.as_deref(), ..Known::default() };
+    visit(&Url::parse(from)?, archive, &known, now() as u64, options).map_err(|failure| Error::Message(failure.to_string()))?;
     weir_archive::sync_folder_of(archive).map_err(|source| Error::File { what: "sync", path: archive.to_owned(), source })?;
     Ok(fs::metadata(archive).map_or(0, |m| m.len()))
 }
