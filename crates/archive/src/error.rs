@@ -53,6 +53,16 @@ pub enum Error {
     /// A commit that would list more members than a record holds.
     #[error("{0} members are more than an archive can list; nothing was written")]
     TooManyMembers(usize),
+    /// Not as many bytes were given for a member as were announced, or more.
+    #[error("member '{name}' was announced with {len} bytes, and given {given}")]
+    Length {
+        /// Its name.
+        name: String,
+        /// Bytes announced.
+        len: u64,
+        /// Bytes given.
+        given: u64,
+    },
     /// Not as many bytes were given for a reserved member as were announced, or more.
     #[error("a reserved member was finished with {given} bytes beyond what was written")]
     Reserved {

@@ -38,4 +38,4 @@ pub use sum::{SHA256_BYTES, Sha256Sum};
 pub use tail::{Tail, TailKind};
 pub use tar::{ALIGNMENT_BYTES, BLOCK_BYTES, NAME_BYTES_MAX, Walked, walk_members};
 pub use verify::{Damage, verify};
-pub use writer::{Commit, Group, Reserved, Writer};
+pub use writer::{Commit, Group, Reserved, Take, Writer};

@@ -126,6 +126,9 @@ impl<S: Storage> Writer<S> {
     }
 }
 
+/// Takes one piece of a member's data.
+pub type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
+
 /// A member whose data the caller writes to the file itself, at `offset`.
 #[derive(Debug, Clone, Copy)]
 pub struct Reserved {
@@ -166,7 +169,7 @@ impl<S: Storage> Group<'_, S> {
     /// # Errors
     /// For a bad name, and of the system.
     pub fn append(&mut self, name: &str, data: &[u8]) -> Result<()> {
-        self.append_member(name, data, Vec::new())
+        self.append_member(name, data.len() as u64, Vec::new(), |take| take(data))
     }
 
     /// Appends a member whose data starts at a multiple of [`crate::ALIGNMENT_BYTES`].
@@ -174,30 +177,46 @@ impl<S: Storage> Group<'_, S> {
     /// # Errors
     /// For a bad name, and of the system.
     pub fn append_aligned(&mut self, name: &str, data: &[u8]) -> Result<()> {
-        let filler = tar::alignment_filler(self.position);
-        self.append_member(name, data, filler)
+        self.append_aligned_pieces(name, data.len() as u64, |take| take(data))
     }
 
-    fn append_member(&mut self, name: &str, data: &[u8], mut header: Vec<u8>) -> Result<()> {
+    /// Appends such a member of `len` bytes, which `read` gives piece by piece, in order.
+    ///
+    /// # Errors
+    /// Of `read`, for a bad name, if it is not `len` bytes, and of the system.
+    pub fn append_aligned_pieces(&mut self, name: &str, len: u64, read: impl FnOnce(Take<'_>) -> Result<()>) -> Result<()> {
+        let filler = tar::alignment_filler(self.position);
+        self.append_member(name, len, filler, read)
+    }
+
+    fn append_member(&mut self, name: &str, len: u64, mut header: Vec<u8>, read: impl FnOnce(Take<'_>) -> Result<()>) -> Result<()> {
         self.check_name(name)?;
-        header.extend_from_slice(&tar::file_header(name, data.len() as u64));
+        header.extend_from_slice(&tar::file_header(name, len));
         self.frame.update(&header);
         self.put(&header);
         let offset = self.position;
-        if self.pending.len() + data.len() > PENDING_BYTES_MAX {
+        if self.pending.len() as u64 + len > PENDING_BYTES_MAX as u64 {
             self.flush()?;
         }
-        if data.len() > PENDING_BYTES_MAX {
-            self.write_from_start()?;
-            self.writer.storage.write_all_at(data, offset)?;
-            self.position += data.len() as u64;
-            self.pending_at = self.position;
-        } else {
-            self.put(data);
+        let mut sum = Sha256::new();
+        read(&mut |piece: &[u8]| {
+            if len > PENDING_BYTES_MAX as u64 {
+                self.write_from_start()?;
+                self.writer.storage.write_all_at(piece, self.position)?;
+                self.position += piece.len() as u64;
+                self.pending_at = self.position;
+            } else {
+                self.put(piece);
+            }
+            sum.update(piece);
+            Ok(())
+        })?;
+        let given = self.position - offset;
+        if given != len {
+            return Err(Error::Length { name: name.to_owned(), len, given });
         }
         self.pad();
-        let member = Member { offset, len: data.len() as u64, sha256: Sha256::digest(data).into() };
-        self.members.insert(name.to_owned(), member);
+        self.members.insert(name.to_owned(), Member { offset, len, sha256: sum.finalize().into() });
         Ok(())
     }
 

@@ -98,8 +98,7 @@ impl Update<'_> {
         let (added, mut shallow) = take_in(&mut pack, base.as_ref(), wants, OidSet::default(), self.options, self.store)?;
         // Some may have vanished there, with what is behind them.
         if let Some(base) = &base {
-            let is_here =
-                |oid: &Oid| base.contains(oid) || added.as_ref().is_some_and(|a| a.index.binary_search_by_key(oid, |e| e.oid).is_ok());
+            let is_here = |oid: &Oid| base.contains(oid) || added.as_ref().is_some_and(|a| a.objects.get(oid).is_some());
             for oid in ended {
                 if !base.parents(&oid)?.iter().all(is_here) {
                     shallow.push(oid);

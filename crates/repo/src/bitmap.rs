@@ -197,41 +197,78 @@ impl Bitmaps {
     }
 }
 
-/// A bitmap to be written: index position of the commit, and what it reaches, as ranks.
-pub(crate) struct BitmapInput {
-    pub(crate) position: u32,
-    pub(crate) reachable: Bits,
+/// Bitmaps of a pack that are being written, one after the other. Held compressed, but for the last.
+pub(crate) struct BitmapWriter {
+    hash: HashKind,
+    /// Objects of the pack.
+    count: u32,
+    out: Vec<u8>,
+    last: Vec<u64>,
+    /// Where each begins, and which one before it is the other half of it; 0 if it is whole.
+    entries: Vec<(usize, u8)>,
 }
 
-/// Writes the bitmaps of a pack of `count` objects. `kinds`: ranks of its commits, trees, blobs and tags. Entries that
-/// follow each other should be alike: each is stored as what differs from the one before, where that is shorter.
-pub(crate) fn write_bitmaps(hash: HashKind, pack: &Oid, count: u32, kinds: &[Bits; 4], inputs: &[BitmapInput]) -> Vec<u8> {
-    let mut out = b"BITM\0\x01\0\x01".to_vec();
-    out.extend_from_slice(&(inputs.len() as u32).to_be_bytes());
-    out.extend_from_slice(pack.as_bytes());
-    for kind in kinds {
-        push_ewah(&mut out, &kind.0, count);
+/// Where the number of bitmaps stands.
+const ENTRY_COUNT_AT: usize = 8;
+/// Every so many bitmaps one is whole, so that none is far from one.
+const XORED_MAX: usize = 16;
+
+impl BitmapWriter {
+    /// For `pack`, of `count` objects. `kinds`: ranks of its commits, trees, blobs and tags.
+    pub(crate) fn new(hash: HashKind, pack: &Oid, count: u32, kinds: &[Bits; 4]) -> BitmapWriter {
+        let mut out = b"BITM\0\x01\0\x01\0\0\0\0".to_vec();
+        out.extend_from_slice(pack.as_bytes());
+        for kind in kinds {
+            push_ewah(&mut out, &kind.0, count);
+        }
+        BitmapWriter { hash, count, out, last: Vec::new(), entries: Vec::new() }
     }
-    let mut difference = Vec::new();
-    for (n, input) in inputs.iter().enumerate() {
-        let mut plain = Vec::new();
-        push_ewah(&mut plain, &input.reachable.0, count);
+
+    /// Adds what the commit at index position `position` reaches, as ranks. Ones that follow each other should be alike: each is
+    /// stored as what differs from the one before, where that is shorter. Returns its number.
+    pub(crate) fn push(&mut self, position: u32, reachable: Bits) -> usize {
+        let mut bytes = Vec::new();
+        push_ewah(&mut bytes, &reachable.0, self.count);
         let mut xor = 0;
-        if n > 0 {
-            difference.clear();
-            difference.extend(input.reachable.0.iter().zip(&inputs[n - 1].reachable.0).map(|(a, b)| a ^ b));
+        if self.entries.len() % XORED_MAX != 0 {
+            let difference: Vec<u64> = reachable.0.iter().zip(&self.last).map(|(a, b)| a ^ b).collect();
             let mut shorter = Vec::new();
-            push_ewah(&mut shorter, &difference, count);
-            if shorter.len() < plain.len() {
-                (plain, xor) = (shorter, 1);
+            push_ewah(&mut shorter, &difference, self.count);
+            if shorter.len() < bytes.len() {
+                (bytes, xor) = (shorter, 1);
             }
         }
-        out.extend_from_slice(&input.position.to_be_bytes());
-        out.extend_from_slice(&[xor, 0]);
-        out.extend_from_slice(&plain);
+        self.out.extend_from_slice(&position.to_be_bytes());
+        self.out.extend_from_slice(&[xor, 0]);
+        self.entries.push((self.out.len(), xor));
+        self.out.extend_from_slice(&bytes);
+        self.last = reachable.0;
+        self.entries.len() - 1
     }
-    append_checksum(hash, &mut out);
-    out
+
+    /// Adds to `bits` all of bitmap `n`.
+    pub(crate) fn add_to(&self, n: usize, bits: &mut Bits) {
+        if n + 1 == self.entries.len() {
+            return bits.or(&self.last);
+        }
+        let mut words = vec![0; self.last.len()];
+        let mut entry = n;
+        loop {
+            let (at, xor) = self.entries[entry];
+            ewah_xor(&self.out, at, Some(&mut words)).expect("as it was written");
+            if xor == 0 {
+                return bits.or(&words);
+            }
+            entry -= usize::from(xor);
+        }
+    }
+
+    /// The whole file.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        self.out[ENTRY_COUNT_AT..ENTRY_COUNT_AT + 4].copy_from_slice(&(self.entries.len() as u32).to_be_bytes());
+        append_checksum(self.hash, &mut self.out);
+        self.out
+    }
 }
 
 #[cfg(test)]

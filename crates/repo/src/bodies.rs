@@ -144,7 +144,7 @@ impl StoredClone {
             return corrupt("weir/commit", format!("{} objects are sent, and {} counted", entries.len(), self.count));
         }
         entries.sort_unstable_by_key(|entry| entry.oid);
-        Ok(CloneIndex::Merged(write_index(repo.hash, &entries, &trailer)))
+        Ok(CloneIndex::Merged(write_index(repo.hash, entries.into_iter(), &trailer)))
     }
 }
 
@@ -259,16 +259,16 @@ pub(crate) struct Addition<'a> {
 impl Addition<'_> {
     /// Ids of the objects that were sent; those that complete the pack are left out.
     fn sent(&self) -> impl Iterator<Item = Oid> {
-        self.pack.index.iter().filter(|e| e.offset < self.pack.sent_end).map(|e| e.oid)
+        self.pack.objects.iter().filter(|e| e.offset < self.pack.sent_end).map(|e| e.oid)
     }
 
     /// Ids of the objects that complete the pack: bases of what was sent.
     fn completing(&self) -> impl Iterator<Item = Oid> {
-        self.pack.index.iter().filter(|e| e.offset >= self.pack.sent_end).map(|e| e.oid)
+        self.pack.objects.iter().filter(|e| e.offset >= self.pack.sent_end).map(|e| e.oid)
     }
 
     fn has_sent(&self, oid: &Oid) -> bool {
-        self.pack.index.binary_search_by_key(oid, |e| e.oid).is_ok_and(|n| self.pack.index[n].offset < self.pack.sent_end)
+        self.pack.objects.get(oid).is_some_and(|e| e.offset < self.pack.sent_end)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The commit-graph file (gitformat-commit-graph), version 1, one layer: reading in place, and writing.
 
 use weir_archive::Region;
-use weir_git::{HashKind, Oid, OidMap};
+use weir_git::{HashKind, Oid};
 
 use crate::error::{Result, corrupt};
 use crate::index::append_checksum;
+use crate::lists::Lists;
 
 const NO_PARENT: u32 = 0x7000_0000;
 const MORE_PARENTS: u32 = 0x8000_0000;
@@ -132,41 +133,29 @@ impl CommitGraph {
     }
 }
 
-/// A commit to be written to a graph.
-#[derive(Clone, Debug)]
-pub(crate) struct GraphInput {
-    pub(crate) oid: Oid,
-    pub(crate) tree: Oid,
-    pub(crate) parents: Vec<Oid>,
-    pub(crate) time: u64,
+/// Commits to be written to a graph, by position: in ascending order of id.
+pub(crate) struct GraphInput<'a> {
+    pub(crate) oid: &'a dyn Fn(u32) -> Oid,
+    pub(crate) tree: &'a dyn Fn(u32) -> Oid,
+    /// Positions of parents.
+    pub(crate) parents: &'a Lists,
+    pub(crate) time: &'a dyn Fn(u32) -> u64,
 }
 
-/// Writes a commit-graph of `commits`, which must hold every parent they name; `None` if they do not.
-pub(crate) fn write_commit_graph(hash: HashKind, mut commits: Vec<GraphInput>) -> Option<Vec<u8>> {
-    commits.sort_unstable_by_key(|c| c.oid);
-    commits.dedup_by_key(|c| c.oid);
-    let n = commits.len();
-    let position: OidMap<u32> = commits.iter().enumerate().map(|(i, c)| (c.oid, i as u32)).collect();
-    let mut parents: Vec<Vec<u32>> = Vec::with_capacity(n);
-    for c in &commits {
-        parents.push(c.parents.iter().map(|p| position.get(p).copied()).collect::<Option<_>>()?);
-    }
-    let generations = generations(&parents);
+/// Writes a commit-graph of `commits`.
+pub(crate) fn write_commit_graph(hash: HashKind, commits: &GraphInput<'_>) -> Vec<u8> {
+    let n = commits.parents.len();
+    let generations = generations(commits.parents);
     let mut ids = Vec::with_capacity(n * hash.len());
-    let mut fan_out = Vec::with_capacity(1024);
-    let mut at = 0;
-    for first in 0..=255u8 {
-        while at < n && commits[at].oid.as_bytes()[0] <= first {
-            at += 1;
-        }
-        fan_out.extend_from_slice(&(at as u32).to_be_bytes());
-    }
+    let mut counts = [0u32; 256];
     let mut data = Vec::with_capacity(n * (hash.len() + 16));
     let mut edges: Vec<u8> = Vec::new();
-    for (i, c) in commits.iter().enumerate() {
-        ids.extend_from_slice(c.oid.as_bytes());
-        data.extend_from_slice(c.tree.as_bytes());
-        let p = &parents[i];
+    for i in 0..n as u32 {
+        let oid = (commits.oid)(i);
+        counts[usize::from(oid.as_bytes()[0])] += 1;
+        ids.extend_from_slice(oid.as_bytes());
+        data.extend_from_slice((commits.tree)(i).as_bytes());
+        let p = commits.parents.of(i);
         data.extend_from_slice(&p.first().copied().unwrap_or(NO_PARENT).to_be_bytes());
         let second = match p.len() {
             0 | 1 => NO_PARENT,
@@ -181,9 +170,15 @@ pub(crate) fn write_commit_graph(hash: HashKind, mut commits: Vec<GraphInput>) -
             }
         };
         data.extend_from_slice(&second.to_be_bytes());
-        let word = (u64::from(generations[i].min(0x3fff_ffff)) << 34) | (c.time & 0x3_ffff_ffff);
+        let word = (u64::from(generations[i as usize].min(0x3fff_ffff)) << 34) | ((commits.time)(i) & 0x3_ffff_ffff);
         data.extend_from_slice(&word.to_be_bytes());
     }
+    let mut sum = 0;
+    let fan_out = counts.iter().flat_map(|count| {
+        sum += count;
+        sum.to_be_bytes()
+    });
+    let fan_out = fan_out.collect();
     let mut chunks: Vec<(&[u8; 4], Vec<u8>)> = vec![(b"OIDF", fan_out), (b"OIDL", ids), (b"CDAT", data)];
     if !edges.is_empty() {
         chunks.push((b"EDGE", edges));
@@ -202,11 +197,11 @@ pub(crate) fn write_commit_graph(hash: HashKind, mut commits: Vec<GraphInput>) -
         out.extend_from_slice(&chunk);
     }
     append_checksum(hash, &mut out);
-    Some(out)
+    out
 }
 
 /// Topological levels: one more than the highest parent's.
-fn generations(parents: &[Vec<u32>]) -> Vec<u32> {
+fn generations(parents: &Lists) -> Vec<u32> {
     let mut levels = vec![0u32; parents.len()];
     let mut stack = Vec::new();
     for start in 0..parents.len() as u32 {
@@ -218,7 +213,7 @@ fn generations(parents: &[Vec<u32>]) -> Vec<u32> {
             }
             let mut highest = 0;
             let mut ready = true;
-            for &p in &parents[c as usize] {
+            for &p in parents.of(c) {
                 match levels[p as usize] {
                     0 => {
                         stack.push(p);

@@ -1,6 +1,7 @@
 //! Creating and updating an archive of a repository: one commit group an update.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -631,18 +632,24 @@ fn append_pack<S: Storage>(group: &mut Group<'_, S>, hash: HashKind, class: RefC
     let what = format!("{} {} {}", class.name(), pack.sent_end, pack.sent_count);
     if let Some(live) = group.state().and_then(|state| state.members.get(&format!("{name}.pack"))) {
         // Its checksum is SHA-1, which an upstream may have made collide.
-        if live.sha256 != <[u8; 32]>::from(Sha256::digest(&*pack.data)) {
+        let mut sum = Sha256::new();
+        let Ok(()) = pack.data.in_pieces(|piece| {
+            sum.update(piece);
+            Ok::<_, Infallible>(())
+        });
+        if live.sha256 != <[u8; 32]>::from(sum.finalize()) {
             return Err(Error::BadPack(format!("another pack with the checksum {} is here", pack.checksum)));
         }
         group.set(&body_key(&short), what);
         return Ok(());
     }
-    group.append_aligned(&format!("{name}.pack"), &pack.data)?;
-    group.append(&format!("{name}.idx"), &crate::index::write_index(hash, &pack.index, &pack.checksum))?;
-    if pack.index.len() >= REVERSE_INDEX_OBJECTS_MIN {
-        let mut order: Vec<u32> = (0..pack.index.len() as u32).collect();
-        order.sort_unstable_by_key(|&i| pack.index[i as usize].offset);
-        group.append(&format!("{name}.rev"), &write_reverse_index(hash, &order, &pack.checksum))?;
+    group.append_aligned_pieces(&format!("{name}.pack"), pack.data.len() as u64, |take| {
+        pack.data.in_pieces(take)?;
+        Ok(pack.data.check()?)
+    })?;
+    group.append(&format!("{name}.idx"), &crate::index::write_index(hash, pack.objects.iter(), &pack.checksum))?;
+    if pack.objects.len() >= REVERSE_INDEX_OBJECTS_MIN {
+        group.append(&format!("{name}.rev"), &write_reverse_index(hash, &pack.objects.positions(), &pack.checksum))?;
     }
     group.set(&body_key(&short), what);
     Ok(())
@@ -659,7 +666,7 @@ fn whole_clone(old: Option<&Repo>, added: Option<&(RefClass, Ingested)>, with_re
             let known = old.and_then(|old| if with_rest { old.bodies.all } else { old.bodies.heads });
             known.or_else(|| sum_of(before.iter().map(|b| b.sent_count)))
         }
-        (Some((_, pack)), []) if pack.sent_count as usize == pack.index.len() => {
+        (Some((_, pack)), []) if pack.sent_count as usize == pack.objects.len() => {
             Some(WholeClone { count: pack.sent_count, trailer: Some(pack.checksum) })
         }
         _ => sum_of(before.iter().map(|b| b.sent_count).chain(added.map(|(_, pack)| pack.sent_count))),

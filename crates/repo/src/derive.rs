@@ -6,15 +6,18 @@
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_git::{Kind, Oid, OidMap, OidSet, commit_links, commit_time};
+use weir_git::{Kind, Oid, commit_links, commit_time};
 
-use crate::bitmap::{BitmapInput, Bits, write_bitmaps};
+use crate::bitmap::{BitmapWriter, Bits};
 use crate::commit_graph::{GraphInput, write_commit_graph};
 use crate::create::ArchiveRepo;
 use crate::entry::Stored;
 use crate::error::{Error, Result};
+use crate::lists::Lists;
+use crate::pack::PackOrder;
 use crate::reader::ObjectReader;
 use crate::repo::{Location, Repo};
+use crate::resident::Resident;
 use crate::tree_diff::changed_entries;
 use crate::walk::TREE_DEPTH_MAX;
 
@@ -42,33 +45,28 @@ pub fn derive(archive: &mut ArchiveRepo, time: u64, threads: usize) -> Result<bo
     if !first_is_closed || done || pack.index().count() < OBJECTS_MIN {
         return Ok(false);
     }
-    let history = History::read(&repo)?;
-    let new_objects = history.new_objects(&repo, threads)?;
-    let bitmaps = history.bitmaps(&repo, &new_objects)?;
-    let commits = history.commits.into_iter().map(|c| GraphInput { oid: c.oid, tree: c.tree, parents: c.parents, time: c.time }).collect();
-    let graph = write_commit_graph(repo.hash, commits);
-    let mut members: Vec<(&str, &[u8])> = vec![(&name, &bitmaps)];
-    if let Some(graph) = &graph {
-        members.push(("objects/info/commit-graph", graph));
-    }
+    // The pack is read in no order that a disk would like.
+    let resident = Resident::new(pack.data().clone());
+    let history = History::read(&repo, &resident)?;
+    let new_objects = history.new_objects(&repo, &resident, threads)?;
+    let bitmaps = history.bitmaps(&repo, &resident, &new_objects)?;
+    let graph = history.graph(&repo)?;
+    let members: [(&str, &[u8]); 2] = [(&name, &bitmaps), ("objects/info/commit-graph", &graph)];
     archive.commit_members(&members, &[], time)?;
     Ok(true)
 }
 
-struct Commit {
-    oid: Oid,
-    /// Rank in the first pack.
-    rank: u32,
-    tree: Oid,
-    parents: Vec<Oid>,
-    time: u64,
+/// Commits of the first pack by number, parents before children: about 24 bytes each, and 4 an object.
+struct History {
+    /// Ranks in the pack, of each and of its tree.
+    ranks: Vec<u32>,
+    trees: Vec<u32>,
+    times: Vec<u64>,
+    parents: Lists,
 }
 
-/// Commits of the first pack, parents before children.
-struct History {
-    commits: Vec<Commit>,
-    number: OidMap<u32>,
-}
+/// In place of a number: there is none.
+const NONE: u32 = u32::MAX;
 
 fn rank_of(repo: &Repo, id: &[u8]) -> Result<u32> {
     let pack = &repo.packs[0];
@@ -77,68 +75,92 @@ fn rank_of(repo: &Repo, id: &[u8]) -> Result<u32> {
     pack.rank(position)
 }
 
+/// The id of the object with rank `rank` in the first pack.
+fn id_of(repo: &Repo, order: &PackOrder, rank: u32) -> Oid {
+    repo.packs[0].index().oid(order.index_by_rank[rank as usize])
+}
+
 impl History {
-    fn read(repo: &Repo) -> Result<History> {
+    fn read(repo: &Repo, resident: &Resident) -> Result<History> {
+        let order = repo.packs[0].order()?;
         let mut reader = repo.reader();
-        let mut known: OidMap<Commit> = OidMap::default();
-        let mut order: Vec<Oid> = Vec::new();
-        let mut placed = OidSet::default();
-        let mut stack: Vec<Oid> = Vec::new();
+        reader.note_in(resident);
+        let mut stack: Vec<u32> = Vec::new();
         for tip in repo.refs.head_and_tag_tips() {
             let peeled = repo.peel(&tip)?.unwrap_or(tip);
             if matches!(reader.kind_and_size(&peeled)?, Some((Kind::Commit, _))) {
-                stack.push(peeled);
+                stack.push(rank_of(repo, peeled.as_bytes())?);
             }
         }
-        while let Some(&oid) = stack.last() {
-            if placed.contains(&oid) {
+        // As they are met: what is known of each, parents by rank.
+        let mut met = History { ranks: Vec::new(), trees: Vec::new(), times: Vec::new(), parents: Lists::default() };
+        let count = repo.packs[0].index().count() as usize;
+        let mut met_by_rank = vec![NONE; count];
+        // Parents before children.
+        let mut placed = Bits::new(count as u64);
+        let mut in_order: Vec<u32> = Vec::new();
+        while let Some(&rank) = stack.last() {
+            if placed.get(rank) {
                 stack.pop();
                 continue;
             }
-            if let Some(commit) = known.get(&oid) {
+            let n = met_by_rank[rank as usize];
+            if n != NONE {
                 let waiting = stack.len();
-                stack.extend(commit.parents.iter().filter(|p| !placed.contains(*p)));
+                stack.extend(met.parents.of(n).iter().filter(|p| !placed.get(**p)));
                 if stack.len() == waiting {
-                    placed.insert(oid);
-                    order.push(oid);
+                    placed.set(rank);
+                    in_order.push(n);
                     stack.pop();
                 }
                 continue;
             }
+            let oid = id_of(repo, order, rank);
             let object = reader.require(&oid)?;
             let links = commit_links(repo.hash, &object.data).map_err(|source| Error::Object { oid, source })?;
-            let rank = rank_of(repo, oid.as_bytes())?;
-            known.insert(oid, Commit { oid, rank, tree: links.tree, parents: links.parents, time: commit_time(&object.data) });
+            met_by_rank[rank as usize] = met.ranks.len() as u32;
+            met.ranks.push(rank);
+            met.trees.push(rank_of(repo, links.tree.as_bytes())?);
+            met.times.push(commit_time(&object.data));
+            for parent in &links.parents {
+                met.parents.add(rank_of(repo, parent.as_bytes())?);
+            }
+            met.parents.end();
         }
-        let number = order.iter().enumerate().map(|(n, oid)| (*oid, n as u32)).collect();
-        let commits = order.iter().filter_map(|oid| known.remove(oid)).collect();
-        Ok(History { commits, number })
-    }
-
-    fn parents(&self, n: usize) -> impl Iterator<Item = usize> + '_ {
-        self.commits[n].parents.iter().filter_map(|p| self.number.get(p).map(|&n| n as usize))
+        let mut number_by_rank = met_by_rank;
+        for (number, n) in in_order.iter().enumerate() {
+            number_by_rank[met.ranks[*n as usize] as usize] = number as u32;
+        }
+        let mut parents = Lists::default();
+        for &n in &in_order {
+            met.parents.of(n).iter().for_each(|p| parents.add(number_by_rank[*p as usize]));
+            parents.end();
+        }
+        let of = |list: &[u32]| in_order.iter().map(|n| list[*n as usize]).collect();
+        let times = in_order.iter().map(|n| met.times[*n as usize]).collect();
+        Ok(History { ranks: of(&met.ranks), trees: of(&met.trees), times, parents })
     }
 
     /// For each commit, ranks of the objects its tree has and none of its parents' trees has at the same path.
-    fn new_objects(&self, repo: &Repo, threads: usize) -> Result<Vec<Vec<u32>>> {
-        // The order of the pack is needed by all: made once, before they start.
-        repo.packs[0].order()?;
+    fn new_objects(&self, repo: &Repo, resident: &Resident, threads: usize) -> Result<Lists> {
+        let order = repo.packs[0].order()?;
         let next = AtomicUsize::new(0);
-        let work = || -> Result<Vec<(usize, Vec<Vec<u32>>)>> {
+        let work = || -> Result<Vec<(usize, Lists)>> {
             let mut reader = repo.reader();
+            reader.note_in(resident);
             let mut done = Vec::new();
             loop {
                 let start = next.fetch_add(CHUNK_COMMITS, Ordering::Relaxed);
-                if start >= self.commits.len() {
+                if start >= self.ranks.len() {
                     return Ok(done);
                 }
-                let end = (start + CHUNK_COMMITS).min(self.commits.len());
-                let mut chunk = Vec::with_capacity(end - start);
+                let end = (start + CHUNK_COMMITS).min(self.ranks.len());
+                let mut chunk = Lists::default();
                 for n in start..end {
-                    let before: Vec<Oid> = self.parents(n).map(|p| self.commits[p].tree).collect();
-                    let mut found = Vec::new();
-                    difference(&mut reader, &self.commits[n].tree, &before, 0, &mut found)?;
-                    chunk.push(found);
+                    let tree = |n: u32| id_of(repo, order, self.trees[n as usize]);
+                    let before: Vec<Oid> = self.parents.of(n as u32).iter().map(|p| tree(*p)).collect();
+                    difference(&mut reader, &tree(n as u32), &before, 0, &mut chunk)?;
+                    chunk.end();
                 }
                 done.push((start, chunk));
             }
@@ -153,16 +175,24 @@ impl History {
             Ok::<_, Error>(all)
         })?;
         chunks.sort_unstable_by_key(|c| c.0);
-        Ok(chunks.into_iter().flat_map(|c| c.1).collect())
+        let mut all = Lists::default();
+        for (_, chunk) in chunks {
+            all.append(&chunk);
+        }
+        Ok(all)
     }
 
     /// Commits that get a bitmap, older ones first: along HEAD's first parents ever closer to the tip, and all branch tips.
-    fn chosen(&self, repo: &Repo) -> Vec<usize> {
+    fn chosen(&self, repo: &Repo, number_by_rank: &[u32]) -> Vec<u32> {
+        let number = |oid: &Oid| match number_by_rank[rank_of(repo, oid.as_bytes()).ok()? as usize] {
+            NONE => None,
+            number => Some(number),
+        };
         let mut chosen = Vec::new();
-        let mut at = repo.refs.head_oid().and_then(|h| self.number.get(&h)).map(|&n| n as usize);
+        let mut at = repo.refs.head_oid().and_then(|h| number(&h));
         let (mut distance, mut next) = (0usize, 0usize);
         while let Some(n) = at {
-            let parent = self.parents(n).next();
+            let parent = self.parents.of(n).first().copied();
             if distance >= next || parent.is_none() {
                 chosen.push(n);
                 next = distance + 1 + distance / 32;
@@ -171,49 +201,84 @@ impl History {
             at = parent;
         }
         let tips = repo.refs.list().iter().filter(|r| r.name.starts_with(b"refs/heads/"));
-        chosen.extend(tips.filter_map(|r| self.number.get(&r.oid)).map(|&n| n as usize));
+        chosen.extend(tips.filter_map(|r| number(&r.oid)));
         chosen.sort_unstable();
         chosen.dedup();
         chosen
     }
 
-    fn bitmaps(&self, repo: &Repo, new_objects: &[Vec<u32>]) -> Result<Vec<u8>> {
+    /// By rank in the pack of `count` objects.
+    fn number_by_rank(&self, count: u32) -> Vec<u32> {
+        let mut number_by_rank = vec![NONE; count as usize];
+        for (number, rank) in self.ranks.iter().enumerate() {
+            number_by_rank[*rank as usize] = number as u32;
+        }
+        number_by_rank
+    }
+
+    fn bitmaps(&self, repo: &Repo, resident: &Resident, new_objects: &Lists) -> Result<Vec<u8>> {
         let pack = &repo.packs[0];
         let count = pack.index().count();
         let order = pack.order()?;
-        let mut inputs: Vec<BitmapInput> = Vec::new();
-        let mut done: Vec<(usize, usize)> = Vec::new();
-        for n in self.chosen(repo) {
+        let chosen = self.chosen(repo, &self.number_by_rank(count));
+        let mut writer = BitmapWriter::new(repo.hash, &pack.checksum(), count, &kinds(repo, resident)?);
+        for (done, &n) in chosen.iter().enumerate() {
             let mut reachable = Bits::new(count.into());
             // Highest number first, so that a bitmap below is met before the commits it covers.
             let mut queue = BinaryHeap::from([n]);
             let mut seen = vec![];
             while let Some(c) = queue.pop() {
-                if reachable.get(self.commits[c].rank) {
+                let rank = self.ranks[c as usize];
+                if reachable.get(rank) {
                     continue;
                 }
-                if let Ok(i) = done.binary_search_by_key(&c, |d| d.0) {
-                    reachable.or(&inputs[done[i].1].reachable.0);
+                if let Ok(i) = chosen[..done].binary_search(&c) {
+                    writer.add_to(i, &mut reachable);
                     continue;
                 }
-                reachable.set(self.commits[c].rank);
+                reachable.set(rank);
                 seen.push(c);
-                queue.extend(self.parents(c));
+                queue.extend(self.parents.of(c));
             }
             for c in seen {
-                for &rank in &new_objects[c] {
+                for &rank in new_objects.of(c) {
                     reachable.set(rank);
                 }
             }
-            done.push((n, inputs.len()));
-            inputs.push(BitmapInput { position: order.index_by_rank[self.commits[n].rank as usize], reachable });
+            writer.push(order.index_by_rank[self.ranks[n as usize] as usize], reachable);
         }
-        Ok(write_bitmaps(repo.hash, &pack.checksum(), count, &kinds(repo)?, &inputs))
+        Ok(writer.finish())
+    }
+
+    /// The commit-graph.
+    fn graph(&self, repo: &Repo) -> Result<Vec<u8>> {
+        let order = repo.packs[0].order()?;
+        // Ids are in the order of the index.
+        let place = |n: u32| order.index_by_rank[self.ranks[n as usize] as usize];
+        let mut sorted: Vec<u32> = (0..self.ranks.len() as u32).collect();
+        sorted.sort_unstable_by_key(|n| place(*n));
+        let mut position = vec![0u32; sorted.len()];
+        for (at, n) in sorted.iter().enumerate() {
+            position[*n as usize] = at as u32;
+        }
+        let mut parents = Lists::default();
+        for &n in &sorted {
+            self.parents.of(n).iter().for_each(|p| parents.add(position[*p as usize]));
+            parents.end();
+        }
+        let number = |at: u32| sorted[at as usize] as usize;
+        let input = GraphInput {
+            oid: &|at| id_of(repo, order, self.ranks[number(at)]),
+            tree: &|at| id_of(repo, order, self.trees[number(at)]),
+            parents: &parents,
+            time: &|at| self.times[number(at)],
+        };
+        Ok(write_commit_graph(repo.hash, &input))
     }
 }
 
 /// Ranks of commits, trees, blobs and tags of the first pack, from the heads of its entries.
-fn kinds(repo: &Repo) -> Result<[Bits; 4]> {
+fn kinds(repo: &Repo, resident: &Resident) -> Result<[Bits; 4]> {
     let pack = &repo.packs[0];
     let order = pack.order()?;
     let count = pack.index().count();
@@ -228,6 +293,7 @@ fn kinds(repo: &Repo) -> Result<[Bits; 4]> {
     };
     for rank in 0..count {
         let offset = order.offset(rank);
+        resident.was_read(offset as usize..offset as usize + 1);
         let base = match pack.entry(offset)?.stored {
             Stored::Whole(kind) => {
                 by_rank[rank as usize] = slot(kind);
@@ -246,6 +312,7 @@ fn kinds(repo: &Repo) -> Result<[Bits; 4]> {
         }
     }
     let mut reader = repo.reader();
+    reader.note_in(resident);
     for rank in late {
         let oid = pack.index().oid(order.index_by_rank[rank as usize]);
         let (kind, _) = reader.kind_and_size(&oid)?.ok_or(Error::Missing(oid))?;
@@ -257,13 +324,13 @@ fn kinds(repo: &Repo) -> Result<[Bits; 4]> {
     Ok(sets)
 }
 
-fn difference(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid], depth: usize, found: &mut Vec<u32>) -> Result<()> {
+fn difference(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid], depth: usize, found: &mut Lists) -> Result<()> {
     if before.contains(tree) {
         return Ok(());
     }
     let repo = reader.repo();
     let hash = repo.hash;
-    found.push(rank_of(repo, tree.as_bytes())?);
+    found.add(rank_of(repo, tree.as_bytes())?);
     let object = reader.require(tree)?;
     let mut olds = Vec::with_capacity(before.len());
     for oid in before {
@@ -278,7 +345,7 @@ fn difference(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid], depth: 
             below.push((Oid::from_bytes(hash, entry.id).expect("of its length"), old_trees.collect::<Vec<_>>()));
         } else {
             match rank_of(repo, entry.id) {
-                Ok(rank) => found.push(rank),
+                Ok(rank) => found.add(rank),
                 Err(e) => missing = Some(e),
             }
         }

@@ -177,21 +177,26 @@ pub struct IndexEntry {
 }
 
 /// Writes a version 2 index of `entries`, which are in ascending order of id.
-pub fn write_index(hash: HashKind, entries: &[IndexEntry], pack_checksum: &Oid) -> Vec<u8> {
+pub fn write_index<I>(hash: HashKind, entries: I, pack_checksum: &Oid) -> Vec<u8>
+where
+    I: ExactSizeIterator<Item = IndexEntry> + Clone,
+{
     let n = entries.len();
     let mut out = Vec::with_capacity(HEADER_BYTES + n * (hash.len() + 8) + 2 * hash.len());
     out.extend_from_slice(b"\xfftOc\0\0\0\x02");
-    let mut at = 0;
-    for first in 0..=255u8 {
-        while at < n && entries[at].oid.as_bytes()[0] <= first {
-            at += 1;
-        }
-        out.extend_from_slice(&(at as u32).to_be_bytes());
-    }
-    for e in entries {
+    let fan_out = out.len();
+    out.resize(HEADER_BYTES, 0);
+    let mut counts = [0u32; 256];
+    for e in entries.clone() {
+        counts[usize::from(e.oid.as_bytes()[0])] += 1;
         out.extend_from_slice(e.oid.as_bytes());
     }
-    for e in entries {
+    let mut sum = 0;
+    for (slot, count) in out[fan_out..HEADER_BYTES].as_chunks_mut().0.iter_mut().zip(counts) {
+        sum += count;
+        *slot = sum.to_be_bytes();
+    }
+    for e in entries.clone() {
         out.extend_from_slice(&e.crc32.to_be_bytes());
     }
     let mut large = Vec::new();

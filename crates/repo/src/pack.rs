@@ -366,7 +366,7 @@ mod tests {
         entries.sort_by_key(|e| e.oid);
         let mut told = positions.clone();
         lie(&mut told);
-        let index = write_index(hash, &entries, &checksum);
+        let index = write_index(hash, entries.iter().copied(), &checksum);
         let reverse = write_reverse_index(hash, &told, &checksum);
         let pack = Pack::open("p", region(&data), region(&index), hash).unwrap();
         (pack.with_reverse_index(Some(region(&reverse))), positions, starts)

@@ -8,6 +8,7 @@ use crate::delta_cache::DeltaCache;
 use crate::entry::{EntryHead, Stored, apply_delta, delta_sizes};
 use crate::error::{Error, Result, corrupt};
 use crate::repo::{Location, Repo};
+use crate::resident::Resident;
 use crate::zlib::Inflate;
 
 /// Largest object read into memory, in bytes.
@@ -39,6 +40,8 @@ pub struct ObjectReader<'r> {
     delta: Vec<u8>,
     /// What tags point at: a request may ask for the same ones several times.
     tags: OidMap<(Oid, Kind)>,
+    /// Where reading of the first pack is noted.
+    resident: Option<&'r Resident>,
 }
 
 impl<'r> ObjectReader<'r> {
@@ -49,7 +52,13 @@ impl<'r> ObjectReader<'r> {
             cache: DeltaCache::new(CACHE_BYTES_MAX),
             delta: Vec::new(),
             tags: OidMap::default(),
+            resident: None,
         }
+    }
+
+    /// Notes in `resident`, which is of the first pack, what is read of it.
+    pub(crate) fn note_in(&mut self, resident: &'r Resident) {
+        self.resident = Some(resident);
     }
 
     /// The repository.
@@ -276,11 +285,16 @@ impl<'r> ObjectReader<'r> {
         Ok(Object { kind, data })
     }
 
-    fn inflate_entry(&mut self, pack: u32, offset: u64, head: &EntryHead, out: &mut [u8]) -> Result<()> {
-        let pack = &self.repo.packs[pack as usize];
-        let input = &pack.data()[offset as usize + head.len..pack.entries_end() as usize];
-        match self.inflate.exact(input, out) {
-            Some(_) => Ok(()),
+    fn inflate_entry(&mut self, number: u32, offset: u64, head: &EntryHead, out: &mut [u8]) -> Result<()> {
+        let pack = &self.repo.packs[number as usize];
+        let start = offset as usize + head.len;
+        match self.inflate.exact(&pack.data()[start..pack.entries_end() as usize], out) {
+            Some(consumed) => {
+                if let Some(resident) = self.resident.filter(|_| number == 0) {
+                    resident.was_read(start..start + consumed);
+                }
+                Ok(())
+            }
             None => corrupt(format!("{}.pack", pack.name()), format!("bad compressed data at {offset}")),
         }
     }

@@ -186,7 +186,7 @@ impl WholeClones {
     fn add(&mut self, class: RefClass, body: Option<&Ingested>, tips: &OidSet) {
         // The first body stands by itself; what the second one names, or is a delta of, is in the first.
         let is_exact = |pack: &Ingested, is_first: bool| {
-            let is_by_itself = pack.sent_count as usize == pack.index.len() && pack.outside.is_empty();
+            let is_by_itself = pack.sent_count as usize == pack.objects.len() && pack.outside.is_empty();
             pack.unreferenced.iter().all(|oid| tips.contains(oid)) && (is_by_itself || !is_first)
         };
         match (class, body) {

@@ -1,10 +1,14 @@
 //! Third pass: what is new, is it connected, and the pack as it will be stored.
 
-use weir_git::{Oid, OidMap, plain_sha};
+use std::convert::Infallible;
 
-use super::resolve::Resolved;
+use weir_git::{Oid, plain_sha};
+
+use super::ids::Ids;
+use super::links::Named;
 use super::spool::Spool;
 use super::stream::{Base, Streamed};
+use super::table::PackTable;
 use super::{Ingested, Options, PackData, SpillFn};
 use crate::entry::{push_ofs_delta_head, push_ref_delta_head, push_whole_head};
 use crate::error::{Error, Result};
@@ -15,76 +19,73 @@ use crate::zlib::Deflate;
 /// Level of bases appended to complete a pack: they are stored, never sent.
 const COMPLETION_LEVEL: u8 = 6;
 
+/// `outside_bases` are the ids of bases that the pack lacks.
 pub(crate) fn finish(
     mut streamed: Streamed<'_>,
-    resolved: Resolved,
+    outside_bases: Vec<Oid>,
     spill: SpillFn<'_>,
     options: &Options<'_>,
 ) -> Result<Option<Ingested>> {
-    let mut sorted: Vec<(Oid, u32)> = resolved.oids.iter().copied().zip(0..).collect();
-    sorted.sort_unstable();
-    // Ids that are named and not in the pack stay; unreferenced ones are kept.
-    let named = &mut streamed.links.named;
-    let mut unreferenced: Vec<Oid> = Vec::new();
-    for (i, (oid, _)) in sorted.iter().enumerate() {
-        let is_first = i == 0 || sorted[i - 1].0 != *oid;
-        if is_first && named.remove(oid).is_none() {
-            unreferenced.push(*oid);
-        }
-    }
-    let outside = check_connected(&streamed, &sorted, options)?;
-    let tags = std::mem::take(&mut streamed.links.tags);
-    let keep = |i: usize| {
-        let (oid, _) = &sorted[i];
-        (i == 0 || sorted[i - 1].0 != *oid) && !options.base.is_some_and(|b| b.has(oid))
-    };
-    let mut kept: Vec<(Oid, u32)> = (0..sorted.len()).filter(|&i| keep(i)).map(|i| sorted[i]).collect();
+    let order = streamed.ids.order();
+    let id = |i: usize| streamed.ids.get(order[i]);
+    let is_first = |i: usize| i == 0 || id(i - 1) != id(i);
+    // Ids that are named and not in the pack stay unanswered.
+    let unnamed = (0..order.len()).filter(|&i| is_first(i) && !streamed.named.answer(&id(i)));
+    let mut unreferenced: Vec<Oid> = unnamed.map(id).collect();
+    let outside = check_connected(&streamed, &order, options)?;
+    let is_kept = |i: usize| is_first(i) && !options.base.is_some_and(|b| b.has(&id(i)));
+    let mut kept: Vec<u32> = (0..order.len()).filter(|&i| is_kept(i)).map(|i| order[i]).collect();
     // A fork's first pack may be large, and repeat what its base has; it is never sent as it lies.
     let may_repeat = options.base.is_some_and(|b| b.base().is_some()) && streamed.data.len() > REPEATS_BYTES_MIN;
-    if may_repeat && !kept.is_empty() && sorted.windows(2).all(|w| w[0].0 != w[1].0) {
-        kept.clone_from(&sorted);
+    if may_repeat && !kept.is_empty() && (0..order.len()).all(is_first) {
+        kept.clone_from(&order);
     }
+    drop(order);
+    let tags = std::mem::take(&mut streamed.links.tags);
+    streamed.named = Named::new(streamed.hash, 0);
     if kept.is_empty() {
         return Ok(None);
     }
-    if kept.len() < sorted.len() {
-        unreferenced.retain(|oid| kept.binary_search_by_key(oid, |k| k.0).is_ok());
+    if kept.len() < streamed.entries.len() {
+        unreferenced.retain(|oid| find(&streamed.ids, &kept, oid).is_some());
     }
     let sent_count = kept.len() as u32;
-    let mut store = if kept.len() == sorted.len() {
-        let entries = kept.iter().map(|&(oid, n)| (oid, &streamed.entries[n as usize]));
-        let index = entries.map(|(oid, e)| IndexEntry { oid, offset: e.offset, crc32: e.crc32 }).collect();
+    let mut store = if kept.len() == streamed.entries.len() {
         let end = streamed.data.len() as u64 - options.hash.len() as u64;
-        Store { data: streamed.data, index, end, outside_bases: resolved.outside_bases, unchanged: Some(streamed.checksum) }
+        let objects = PackTable::new(streamed.ids, streamed.entries, kept);
+        Store { data: streamed.data, objects, end, outside_bases, unchanged: Some(streamed.checksum) }
     } else {
-        rewrite(&streamed, &resolved, &kept, spill, options)?
+        rewrite(&streamed, &kept, spill, options)?
     };
     let sent_end = store.end;
     store.complete(options)?;
     let checksum = store.seal(options)?;
-    Ok(Some(Ingested { data: store.data, index: store.index, checksum, sent_end, sent_count, unreferenced, outside, tags }))
+    Ok(Some(Ingested { data: store.data, objects: store.objects, checksum, sent_end, sent_count, unreferenced, outside, tags }))
+}
+
+/// The number of the entry with the id `oid` among those of `order`, which are in ascending order of id.
+fn find(ids: &Ids, order: &[u32], oid: &Oid) -> Option<u32> {
+    order.binary_search_by(|&number| ids.get(number).cmp(oid)).ok().map(|i| order[i])
 }
 
 /// Every id that is named outside the pack must be here, and everything wanted in it or here. Returns the ids that are here.
-fn check_connected(streamed: &Streamed<'_>, sorted: &[(Oid, u32)], options: &Options<'_>) -> Result<Vec<Oid>> {
-    let in_pack = |oid: &Oid| sorted.binary_search_by(|probe| probe.0.cmp(oid)).is_ok();
+fn check_connected(streamed: &Streamed<'_>, order: &[u32], options: &Options<'_>) -> Result<Vec<Oid>> {
     let here = |oid: &Oid| options.base.is_some_and(|b| b.has(oid));
     let mut outside = Vec::new();
     let mut missing: Option<(Oid, String)> = None;
     let mut missing_count = 0;
-    for (oid, &referrer) in &streamed.links.named {
-        if here(oid) {
-            outside.push(*oid);
-            continue;
+    streamed.named.unanswered(|oid, referrer| {
+        if here(&oid) {
+            outside.push(oid);
+            return;
         }
         missing_count += 1;
-        if missing.as_ref().is_none_or(|m| *oid < m.0) {
-            let name = sorted.iter().find(|s| s.1 == referrer).map_or(String::new(), |s| format!("object {}", s.0));
-            missing = Some((*oid, name));
+        if missing.as_ref().is_none_or(|m| oid < m.0) {
+            missing = Some((oid, format!("object {}", streamed.ids.get(referrer))));
         }
-    }
+    });
     for oid in options.wanted {
-        if missing.is_none() && !in_pack(oid) && !here(oid) {
+        if missing.is_none() && find(&streamed.ids, order, oid).is_none() && !here(oid) {
             missing_count += 1;
             missing = Some((*oid, "a ref".to_owned()));
         }
@@ -98,7 +99,7 @@ fn check_connected(streamed: &Streamed<'_>, sorted: &[(Oid, u32)], options: &Opt
 /// A pack on its way to be stored.
 struct Store {
     data: PackData,
-    index: Vec<IndexEntry>,
+    objects: PackTable,
     /// Where its entries end.
     end: u64,
     /// Bases its deltas need and it lacks.
@@ -136,10 +137,10 @@ impl Store {
                     option: "limits.pack_bytes_max",
                 });
             }
-            self.index.push(IndexEntry { oid: *oid, offset, crc32 });
+            self.objects.push(IndexEntry { oid: *oid, offset, crc32 });
         }
         self.append(&mut appended)?;
-        self.index.sort_unstable_by_key(|e| e.oid);
+        self.objects.sort();
         self.unchanged = None;
         Ok(())
     }
@@ -157,45 +158,56 @@ impl Store {
         if let Some(checksum) = self.unchanged {
             return Ok(checksum);
         }
-        self.data.write_at(&(self.index.len() as u32).to_be_bytes(), 8)?;
+        self.data.write_at(&(self.objects.len() as u32).to_be_bytes(), 8)?;
         let mut sum = plain_sha(options.hash);
-        sum.update(&self.data[..self.end as usize]);
+        let mut rest = self.end as usize;
+        let Ok(()) = self.data.in_pieces(|piece| {
+            let part = &piece[..piece.len().min(rest)];
+            rest -= part.len();
+            sum.update(part);
+            Ok::<_, Infallible>(())
+        });
         let checksum = sum.finish();
         self.data.write_at(checksum.as_bytes(), self.end)?;
         Ok(checksum)
     }
 }
 
-/// Copies the entries that are kept. A delta whose base is not kept becomes one against that base's id, outside.
-fn rewrite(streamed: &Streamed<'_>, resolved: &Resolved, kept: &[(Oid, u32)], spill: SpillFn<'_>, options: &Options<'_>) -> Result<Store> {
-    let mut by_offset: Vec<(u32, Oid)> = kept.iter().map(|&(oid, n)| (n, oid)).collect();
+/// Copies the entries that are kept, whose numbers are in ascending order of id. A delta whose base is not kept becomes one against
+/// that base's id, outside.
+fn rewrite(streamed: &Streamed<'_>, kept: &[u32], spill: SpillFn<'_>, options: &Options<'_>) -> Result<Store> {
+    let mut by_offset = kept.to_vec();
     by_offset.sort_unstable();
-    let mut new_offsets: OidMap<u64> = OidMap::default();
+    // By number; 0 for those not written yet.
+    let mut new_offsets = vec![0u64; streamed.entries.len()];
     let mut out = Spool::new(spill);
     out.write(b"PACK\0\0\0\x02\0\0\0\0")?;
     debug_assert_eq!(out.len(), PACK_HEADER_BYTES);
-    let mut index = Vec::with_capacity(kept.len());
+    let mut objects = PackTable::new(Ids::new(options.hash), Vec::with_capacity(kept.len()), Vec::new());
     let mut outside_bases = Vec::new();
     let entries_end = streamed.data.len() - options.hash.len();
     let mut head = Vec::new();
-    for &(n, oid) in &by_offset {
-        let e = &streamed.entries[n as usize];
-        let body_start = e.offset as usize + usize::from(e.head_len);
+    for &n in &by_offset {
+        let (e, old_head) = (&streamed.entries[n as usize], streamed.head(n)?);
+        let body_start = e.offset as usize + old_head.len;
         let body_end = streamed.entries.get(n as usize + 1).map_or(entries_end, |next| next.offset as usize);
         let offset = out.len();
         head.clear();
-        match e.base {
-            Base::Whole(kind) => push_whole_head(&mut head, kind, e.size),
-            Base::Entry(_) | Base::Id(_) => {
-                let base = match e.base {
-                    Base::Entry(b) => resolved.oids[b as usize],
-                    Base::Id(id) => streamed.base_ids[id as usize],
-                    Base::Whole(_) => unreachable!("matched above"),
-                };
-                match new_offsets.get(&base) {
-                    Some(base_offset) => push_ofs_delta_head(&mut head, offset - base_offset, e.size),
-                    None => {
-                        push_ref_delta_head(&mut head, base.as_bytes(), e.size);
+        let base = match e.base() {
+            Base::Whole(kind) => {
+                push_whole_head(&mut head, kind, old_head.size);
+                None
+            }
+            Base::Entry(b) => Some(streamed.ids.get(b)),
+            Base::Id(id) => Some(streamed.base_ids[id as usize]),
+        };
+        if let Some(base) = base {
+            match find(&streamed.ids, kept, &base).map(|b| new_offsets[b as usize]) {
+                Some(base_offset) if base_offset > 0 => push_ofs_delta_head(&mut head, offset - base_offset, old_head.size),
+                inside => {
+                    push_ref_delta_head(&mut head, base.as_bytes(), old_head.size);
+                    // It may build on an object that is kept and stands behind it: that base is inside, found by its id.
+                    if inside.is_none() {
                         outside_bases.push(base);
                     }
                 }
@@ -207,18 +219,17 @@ fn rewrite(streamed: &Streamed<'_>, resolved: &Resolved, kept: &[(Oid, u32)], sp
         crc.update(body);
         out.write(&head)?;
         out.write(body)?;
-        index.push(IndexEntry { oid, offset, crc32: crc.finalize() });
-        new_offsets.insert(oid, offset);
+        streamed.data.was_read(e.offset as usize..body_end);
+        objects.push(IndexEntry { oid: streamed.ids.get(n), offset, crc32: crc.finalize() });
+        new_offsets[n as usize] = offset;
     }
-    // A delta may build on an object that is kept but stands after it: that base is inside, found by its id.
-    outside_bases.retain(|oid| !new_offsets.contains_key(oid));
     outside_bases.sort_unstable();
     outside_bases.dedup();
-    index.sort_unstable_by_key(|e| e.oid);
+    objects.sort();
     let end = out.len();
     // Its checksum is set when it is sealed.
     out.write(&vec![0; options.hash.len()])?;
-    Ok(Store { data: out.finish()?, index, end, outside_bases, unchanged: None })
+    Ok(Store { data: out.finish()?, objects, end, outside_bases, unchanged: None })
 }
 
 /// Smaller packs are rewritten where they repeat what is here.

@@ -1,8 +1,142 @@
 //! Which ids the objects of a pack name, gathered while they pass by.
 
-use weir_git::{HashKind, Kind, Oid, OidMap, OidSet, link_targets, tag_target};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Mutex;
+
+use weir_git::{HashKind, Kind, Oid, OidSet, link_targets, tag_target};
 
 use crate::error::{Error, Result};
+
+/// Marks in place of the number of an entry: nothing is here, and an id whose object is known to be here.
+const EMPTY: u32 = u32::MAX;
+const ANSWERED: u32 = u32::MAX - 1;
+/// Ids that a part holds at first.
+const SLOTS_MIN: usize = 64;
+/// Parts, for packs that several threads work on.
+const PARTS: usize = 256;
+
+/// The distinct ids that are named, each with an entry that names it; all threads add to it. About 36 bytes an id.
+pub(crate) struct Named {
+    hash: HashKind,
+    /// Whoever makes a pack does not know these, so cannot choose ids that all want one place.
+    keys: [u64; 2],
+    parts: Vec<Mutex<Part>>,
+}
+
+/// Ids by open addressing: an id and a number a slot.
+#[derive(Default)]
+struct Part {
+    slots: Vec<u8>,
+    count: usize,
+}
+
+impl Part {
+    fn number(&self, slot: usize, width: usize) -> u32 {
+        u32::from_le_bytes(self.slots[(slot + 1) * width - 4..][..4].try_into().expect("four bytes"))
+    }
+
+    /// The slot that has `id`, or is free for it.
+    fn find(&self, id: &[u8], hash: u64, width: usize) -> (usize, u32) {
+        let count = self.slots.len() / width;
+        let mut slot = ((u128::from(hash << 8) * count as u128) >> 64) as usize;
+        loop {
+            let number = self.number(slot, width);
+            if number == EMPTY || self.slots[slot * width..][..id.len()] == *id {
+                return (slot, number);
+            }
+            slot = if slot + 1 == count { 0 } else { slot + 1 };
+        }
+    }
+
+    fn put(&mut self, slot: usize, id: &[u8], number: u32, width: usize) {
+        let slot = &mut self.slots[slot * width..][..width];
+        slot[..id.len()].copy_from_slice(id);
+        slot[width - 4..].copy_from_slice(&number.to_le_bytes());
+    }
+
+    /// Makes room for another half of what it holds.
+    fn grow(&mut self, width: usize, hash: impl Fn(&[u8]) -> u64) {
+        let count = self.slots.len() / width;
+        let larger = Part { slots: vec![0xff; (count + count / 2).max(SLOTS_MIN) * width], count: self.count };
+        let old = std::mem::replace(self, larger);
+        for (slot, data) in old.slots.chunks_exact(width).enumerate() {
+            let number = old.number(slot, width);
+            if number != EMPTY {
+                let id = &data[..width - 4];
+                let (free, _) = self.find(id, hash(id), width);
+                self.put(free, id, number, width);
+            }
+        }
+    }
+}
+
+impl Named {
+    /// For a pack of `object_count` objects.
+    pub(crate) fn new(hash: HashKind, object_count: u32) -> Named {
+        let random = RandomState::new();
+        let parts = if object_count < PARTS as u32 * SLOTS_MIN as u32 { 1 } else { PARTS };
+        Named { hash, keys: [random.hash_one(0), random.hash_one(1)], parts: (0..parts).map(|_| Mutex::default()).collect() }
+    }
+
+    /// One product of two words of the id, each with a key, folded: the upper bits tell the part, the others the place in it.
+    fn hash(&self, id: &[u8]) -> u64 {
+        let word = |at: usize| u64::from_le_bytes(id[at..at + 8].try_into().expect("eight bytes"));
+        let product = u128::from(word(0) ^ self.keys[0]) * u128::from(word(8) ^ self.keys[1]);
+        (product >> 64) as u64 ^ product as u64
+    }
+
+    fn part(&self, hash: u64) -> &Mutex<Part> {
+        &self.parts[if self.parts.len() == 1 { 0 } else { (hash >> 56) as usize }]
+    }
+
+    fn width(&self) -> usize {
+        self.hash.len() + 4
+    }
+
+    /// Adds the raw id `id`, which entry `number` names.
+    fn add(&self, id: &[u8], number: u32) {
+        let (hash, width) = (self.hash(id), self.width());
+        let mut part = self.part(hash).lock().expect("not poisoned");
+        // At most four fifths are taken.
+        if part.slots.len() / width * 4 <= part.count * 5 {
+            part.grow(width, |id| self.hash(id));
+        }
+        let (slot, known) = part.find(id, hash, width);
+        if known == EMPTY {
+            part.put(slot, id, number, width);
+            part.count += 1;
+        }
+    }
+
+    /// Notes that the object `oid` is here. Returns whether it is named.
+    pub(crate) fn answer(&self, oid: &Oid) -> bool {
+        let (id, width) = (oid.as_bytes(), self.width());
+        let hash = self.hash(id);
+        let mut part = self.part(hash).lock().expect("not poisoned");
+        if part.slots.is_empty() {
+            return false;
+        }
+        let (slot, known) = part.find(id, hash, width);
+        if known != EMPTY {
+            part.put(slot, id, ANSWERED, width);
+        }
+        known != EMPTY
+    }
+
+    /// Calls `tell` for each id that is named and was not answered, with the number of an entry that names it.
+    pub(crate) fn unanswered(&self, mut tell: impl FnMut(Oid, u32)) {
+        let width = self.width();
+        for part in &self.parts {
+            let part = part.lock().expect("not poisoned");
+            for (slot, data) in part.slots.chunks_exact(width).enumerate() {
+                let number = part.number(slot, width);
+                if number < ANSWERED {
+                    tell(Oid::from_bytes(self.hash, &data[..width - 4]).expect("of its length"), number);
+                }
+            }
+        }
+    }
+}
 
 /// Gathers distinct ids. Trees that follow each other name mostly the same ids, so a small direct-mapped cache of recent
 /// ones answers nearly all of the hundreds of millions of questions a large history asks.
@@ -10,8 +144,6 @@ pub(crate) struct Links<'a> {
     hash: HashKind,
     shallow: &'a OidSet,
     recent: Vec<[u8; 32]>,
-    /// Id to the number of an entry that names it.
-    pub(crate) named: OidMap<u32>,
     /// Tags, and what each points at.
     pub(crate) tags: Vec<(Oid, Oid)>,
 }
@@ -19,19 +151,19 @@ pub(crate) struct Links<'a> {
 impl<'a> Links<'a> {
     pub(crate) fn new(hash: HashKind, object_count: u32, shallow: &'a OidSet) -> Links<'a> {
         let slots = (object_count as usize / 4).next_power_of_two().clamp(64, 1 << 16);
-        Links {
-            hash,
-            shallow,
-            recent: vec![[0; 32]; slots],
-            named: OidMap::with_capacity_and_hasher(object_count.min(1 << 16) as usize, Default::default()),
-            tags: Vec::new(),
-        }
+        // At first what no id of that slot equals.
+        let other = |slot: usize| {
+            let mut id = [0; 32];
+            id[2..4].copy_from_slice(&(!(slot as u16)).to_le_bytes());
+            id
+        };
+        Links { hash, shallow, recent: (0..slots).map(other).collect(), tags: Vec::new() }
     }
 
-    /// Takes note of everything the object names.
-    pub(crate) fn add(&mut self, entry: u32, oid: &Oid, kind: Kind, data: &[u8]) -> Result<()> {
+    /// Takes note in `named` of everything that the object of entry `number` names.
+    pub(crate) fn add(&mut self, named: &Named, number: u32, oid: &Oid, kind: Kind, data: &[u8]) -> Result<()> {
         let (hash, mask, id_len) = (self.hash, self.recent.len() - 1, self.hash.len());
-        let (recent, named) = (&mut self.recent, &mut self.named);
+        let recent = &mut self.recent;
         let mut note = |id: &[u8]| {
             let slot = &mut recent[usize::from(u16::from_le_bytes([id[2], id[3]])) & mask];
             // Lengths known beforehand make this two or four loads, not a call.
@@ -41,7 +173,7 @@ impl<'a> Links<'a> {
             };
             if !is_recent {
                 slot[..id_len].copy_from_slice(id);
-                named.entry(Oid::from_bytes(hash, id).expect("of its length")).or_insert(entry);
+                named.add(id, number);
             }
         };
         let parsed = if kind == Kind::Commit && self.shallow.contains(oid) {
@@ -55,15 +187,36 @@ impl<'a> Links<'a> {
         }
         parsed.map_err(fail)
     }
+}
 
-    /// Joins what another thread gathered.
-    pub(crate) fn absorb(&mut self, mut other: Links<'_>) {
-        self.tags.append(&mut other.tags);
-        if self.named.len() < other.named.len() {
-            let mine = std::mem::replace(&mut self.named, other.named);
-            self.named.extend(mine);
-        } else {
-            self.named.extend(other.named);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_that_are_named_are_answered_or_told() {
+        for (hash, count) in [(HashKind::Sha1, 10u32), (HashKind::Sha256, 100_000)] {
+            let oid = |n: u32| {
+                // Alike but for a few bits, as a forger's would be.
+                let mut bytes = [0; 32];
+                bytes[4..8].copy_from_slice(&n.to_be_bytes());
+                Oid::from_bytes(hash, &bytes[..hash.len()]).unwrap()
+            };
+            let named = Named::new(hash, count);
+            assert!(!named.answer(&oid(0)));
+            std::thread::scope(|scope| {
+                for first in 0..2 {
+                    let named = &named;
+                    scope.spawn(move || (first..count).chain(0..count / 2).for_each(|n| named.add(oid(n).as_bytes(), n)));
+                }
+            });
+            for n in 0..count {
+                assert_eq!(named.answer(&oid(2 * n)), 2 * n < count, "{n}");
+            }
+            let mut told = Vec::new();
+            named.unanswered(|oid, number| told.push((oid, number)));
+            told.sort_unstable();
+            assert_eq!(told, (0..count).filter(|n| n % 2 == 1).map(|n| (oid(n), n)).collect::<Vec<_>>());
         }
     }
 }

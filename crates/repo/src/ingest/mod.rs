@@ -10,21 +10,23 @@
 
 mod buffers;
 mod finish;
+mod ids;
 mod links;
 mod resolve;
 mod spool;
 mod stream;
+mod table;
 
 use std::io::Read;
 
 use weir_git::{HashKind, Oid, OidSet};
 
 use crate::error::Result;
-use crate::index::IndexEntry;
 use crate::repo::Repo;
 
 pub(crate) use spool::spool_reader;
 pub use spool::{PackData, Quota, Share, SpillFn, SpillPlace};
+pub use table::PackTable;
 
 /// What a pack from outside may be at most.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +69,8 @@ pub struct Options<'a> {
 pub struct Ingested {
     /// The pack as it is to be stored: complete in itself.
     pub data: PackData,
-    /// Its index, in ascending order of id.
-    pub index: Vec<IndexEntry>,
+    /// Its objects.
+    pub objects: PackTable,
     /// Its trailing checksum.
     pub checksum: Oid,
     /// Where the part that was sent ends; bases added to complete a thin pack follow.
@@ -92,6 +94,6 @@ pub struct Ingested {
 /// and the disk. Nothing has changed then.
 pub fn ingest(input: &mut dyn Read, spill: SpillFn<'_>, options: &Options<'_>) -> Result<Option<Ingested>> {
     let mut streamed = stream::stream(input, spill, options)?;
-    let resolved = resolve::resolve(&mut streamed, options)?;
-    finish::finish(streamed, resolved, spill, options)
+    let outside_bases = resolve::resolve(&mut streamed, options)?;
+    finish::finish(streamed, outside_bases, spill, options)
 }

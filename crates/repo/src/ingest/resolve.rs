@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use weir_git::{BatchHasher, Hasher, Kind, Oid, OidMap};
 
-use super::buffers;
 use super::links::Links;
-use super::stream::{Base, Entry, NOT_KEPT, Streamed, check_inflated};
+use super::stream::{Base, Streamed, check_inflated};
 use super::{Limits, Options};
 use crate::entry::apply_delta;
 use crate::error::{Error, Result, bad_pack};
@@ -20,14 +19,6 @@ const HELD_BYTES_MAX: usize = 1 << 30;
 const SPARE_MAX: usize = 24;
 /// Fewer deltas are not worth more threads.
 const THREADED_DELTAS_MIN: usize = 5000;
-
-/// The pack after the second pass.
-pub(crate) struct Resolved {
-    /// Ids by entry number.
-    pub(crate) oids: Vec<Oid>,
-    /// Ids of bases that are not in the pack.
-    pub(crate) outside_bases: Vec<Oid>,
-}
 
 /// Deltas by what they build on.
 struct Children {
@@ -46,7 +37,7 @@ impl Children {
         // How many objects build on each, itself included: bases come before their deltas, so one pass backwards does.
         let mut weight = vec![1u32; entries.len()];
         for (n, e) in entries.iter().enumerate().rev() {
-            match e.base {
+            match e.base() {
                 Base::Whole(_) => {}
                 Base::Entry(base) => {
                     starts[base as usize + 2] += 1;
@@ -60,7 +51,7 @@ impl Children {
         }
         let mut list = vec![0u32; starts[starts.len() - 1] as usize];
         for (n, e) in entries.iter().enumerate() {
-            if let Base::Entry(base) = e.base {
+            if let Base::Entry(base) = e.base() {
                 let at = &mut starts[base as usize + 1];
                 list[*at as usize] = n as u32;
                 *at += 1;
@@ -118,7 +109,6 @@ struct Worker<'w, 's> {
     hasher: BatchHasher<Hashing>,
     /// Whether deltas name bases by ids that may turn up in the pack: then each id is needed at once.
     ids_first: bool,
-    oids: Vec<(u32, Oid)>,
     spare: Vec<Vec<u8>>,
     delta: Vec<u8>,
 }
@@ -138,42 +128,45 @@ impl Worker<'_, '_> {
     }
 
     fn whole(&mut self, n: u32) -> Result<Vec<u8>> {
-        let e = &self.streamed.entries[n as usize];
         if let Ok(i) = self.streamed.kept.binary_search_by_key(&n, |k| k.0) {
             return Ok(std::mem::take(&mut *self.streamed.kept[i].1.lock().expect("not poisoned")));
         }
         let mut data = self.spare.pop().unwrap_or_default();
-        data.clear();
-        data.resize(e.size as usize, 0);
-        self.inflate_entry(e, &mut data)?;
+        self.inflate_entry(n, &mut data)?;
         Ok(data)
     }
 
-    fn inflate_entry(&mut self, e: &Entry, out: &mut [u8]) -> Result<()> {
-        let input = &self.streamed.data[e.offset as usize + usize::from(e.head_len)..];
-        match self.inflate.exact(input, out) {
-            Some(_) => Ok(()),
-            None => bad_pack(format!("bad compressed data at byte {}", e.offset)),
+    fn inflate_entry(&mut self, n: u32, out: &mut Vec<u8>) -> Result<()> {
+        let head = self.streamed.head(n)?;
+        let start = self.streamed.entries[n as usize].offset as usize + head.len;
+        // It was checked when it came; since then it was on a disk.
+        if head.size > self.limits.object_bytes_max {
+            return bad_pack(format!("bad data at byte {start}"));
         }
+        out.clear();
+        out.resize(head.size as usize, 0);
+        let Some(consumed) = self.inflate.exact(&self.streamed.data[start..], out) else {
+            return bad_pack(format!("bad compressed data at byte {start}"));
+        };
+        self.streamed.data.was_read(start..start + consumed);
+        Ok(())
     }
 
     fn apply(&mut self, n: u32, base: &[u8]) -> Result<Vec<u8>> {
-        let e = self.streamed.entries[n as usize];
         let mut out = self.spare.pop().unwrap_or_default();
-        let start = self.streamed.delta_starts[n as usize];
-        let applied = if start == NOT_KEPT {
-            let mut delta = std::mem::take(&mut self.delta);
-            delta.resize(e.size as usize, 0);
-            self.inflate_entry(&e, &mut delta)?;
-            let applied = apply_delta(base, &delta, self.limits.object_bytes_max, &mut out);
-            self.delta = delta;
-            applied
-        } else {
-            let delta = &self.streamed.delta_bytes[start as usize..start as usize + e.size as usize];
-            apply_delta(base, delta, self.limits.object_bytes_max, &mut out)
+        let applied = match self.streamed.kept_delta(n) {
+            Some(delta) => apply_delta(base, delta, self.limits.object_bytes_max, &mut out),
+            None => {
+                let mut delta = std::mem::take(&mut self.delta);
+                self.inflate_entry(n, &mut delta)?;
+                let applied = apply_delta(base, &delta, self.limits.object_bytes_max, &mut out);
+                self.delta = delta;
+                applied
+            }
         };
         if applied.is_none() {
-            return bad_pack(format!("the delta at byte {} does not fit its base, or makes too large an object", e.offset));
+            let offset = self.streamed.entries[n as usize].offset;
+            return bad_pack(format!("the delta at byte {offset} does not fit its base, or makes too large an object"));
         }
         Ok(out)
     }
@@ -223,8 +216,8 @@ impl Worker<'_, '_> {
 
     /// Takes note of an object whose id is known.
     fn take(&mut self, entry: u32, kind: Kind, oid: Oid, data: &[u8]) -> Result<()> {
-        self.links.add(entry, &oid, kind, data)?;
-        self.oids.push((entry, oid));
+        self.links.add(&self.streamed.named, entry, &oid, kind, data)?;
+        self.streamed.ids.set(entry, &oid);
         Ok(())
     }
 
@@ -247,30 +240,27 @@ impl Worker<'_, '_> {
     }
 }
 
-pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) -> Result<Resolved> {
+/// Works out the ids of all deltas, and what they name. Returns the ids of bases that are not in the pack.
+pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) -> Result<Vec<Oid>> {
     let n = streamed.entries.len();
-    let mut oids = vec![Oid::null(streamed.hash); n];
-    for &(entry, oid) in &streamed.whole {
-        oids[entry as usize] = oid;
-    }
-    let delta_count = n - streamed.whole.len();
+    let is_whole = |n: &u32| matches!(streamed.entries[*n as usize].base(), Base::Whole(_));
+    let delta_count = n - (0..n as u32).filter(is_whole).count();
     if delta_count == 0 {
-        buffers::give(std::mem::take(&mut streamed.delta_bytes));
-        return Ok(Resolved { oids, outside_bases: Vec::new() });
+        streamed.drop_deltas();
+        return Ok(Vec::new());
     }
     let children = Children::new(streamed);
     let claimed: Vec<AtomicBool> = (0..n).map(|_| AtomicBool::new(false)).collect();
     let inflated = AtomicU64::new(streamed.inflated_bytes);
     let has_children =
-        |(entry, oid): &(u32, Oid)| !children.of(*entry).is_empty() || (!children.by_id.is_empty() && children.by_id.contains_key(oid));
-    let inside: Vec<Root> = streamed.whole.iter().filter(|w| has_children(w)).map(|w| Root::Entry(w.0)).collect();
+        |&n: &u32| !children.of(n).is_empty() || (!children.by_id.is_empty() && children.by_id.contains_key(&streamed.ids.get(n)));
+    let inside: Vec<Root> = (0..n as u32).filter(|n| is_whole(n) && has_children(n)).map(Root::Entry).collect();
     let threads = if delta_count < THREADED_DELTAS_MIN { 1 } else { options.threads.max(1) };
     let ids_first = children.by_id.keys().any(|oid| !options.base.is_some_and(|b| b.has(oid)));
     // One thread goes on with what the first pass gathered.
     let no_links = Links::new(streamed.hash, 0, options.shallow);
     let links = Mutex::new((threads == 1).then(|| std::mem::replace(&mut streamed.links, no_links)));
-    let shared =
-        Shared { links: &links, streamed, children: &children, claimed: &claimed, inflated: &inflated, oids: &oids, ids_first, options };
+    let shared = Shared { links: &links, streamed, children: &children, claimed: &claimed, inflated: &inflated, ids_first, options };
     let mut gathered = run(&shared, &inside, threads)?;
     let mut outside_bases: Vec<Oid> = children
         .by_id
@@ -284,25 +274,20 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
         let roots: Vec<Root> = outside_bases.iter().map(|oid| Root::Outside(*oid)).collect();
         gathered.extend(run(&shared, &roots, threads)?);
     }
-    if let Some(open) =
-        claimed.iter().zip(&streamed.entries).position(|(c, e)| !matches!(e.base, Base::Whole(_)) && !c.load(Ordering::Relaxed))
-    {
+    if let Some(open) = (0..n as u32).position(|n| !is_whole(&n) && !claimed[n as usize].load(Ordering::Relaxed)) {
         let e = &streamed.entries[open];
-        let base = match e.base {
+        let base = match e.base() {
             Base::Id(id) => streamed.base_ids[id as usize].to_string(),
             _ => "another such delta".to_owned(),
         };
         return bad_pack(format!("the delta at byte {} builds on {base}, which is neither in the pack nor here", e.offset));
     }
     drop(children);
-    buffers::give(std::mem::take(&mut streamed.delta_bytes));
-    for (links, found) in gathered {
-        streamed.links.absorb(links);
-        for (entry, oid) in found {
-            oids[entry as usize] = oid;
-        }
+    streamed.drop_deltas();
+    for mut links in gathered {
+        streamed.links.tags.append(&mut links.tags);
     }
-    Ok(Resolved { oids, outside_bases })
+    Ok(outside_bases)
 }
 
 struct Shared<'w, 'a> {
@@ -312,19 +297,16 @@ struct Shared<'w, 'a> {
     children: &'w Children,
     claimed: &'w [AtomicBool],
     inflated: &'w AtomicU64,
-    oids: &'w [Oid],
     ids_first: bool,
     options: &'w Options<'a>,
 }
 
-type Gathered<'a> = (Links<'a>, Vec<(u32, Oid)>);
-
 /// Works through `roots` on `threads` threads.
-fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Vec<Gathered<'a>>> {
+fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Vec<Links<'a>>> {
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<Error>> = Mutex::new(None);
     let new_links = || Links::new(shared.streamed.hash, shared.streamed.entries.len() as u32, shared.options.shallow);
-    let work = || -> Result<Gathered<'a>> {
+    let work = || -> Result<Links<'a>> {
         let mut worker = Worker {
             streamed: shared.streamed,
             children: shared.children,
@@ -335,7 +317,6 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
             links: shared.links.lock().expect("not poisoned").take().unwrap_or_else(new_links),
             hasher: BatchHasher::new(shared.streamed.hash),
             ids_first: shared.ids_first,
-            oids: Vec::new(),
             spare: Vec::new(),
             delta: Vec::new(),
         };
@@ -343,8 +324,8 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
         while let Some(root) = roots.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (kind, data, waiting) = match root {
                 Root::Entry(n) => {
-                    let Base::Whole(kind) = shared.streamed.entries[*n as usize].base else { continue };
-                    let waiting = worker.waiting(Some(*n), Some(&shared.oids[*n as usize]));
+                    let Base::Whole(kind) = shared.streamed.entries[*n as usize].base() else { continue };
+                    let waiting = worker.waiting(Some(*n), Some(&shared.streamed.ids.get(*n)));
                     if waiting.is_empty() {
                         continue;
                     }
@@ -361,7 +342,7 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
         }
         worker.hasher.flush();
         worker.take_hashed()?;
-        Ok((worker.links, worker.oids))
+        Ok(worker.links)
     };
     if threads == 1 {
         return work().map(|g| vec![g]);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,11 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_archive::Region;
 
 use super::buffers;
+use crate::resident::Resident;
 
 /// Packs up to this size stay in memory.
 const MEMORY_BYTES_MAX: u64 = 1 << 20;
 /// Packs take their shares of a limit in pieces of so many bytes.
 const SHARE_BYTES: u64 = 4 << 20;
+/// Pieces in which a pack is read from its start to its end.
+const PIECE_BYTES: usize = 8 << 20;
 
 /// A place for a pack that outgrew the one before.
 pub struct SpillPlace {
@@ -159,7 +162,7 @@ impl<'a> Spool<'a> {
             None => Ok(PackData { data: Data::Memory(self.memory), _share: None }),
             Some(place) => {
                 let region = Region::map(Arc::new(place.file), self.len)?;
-                Ok(PackData { data: Data::File(region), _share: place.share })
+                Ok(PackData { data: Data::File(Resident::new(region)), _share: place.share })
             }
         }
     }
@@ -188,7 +191,7 @@ pub struct PackData {
 enum Data {
     Memory(Vec<u8>),
     /// The file is ours alone and only grows: nobody cuts it under the map.
-    File(Region),
+    File(Resident),
 }
 
 impl PackData {
@@ -202,14 +205,48 @@ impl PackData {
                 }
                 m[start..end].copy_from_slice(data);
             }
-            Data::File(region) => {
-                let file = region.file().clone();
-                let len = region.len() as u64;
+            Data::File(resident) => {
+                let file = resident.region().file().clone();
+                let len = resident.region().len() as u64;
                 // Unmapped before it is written to, so that no `&[u8]` sees bytes change.
-                *region = Region::map(file.clone(), 0)?;
+                *resident = Resident::new(Region::map(file.clone(), 0)?);
                 file.write_all_at(data, offset)?;
-                *region = Region::map(file, len.max(offset + data.len() as u64))?;
+                *resident = Resident::new(Region::map(file, len.max(offset + data.len() as u64))?);
             }
+        }
+        Ok(())
+    }
+
+    /// Notes that `range` was read, in no order: see [`Resident::was_read`].
+    pub(crate) fn was_read(&self, range: Range<usize>) {
+        if let Data::File(resident) = &self.data {
+            resident.was_read(range);
+        }
+    }
+
+    /// Whether all that was read so far was there: of what a disk could not read there were zeroes.
+    ///
+    /// # Errors
+    /// If something could not be read.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        match &self.data {
+            Data::Memory(_) => Ok(()),
+            Data::File(resident) => resident.region().check(),
+        }
+    }
+
+    /// Calls `take` with all bytes in order, piece by piece, and lets go of what was taken.
+    ///
+    /// # Errors
+    /// Of `take`.
+    pub(crate) fn in_pieces<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        let mut start = 0;
+        for piece in self.chunks(PIECE_BYTES) {
+            take(piece)?;
+            if let Data::File(resident) = &self.data {
+                resident.region().release_pages(start..start + piece.len());
+            }
+            start += piece.len();
         }
         Ok(())
     }
@@ -228,7 +265,7 @@ impl Deref for PackData {
     fn deref(&self) -> &[u8] {
         match &self.data {
             Data::Memory(m) => m,
-            Data::File(r) => r,
+            Data::File(resident) => resident.region(),
         }
     }
 }

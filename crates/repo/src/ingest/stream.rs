@@ -9,7 +9,8 @@ use sirocco::inflate::Scanner;
 use weir_git::{BatchHasher, HashKind, Hasher, Kind, Oid, PlainHasher, plain_sha};
 
 use super::buffers;
-use super::links::Links;
+use super::ids::Ids;
+use super::links::{Links, Named};
 use super::spool::{PackData, Spool};
 use super::{Limits, Options, SpillFn};
 use crate::entry::{EntryHead, HEAD_BYTES_MAX, Stored};
@@ -22,21 +23,20 @@ const HELD_BYTES_MAX: u64 = 16 << 20;
 const PARSED_BYTES_MAX: u64 = 128 << 20;
 /// Packs of fewer objects are not worth a second thread.
 const THREADED_OBJECTS_MIN: u32 = 5000;
+/// What an object takes in the tables of all passes, about.
+const TABLE_BYTES: usize = 64;
 const BUFFER_BYTES: usize = 64 << 10;
 const LARGE_BUFFER_BYTES: usize = 1 << 20;
 const BATCH_BYTES: usize = 256 << 10;
 /// Batches of whole objects on their way to the hashing thread.
 const BATCHES_IN_FLIGHT_MAX: usize = 16;
 
-/// One entry of the pack.
+/// One entry of the pack: 16 bytes. Its head is parsed again where it is needed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) offset: u64,
-    /// Bytes of the object or delta, inflated.
-    pub(crate) size: u64,
     pub(crate) crc32: u32,
-    pub(crate) head_len: u8,
-    pub(crate) base: Base,
+    base: u32,
 }
 
 /// What an entry builds on.
@@ -49,26 +49,79 @@ pub(crate) enum Base {
     Id(u32),
 }
 
+/// Objects of a pack at most: what tells kinds of bases apart is in their numbers.
+const OBJECTS_MAX: u32 = BASE_ID - 1;
+/// Numbers from here on are those of ids, the last ones those of kinds.
+const BASE_ID: u32 = 1 << 31;
+const KINDS: [Kind; 4] = [Kind::Commit, Kind::Tree, Kind::Blob, Kind::Tag];
+const FIRST_KIND: u32 = u32::MAX - 3;
+
+impl Entry {
+    pub(crate) fn new(offset: u64, crc32: u32, base: Base) -> Entry {
+        let base = match base {
+            Base::Entry(n) => n,
+            Base::Id(n) => BASE_ID + n,
+            Base::Whole(kind) => FIRST_KIND + KINDS.iter().position(|k| *k == kind).unwrap_or(0) as u32,
+        };
+        Entry { offset, crc32, base }
+    }
+
+    pub(crate) fn base(&self) -> Base {
+        match self.base {
+            n if n < BASE_ID => Base::Entry(n),
+            n if n < FIRST_KIND => Base::Id(n - BASE_ID),
+            n => Base::Whole(KINDS[(n - FIRST_KIND) as usize]),
+        }
+    }
+}
+
 /// The pack after the first pass.
 pub(crate) struct Streamed<'a> {
     pub(crate) hash: HashKind,
     pub(crate) data: PackData,
     pub(crate) entries: Vec<Entry>,
     pub(crate) base_ids: Vec<Oid>,
-    /// Ids of whole objects by entry number.
-    pub(crate) whole: Vec<(u32, Oid)>,
+    /// Ids by entry number: those of whole objects.
+    pub(crate) ids: Ids,
+    /// What whole objects name.
+    pub(crate) named: Named,
     pub(crate) links: Links<'a>,
     pub(crate) checksum: Oid,
-    /// Inflated deltas by entry number: start in `delta_bytes`, or [`NOT_KEPT`].
-    pub(crate) delta_starts: Vec<u32>,
-    pub(crate) delta_bytes: Vec<u8>,
+    /// Inflated deltas by entry number: where [`Streamed::kept_delta`] finds them, or [`NOT_KEPT`].
+    delta_starts: Vec<u32>,
+    delta_bytes: Vec<u8>,
     /// Bytes of all whole objects.
     pub(crate) inflated_bytes: u64,
     /// Content of whole objects by entry number, ascending, as far as memory allows: most are bases, each taken once.
     pub(crate) kept: Vec<(u32, Mutex<Vec<u8>>)>,
 }
 
-pub(crate) const NOT_KEPT: u32 = u32::MAX;
+const NOT_KEPT: u32 = u32::MAX;
+/// The length that stands before each delta that is kept.
+const LENGTH_BYTES: usize = size_of::<u32>();
+
+impl Streamed<'_> {
+    /// The head of entry `n`, which was parsed when it came.
+    pub(crate) fn head(&self, n: u32) -> Result<EntryHead> {
+        let offset = self.entries[n as usize].offset;
+        let head = EntryHead::parse(self.hash, &self.data[offset as usize..]);
+        head.map_or_else(|| bad_pack(format!("no entry at byte {offset}")), Ok)
+    }
+
+    /// The inflated delta of entry `n`, if it is kept.
+    pub(crate) fn kept_delta(&self, n: u32) -> Option<&[u8]> {
+        let start = self.delta_starts[n as usize];
+        let (len, rest) = self.delta_bytes.get(start as usize..).filter(|_| start != NOT_KEPT)?.split_first_chunk()?;
+        rest.get(..u32::from_le_bytes(*len) as usize)
+    }
+
+    /// Gives the memory of deltas back.
+    pub(crate) fn drop_deltas(&mut self) {
+        buffers::give(std::mem::take(&mut self.delta_bytes));
+        self.delta_starts = Vec::new();
+        self.kept = Vec::new();
+    }
+}
 
 struct Input<'a, 's> {
     inner: &'a mut dyn Read,
@@ -249,7 +302,8 @@ impl AsRef<[u8]> for WholeObject {
 struct Whole<'a> {
     hasher: BatchHasher<WholeObject>,
     links: Links<'a>,
-    oids: Vec<(u32, Oid)>,
+    named: Named,
+    ids: Ids,
     kept: Vec<(u32, Mutex<Vec<u8>>)>,
     kept_bytes: usize,
 }
@@ -263,8 +317,9 @@ impl Whole<'_> {
     fn take_hashed(&mut self) -> Result<()> {
         while let Some((WholeObject { entry, kind, data }, oid)) = self.hasher.pop() {
             let oid = oid?;
-            self.links.add(entry, &oid, kind, &data)?;
-            self.oids.push((entry, oid));
+            self.links.add(&self.named, entry, &oid, kind, &data)?;
+            self.ids.grow(entry as usize + 1);
+            self.ids.set(entry, &oid);
             // Commits are seldom bases.
             if kind != Kind::Commit && self.kept_bytes + data.len() <= KEPT_BYTES_MAX {
                 self.kept_bytes += data.len();
@@ -343,26 +398,26 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
         return bad_pack("it does not start as a version 2 pack");
     }
     let count = u32::from_be_bytes(header[8..12].try_into().expect("four bytes"));
-    if count > options.limits.objects_max {
-        return Err(Error::Limit {
-            what: format!("{count} objects"),
-            limit: options.limits.objects_max.into(),
-            option: "limits.objects_max",
-        });
+    let objects_max = options.limits.objects_max.min(OBJECTS_MAX);
+    if count > objects_max {
+        return Err(Error::Limit { what: format!("{count} objects"), limit: objects_max.into(), option: "limits.objects_max" });
     }
     input.consume(12);
     let shallow = options.shallow;
     let mut whole = Whole {
         hasher: BatchHasher::new(hash),
         links: Links::new(hash, count, shallow),
-        oids: Vec::new(),
+        named: Named::new(hash, count),
+        ids: Ids::new(hash),
         kept: Vec::new(),
         kept_bytes: 0,
     };
+    // What the tables take of an object is not there for deltas.
+    let delta_bytes_max = options.delta_bytes_max.saturating_sub(count as usize * TABLE_BYTES).max(options.delta_bytes_max / 16);
     let mut parts =
         Parts { delta_bytes: buffers::take(), entries: Vec::with_capacity(count.min(THREADED_OBJECTS_MIN) as usize), ..Parts::default() };
     if count < THREADED_OBJECTS_MIN || options.threads < 2 {
-        read_entries(&mut input, count, &options.limits, options.delta_bytes_max, &mut Sink::Inline(&mut whole), &mut parts, hash)?;
+        read_entries(&mut input, count, &options.limits, delta_bytes_max, &mut Sink::Inline(&mut whole), &mut parts, hash)?;
         whole.finish()?;
     } else {
         input.buf.resize(LARGE_BUFFER_BYTES, 0);
@@ -370,7 +425,7 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
         whole = std::thread::scope(|scope| {
             let hashing = scope.spawn(move || whole.run(receiver));
             let mut sink = Sink::Thread { sender, batch: Vec::new(), batch_bytes: 0 };
-            let read = read_entries(&mut input, count, &options.limits, options.delta_bytes_max, &mut sink, &mut parts, hash);
+            let read = read_entries(&mut input, count, &options.limits, delta_bytes_max, &mut sink, &mut parts, hash);
             if let Sink::Thread { sender, batch, .. } = sink {
                 let _ = sender.send(batch);
             }
@@ -379,7 +434,10 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
             hashed.and_then(|whole| read.map(|()| whole))
         })?;
     }
-    whole.oids.append(&mut parts.large);
+    whole.ids.grow(count as usize);
+    for (entry, oid) in &parts.large {
+        whole.ids.set(*entry, oid);
+    }
     input.flush_marks();
     let computed = input.sum.clone().finish();
     let trailer = input.ensure(hash.len())?;
@@ -398,7 +456,8 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
         data,
         entries: parts.entries,
         base_ids: parts.base_ids,
-        whole: whole.oids,
+        ids: whole.ids,
+        named: whole.named,
         links: whole.links,
         checksum,
         delta_starts: parts.delta_starts,
@@ -480,11 +539,13 @@ fn read_entries(
             Base::Entry(_) | Base::Id(_) => {
                 let (start, size) = (parts.delta_bytes.len(), head.size as usize);
                 // Starts are 32-bit and `NOT_KEPT` is the last of them.
-                let kept = size <= delta_bytes_max.min(NOT_KEPT as usize - 1).saturating_sub(start);
+                let kept = size <= delta_bytes_max.min(NOT_KEPT as usize - 1).saturating_sub(start + LENGTH_BYTES);
                 if kept {
-                    parts.delta_bytes.resize(start + size + SLACK, 0);
-                    input.inflate(&mut inflate, &mut parts.delta_bytes[start..], size)?;
-                    parts.delta_bytes.truncate(start + size);
+                    let data = start + LENGTH_BYTES;
+                    parts.delta_bytes.extend_from_slice(&(size as u32).to_le_bytes());
+                    parts.delta_bytes.resize(data + size + SLACK, 0);
+                    input.inflate(&mut inflate, &mut parts.delta_bytes[data..], size)?;
+                    parts.delta_bytes.truncate(data + size);
                 } else {
                     input.skip(head.size)?;
                 }
@@ -493,7 +554,7 @@ fn read_entries(
         }
         input.flush_marks();
         let crc32 = input.crc.clone().finalize();
-        parts.entries.push(Entry { offset, size: head.size, crc32, head_len: head.len as u8, base });
+        parts.entries.push(Entry::new(offset, crc32, base));
     }
     Ok(())
 }
