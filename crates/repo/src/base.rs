@@ -274,7 +274,7 @@ pub fn relink(path: &Path, base: &Arc<Repo>, time: u64) -> Result<bool> {
     let repo = Repo::from_archive_on(archive, path, Some(base.clone()))?;
     let tips = repo.tips_ever()?;
     let mut is_whole = true;
-    visit_reachable(&repo, |oid| base.contains(oid), tips, |_, kind, _| is_whole &= kind.is_some())?;
+    visit_reachable(&repo, |oid, _| base.contains(oid), tips, |_, found, _| is_whole &= found.is_some())?;
     if is_whole {
         let mut group = writer.begin();
         group.append(ALTERNATES, link.line.as_bytes())?;

@@ -230,7 +230,7 @@ impl BitmapWriter {
         let mut bytes = Vec::new();
         push_ewah(&mut bytes, &reachable.0, self.count);
         let mut xor = 0;
-        if self.entries.len() % XORED_MAX != 0 {
+        if !self.entries.len().is_multiple_of(XORED_MAX) {
             let difference: Vec<u64> = reachable.0.iter().zip(&self.last).map(|(a, b)| a ^ b).collect();
             let mut shorter = Vec::new();
             push_ewah(&mut shorter, &difference, self.count);

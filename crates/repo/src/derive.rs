@@ -84,7 +84,7 @@ impl History {
     fn read(repo: &Repo, resident: &Resident) -> Result<History> {
         let order = repo.packs[0].order()?;
         let mut reader = repo.reader();
-        reader.note_in(resident);
+        reader.note_in(0, resident);
         let mut stack: Vec<u32> = Vec::new();
         for tip in repo.refs.head_and_tag_tips() {
             let peeled = repo.peel(&tip)?.unwrap_or(tip);
@@ -147,7 +147,7 @@ impl History {
         let next = AtomicUsize::new(0);
         let work = || -> Result<Vec<(usize, Lists)>> {
             let mut reader = repo.reader();
-            reader.note_in(resident);
+            reader.note_in(0, resident);
             let mut done = Vec::new();
             loop {
                 let start = next.fetch_add(CHUNK_COMMITS, Ordering::Relaxed);
@@ -312,7 +312,7 @@ fn kinds(repo: &Repo, resident: &Resident) -> Result<[Bits; 4]> {
         }
     }
     let mut reader = repo.reader();
-    reader.note_in(resident);
+    reader.note_in(0, resident);
     for rank in late {
         let oid = pack.index().oid(order.index_by_rank[rank as usize]);
         let (kind, _) = reader.kind_and_size(&oid)?.ok_or(Error::Missing(oid))?;

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use weir_git::{Kind, Oid};
+use weir_git::Oid;
 
 use crate::error::{Error, Result};
 use crate::repo::{Location, Repo};
+use crate::resident::Resident;
 use crate::walk::visit_reachable;
+
+/// Pieces in which a pack is summed up.
+const PIECE_BYTES: usize = 8 << 20;
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
@@ -35,9 +39,12 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
     }
     let of_base = repo.packs().len() - repo.own_packs().len();
     for (number, pack) in repo.packs().iter().enumerate().skip(of_base) {
-        let mut reader = repo.reader();
         let mut sum = weir_git::plain_sha(repo.hash());
-        sum.update(&pack.data()[..pack.entries_end() as usize]);
+        let entries = &pack.data()[..pack.entries_end() as usize];
+        for (n, piece) in entries.chunks(PIECE_BYTES).enumerate() {
+            sum.update(piece);
+            pack.data().release_pages(n * PIECE_BYTES..n * PIECE_BYTES + piece.len());
+        }
         if sum.finish() != pack.checksum() {
             report.problems.push(format!("{}.pack: its checksum is wrong", pack.name()));
         }
@@ -45,6 +52,9 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
             report.problems.push(format!("{}.idx: corrupt", pack.name()));
             continue;
         };
+        let resident = Resident::new(pack.data().clone());
+        let mut reader = repo.reader();
+        reader.note_in(number as u32, &resident);
         for &position in &order.index_by_rank {
             let oid = pack.index().oid(position);
             report.objects += 1;
@@ -60,15 +70,14 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
     }
     let mut problems = Vec::new();
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
-    let is_of_base = |oid: &Oid| repo.base().is_some_and(|base| base.contains(oid));
-    let walked =
-        visit_reachable(repo, is_of_base, repo.refs().tips(), |oid: &Oid, kind: Option<Kind>, referrer: Option<&Oid>| match kind {
-            Some(kind) => *counts.entry(kind.name()).or_default() += 1,
-            None => {
-                let by = referrer.map_or("a ref".to_owned(), |r| format!("object {r}"));
-                problems.push(format!("object {oid} is missing; {by} names it"));
-            }
-        });
+    let is_of_base = |oid: &Oid, _| repo.base().is_some_and(|base| base.contains(oid));
+    let walked = visit_reachable(repo, is_of_base, repo.refs().tips(), |oid, found, referrer| match found {
+        Some((_, kind)) => *counts.entry(kind.name()).or_default() += 1,
+        None => {
+            let by = referrer.map_or("a ref".to_owned(), |r| format!("object {r}"));
+            problems.push(format!("object {oid} is missing; {by} names it"));
+        }
+    });
     if let Err(e) = repo.check_reads() {
         report.problems.push(format!("it cannot be read whole: {e}"));
     }

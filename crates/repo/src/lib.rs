@@ -28,6 +28,7 @@ mod inspect;
 mod lfs;
 mod lists;
 mod metadata;
+mod object_set;
 mod pack;
 mod reader;
 mod recover;

@@ -40,8 +40,8 @@ pub struct ObjectReader<'r> {
     delta: Vec<u8>,
     /// What tags point at: a request may ask for the same ones several times.
     tags: OidMap<(Oid, Kind)>,
-    /// Where reading of the first pack is noted.
-    resident: Option<&'r Resident>,
+    /// Where it is noted what is read of the pack with this number.
+    resident: Option<(u32, &'r Resident)>,
 }
 
 impl<'r> ObjectReader<'r> {
@@ -56,9 +56,9 @@ impl<'r> ObjectReader<'r> {
         }
     }
 
-    /// Notes in `resident`, which is of the first pack, what is read of it.
-    pub(crate) fn note_in(&mut self, resident: &'r Resident) {
-        self.resident = Some(resident);
+    /// Notes in `resident` what is read of the pack with the number `pack`.
+    pub(crate) fn note_in(&mut self, pack: u32, resident: &'r Resident) {
+        self.resident = Some((pack, resident));
     }
 
     /// The repository.
@@ -290,7 +290,7 @@ impl<'r> ObjectReader<'r> {
         let start = offset as usize + head.len;
         match self.inflate.exact(&pack.data()[start..pack.entries_end() as usize], out) {
             Some(consumed) => {
-                if let Some(resident) = self.resident.filter(|_| number == 0) {
+                if let Some((_, resident)) = self.resident.filter(|(of, _)| *of == number) {
                     resident.was_read(start..start + consumed);
                 }
                 Ok(())

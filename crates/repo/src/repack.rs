@@ -9,13 +9,14 @@
 use std::collections::VecDeque;
 use std::io::Write;
 
-use weir_git::{Kind, Oid, OidMap};
+use weir_git::{Kind, Oid};
 
 use crate::delta::DeltaSource;
 use crate::entry::{Stored, push_ofs_delta_head, push_ref_delta_head, push_whole_head};
-use crate::error::{Error, Result, corrupt};
+use crate::error::{Result, corrupt};
 use crate::reader::ObjectReader;
-use crate::repo::{Location, Repo};
+use crate::repo::Repo;
+use crate::resident::Resident;
 use crate::write::PackWriter;
 use crate::zlib::Deflate;
 
@@ -30,48 +31,55 @@ const NEW_BYTES_MAX: usize = 512 << 20;
 /// Made once, read often.
 const LEVEL: u8 = 6;
 const SKETCHES: usize = 3;
+/// In place of a number: there is none.
+const NONE: u32 = u32::MAX;
 /// Up to so many bytes, compressed, everything is tried.
 const LITTLE_BYTES: u64 = 16 << 20;
 
+/// An object that a pack has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packed {
+    /// As [`Repo::place`] has it.
+    pub(crate) place: u32,
+    pub(crate) kind: Kind,
+}
+
 /// How an object is going to be stored.
+#[derive(Clone, Copy)]
 enum How {
     /// As it lies: whole.
     Whole,
     /// The delta there is, on another object of the body.
     Kept(u32),
     /// The delta there is, on an object of an earlier body.
-    Outside(Oid),
-    /// A delta made anew: its base, its size and its compressed bytes.
-    New(u32, u64, Vec<u8>),
+    Outside,
+    /// A delta made anew.
+    New(u32),
     /// Whole, though it lies as a delta: its base goes elsewhere.
     Inflated,
 }
 
+/// An object of the body: 20 bytes.
 struct Item {
-    oid: Oid,
-    kind: Kind,
-    pack: u32,
-    offset: u64,
+    place: u32,
     rank: u32,
-    /// Bytes of the entry there is.
-    stored_len: u64,
     how: How,
+    kind: Kind,
     /// Deltas on deltas below it.
-    height: u32,
+    height: u8,
 }
 
-impl Item {
-    fn base(&self) -> Option<u32> {
-        match self.how {
-            How::Kept(base) | How::New(base, ..) => Some(base),
-            _ => None,
-        }
-    }
+/// A delta made anew.
+struct NewDelta {
+    base: u32,
+    size: u64,
+    compressed: Vec<u8>,
 }
 
 /// A body as it will be written.
 pub(crate) struct Repack {
     items: Vec<Item>,
+    new: Vec<NewDelta>,
     /// Numbers of items as they will lie, but for bases that must come earlier.
     order: Vec<u32>,
 }
@@ -81,34 +89,29 @@ impl Repack {
     ///
     /// # Errors
     /// If an object is missing or corrupt.
-    pub(crate) fn new(repo: &Repo, objects: &[(Oid, Kind)], earlier: Option<&Repo>) -> Result<Repack> {
-        let number: OidMap<u32> = objects.iter().zip(0..).map(|((oid, _), n)| (*oid, n)).collect();
-        let items = objects.iter().map(|&(oid, kind)| {
-            let Some(Location::Packed { pack, position }) = repo.locate(&oid) else { return Err(Error::Missing(oid)) };
+    pub(crate) fn new(repo: &Repo, objects: Vec<Packed>, earlier: Option<&Repo>) -> Result<Repack> {
+        let mut number_by_place = vec![NONE; repo.packed_count() as usize];
+        for (number, object) in objects.iter().enumerate() {
+            number_by_place[object.place as usize] = number as u32;
+        }
+        let items = objects.into_iter().map(|Packed { place, kind }| {
+            let (pack, position) = repo.at_place(place);
             let p = &repo.packs[pack as usize];
-            let (offset, rank) = (p.offset(position)?, p.rank(position)?);
-            let head = p.entry(offset)?;
+            let head = p.entry(p.offset(position)?)?;
             // Trees may name other trees as if they were files: what an object is, its own entry says.
             let kind = if let Stored::Whole(kind) = head.stored { kind } else { kind };
-            let base = match head.stored {
-                Stored::Whole(_) => None,
-                Stored::OfsDelta(distance) => Some(p.index().oid(p.position_at(offset - distance)?)),
-                Stored::RefDelta(at) => {
-                    let start = offset as usize + at;
-                    Oid::from_bytes(repo.hash, &p.data()[start..start + repo.hash.len()])
-                }
-            };
-            let how = match base {
+            let how = match base_of(repo, pack, position)? {
                 None => How::Whole,
-                Some(base) => match number.get(&base) {
-                    Some(&base) => How::Kept(base),
-                    None if earlier.is_some_and(|e| e.has(&base)) => How::Outside(base),
-                    None => How::Inflated,
+                Some(base) => match repo.locate(&base).and_then(|at| repo.place(at)).map(|place| number_by_place[place as usize]) {
+                    Some(base) if base != NONE => How::Kept(base),
+                    _ if earlier.is_some_and(|e| e.has(&base)) => How::Outside,
+                    _ => How::Inflated,
                 },
             };
-            Ok(Item { oid, kind, pack, offset, rank, stored_len: p.extent(rank)?.2.saturating_sub(offset), how, height: 0 })
+            Ok(Item { place, rank: p.rank(position)?, how, kind, height: 0 })
         });
         let items = items.collect::<Result<Vec<_>>>()?;
+        drop(number_by_place);
         let mut order: Vec<u32> = (0..items.len() as u32).collect();
         let place = |kind: Kind| match kind {
             Kind::Commit => 0,
@@ -118,12 +121,38 @@ impl Repack {
         };
         order.sort_unstable_by_key(|&n| {
             let item = &items[n as usize];
-            (place(item.kind), u32::MAX - item.pack, item.rank)
+            (place(item.kind), u32::MAX - repo.at_place(item.place).0, item.rank)
         });
-        let mut plan = Repack { items, order };
+        let mut plan = Repack { items, new: Vec::new(), order };
         plan.measure_heights();
         plan.make_deltas(repo)?;
         Ok(plan)
+    }
+
+    /// The number of the object that `n` builds on.
+    fn base(&self, n: u32) -> Option<u32> {
+        match self.items[n as usize].how {
+            How::Kept(base) => Some(base),
+            How::New(new) => Some(self.new[new as usize].base),
+            _ => None,
+        }
+    }
+
+    /// The number of the pack that `n` lies in.
+    fn pack(&self, repo: &Repo, n: u32) -> u32 {
+        repo.at_place(self.items[n as usize].place).0
+    }
+
+    fn oid(&self, repo: &Repo, n: u32) -> Oid {
+        let (pack, position) = repo.at_place(self.items[n as usize].place);
+        repo.packs[pack as usize].index().oid(position)
+    }
+
+    /// Bytes of the entry of `n` as it lies.
+    fn stored_len(&self, repo: &Repo, n: u32) -> Result<u64> {
+        let item = &self.items[n as usize];
+        let (_, start, end) = repo.packs[repo.at_place(item.place).0 as usize].extent(item.rank)?;
+        Ok(end.saturating_sub(start))
     }
 
     fn measure_heights(&mut self) {
@@ -134,9 +163,9 @@ impl Repack {
 
     /// Tells the bases of `n` how high what builds on them has become.
     fn raise(&mut self, mut n: u32) {
-        while let Some(base) = self.items[n as usize].base() {
+        while let Some(base) = self.base(n) {
             // No higher than matters: a chain may be as long as the body, or close in a circle if the archive is damaged.
-            let height = (self.items[n as usize].height + 1).min(DEPTH_MAX);
+            let height = (self.items[n as usize].height + 1).min(DEPTH_MAX as u8);
             if self.items[base as usize].height >= height {
                 return;
             }
@@ -149,7 +178,7 @@ impl Repack {
     fn depth_without(&self, mut n: u32, other: u32) -> Option<u32> {
         let mut depth = 0;
         while n != other {
-            match self.items[n as usize].base() {
+            match self.base(n) {
                 Some(base) => (n, depth) = (base, depth + 1),
                 None => return Some(depth),
             }
@@ -161,15 +190,19 @@ impl Repack {
     fn make_deltas(&mut self, repo: &Repo) -> Result<()> {
         let is_candidate = |item: &Item| matches!(item.how, How::Whole | How::Inflated) && matches!(item.kind, Kind::Tree | Kind::Blob);
         let candidates: Vec<u32> = self.order.iter().copied().filter(|&n| is_candidate(&self.items[n as usize])).collect();
-        let first_pack = candidates.first().map(|&n| self.items[n as usize].pack);
-        let is_little = candidates.iter().map(|&n| self.items[n as usize].stored_len).sum::<u64>() <= LITTLE_BYTES;
-        if !is_little && candidates.iter().all(|&n| Some(self.items[n as usize].pack) == first_pack) {
+        let first_pack = candidates.first().map(|&n| self.pack(repo, n));
+        let mut bytes = 0;
+        for &n in &candidates {
+            bytes += self.stored_len(repo, n)?;
+        }
+        let is_little = bytes <= LITTLE_BYTES;
+        if !is_little && candidates.iter().all(|&n| Some(self.pack(repo, n)) == first_pack) {
             return Ok(());
         }
         let mut reader = repo.reader();
         let mut sketched: Vec<(u32, [u64; SKETCHES])> = Vec::with_capacity(candidates.len());
         for n in candidates {
-            let oid = self.items[n as usize].oid;
+            let oid = self.oid(repo, n);
             if reader.kind_and_size(&oid)?.is_some_and(|(_, size)| SIZES.contains(&size)) {
                 sketched.push((n, sketch(&reader.require(&oid)?.data)));
             }
@@ -204,14 +237,15 @@ impl Repack {
         let mut window: VecDeque<(u32, Kind, DeltaSource)> = VecDeque::new();
         let mut made = 0;
         for n in alike {
-            let object = reader.require(&self.items[n as usize].oid)?;
+            let repo = reader.repo();
+            let object = reader.require(&self.oid(repo, n))?;
             if !matches!(self.items[n as usize].how, How::New(..)) {
                 let mut best: Option<(u32, Vec<u8>)> = None;
                 for (base, kind, source) in &window {
-                    let (item, other) = (&self.items[n as usize], &self.items[*base as usize]);
-                    let is_tried = !everything && matches!(item.how, How::Whole) && item.pack == other.pack;
+                    let item = &self.items[n as usize];
+                    let is_tried = !everything && matches!(item.how, How::Whole) && self.pack(repo, n) == self.pack(repo, *base);
                     let depth = if object.kind == *kind && !is_tried { self.depth_without(*base, n) } else { None };
-                    if depth.is_none_or(|depth| depth + 1 + item.height > DEPTH_MAX) {
+                    if depth.is_none_or(|depth| depth + 1 + u32::from(item.height) > DEPTH_MAX) {
                         continue;
                     }
                     let most = best.as_ref().map_or(object.data.len() / 2, |b| b.1.len() - 1);
@@ -222,10 +256,12 @@ impl Repack {
                 if let Some((base, delta)) = best {
                     let mut compressed = Vec::new();
                     deflate.append(&delta, &mut compressed);
-                    let item = &mut self.items[n as usize];
-                    if (compressed.len() as u64) + 4 < item.stored_len || matches!(item.how, How::Inflated) {
+                    let is_shorter = (compressed.len() as u64) + 4 < self.stored_len(repo, n)?;
+                    let how = &mut self.items[n as usize].how;
+                    if is_shorter || matches!(how, How::Inflated) {
                         made += compressed.len();
-                        item.how = How::New(base, delta.len() as u64, compressed);
+                        *how = How::New(self.new.len() as u32);
+                        self.new.push(NewDelta { base, size: delta.len() as u64, compressed });
                         self.raise(n);
                     }
                 }
@@ -242,6 +278,7 @@ impl Repack {
     /// Of `out`, and if an object is corrupt: then the pack is cut short.
     pub(crate) fn write(&self, repo: &Repo, out: &mut dyn Write) -> Result<()> {
         let mut writer = PackWriter::new(repo, out, self.items.len() as u32)?;
+        let residents: Vec<Resident> = repo.packs.iter().map(|pack| Resident::new(pack.data().clone())).collect();
         // 0: not written; no entry starts there.
         let mut offsets = vec![0u64; self.items.len()];
         let mut chain = Vec::new();
@@ -252,7 +289,7 @@ impl Repack {
                     chain.pop();
                     continue;
                 }
-                if let Some(base) = self.items[n as usize].base()
+                if let Some(base) = self.base(n)
                     && offsets[base as usize] == 0
                 {
                     if chain.len() > self.items.len() {
@@ -262,7 +299,7 @@ impl Repack {
                     continue;
                 }
                 offsets[n as usize] = writer.position();
-                self.write_item(repo, &mut writer, n, &offsets)?;
+                self.write_item(repo, &residents, &mut writer, n, &offsets)?;
                 chain.pop();
             }
         }
@@ -270,30 +307,49 @@ impl Repack {
         Ok(())
     }
 
-    fn write_item(&self, repo: &Repo, writer: &mut PackWriter<'_, '_>, n: u32, offsets: &[u64]) -> Result<()> {
+    fn write_item(&self, repo: &Repo, residents: &[Resident], writer: &mut PackWriter<'_, '_>, n: u32, offsets: &[u64]) -> Result<()> {
         let item = &self.items[n as usize];
         let distance = |base: u32| offsets[n as usize] - offsets[base as usize];
         if let How::Inflated = item.how {
-            return writer.repack(&item.oid);
+            return writer.repack(&self.oid(repo, n));
         }
-        if let How::New(base, size, compressed) = &item.how {
+        if let How::New(new) = item.how {
+            let NewDelta { base, size, compressed } = &self.new[new as usize];
             return writer.entry(|head| push_ofs_delta_head(head, distance(*base), *size), compressed);
         }
-        let pack = &repo.packs[item.pack as usize];
-        let head = pack.entry(item.offset)?;
-        let start = item.offset as usize + head.len;
-        let Some(body) = pack.data().get(start..item.offset as usize + item.stored_len as usize) else {
-            return corrupt(format!("{}.pack", pack.name()), format!("the entry at {} has no end", item.offset));
+        let (number, position) = repo.at_place(item.place);
+        let pack = &repo.packs[number as usize];
+        let (_, offset, end) = pack.extent(item.rank)?;
+        let head = pack.entry(offset)?;
+        let Some(body) = pack.data().get(offset as usize + head.len..end as usize) else {
+            return corrupt(format!("{}.pack", pack.name()), format!("the entry at {offset} has no end"));
         };
+        let base = if let How::Outside = item.how { base_of(repo, number, position)? } else { None };
         writer.entry(
-            |out| match &item.how {
-                How::Kept(base) => push_ofs_delta_head(out, distance(*base), head.size),
-                How::Outside(base) => push_ref_delta_head(out, base.as_bytes(), head.size),
+            |out| match (item.how, &base) {
+                (How::Kept(base), _) => push_ofs_delta_head(out, distance(base), head.size),
+                (_, Some(base)) => push_ref_delta_head(out, base.as_bytes(), head.size),
                 _ => push_whole_head(out, item.kind, head.size),
             },
             body,
-        )
+        )?;
+        residents[number as usize].was_read(offset as usize..end as usize);
+        Ok(())
     }
+}
+
+/// The id of what the object at `position` of a pack is a delta of.
+fn base_of(repo: &Repo, pack: u32, position: u32) -> Result<Option<Oid>> {
+    let p = &repo.packs[pack as usize];
+    let offset = p.offset(position)?;
+    Ok(match p.entry(offset)?.stored {
+        Stored::Whole(_) => None,
+        Stored::OfsDelta(distance) => Some(p.index().oid(p.position_at(offset - distance)?)),
+        Stored::RefDelta(at) => {
+            let start = offset as usize + at;
+            Oid::from_bytes(repo.hash, &p.data()[start..start + repo.hash.len()])
+        }
+    })
 }
 
 /// The least of the hashes of all 16 bytes in a row, three times with another hash.

@@ -268,6 +268,24 @@ impl Repo {
         Ok(Some(before + self.packs[pack as usize].rank(position)?))
     }
 
+    /// The place that an object has in a table of all that packs have: index positions of the first pack, then of the second, and
+    /// so on. `None` for loose objects.
+    pub(crate) fn place(&self, location: Location) -> Option<u32> {
+        let Location::Packed { pack, position } = location else { return None };
+        let before: u64 = self.packs[..pack as usize].iter().map(|p| u64::from(p.index().count())).sum();
+        u32::try_from(before + u64::from(position)).ok()
+    }
+
+    /// The pack and the index position of the object with the place `place`, which must be below [`Repo::packed_count`].
+    pub(crate) fn at_place(&self, mut place: u32) -> (u32, u32) {
+        let mut pack = 0;
+        while place >= self.packs[pack].index().count() {
+            place -= self.packs[pack].index().count();
+            pack += 1;
+        }
+        (pack as u32, place)
+    }
+
     /// Objects in all packs, duplicates counted.
     pub fn packed_count(&self) -> u64 {
         self.packs.iter().map(|p| u64::from(p.index().count())).sum()

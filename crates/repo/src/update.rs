@@ -13,8 +13,9 @@ use crate::history::{RefStates, encode_state};
 use crate::ingest::{Ingested, Limits, Options, SpillFn, ingest};
 use crate::lfs::is_lfs_object;
 use crate::metadata::is_metadata;
-use crate::repack::Repack;
-use crate::repo::Repo;
+use crate::object_set::ObjectSet;
+use crate::repack::{Packed, Repack};
+use crate::repo::{Location, Repo};
 use crate::walk::visit_reachable;
 
 /// What an archive that is written anew builds on.
@@ -142,7 +143,7 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
     let heads: OidSet = repo.refs().head_and_tag_tips().collect();
     let all: OidSet = repo.refs().tips().collect();
     let (history, older) = states(repo)?;
-    let mut taken = OidSet::default();
+    let mut taken = ObjectSet::new(repo);
     let is_partial = repo.archive().is_some_and(|archive| archive.attribute(PARTIAL_KEY).is_some());
     let mut whole = WholeClones { is_partial, ..WholeClones::default() };
     // What builds on another archive is no whole clone by itself, nor is what ends somewhere.
@@ -155,7 +156,7 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
             let left = unreachable(repo, base, &taken);
             objects.extend(reachable_beyond(repo, base, &left, &mut taken)?);
         }
-        let body = if objects.is_empty() { None } else { take_in(repo, &objects, &mut new, (class, tips), how)? };
+        let body = if objects.is_empty() { None } else { take_in(repo, objects, &mut new, (class, tips), how)? };
         if let Some(pack) = &body {
             objects_added = new.commit_body(class, pack, time)?.objects_added;
         }
@@ -226,7 +227,7 @@ fn states(repo: &Repo) -> Result<(Vec<u8>, OidSet)> {
 /// Takes `objects` of `repo` into `new`, through ingest: what is made anew is verified like anything from outside.
 fn take_in(
     repo: &Repo,
-    objects: &[(Oid, Kind)],
+    objects: Vec<Packed>,
     new: &mut ArchiveRepo,
     (class, tips): (RefClass, &OidSet),
     how: &Rewrite<'_>,
@@ -260,41 +261,45 @@ fn take_in(
 }
 
 /// What `tips` reach and neither the refs of `base` nor `taken` has; it is added to the latter, which holds all that it leads to.
-fn reachable_beyond(repo: &Repo, base: Option<&Repo>, tips: &OidSet, taken: &mut OidSet) -> Result<Vec<(Oid, Kind)>> {
-    let mut found = Vec::new();
-    let mut new = OidSet::default();
+fn reachable_beyond(repo: &Repo, base: Option<&Repo>, tips: &OidSet, taken: &mut ObjectSet) -> Result<Vec<Packed>> {
+    let mut found: Vec<Packed> = Vec::new();
+    let mut new = ObjectSet::new(repo);
     let mut reader = repo.reader();
     let mut tips: Vec<Oid> = tips.iter().copied().collect();
-    let is_elsewhere = |oid: &Oid| taken.contains(oid) || base.is_some_and(|base| base.gives(oid));
+    let is_elsewhere = |oid: &Oid, location| taken.contains(repo, oid, location) || base.is_some_and(|base| base.gives(oid));
     while !tips.is_empty() {
         let mut missing = None;
         let start = found.len();
-        visit_reachable(repo, is_elsewhere, tips.drain(..), |oid: &Oid, kind: Option<Kind>, _| match kind {
-            Some(kind) if new.insert(*oid) => found.push((*oid, kind)),
-            Some(_) => {}
-            None => missing = Some(*oid),
+        visit_reachable(repo, is_elsewhere, tips.drain(..), |oid, place, _| {
+            match place.and_then(|(at, kind)| Some((repo.place(at)?, at, kind))) {
+                Some((place, at, kind)) if new.insert(repo, oid, Some(at)) => found.push(Packed { place, kind }),
+                Some(_) => {}
+                None => missing = Some(*oid),
+            }
         })?;
         if let Some(oid) = missing {
             return Err(Error::Missing(oid));
         }
         // A tree may name anything as if it were a file. Ingest then wants what that names, too.
         let mut at = start;
-        while let Some((oid, kind)) = found.get(at) {
-            if *kind == Kind::Blob && reader.kind(oid)? != Some(Kind::Blob) {
-                new.remove(oid);
-                tips.push(*oid);
+        while let Some(&Packed { place, kind }) = found.get(at) {
+            let (pack, position) = repo.at_place(place);
+            let oid = repo.packs()[pack as usize].index().oid(position);
+            if kind == Kind::Blob && reader.kind(&oid)? != Some(Kind::Blob) {
+                new.remove(repo, &oid, Some(Location::Packed { pack, position }));
+                tips.push(oid);
                 found.swap_remove(at);
             } else {
                 at += 1;
             }
         }
     }
-    taken.extend(new);
+    taken.extend(&new);
     Ok(found)
 }
 
 /// What its own packs hold and neither the refs of `base` nor `taken` has.
-fn unreachable(repo: &Repo, base: Option<&Repo>, taken: &OidSet) -> OidSet {
+fn unreachable(repo: &Repo, base: Option<&Repo>, taken: &ObjectSet) -> OidSet {
     let ids = repo.own_packs().iter().flat_map(|pack| (0..pack.index().count()).map(|position| pack.index().oid(position)));
-    ids.filter(|oid| !taken.contains(oid) && !base.is_some_and(|base| base.gives(oid))).collect()
+    ids.filter(|oid| !taken.contains(repo, oid, repo.locate(oid)) && !base.is_some_and(|base| base.gives(oid))).collect()
 }

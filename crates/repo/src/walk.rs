@@ -11,6 +11,7 @@ use weir_git::{Kind, Oid, OidSet, TreeIter, commit_links, commit_time, tag_targe
 use crate::bitmap::Bits;
 use crate::error::{Error, Result};
 use crate::fill::all_by_bitmaps;
+use crate::object_set::ObjectSet;
 use crate::reader::ObjectReader;
 use crate::repo::{Location, Repo};
 
@@ -253,10 +254,10 @@ impl Reachable {
         let mut ids = OidSet::default();
         visit_reachable(
             repo,
-            |_| false,
+            |_, _| false,
             tips,
-            |oid, kind, _| {
-                if kind.is_some() {
+            |oid, found, _| {
+                if found.is_some() {
                     ids.insert(*oid);
                 }
             },
@@ -377,40 +378,42 @@ impl<'a> Steps<'a> {
 /// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
 pub(crate) const TREE_DEPTH_MAX: usize = 2048;
 
-/// Calls `visit` for everything reachable from `tips`, each object once, with its kind. Missing objects are given with
-/// `None` and the id that names them. What `is_elsewhere` is passed over with all it leads to, which is there too.
+/// Calls `visit` for everything reachable from `tips`, each object once, with its place and its kind. Missing objects are given
+/// with `None` and the id that names them. What `is_elsewhere` is passed over with all it leads to, which is there too.
 ///
 /// # Errors
 /// If an object is corrupt.
 pub(crate) fn visit_reachable(
     repo: &Repo,
-    is_elsewhere: impl Fn(&Oid) -> bool,
+    is_elsewhere: impl Fn(&Oid, Option<Location>) -> bool,
     tips: impl IntoIterator<Item = Oid>,
-    mut visit: impl FnMut(&Oid, Option<Kind>, Option<&Oid>),
+    mut visit: impl FnMut(&Oid, Option<(Location, Kind)>, Option<&Oid>),
 ) -> Result<()> {
     let mut reader = repo.reader();
     let shallow: OidSet = repo.shallow.iter().copied().collect();
     // A tree may name another tree as if it were a file: what is looked at as a blob is not looked into, so the same id may
     // have to be looked at twice.
-    let mut seen = OidSet::default();
-    let mut seen_as_blob = OidSet::default();
+    let mut seen = ObjectSet::new(repo);
+    let mut seen_as_blob = ObjectSet::new(repo);
     let mut stack: Vec<(Oid, bool, Option<Oid>)> = tips.into_iter().map(|t| (t, false, None)).collect();
     while let Some((oid, is_blob, referrer)) = stack.pop() {
-        if seen.contains(&oid) || !(if is_blob { &mut seen_as_blob } else { &mut seen }).insert(oid) {
+        let location = repo.locate(&oid);
+        if seen.contains(repo, &oid, location) || !(if is_blob { &mut seen_as_blob } else { &mut seen }).insert(repo, &oid, location) {
             continue;
         }
-        if is_elsewhere(&oid) {
+        if is_elsewhere(&oid, location) {
             continue;
         }
-        if is_blob {
-            visit(&oid, repo.contains(&oid).then_some(Kind::Blob), referrer.as_ref());
-            continue;
-        }
-        let Some(object) = reader.read(&oid)? else {
+        let Some(location) = location else {
             visit(&oid, None, referrer.as_ref());
             continue;
         };
-        visit(&oid, Some(object.kind), referrer.as_ref());
+        if is_blob {
+            visit(&oid, Some((location, Kind::Blob)), referrer.as_ref());
+            continue;
+        }
+        let object = reader.read_at(location, &oid)?;
+        visit(&oid, Some((location, object.kind)), referrer.as_ref());
         let fail = |source| Error::Object { oid, source };
         match object.kind {
             Kind::Tree => {
