@@ -239,6 +239,7 @@ impl Repo {
             bundles: OnceLock::new(),
             body_trailers: base.packs.iter().map(|_| OnceLock::new()).collect(),
             reachable: OnceLock::new(),
+            lfs_given: OnceLock::new(),
             hidden_tips: Vec::new(),
             changes: Changes::default(),
             git_dir: None,

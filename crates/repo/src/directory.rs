@@ -107,6 +107,7 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
         bundles: OnceLock::new(),
         body_trailers: Vec::new(),
         reachable: OnceLock::new(),
+        lfs_given: OnceLock::new(),
         hidden_tips: Vec::new(),
         changes: Changes::default(),
         git_dir: Some(common.clone()),

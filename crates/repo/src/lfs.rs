@@ -7,11 +7,12 @@ use std::io::{self, Read};
 
 use sha2::{Digest, Sha256};
 use weir_archive::Region;
-use weir_git::Kind;
+use weir_git::{HashKind, Kind, Oid, OidSet};
 
 use crate::create::ArchiveRepo;
 use crate::error::{Result, corrupt};
 use crate::ingest::{PackData, SpillFn, spool_reader};
+use crate::pack::Pack;
 use crate::repo::Repo;
 
 /// A blob that is larger is no pointer.
@@ -20,7 +21,7 @@ const POINTER_BYTES_MAX: u64 = 1024;
 const VERSIONS: [&str; 3] = ["https://git-lfs.github.com/spec/v1", "https://hawser.github.com/spec/v1", "http://git-media.io/v/2"];
 /// Folder of the objects.
 const OBJECTS: &str = "lfs/objects/";
-/// Before the name of a pack: the pointers that are in it, a line each of object id and size.
+/// Before the name of a pack: the pointers that are in it, a line each of object id, size and the blob that it stands in.
 const POINTERS: &str = "weir/lfs-";
 
 /// What stands in a blob for an object that is kept elsewhere.
@@ -49,17 +50,33 @@ impl LfsPointer {
         }
         Some(LfsPointer { oid: oid?.to_owned(), size: size.filter(|size| *size > 0)? })
     }
+}
 
-    /// From a line of a list.
-    fn from_line(line: &str) -> Option<LfsPointer> {
-        let (oid, size) = line.split_once(' ')?;
-        Some(LfsPointer { oid: Some(oid).filter(|oid| is_lfs_oid(oid))?.to_owned(), size: size.parse().ok()? })
+/// A pointer, and the blob that it stands in.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Named {
+    pointer: LfsPointer,
+    blob: Oid,
+}
+
+impl Named {
+    /// From a line of a list. Lists before version 2 of the format did not name blobs.
+    fn from_line(hash: HashKind, line: &str) -> Option<Named> {
+        let mut words = line.split(' ');
+        let oid = words.next().filter(|oid| is_lfs_oid(oid))?.to_owned();
+        let size = words.next()?.parse().ok()?;
+        Some(Named { pointer: LfsPointer { oid, size }, blob: Oid::from_hex(hash, words.next()?.as_bytes())? })
     }
 }
 
 /// Whether `text` is the id of an object as git-lfs writes it.
 pub fn is_lfs_oid(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The member that lists the pointers in `pack`.
+fn list_of(pack: &Pack) -> String {
+    format!("{POINTERS}{}", pack.name().rsplit('/').next().unwrap_or_default())
 }
 
 fn member_of(oid: &str) -> String {
@@ -103,13 +120,48 @@ fn sum_of(data: &[u8]) -> String {
 }
 
 impl Repo {
-    /// The object with that id, if the archive or what it builds on has it.
+    /// The object with that id, if the archive or what it builds on has it and its refs lead to a pointer to it: what only removed
+    /// history names is for nobody, as git's objects are. May look through all that refs reach when it is first asked.
     pub fn lfs_object(&self, oid: &str) -> Option<Region> {
+        if self.gives_lfs(oid) { self.kept_lfs_object(oid) } else { None }
+    }
+
+    /// The object with that id, if the archive has it or what it builds on gives it.
+    fn kept_lfs_object(&self, oid: &str) -> Option<Region> {
         if !is_lfs_oid(oid) {
             return None;
         }
         let own = self.archive().and_then(|archive| archive.member(&member_of(oid)));
         own.or_else(|| self.base()?.lfs_object(oid))
+    }
+
+    /// Whether its refs lead to a pointer to the object with that id.
+    fn gives_lfs(&self, oid: &str) -> bool {
+        let Some(id) = Oid::from_hex(HashKind::Sha256, oid.as_bytes()) else { return false };
+        self.lfs_given.get_or_init(|| self.all_lfs_given()).contains(&id)
+    }
+
+    fn all_lfs_given(&self) -> OidSet {
+        let mut given = OidSet::default();
+        for pack in self.packs() {
+            let Some(list) = self.pointer_list(pack) else { continue };
+            for named in String::from_utf8_lossy(&list).lines().filter_map(|line| Named::from_line(self.hash(), line)) {
+                if let Some(id) = Oid::from_hex(HashKind::Sha256, named.pointer.oid.as_bytes())
+                    && !given.contains(&id)
+                    && self.gives(&named.blob)
+                {
+                    given.insert(id);
+                }
+            }
+        }
+        given
+    }
+
+    /// The list of pointers in `pack`, here or in what this builds on.
+    fn pointer_list(&self, pack: &Pack) -> Option<Region> {
+        let name = list_of(pack);
+        let own = self.archive().and_then(|archive| archive.member(&name));
+        own.or_else(|| self.base()?.archive()?.member(&name))
     }
 
     /// How many objects its own archive has, and their bytes.
@@ -119,48 +171,50 @@ impl Repo {
         objects.fold((0, 0), |(count, bytes), (_, member)| (count + 1, bytes + member.len))
     }
 
-    /// Pointers in all blobs of the pack at `number`, each once.
-    fn pointers_in(&self, number: usize) -> Result<BTreeSet<LfsPointer>> {
+    /// Pointers in all blobs of the pack at `number`.
+    fn pointers_in(&self, number: usize) -> Result<Vec<Named>> {
         let index = self.packs()[number].index();
         let mut reader = self.reader();
-        let mut found = BTreeSet::new();
+        let mut found = Vec::new();
         for position in 0..index.count() {
-            let oid = index.oid(position);
-            if !matches!(reader.kind_and_size(&oid)?, Some((Kind::Blob, 1..=POINTER_BYTES_MAX))) {
+            let blob = index.oid(position);
+            if !matches!(reader.kind_and_size(&blob)?, Some((Kind::Blob, 1..=POINTER_BYTES_MAX))) {
                 continue;
             }
-            let blob = reader.require(&oid)?;
-            found.extend(LfsPointer::parse(&blob.data));
+            let pointer = LfsPointer::parse(&reader.require(&blob)?.data);
+            found.extend(pointer.map(|pointer| Named { pointer, blob }));
         }
+        found.sort_unstable();
         Ok(found)
     }
 }
 
 impl ArchiveRepo {
-    /// What pointers in its packs and those it builds on name and neither it nor what it builds on has. Packs that were not
+    /// What pointers in its packs and those it builds on name and it lacks, unless what it builds on gives it. Packs that were not
     /// looked through yet, here or there, are; what was found is written down here.
     ///
     /// # Errors
     /// If the archive is damaged or the disk fails.
     pub fn lfs_missing(&mut self, time: u64) -> Result<Vec<LfsPointer>> {
         let Some(repo) = self.repo()? else { return Ok(Vec::new()) };
-        let Some(archive) = repo.archive() else { return Ok(Vec::new()) };
-        let of_base = repo.base().and_then(|base| base.archive());
         let (mut all, mut lists) = (BTreeSet::new(), Vec::new());
         for (number, pack) in repo.packs().iter().enumerate() {
-            let short = pack.name().rsplit('/').next().unwrap_or_default();
-            let name = format!("{POINTERS}{short}");
-            match archive.member(&name).or_else(|| of_base?.member(&name)) {
-                Some(list) => all.extend(String::from_utf8_lossy(&list).lines().filter_map(LfsPointer::from_line)),
+            let known = repo.pointer_list(pack).and_then(|list| {
+                let text = String::from_utf8_lossy(&list).into_owned();
+                text.lines().map(|line| Named::from_line(repo.hash(), line)).collect::<Option<Vec<_>>>()
+            });
+            let found = match known {
+                Some(known) => known,
                 None => {
                     let found = repo.pointers_in(number)?;
-                    let list: String = found.iter().map(|pointer| format!("{} {}\n", pointer.oid, pointer.size)).collect();
-                    lists.push((name, list));
-                    all.extend(found);
+                    let line = |named: &Named| format!("{} {} {}\n", named.pointer.oid, named.pointer.size, named.blob);
+                    lists.push((list_of(pack), found.iter().map(line).collect::<String>()));
+                    found
                 }
-            }
+            };
+            all.extend(found.into_iter().map(|named| named.pointer));
         }
-        all.retain(|pointer| repo.lfs_object(&pointer.oid).is_none());
+        all.retain(|pointer| repo.kept_lfs_object(&pointer.oid).is_none());
         drop(repo);
         if !lists.is_empty() {
             let members: Vec<(&str, &[u8])> = lists.iter().map(|(name, list)| (name.as_str(), list.as_bytes())).collect();
@@ -204,7 +258,9 @@ impl ArchiveRepo {
             return Ok(());
         }
         let members: Vec<(&str, &[u8])> = objects.iter().map(|(name, region)| (*name, &**region)).collect();
-        self.commit_members(&members, &[], time)
+        self.commit_members(&members, &[], time)?;
+        // They are given to those whom the lists of the packs here lead to them.
+        self.lfs_missing(time).map(drop)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use weir_archive::Archive;
-use weir_git::{HashKind, Oid, refname};
+use weir_git::{HashKind, Oid, OidSet, refname};
 
 use crate::base::{ALTERNATES, open_base};
 use crate::bitmap::Bitmaps;
@@ -58,6 +58,8 @@ pub struct Repo {
     pub(crate) body_trailers: Vec<OnceLock<Oid>>,
     /// All that refs reach, once somebody asked for something that is not known to be.
     pub(crate) reachable: OnceLock<Option<Reachable>>,
+    /// Ids of the LFS objects that its refs lead to pointers to, once somebody asked for one.
+    pub(crate) lfs_given: OnceLock<OidSet>,
     /// Ids of refs that are not shown.
     pub(crate) hidden_tips: Vec<Oid>,
     /// Deltas that were made for clients.
@@ -141,6 +143,7 @@ impl Repo {
             bundles: OnceLock::new(),
             body_trailers,
             reachable: OnceLock::new(),
+            lfs_given: OnceLock::new(),
             hidden_tips: Vec::new(),
             changes: Changes::default(),
             git_dir: None,
@@ -390,6 +393,7 @@ impl Repo {
             bundles: OnceLock::new(),
             body_trailers: self.packs.iter().map(|_| OnceLock::new()).collect(),
             reachable: OnceLock::new(),
+            lfs_given: OnceLock::new(),
             hidden_tips: Vec::new(),
             changes: Changes::default(),
             git_dir: None,

@@ -122,7 +122,11 @@ impl Daemon {
                 File { content_type, etag: name.clone(), is_immutable: true, parts: vec![Part::Region(region.clone())] }
             }
             Route::LfsObject(oid) => {
-                let region = repo.lfs_object(&oid).ok_or_else(gone)?;
+                let finding = tokio::task::spawn_blocking({
+                    let (repo, oid) = (repo.clone(), oid.clone());
+                    move || repo.lfs_object(&oid)
+                });
+                let region = finding.await.map_err(|e| broken(&path, &io::Error::other(e).into()))?.ok_or_else(gone)?;
                 File { content_type: BYTES, etag: oid, is_immutable: true, parts: vec![Part::Region(region)] }
             }
             Route::Archive => {

@@ -67,7 +67,7 @@ impl Daemon {
         if question.objects.len() > OBJECTS_MAX {
             return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {OBJECTS_MAX} objects at once")));
         }
-        let answer = |asked: &Asked| -> Value {
+        let answer = move |asked: &Asked| -> Value {
             let Asked { oid, size } = asked;
             let error = |code: u16, message: &str| json!({ "oid": oid, "size": size, "error": { "code": code, "message": message } });
             if !is_lfs_oid(oid) {
@@ -84,7 +84,9 @@ impl Daemon {
                 }
             }
         };
-        let objects: Vec<Value> = question.objects.iter().map(answer).collect();
+        // What refs reach may have to be found out first.
+        let answering = tokio::task::spawn_blocking(move || question.objects.iter().map(answer).collect::<Vec<Value>>());
+        let objects = answering.await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
         let text = json!({ "transfer": "basic", "objects": objects, "hash_algo": "sha256" }).to_string();
         Ok(ok(MEDIA_TYPE, Answer::from(text.into_bytes())))
     }

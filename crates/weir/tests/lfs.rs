@@ -415,3 +415,56 @@ fn a_password_does_not_follow_to_another_host() {
     let heard = heard.lock().unwrap();
     assert!(heard.contains("POST /r.git/info/lfs/objects/batch") && !heard.to_ascii_lowercase().contains("authorization"), "{heard}");
 }
+
+#[test]
+fn what_only_removed_history_names_is_given_to_nobody() {
+    let env = Env::new();
+    env.configure("mirror", "lfs = true");
+    let (upstream, fork) = (Upstream::new(&env, "up.git"), Upstream::new(&env, "fork.git"));
+    let (secret, file, own) = (noise(1, 5000), noise(2, 6000), noise(3, 7000));
+    [&secret, &file].map(|file| upstream.put(file));
+    upstream.commit(&env, &[&secret, &file]);
+    env.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let server = Http::serve(&env, &[]);
+    let is_given = |name: &str, data: &[u8]| {
+        let oid = sha256(data);
+        let body = format!(r#"{{"operation":"download","objects":[{{"oid":"{oid}","size":{}}}]}}"#, data.len());
+        let head = format!("POST /{name}.git/info/lfs/objects/batch HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+        let batch = server.ask(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
+        let (head, got) = server.get(&format!("/{name}/info/lfs/objects/{oid}"), "");
+        let is_given = head.starts_with("HTTP/1.1 200") && got == data;
+        assert!(is_given || head.starts_with("HTTP/1.1 404"), "{head}");
+        assert_eq!((batch.contains("download\":"), batch.contains(r#""code":404"#)), (is_given, !is_given), "{batch}");
+        is_given
+    };
+    assert!(is_given("r", &secret) && is_given("r", &file));
+    // Removed, with the pointer to it.
+    upstream.commit(&env, &[&file]);
+    env.weir(&["mirror", "--all"]);
+    assert_eq!(lfs_objects(&env, "r"), (2, 11_000), "it is kept");
+    assert!(!is_given("r", &secret) && is_given("r", &file));
+
+    // Nor to a repository that builds on this one and only names it.
+    env.git(&fork.0, &["fetch", "-q", upstream.0.to_str().unwrap(), "main"]);
+    fork.put(&own);
+    fork.commit(&env, &[&secret, &file, &own]);
+    env.weir(&["add", "--name", "fork", "--reference", "r", fork.0.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    assert_eq!(env.weir_json(&["show", "fork"])["base"], "r");
+    assert!(!is_given("fork", &secret) && is_given("fork", &file) && is_given("fork", &own));
+    env.weir(&["compact"]);
+    for name in ["r", "fork"] {
+        assert!(!is_given(name, &secret) && is_given(name, &file), "{name}");
+    }
+    // Who has it there has it here.
+    fork.put(&secret);
+    fork.commit(&env, &[&secret, &own]);
+    env.weir(&["mirror", "--all"]);
+    assert!(is_given("fork", &secret) && !is_given("r", &secret));
+    // And it is back where it came back.
+    upstream.commit(&env, &[&secret]);
+    env.weir(&["mirror", "--all"]);
+    assert!(is_given("r", &secret) && !is_given("r", &file));
+    env.weir(&["fsck"]);
+}
