@@ -16,6 +16,7 @@ mod metrics;
 mod notify;
 mod output;
 mod pool;
+mod shared_store;
 mod work_folder;
 
 use std::io::IsTerminal;

@@ -19,6 +19,7 @@ use crate::metrics::Counters;
 use crate::notify::Notifier;
 use crate::output;
 use crate::pool::{MIRROR_LOCK_NAME, Pool, now};
+use crate::shared_store::check_locks;
 
 /// How long a mirror loop waits for a catalog that failed.
 pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);
@@ -212,6 +213,9 @@ fn remove_stale(store: &Path) {
 impl MirrorGuard {
     /// Takes part. If nobody else does, leases that are still there belonged to a process that was killed.
     pub(crate) fn take(pool: &Pool) -> Result<MirrorGuard> {
+        if pool.catalog.is_remote() {
+            check_locks(&pool.store())?;
+        }
         let path = pool.path.join(MIRROR_LOCK_NAME);
         let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let lock = file.map_err(|source| Error::File { what: "open", path, source })?;
