@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Memory that a first mirror, fsck and compaction take, beside what git takes for the same: peaks of whole processes.
+
+WEIR_BENCH_COMMITS=N   commits of the generated repository (600,000: three million objects)
+WEIR_BENCH_SMOKE=1     that it runs, not how much it takes
+"""
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
+WEIR = os.path.join(TARGET, "release/weir")
+COMMITS = 2000 if os.environ.get("WEIR_BENCH_SMOKE") else int(os.environ.get("WEIR_BENCH_COMMITS", 600_000))
+
+
+def generate(path):
+    """Commits that change one small file each, three folders down: five objects a commit. Returns how many there are."""
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", path], check=True)
+    load = subprocess.Popen(["git", "-C", path, "fast-import", "--quiet", "--depth=50"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    for n in range(COMMITS):
+        place = n * 2654435761 % 1728
+        name, data = "d%d/e%d/f%d" % (place // 144, place // 12 % 12, place % 12), "%d\n%d\n" % (n, n * 7919)
+        commit = "commit refs/heads/main\ncommitter a <a@x> %d +0000\ndata 8\nc%07d\n" % (1500000000 + n, n)
+        load.stdin.write((commit + "M 100644 inline %s\ndata %d\n%s\n" % (name, len(data), data)).encode())
+    load.stdin.close()
+    assert load.wait() == 0
+    count = subprocess.run(["git", "-C", path, "count-objects", "-v"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return sum(int(line.split()[1]) for line in count.splitlines() if line.startswith(("count:", "in-pack:")))
+
+
+def run(*command):
+    """Returns seconds and the peak of resident memory in bytes, of the largest process among it and its children."""
+    started = time.monotonic()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    assert status == 0, f"{command} failed"
+    return time.monotonic() - started, usage.ru_maxrss * 1024
+
+
+def serve(folder):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = ["--export-all", "--reuseaddr", f"--base-path={folder}", "--listen=127.0.0.1", f"--port={port}"]
+    # The command forks the daemon, and would leave it behind.
+    daemon = os.path.join(subprocess.run(["git", "--exec-path"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip(), "git-daemon")
+    server = subprocess.Popen([daemon, *arguments], stderr=subprocess.DEVNULL)
+    for _ in range(100):
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return server, port
+        time.sleep(0.05)
+    raise SystemExit("git daemon does not answer")
+
+
+def row(what, objects, ours, theirs):
+    per = [f"{seconds:.1f} s, {peak / 1e6:.0f} MB, {peak / objects:.0f} B" for seconds, peak in (ours, theirs)]
+    print(f"| {what} | {per[0]} | {per[1]} | {ours[1] / theirs[1]:.2f} | 1 |")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as work:
+        upstream, pool, clone = (os.path.join(work, name) for name in ("up.git", "pool", "clone.git"))
+        objects = generate(upstream)
+        server, port = serve(work)
+        try:
+            url = f"git://127.0.0.1:{port}/up.git"
+            subprocess.run([WEIR, "--quiet", "init", pool], check=True)
+            subprocess.run([WEIR, "--quiet", "--pool", pool, "add", "--name", "up", url], check=True)
+            print(f"\n### Memory\n\n{objects:,} objects in {COMMITS:,} commits, generated: wall time, peak, and peak an object.\n")
+            print("| what | weir | git | ratio of peaks | bar |\n|---|---|---|---|---|")
+            mirror = run(WEIR, "--pool", pool, "mirror")
+            row("first mirror; `git clone --mirror`", objects, mirror, run("git", "clone", "-q", "--mirror", url, clone))
+            row("`weir fsck`; `git fsck`", objects, run(WEIR, "--pool", pool, "fsck"), run("git", "-C", clone, "fsck", "--no-progress"))
+            compact = run(WEIR, "--pool", pool, "compact")
+            row("`weir compact`; `git repack -ad`", objects, compact, run("git", "-C", clone, "repack", "-adq"))
+        finally:
+            server.terminate()
+            server.wait()
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
