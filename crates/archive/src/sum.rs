@@ -17,7 +17,7 @@ pub(crate) fn hex(sum: &[u8]) -> String {
 
 pub(crate) fn unhex(text: &str) -> Option<Sha256Sum> {
     let t = text.as_bytes();
-    if t.len() != 64 || !t.iter().all(u8::is_ascii_hexdigit) {
+    if t.len() != 64 || !t.iter().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f')) {
         return None;
     }
     let mut out = [0; 32];
@@ -25,4 +25,19 @@ pub(crate) fn unhex(text: &str) -> Option<Sha256Sum> {
         *o = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
     }
     Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_is_written_in_one_way() {
+        let sum = [0xea; 32];
+        assert_eq!(unhex(&hex(&sum)), Some(sum));
+        // A flipped bit makes an `E` of an `e`.
+        for other in [hex(&sum).to_uppercase(), hex(&sum)[1..].to_owned(), hex(&sum) + "0", hex(&sum).replacen('e', "+", 1)] {
+            assert_eq!(unhex(&other), None, "{other}");
+        }
+    }
 }
