@@ -422,7 +422,8 @@ fn what_only_removed_history_names_is_given_to_nobody() {
     env.configure("mirror", "lfs = true");
     let (upstream, fork) = (Upstream::new(&env, "up.git"), Upstream::new(&env, "fork.git"));
     let (secret, file, own) = (noise(1, 5000), noise(2, 6000), noise(3, 7000));
-    [&secret, &file].map(|file| upstream.put(file));
+    upstream.put(&secret);
+    upstream.put(&file);
     upstream.commit(&env, &[&secret, &file]);
     env.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
     env.weir(&["mirror"]);
