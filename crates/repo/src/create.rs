@@ -1,20 +1,19 @@
 //! Creating and updating an archive of a repository: one commit group an update.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-use weir_archive::{Archive, Commit, Group, LockedFile, Replacement, State, Storage, Takes, Writer};
+use weir_archive::{Archive, Commit, Group, LockedFile, Replacement, State, Takes, Writer};
 use weir_git::{HashKind, Kind, Oid, OidMap};
 
 use crate::base::{ALTERNATES, BASE_KEY, ID_KEY, Link, new_id};
-use crate::bodies::{ALL_KEY, Addition, Body, HEADS_KEY, RefClass, WholeClone, body_key, parse_whole, still_exact, whole_value};
+use crate::bodies::{ALL_KEY, Addition, Body, HEADS_KEY, RefClass, WholeClone, parse_whole, still_exact};
 use crate::error::{Error, Result};
 use crate::history::HISTORY_MEMBER;
-use crate::index::write_reverse_index;
 use crate::ingest::Ingested;
+use crate::members::{append_pack, config_file, replace_if_changed, set_refs, set_whole};
+use crate::origin::{FORGE_KEY, Origin, URL_KEY};
 use crate::refs::Refs;
 use crate::repo::Repo;
 
@@ -29,29 +28,6 @@ pub(crate) const EPOCH_KEY: &str = "epoch";
 const PEELED_SINCE_VERSION: u32 = 2;
 /// Tags of tags are rare and short; this is against forged circles.
 const TAGS_OF_TAGS_MAX: usize = 256;
-/// Packs of fewer objects get no `.rev`: readers sort such an index in no time, and small updates stay small.
-pub(crate) const REVERSE_INDEX_OBJECTS_MIN: usize = 4096;
-
-/// What a repository is a copy of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// Where it comes from; what only its keeper has to know (a password) is left out.
-    pub url: String,
-    /// What its forge knows it by, if it was listed by one: the forge's URL, a space, its id there.
-    pub forge: Option<String>,
-}
-
-/// The attributes that hold it.
-const URL_KEY: &str = "url";
-const FORGE_KEY: &str = "forge";
-
-impl Origin {
-    /// What `archive` says of itself.
-    pub fn of(archive: &Archive) -> Option<Origin> {
-        let url = archive.attribute(URL_KEY)?.to_owned();
-        Some(Origin { url, forge: archive.attribute(FORGE_KEY).map(str::to_owned) })
-    }
-}
 
 /// An archive being created or updated, locked.
 pub struct ArchiveRepo {
@@ -538,33 +514,6 @@ fn repo_of(writer: &Writer<LockedFile>, path: &Path) -> Result<Repo> {
     Repo::from_archive(Archive::with_state(file, state)?, path)
 }
 
-/// The `config` file of an extracted archive: with it `git fetch` goes on where the archive left off.
-pub(crate) fn config_file(hash: HashKind, origin: Option<&Origin>) -> String {
-    let version = match hash {
-        HashKind::Sha1 => 0,
-        HashKind::Sha256 => 1,
-    };
-    let mut config = format!("[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = true\n");
-    if hash == HashKind::Sha256 {
-        config += "[extensions]\n\tobjectformat = sha256\n";
-    }
-    if let Some(Origin { url, .. }) = origin {
-        // git-config(1), "Values": in quotes only these two mean something else.
-        let url = url.replace('\\', "\\\\").replace('"', "\\\"");
-        config += &format!("[remote \"origin\"]\n\turl = \"{url}\"\n\tfetch = +refs/*:refs/*\n\tmirror = true\n");
-    }
-    config
-}
-
-fn replace_if_changed<S: Storage>(group: &mut Group<'_, S>, name: &str, data: &[u8]) -> Result<()> {
-    let sum: [u8; 32] = Sha256::digest(data).into();
-    let same = group.state().and_then(|s| s.members.get(name)).is_some_and(|m| m.sha256 == sum && m.len == data.len() as u64);
-    if !same {
-        group.append(name, data)?;
-    }
-    Ok(())
-}
-
 /// `refs` with what their tags peel to, as the objects say: an upstream's word is not taken for it. `tags` are those that came in.
 fn peeled(refs: &Refs, old: Option<&Repo>, tags: &[(Oid, Oid)]) -> Result<Refs> {
     let new: OidMap<Oid> = tags.iter().copied().collect();
@@ -597,62 +546,6 @@ fn peeled(refs: &Refs, old: Option<&Repo>, tags: &[(Oid, Oid)]) -> Result<Refs> 
     let mut peeled = Refs::new(list, refs.head.clone());
     peeled.symbolic.clone_from(&refs.symbolic);
     Ok(peeled)
-}
-
-/// Sets the files that say what the refs are.
-fn set_refs<S: Storage>(group: &mut Group<'_, S>, refs: &Refs, shallow: &[Oid]) -> Result<()> {
-    replace_if_changed(group, "packed-refs", &refs.to_packed_refs())?;
-    replace_if_changed(group, "HEAD", &refs.to_head_file())?;
-    let mut shallow_file = Vec::new();
-    for oid in shallow {
-        oid.push_hex(&mut shallow_file);
-        shallow_file.push(b'\n');
-    }
-    if !shallow.is_empty() {
-        replace_if_changed(group, "shallow", &shallow_file)?;
-    } else if group.state().is_some_and(|s| s.members.contains_key("shallow")) {
-        group.drop_member("shallow");
-    }
-    Ok(())
-}
-
-fn set_whole<S: Storage>(group: &mut Group<'_, S>, key: &str, whole: Option<WholeClone>) {
-    match whole {
-        Some(w) => group.set(key, whole_value(&w)),
-        None if group.state().is_some_and(|s| s.attributes.contains_key(key)) => group.unset(key),
-        None => {}
-    }
-}
-
-/// Appends a pack with its companions and says what it is. One that is there already is only said to be what it is now: what was
-/// kept as history may come again as it was.
-fn append_pack<S: Storage>(group: &mut Group<'_, S>, hash: HashKind, class: RefClass, pack: &Ingested) -> Result<()> {
-    let short = format!("pack-{}", pack.checksum);
-    let name = format!("objects/pack/{short}");
-    let what = format!("{} {} {}", class.name(), pack.sent_end, pack.sent_count);
-    if let Some(live) = group.state().and_then(|state| state.members.get(&format!("{name}.pack"))) {
-        // Its checksum is SHA-1, which an upstream may have made collide.
-        let mut sum = Sha256::new();
-        let Ok(()) = pack.data.in_pieces(|piece| {
-            sum.update(piece);
-            Ok::<_, Infallible>(())
-        });
-        if live.sha256 != <[u8; 32]>::from(sum.finalize()) {
-            return Err(Error::BadPack(format!("another pack with the checksum {} is here", pack.checksum)));
-        }
-        group.set(&body_key(&short), what);
-        return Ok(());
-    }
-    group.append_aligned_pieces(&format!("{name}.pack"), pack.data.len() as u64, |take| {
-        pack.data.in_pieces(take)?;
-        Ok(pack.data.check()?)
-    })?;
-    group.append(&format!("{name}.idx"), &crate::index::write_index(hash, pack.objects.iter(), &pack.checksum))?;
-    if pack.objects.len() >= REVERSE_INDEX_OBJECTS_MIN {
-        group.append(&format!("{name}.rev"), &write_reverse_index(hash, &pack.objects.positions(), &pack.checksum))?;
-    }
-    group.set(&body_key(&short), what);
-    Ok(())
 }
 
 /// What the bodies of a class are together, once `added` is one of them.

@@ -7,13 +7,14 @@ use weir_archive::Takes;
 use weir_git::{Kind, Oid, OidSet};
 
 use crate::bodies::{RefClass, WholeClone};
-use crate::create::{ArchiveRepo, Origin, PARTIAL_KEY, UpdateReport, WholeClones};
+use crate::create::{ArchiveRepo, PARTIAL_KEY, UpdateReport, WholeClones};
 use crate::error::{Error, Result};
 use crate::history::{RefStates, encode_state};
 use crate::ingest::{Ingested, Limits, Options, SpillFn, ingest};
 use crate::lfs::is_lfs_object;
 use crate::metadata::is_metadata;
 use crate::object_set::ObjectSet;
+use crate::origin::Origin;
 use crate::repack::{Packed, Repack};
 use crate::repo::{Location, Repo};
 use crate::walk::visit_reachable;
