@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::lfs::{Upstream, lfs_objects, noise};
 use common::{Env, Rng};
 
 /// A small disk for the store, where the machine lets one be mounted.
@@ -87,7 +88,15 @@ fn no_committed_state_is_lost() {
     env.weir(&["mirror"]);
     env.weir(&["add", "--reference", "u0", "--name", "f", env.path("f.git").to_str().unwrap()]);
     env.weir(&["mirror"]);
-    let names = ["u0", "u1", "u2", "f"];
+    // One has files that Git LFS keeps beside it.
+    let large = Upstream::new(&env, "l.git");
+    let file = |n: u64| noise(n, 1000 + n as usize % 7 * 3000);
+    large.put(&file(0));
+    large.commit(&env, &[&file(0)]);
+    env.weir(&["add", "--name", "l", large.0.to_str().unwrap()]);
+    env.weir(&["set", "--lfs", "true", "l"]);
+    env.weir(&["mirror"]);
+    let names = ["u0", "u1", "u2", "f", "l"];
     let all: Vec<PathBuf> = ups.into_iter().chain([env.path("f.git")]).collect();
     let mut before = states(&env, &names);
     for round in 0..kills {
@@ -96,12 +105,16 @@ fn no_committed_state_is_lost() {
             let commit = env.git(up, &["commit-tree", "-m", &message, "-p", "main", "main^{tree}"]);
             env.git(up, &["update-ref", ["refs/heads/main", "refs/heads/other", "refs/pull/9/head"][rng.below(3) as usize], &commit]);
         }
-        let name = names[rng.below(4) as usize];
+        let files = [file(round), file(round + 1)];
+        large.put(&files[1]);
+        large.commit(&env, &[&files[0], &files[1]]);
+        let name = names[rng.below(5) as usize];
         let log = env.weir_json(&["log", name]);
         let log = log.as_array().unwrap();
         let state = format!("{name}@{}", log[rng.below(log.len() as u64) as usize]["seq"]);
         let copy = format!("copy{round}");
-        let args: Vec<&str> = match rng.below(10) {
+        let (clones, clone) = (env.path("clones"), format!("clone{round}"));
+        let args: Vec<&str> = match rng.below(11) {
             0 => vec!["compact"],
             1 => vec!["restore", &state],
             2 => vec!["restore", &state, "--name", &copy],
@@ -109,6 +122,12 @@ fn no_committed_state_is_lost() {
             4 => vec!["share", "--reference", "u0", "f"],
             5 => vec!["fsck", "--repair"],
             6 => vec!["export", name, "out.tar"],
+            7 => {
+                std::os::unix::fs::symlink(&all[0], env.path(&clone)).unwrap();
+                let url = env.path(&clone);
+                env.git(env.dir.path(), &["clone", "-q", "--mirror", url.to_str().unwrap(), clones.to_str().unwrap()]);
+                vec!["import", "clones", clones.to_str().unwrap()]
+            }
             _ => vec!["mirror", "--all"],
         };
         if rng.below(4) == 0 {
@@ -133,18 +152,24 @@ fn no_committed_state_is_lost() {
             assert_eq!(after.get(state), Some(change), "{what}: {state:?}");
         }
         before = after;
-        if env.pool().join(format!("store/{copy}.tar")).exists() {
-            let _ = env.weir_command(&["rm", "--delete", &copy]).output().unwrap();
-            let _ = std::fs::remove_file(env.pool().join(format!("store/{copy}.tar")));
+        // A local upstream is called by its path.
+        let clone = env.path(&clone).to_str().unwrap().trim_matches('/').to_owned();
+        for name in [&copy, &clone] {
+            if env.pool().join(format!("store/{name}.tar")).exists() {
+                let _ = env.weir_command(&["rm", "--delete", name]).output().unwrap();
+                let _ = std::fs::remove_file(env.pool().join(format!("store/{name}.tar")));
+            }
         }
+        let _ = std::fs::remove_dir_all(&clones);
     }
     // What was restored is mirrored again, once it is asked for.
     for name in names {
         env.weir(&["mirror", name]);
     }
     env.weir(&["fsck"]);
+    assert!(lfs_objects(&env, "l").0 >= 2);
     let server = env.serve();
-    for (name, up) in names.iter().zip(&all) {
+    for (name, up) in names.iter().zip(all.iter().chain([&large.0])) {
         env.assert_same(&server, name, up, &format!("WEIR_SEED={seed}"));
     }
     assert_eq!(env.stored().iter().filter(|name| name.contains(".torn") || name.contains(".damaged")).count(), 0, "{:?}", env.stored());
