@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Memory that a first mirror, fsck and compaction take, beside what git takes for the same: peaks of whole processes.
+"""Memory that a first mirror, fsck and compaction take, beside what git takes for the same: peaks of whole processes. What log and
+compaction take where there are many refs and many states of them.
 
 WEIR_BENCH_COMMITS=N   commits of the generated repository (600,000: three million objects)
 WEIR_BENCH_SMOKE=1     that it runs, not how much it takes
@@ -7,14 +8,18 @@ WEIR_BENCH_SMOKE=1     that it runs, not how much it takes
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
 WEIR = os.path.join(TARGET, "release/weir")
-COMMITS = 2000 if os.environ.get("WEIR_BENCH_SMOKE") else int(os.environ.get("WEIR_BENCH_COMMITS", 600_000))
+BENCH = os.path.join(TARGET, "release/weir-bench")
+SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
+COMMITS = 2000 if SMOKE else int(os.environ.get("WEIR_BENCH_COMMITS", 600_000))
+# Refs, commits of the archive, and whether those move none of them.
+HISTORIES = [(200, 100, True), (200, 50, False)] if SMOKE else [
+    (20_000, 1000, True), (20_000, 10_000, True), (20_000, 200, False), (20_000, 400, False), (20_000, 800, False)]
 
 
 def generate(path):
@@ -62,6 +67,32 @@ def row(what, objects, ours, theirs):
     print(f"| {what} | {per[0]} | {per[1]} | {ours[1] / theirs[1]:.2f} | 1 |")
 
 
+def histories(work):
+    """Archives of many refs and many commits."""
+    upstream = os.path.join(work, "refs.git")
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", upstream], check=True)
+    tree = subprocess.run(["git", "-C", upstream, "mktree"], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True).stdout
+    who = {**os.environ, **{f"GIT_{w}_{k}": v for w in ("AUTHOR", "COMMITTER") for k, v in (("NAME", "a"), ("EMAIL", "a@x"))}}
+    tips = []
+    for n in range(2):
+        commit = ["git", "-C", upstream, "commit-tree", "-m", str(n), tree.strip()]
+        tips.append(subprocess.run(commit, check=True, stdout=subprocess.PIPE, text=True, env=who).stdout.strip())
+    print("\n| refs x commits of the archive | `weir log` | `weir compact` | bar |\n|---|---|---|---|")
+    for refs, count, same in HISTORIES:
+        lines = "".join(f"create refs/heads/branch{n:06} {tips[n % 2]}\n" for n in range(refs))
+        subprocess.run(["git", "-C", upstream, "update-ref", "--stdin"], check=True, input=lines.replace("create", "update"), text=True)
+        pool = os.path.join(work, f"pool-{refs}-{count}-{same}")
+        subprocess.run([WEIR, "--quiet", "init", pool], check=True)
+        subprocess.run([WEIR, "--quiet", "--pool", pool, "add", "--name", "r", upstream], check=True)
+        subprocess.run([WEIR, "--quiet", "--pool", pool, "mirror"], check=True)
+        subprocess.run([BENCH, "states", os.path.join(pool, "store/r.tar"), str(count), *(["--same"] if same else [])], check=True)
+        figures = [run(WEIR, "--pool", pool, *command) for command in (["log", "r"], ["compact"])]
+        shown = " | ".join(f"{seconds:.2f} s, {peak / 1e6:.0f} MB" for seconds, peak in figures)
+        moves = "none moves" if same else "one moves in each"
+        print(f"| {refs:,} x {count:,}, {moves} | {shown} | 10 s, 256 MiB |", flush=True)
+        subprocess.run(["rm", "-rf", pool], check=True)
+
+
 def main():
     with tempfile.TemporaryDirectory() as work:
         upstream, pool, clone = (os.path.join(work, name) for name in ("up.git", "pool", "clone.git"))
@@ -81,7 +112,7 @@ def main():
         finally:
             server.terminate()
             server.wait()
-    sys.stdout.flush()
+        histories(work)
 
 
 if __name__ == "__main__":

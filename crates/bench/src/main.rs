@@ -6,6 +6,7 @@
 //! `weir-bench idle HOST:PORT PATH CONNECTIONS SECONDS`
 //! `weir-bench slow HOST:PORT PATH CONNECTIONS SECONDS`
 //! `weir-bench catalog FOLDER|URL ROWS VISITS`
+//! `weir-bench states ARCHIVE COUNT [--same]`
 //!
 //! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds, clones a
 //! second, failures, and the times to the first pack byte. `--hold` stops reading after the first bytes for that long, so
@@ -22,6 +23,7 @@ use weir_git::pktline::{Pkt, PktReader, push, push_delim, push_flush};
 
 mod catalog;
 mod http;
+mod states;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -57,6 +59,10 @@ fn arguments() -> Result<Arguments, Error> {
         }
         "catalog" => {
             catalog::run(&next()?, next()?.parse()?, next()?.parse()?)?;
+            std::process::exit(0);
+        }
+        "states" => {
+            states::run(&next()?, next()?.parse()?, next().is_ok_and(|word| word == "--same"))?;
             std::process::exit(0);
         }
         _ => return Err(usage.into()),
