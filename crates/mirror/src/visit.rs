@@ -277,10 +277,11 @@ pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, option
 }
 
 /// Whether the archive at `path` is as it was when its last commit was told of, as far as that can be seen at its end, and what it
-/// builds on is there.
+/// builds on is there. One with later commits is looked into: they may be of a visit that was never written down, or one that went
+/// on from damage and came no further.
 fn is_sound(path: &Path, known: &Known<'_>) -> Result<bool, Failure> {
     match weir_repo::check_end(path) {
-        Ok(seq) if known.seq.is_none_or(|known| known <= seq) => {}
+        Ok(seq) if known.seq.is_none_or(|known| known == seq) => {}
         Err(e) if !e.is_torn() => return Err(e.into()),
         Ok(_) | Err(_) => return Ok(false),
     }

@@ -12,7 +12,7 @@ use crate::bodies::{ALL_KEY, Addition, Body, HEADS_KEY, RefClass, WholeClone, pa
 use crate::error::{Error, Result};
 use crate::history::HISTORY_MEMBER;
 use crate::ingest::Ingested;
-use crate::members::{append_pack, config_file, replace_if_changed, set_refs, set_whole};
+use crate::members::{append_pack, config_file, replace_if_changed, set_refs, set_whole, unset};
 use crate::origin::{FORGE_KEY, Origin, URL_KEY};
 use crate::refs::Refs;
 use crate::repo::Repo;
@@ -21,6 +21,8 @@ use crate::repo::Repo;
 pub(crate) const LOST_KEY: &str = "lost";
 /// The attribute that says that the refs are part of what the upstream had, part of what it had before: the rest follows.
 pub(crate) const PARTIAL_KEY: &str = "partial";
+/// The attribute that says that an archive which is being written anew has objects only, so far: refs and older states come last.
+pub(crate) const UNFINISHED_KEY: &str = "unfinished";
 /// The attribute that holds the highest number of a lease under which something was written; kept by [`weir_archive`].
 pub(crate) const EPOCH_KEY: &str = "epoch";
 
@@ -381,9 +383,10 @@ impl ArchiveRepo {
         set_refs(&mut group, refs, shallow)?;
         if is_partial {
             group.set(PARTIAL_KEY, "yes");
-        } else if group.state().is_some_and(|state| state.attributes.contains_key(PARTIAL_KEY)) {
-            group.unset(PARTIAL_KEY);
+        } else {
+            unset(&mut group, PARTIAL_KEY);
         }
+        unset(&mut group, UNFINISHED_KEY);
         set_whole(&mut group, HEADS_KEY, of_heads);
         set_whole(&mut group, ALL_KEY, of_all);
         let commit = group.commit(time, epoch)?;
@@ -399,6 +402,7 @@ impl ArchiveRepo {
         let link = self.link(None)?;
         let mut group = self.begin_group(link.as_ref())?;
         append_pack(&mut group, hash, class, pack)?;
+        group.set(UNFINISHED_KEY, "yes");
         let commit = group.commit(time, 0)?;
         self.committed_group(commit, pack.sent_count)
     }
@@ -425,6 +429,7 @@ impl ArchiveRepo {
         if whole.is_partial {
             group.set(PARTIAL_KEY, "yes");
         }
+        unset(&mut group, UNFINISHED_KEY);
         set_whole(&mut group, HEADS_KEY, whole.heads);
         set_whole(&mut group, ALL_KEY, whole.all);
         let commit = group.commit(time, 0)?;
@@ -511,7 +516,7 @@ impl ArchiveRepo {
 fn repo_of(writer: &Writer<LockedFile>, path: &Path) -> Result<Repo> {
     let file = Arc::new(writer.storage().0.try_clone()?);
     let state = writer.state().cloned().ok_or(weir_archive::Error::NoCommit)?;
-    Repo::from_archive(Archive::with_state(file, state)?, path)
+    Repo::from_unfinished(Archive::with_state(file, state)?, path)
 }
 
 /// `refs` with what their tags peel to, as the objects say: an upstream's word is not taken for it. `tags` are those that came in.

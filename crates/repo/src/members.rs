@@ -63,8 +63,14 @@ pub(crate) fn set_refs<S: Storage>(group: &mut Group<'_, S>, refs: &Refs, shallo
 pub(crate) fn set_whole<S: Storage>(group: &mut Group<'_, S>, key: &str, whole: Option<WholeClone>) {
     match whole {
         Some(w) => group.set(key, whole_value(&w)),
-        None if group.state().is_some_and(|s| s.attributes.contains_key(key)) => group.unset(key),
-        None => {}
+        None => unset(group, key),
+    }
+}
+
+/// Takes an attribute away, if it is there.
+pub(crate) fn unset<S: Storage>(group: &mut Group<'_, S>, key: &str) {
+    if group.state().is_some_and(|s| s.attributes.contains_key(key)) {
+        group.unset(key);
     }
 }
 

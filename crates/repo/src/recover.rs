@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use weir_archive::{Tail, TailKind, Writer, is_unreadable, walk_members};
 
-use crate::create::{ArchiveRepo, LOST_KEY};
+use crate::create::{ArchiveRepo, LOST_KEY, UNFINISHED_KEY};
 use crate::error::{Error, Result};
 use crate::refs::{Ref, parse_packed_refs};
 use crate::repo::Repo;
@@ -35,6 +35,8 @@ pub struct Lost {
     pub last: u64,
     /// Whether somebody was told of them; else they may never have been finished.
     pub is_certain: bool,
+    /// Whether they had the refs and all older states: the archive was written anew with them, and nothing came since.
+    pub with_history: bool,
     /// Where what is left of them lies, if something is.
     pub kept: Option<PathBuf>,
     /// Refs they named, as far as they can be read.
@@ -49,14 +51,18 @@ impl fmt::Display for Lost {
             (Some(kept), true) => write!(f, "{commits} damaged; what is left is kept as '{}'", kept.display()),
             (Some(kept), false) => write!(f, "{commits} damaged, or was never finished; what there is is kept as '{}'", kept.display()),
             (None, _) => write!(f, "{commits} gone"),
+        }?;
+        if self.with_history {
+            f.write_str("; with it all older states of the refs are lost")?;
         }
+        Ok(())
     }
 }
 
 impl Lost {
     /// All commits of an archive that is gone.
     pub fn all_up_to(last: u64) -> Lost {
-        Lost { first: 1.min(last), last, is_certain: true, kept: None, refs: Vec::new() }
+        Lost { first: 1.min(last), last, is_certain: true, with_history: false, kept: None, refs: Vec::new() }
     }
 
     /// Names of refs that lead to what is not in `repo` any more.
@@ -88,12 +94,20 @@ impl ArchiveRepo {
             writer.skip_to(known);
             if known > seq {
                 // What was told of may be gone without a trace, or be more than what is left tells.
-                let found = lost.take().unwrap_or(Lost { first: seq + 1, last: known, is_certain: true, kept: None, refs: Vec::new() });
+                let found = lost.take().unwrap_or(Lost {
+                    first: seq + 1,
+                    last: known,
+                    is_certain: true,
+                    with_history: false,
+                    kept: None,
+                    refs: Vec::new(),
+                });
                 lost = Some(Lost { last: found.last.max(known), is_certain: true, ..found });
             }
         }
         let mut archive = ArchiveRepo::with_writer(path, writer)?;
-        if let Some(lost) = &lost {
+        if let Some(lost) = &mut lost {
+            lost.with_history = archive.state().is_some_and(|state| state.attributes.contains_key(UNFINISHED_KEY));
             let before = archive.repo()?.and_then(|repo| Some(repo.archive()?.attribute(LOST_KEY)?.to_owned()));
             archive.commit_members(&[], &[(LOST_KEY.to_owned(), with_range(before.as_deref(), lost.first, lost.last))], time)?;
         }
@@ -107,6 +121,7 @@ fn keep(path: &Path, file: &File, tail: &Tail) -> io::Result<Lost> {
         first: tail.seq + 1,
         last: tail.seq_max.max(tail.seq + 1),
         is_certain: tail.kind == TailKind::Committed,
+        with_history: false,
         kept: None,
         refs: Vec::new(),
     };

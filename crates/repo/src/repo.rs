@@ -14,6 +14,7 @@ use crate::bundles::BodyBundle;
 use crate::changes::Changes;
 use crate::commit_graph::CommitGraph;
 use crate::config::GitConfig;
+use crate::create::UNFINISHED_KEY;
 use crate::directory::Loose;
 use crate::error::{Error, Result, corrupt};
 use crate::history::refs_in;
@@ -94,6 +95,15 @@ impl Repo {
     /// # Errors
     /// As [`Repo::open_archive`].
     pub fn from_archive(archive: Archive, path: &Path) -> Result<Repo> {
+        // Without refs it would look like one that is empty.
+        if archive.attribute(UNFINISHED_KEY).is_some() {
+            return corrupt(path.display().to_string(), "its last commit is damaged, which had the refs: only objects are left");
+        }
+        Repo::from_unfinished(archive, path)
+    }
+
+    /// The same, of an archive that may have objects only.
+    pub(crate) fn from_unfinished(archive: Archive, path: &Path) -> Result<Repo> {
         let base = open_base(&archive, path)?;
         Repo::from_archive_on(archive, path, base)
     }

@@ -7,8 +7,8 @@ use weir_archive::Takes;
 use weir_git::{Kind, Oid, OidSet};
 
 use crate::bodies::{RefClass, WholeClone};
-use crate::create::{ArchiveRepo, PARTIAL_KEY, UpdateReport, WholeClones};
-use crate::error::{Error, Result};
+use crate::create::{ArchiveRepo, PARTIAL_KEY, UNFINISHED_KEY, UpdateReport, WholeClones};
+use crate::error::{Error, Result, corrupt};
 use crate::history::{RefStates, encode_state};
 use crate::ingest::{Ingested, Limits, Options, SpillFn, ingest};
 use crate::lfs::is_lfs_object;
@@ -80,6 +80,9 @@ impl ArchiveRepo {
     pub fn compact(&mut self, how: &Rewrite<'_>) -> Result<UpdateReport> {
         let path = self.path().to_owned();
         let Some(repo) = self.repo()? else { return Err(Error::NotFound(format!("'{}' is empty", path.display()))) };
+        if repo.archive().is_some_and(|archive| archive.attribute(UNFINISHED_KEY).is_some()) {
+            return corrupt(path.display().to_string(), "it has objects only: the commit of its refs was lost");
+        }
         write_anew(&repo, &path, Takes::PlaceOf(self.locked()), how)
     }
 
@@ -172,7 +175,10 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
     if let (Sharing::Whole, Some(base)) = (how.sharing, repo.base()) {
         new.take_named_lfs_objects(base, time)?;
     }
-    crate::derive::derive(&mut new, time, how.threads)?;
+    if !crate::derive::derive(&mut new, time, how.threads)? {
+        // The refs and all older states are in one commit: what damages the end of the file costs another.
+        new.commit_members(&[], &[], time)?;
+    }
     repo.check_reads()?;
     // Only now: until here any failure leaves the old archive as it was.
     new.persist(takes)?;

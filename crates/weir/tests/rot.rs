@@ -181,3 +181,72 @@ fn any_bit_is_told_of() {
         env.assert_same(&server, "a", &up, &format!("WEIR_SEED={seed}"));
     }
 }
+
+#[test]
+fn an_archive_that_lost_its_refs_is_not_an_empty_one() {
+    let Mirrored { env, up, archive, .. } = mirrored(4, 11);
+    env.weir(&["compact"]);
+    let (log, refs) = (env.weir_json(&["log", "a"]), env.git(&up, &["ls-remote", "."]));
+    let whole = std::fs::read(&archive).unwrap();
+    let cut = |len: u64| std::fs::OpenOptions::new().write(true).open(&archive).unwrap().set_len(len).unwrap();
+    // The last bytes are of a commit that nobody misses.
+    cut(whole.len() as u64 - 1);
+    {
+        let server = env.serve();
+        assert_eq!(env.git(env.dir.path(), &["ls-remote", &server.url("a")]), refs);
+    }
+    assert_eq!(env.weir_json(&["log", "a"]), log);
+    assert!(env.weir_fails(&["fsck"]).contains("damaged"));
+    let said = env.weir(&["mirror", "--all"]);
+    assert!(said.contains("is damaged; what is left is kept as") && !said.contains("older states"), "{said}");
+    assert_eq!(env.weir_json(&["log", "a"]), log);
+    env.weir(&["fsck"]);
+
+    // Those before are of the refs and of all older states: without them there are only objects.
+    env.weir(&["compact"]);
+    let mut len = std::fs::metadata(&archive).unwrap().len();
+    while env.weir_command(&["log", "a"]).output().unwrap().status.success() {
+        len -= 512;
+        cut(len);
+    }
+    let server = env.serve();
+    let listed = env.git_command(env.dir.path(), &["ls-remote", &server.url("a")]).output().unwrap();
+    assert!(!listed.status.success(), "an empty repository: {listed:?}");
+    for command in [&["export", "a", "out.git"][..], &["compact"], &["fsck"], &["restore", "a@1"]] {
+        let said = env.weir_fails(command);
+        assert!(said.contains("damaged"), "{command:?}: {said}");
+    }
+    let said = env.weir(&["mirror", "--all"]);
+    assert!(said.contains("older states of the refs are lost") && said.contains("a.tar.torn"), "{said}");
+    env.weir(&["fsck"]);
+    env.assert_same(&server, "a", &up, "healed");
+}
+
+#[test]
+fn a_visit_that_goes_on_from_damage_and_is_killed_is_not_the_last() {
+    let Mirrored { env, up, archive, .. } = mirrored(3, 12);
+    let len = std::fs::metadata(&archive).unwrap().len() as usize;
+    flip(&archive, len - 100, 0);
+    // What it shows is what it showed, but it cannot give it.
+    let blob = env.git(&up, &["rev-parse", "main:"]);
+    let object = up.join(format!("objects/{}/{}", &blob[..2], &blob[2..]));
+    let kept = std::fs::read(&object).unwrap();
+    std::fs::remove_file(&object).unwrap();
+    // It came no further, and the catalog never heard of it.
+    let files = |end: &str| (env.pool().join(format!("catalog.db{end}")), env.path(&format!("catalog{end}")));
+    let ends = ["", "-wal", "-shm"].map(files).into_iter().filter(|(file, _)| file.exists()).collect::<Vec<_>>();
+    for (file, copy) in &ends {
+        std::fs::copy(file, copy).unwrap();
+    }
+    let said = env.weir_fails(&["mirror", "--all"]);
+    assert!(said.contains("is damaged, and goes on from the last commit that holds"), "{said}");
+    for (file, copy) in &ends {
+        std::fs::copy(copy, file).unwrap();
+    }
+    std::fs::write(&object, kept).unwrap();
+    let said = env.weir(&["mirror", "--all"]);
+    assert!(!said.contains("1 unchanged"), "{said}");
+    let server = env.serve();
+    env.assert_same(&server, "a", &up, "healed");
+    assert!(env.weir(&["mirror", "--all"]).contains("1 unchanged"));
+}
