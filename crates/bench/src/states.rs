@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_repo::{ArchiveRepo, NewState, Refs};
+use weir_repo::{ArchiveRepo, NewState, Refs, StateKind};
 
 pub(crate) fn run(path: &str, count: u64, same: bool) -> Result<(), crate::Error> {
     let mut archive = ArchiveRepo::open(Path::new(path))?;
@@ -23,7 +23,7 @@ pub(crate) fn run(path: &str, count: u64, same: bool) -> Result<(), crate::Error
             list[moved].oid = if list[moved].oid == other { first } else { other };
         }
         let refs = Refs::new(list.clone(), head.clone());
-        archive.commit(None, &NewState { refs: &refs, shallow: &[], time: start + n, epoch: 0, is_partial: false })?;
+        archive.commit(None, &NewState { refs: &refs, shallow: &[], time: start + n, epoch: 0, kind: StateKind::Mirrored })?;
     }
     Ok(())
 }

@@ -172,6 +172,8 @@ pub struct Adopted {
     pub epoch: i64,
     /// As [`Repository::forge`].
     pub forge: Option<String>,
+    /// Whether it is to be visited.
+    pub is_enabled: bool,
 }
 
 /// Which repositories are meant.
@@ -598,9 +600,9 @@ impl Catalog {
                     continue;
                 }
                 db.execute(
-                    "INSERT INTO repositories (name, url, path, added_at, seq, archive_bytes, ref_count, epoch, forge, forge_id)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-                    &values![&a.name, &a.url, &a.path, now, a.seq, a.archive_bytes, a.ref_count, a.epoch, forge, id],
+                    "INSERT INTO repositories (name, url, path, added_at, seq, archive_bytes, ref_count, epoch, forge, forge_id, enabled)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+                    &values![&a.name, &a.url, &a.path, now, a.seq, a.archive_bytes, a.ref_count, a.epoch, forge, id, a.is_enabled],
                 )?;
                 added += 1;
             }

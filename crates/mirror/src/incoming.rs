@@ -5,7 +5,7 @@ use std::path::Path;
 use weir_git::{Oid, OidSet, refname};
 use weir_repo::ingest::{Ingested, Options as IngestOptions, ingest};
 use weir_repo::walk::HaveCommits;
-use weir_repo::{ArchiveRepo, NewState, Ref, RefClass, Refs, Repo, UpdateReport};
+use weir_repo::{ArchiveRepo, NewState, Ref, RefClass, Refs, Repo, StateKind, UpdateReport};
 use weir_transport::{FetchRequest, FetchedPack, Negotiator, Session, Url};
 
 use crate::failure::Failure;
@@ -75,7 +75,8 @@ impl Update<'_> {
         } else {
             self.fetch(class, wants)?
         };
-        let now = NewState { refs, shallow: &shallow, time: self.now, epoch: self.epoch, is_partial };
+        let kind = if is_partial { StateKind::Partial } else { StateKind::Mirrored };
+        let now = NewState { refs, shallow: &shallow, time: self.now, epoch: self.epoch, kind };
         Ok(self.archive.commit(added.map(|a| (class, a)), &now)?)
     }
 

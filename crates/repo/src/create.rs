@@ -12,15 +12,14 @@ use crate::bodies::{ALL_KEY, Addition, Body, HEADS_KEY, RefClass, WholeClone, pa
 use crate::error::{Error, Result};
 use crate::history::HISTORY_MEMBER;
 use crate::ingest::Ingested;
-use crate::members::{append_pack, config_file, replace_if_changed, set_refs, set_whole, unset};
+use crate::members::{append_pack, config_file, replace_if_changed, set_kind, set_refs, set_whole, unset};
 use crate::origin::{FORGE_KEY, Origin, URL_KEY};
 use crate::refs::Refs;
 use crate::repo::Repo;
+use crate::state_kind::StateKind;
 
 /// The attribute that names commits which were lost to damage: `FIRST-LAST`, with commas between. Nothing may build on them.
 pub(crate) const LOST_KEY: &str = "lost";
-/// The attribute that says that the refs are part of what the upstream had, part of what it had before: the rest follows.
-pub(crate) const PARTIAL_KEY: &str = "partial";
 /// The attribute that says that an archive which is being written anew has objects only, so far: refs and older states come last.
 pub(crate) const UNFINISHED_KEY: &str = "unfinished";
 /// The attribute that holds the highest number of a lease under which something was written; kept by [`weir_archive`].
@@ -63,20 +62,19 @@ pub struct NewState<'a> {
     pub time: u64,
     /// The number of the lease it is written under, 0 for none.
     pub epoch: u64,
-    /// Whether these refs are part of what the upstream has, part of what it had before: the rest follows with the next commit, and
-    /// this is no state that ever was.
-    pub is_partial: bool,
+    /// How they came to be.
+    pub kind: StateKind,
 }
 
-/// What the bodies of an archive that was written anew are together.
+/// What an archive that is written anew says of its bodies together, and of its refs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WholeClones {
     /// Those of class [`RefClass::HeadsAndTags`].
     pub(crate) heads: Option<WholeClone>,
     /// Those, and of class [`RefClass::Rest`].
     pub(crate) all: Option<WholeClone>,
-    /// Whether its refs are on their way ([`NewState::is_partial`]).
-    pub(crate) is_partial: bool,
+    /// How its refs came to be.
+    pub(crate) kind: StateKind,
 }
 
 /// How refs differ between two snapshots.
@@ -356,7 +354,7 @@ impl ArchiveRepo {
     /// # Errors
     /// If the disk fails, or a later lease has written; then nothing has changed.
     pub fn commit(&mut self, added: Option<(RefClass, Ingested)>, now: &NewState<'_>) -> Result<UpdateReport> {
-        let NewState { refs, shallow, time, epoch, is_partial } = *now;
+        let NewState { refs, shallow, time, epoch, kind } = *now;
         let old = self.repo()?;
         old.as_ref().map_or(Ok(()), |old| old.check_reads())?;
         let refs = &peeled(refs, old.as_deref(), added.as_ref().map_or(&[], |(_, pack)| &pack.tags))?;
@@ -381,11 +379,7 @@ impl ArchiveRepo {
             append_pack(&mut group, hash, *class, pack)?;
         }
         set_refs(&mut group, refs, shallow)?;
-        if is_partial {
-            group.set(PARTIAL_KEY, "yes");
-        } else {
-            unset(&mut group, PARTIAL_KEY);
-        }
+        set_kind(&mut group, kind);
         unset(&mut group, UNFINISHED_KEY);
         set_whole(&mut group, HEADS_KEY, of_heads);
         set_whole(&mut group, ALL_KEY, of_all);
@@ -426,9 +420,7 @@ impl ArchiveRepo {
         if !history.is_empty() {
             group.append(HISTORY_MEMBER, history)?;
         }
-        if whole.is_partial {
-            group.set(PARTIAL_KEY, "yes");
-        }
+        set_kind(&mut group, whole.kind);
         unset(&mut group, UNFINISHED_KEY);
         set_whole(&mut group, HEADS_KEY, whole.heads);
         set_whole(&mut group, ALL_KEY, whole.all);

@@ -11,10 +11,10 @@ use memchr::{memchr, memrchr};
 use weir_archive::{Archive, Member, Region};
 use weir_git::{HashKind, Oid, OidSet};
 
-use crate::create::PARTIAL_KEY;
 use crate::error::{Result, corrupt};
 use crate::refs::{Head, Ref, Refs, parse_head, parse_packed_refs, push_packed_ref};
 use crate::repo::Repo;
+use crate::state_kind::PARTIAL_KEY;
 
 /// The member that carries older states through a compaction.
 pub(crate) const HISTORY_MEMBER: &str = "weir/refs-history";

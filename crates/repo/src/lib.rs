@@ -42,6 +42,7 @@ mod select;
 mod shallow;
 mod snapshot;
 mod sparse;
+mod state_kind;
 mod tree_diff;
 mod update;
 pub mod walk;
@@ -74,6 +75,7 @@ pub use repo::{Location, Repo};
 pub use select::{Query, Selection, select};
 pub use shallow::{Cut, DEPTH_INFINITE, Deepen, deepen};
 pub use snapshot::SNAPSHOT_SWHID;
+pub use state_kind::StateKind;
 pub use update::{ArchiveUse, Rewrite, Sharing, compact, write_anew};
 pub use weir_archive::{Takes, sync_folder, sync_folder_of};
 

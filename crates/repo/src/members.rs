@@ -12,6 +12,7 @@ use crate::index::{write_index, write_reverse_index};
 use crate::ingest::Ingested;
 use crate::origin::Origin;
 use crate::refs::Refs;
+use crate::state_kind::{PARTIAL_KEY, RESTORED_KEY, StateKind};
 
 /// Packs of fewer objects get no `.rev`: readers sort such an index in no time, and small updates stay small.
 pub(crate) const REVERSE_INDEX_OBJECTS_MIN: usize = 4096;
@@ -64,6 +65,17 @@ pub(crate) fn set_whole<S: Storage>(group: &mut Group<'_, S>, key: &str, whole: 
     match whole {
         Some(w) => group.set(key, whole_value(&w)),
         None => unset(group, key),
+    }
+}
+
+/// Says how the refs came to be.
+pub(crate) fn set_kind<S: Storage>(group: &mut Group<'_, S>, kind: StateKind) {
+    for (key, of) in [(PARTIAL_KEY, StateKind::Partial), (RESTORED_KEY, StateKind::Restored)] {
+        if kind == of {
+            group.set(key, "yes");
+        } else {
+            unset(group, key);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use weir_archive::Takes;
 use weir_git::{Kind, Oid, OidSet};
 
 use crate::bodies::{RefClass, WholeClone};
-use crate::create::{ArchiveRepo, PARTIAL_KEY, UNFINISHED_KEY, UpdateReport, WholeClones};
+use crate::create::{ArchiveRepo, UNFINISHED_KEY, UpdateReport, WholeClones};
 use crate::error::{Error, Result, corrupt};
 use crate::history::{RefStates, encode_state};
 use crate::ingest::{Ingested, Limits, Options, SpillFn, ingest};
@@ -17,6 +17,7 @@ use crate::object_set::ObjectSet;
 use crate::origin::Origin;
 use crate::repack::{Packed, Repack};
 use crate::repo::{Location, Repo};
+use crate::state_kind::StateKind;
 use crate::walk::visit_reachable;
 
 /// What an archive that is written anew builds on.
@@ -148,8 +149,7 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
     let all: OidSet = repo.refs().tips().collect();
     let (history, older) = states(repo)?;
     let mut taken = ObjectSet::new(repo);
-    let is_partial = repo.archive().is_some_and(|archive| archive.attribute(PARTIAL_KEY).is_some());
-    let mut whole = WholeClones { is_partial, ..WholeClones::default() };
+    let mut whole = WholeClones { kind: repo.archive().map_or_else(StateKind::default, StateKind::of), ..WholeClones::default() };
     // What builds on another archive is no whole clone by itself, nor is what ends somewhere.
     let may_be_whole = base.is_none() && repo.shallow.is_empty();
     let mut objects_added = 0;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weir_archive::{Archive, Region};
 use weir_git::{HashKind, OidSet, plain_sha};
 use weir_repo::ingest::{Ingested, Limits, Options, SpillPlace, ingest};
-use weir_repo::{ArchiveRepo, Head, Index, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing};
+use weir_repo::{ArchiveRepo, Head, Index, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing, StateKind};
 
 struct Rng(u64);
 
@@ -88,7 +88,7 @@ fn sample() -> (Vec<u8>, weir_git::Oid) {
 }
 
 fn state(refs: &Refs, time: u64) -> NewState<'_> {
-    NewState { refs, shallow: &[], time, epoch: 0, is_partial: false }
+    NewState { refs, shallow: &[], time, epoch: 0, kind: StateKind::Mirrored }
 }
 
 fn take(pack: &[u8]) -> weir_repo::Result<Option<Ingested>> {

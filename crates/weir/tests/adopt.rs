@@ -76,3 +76,49 @@ fn an_extracted_archive_goes_on_with_git_fetch() {
     let said = std::fs::read(env.pool().join("store/ours.tar")).unwrap();
     assert!(!String::from_utf8_lossy(&said).contains("password"));
 }
+
+#[test]
+fn what_was_restored_stays_so_without_the_catalog() {
+    let env = Env::new();
+    let up = env.odd_repository("up.git");
+    for name in ["kept", "r"] {
+        env.weir(&["add", "--name", name, up.to_str().unwrap()]);
+    }
+    env.weir(&["mirror"]);
+    let old = env.git(&up, &["rev-parse", "main"]);
+    let commit = env.git(&up, &["commit-tree", "-m", "more", "-p", "main", "main^{tree}"]);
+    env.git(&up, &["update-ref", "refs/heads/main", &commit]);
+    env.weir(&["mirror", "--all"]);
+    let first = |name: &str| format!("{name}@{}", env.weir_json(&["log", name]).as_array().unwrap().last().unwrap()["seq"]);
+    env.weir(&["restore", &first("r"), "--name", "copy"]);
+    env.weir(&["restore", &first("kept")]);
+    // It says so after a compaction, too.
+    env.weir(&["compact", "copy"]);
+    for name in ["catalog.db", "catalog.db-wal", "catalog.db-shm"] {
+        let _ = std::fs::remove_file(env.pool().join(name));
+    }
+    env.weir(&["init"]);
+    assert!(env.weir(&["adopt"]).contains("3 registered"));
+    env.weir(&["mirror", "--all"]);
+    let server = env.serve();
+    let main = |name: &str| env.git(env.dir.path(), &["ls-remote", &server.url(name), "refs/heads/main"])[..40].to_owned();
+    assert_eq!((main("kept"), main("copy"), main("r")), (old.clone(), old, commit.clone()));
+    // Until somebody asks for it by name.
+    env.weir(&["mirror", "kept"]);
+    assert_eq!(main("kept"), commit);
+}
+
+#[test]
+fn an_archive_of_another_upstream_is_not_served_under_a_name() {
+    let env = Env::new();
+    let (up, other) = (env.odd_repository("up.git"), env.odd_repository("other.git"));
+    env.weir(&["add", "--name", "n", up.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    env.weir(&["rm", "n"]);
+    let said = env.weir_fails(&["add", "--name", "n", other.to_str().unwrap()]);
+    assert!(said.contains("a copy of") && said.contains("--name"), "{said}");
+    assert_eq!(env.weir_json(&["ls"]).as_array().unwrap().len(), 0);
+    // It goes on where it is of the same.
+    env.weir(&["add", "--name", "n", up.to_str().unwrap()]);
+    assert!(env.weir(&["mirror"]).contains("1 unchanged") || env.weir(&["fsck"]).contains("all well"));
+}

@@ -15,7 +15,7 @@ use std::time::Duration;
 use sha1::{Digest, Sha1};
 use weir_mirror::{Compacting, Known, RefsWanted, Scratch, Space, VisitOptions, visit};
 use weir_repo::ingest::{Limits, Quota, SpillPlace};
-use weir_repo::{ArchiveRepo, NewState, RefStates, Repo, Rewrite, Sharing};
+use weir_repo::{ArchiveRepo, NewState, RefStates, Repo, Rewrite, Sharing, StateKind};
 use weir_serve::serve_blocking;
 use weir_transport::{LocalServer, LocalStream, Options as TransportOptions, Url};
 use weir_upload::{Options, UploadPack, Version};
@@ -476,7 +476,7 @@ impl History {
         assert!(refs.tips().all(|tip| repo.contains(&tip)), "{}: a state of {n} that is not whole", self.what);
         let shallow = repo.shallow().to_vec();
         drop(repo);
-        archive.commit(None, &NewState { refs: &refs, shallow: &shallow, time: self.now, epoch: 0, is_partial: false }).unwrap();
+        archive.commit(None, &NewState { refs: &refs, shallow: &shallow, time: self.now, epoch: 0, kind: StateKind::Restored }).unwrap();
     }
 
     /// Asks for `wants` with `haves`, and more lines; a client that holds `holds`.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use weir_catalog::Adopted;
-use weir_repo::{Origin, Repo};
+use weir_repo::{Origin, Repo, StateKind};
 
 use crate::cli::Global;
 use crate::error::{Error, Result};
@@ -116,5 +116,7 @@ fn look(path: &Path, below: &str) -> std::result::Result<Adopted, String> {
         ref_count: number(repo.refs().list().len() as u64)?,
         epoch: number(weir_repo::epoch_of(path).map_err(|e| e.to_string())?)?,
         forge,
+        // As 'weir restore' left it.
+        is_enabled: StateKind::of(archive) != StateKind::Restored,
     })
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use weir_mirror::Visited;
-use weir_repo::{ArchiveRepo, NewState, Sharing, Takes, write_anew};
+use weir_repo::{ArchiveRepo, NewState, Sharing, StateKind, Takes, write_anew};
 
 use crate::cli::Global;
 use crate::error::{Error, InRepo, Result};
@@ -155,9 +155,8 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
         return Err(Error::Message(format!("'{}' does not have what {name} was at state {seq} any more ({})", r.name, missing.oid)));
     }
     let shallow = here.map_or_else(Vec::new, |here| here.shallow().to_vec());
-    let report = archive
-        .commit(None, &NewState { refs: &refs, shallow: &shallow, time: now() as u64, epoch: 0, is_partial: false })
-        .in_repo(&r.name)?;
+    let restored = NewState { refs: &refs, shallow: &shallow, time: now() as u64, epoch: 0, kind: StateKind::Restored };
+    let report = archive.commit(None, &restored).in_repo(&r.name)?;
     let shown = match &name {
         None => {
             pool.catalog.set_enabled(&r.name, false)?;

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use weir_catalog::{Base, Repository};
+use weir_repo::Origin;
 use weir_transport::{Scheme, Url};
 
 use crate::cli::{AddArgs, Global};
@@ -64,6 +65,9 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<()>
             entries.push(one);
         }
     }
+    for entry in &entries {
+        check_archive(pool, entry)?;
+    }
     let added = pool.catalog.add(&entries, now())?;
     if let Some(base) = base {
         for (name, ..) in &entries {
@@ -87,6 +91,20 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<()>
         writeln!(out, "{added} added, {} there already", entries.len() - added)?;
     }
     Ok(())
+}
+
+/// Refuses a new repository whose archive is there and is of another upstream: it would be served under that name.
+fn check_archive(pool: &mut Pool, (name, url, path): &(String, String, String)) -> Result<()> {
+    let place = pool.store().join(path);
+    let Some(found) = weir_archive::Archive::open(&place).ok().and_then(|archive| Origin::of(&archive)) else { return Ok(()) };
+    if found.url == Url::parse(url)?.without_userinfo() || pool.catalog.get(name)?.is_some() {
+        return Ok(());
+    }
+    Err(Error::Message(format!(
+        "'{}' is there already, a copy of {}: choose another name with --name, or delete that",
+        place.display(),
+        output::printable(found.url.as_bytes())
+    )))
 }
 
 /// Name, URL and archive of one upstream.
