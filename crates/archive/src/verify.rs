@@ -9,7 +9,7 @@ use crate::record::{RECORD_NAME, Record, RecordPlace};
 use crate::state::{self, data_holds};
 use crate::storage::Storage;
 use crate::sum::Sha256Sum;
-use crate::tail::tail_is;
+use crate::tail::{TailKind, tail_is};
 use crate::tar::{self, BLOCK_BYTES, walk_members};
 
 /// Something that is not as it was written.
@@ -21,6 +21,8 @@ pub struct Damage {
     pub seq: u64,
     /// What.
     pub what: String,
+    /// It is what was never committed, behind all that was: normal after a kill, if nobody was told of more.
+    pub is_unfinished: bool,
 }
 
 /// Checks all groups of an archive: every record, every header, every member's checksum, and that nothing is behind the last
@@ -32,7 +34,12 @@ pub fn verify(storage: &impl Storage) -> Result<Vec<Damage>> {
     let found = state::find(storage)?;
     let mut damage = Vec::new();
     if let Some(tail) = &found.tail {
-        damage.push(Damage { offset: tail.offset, seq: tail.seq_max, what: tail_is(tail) });
+        damage.push(Damage {
+            offset: tail.offset,
+            seq: tail.seq_max,
+            what: tail_is(tail),
+            is_unfinished: tail.kind == TailKind::Unfinished,
+        });
     }
     let (mut record, mut at) = (found.state.record, found.state.record_at);
     loop {
@@ -42,7 +49,7 @@ pub fn verify(storage: &impl Storage) -> Result<Vec<Damage>> {
             Ok(None) => break,
             Err(e) => {
                 let (offset, what) = told(e, at.offset)?;
-                damage.push(Damage { offset, seq: record.seq.saturating_sub(1), what });
+                damage.push(Damage { offset, seq: record.seq.saturating_sub(1), what, is_unfinished: false });
                 break;
             }
         }
@@ -100,6 +107,6 @@ fn verify_group(storage: &impl Storage, record: &Record, at: &RecordPlace, damag
         Ok(()) => found.push((header_at, "the header of the commit record has changed".to_owned())),
         Err(e) => found.push(told(e, header_at)?),
     }
-    damage.extend(found.into_iter().map(|(offset, what)| Damage { offset, seq: record.seq, what }));
+    damage.extend(found.into_iter().map(|(offset, what)| Damage { offset, seq: record.seq, what, is_unfinished: false }));
     Ok(())
 }

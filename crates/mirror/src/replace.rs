@@ -33,9 +33,11 @@ pub fn relink_or_replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, op
     }
     // If only the last commits are damaged, it goes on from the one before.
     if is_torn(path, known) {
-        let visited = update(url, path, &Known { fingerprint: None, ..*known }, now, options)?;
-        if !is_damaged(path) {
-            return Ok(visited);
+        match update(url, path, &Known { fingerprint: None, ..*known }, now, options) {
+            Ok(visited) if !is_damaged(path) => return Ok(visited),
+            // It is damaged elsewhere, too.
+            Err(failure) if failure.class != DAMAGED => return Err(failure),
+            Ok(_) | Err(_) => {}
         }
     }
     replace(url, path, known, now, options)

@@ -357,7 +357,10 @@ impl ArchiveRepo {
         let NewState { refs, shallow, time, epoch, kind } = *now;
         let old = self.repo()?;
         old.as_ref().map_or(Ok(()), |old| old.check_reads())?;
-        let refs = &peeled(refs, old.as_deref(), added.as_ref().map_or(&[], |(_, pack)| &pack.tags))?;
+        // Tags of a new fork may be all in what it builds on.
+        let of_base = if old.is_none() { self.base.as_ref().map(|(base, _)| Repo::empty_on(base)) } else { None };
+        let tags = added.as_ref().map_or(&[][..], |(_, pack)| &pack.tags);
+        let refs = &peeled(refs, old.as_deref().or(of_base.as_ref()), old.as_deref(), tags)?;
         let addition = added.as_ref().map(|(class, pack)| Addition { class: *class, pack });
         let link = self.link(old.as_deref())?;
         // What builds on another archive is no whole clone by itself.
@@ -415,6 +418,9 @@ impl ArchiveRepo {
     ) -> Result<UpdateReport> {
         let old = self.repo()?;
         let link = self.link(old.as_deref())?;
+        // Version 1 took the upstream's word for what tags peel to.
+        let of_base = if old.is_none() { self.base.as_ref().map(|(base, _)| Repo::empty_on(base)) } else { None };
+        let refs = &peeled(refs, old.as_deref().or(of_base.as_ref()), None, &[])?;
         let mut group = self.begin_group(link.as_ref())?;
         set_refs(&mut group, refs, shallow)?;
         if !history.is_empty() {
@@ -512,11 +518,12 @@ fn repo_of(writer: &Writer<LockedFile>, path: &Path) -> Result<Repo> {
 }
 
 /// `refs` with what their tags peel to, as the objects say: an upstream's word is not taken for it. `tags` are those that came in.
-fn peeled(refs: &Refs, old: Option<&Repo>, tags: &[(Oid, Oid)]) -> Result<Refs> {
+/// What tags peel to that have not moved since `known` is taken from there.
+fn peeled(refs: &Refs, here: Option<&Repo>, known: Option<&Repo>, tags: &[(Oid, Oid)]) -> Result<Refs> {
     let new: OidMap<Oid> = tags.iter().copied().collect();
-    let mut reader = old.map(Repo::reader);
+    let mut reader = here.map(Repo::reader);
     // Version 1 took the upstream's word.
-    let known = old.filter(|old| old.archive().is_some_and(|archive| archive.state().record.version >= PEELED_SINCE_VERSION));
+    let known = known.filter(|old| old.archive().is_some_and(|archive| archive.state().record.version >= PEELED_SINCE_VERSION));
     let mut list = refs.list().to_vec();
     for r in &mut list {
         if let Some(known) = known.and_then(|old| old.refs().get(&r.name)).filter(|known| known.oid == r.oid) {

@@ -23,6 +23,8 @@ pub struct FsckReport {
     pub problems: Vec<String>,
     /// What could not be looked at, a line each.
     pub unchecked: Vec<String>,
+    /// What stands behind the last commit and was never committed: no damage, unless somebody was told of more commits than there are.
+    pub unfinished: Option<String>,
 }
 
 /// Checks a repository: checksums of the archive, the hash of every object, and that all refs reach is here. What it builds on is
@@ -34,7 +36,11 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
     let mut report = FsckReport::default();
     if let Some(archive) = repo.archive() {
         for d in weir_archive::verify(&**archive.file())? {
-            report.problems.push(format!("byte {}, commit {}: {}", d.offset, d.seq, d.what));
+            let line = format!("byte {}, commit {}: {}", d.offset, d.seq, d.what);
+            match d.is_unfinished {
+                true => report.unfinished = Some(line),
+                false => report.problems.push(line),
+            }
         }
     }
     let of_base = repo.packs().len() - repo.own_packs().len();

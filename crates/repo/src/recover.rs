@@ -84,7 +84,8 @@ impl ArchiveRepo {
         let file = locked.0.try_clone()?;
         let mut lost = None;
         let mut writer = Writer::open_keeping(locked, |tail| {
-            if tail.kind != TailKind::Unfinished {
+            // Of what somebody was told of it may be all that is left.
+            if tail.kind != TailKind::Unfinished || seq_known.is_some_and(|known| known > tail.seq) {
                 lost = Some(keep(path, &file, tail)?);
             }
             Ok(())

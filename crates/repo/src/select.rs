@@ -172,7 +172,11 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
             is_parents_last &= before & POPPED == 0;
             *flag |= QUEUED | if uninteresting { UNINTERESTING } else { INTERESTING };
             if before & QUEUED == 0 {
-                let node = commits.load(&parent)?;
+                let node = match commits.load(&parent) {
+                    // What a client has may be left over here, with nothing behind it any more: git prunes one object at a time.
+                    Err(Error::Missing(_)) if uninteresting => continue,
+                    node => node?,
+                };
                 queue.push((node.time, parent));
                 nodes.insert(parent, node);
                 interesting_queued += usize::from(!uninteresting);
@@ -193,7 +197,10 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
     if cut.is_some() {
         // Where history is cut off there is no parent to compare with: what the client's newest commits hold must do.
         for oid in edges.iter().take(EDGES_MAX) {
-            trees.know(&nodes[oid].tree, 0)?;
+            match trees.know(&nodes[oid].tree, 0) {
+                Err(Error::Missing(_)) => {}
+                known => known?,
+            }
         }
     }
     if !filter.is_some_and(Filter::is_commits_only) {

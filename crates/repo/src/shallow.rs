@@ -65,6 +65,7 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
         }
     }
     let mut walk = Walk { commits: Commits::new(&mut reader), repo, steps: Steps::new(budget) };
+    let is_everything = asked.since.is_none() && asked.not.is_empty() && asked.depth.unwrap_or(DEPTH_INFINITE) >= DEPTH_INFINITE;
     let found = if asked.since.is_some() || !asked.not.is_empty() {
         walk.by_age(&starts, asked.since.unwrap_or(0), not)?
     } else {
@@ -79,8 +80,10 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
         }
     };
     for oid in client {
-        // What the client has shallow and this repository too cannot be deepened.
-        if found.inside.contains(oid) && !repo.shallow.contains(oid) && repo.contains(oid) {
+        // What the client has shallow and this repository too cannot be deepened. What it only names it does not have: what is behind
+        // commits of removed history is for nobody. Others were met on the way from what it wants.
+        let is_given = || !is_everything || repo.archive().is_none() || repo.gives(oid);
+        if found.inside.contains(oid) && !repo.shallow.contains(oid) && repo.contains(oid) && is_given() {
             cut.unshallow.push(*oid);
             cut.wants.extend(walk.commits.load(oid)?.parents);
         }

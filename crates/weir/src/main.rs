@@ -3,6 +3,14 @@
 //! The only crate that reads flags, environment and configuration, and prints to a terminal. Each subcommand is a module
 //! in `commands`; what it does is done by the libraries below.
 
+/// Writes a line to standard error, as well as it can: that it cannot is no reason to end.
+macro_rules! warn_line {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod catalog_url;
 mod cli;
 mod commands;
@@ -58,14 +66,20 @@ fn main() -> ExitCode {
         _ => Log::Stderr,
     };
     let ansi = color && log == Log::Stderr;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || LogWriter(log)).with_ansi(ansi).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(move || LogWriter(log))
+        .with_ansi(ansi)
+        .with_target(false)
+        .log_internal_errors(false)
+        .init();
     match commands::run(cli) {
         Ok(code) => code,
         // The reader went away (`weir ls | head`): nothing to complain about.
         Err(Error::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {
             let red = if color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-            eprintln!("{}error:{} {e}", red.0, red.1);
+            warn_line!("{}error:{} {e}", red.0, red.1);
             ExitCode::from(e.exit_code())
         }
     }

@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("upload", &["archive", "git", "repo"]),
     ("serve", &["archive", "git", "repo", "upload"]),
     ("mirror", &["catalog", "git", "repo", "transport"]),
-    ("bench", &["catalog", "git"]),
+    ("bench", &["catalog", "git", "repo"]),
     ("weir", &["archive", "catalog", "forge", "git", "mirror", "repo", "serve", "transport", "upload"]),
 ];
 

@@ -597,3 +597,14 @@ fn a_host_that_fails_pauses_and_comes_back_by_itself() {
     drop(back);
     assert_eq!(env.weir(&["due", "-n", "3"]).lines().count(), 3);
 }
+
+#[test]
+fn who_cannot_complain_ends_as_it_would() {
+    let env = Env::new();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for args in [&["mirror", "nosuch"][..], &["-v", "mirror"], &["show", "nosuch"], &["fsck"]] {
+        let as_ever = env.weir_command(args).output().unwrap();
+        let output = env.weir_command(args).stderr(full()).output().unwrap();
+        assert_eq!(output.status.code(), as_ever.status.code(), "{args:?}");
+    }
+}

@@ -250,3 +250,52 @@ fn a_visit_that_goes_on_from_damage_and_is_killed_is_not_the_last() {
     env.assert_same(&server, "a", &up, "healed");
     assert!(env.weir(&["mirror", "--all"]).contains("1 unchanged"));
 }
+
+#[test]
+fn what_a_kill_leaves_is_no_damage() {
+    let Mirrored { env, up, archive, .. } = mirrored(3, 13);
+    let log = env.weir_json(&["log", "a"]);
+    let mut file = std::fs::OpenOptions::new().append(true).open(&archive).unwrap();
+    std::io::Write::write_all(&mut file, &[0x5a; 700]).unwrap();
+    let said = env.weir(&["fsck"]);
+    assert!(said.contains("all well") && said.contains("were never committed; the next visit cuts it off"), "{said}");
+    env.weir(&["fsck", "--repair"]);
+    env.weir(&["mirror", "--all"]);
+    assert_eq!(env.weir_json(&["log", "a"]), log);
+    assert_eq!(env.stored(), ["a.tar"]);
+    let server = env.serve();
+    env.assert_same(&server, "a", &up, "after a kill");
+}
+
+#[test]
+fn what_is_left_of_a_commit_is_kept_without_the_mark_too() {
+    let Mirrored { env, up, archive, .. } = mirrored(3, 14);
+    let whole = std::fs::read(&archive).unwrap();
+    // A copy, without what is beside the data, and short of its record.
+    std::fs::remove_file(&archive).unwrap();
+    std::fs::write(&archive, &whole[..whole.len() - 1024]).unwrap();
+    assert!(env.weir_fails(&["fsck"]).contains("never committed"));
+    let said = env.weir(&["mirror", "--all"]);
+    assert!(said.contains("commit 3 is damaged; what is left is kept as"), "{said}");
+    let kept = std::fs::read(archive.with_file_name("a.tar.torn")).unwrap();
+    assert!(whole[..whole.len() - 1024].ends_with(&kept) && kept.len() > 1000);
+    let server = env.serve();
+    env.assert_same(&server, "a", &up, "healed");
+}
+
+#[test]
+fn an_archive_that_is_damaged_twice_is_cloned_anew() {
+    let Mirrored { env, up, archive, .. } = mirrored(3, 15);
+    let bytes = std::fs::read(&archive).unwrap();
+    let index = bytes.windows(4).position(|w| w == b"\xfftOc").unwrap();
+    for bit in 0..8 {
+        flip(&archive, index + 0x108, bit);
+    }
+    flip(&archive, bytes.len() - 100, 0);
+    assert!(env.weir_fails(&["fsck"]).contains("corrupt"));
+    env.weir(&["mirror", "--all"]);
+    env.weir(&["fsck"]);
+    assert!(env.stored().contains(&"a.tar.damaged".to_owned()), "{:?}", env.stored());
+    let server = env.serve();
+    env.assert_same(&server, "a", &up, "cloned anew");
+}

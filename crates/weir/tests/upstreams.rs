@@ -256,3 +256,74 @@ fn sends_commit(repo: &Path, oid: &str) -> u16 {
     });
     port
 }
+
+#[test]
+fn tags_of_a_fork_are_peeled_though_its_base_has_them() {
+    let env = Env::new();
+    let up = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "base", up.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    env.git(env.dir.path(), &["clone", "-q", "--mirror", up.to_str().unwrap(), "fork.git"]);
+    env.weir(&["add", "--name", "fork", "--reference", "base", env.path("fork.git").to_str().unwrap()]);
+    env.weir(&["mirror", "fork"]);
+    assert_eq!(env.weir_json(&["show", "fork"])["base"], "base");
+    let server = env.serve();
+    env.assert_same(&server, "fork", &up, "a fork");
+    let listed = |name: &str| env.git(env.dir.path(), &["ls-remote", &server.url(name)]);
+    assert!(listed("base").contains("refs/tags/v1^{}"));
+    assert_eq!(listed("fork"), listed("base"));
+    env.weir(&["compact"]);
+    assert_eq!(listed("fork"), listed("base"));
+}
+
+#[test]
+fn a_state_from_before_its_upstream_was_shallow_is_whole() {
+    let env = Env::new();
+    let up = env.init_bare("up.git");
+    let tree = env.git_with(&up, &["mktree"], b"");
+    let mut tip = env.git(&up, &["commit-tree", "-m", "0", &tree]);
+    for n in 1..4 {
+        tip = env.git(&up, &["commit-tree", "-m", &n.to_string(), "-p", &tip, &tree]);
+    }
+    env.git(&up, &["update-ref", "refs/heads/main", &tip]);
+    env.weir(&["add", "--name", "r", up.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    // The same repository, cut off behind its last commit, and one commit more.
+    std::fs::rename(&up, env.path("whole.git")).unwrap();
+    env.git(env.dir.path(), &["clone", "-q", "--bare", "--depth", "1", &format!("file://{}", env.path("whole.git").display()), "up.git"]);
+    let more = env.git(&up, &["commit-tree", "-m", "more", "-p", &tip, &tree]);
+    env.git(&up, &["update-ref", "refs/heads/main", &more]);
+    env.weir(&["mirror", "--all"]);
+    let first = env.weir_json(&["log", "r"]).as_array().unwrap().last().unwrap()["seq"].clone();
+    env.weir(&["restore", &format!("r@{first}"), "--name", "old"]);
+    let server = env.serve();
+    env.git(env.dir.path(), &["clone", "-q", "--bare", &server.url("old"), "old.git"]);
+    assert_eq!(env.git(&env.path("old.git"), &["rev-list", "--count", "main"]), "4");
+    env.weir(&["fsck"]);
+}
+
+#[test]
+fn an_upstream_that_pruned_what_is_here_is_mirrored_on() {
+    let env = Env::new();
+    let up = env.init_bare("up.git");
+    let tree = env.git_with(&up, &["mktree"], b"");
+    let commit = |message: &str, parent: Option<&str>| {
+        let parent: Vec<&str> = parent.into_iter().flat_map(|p| ["-p", p]).collect();
+        env.git(&up, &[&["commit-tree", "-m", message, &tree], &parent[..]].concat())
+    };
+    let base = commit("base", None);
+    let below = commit("below", Some(&base));
+    let above = commit("above", Some(&below));
+    env.git(&up, &["update-ref", "refs/heads/main", &base]);
+    env.git(&up, &["update-ref", "refs/heads/x", &above]);
+    env.weir(&["add", "--name", "u", up.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    env.git(&up, &["update-ref", "-d", "refs/heads/x"]);
+    std::fs::remove_file(up.join(format!("objects/{}/{}", &below[..2], &below[2..]))).unwrap();
+    let more = commit("more", Some(&base));
+    env.git(&up, &["update-ref", "refs/heads/main", &more]);
+    env.weir(&["mirror", "--all"]);
+    let server = env.serve();
+    assert!(env.git(env.dir.path(), &["ls-remote", &server.url("u"), "main"]).starts_with(&more));
+    env.weir(&["fsck"]);
+}

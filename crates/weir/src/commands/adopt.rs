@@ -64,7 +64,7 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
             }
         }
         for l in &left_out {
-            eprintln!("left out  {}: {}", output::printable(l.path.as_bytes()), l.why);
+            warn_line!("left out  {}: {}", output::printable(l.path.as_bytes()), l.why);
         }
         if !global.quiet {
             let what = if dry_run { format!("{} would be registered", found.len()) } else { format!("{added} registered") };

@@ -108,7 +108,7 @@ fn default_directory(url: &Url, bare: bool) -> PathBuf {
 /// What is no weir, or not over HTTP, is git's business.
 fn hand_over(global: &Global, args: &CloneArgs) -> Result<()> {
     if !global.quiet {
-        eprintln!("{}: no weir that gives a whole clone with its index; git clones it", args.repository);
+        warn_line!("{}: no weir that gives a whole clone with its index; git clones it", args.repository);
     }
     let mut command = Command::new("git");
     command.arg("clone").args(["--origin", &args.origin]);

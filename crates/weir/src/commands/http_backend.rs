@@ -46,7 +46,7 @@ pub(crate) fn http_backend() -> Result<ExitCode> {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // Web servers make an error of their own of a program that fails, though the client has been told.
         Err(e) => {
-            eprintln!("fatal: {e}");
+            warn_line!("fatal: {e}");
             Ok(ExitCode::SUCCESS)
         }
     }

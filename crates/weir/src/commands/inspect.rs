@@ -45,7 +45,7 @@ pub(crate) fn ls(pool: &Pool, global: &Global, pattern: Option<&str>) -> Result<
     }
     if list.is_empty() {
         if !global.quiet {
-            eprintln!("no repositories yet; add some with 'weir add URL'");
+            warn_line!("no repositories yet; add some with 'weir add URL'");
         }
         return Ok(());
     }

@@ -20,7 +20,7 @@ impl Log {
     pub(crate) fn line(self, text: &str) {
         let shown: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         match self {
-            Log::Stderr => eprintln!("[{}] {shown}", std::process::id()),
+            Log::Stderr => warn_line!("[{}] {shown}", std::process::id()),
             Log::Syslog => {
                 let Ok(line) = CString::new(shown) else { return };
                 // SAFETY: the format takes one C string, which is given.

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use serde_json::json;
+use weir_git::Oid;
 use weir_mirror::Visited;
 use weir_repo::{ArchiveRepo, NewState, Sharing, StateKind, Takes, write_anew};
 
@@ -28,10 +29,20 @@ pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repa
         if !is_there && r.seq.is_none() {
             continue;
         }
+        let mut unfinished = None;
         let (objects, mut problems) = match pool.open_repo(&r).and_then(|repo| weir_repo::fsck(&repo).in_repo(&r.name)) {
             _ if !is_there => (0, vec!["the archive is gone; the next visit clones it anew".to_owned()]),
-            Ok(report) => {
-                report.unchecked.iter().for_each(|line| eprintln!("{}: {line}", r.name));
+            Ok(mut report) => {
+                // Normal after a kill. If the catalog knows of nothing, it may be a commit all the same.
+                let known = r.seq.and_then(|n| u64::try_from(n).ok());
+                match report.unfinished {
+                    Some(line) if known.is_some_and(|known| weir_repo::check_end(&path).is_ok_and(|seq| known <= seq)) => {
+                        unfinished = Some(line);
+                    }
+                    Some(line) => report.problems.push(line),
+                    None => {}
+                }
+                report.unchecked.iter().for_each(|line| warn_line!("{}: {line}", r.name));
                 (report.objects, report.problems)
             }
             Err(e) => (0, vec![e.to_string()]),
@@ -68,7 +79,7 @@ pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repa
             let lost = visited.and_then(|visited| visited.lost.as_ref()).map(output::lost_json);
             let kept = visited.and_then(|visited| visited.damaged.as_ref());
             results
-                .push(json!({ "name": r.name, "objects": objects, "problems": problems, "damaged": kept, "lost": lost, "error": error }));
+                .push(json!({ "name": r.name, "objects": objects, "problems": problems, "unfinished": unfinished, "damaged": kept, "lost": lost, "error": error }));
             continue;
         }
         for p in &problems {
@@ -82,6 +93,9 @@ pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repa
             Some(Ok(_)) => writeln!(std::io::stdout(), "{}: builds on what took the place of the other", r.name)?,
             None => {}
             Some(Err(failure)) => writeln!(std::io::stdout(), "{}: not repaired: {failure}", r.name)?,
+        }
+        if let Some(line) = unfinished.filter(|_| !global.quiet) {
+            writeln!(std::io::stdout(), "{}: {line}; the next visit cuts it off", r.name)?;
         }
         if problems.is_empty() && !global.quiet {
             writeln!(std::io::stdout(), "{}: {objects} objects, all well", r.name)?;
@@ -110,7 +124,7 @@ pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -
             }
             Err(e) => {
                 failed += 1;
-                eprintln!("{}: not compacted, the archive is as it was: {e}", r.name);
+                warn_line!("{}: not compacted, the archive is as it was: {e}", r.name);
             }
         }
     }
@@ -154,7 +168,18 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
         let name = output::printable(&missing.name);
         return Err(Error::Message(format!("'{}' does not have what {name} was at state {seq} any more ({})", r.name, missing.oid)));
     }
-    let shallow = here.map_or_else(Vec::new, |here| here.shallow().to_vec());
+    // Where history ends by now it may have gone on then.
+    let mut shallow = here.as_ref().map_or_else(Vec::new, |here| here.shallow().to_vec());
+    if let Some(here) = &here {
+        let ends = |oid: &Oid| Ok::<_, weir_repo::Error>(!here.parents(oid)?.iter().all(|parent| here.contains(parent)));
+        let mut kept = Vec::new();
+        for oid in shallow {
+            if ends(&oid).in_repo(&r.name)? {
+                kept.push(oid);
+            }
+        }
+        shallow = kept;
+    }
     let restored = NewState { refs: &refs, shallow: &shallow, time: now() as u64, epoch: 0, kind: StateKind::Restored };
     let report = archive.commit(None, &restored).in_repo(&r.name)?;
     let shown = match &name {

@@ -447,7 +447,7 @@ fn report(name: &str, said: &Said, global: &Global) -> Result<()> {
         return output::json_line(&serde_json::json!({ "name": name, "added": said.added, "error": said.error, "more": said.is_cut }));
     }
     match said.error {
-        Some(_) => eprintln!("{}", line(name, said)),
+        Some(_) => warn_line!("{}", line(name, said)),
         None if global.quiet => {}
         None => writeln!(std::io::stdout(), "{}", line(name, said))?,
     }
@@ -472,7 +472,7 @@ fn ls(pool: &Pool, global: &Global, name: &str) -> Result<()> {
     match global.json {
         true => output::json(&list),
         false if list.is_empty() => {
-            eprintln!("there is none; 'weir metadata update {name}' takes it, where the repository is one of a forge's");
+            warn_line!("there is none; 'weir metadata update {name}' takes it, where the repository is one of a forge's");
             Ok(())
         }
         false => output::table(&rows, &[0, 1]),

@@ -384,7 +384,7 @@ impl Reporter {
                 let text = format!("failed     {}: {failure}", repository.name);
                 match &self.bars {
                     Some((multi, _, _)) => drop(multi.println(text)),
-                    None => eprintln!("{text}"),
+                    None => warn_line!("{text}"),
                 }
             }
             Ok(_) if self.quiet => {}

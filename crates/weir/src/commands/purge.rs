@@ -37,7 +37,7 @@ pub(crate) fn purge(pool: &mut Pool, global: &Global, pattern: Option<&str>, gon
         let path = pool.archive_path(&r);
         let staying = pool.catalog.built_on(r.id)?.into_iter().filter(|fork| !(dry_run && going.contains(&fork.id))).count();
         if staying > 0 {
-            eprintln!("{}: kept, for {staying} archives build on it; 'weir dissociate --reference {}' makes them whole", r.name, r.name);
+            warn_line!("{}: kept, for {staying} archives build on it; 'weir dissociate --reference {}' makes them whole", r.name, r.name);
             continue;
         }
         let size = std::fs::metadata(&path).map_or(0, |m| m.len());

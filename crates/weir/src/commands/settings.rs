@@ -84,7 +84,7 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
     }
     if repositories.is_empty() {
         if !global.quiet {
-            eprintln!("nothing is said of any repository alone");
+            warn_line!("nothing is said of any repository alone");
         }
         return Ok(());
     }

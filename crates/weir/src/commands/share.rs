@@ -48,7 +48,7 @@ pub(crate) fn share(pool: &mut Pool, global: &Global, pattern: Option<&str>, ref
             Ok(shared) => report(global, r, base, &shared)?,
             Err(e) => {
                 failed += 1;
-                eprintln!("{}: not shared: {e}", r.name);
+                warn_line!("{}: not shared: {e}", r.name);
             }
         }
     }
@@ -176,7 +176,7 @@ pub(crate) fn dissociate(pool: &mut Pool, global: &Global, patterns: &[String], 
             }
             Err(e) => {
                 failed += 1;
-                eprintln!("{}: not made whole, the archive is as it was: {e}", r.name);
+                warn_line!("{}: not made whole, the archive is as it was: {e}", r.name);
             }
         }
     }

@@ -25,7 +25,7 @@ enum Ask {
 
 pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<String>) -> Result<ExitCode> {
     let fatal = |words: &str| {
-        eprintln!("fatal: {}", words.escape_default());
+        warn_line!("fatal: {}", words.escape_default());
         Ok(ExitCode::from(FATAL))
     };
     let Some(command) = command.or_else(|| std::env::var("SSH_ORIGINAL_COMMAND").ok()) else {

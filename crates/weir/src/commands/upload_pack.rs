@@ -19,7 +19,7 @@ pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
     let (repo, mut features) = match open(args) {
         Ok(opened) => opened,
         Err(e) => {
-            eprintln!("fatal: {e}");
+            warn_line!("fatal: {e}");
             return Ok(ExitCode::from(FATAL));
         }
     };
@@ -41,7 +41,7 @@ pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
     match machine.failure() {
         None => Ok(ExitCode::SUCCESS),
         Some(why) => {
-            eprintln!("fatal: {why}");
+            warn_line!("fatal: {why}");
             Ok(ExitCode::from(FATAL))
         }
     }
