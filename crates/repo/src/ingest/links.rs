@@ -19,7 +19,7 @@ const PARTS: usize = 256;
 pub(crate) struct Named {
     hash: HashKind,
     /// Whoever makes a pack does not know these, so cannot choose ids that all want one place.
-    keys: [u64; 2],
+    keys: [u64; 4],
     parts: Vec<Mutex<Part>>,
 }
 
@@ -75,14 +75,19 @@ impl Named {
     pub(crate) fn new(hash: HashKind, object_count: u32) -> Named {
         let random = RandomState::new();
         let parts = if object_count < PARTS as u32 * SLOTS_MIN as u32 { 1 } else { PARTS };
-        Named { hash, keys: [random.hash_one(0), random.hash_one(1)], parts: (0..parts).map(|_| Mutex::default()).collect() }
+        Named { hash, keys: [0, 1, 2, 3].map(|n| random.hash_one(n)), parts: (0..parts).map(|_| Mutex::default()).collect() }
     }
 
-    /// One product of two words of the id, each with a key, folded: the upper bits tell the part, the others the place in it.
+    /// Products of words of the id, all of its bytes among them, each with a key, folded: the upper bits tell the part, the others the
+    /// place in it.
     fn hash(&self, id: &[u8]) -> u64 {
-        let word = |at: usize| u64::from_le_bytes(id[at..at + 8].try_into().expect("eight bytes"));
-        let product = u128::from(word(0) ^ self.keys[0]) * u128::from(word(8) ^ self.keys[1]);
-        (product >> 64) as u64 ^ product as u64
+        let word = |at: usize, key: usize| {
+            let bytes = id[at..at + 8].try_into().expect("eight bytes");
+            u128::from(u64::from_le_bytes(bytes) ^ self.keys[key])
+        };
+        let products = [word(0, 0) * word(8, 1), word(id.len() - 8, 2) * word(id.len() - 16, 3)];
+        let [first, last] = products.map(|product| (product >> 64) as u64 ^ product as u64);
+        first ^ last.rotate_left(32)
     }
 
     fn part(&self, hash: u64) -> &Mutex<Part> {
@@ -195,11 +200,11 @@ mod tests {
 
     #[test]
     fn ids_that_are_named_are_answered_or_told() {
-        for (hash, count) in [(HashKind::Sha1, 10u32), (HashKind::Sha256, 100_000)] {
+        for (hash, count, at) in [(HashKind::Sha1, 10u32, 4), (HashKind::Sha1, 100_000, 16), (HashKind::Sha256, 100_000, 20)] {
             let oid = |n: u32| {
                 // Alike but for a few bits, as a forger's would be.
                 let mut bytes = [0; 32];
-                bytes[4..8].copy_from_slice(&n.to_be_bytes());
+                bytes[at..at + 4].copy_from_slice(&n.to_be_bytes());
                 Oid::from_bytes(hash, &bytes[..hash.len()]).unwrap()
             };
             let named = Named::new(hash, count);
