@@ -40,7 +40,11 @@ fn an_archive_of_another_upstream_is_not_taken_for_ones_own() {
     env.weir(&["mirror"]);
     // As a disk has it that does not tell Names from names, or somebody who gives a name again.
     env.weir(&["rm", "a"]);
+    let (archive, away) = (env.pool().join("store/a.tar"), env.path("away.tar"));
+    assert!(env.weir_fails(&["add", "--name", "a", other.to_str().unwrap()]).contains("a copy of"));
+    std::fs::rename(&archive, &away).unwrap();
     env.weir(&["add", "--name", "a", other.to_str().unwrap()]);
+    std::fs::rename(&away, &archive).unwrap();
     let said = env.weir_fails(&["mirror"]);
     assert!(said.contains("is a copy of") && said.contains("one.git"), "{said}");
     env.weir(&["rm", "--delete", "a"]);
