@@ -9,14 +9,15 @@ fuzz_target!(|data: &[u8]| {
     let mut sum = plain_sha(HashKind::Sha1);
     sum.update(&pack);
     pack.extend_from_slice(sum.finish().as_bytes());
-    let shallow = OidSet::default();
+    let none = OidSet::default();
     let options = Options {
         hash: HashKind::Sha1,
         limits: Limits { pack_bytes_max: 1 << 20, objects_max: 1000, object_bytes_max: 1 << 20, inflated_bytes_max: 16 << 20 },
         threads: 1,
         base: None,
         wanted: &[],
-        shallow: &shallow,
+        shallow: &none,
+        lost: &none,
         delta_bytes_max: 1 << 10,
     };
     let spill = |_| Ok(SpillPlace::unlimited(tempfile::tempfile()?));

@@ -138,6 +138,7 @@ fn take_in(
         base,
         wanted: wants,
         shallow: &ended,
+        lost: &OidSet::default(),
         delta_bytes_max: options.delta_bytes_max,
     };
     let spill = |bytes| options.scratch.place(bytes, store);

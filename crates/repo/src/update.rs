@@ -153,14 +153,25 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
     // What builds on another archive is no whole clone by itself, nor is what ends somewhere.
     let may_be_whole = base.is_none() && repo.shallow.is_empty();
     let mut objects_added = 0;
+    // Of what only older states lead to.
+    let mut lost = OidSet::default();
     for (class, tips) in [(RefClass::HeadsAndTags, &heads), (RefClass::Rest, &all), (RefClass::History, &older)] {
-        let mut objects = reachable_beyond(repo, base, tips, &mut taken)?;
+        let (mut objects, missing) = reachable_beyond(repo, base, tips, &mut taken)?;
+        lost.extend(missing);
         if class == RefClass::History {
             // With all that it leads to: of that, too, the base may give something no more.
             let left = unreachable(repo, base, &taken);
-            objects.extend(reachable_beyond(repo, base, &left, &mut taken)?);
+            let (more, missing) = reachable_beyond(repo, base, &left, &mut taken)?;
+            objects.extend(more);
+            lost.extend(missing);
         }
-        let body = if objects.is_empty() { None } else { take_in(repo, objects, &mut new, (class, tips), how)? };
+        // A hole in what is served is damage. One in an older state may be from before such holes were refused: then it stays one.
+        if let Some(oid) = lost.iter().next()
+            && (class != RefClass::History || !is_as_written(repo)?)
+        {
+            return Err(Error::Missing(*oid));
+        }
+        let body = if objects.is_empty() { None } else { take_in(repo, objects, &mut new, (class, tips, &lost), how)? };
         if let Some(pack) = &body {
             objects_added = new.commit_body(class, pack, time)?.objects_added;
         }
@@ -236,7 +247,7 @@ fn take_in(
     repo: &Repo,
     objects: Vec<Packed>,
     new: &mut ArchiveRepo,
-    (class, tips): (RefClass, &OidSet),
+    (class, tips, lost): (RefClass, &OidSet, &OidSet),
     how: &Rewrite<'_>,
 ) -> Result<Option<Ingested>> {
     let earlier = new.base_for(class)?;
@@ -249,6 +260,7 @@ fn take_in(
         base: earlier.as_ref(),
         wanted: &wanted,
         shallow: &repo.shallow.iter().copied().collect(),
+        lost,
         delta_bytes_max: 256 << 20,
     };
     let (mut reader, mut writer) = std::io::pipe()?;
@@ -267,26 +279,30 @@ fn take_in(
     })
 }
 
-/// What `tips` reach and neither the refs of `base` nor `taken` has; it is added to the latter, which holds all that it leads to.
-fn reachable_beyond(repo: &Repo, base: Option<&Repo>, tips: &OidSet, taken: &mut ObjectSet) -> Result<Vec<Packed>> {
+/// Whether all commits of the archive are as they were written: then what is missing never was there.
+fn is_as_written(repo: &Repo) -> Result<bool> {
+    let Some(archive) = repo.archive() else { return Ok(false) };
+    Ok(weir_archive::verify(&**archive.file())?.iter().all(|damage| damage.is_unfinished))
+}
+
+/// What `tips` reach and neither the refs of `base` nor `taken` has, and what of that is nowhere; the former is added to `taken`, which
+/// holds all that it leads to.
+fn reachable_beyond(repo: &Repo, base: Option<&Repo>, tips: &OidSet, taken: &mut ObjectSet) -> Result<(Vec<Packed>, Vec<Oid>)> {
     let mut found: Vec<Packed> = Vec::new();
+    let mut missing = Vec::new();
     let mut new = ObjectSet::new(repo);
     let mut reader = repo.reader();
     let mut tips: Vec<Oid> = tips.iter().copied().collect();
     let is_elsewhere = |oid: &Oid, location| taken.contains(repo, oid, location) || base.is_some_and(|base| base.gives(oid));
     while !tips.is_empty() {
-        let mut missing = None;
         let start = found.len();
         visit_reachable(repo, is_elsewhere, tips.drain(..), |oid, place, _| {
             match place.and_then(|(at, kind)| Some((repo.place(at)?, at, kind))) {
                 Some((place, at, kind)) if new.insert(repo, oid, Some(at)) => found.push(Packed { place, kind }),
                 Some(_) => {}
-                None => missing = Some(*oid),
+                None => missing.push(*oid),
             }
         })?;
-        if let Some(oid) = missing {
-            return Err(Error::Missing(oid));
-        }
         // A tree may name anything as if it were a file. Ingest then wants what that names, too.
         let mut at = start;
         while let Some(&Packed { place, kind }) = found.get(at) {
@@ -302,7 +318,7 @@ fn reachable_beyond(repo: &Repo, base: Option<&Repo>, tips: &OidSet, taken: &mut
         }
     }
     taken.extend(&new);
-    Ok(found)
+    Ok((found, missing))
 }
 
 /// What its own packs hold and neither the refs of `base` nor `taken` has.

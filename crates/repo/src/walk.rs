@@ -89,6 +89,25 @@ impl Repo {
         let object = self.reader().require(commit)?;
         commit_links(self.hash, &object.data).map(|links| links.parents).map_err(|source| Error::Object { oid: *commit, source })
     }
+
+    /// One object that `tips` lead to and that is nowhere, if there is one. Looks through all that they lead to.
+    ///
+    /// # Errors
+    /// If an object is corrupt.
+    pub fn first_missing(&self, tips: impl IntoIterator<Item = Oid>) -> Result<Option<Oid>> {
+        let mut missing = None;
+        visit_reachable(
+            self,
+            |_, _| false,
+            tips,
+            |oid, found, _| {
+                if found.is_none() && missing.is_none() {
+                    missing = Some(*oid);
+                }
+            },
+        )?;
+        Ok(missing)
+    }
 }
 
 /// Whether every one of `targets` is reached from `sources` through commits, looking at no more than `commits_max`

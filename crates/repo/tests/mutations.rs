@@ -92,14 +92,15 @@ fn state(refs: &Refs, time: u64) -> NewState<'_> {
 }
 
 fn take(pack: &[u8]) -> weir_repo::Result<Option<Ingested>> {
-    let shallow = OidSet::default();
+    let none = OidSet::default();
     let options = Options {
         hash: HashKind::Sha1,
         limits: Limits { pack_bytes_max: 1 << 22, objects_max: 10_000, object_bytes_max: 1 << 20, inflated_bytes_max: 64 << 20 },
         threads: 1,
         base: None,
         wanted: &[],
-        shallow: &shallow,
+        shallow: &none,
+        lost: &none,
         delta_bytes_max: 4 << 10,
     };
     ingest(&mut &pack[..], &|_| Ok(SpillPlace::unlimited(tempfile::tempfile()?)), &options)

@@ -79,13 +79,16 @@ fn check_connected(streamed: &Streamed<'_>, order: &[u32], options: &Options<'_>
             outside.push(oid);
             return;
         }
+        if options.lost.contains(&oid) {
+            return;
+        }
         missing_count += 1;
         if missing.as_ref().is_none_or(|m| oid < m.0) {
             missing = Some((oid, format!("object {}", streamed.ids.get(referrer))));
         }
     });
     for oid in options.wanted {
-        if missing.is_none() && find(&streamed.ids, order, oid).is_none() && !here(oid) {
+        if missing.is_none() && find(&streamed.ids, order, oid).is_none() && !here(oid) && !options.lost.contains(oid) {
             missing_count += 1;
             missing = Some((*oid, "a ref".to_owned()));
         }

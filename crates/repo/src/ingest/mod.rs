@@ -61,6 +61,8 @@ pub struct Options<'a> {
     pub wanted: &'a [Oid],
     /// Commits whose parents are not expected (shallow upstreams).
     pub shallow: &'a OidSet,
+    /// Objects that are known to be nowhere, and are missed by nobody.
+    pub lost: &'a OidSet,
     /// Bytes of inflated deltas kept in memory between the passes.
     pub delta_bytes_max: usize,
 }

@@ -168,6 +168,11 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
         let name = output::printable(&missing.name);
         return Err(Error::Message(format!("'{}' does not have what {name} was at state {seq} any more ({})", r.name, missing.oid)));
     }
+    if let Some(here) = &here
+        && let Some(missing) = here.first_missing(refs.list().iter().map(|at| at.oid)).in_repo(&r.name)?
+    {
+        return Err(Error::Message(format!("'{}' does not have all of state {seq} any more ({missing})", r.name)));
+    }
     // Where history ends by now it may have gone on then.
     let mut shallow = here.as_ref().map_or_else(Vec::new, |here| here.shallow().to_vec());
     if let Some(here) = &here {

@@ -1,0 +1,102 @@
+//! An older state that lacks something, as archives may have that were made before such were refused.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use weir_git::{HashKind, Oid, OidSet};
+use weir_repo::ingest::{Ingested, Limits, Options, SpillPlace, ingest};
+use weir_repo::{ArchiveRepo, Head, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing, StateKind};
+
+fn git(at: &Path, args: &[&str], input: &str) -> Vec<u8> {
+    let who = ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"].map(|key| (key, "a"));
+    let mut command = Command::new("git");
+    command.args(args).current_dir(at).env("HOME", at).envs(who).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "git {args:?}");
+    output.stdout
+}
+
+fn oid(at: &Path, args: &[&str]) -> Oid {
+    Oid::from_hex_any(git(at, args, "").trim_ascii()).unwrap()
+}
+
+fn take(pack: &[u8], base: Option<&Repo>, lost: &[Oid]) -> weir_repo::Result<Option<Ingested>> {
+    let options = Options {
+        hash: HashKind::Sha1,
+        limits: Limits::default(),
+        threads: 1,
+        base,
+        wanted: &[],
+        shallow: &OidSet::default(),
+        lost: &lost.iter().copied().collect(),
+        delta_bytes_max: 1 << 20,
+    };
+    ingest(&mut &pack[..], &spill, &options)
+}
+
+fn spill(_: u64) -> std::io::Result<SpillPlace> {
+    Ok(SpillPlace::unlimited(tempfile::tempfile()?))
+}
+
+fn state(refs: &Refs, time: u64) -> NewState<'_> {
+    NewState { refs, shallow: &[], time, epoch: 0, kind: StateKind::Mirrored }
+}
+
+#[test]
+fn a_hole_in_an_older_state_stays_one_and_keeps_nothing_else_from_being_compacted() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    git(at, &["init", "-q", "--bare", "."], "");
+    let tree = oid(at, &["mktree"]);
+    let commit = |message: &str, parents: &[&Oid]| {
+        let parents: Vec<String> = parents.iter().flat_map(|p| ["-p".to_owned(), p.to_string()]).collect();
+        let parents: Vec<&str> = parents.iter().map(String::as_str).collect();
+        oid(at, &[&["commit-tree", "-m", message, &tree.to_string()], &parents[..]].concat())
+    };
+    let gone = commit("gone", &[]);
+    let (older, now) = (commit("older", &[&gone]), commit("now", &[]));
+    let pack = |oids: &[&Oid]| {
+        let list: String = oids.iter().map(|oid| format!("{oid}\n")).collect();
+        git(at, &["pack-objects", "-q", "--stdout"], &list)
+    };
+    assert!(take(&pack(&[&older, &tree]), None, &[]).is_err());
+    let path = at.join("a.tar");
+    let mut archive = ArchiveRepo::create(&path, HashKind::Sha1, 1).unwrap();
+    let refs = |oid| Refs::new(vec![Ref { name: b"refs/heads/main".to_vec(), oid, peeled: None }], Head::default());
+    let added = take(&pack(&[&older, &tree]), None, &[gone]).unwrap().unwrap();
+    archive.commit(Some((RefClass::HeadsAndTags, added)), &state(&refs(older), 1)).unwrap();
+    let base = archive.base_for(RefClass::HeadsAndTags).unwrap();
+    let added = take(&pack(&[&now]), base.as_ref(), &[]).unwrap().unwrap();
+    archive.commit(Some((RefClass::HeadsAndTags, added)), &state(&refs(now), 2)).unwrap();
+    drop(archive);
+    let whole = std::fs::read(&path).unwrap();
+
+    let how = Rewrite { sharing: Sharing::Keep, time: 3, threads: 1, spill: &spill };
+    weir_repo::compact(&path, &how).unwrap();
+    let repo = Repo::open_archive(&path).unwrap();
+    assert!(weir_repo::fsck(&repo).unwrap().problems.is_empty());
+    assert_eq!(repo.refs_at(1).unwrap().unwrap().list()[0].oid, older);
+    assert!(repo.contains(&older) && !repo.contains(&gone));
+    assert_eq!((repo.first_missing([older]).unwrap(), repo.first_missing([now]).unwrap()), (Some(gone), None));
+
+    // What is missing for the disk's sake is damage.
+    let mut changed = whole.clone();
+    let index = changed.windows(20).position(|w| w == older.as_bytes()).unwrap();
+    changed[index + 19] ^= 1;
+    // In a new file: what is known of the end of the other does not hold for it.
+    let put = |data: &[u8]| {
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, data).unwrap();
+    };
+    put(&changed);
+    assert!(matches!(weir_repo::compact(&path, &how), Err(weir_repo::Error::Missing(_))));
+    // And so is what refs lead to.
+    put(&whole);
+    let mut archive = ArchiveRepo::open(&path).unwrap();
+    archive.commit(None, &state(&refs(older), 3)).unwrap();
+    drop(archive);
+    assert!(matches!(weir_repo::compact(&path, &how), Err(weir_repo::Error::Missing(oid)) if oid == gone));
+}
