@@ -9,14 +9,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let path = args.next().ok_or("usage: ingest PACK [THREADS]")?;
     let threads = args.next().map_or(Ok(2), |t| t.parse())?;
-    let shallow = OidSet::default();
+    let none = OidSet::default();
     let options = Options {
         hash: HashKind::Sha1,
         limits: Limits::default(),
         threads,
         base: None,
         wanted: &[],
-        shallow: &shallow,
+        shallow: &none,
+        lost: &none,
         delta_bytes_max: 256 << 20,
     };
     let started = Instant::now();
