@@ -276,3 +276,32 @@ fn gitlab_tells_no_comments_to_those_it_does_not_know() {
     assert!(said["error"].is_null() && said["added"]["comments"].is_null(), "{said}");
     assert_eq!(lines(&env, "issues"), expected(&forge, "issues"));
 }
+
+#[test]
+fn kills_cost_neither_what_is_there_nor_what_comes() {
+    let (env, forge, _daemon) = mirrored("github", "metadata = [\"issues\", \"pulls\", \"releases\"]");
+    let log = env.weir_json(&["log", "f/o/r1"]);
+    let kills: u64 = std::env::var("WEIR_KILLS").map_or(20, |n| n.parse().unwrap());
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into();
+    let seed: u64 = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(clock);
+    println!("WEIR_SEED={seed}");
+    let mut rng = common::Rng(seed | 1);
+    for round in 0..kills {
+        item(&mut forge.state().around, "issues", 1 + round % 350)["updated_at"] = json!(time(1000 + round));
+        let mut command = env.weir_command(&["metadata", "update", "f/o/r1"]);
+        let mut child = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(rng.below(120)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Three hours later nobody waits for it any more.
+        let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=10); c.execute('UPDATE metadata_looks SET leased_until = 0'); c.commit()";
+        let python = std::process::Command::new("python3").args(["-c", script]).arg(env.pool().join("catalog.db")).status();
+        assert!(python.unwrap().success());
+        env.weir(&["fsck"]);
+        assert_eq!(env.weir_json(&["log", "f/o/r1"]), log, "WEIR_SEED={seed}, round {round}");
+    }
+    update(&env);
+    for stream in STREAMS.iter().filter(|stream| forge.state().around.lists.contains_key(*stream)) {
+        assert_eq!(lines(&env, stream), expected(&forge, stream), "WEIR_SEED={seed}: {stream}");
+    }
+}
