@@ -167,9 +167,7 @@ impl<'r> Haves<'r> {
                 // Of what it builds on, too: a fork has most of its history from there.
                 let of_base = r.base().into_iter().flat_map(|base| base.refs().head_and_tag_tips());
                 let tips: OidSet = tips.into_iter().chain(of_base).filter(|t| r.has(t)).collect();
-                let mut tips: Vec<Oid> = tips.into_iter().collect();
-                tips.sort_unstable();
-                tips
+                tips.into_iter().collect()
             }
         };
         Ok(Haves { tips, behind: None, repo })
@@ -180,9 +178,10 @@ impl Negotiator for Haves<'_> {
     fn next_haves(&mut self, max: usize) -> Vec<Oid> {
         let Some(repo) = self.repo else { return Vec::new() };
         if self.behind.is_none() {
-            // Branches say most; of many thousand refs the first ones must do, the walk behind them finds the others.
-            let batch: Vec<Oid> = self.tips.iter().copied().take(max).collect();
+            // The newest say most, and an upstream looks back as far as the oldest it was told of. Of many thousand refs the first
+            // ones must do: the walk behind them finds the others.
             self.behind = HaveCommits::new(repo, std::mem::take(&mut self.tips)).ok();
+            let batch: Vec<Oid> = self.behind.as_ref().map_or_else(Vec::new, |behind| behind.tips(max));
             if !batch.is_empty() {
                 return batch;
             }

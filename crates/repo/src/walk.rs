@@ -320,6 +320,13 @@ impl<'r> HaveCommits<'r> {
         Ok(this)
     }
 
+    /// At most `max` of the tips, newest first, before anything else was asked for.
+    pub fn tips(&self, max: usize) -> Vec<Oid> {
+        let mut tips: Vec<(u64, Oid)> = self.queue.iter().copied().collect();
+        tips.sort_unstable_by(|a, b| b.cmp(a));
+        tips.into_iter().take(max).map(|(_, oid)| oid).collect()
+    }
+
     fn push(&mut self, oid: Oid) -> Result<()> {
         if self.seen.insert(oid) && self.reader.repo().contains(&oid) {
             let time = Commits::new(&mut self.reader).load(&oid)?.time;
