@@ -15,7 +15,7 @@ impl LockedFile {
     /// Whether `path` still leads to this file.
     ///
     /// # Errors
-    /// Of the system.
+    /// If a system call fails.
     pub fn is_still_at(&self, path: &Path) -> io::Result<bool> {
         is_still_at(&self.0, path)
     }

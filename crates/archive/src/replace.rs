@@ -124,7 +124,7 @@ pub fn sync_folder_of(path: &Path) -> io::Result<()> {
 /// Makes the names in `folder` durable.
 ///
 /// # Errors
-/// Of the system.
+/// If a system call fails.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }

@@ -1,7 +1,7 @@
 //! Finding the committed state of a file (section 5): from what is known forward, from header to header, to the last record that
 //! holds; and the chain of records before it.
 //!
-//! Nothing is ever looked for inside the data of members: whoever chose those bytes cannot say what is committed.
+//! The walk never searches the data of members: an upstream chose those bytes, and they decide nothing about commits.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ impl State {
         self.record_at.end()
     }
 
-    /// What to keep beside the file's data, so that the next who opens it finds this state at once.
+    /// Returns the end mark of this state. Writers store it beside the data, and readers start from it.
     pub(crate) fn end_mark(&self, seq_max: u64) -> EndMark {
         EndMark { end: self.end(), sum: self.record_at.sum, seq_max: seq_max.max(self.record.seq) }
     }
@@ -56,7 +56,7 @@ impl State {
 /// A record and where it lies.
 type Placed = (Record, RecordPlace);
 
-/// What is committed, and what lies behind it.
+/// The state of the last commit that holds, and the bytes that follow it in the file.
 pub(crate) struct Found {
     pub(crate) state: State,
     pub(crate) tail: Option<Tail>,
@@ -89,7 +89,7 @@ fn record_at_mark(storage: &impl Storage, mark: &EndMark, len: u64) -> Result<Op
     Ok(found.map(|(record, sum)| (record, RecordPlace { offset, len, sum })))
 }
 
-/// What headers from `start` on lead to.
+/// The records that a walk over the headers from `start` on meets.
 enum Group {
     /// A record that stands at the end of its group as it should.
     Whole(Box<Placed>),

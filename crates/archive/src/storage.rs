@@ -36,7 +36,7 @@ pub trait Storage {
     /// The mark of where the committed part ended last, if one is kept.
     ///
     /// # Errors
-    /// Of the system.
+    /// If a system call fails.
     fn end_mark(&self) -> io::Result<Option<EndMark>> {
         Ok(None)
     }

@@ -11,7 +11,7 @@ pub struct Tail {
     pub seq: u64,
     /// The highest number that a commit was given, as far as can be told.
     pub seq_max: u64,
-    /// What it is.
+    /// Why these bytes are not part of a commit that holds.
     pub kind: TailKind,
 }
 
@@ -22,7 +22,7 @@ pub enum TailKind {
     Unfinished,
     /// A record that does not hold: a group that was never finished, or one that was and is damaged.
     Doubtful,
-    /// Commits that somebody was told of, and that are damaged now.
+    /// Commits that the end mark or the catalog records, and that are damaged now.
     Committed,
 }
 

@@ -19,14 +19,14 @@ pub struct Damage {
     pub offset: u64,
     /// In which commit.
     pub seq: u64,
-    /// What.
+    /// A description of the damage for a person.
     pub what: String,
-    /// It is what was never committed, behind all that was: normal after a kill, if nobody was told of more.
+    /// Whether these are bytes behind the last commit that no commit covers: normal after a kill.
     pub is_unfinished: bool,
 }
 
 /// Checks all groups of an archive: every record, every header, every member's checksum, and that nothing is behind the last
-/// commit. What cannot be read is told of, too, and what lies behind it is checked.
+/// commit. Reports blocks that cannot be read, and goes on behind them.
 ///
 /// # Errors
 /// Of the system, and [`Error::NoCommit`]. Damage is no error but the answer.

@@ -77,7 +77,7 @@ impl<S: Storage> Writer<S> {
     /// A writer on an empty file, whose first commit will be number `first_seq`.
     ///
     /// # Errors
-    /// Of the system; if the file is not empty.
+    /// If a system call fails, or the file is not empty.
     pub fn create(storage: S, first_seq: u64) -> Result<Writer<S>> {
         if storage.len()? > 0 {
             return Err(Error::NotEmpty);
