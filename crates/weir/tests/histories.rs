@@ -20,8 +20,10 @@ use weir_serve::serve_blocking;
 use weir_transport::{LocalServer, LocalStream, Options as TransportOptions, Url};
 use weir_upload::{Options, UploadPack, Version};
 
-use model::{Id, Model, NAMES, Object, Rng, Set, Upstream, hex, id_of, unhex};
+use common::Rng;
+use model::{Id, Model, NAMES, Object, Set, Upstream, hex, id_of, unhex};
 
+mod common;
 #[path = "histories/model.rs"]
 mod model;
 

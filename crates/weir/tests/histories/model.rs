@@ -9,21 +9,6 @@ use sha1::{Digest, Sha1};
 pub type Id = String;
 pub type Set = BTreeSet<Id>;
 
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-
-    pub fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
-        &list[self.below(list.len() as u64) as usize]
-    }
-}
-
 /// An object as the model knows it.
 #[derive(Clone)]
 pub enum Object {
