@@ -4,16 +4,7 @@ use std::path::Path;
 
 use weir_repo::{ArchiveRepo, ArchiveUse, Rewrite, Sharing, UpdateReport};
 
-use crate::visit::VisitOptions;
-
-/// When archives are compacted.
-#[derive(Clone, Copy, Debug)]
-pub struct Compacting {
-    /// With more packs than this.
-    pub packs_max: usize,
-    /// With more of it unused than this, in percent of its length.
-    pub unused_percent_max: u32,
-}
+use crate::options::{Compacting, VisitOptions};
 
 /// Less than this that is unused is not worth it.
 const UNUSED_BYTES_MIN: u64 = 4 << 20;

@@ -9,7 +9,7 @@ use weir_repo::{ArchiveRepo, NewState, Ref, RefClass, Refs, Repo, StateKind, Upd
 use weir_transport::{FetchRequest, FetchedPack, Negotiator, Session, Url};
 
 use crate::failure::Failure;
-use crate::visit::VisitOptions;
+use crate::options::VisitOptions;
 
 /// An update of an archive under way.
 pub(crate) struct Update<'a> {

@@ -6,7 +6,7 @@ use weir_repo::{ArchiveRepo, LfsObject, LfsPointer};
 use weir_transport::{Error, LFS_BATCH_MAX, Lfs, LfsAnswer, Url};
 
 use crate::failure::Failure;
-use crate::visit::VisitOptions;
+use crate::options::VisitOptions;
 
 /// Objects are committed when so many bytes of them are here.
 const COMMIT_BYTES: u64 = 64 << 20;

@@ -11,11 +11,13 @@ use weir_transport::Url;
 
 use crate::batch::Batch;
 use crate::failure::{BASE, DAMAGED, FENCED, Failure};
+use crate::options::{RefsWanted, SharedOptions, VisitOptions};
 use crate::queue::{Done, Mailbox, Message, Queue, Task};
 use crate::schedule::{Observed, Policy, spread};
 use crate::space::Space;
 use crate::throttle::{Pause, Throttle};
-use crate::visit::{Known, RefsWanted, SharedOptions, VisitOptions, Visited, visit};
+use crate::visit::visit;
+use crate::visited::{Known, Visited};
 
 /// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
 const STACK_BYTES: usize = 32 << 20;

@@ -10,7 +10,7 @@ use weir_catalog::{Base, Repository};
 use crate::failure::Failure;
 use crate::pool::Stop;
 use crate::throttle::Pause;
-use crate::visit::Visited;
+use crate::visited::Visited;
 
 /// A repository to visit.
 pub(crate) struct Task {

@@ -6,7 +6,9 @@ use weir_repo::{ArchiveRepo, KEPT_MAX, Refs, RefsChange, Repo, Takes};
 use weir_transport::Url;
 
 use crate::failure::{DAMAGED, FENCED, Failure, NOT_DAMAGED};
-use crate::visit::{Known, VisitOptions, Visited, build_on_base, list, origin, snapshot, snapshot_id, take_in, take_in_lfs, update};
+use crate::options::VisitOptions;
+use crate::update::{build_on_base, list, origin, snapshot, snapshot_id, take_in, take_in_lfs, update};
+use crate::visited::{Known, Visited};
 
 /// Whether the archive at `path` cannot be opened for what is in it, or not all of it is as it was written. Reads all of it.
 fn is_damaged(path: &Path) -> bool {

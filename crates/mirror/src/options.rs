@@ -1,0 +1,59 @@
+//! How upstreams are visited.
+
+use std::sync::Arc;
+
+use weir_repo::ingest::Limits;
+use weir_transport::Options as TransportOptions;
+
+use crate::Space;
+use crate::scratch::Scratch;
+use crate::store::StoreMark;
+
+/// Which of an upstream's refs are mirrored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RefsWanted {
+    /// All that are advertised.
+    #[default]
+    All,
+    /// HEAD, branches and tags.
+    HeadsAndTags,
+}
+
+/// How upstreams are visited.
+#[derive(Clone)]
+pub struct VisitOptions {
+    /// How they are talked to.
+    pub transport: TransportOptions,
+    /// What a pack may be.
+    pub limits: Limits,
+    /// Where packs lie while they are verified.
+    pub scratch: Scratch,
+    /// Threads for one pack.
+    pub threads: usize,
+    /// Which refs.
+    pub refs: RefsWanted,
+    /// Bytes of inflated deltas kept while a pack is verified.
+    pub delta_bytes_max: usize,
+    /// Whether the files that Git LFS keeps beside are fetched.
+    pub lfs: bool,
+    /// Room for them.
+    pub space: Arc<Space>,
+    /// When archives are compacted after an update.
+    pub compacting: Compacting,
+    /// Whether an upstream that has no refs any more is followed.
+    pub accepts_empty: bool,
+    /// What says that the store is there, where something does.
+    pub store: Option<Arc<StoreMark>>,
+}
+
+/// When archives are compacted.
+#[derive(Clone, Copy, Debug)]
+pub struct Compacting {
+    /// With more packs than this.
+    pub packs_max: usize,
+    /// With more of it unused than this, in percent of its length.
+    pub unused_percent_max: u32,
+}
+
+/// Shared with the workers.
+pub(crate) type SharedOptions = Arc<VisitOptions>;

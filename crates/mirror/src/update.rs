@@ -1,0 +1,256 @@
+//! An archive brought up to date with its upstream.
+
+use std::path::Path;
+use std::time::Instant;
+
+use sha2::{Digest, Sha256};
+use weir_git::{Oid, refname};
+use weir_repo::{ArchiveRepo, Head, Lost, Origin, Ref, Refs, RefsChange, Repo, UpdateReport};
+use weir_transport::{Advertised, Session, Symbolic, Url};
+
+use crate::compacting::compact_if_due;
+use crate::failure::{EMPTIED, FENCED, Failure};
+use crate::incoming::Update;
+use crate::lfs::fetch_lfs;
+use crate::options::{RefsWanted, VisitOptions};
+use crate::visited::{Known, LostCommits, Visited};
+
+/// Fingerprint of refs and HEAD as an upstream shows them.
+fn fingerprint(advertised: &Advertised, lfs: bool) -> Vec<u8> {
+    let mut h = Sha256::new();
+    // What is there is not all that is wanted, once they are wanted, too.
+    if lfs {
+        h.update(b"lfs");
+    }
+    for r in &advertised.refs {
+        h.update(r.oid.as_bytes());
+        h.update(&r.name);
+        h.update([0]);
+    }
+    match &advertised.head {
+        Symbolic::Branch(name) => h.update(name),
+        Symbolic::Detached(oid) => h.update(oid.as_bytes()),
+        Symbolic::Unknown => h.update(b"?"),
+    }
+    h.finalize()[..16].to_vec()
+}
+
+/// Refs of an upstream, and the session they came by.
+pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advertised, Visited), Failure> {
+    let prefixes: &[&str] = match options.refs {
+        RefsWanted::All => &[],
+        RefsWanted::HeadsAndTags => &["HEAD", "refs/heads/", "refs/tags/"],
+    };
+    let (session, mut advertised) = Session::open_and_list(url, &options.transport, prefixes)?;
+    if options.refs == RefsWanted::HeadsAndTags {
+        advertised.refs.retain(|r| refname::is_head_or_tag(&r.name));
+    }
+    let fingerprint = fingerprint(&advertised, options.lfs);
+    let ref_count = advertised.refs.len() as u64;
+    let refused = std::mem::take(&mut advertised.refused);
+    let visited = Visited {
+        fingerprint,
+        change: None,
+        ref_count,
+        refused,
+        created: false,
+        archive: None,
+        damaged: None,
+        builds_on: None,
+        snapshot: None,
+        lfs: None,
+        is_another: false,
+        lost: None,
+    };
+    Ok((session, advertised, visited))
+}
+
+/// Whether there is an archive at `path`. A disk that does not answer is not one without it.
+pub(crate) fn exists(path: &Path) -> Result<bool, Failure> {
+    path.try_exists().map_err(|e| Failure::new("local", format!("cannot look at '{}': {e}", path.display())))
+}
+
+/// The archive at `path` to be written to, which is a copy of `url`; and commits of it that are lost.
+fn open(
+    url: &Url,
+    path: &Path,
+    known: &Known<'_>,
+    session: &Session,
+    now: u64,
+    options: &VisitOptions,
+) -> Result<(ArchiveRepo, Option<Lost>), Failure> {
+    if exists(path)? {
+        let (archive, lost) = ArchiveRepo::open_recovering(path, known.seq, now)?;
+        if let Some(lost) = &lost {
+            tracing::error!(path = %path.display(), "the archive is damaged, and goes on from the last commit that holds: {lost}");
+        }
+        if known.epoch > 0 && archive.epoch() > known.epoch {
+            let (ours, theirs) = (known.epoch, archive.epoch());
+            return Err(Failure::new(
+                FENCED,
+                format!("the lease has passed to another visit, which has written already ({ours}, {theirs})"),
+            ));
+        }
+        // On a disk that does not tell large letters from small ones two names are one file; and names are given again.
+        if let Some(found) = archive.origin().filter(|found| known.seq.is_none() && !is_same(found, &origin(url, known))) {
+            let error = format!("'{}' is a copy of {} already: give this one another name, or delete that", path.display(), found.url);
+            return Err(Failure::new("local", error));
+        }
+        return Ok((archive, lost));
+    }
+    if let Some(store) = &options.store {
+        store.check()?;
+    }
+    let mut archive = ArchiveRepo::create_named_later(path, session.hash(), known.seq.unwrap_or(0) + 1)?;
+    build_on_base(&mut archive, known, now);
+    let lost = known.seq.map(Lost::all_up_to);
+    if lost.is_some() {
+        tracing::error!(path = %path.display(), "the archive is gone: it is cloned anew");
+    }
+    Ok((archive, lost))
+}
+
+pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
+    let (mut session, advertised, mut visited) = list(url, options)?;
+    let is_there = exists(path)?;
+    if is_there && known.fingerprint == Some(visited.fingerprint.as_slice()) && is_sound(path, known)? {
+        return Ok(visited);
+    }
+    let (mut archive, lost) = open(url, path, known, &session, now, options)?;
+    archive.set_origin(Some(origin(url, known)));
+    visited.created = !is_there;
+    visited.is_another = !is_there || lost.is_some();
+    visited.archive = archive.committed();
+    let old = archive.repo()?;
+    visited.builds_on = Some(archive.base_path()?);
+    if let Some(old) = &old
+        && old.hash() != session.hash()
+    {
+        let name = session.hash().name();
+        return Err(Failure::new("protocol", format!("the upstream has become a {name} repository; add it under another name")));
+    }
+    let refs = snapshot(&advertised, old.as_deref());
+    let before = old.as_ref().map(|r| r.refs().clone()).unwrap_or_default();
+    if refs.list().is_empty() && !before.list().is_empty() && !options.accepts_empty {
+        let count = before.list().len();
+        let error = format!("the upstream has no refs any more: the {count} it had stay here; 'weir mirror --accept-empty' follows it");
+        return Err(Failure::new(EMPTIED, error));
+    }
+    if old.as_ref().is_none_or(|r| !r.refs().lead_where(&refs)) {
+        let report = take_in(&mut archive, &mut session, url, path, &refs, known.epoch, now, options)?;
+        visited.change = Some((RefsChange::between(&before, &refs), report));
+        visited.archive = archive.committed();
+        visited.snapshot = snapshot_id(&mut archive);
+    }
+    if let Some(commits) = lost {
+        let refs = archive.repo()?.map_or_else(Vec::new, |repo| commits.missing_in(&repo));
+        visited.lost = Some(LostCommits { commits, refs });
+    }
+    take_in_lfs(&mut archive, url, path, now, options, &mut visited)?;
+    if visited.change.is_some()
+        && let Some(report) = compact_if_due(archive, path, now, options)
+    {
+        visited.archive = Some((report.seq, report.archive_bytes));
+    }
+    Ok(visited)
+}
+
+/// Whether the archive at `path` is as it was when its last commit was told of, as far as that can be seen at its end, and what it
+/// builds on is there. One with later commits is looked into: they may be of a visit that was never written down, or one that went
+/// on from damage and came no further.
+fn is_sound(path: &Path, known: &Known<'_>) -> Result<bool, Failure> {
+    match weir_repo::check_end(path) {
+        Ok(seq) if known.seq.is_none_or(|known| known == seq) => {}
+        Err(e) if !e.is_torn() => return Err(e.into()),
+        Ok(_) | Err(_) => return Ok(false),
+    }
+    // What it builds on may have been replaced since.
+    if known.base.is_some() {
+        weir_repo::base_holds(path)?;
+    }
+    Ok(true)
+}
+
+/// Fetches LFS objects into `archive`, if they are wanted.
+pub(crate) fn take_in_lfs(
+    archive: &mut ArchiveRepo,
+    url: &Url,
+    path: &Path,
+    now: u64,
+    options: &VisitOptions,
+    visited: &mut Visited,
+) -> Result<(), Failure> {
+    if options.lfs {
+        let report = fetch_lfs(archive, url, path, now, options)?;
+        visited.archive = archive.committed();
+        visited.lfs = Some(report);
+        // No upstream has this one: the next visit looks again, whatever it shows.
+        if report.is_incomplete {
+            visited.fingerprint.clear();
+        }
+    }
+    Ok(())
+}
+
+/// The identity of what was committed last, if it can be had.
+pub(crate) fn snapshot_id(archive: &mut ArchiveRepo) -> Option<Oid> {
+    let repo = archive.repo().ok()??;
+    repo.snapshot_id(repo.refs()).unwrap_or_else(|e| {
+        tracing::warn!("no id of its snapshot: {e}");
+        None
+    })
+}
+
+/// Lets a new archive build on the base it is to have. Where that cannot be, it is whole.
+pub(crate) fn build_on_base(archive: &mut ArchiveRepo, known: &Known<'_>, now: u64) {
+    let Some(path) = known.base.filter(|path| path.exists()) else { return };
+    if let Err(e) = weir_repo::open_as_base(path, now).and_then(|base| archive.build_on(&base)) {
+        tracing::warn!("a fork is cloned whole: {e}");
+    }
+}
+
+/// Fetches what `refs` need into `archive`, which will stand at `path`, and makes the files that answers are faster with.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn take_in(
+    archive: &mut ArchiveRepo,
+    session: &mut Session,
+    url: &Url,
+    path: &Path,
+    refs: &Refs,
+    epoch: u64,
+    now: u64,
+    options: &VisitOptions,
+) -> Result<UpdateReport, Failure> {
+    let store = path.parent().unwrap_or(Path::new("."));
+    let report = Update { archive, session, url, options, store, epoch, now }.run(refs)?;
+    // Derived files only make answers faster: without them the visit has gone well all the same.
+    let started = Instant::now();
+    match weir_repo::derive(archive, now, options.threads) {
+        Ok(true) => tracing::debug!(path = %path.display(), "bitmaps and commit-graph made in {:?}", started.elapsed()),
+        Ok(false) => {}
+        Err(e) => tracing::warn!(path = %path.display(), "no bitmaps: {e}"),
+    }
+    Ok(report)
+}
+
+/// Returns what an archive read from `url` says that it is a copy of.
+pub(crate) fn origin(url: &Url, known: &Known<'_>) -> Origin {
+    Origin { url: known.upstream.unwrap_or(url).without_userinfo(), forge: known.forge.map(str::to_owned) }
+}
+
+/// Whether both are one repository, be it at another place by now.
+fn is_same(one: &Origin, other: &Origin) -> bool {
+    one.url == other.url || one.forge.is_some() && one.forge == other.forge
+}
+
+/// The refs as they will be stored. What tags peel to is found out from the objects.
+pub(crate) fn snapshot(advertised: &Advertised, old: Option<&Repo>) -> Refs {
+    let list = advertised.refs.iter().map(|r| Ref { name: r.name.clone(), oid: r.oid, peeled: None }).collect();
+    let head = match &advertised.head {
+        Symbolic::Branch(name) => Head::Symbolic(name.clone()),
+        Symbolic::Detached(oid) => Head::Detached(*oid),
+        // An upstream that says nothing of HEAD: it stays what it was.
+        Symbolic::Unknown => old.map_or_else(Head::default, |r| r.refs().head.clone()),
+    };
+    Refs::new(list, head)
+}
