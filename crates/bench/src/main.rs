@@ -7,12 +7,14 @@
 //! `weir-bench slow HOST:PORT PATH CONNECTIONS SECONDS`
 //! `weir-bench catalog FOLDER|URL ROWS VISITS`
 //! `weir-bench states ARCHIVE COUNT [--same]`
+//! `weir-bench hash BYTES`
 //!
 //! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds, clones a
 //! second, failures, and the times to the first pack byte. `--hold` stops reading after the first bytes for that long, so
 //! that a server's memory can be looked at while clones run. `--depth` asks for that much of history, `--filter` leaves out.
 //! `http` does the same over smart HTTP, for small repositories. `idle` opens connections that have said what repository they
-//! are about, and nothing more; `slow` makes clones that take a little of their pack a second; both for SECONDS.
+//! are about, and nothing more; `slow` makes clones that take a little of their pack a second; both for SECONDS. `hash` tells how
+//! fast objects of BYTES are hashed.
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -22,6 +24,7 @@ use std::time::{Duration, Instant};
 use weir_git::pktline::{Pkt, PktReader, push, push_delim, push_flush};
 
 mod catalog;
+mod hash;
 mod http;
 mod states;
 
@@ -63,6 +66,10 @@ fn arguments() -> Result<Arguments, Error> {
         }
         "states" => {
             states::run(&next()?, next()?.parse()?, next().is_ok_and(|word| word == "--same"))?;
+            std::process::exit(0);
+        }
+        "hash" => {
+            hash::run(next()?.parse()?)?;
             std::process::exit(0);
         }
         _ => return Err(usage.into()),

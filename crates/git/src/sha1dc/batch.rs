@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{BLOCK, INITIAL, LANES, Sha1Detect, Suspect, Words, attacks, to_bytes, vectors_of};
+use super::{BLOCK, INITIAL, LANES, Sha1Detect, Suspect, Words, attacks, compress_lanes, to_bytes, vectors_of};
 
 /// Fewer messages are hashed one after the other: the lanes take as long for two as for sixteen.
 const LANES_WORTH_IT: usize = 4;
@@ -188,7 +188,7 @@ impl<D: AsRef<[u8]>> Batch<D> {
         for i in 0..count {
             let blocks = parts.map(|p| &p[i]);
             let before = self.states;
-            let masks = compress(&mut self.states, &blocks);
+            let masks = compress_lanes(&mut self.states, &blocks);
             for (n, &mask) in masks.iter().enumerate() {
                 if mask == 0 {
                     continue;
@@ -260,17 +260,4 @@ fn attacked<'s>(suspects: &'s [Suspect], numbers: &'s [u64]) -> impl Iterator<It
         let found = attacks(chunk);
         numbers.iter().enumerate().filter(move |(n, _)| found >> n & 1 == 1).map(|(_, &number)| number)
     })
-}
-
-/// One block more in each lane.
-fn compress(states: &mut [Words; 5], blocks: &[&[u8; BLOCK]; LANES]) -> Words {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: `is_supported` was asked before a `Batch` was made.
-        unsafe { super::lanes::compress(states, blocks) }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        unreachable!("is_supported is false, with {} blocks and {} states", blocks.len(), states.len())
-    }
 }

@@ -7,9 +7,13 @@
 //! lane is a message, hashed in the same pass. What passes is recompressed, 16 at a time, as their `sha1dc` does.
 //!
 //! Measured on this project's usual machine, taking in git/git: 75 % of the time went into the `sha1-checked` crate, which
-//! does the same a block and a word at a time. That crate is still what runs where the processor lacks AVX-512 or SHA-NI,
-//! and what the tests compare with.
+//! does the same a block and a word at a time. That crate is still what runs where the processor has neither AVX-512 nor
+//! AVX2, and what the tests compare with.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod batch;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
@@ -24,16 +28,21 @@ const GROUP: usize = BLOCK * LANES;
 /// A word of each lane.
 type Words = [u32; LANES];
 
-/// Whether this processor has what [`Sha1Detect`] needs.
+/// Whether this processor has what [`Sha1Detect`] and [`Batch`] need.
 pub(crate) fn is_supported() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("sha")
+        has_avx512() || is_x86_feature_detected!("avx2")
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
         false
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
 /// A running hash. Only where [`is_supported`].
@@ -178,7 +187,7 @@ fn suspects(blocks: &[[u8; BLOCK]]) -> Words {
     if blocks.len() > 1 {
         let lanes = std::array::from_fn(|n| &blocks[n.min(blocks.len() - 1)]);
         // SAFETY: `is_supported` was asked before a `Sha1Detect` was made.
-        return unsafe { lanes::suspects(&lanes) };
+        return unsafe { if has_avx512() { avx512::suspects(&lanes) } else { avx2::suspects(&lanes) } };
     }
     let mut masks = [0; LANES];
     for (mask, block) in masks.iter_mut().zip(blocks) {
@@ -187,12 +196,25 @@ fn suspects(blocks: &[[u8; BLOCK]]) -> Words {
     masks
 }
 
+/// Takes one block each into sixteen states, word-major; returns what the conditions leave, as [`suspects`] does.
+fn compress_lanes(state: &mut [Words; 5], blocks: &[&[u8; BLOCK]; LANES]) -> Words {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: `is_supported` was asked before a `Batch` was made.
+        unsafe { if has_avx512() { avx512::compress(state, blocks) } else { avx2::compress(state, blocks) } }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        unreachable!("is_supported is false, with {} blocks and {} states", blocks.len(), state.len())
+    }
+}
+
 /// Which of at most [`LANES`] suspects are attacks: a bit each.
 fn attacks(suspects: &[Suspect]) -> u16 {
     #[cfg(target_arch = "x86_64")]
     if suspects.len() > 2 {
         // SAFETY: `is_supported` was asked before there was anybody to suspect.
-        return unsafe { lanes::attacks(suspects) };
+        return unsafe { if has_avx512() { avx512::attacks(suspects) } else { avx2::attacks(suspects) } };
     }
     suspects.iter().enumerate().fold(0, |found, (n, s)| found | u16::from(is_attack(s)) << n)
 }
@@ -284,6 +306,9 @@ mod tests {
                 assert_eq!(mask, suspect_vectors(&expand(block)));
                 left += u32::from(mask != 0);
             }
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: where AVX-512 is, AVX2 is.
+            assert_eq!(unsafe { avx2::suspects(&blocks.each_ref()) }, masks);
         }
         assert!(left < 32_000 / 20, "the conditions leave {left} of 32000 random blocks");
     }
@@ -330,6 +355,31 @@ mod tests {
         }
     }
 
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn lanes_compress_as_one_does() {
+        if !is_supported() {
+            return;
+        }
+        let blocks: [[u8; BLOCK]; LANES] = std::array::from_fn(|n| std::array::from_fn(|i| (n * 31 + i * i) as u8));
+        let mut states: [Words; 5] = std::array::from_fn(|i| [INITIAL[i]; LANES]);
+        for _ in 0..3 {
+            let mut alone = [INITIAL; LANES];
+            for (n, block) in blocks.iter().enumerate() {
+                alone[n] = std::array::from_fn(|i| states[i][n]);
+                compress(&mut alone[n], &[*block]);
+            }
+            let mut by_avx2 = states;
+            // SAFETY: where AVX-512 is, AVX2 is.
+            let masks = unsafe { avx2::compress(&mut by_avx2, &blocks.each_ref()) };
+            assert_eq!(compress_lanes(&mut states, &blocks.each_ref()), masks);
+            assert_eq!(states, by_avx2);
+            for (n, alone) in alone.iter().enumerate() {
+                assert_eq!(*alone, std::array::from_fn(|i| states[i][n]));
+            }
+        }
+    }
+
     #[test]
     fn both_ways_of_testing_suspects_agree() {
         if !is_supported() {
@@ -350,6 +400,9 @@ mod tests {
             let group = &suspects[start..suspects.len().min(start + LANES)];
             let expected = group.iter().enumerate().fold(0, |all, (n, s)| all | u16::from(is_attack(s)) << n);
             assert_eq!(attacks(group), expected, "{start}");
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: where AVX-512 is, AVX2 is.
+            assert_eq!(unsafe { avx2::attacks(group) }, expected, "{start}");
             found += expected.count_ones();
         }
         assert!(found > 0);
