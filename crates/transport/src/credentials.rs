@@ -91,29 +91,33 @@ impl GitCredentialHelper {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn describe(url: &Url) -> String {
+    /// `url` as git describes it to helpers; `None` if a part of it would be taken for a line of its own.
+    fn describe(url: &Url) -> Option<String> {
         let base = url.http_base();
         let protocol = base.split("://").next().unwrap_or("https").to_owned();
         let user = url.user.as_ref().map(|u| format!("username={u}\n")).unwrap_or_default();
-        format!("protocol={protocol}\nhost={}\npath={}\n{user}\n", url.host_port(), url.path.trim_start_matches('/'))
+        let (host, path) = (url.host_port(), url.path.trim_start_matches('/'));
+        let is_line = |text: &str| !text.contains(['\n', '\r', '\0']);
+        let is_sound = is_line(&host) && is_line(path) && url.user.as_deref().is_none_or(is_line);
+        // Who asks for it comes last: of two lines the later counts.
+        is_sound.then(|| format!("path={path}\n{user}protocol={protocol}\nhost={host}\n"))
     }
 
     /// What the helpers have for `url`.
     pub fn fill(&self, url: &Url) -> Option<Credentials> {
-        let answer = self.run("fill", &Self::describe(url))?;
+        let answer = self.run("fill", &(Self::describe(url)? + "\n"))?;
         let field = |key: &str| answer.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned);
         Some(Credentials { user: field("username").unwrap_or_default(), password: field("password")? })
     }
 
     /// Tells the helpers whether what they gave was right.
     pub fn report(&self, url: &Url, credentials: &Credentials, accepted: bool) {
-        let described = Self::describe(url);
-        let input = format!(
-            "{}username={}\npassword={}\n\n",
-            described.trim_end_matches('\n').to_owned() + "\n",
-            credentials.user,
-            credentials.password
-        );
+        let Some(described) = Self::describe(url) else { return };
+        let Credentials { user, password } = credentials;
+        if [user, password].iter().any(|text| text.contains(['\n', '\r', '\0'])) {
+            return;
+        }
+        let input = format!("username={user}\npassword={password}\n{described}\n");
         let _ = self.run(if accepted { "approve" } else { "reject" }, &input);
     }
 }

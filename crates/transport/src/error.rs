@@ -107,11 +107,30 @@ impl Error {
 fn class_of_words(text: &str) -> Option<ErrorClass> {
     let text = text.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|w| text.contains(w));
-    if says(&["not exported", "permission denied", "access denied", "unauthorized", "forbidden", "authentication"]) {
+    if says(&[
+        "not exported",
+        "permission denied",
+        "access denied",
+        "unauthorized",
+        "forbidden",
+        "authentication",
+        // gitolite, which says the same of what is not there.
+        "denied by fallthru",
+        "host key verification failed",
+        "no matching host key",
+    ]) {
         // git-daemon without --informative-errors says both at once; a copy is kept in either case.
         return Some(if says(&["or repository not exported"]) { ErrorClass::Gone } else { ErrorClass::Forbidden });
     }
-    if says(&["not found", "no such repository", "does not exist", "not a git repository", "does not appear to be a git repository"]) {
+    if says(&[
+        "not found",
+        "no such repository",
+        "does not exist",
+        "not a git repository",
+        "does not appear to be a git repository",
+        // soft-serve
+        "invalid repo",
+    ]) {
         return Some(ErrorClass::Gone);
     }
     None
@@ -129,6 +148,9 @@ impl From<io::Error> for Error {
             Some(Error::HungUp(when)) => Error::HungUp(when),
             Some(Error::Remote(text)) => Error::Remote(text.clone()),
             Some(Error::Protocol(text)) => Error::Protocol(text.clone()),
+            Some(Error::Ssh(text)) => Error::Ssh(text.clone()),
+            Some(Error::Local(text)) => Error::Local(text.clone()),
+            Some(Error::Http { status, detail }) => Error::Http { status: *status, detail: detail.clone() },
             _ if e.kind() == io::ErrorKind::UnexpectedEof => Error::HungUp("in the middle of a message"),
             _ => Error::Io(e),
         }

@@ -33,7 +33,7 @@ pub struct Url {
     pub host: String,
     /// Port, if one is named.
     pub port: Option<u16>,
-    /// Path, with a leading slash except in scp-like URLs and relative paths.
+    /// Path, with a leading slash except in scp-like URLs and relative paths. Of HTTP as it was given, of others decoded.
     pub path: String,
 }
 
@@ -68,7 +68,13 @@ impl Url {
             "ssh" | "git+ssh" | "ssh+git" => Scheme::Ssh,
             "file" => {
                 let path = rest.strip_prefix("localhost").unwrap_or(rest);
-                return if path.starts_with('/') { Ok(Url::local(text, path)) } else { fail("a file URL needs an absolute path") };
+                if !path.starts_with('/') {
+                    return fail("a file URL needs an absolute path");
+                }
+                return match percent_decode(path) {
+                    Some(path) => Ok(Url::local(text, &path)),
+                    None => fail(UNDECODABLE),
+                };
             }
             _ => return fail("the scheme is none of git, http, https, ssh, file"),
         };
@@ -81,36 +87,68 @@ impl Url {
         if host.is_empty() {
             return fail("there is no host");
         }
-        if host.starts_with('-') || userinfo.is_some_and(|u| u.starts_with('-')) {
-            return fail("a host or user starting with a dash could be taken for an option");
-        }
-        let (user, password) = match userinfo.map(|u| u.split_once(':').map_or((u, None), |(u, p)| (u, Some(p)))) {
-            Some((u, p)) => (Some(percent_decode(u)), p.map(percent_decode)),
-            None => (None, None),
-        };
+        let (user, password) = userinfo.map(|u| u.split_once(':').map_or((u, None), |(u, p)| (u, Some(p)))).unzip();
+        let is_http = matches!(scheme, Scheme::Http { .. });
         let path = path.trim_end_matches('/');
-        if path.is_empty() {
-            return fail("there is no path");
-        }
-        Ok(Url { text: text.to_owned(), scheme, user, password, host, port, path: path.to_owned() })
+        let path = match (is_http, path) {
+            (true, path) => Some(path.to_owned()),
+            (false, "") => Some("/".to_owned()),
+            (false, path) => percent_decode(path),
+        };
+        let (Some(user), Some(password), Some(host), Some(path)) = (
+            user.map_or(Some(None), |u| percent_decode(u).map(Some)),
+            password.flatten().map_or(Some(None), |p| percent_decode(p).map(Some)),
+            percent_decode(&host),
+            path,
+        ) else {
+            return fail(UNDECODABLE);
+        };
+        Url { text: text.to_owned(), scheme, user, password, host, port, path }.checked()
+    }
+
+    /// Looks at the parts as they are after decoding: what stands there is said to programs and in protocols of lines.
+    fn checked(self) -> Result<Url, UrlError> {
+        let user = self.user.as_deref().unwrap_or_default();
+        let why = if self.host.starts_with('-') || user.starts_with('-') {
+            "a host or user starting with a dash could be taken for an option"
+        } else if !self.host.chars().all(|c| c.is_alphanumeric() || ".-_:%".contains(c)) {
+            "the host has characters that no host has"
+        } else if self.scheme == Scheme::Ssh
+            && (user.contains(|c| "'`\";&<>|(){}".contains(c)) || user.contains(" -") || user.ends_with('\\'))
+        {
+            // As OpenSSH since 9.6: a configured ProxyCommand may put it before a shell.
+            "the user has characters that a shell takes for its own"
+        } else {
+            return Ok(self);
+        };
+        Err(UrlError { url: self.text, why })
     }
 
     fn parse_without_scheme(text: &str) -> Result<Url, UrlError> {
-        // As git: a colon before any slash makes it scp-like.
-        let colon = text.find(':').filter(|c| text.find('/').is_none_or(|slash| *c < slash));
+        // As git: a colon before any slash makes it scp-like; what is in brackets has colons of its own.
+        let bracket = if text.starts_with('[') { Some(0) } else { text.find("@[").map(|at| at + 1) };
+        let bracket = bracket.filter(|at| text.find('/').is_none_or(|slash| *at < slash));
+        let after = bracket.and_then(|at| Some(at + text[at..].find(']')?)).unwrap_or(0);
+        let colon = text[after..].find(':').map(|c| c + after).filter(|c| text[after..].find('/').is_none_or(|slash| *c < slash + after));
         let Some(colon) = colon else { return Ok(Url::local(text, text)) };
         let (authority, path) = (&text[..colon], &text[colon + 1..]);
+        // "[user@host:port]:path", "user@[address]:path", "[address]:path".
+        let is_whole = bracket == Some(0);
+        let authority = if is_whole { authority.trim_start_matches('[').trim_end_matches(']') } else { authority };
         let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u.to_owned()), h));
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let why = if host.is_empty() || path.is_empty() {
-            "host or path is missing"
-        } else if host.starts_with('-') || path.starts_with('-') || user.as_deref().is_some_and(|u| u.starts_with('-')) {
-            "a part starting with a dash could be taken for an option"
-        } else {
-            let path = path.trim_end_matches('/').to_owned();
-            return Ok(Url { text: text.to_owned(), scheme: Scheme::Ssh, user, password: None, host: host.to_owned(), port: None, path });
+        let (host, port) = match host.split_once(':') {
+            Some((host, port)) if is_whole && !host.is_empty() && port.parse::<u16>().is_ok() => (host, port.parse().ok()),
+            _ => (host.trim_start_matches('[').trim_end_matches(']'), None),
         };
-        Err(UrlError { url: text.to_owned(), why })
+        let fail = |why| Err(UrlError { url: text.to_owned(), why });
+        if host.is_empty() || path.is_empty() {
+            return fail("host or path is missing");
+        }
+        if path.starts_with('-') {
+            return fail("a path starting with a dash could be taken for an option");
+        }
+        let path = path.trim_end_matches('/').to_owned();
+        Url { text: text.to_owned(), scheme: Scheme::Ssh, user, password: None, host: host.to_owned(), port, path }.checked()
     }
 
     fn local(text: &str, path: &str) -> Url {
@@ -161,7 +199,7 @@ impl Url {
 }
 
 impl Url {
-    /// The URL without what is only ours: a password, and a user where the upstream needs none (HTTP).
+    /// The URL without what is only ours: a password, and of HTTP the user, too, in whose place tokens stand.
     pub fn without_userinfo(&self) -> String {
         let scheme = self.text.split("://").next().unwrap_or("");
         let is_http = matches!(self.scheme, Scheme::Http { .. });
@@ -175,15 +213,9 @@ impl Url {
 }
 
 impl fmt::Display for Url {
-    /// The URL without its password.
+    /// [`Url::without_userinfo`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.password {
-            None => f.write_str(&self.text),
-            Some(_) => {
-                let scheme = self.text.split("://").next().unwrap_or("");
-                write!(f, "{scheme}://{}:***@{}{}", self.user.as_deref().unwrap_or(""), self.host_port(), self.path)
-            }
-        }
+        f.write_str(&self.without_userinfo())
     }
 }
 
@@ -202,7 +234,10 @@ fn split_port(text: &str) -> Option<(String, Option<u16>)> {
     }
 }
 
-fn percent_decode(text: &str) -> String {
+const UNDECODABLE: &str = "what its %XX stand for is no text, or has control characters";
+
+/// Decodes %XX; `None` if what comes of it is not UTF-8 or has control characters.
+fn percent_decode(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut i = 0;
@@ -219,7 +254,7 @@ fn percent_decode(text: &str) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&out).into_owned()
+    String::from_utf8(out).ok().filter(|text| !text.chars().any(char::is_control))
 }
 
 #[cfg(test)]
@@ -239,10 +274,64 @@ mod tests {
         let url = Url::parse("https://u%40x:p%3Aw@h:8443/r").unwrap();
         assert_eq!((url.user.as_deref(), url.password.as_deref(), url.port), (Some("u@x"), Some("p:w"), Some(8443)));
         assert_eq!(url.http_base(), "https://h:8443/r");
-        assert!(!url.to_string().contains("p%3Aw"), "a password is never shown");
+        assert_eq!(url.to_string(), "https://h:8443/r");
         for bad in ["", "ftp://h/x", "git://", "git://h", "git:///x", "http://h:x/y", "-oProxyCommand=x:y", "ssh://-oX/y", "h:-x", "a\nb:c"]
         {
             assert!(Url::parse(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn what_is_decoded_is_looked_at_then() {
+        // CVE-2020-5260, CVE-2017-1000117, and what a configured ProxyCommand makes of a user.
+        for bad in [
+            "http://victim%0aprotocol=https%0ahost=github.com@evil.example/x.git",
+            "https://u:p%0dq@h/x",
+            "https://h%0a/x",
+            "git://h/a%0ab",
+            "ssh://%2DoProxyCommand=touch%20x%23@host/x.git",
+            "ssh://a%3bb@host/x",
+            "ssh://a%20-oX@host/x",
+            "ssh://%2Dh/x",
+            "git://h/%ff",
+            "file:///a%00b",
+        ] {
+            assert!(Url::parse(bad).is_err(), "{bad:?}");
+        }
+        let path = |text: &str| Url::parse(text).unwrap().path;
+        assert_eq!(path("git://h/a%20b.git"), "/a b.git");
+        assert_eq!(path("ssh://h/a%20b"), "/a b");
+        assert_eq!(path("file:///a%20b"), "/a b");
+        assert_eq!(path("/a%20b"), "/a%20b");
+        assert_eq!(path("https://h/a%20b"), "/a%20b", "as it is asked for");
+        assert_eq!(path("git://h/a%zz"), "/a%zz");
+    }
+
+    #[test]
+    fn tokens_are_not_shown() {
+        for url in ["https://TOKEN:x-oauth-basic@h/x", "https://TOKEN@h/x", "https://TOKEN:@h/x", "https://u:TOKEN@h/x"] {
+            assert_eq!(Url::parse(url).unwrap().to_string(), "https://h/x");
+        }
+        assert_eq!(Url::parse("ssh://git:TOKEN@h/x").unwrap().to_string(), "ssh://git@h/x");
+        assert_eq!(Url::parse("ssh://git@h:22/x").unwrap().to_string(), "ssh://git@h:22/x");
+    }
+
+    #[test]
+    fn hosts_in_brackets_and_no_paths() {
+        let parts = |text: &str| {
+            let url = Url::parse(text).unwrap();
+            (url.user, url.host, url.port, url.path)
+        };
+        let is = |text: &str, user: Option<&str>, host: &str, port: Option<u16>, path: &str| {
+            assert_eq!(parts(text), (user.map(str::to_owned), host.to_owned(), port, path.to_owned()), "{text}");
+        };
+        is("[root@host:2222]:a/b", Some("root"), "host", Some(2222), "a/b");
+        is("[host:22]:x", None, "host", Some(22), "x");
+        is("git@[::1]:x", Some("git"), "::1", None, "x");
+        is("[::1]:x", None, "::1", None, "x");
+        is("git@h:x[1]", Some("git"), "h", None, "x[1]");
+        is("http://h:3000/", None, "h", Some(3000), "");
+        is("git://h/", None, "h", None, "/");
+        assert_eq!(Url::parse("./a@[b:c").unwrap().scheme, Scheme::Local);
     }
 }
