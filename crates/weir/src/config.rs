@@ -226,6 +226,7 @@ pub(crate) struct ServeConfig {
     pub(crate) kept_bytes_max: Size,
     pub(crate) steps_max: u64,
     pub(crate) drain_timeout: Span,
+    pub(crate) push_hint: bool,
     /// What URLs mean: without rules, the name of a repository.
     pub(crate) map: Vec<MapConfig>,
 }
@@ -335,6 +336,7 @@ impl Default for ServeConfig {
             kept_bytes_max: Size(d.kept_bytes_max),
             steps_max: weir_upload::Limits::default().steps_max,
             drain_timeout: Span(d.drain_timeout),
+            push_hint: false,
             map: Vec::new(),
         }
     }

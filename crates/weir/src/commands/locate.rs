@@ -112,6 +112,8 @@ pub(crate) struct CatalogLocator {
     rules: Vec<MapRule>,
     access: Access,
     hook: Option<Hook>,
+    /// Whether those who push are told where to.
+    push_hint: bool,
 }
 
 impl CatalogLocator {
@@ -124,6 +126,7 @@ impl CatalogLocator {
             rules: serve.map.iter().map(|m| m.rule().map_err(Error::Config)).collect::<Result<_>>()?,
             access: access.rules().map_err(Error::Config)?,
             hook: access.hook.clone().map(|program| Hook { program, timeout: access.hook_timeout.0 }),
+            push_hint: serve.push_hint,
         })
     }
 
@@ -176,7 +179,7 @@ impl Locator for CatalogLocator {
             Service::UploadArchive => "git archive is not served",
         };
         // A local path of this machine means nothing to a client, and is nobody's business.
-        let url = Url::parse(&repository.url).ok().filter(|url| url.scheme != Scheme::Local);
+        let url = Url::parse(&repository.url).ok().filter(|url| self.push_hint && url.scheme != Scheme::Local);
         Err(Refusal::Off(url.map_or_else(|| format!("weir: {what}"), |url| format!("weir: {what}; push to {url} instead"))))
     }
 
