@@ -22,7 +22,7 @@ use crate::pack::Pack;
 use crate::recover::is_lost;
 use crate::refs::Refs;
 use crate::repo::{Location, Repo, Serial};
-use crate::walk::visit_reachable;
+use crate::walk::{Budget, Steps, visit_reachable};
 
 /// The member that names the base, as git does (gitrepository-layout, "objects/info/alternates").
 pub(crate) const ALTERNATES: &str = "objects/info/alternates";
@@ -217,7 +217,7 @@ impl Repo {
         match self.locate(oid) {
             None => false,
             Some(Location::Packed { pack, .. }) if self.bodies.is_reachable_whole(pack) => true,
-            Some(_) => self.reachable().and_then(|all| all.contains(self, oid)).unwrap_or(false),
+            Some(_) => self.reachable(&mut Steps::new(Budget::default())).and_then(|all| all.contains(self, oid)).unwrap_or(false),
         }
     }
 
@@ -275,7 +275,7 @@ pub fn relink(path: &Path, base: &Arc<Repo>, time: u64) -> Result<bool> {
     let repo = Repo::from_archive_on(archive, path, Some(base.clone()))?;
     let tips = repo.tips_ever()?;
     let mut is_whole = true;
-    visit_reachable(&repo, |oid, _| base.contains(oid), tips, |_, found, _| is_whole &= found.is_some())?;
+    visit_reachable(&repo, |oid, _| base.contains(oid), tips, &mut Steps::unbounded(), |_, found, _| is_whole &= found.is_some())?;
     if is_whole {
         let mut group = writer.begin();
         group.append(ALTERNATES, link.line.as_bytes())?;

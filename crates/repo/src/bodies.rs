@@ -14,7 +14,7 @@ use crate::ingest::Ingested;
 use crate::pack::{PACK_HEADER_BYTES, Pack};
 use crate::refs::Refs;
 use crate::repo::Repo;
-use crate::walk::all_reachable_from;
+use crate::walk::{Steps, all_reachable_from};
 
 /// Commits looked at to find out whether a tip that went away is still reachable.
 const REACHABLE_COMMITS_MAX: usize = 50_000;
@@ -307,7 +307,7 @@ pub(crate) fn still_exact(old: Option<&Repo>, new: &Refs, addition: Option<&Addi
         return Ok(true);
     }
     let sources: Vec<Oid> = new_tips.into_iter().chain(outside).filter(|oid| sent.contains(oid)).collect();
-    all_reachable_from(&sent, &sources, &gone, REACHABLE_COMMITS_MAX)
+    all_reachable_from(&sent, &sources, &gone, REACHABLE_COMMITS_MAX, &mut Steps::unbounded())
 }
 
 /// The header of a pack of `count` objects.

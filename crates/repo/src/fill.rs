@@ -12,13 +12,14 @@ use crate::reader::ObjectReader;
 use crate::repo::Repo;
 use crate::select::{Query, Selection};
 use crate::tree_diff::{Changed, changed};
-use crate::walk::{Budget, Commits, Steps, TREE_DEPTH_MAX, peel_through};
+use crate::walk::{Commits, Steps, TREE_DEPTH_MAX, peel_through};
 
 /// The same as [`crate::select`] for large answers: sets of object numbers, filled from bitmaps as far as they go.
 pub(crate) fn select_by_bitmaps<'r>(reader: ObjectReader<'r>, query: &Query<'r>) -> Result<Selection> {
     let repo = reader.repo();
     let commits_only = query.filter.is_some_and(Filter::is_commits_only);
-    let mut filler = Filler { reader, repo, steps: Steps::new(query.budget), commits_only };
+    let mut steps = Steps::new(query.budget);
+    let mut filler = Filler { reader, repo, steps: &mut steps, commits_only };
     let nothing = Bits::new(repo.packed_count());
     let has = filler.fill(query.haves, &nothing, false)?;
     let mut wanted = filler.fill(query.wants, &has, true)?;
@@ -84,9 +85,8 @@ fn pair_trees(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid], selecti
 }
 
 /// Numbers of everything that `tips` reach.
-pub(crate) fn all_by_bitmaps(repo: &Repo, tips: &[Oid]) -> Result<Bits> {
-    let mut filler =
-        Filler { reader: repo.reader(), repo, steps: Steps::new(Budget { steps_max: u64::MAX, cancelled: None }), commits_only: false };
+pub(crate) fn all_by_bitmaps(repo: &Repo, tips: &[Oid], steps: &mut Steps<'_>) -> Result<Bits> {
+    let mut filler = Filler { reader: repo.reader(), repo, steps, commits_only: false };
     filler.fill(tips, &Bits::new(repo.packed_count()), false)
 }
 
@@ -103,15 +103,15 @@ fn place_of(repo: &Repo, number: u32) -> (u32, u32) {
 }
 
 /// Fills sets of object numbers.
-struct Filler<'r> {
+struct Filler<'r, 's, 'c> {
     reader: ObjectReader<'r>,
     repo: &'r Repo,
-    steps: Steps<'r>,
+    steps: &'s mut Steps<'c>,
     /// Trees are not looked into.
     commits_only: bool,
 }
 
-impl Filler<'_> {
+impl Filler<'_, '_, '_> {
     fn number(&self, id: &[u8]) -> Result<u32> {
         let missing = || Error::Missing(Oid::from_bytes(self.repo.hash, id).expect("of its length"));
         let location = self.repo.locate_raw(id).ok_or_else(missing)?;

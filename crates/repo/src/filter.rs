@@ -7,6 +7,7 @@ use weir_git::Kind;
 use crate::error::Result;
 use crate::repo::Repo;
 use crate::sparse::Patterns;
+use crate::walk::Budget;
 
 /// Parts of a combination, nested ones counted too.
 const PARTS_MAX: usize = 32;
@@ -92,9 +93,9 @@ impl Filter {
     /// Reads the specifications of paths it names. Until then they let all through.
     ///
     /// # Errors
-    /// If there is no such blob among what refs reach, or it has too many patterns.
-    pub fn resolve(&mut self, repo: &Repo) -> Result<()> {
-        self.sparse = self.sparse_names.iter().map(|name| Patterns::named(repo, name)).collect::<Result<_>>()?;
+    /// If there is no such blob among what refs reach, it has too many patterns, or finding out takes more steps than `budget` has.
+    pub fn resolve(&mut self, repo: &Repo, budget: Budget<'_>) -> Result<()> {
+        self.sparse = self.sparse_names.iter().map(|name| Patterns::named(repo, name, budget)).collect::<Result<_>>()?;
         Patterns::check_all(&self.sparse)
     }
 

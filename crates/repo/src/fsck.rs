@@ -7,7 +7,7 @@ use weir_git::Oid;
 use crate::error::{Error, Result};
 use crate::repo::{Location, Repo};
 use crate::resident::Resident;
-use crate::walk::visit_reachable;
+use crate::walk::{Steps, visit_reachable};
 
 /// Pieces in which a pack is summed up.
 const PIECE_BYTES: usize = 8 << 20;
@@ -77,7 +77,7 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
     let mut problems = Vec::new();
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
     let is_of_base = |oid: &Oid, _| repo.base().is_some_and(|base| base.contains(oid));
-    let walked = visit_reachable(repo, is_of_base, repo.refs().tips(), |oid, found, referrer| match found {
+    let walked = visit_reachable(repo, is_of_base, repo.refs().tips(), &mut Steps::unbounded(), |oid, found, referrer| match found {
         Some((_, kind)) => *counts.entry(kind.name()).or_default() += 1,
         None => {
             let by = referrer.map_or("a ref".to_owned(), |r| format!("object {r}"));

@@ -21,7 +21,7 @@ use crate::history::refs_in;
 use crate::pack::Pack;
 use crate::reader::ObjectReader;
 use crate::refs::Refs;
-use crate::walk::Reachable;
+use crate::walk::{Reachable, Steps};
 
 /// Where an object lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -339,9 +339,16 @@ impl Repo {
     /// All that refs reach.
     ///
     /// # Errors
-    /// If that cannot be found out, for something is missing or corrupt.
-    pub(crate) fn reachable(&self) -> Result<&Reachable> {
-        let found = self.reachable.get_or_init(|| Reachable::of(self).ok());
+    /// If that cannot be found out: something is missing or corrupt, or it takes more steps than there are.
+    pub(crate) fn reachable(&self, steps: &mut Steps<'_>) -> Result<&Reachable> {
+        let found = match self.reachable.get() {
+            Some(found) => found,
+            // Two who ask at once both find it out, each within the steps it has.
+            None => match Reachable::of(self, steps) {
+                Err(e) if steps.have_ended() => return Err(e),
+                found => self.reachable.get_or_init(|| found.ok()),
+            },
+        };
         found.as_ref().map_or_else(|| corrupt(self.path.display().to_string(), "its refs do not lead to all they should"), Ok)
     }
 

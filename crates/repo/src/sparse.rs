@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::inspect::resolve_ref;
 use crate::reader::ObjectReader;
 use crate::repo::Repo;
-use crate::walk::{are_reachable, peel_through};
+use crate::walk::{Budget, are_reachable, peel_through};
 
 /// Bytes of a specification.
 const SPECIFICATION_BYTES_MAX: u64 = 1 << 20;
@@ -18,8 +18,6 @@ const PATTERNS_MAX: usize = 10_000;
 /// Stars in one pattern. Matching backs up at each, and doubles its work at each `**`.
 const STARS_MAX: usize = 8;
 const PATTERNS_A_STEP: u64 = 64;
-/// Commits looked at before all that refs reach is worked out.
-const REACHABLE_COMMITS_MAX: usize = 50_000;
 
 /// A specification: paths that match are taken, those of negative patterns are not; the last pattern that matches counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,14 +30,14 @@ pub(crate) struct Patterns {
 impl Patterns {
     /// Reads the specification that `expression` names: `REV` or `REV:PATH`, where REV is a ref, in full or short, or a full id
     /// that refs reach.
-    pub(crate) fn named(repo: &Repo, expression: &str) -> Result<Patterns> {
+    pub(crate) fn named(repo: &Repo, expression: &str, budget: Budget<'_>) -> Result<Patterns> {
         let unable = || Error::NotFound(format!("unable to access sparse blob in '{expression}'"));
         let (revision, path) = expression.split_once(':').map_or((expression, None), |(revision, path)| (revision, Some(path)));
         let start = match resolve_ref(repo, revision) {
             Some(oid) => oid,
             None => {
                 let oid = Oid::from_hex(repo.hash, revision.as_bytes()).filter(|oid| repo.contains(oid)).ok_or_else(unable)?;
-                if !are_reachable(repo, &[oid], REACHABLE_COMMITS_MAX)? {
+                if !are_reachable(repo, &[oid], budget)? {
                     return Err(unable());
                 }
                 oid

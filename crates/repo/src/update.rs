@@ -18,7 +18,7 @@ use crate::origin::Origin;
 use crate::repack::{Packed, Repack};
 use crate::repo::{Location, Repo};
 use crate::state_kind::StateKind;
-use crate::walk::visit_reachable;
+use crate::walk::{Steps, visit_reachable};
 
 /// What an archive that is written anew builds on.
 #[derive(Clone, Copy)]
@@ -296,7 +296,7 @@ fn reachable_beyond(repo: &Repo, base: Option<&Repo>, tips: &OidSet, taken: &mut
     let is_elsewhere = |oid: &Oid, location| taken.contains(repo, oid, location) || base.is_some_and(|base| base.gives(oid));
     while !tips.is_empty() {
         let start = found.len();
-        visit_reachable(repo, is_elsewhere, tips.drain(..), |oid, place, _| {
+        visit_reachable(repo, is_elsewhere, tips.drain(..), &mut Steps::unbounded(), |oid, place, _| {
             match place.and_then(|(at, kind)| Some((repo.place(at)?, at, kind))) {
                 Some((place, at, kind)) if new.insert(repo, oid, Some(at)) => found.push(Packed { place, kind }),
                 Some(_) => {}

@@ -100,6 +100,7 @@ impl Repo {
             self,
             |_, _| false,
             tips,
+            &mut Steps::unbounded(),
             |oid, found, _| {
                 if found.is_none() && missing.is_none() {
                     missing = Some(*oid);
@@ -110,12 +111,13 @@ impl Repo {
     }
 }
 
-/// Whether every one of `targets` is reached from `sources` through commits, looking at no more than `commits_max`
+/// Returns whether every one of `targets` is reached from `sources` through commits, looking at no more than `commits_max`
 /// commits: beyond that the answer is no.
-pub(crate) fn all_reachable_from(repo: &Repo, sources: &[Oid], targets: &[Oid], commits_max: usize) -> Result<bool> {
+pub(crate) fn all_reachable_from(repo: &Repo, sources: &[Oid], targets: &[Oid], commits_max: usize, steps: &mut Steps<'_>) -> Result<bool> {
     let mut reader = repo.reader();
     let mut waiting: OidSet = OidSet::default();
     for target in targets {
+        steps.take(1)?;
         match reader.kind_and_size(target)? {
             Some((Kind::Commit, _)) => drop(waiting.insert(*target)),
             // Tags, trees and blobs: seldom reachable but by their ref.
@@ -124,6 +126,7 @@ pub(crate) fn all_reachable_from(repo: &Repo, sources: &[Oid], targets: &[Oid], 
     }
     let mut starts = Vec::new();
     for source in sources {
+        steps.take(1)?;
         if let Some((oid, Kind::Commit, _)) = peel_through(&mut reader, source)? {
             starts.push(oid);
         }
@@ -147,6 +150,7 @@ pub(crate) fn all_reachable_from(repo: &Repo, sources: &[Oid], targets: &[Oid], 
     while let Some((time, oid)) = queue.pop() {
         waiting.remove(&oid);
         looked_at += 1;
+        steps.take(1)?;
         if waiting.is_empty() {
             return Ok(true);
         }
@@ -163,26 +167,29 @@ pub(crate) fn all_reachable_from(repo: &Repo, sources: &[Oid], targets: &[Oid], 
     Ok(waiting.is_empty())
 }
 
-/// Whether every one of `wants` is, or has among its ancestors, one of `haves`; looks at no more than `commits_max`
-/// commits, beyond which the answer is no.
+/// Returns whether every one of `wants` is, or has among its ancestors, one of `haves`, and at how many commits it looked: at no more
+/// than `commits_max`, beyond which the answer is no.
 ///
 /// # Errors
-/// If an object is missing or corrupt.
-pub fn all_wants_meet(repo: &Repo, wants: &[Oid], haves: &[Oid], commits_max: usize) -> Result<bool> {
+/// If an object is missing or corrupt, or nobody waits for the answer any more.
+pub fn all_wants_meet(repo: &Repo, wants: &[Oid], haves: &[Oid], commits_max: usize, budget: Budget<'_>) -> Result<(bool, usize)> {
     let mut reader = repo.reader();
+    let mut steps = Steps::new(budget);
     let mut goals = OidSet::default();
     let mut oldest = u64::MAX;
     for have in haves {
+        steps.take(1)?;
         if let Some((oid, Kind::Commit, _)) = peel_through(&mut reader, have)? {
             goals.insert(oid);
         }
     }
     let mut starts = Vec::new();
     for want in wants {
+        steps.take(1)?;
         match peel_through(&mut reader, want)? {
             Some((oid, Kind::Commit, _)) => starts.push(oid),
             Some(_) => {}
-            None => return Ok(false),
+            None => return Ok((false, 0)),
         }
     }
     let mut commits = Commits::new(&mut reader);
@@ -204,8 +211,9 @@ pub fn all_wants_meet(repo: &Repo, wants: &[Oid], haves: &[Oid], commits_max: us
             }
             looked_at += 1;
             if looked_at > commits_max {
-                return Ok(false);
+                return Ok((false, looked_at));
             }
+            steps.take(1)?;
             if time < oldest {
                 continue;
             }
@@ -216,43 +224,57 @@ pub fn all_wants_meet(repo: &Repo, wants: &[Oid], haves: &[Oid], commits_max: us
             }
         }
         if !met {
-            return Ok(false);
+            return Ok((false, looked_at));
         }
         good.insert(start);
     }
-    Ok(true)
+    Ok((true, looked_at))
 }
 
-/// Whether refs reach all of `oids`. What is known to hold for whole bodies is not walked; else commits are looked for by
-/// a walk of at most `commits_max` commits, and anything else in all that refs reach, which is found out once for an open
-/// repository.
+/// Commits looked at to find out whether an object is reachable, before all that refs reach is found out.
+const REACHABLE_COMMITS_MAX: usize = 2_000_000;
+
+/// Returns those of `oids` that refs reach. What is known to hold for whole bodies is not walked; the others are looked for by one
+/// walk over commits, then in all that refs reach, which is found out once for an open repository.
 ///
 /// # Errors
-/// If an object is missing or corrupt.
-pub fn are_reachable(repo: &Repo, oids: &[Oid], commits_max: usize) -> Result<bool> {
-    let mut open = Vec::new();
+/// If an object is missing or corrupt, the walks take more steps than `budget` has, or nobody waits for the answer any more.
+pub fn reachable_among(repo: &Repo, oids: &[Oid], budget: Budget<'_>) -> Result<OidSet> {
+    let mut steps = Steps::new(budget);
+    let (mut found, mut open) = (OidSet::default(), Vec::new());
     for oid in oids {
+        steps.take(1)?;
         match repo.locate(oid) {
-            None => return Ok(false),
-            Some(Location::Packed { pack, .. }) if repo.bodies.is_reachable_whole(pack) => {}
+            None => {}
+            Some(Location::Packed { pack, .. }) if repo.bodies.is_reachable_whole(pack) => drop(found.insert(*oid)),
             Some(_) => open.push(*oid),
         }
     }
     if open.is_empty() {
-        return Ok(true);
+        return Ok(found);
     }
     let sources: Vec<Oid> = repo.refs().tips().collect();
-    if all_reachable_from(repo, &sources, &open, commits_max)? {
-        return Ok(true);
+    if all_reachable_from(repo, &sources, &open, REACHABLE_COMMITS_MAX, &mut steps)? {
+        found.extend(open);
+        return Ok(found);
     }
     // The walk trusts clocks, and knows commits only.
-    let all = repo.reachable()?;
-    for oid in &open {
-        if !all.contains(repo, oid)? {
-            return Ok(false);
+    let all = repo.reachable(&mut steps)?;
+    for oid in open {
+        if all.contains(repo, &oid)? {
+            found.insert(oid);
         }
     }
-    Ok(true)
+    Ok(found)
+}
+
+/// Returns whether refs reach all of `oids`, as [`reachable_among`] finds out.
+///
+/// # Errors
+/// As [`reachable_among`].
+pub fn are_reachable(repo: &Repo, oids: &[Oid], budget: Budget<'_>) -> Result<bool> {
+    let found = reachable_among(repo, oids, budget)?;
+    Ok(oids.iter().all(|oid| found.contains(oid)))
 }
 
 /// All that refs reach.
@@ -264,17 +286,18 @@ pub(crate) enum Reachable {
 
 impl Reachable {
     /// Finds out what refs of `repo` reach.
-    pub(crate) fn of(repo: &Repo) -> Result<Reachable> {
+    pub(crate) fn of(repo: &Repo, steps: &mut Steps<'_>) -> Result<Reachable> {
         // Of a part of a repository some refs lead elsewhere.
         let tips: Vec<Oid> = repo.refs().tips().filter(|tip| repo.contains(tip)).collect();
         if repo.loose.is_empty() {
-            return all_by_bitmaps(repo, &tips).map(Reachable::Numbers);
+            return all_by_bitmaps(repo, &tips, steps).map(Reachable::Numbers);
         }
         let mut ids = OidSet::default();
         visit_reachable(
             repo,
             |_, _| false,
             tips,
+            steps,
             |oid, found, _| {
                 if found.is_some() {
                     ids.insert(*oid);
@@ -378,11 +401,17 @@ impl Default for Budget<'_> {
 pub(crate) struct Steps<'a> {
     left: u64,
     cancelled: Option<&'a AtomicBool>,
+    have_ended: bool,
 }
 
 impl<'a> Steps<'a> {
     pub(crate) fn new(budget: Budget<'a>) -> Steps<'a> {
-        Steps { left: budget.steps_max, cancelled: budget.cancelled }
+        Steps { left: budget.steps_max, cancelled: budget.cancelled, have_ended: false }
+    }
+
+    /// For what this program asks of itself.
+    pub(crate) fn unbounded() -> Steps<'static> {
+        Steps::new(Budget { steps_max: u64::MAX, cancelled: None })
     }
 
     pub(crate) fn take(&mut self, n: u64) -> Result<()> {
@@ -392,12 +421,21 @@ impl<'a> Steps<'a> {
                 let is_time = left / 1024 != self.left / 1024;
                 self.left = left;
                 if is_time && self.cancelled.is_some_and(|c| c.load(Ordering::Relaxed)) {
+                    self.have_ended = true;
                     return Err(Error::Unsupported("nobody waits for the answer any more".to_owned()));
                 }
                 Ok(())
             }
-            None => Err(Error::Unsupported("the request needs more work than this server allows".to_owned())),
+            None => {
+                self.have_ended = true;
+                Err(Error::Unsupported("the request needs more work than this server allows".to_owned()))
+            }
         }
+    }
+
+    /// Returns whether none were left, or nobody waits any more.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.have_ended
     }
 }
 
@@ -408,11 +446,12 @@ pub(crate) const TREE_DEPTH_MAX: usize = 2048;
 /// with `None` and the id that names them. What `is_elsewhere` is passed over with all it leads to, which is there too.
 ///
 /// # Errors
-/// If an object is corrupt.
+/// If an object is corrupt, or there are more than `steps`.
 pub(crate) fn visit_reachable(
     repo: &Repo,
     is_elsewhere: impl Fn(&Oid, Option<Location>) -> bool,
     tips: impl IntoIterator<Item = Oid>,
+    steps: &mut Steps<'_>,
     mut visit: impl FnMut(&Oid, Option<(Location, Kind)>, Option<&Oid>),
 ) -> Result<()> {
     let mut reader = repo.reader();
@@ -430,6 +469,7 @@ pub(crate) fn visit_reachable(
         if is_elsewhere(&oid, location) {
             continue;
         }
+        steps.take(1)?;
         let Some(location) = location else {
             visit(&oid, None, referrer.as_ref());
             continue;

@@ -19,6 +19,8 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use weir_upload::WorkOutcome;
 
+use crate::turns::Held;
+
 /// Answers no longer than this stay in memory, and are kept: most are.
 const SHORT_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of those in all.
@@ -85,6 +87,8 @@ struct State {
     is_spooled: bool,
     /// It is too large for that.
     is_too_large: bool,
+    /// Somebody who reads it is slow, and it cannot be spooled: its turn is given back whenever it waits.
+    is_slow: bool,
     file: Option<File>,
     /// Where in the answer the file's content starts; what lies before is gone.
     file_start: u64,
@@ -170,11 +174,12 @@ impl Answers {
         Place::Make(spool, reader)
     }
 
-    /// Takes bytes of an answer. Called where blocking is allowed.
+    /// Takes bytes of an answer; while it waits for those who read, it gives back the turn it is made in, if it has one. Called where
+    /// blocking is allowed.
     ///
     /// # Errors
-    /// If nobody wants it any more, or the disk fails.
-    pub(crate) fn write(&self, key: Option<Key>, spool: &Spool, bytes: Vec<u8>) -> io::Result<()> {
+    /// If nobody wants it any more, they are slow and too many are, or the disk fails.
+    pub(crate) fn write(&self, key: Option<Key>, spool: &Spool, bytes: Vec<u8>, mut turn: Option<&mut Held>) -> io::Result<()> {
         let bytes = Bytes::from(bytes);
         let mut state = lock(&spool.state);
         if spool.cancelled.load(Ordering::Acquire) {
@@ -187,16 +192,34 @@ impl Answers {
             self.forget(key, spool);
             state = lock(&spool.state);
         }
+        let mut is_away = false;
         while !state.is_spooled && state.len > SHORT_BYTES_MAX {
             let Some(slowest) = state.readers.values().copied().min() else { return Err(io::ErrorKind::BrokenPipe.into()) };
             state.let_go(slowest);
-            if state.len - slowest < WINDOW_BYTES {
+            // Who gave a turn back takes one again for more than a moment's work.
+            if state.len - slowest < if is_away { WINDOW_BYTES / 2 } else { WINDOW_BYTES } {
                 break;
+            }
+            if let Some(turn) = turn.as_mut().filter(|_| state.is_slow && !is_away) {
+                turn.leave()?;
+                is_away = true;
             }
             let (woken, waited) = spool.read.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
             state = woken;
-            if waited.timed_out() && self.has_room() && !state.is_too_large && state.len <= self.answer_bytes_max() {
-                (state.is_spooled, state.file_start) = (true, state.start);
+            if waited.timed_out() {
+                if self.has_room() && !state.is_too_large && state.len <= self.answer_bytes_max() {
+                    (state.is_spooled, state.file_start) = (true, state.start);
+                } else {
+                    state.is_slow = true;
+                }
+            }
+        }
+        if let Some(turn) = turn.filter(|_| is_away) {
+            drop(state);
+            turn.come_back();
+            state = lock(&spool.state);
+            if spool.cancelled.load(Ordering::Acquire) {
+                return Err(io::ErrorKind::BrokenPipe.into());
             }
         }
         state.len += bytes.len() as u64;
@@ -242,7 +265,7 @@ impl Answers {
     /// As an answer that nobody had time to make.
     pub(crate) fn refuse(&self, key: Option<Key>, spool: &Spool, words: &[u8]) {
         spool.busy.store(true, Ordering::Release);
-        let _ = self.write(key, spool, words.to_vec());
+        let _ = self.write(key, spool, words.to_vec(), None);
         self.end(key, spool, WorkOutcome::Failed("too much to do".to_owned()));
     }
 
@@ -447,7 +470,7 @@ mod tests {
     }
 
     fn write(answers: &Answers, key: u8, spool: &Spool, data: &[u8]) -> io::Result<()> {
-        answers.write(Some([key; 32]), spool, data.to_vec())
+        answers.write(Some([key; 32]), spool, data.to_vec(), None)
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -523,7 +546,7 @@ mod tests {
                 let (answers, key) = (answers.clone(), Some([1 + u8::from(joined); 32]));
                 move || {
                     for n in 0..100u8 {
-                        answers.write(key, &spool, vec![n; 1 << 20]).unwrap();
+                        answers.write(key, &spool, vec![n; 1 << 20], None).unwrap();
                     }
                     answers.end(key, &spool, WorkOutcome::Sent);
                 }

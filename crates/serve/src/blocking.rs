@@ -5,11 +5,17 @@ use std::sync::atomic::AtomicBool;
 
 use weir_upload::{Step, UploadPack};
 
-/// Serves one conversation to its end.
+/// Serves one conversation to its end. Work is given up soon after `cancelled` is set; `is_working` is told when some begins and ends.
 ///
 /// # Errors
 /// Of the streams.
-pub fn serve_blocking(machine: &mut UploadPack, reader: &mut dyn Read, writer: &mut dyn Write) -> io::Result<()> {
+pub fn serve_blocking(
+    machine: &mut UploadPack,
+    reader: &mut dyn Read,
+    writer: &mut dyn Write,
+    cancelled: &AtomicBool,
+    is_working: &dyn Fn(bool),
+) -> io::Result<()> {
     let mut buf = vec![0; 64 << 10];
     loop {
         match machine.step() {
@@ -24,7 +30,9 @@ pub fn serve_blocking(machine: &mut UploadPack, reader: &mut dyn Read, writer: &
                 }
             }
             Step::Work(work) => {
-                let outcome = work.run(&mut |bytes| writer.write_all(&bytes), &AtomicBool::new(false));
+                is_working(true);
+                let outcome = work.run(&mut |bytes| writer.write_all(&bytes), cancelled);
+                is_working(false);
                 machine.finish(outcome);
             }
             Step::Read => {

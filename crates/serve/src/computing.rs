@@ -9,10 +9,13 @@ use weir_upload::{Keepalive, Work, WorkOutcome};
 
 use crate::answers::{Place, Reader};
 use crate::daemon::Daemon;
-use crate::turns::Party;
+use crate::send::Gone;
+use crate::turns::{Held, Party};
 
 /// Time without a word after which a client is told that we are there.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
+/// Time that the head of an answer waits for its first word: a client that hung up is noticed once something is sent to it.
+const PEEK: Duration = Duration::from_secs(1);
 /// What those are told for whom there is no turn.
 pub(crate) const BUSY: &str = "weir: too much to do; try again in a minute";
 
@@ -22,8 +25,8 @@ pub(crate) trait Out: Send {
     fn give(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>> + Send;
     /// Time from here on is the client's again.
     fn restart(&mut self) {}
-    /// Resolves when the client has hung up.
-    fn gone(&self) -> impl Future<Output = ()> + Send;
+    /// Resolves when the client asks for nothing more, or has gone.
+    fn gone(&mut self) -> impl Future<Output = Gone> + Send;
 }
 
 /// Work under way, from the point of view of one client.
@@ -40,7 +43,7 @@ impl Started {
     /// # Errors
     /// If the disk fails.
     pub(crate) async fn peek(&mut self) -> io::Result<()> {
-        if let Ok(first) = tokio::time::timeout(KEEPALIVE, self.reader.next()).await {
+        if let Ok(first) = tokio::time::timeout(PEEK, self.reader.next()).await {
             self.first = Some(first?);
         }
         Ok(())
@@ -84,9 +87,9 @@ impl Daemon {
             };
             let (inner, its_spool) = (daemon.clone(), spool.clone());
             let running = tokio::task::spawn_blocking(move || {
-                // Held until the work is over.
-                let _turn = turn;
-                let mut send = |bytes: Vec<u8>| inner.answers.write(key, &its_spool, bytes);
+                // Held until the work is over, but for while it waits for those who read.
+                let mut turn = turn.map(|turn| Held::new(inner.turns.clone(), party, turn));
+                let mut send = |bytes: Vec<u8>| inner.answers.write(key, &its_spool, bytes, turn.as_mut());
                 // A panic in here ends this one answer: the task reports it as an error.
                 let outcome = work.run(&mut send, &its_spool.cancelled);
                 inner.answers.end(key, &its_spool, outcome);
@@ -111,7 +114,11 @@ impl Daemon {
                 None => tokio::select! {
                     biased;
                     next = tokio::time::timeout(KEEPALIVE, started.reader.next()) => next.ok().transpose()?,
-                    () = out.gone() => return Err(io::ErrorKind::BrokenPipe.into()),
+                    gone = out.gone() => match gone {
+                        Gone::Whole => return Err(io::ErrorKind::BrokenPipe.into()),
+                        // A word to it tells whether it still reads.
+                        Gone::Half => None,
+                    },
                 },
             };
             match next {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +19,7 @@ use crate::computing::BUSY;
 use crate::directory::Presentation;
 use crate::locate::{Client, Found, Locator, Refusal};
 use crate::notice::Notices;
+use crate::room::RequestRoom;
 use crate::send::Sender;
 use crate::shards::Shards;
 use crate::socket::{Listener, Socket};
@@ -64,9 +65,9 @@ impl Default for DaemonLimits {
             idle_timeout: Duration::from_secs(60),
             bytes_per_second_min: 1024,
             connections_max: 8192,
-            connections_per_address_max: 1024,
+            connections_per_address_max: 256,
             computed_max: cores * 2,
-            computed_per_address_max: cores * 2,
+            computed_per_address_max: cores,
             computed_per_repository_max: cores * 2,
             queue_max: 1024,
             queue_timeout: Duration::from_secs(60),
@@ -88,9 +89,8 @@ pub enum Door {
     Https(Tls),
 }
 
-/// Bytes of a request's body that it may have without asking; beyond, all requests share [`REQUESTS_BYTES_MAX`].
-pub(crate) const REQUEST_PIECE_BYTES: usize = 64 << 10;
-const REQUESTS_BYTES_MAX: usize = 256 << 20;
+/// Packs that may be under way while they wait for slow clients, for each that may be computed: each holds what it is made of in memory.
+const AWAY_A_TURN: usize = 8;
 
 /// Lookups that may take long, access hooks above all, that run at a time.
 const LOOKUPS_MAX: usize = 64;
@@ -110,8 +110,8 @@ pub struct Daemon {
     pub(crate) answers: Answers,
     pub(crate) turns: Arc<Turns>,
     pub(crate) clones: Clones,
-    /// Room for requests that come slowly, in pieces of [`REQUEST_PIECE_BYTES`].
-    pub(crate) request_room: Semaphore,
+    /// Room for what clients ask.
+    pub(crate) request_room: Arc<RequestRoom>,
     /// For lookups that run programs.
     lookups: Arc<Semaphore>,
     /// Set once no more connections are taken.
@@ -133,7 +133,10 @@ impl Daemon {
             per_address: limits.computed_per_address_max.max(1),
             per_repository: limits.computed_per_repository_max.max(1),
             queue: limits.queue_max,
+            queue_per_address: limits.queue_max.div_ceil(4),
             wait: limits.queue_timeout,
+            away: limits.computed_max.max(1) * AWAY_A_TURN,
+            away_per_address: limits.computed_per_address_max.max(1) * AWAY_A_TURN / 2,
         };
         Ok(Daemon {
             locator,
@@ -142,7 +145,7 @@ impl Daemon {
             answers: Answers::new(limits.scratch.clone(), limits.kept_bytes_max),
             turns: Turns::new(turns),
             clones: Clones::new(limits.scratch.clone()),
-            request_room: Semaphore::new(REQUESTS_BYTES_MAX / REQUEST_PIECE_BYTES),
+            request_room: Arc::default(),
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             stopping: watch::Sender::new(false),
             notices: Notices::default(),
@@ -182,7 +185,7 @@ impl Daemon {
         // From here on it belongs to one shard, whose runtime watches it.
         let Ok(stream) = stream.leave() else { return };
         let all = self.connections.fetch_add(1, Ordering::Relaxed);
-        let address = peer.map(|p| p.ip());
+        let address = peer.map(network_of);
         let from_here = address.map_or(0, |address| {
             let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
             let n = addresses.entry(address).or_default();
@@ -259,6 +262,14 @@ impl Daemon {
     }
 }
 
+/// Returns the address that `peer` is counted by: of IPv6 the network, all of whose addresses one customer has (RFC 6177).
+pub(crate) fn network_of(peer: SocketAddr) -> IpAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
+    }
+}
+
 /// Counts a connection out again.
 struct Admission<'d> {
     daemon: &'d Daemon,
@@ -271,5 +282,18 @@ impl Drop for Admission<'_> {
         if let Some(address) = self.address {
             less(&mut self.daemon.addresses.lock().unwrap_or_else(PoisonError::into_inner), &address);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_counted_by_network() {
+        let network = |text: &str| network_of(SocketAddr::new(text.parse().unwrap(), 1)).to_string();
+        assert_eq!(network("10.1.2.3"), "10.1.2.3");
+        assert_eq!(network("::ffff:10.1.2.3"), "10.1.2.3");
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
     }
 }

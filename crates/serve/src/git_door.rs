@@ -11,9 +11,9 @@ use weir_upload::{Step, UploadPack, Version, parse_daemon_request};
 
 use crate::cache::{OpenError, Opened};
 use crate::computing::{BUSY, Out};
-use crate::daemon::{Daemon, REQUEST_PIECE_BYTES};
+use crate::daemon::{Daemon, network_of};
 use crate::locate::Client;
-use crate::send::Sender;
+use crate::send::{Gone, Sender, WINDOW};
 use crate::socket::Socket;
 use crate::turns::Party;
 
@@ -28,8 +28,8 @@ impl Out for Sender<'_> {
     fn restart(&mut self) {
         Sender::restart(self);
     }
-    async fn gone(&self) {
-        self.stream.gone().await;
+    async fn gone(&mut self) -> Gone {
+        Sender::gone(self).await
     }
 }
 
@@ -61,7 +61,7 @@ impl Daemon {
                 return self.refuse(&mut sender, "weir: the repository cannot be read; its keeper finds the reason in the log").await;
             }
         };
-        let party = Party { address: peer.map(|p| p.ip()), repository: repo.path().to_owned() };
+        let party = Party { address: peer.map(network_of), repository: repo.path().to_owned() };
         let mut machine = UploadPack::new(repo, Version::from_number(request.version), self.options_with(features));
         if used < input.len() {
             let _ = machine.feed(&input[used..]);
@@ -83,13 +83,18 @@ impl Daemon {
     }
 
     async fn drive(self: &Arc<Self>, machine: &mut UploadPack, sender: &mut Sender<'_>, party: &Party) -> io::Result<()> {
-        // For a request that is being read, of the room that all of them share.
-        let mut room = Vec::new();
+        let mut share = self.request_room.share(party.address);
+        // Since when a request is being read, and how much has come.
+        let mut reading: Option<(Instant, u64)> = None;
         loop {
             match machine.step() {
-                Step::Send(bytes) => sender.bytes(&bytes).await?,
+                Step::Send(bytes) => {
+                    reading = None;
+                    sender.bytes(&bytes).await?;
+                }
                 Step::SendRegion(region, framing) => sender.region(&region, framing).await?,
                 Step::Work(work) => {
+                    reading = None;
                     let outcome = self.follow(self.start(work, party), sender).await?;
                     machine.finish(outcome);
                 }
@@ -113,17 +118,19 @@ impl Daemon {
                     });
                     match read.await {
                         Ok(Ok(0)) => return Ok(()),
-                        Ok(Ok(_)) => {}
+                        Ok(Ok(n)) => {
+                            let (since, bytes) = reading.get_or_insert_with(|| (Instant::now(), 0));
+                            *bytes += n as u64;
+                            let elapsed = since.elapsed();
+                            if elapsed >= WINDOW && *bytes / elapsed.as_secs().max(1) < self.limits.bytes_per_second_min {
+                                return Err(io::Error::new(io::ErrorKind::TimedOut, "the request comes too slowly"));
+                            }
+                        }
                         Ok(Err(e)) => return Err(e),
                         Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the client says nothing")),
                     }
-                    let pieces = machine.request_bytes() / REQUEST_PIECE_BYTES;
-                    room.truncate(pieces);
-                    while room.len() < pieces {
-                        match self.request_room.try_acquire() {
-                            Ok(piece) => room.push(piece),
-                            Err(_) => return self.refuse(sender, BUSY).await,
-                        }
+                    if share.resize(machine.request_bytes()).is_err() {
+                        return self.refuse(sender, BUSY).await;
                     }
                     sender.restart();
                 }

@@ -126,7 +126,8 @@ impl Daemon {
             })
         };
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(init_timeout).max_buf_size(64 << 10);
+        // A client may end its half of the connection once it has asked: one that hung up refuses what is sent.
+        builder.http1().half_close(true).timer(TokioTimer::new()).header_read_timeout(init_timeout).max_buf_size(64 << 10);
         builder
             .http2()
             .timer(TokioTimer::new())
@@ -194,9 +195,9 @@ impl Daemon {
         };
         let opened = self.find_http(&request, name, service, peer).await?;
         match route {
-            Route::InfoRefs(Some(_)) => self.advertise(&request, opened),
+            Route::InfoRefs(Some(_)) => self.advertise(&request, opened, peer).await,
             Route::Rpc(_) => self.converse_once(request, opened, peer).await,
-            Route::LfsBatch => self.lfs_batch(request, opened).await,
+            Route::LfsBatch => self.lfs_batch(request, opened, peer).await,
             route => self.file(&request, opened, route).await,
         }
     }

@@ -15,7 +15,7 @@ use weir_upload::Framing;
 use crate::computing::Out;
 use crate::daemon::DaemonLimits;
 use crate::http::UnderWay;
-use crate::send::{RELEASE_BYTES, Sending};
+use crate::send::{Gone, RELEASE_BYTES, Sending};
 
 /// Side-band frames in one piece of a body: about a megabyte.
 const FRAMES_A_PIECE: usize = 16;
@@ -206,7 +206,8 @@ impl Out for Stream {
     async fn give(&mut self, bytes: Bytes) -> io::Result<()> {
         if bytes.is_empty() { Ok(()) } else { self.pieces(bytes.into()).await }
     }
-    async fn gone(&self) {
+    async fn gone(&mut self) -> Gone {
         self.sender.closed().await;
+        Gone::Whole
     }
 }

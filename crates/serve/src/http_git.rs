@@ -14,9 +14,11 @@ use weir_upload::{Features, Options, Step, UploadPack, Version};
 
 use crate::cache::Opened;
 use crate::computing::{BUSY, Out};
-use crate::daemon::{Daemon, REQUEST_PIECE_BYTES};
+use crate::daemon::{Daemon, network_of};
 use crate::http::{GIT_PROTOCOL, Refusal, ok};
 use crate::http_body::{Answer, Stream};
+use crate::room::{FREE_BYTES, Share};
+use crate::send::WINDOW;
 use crate::turns::Party;
 
 const ADVERTISEMENT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-advertisement");
@@ -28,14 +30,17 @@ const PREAMBLE: &[u8] = b"001e# service=git-upload-pack\n0000";
 const BUNDLES: &str = "weir";
 
 impl Daemon {
-    pub(crate) fn advertise<B>(&self, request: &Request<B>, opened: Opened) -> Result<Response<Answer>, Refusal> {
+    pub(crate) async fn advertise<B>(
+        self: &Arc<Self>,
+        request: &Request<B>,
+        opened: Opened,
+        peer: Option<SocketAddr>,
+    ) -> Result<Response<Answer>, Refusal> {
         let version = version_asked(request);
-        let mut machine = UploadPack::new(opened.repo, version, self.stateless(opened.features));
-        let mut out = if version == Version::V2 { Vec::new() } else { PREAMBLE.to_vec() };
-        if let Step::Send(bytes) = machine.step() {
-            out.extend_from_slice(&bytes);
-        }
-        Ok(ok(ADVERTISEMENT, Answer::from(out)))
+        let party = Party { address: peer.map(network_of), repository: opened.repo.path().to_owned() };
+        let machine = UploadPack::new(opened.repo, version, self.stateless(opened.features));
+        let before = if version == Version::V2 { Vec::new() } else { PREAMBLE.to_vec() };
+        self.run_http(machine, before, ADVERTISEMENT, party, None).await
     }
 
     fn stateless(&self, features: Option<Features>) -> Arc<Options> {
@@ -48,13 +53,17 @@ impl Daemon {
         Arc::new(options)
     }
 
-    /// The whole body of a request, unpacked.
-    pub(crate) async fn body_of<B>(&self, request: Request<B>) -> Result<Vec<u8>, Refusal>
+    /// The whole body of a request of at most `bytes_max`, unpacked, and the room it takes.
+    pub(crate) async fn body_of<B>(
+        &self,
+        request: Request<B>,
+        bytes_max: usize,
+        peer: Option<SocketAddr>,
+    ) -> Result<(Vec<u8>, Share), Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
     {
-        let bytes_max = self.options.limits.request_bytes_max;
         let too_large = || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the request is larger than {bytes_max} bytes"));
         let is_packed = match request.headers().get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
             None | Some(b"identity") => false,
@@ -63,9 +72,9 @@ impl Daemon {
         };
         let mut incoming = request.into_body();
         let mut body = Vec::new();
-        let started = tokio::time::Instant::now();
-        // Held until all of the body is there: what follows waits for nobody.
-        let mut room = Vec::new();
+        let mut share = self.request_room.share(peer.map(network_of));
+        let busy = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY);
+        let mut window = (tokio::time::Instant::now(), 0);
         loop {
             match tokio::time::timeout(self.limits.idle_timeout, incoming.frame()).await {
                 Err(_) => return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end")),
@@ -80,22 +89,35 @@ impl Daemon {
             if body.len() > bytes_max {
                 return Err(too_large());
             }
-            while room.len() < body.len() / REQUEST_PIECE_BYTES {
-                let piece = self.request_room.try_acquire();
-                room.push(piece.map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?);
-            }
-            let elapsed = started.elapsed();
-            if elapsed > 2 * self.limits.idle_timeout && (body.len() as u64) / elapsed.as_secs().max(1) < self.limits.bytes_per_second_min {
-                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request comes too slowly"));
+            share.resize(body.len()).map_err(busy)?;
+            let elapsed = window.0.elapsed();
+            if elapsed >= WINDOW {
+                if ((body.len() - window.1) as u64) / elapsed.as_secs().max(1) < self.limits.bytes_per_second_min {
+                    return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request comes too slowly"));
+                }
+                window = (tokio::time::Instant::now(), body.len());
             }
         }
         if !is_packed {
-            return Ok(body);
+            return Ok((body, share));
         }
-        sirocco::decompress(sirocco::Format::Gzip, &body, bytes_max).map_err(|e| match e {
-            sirocco::inflate::Error::InsufficientSpace => too_large(),
-            e => Refusal::new(StatusCode::BAD_REQUEST, format!("bad gzip data: {e}")),
-        })
+        if !body.starts_with(&[0x1f, 0x8b]) {
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad gzip data: it does not begin as gzip does"));
+        }
+        // What it says that it is (RFC 1952, 2.3.1): no more of it is unpacked.
+        let said = body.last_chunk().map_or(0, |size| u32::from_le_bytes(*size) as usize);
+        if said > bytes_max {
+            return Err(too_large());
+        }
+        share.resize(body.len() + said).map_err(busy)?;
+        let unpack = move || {
+            sirocco::decompress(sirocco::Format::Gzip, &body, said).map_err(|e| match e {
+                sirocco::inflate::Error::InsufficientSpace => "it is longer than it says".to_owned(),
+                e => e.to_string(),
+            })
+        };
+        let unpacked = if said <= FREE_BYTES { unpack() } else { blocking(unpack).await? };
+        unpacked.map(|body| (body, share)).map_err(|e| Refusal::new(StatusCode::BAD_REQUEST, format!("bad gzip data: {e}")))
     }
 
     /// Answers one request: at once if it is short, else as it is made.
@@ -114,19 +136,35 @@ impl Daemon {
             return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
         }
         let version = version_asked(&request);
-        let body = self.body_of(request).await?;
-        let party = Party { address: peer.map(|p| p.ip()), repository: opened.repo.path().to_owned() };
+        let (body, share) = self.body_of(request, self.options.limits.request_bytes_max, peer).await?;
+        let party = Party { address: peer.map(network_of), repository: opened.repo.path().to_owned() };
         let mut machine = UploadPack::answering(opened.repo, version, self.stateless(opened.features));
-        // A refusal is queued for the client.
-        let _ = machine.feed(&body);
-        drop(body);
-        let mut out = Vec::new();
+        let is_large = body.len() > FREE_BYTES;
+        let feed = move || {
+            // A refusal is queued for the client.
+            let _ = machine.feed(&body);
+            machine
+        };
+        // Much is parsed where it holds up nobody.
+        let machine = if is_large { blocking(feed).await? } else { feed() };
+        self.run_http(machine, Vec::new(), RESULT, party, Some(share)).await
+    }
+
+    /// Answers what `machine` was fed, after what goes before; `share` is held until it is answered.
+    async fn run_http(
+        self: &Arc<Self>,
+        mut machine: UploadPack,
+        mut out: Vec<u8>,
+        content_type: HeaderValue,
+        party: Party,
+        share: Option<Share>,
+    ) -> Result<Response<Answer>, Refusal> {
         loop {
             match machine.step() {
                 Step::Send(bytes) => out.extend_from_slice(&bytes),
                 // Nothing can be said to half a request.
                 Step::Read if out.is_empty() => return Err(Refusal::new(StatusCode::BAD_REQUEST, "the request ends in the middle")),
-                Step::Read | Step::Done => return Ok(ok(RESULT, Answer::from(out))),
+                Step::Read | Step::Done => return Ok(ok(content_type, Answer::from(out))),
                 step => {
                     let mut next = Next::Step(step);
                     if let Next::Step(Step::Work(work)) = next {
@@ -140,12 +178,14 @@ impl Daemon {
                     let (mut stream, answer) = Stream::new(&self.limits);
                     let daemon = self.clone();
                     tokio::spawn(async move {
+                        // What was asked is held until it is answered.
+                        let _share = share;
                         if let Err(e) = daemon.drive_http(&mut machine, out, next, &mut stream, &party).await {
                             tracing::debug!("an answer ended early: {e}");
                             stream.fail(e).await;
                         }
                     });
-                    return Ok(ok(RESULT, answer));
+                    return Ok(ok(content_type, answer));
                 }
             }
         }
@@ -178,6 +218,11 @@ impl Daemon {
             next = Next::Step(machine.step());
         }
     }
+}
+
+/// Runs what takes long where it holds up no connection.
+async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, Refusal> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
 }
 
 /// What an answer goes on with.

@@ -1,6 +1,8 @@
 //! Git LFS as a server that only gives: the batch API and the basic transfer (github.com/git-lfs/git-lfs, docs/api/batch.md).
 
+use std::collections::HashSet;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http_body::Body;
@@ -21,7 +23,13 @@ const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/vnd.git-lf
 /// What a proxy before us says it was asked by.
 const FORWARDED: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// Objects of one request; git-lfs asks for a hundred.
-pub(crate) const OBJECTS_MAX: usize = 10_000;
+pub(crate) const OBJECTS_MAX: usize = 1000;
+/// Bytes of one request.
+const REQUEST_BYTES_MAX: usize = 512 << 10;
+/// Bytes of an `Authorization` header that is told back with each object.
+const SHOWN_BYTES_MAX: usize = 1024;
+/// Bytes of the host in their URLs.
+const HOST_BYTES_MAX: usize = 260;
 /// The end of the path of a request.
 const BATCH: &str = "/batch";
 
@@ -44,7 +52,12 @@ struct Asked {
 
 impl Daemon {
     /// Says where objects are: here.
-    pub(crate) async fn lfs_batch<B>(self: &Arc<Self>, request: Request<B>, opened: Opened) -> Result<Response<Answer>, Refusal>
+    pub(crate) async fn lfs_batch<B>(
+        self: &Arc<Self>,
+        request: Request<B>,
+        opened: Opened,
+        peer: Option<SocketAddr>,
+    ) -> Result<Response<Answer>, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
@@ -52,7 +65,11 @@ impl Daemon {
         let base = own_url(&request)?;
         // git-lfs shows at an object's URL what it was told to show there, and nothing that ssh told it.
         let shown = request.headers().get(AUTHORIZATION).and_then(|v| v.to_str().ok()).map(str::to_owned);
-        let body = self.body_of(request).await?;
+        if shown.as_ref().is_some_and(|shown| shown.len() > SHOWN_BYTES_MAX) {
+            let words = format!("the Authorization header has more than {SHOWN_BYTES_MAX} bytes");
+            return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, words));
+        }
+        let (body, _share) = self.body_of(request, REQUEST_BYTES_MAX, peer).await?;
         let question: Question =
             serde_json::from_slice(&body).map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, format!("no LFS batch: {e}")))?;
         if question.operation != "download" {
@@ -67,13 +84,13 @@ impl Daemon {
         if question.objects.len() > OBJECTS_MAX {
             return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {OBJECTS_MAX} objects at once")));
         }
-        let answer = move |asked: &Asked| -> Value {
+        let answer = move |asked: Asked| -> Value {
             let Asked { oid, size } = asked;
             let error = |code: u16, message: &str| json!({ "oid": oid, "size": size, "error": { "code": code, "message": message } });
-            if !is_lfs_oid(oid) {
+            if !is_lfs_oid(&oid) {
                 return error(422, "no SHA-256");
             }
-            match opened.repo.lfs_object(oid) {
+            match opened.repo.lfs_object(&oid) {
                 None => error(404, "it is not mirrored here"),
                 Some(object) => {
                     let mut download = json!({ "href": format!("{base}/{oid}") });
@@ -85,9 +102,19 @@ impl Daemon {
             }
         };
         // What refs reach may have to be found out first.
-        let answering = tokio::task::spawn_blocking(move || question.objects.iter().map(answer).collect::<Vec<Value>>());
-        let objects = answering.await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
-        let text = json!({ "transfer": "basic", "objects": objects, "hash_algo": "sha256" }).to_string();
+        let answering = tokio::task::spawn_blocking(move || {
+            // As text, one after the other: as values all of them would take several times as much.
+            let mut objects = String::new();
+            let mut answered = HashSet::new();
+            for asked in question.objects {
+                if answered.insert(asked.oid.clone()) {
+                    objects.push_str(if objects.is_empty() { "" } else { "," });
+                    objects.push_str(&answer(asked).to_string());
+                }
+            }
+            format!("{{\"transfer\":\"basic\",\"objects\":[{objects}],\"hash_algo\":\"sha256\"}}")
+        });
+        let text = answering.await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
         Ok(ok(MEDIA_TYPE, Answer::from(text.into_bytes())))
     }
 }
@@ -97,7 +124,9 @@ fn own_url<B>(request: &Request<B>) -> Result<String, Refusal> {
     let said = |name| request.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok());
     let host = said(HOST).or_else(|| request.uri().authority().map(|a| a.as_str())).unwrap_or_default();
     // It goes into URLs that the client follows.
-    let is_host = |host: &str| !host.is_empty() && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-_:[]".contains(&c));
+    let is_host = |host: &str| {
+        !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-_:[]".contains(&c))
+    };
     if !is_host(host) {
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "no host is named"));
     }

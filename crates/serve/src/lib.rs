@@ -25,6 +25,7 @@ mod locate;
 mod mapping;
 mod notice;
 mod paced;
+mod room;
 mod send;
 mod shards;
 mod socket;

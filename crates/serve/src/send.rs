@@ -21,10 +21,12 @@ pub(crate) struct Sender<'s> {
     pub(crate) bytes_per_second_min: u64,
     pub(crate) window: (Instant, u64),
     pub(crate) sent: u64,
+    /// When the client ended its half of the connection, and what was sent until then.
+    pub(crate) ended: Option<(Instant, u64)>,
 }
 
 /// Time over which the minimum throughput is measured.
-const WINDOW: Duration = Duration::from_secs(30);
+pub(crate) const WINDOW: Duration = Duration::from_secs(30);
 
 /// Clones under way in this process.
 static SENDING: AtomicUsize = AtomicUsize::new(0);
@@ -54,7 +56,7 @@ impl Drop for Sending {
 
 impl<'s> Sender<'s> {
     pub(crate) fn new(stream: &'s Socket, idle_timeout: Duration, bytes_per_second_min: u64) -> Sender<'s> {
-        Sender { stream, idle_timeout, bytes_per_second_min, window: (Instant::now(), 0), sent: 0 }
+        Sender { stream, idle_timeout, bytes_per_second_min, window: (Instant::now(), 0), sent: 0, ended: None }
     }
 
     async fn writable(&mut self) -> io::Result<()> {
@@ -78,6 +80,23 @@ impl<'s> Sender<'s> {
             }
         }
         Ok(())
+    }
+
+    /// Resolves when the client has ended its half of the connection, and when it has gone. One that still reads what it asked for has
+    /// to be told from one that hung up: what is sent to the latter is refused. So long as there is nothing to send it is waited for
+    /// only shortly.
+    pub(crate) async fn gone(&mut self) -> Gone {
+        let Some((since, sent)) = self.ended else {
+            self.stream.ended().await;
+            self.ended = Some((Instant::now(), self.sent));
+            return Gone::Half;
+        };
+        loop {
+            if self.stream.is_reset() || (self.sent == sent && since.elapsed() >= SILENT_AFTER_END_MAX) {
+                return Gone::Whole;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Starts the throughput's window anew: time in which there was nothing to send is not the client's.
@@ -179,6 +198,20 @@ impl<'s> Sender<'s> {
         region.check()
     }
 }
+
+/// How a client is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// It sends nothing more, and may still read.
+    Half,
+    /// It reads nothing more.
+    Whole,
+}
+
+/// Time without anything to send after which a client that ended its half of the connection is taken to have hung up.
+const SILENT_AFTER_END_MAX: Duration = Duration::from_secs(2);
+/// Time between looks at whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Bytes sent to one client before others get their turn.
 const YIELD_BYTES: usize = 4 << 20;

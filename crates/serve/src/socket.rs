@@ -221,8 +221,9 @@ impl Socket {
         }
     }
 
-    /// Resolves when the other side has hung up: it sends nothing more, and nothing of it is left to read.
-    pub(crate) async fn gone(&self) {
+    /// Resolves when the other side has ended its half of the connection: it sends nothing more, and nothing of it is left to read. It
+    /// may still read.
+    pub(crate) async fn ended(&self) {
         while self.readable().await.is_ok() {
             let peeked = self.try_io(Interest::READABLE, || {
                 let mut byte = 0u8;
@@ -238,6 +239,14 @@ impl Socket {
             }
         }
         std::future::pending::<()>().await;
+    }
+
+    /// Returns whether the other side reads no more: what was sent to it was refused.
+    pub(crate) fn is_reset(&self) -> bool {
+        let mut polled = libc::pollfd { fd: self.as_raw_fd(), events: 0, revents: 0 };
+        // SAFETY: one entry is given, which lives as long as the call, with a descriptor that is open as long as we are.
+        let n = unsafe { libc::poll(&raw mut polled, 1, 0) };
+        n > 0 && polled.revents & (libc::POLLERR | libc::POLLHUP) != 0
     }
 }
 

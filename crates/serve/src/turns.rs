@@ -1,9 +1,11 @@
 //! Whose turn it is to have something computed.
 //!
 //! So many at once in all, of one address, and about one repository. Those who wait get their turn in the order they came,
-//! past those whose address or repository has all it may; beyond a length of the queue, or of time, they are refused.
+//! past those whose address or repository has all it may; beyond a length of the queue, or of time, they are refused. Work that waits
+//! for its client to read gives its turn back meanwhile, and is the next to have one afterwards.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +20,13 @@ pub(crate) struct TurnLimits {
     pub(crate) per_address: usize,
     pub(crate) per_repository: usize,
     pub(crate) queue: usize,
+    /// The same, for one address.
+    pub(crate) queue_per_address: usize,
     pub(crate) wait: Duration,
+    /// How many may be under way while they wait for their clients.
+    pub(crate) away: usize,
+    /// The same, for one address.
+    pub(crate) away_per_address: usize,
 }
 
 /// Who waits for what.
@@ -40,12 +48,22 @@ struct State {
     addresses: HashMap<IpAddr, usize>,
     repositories: HashMap<PathBuf, usize>,
     waiting: VecDeque<(Party, oneshot::Sender<Turn>)>,
+    away: usize,
+    away_addresses: HashMap<IpAddr, usize>,
 }
 
 /// Somebody's turn; over when dropped.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     party: Option<Party>,
+}
+
+/// A turn that its holder gives back while it waits for a client.
+pub(crate) struct Held {
+    turns: Arc<Turns>,
+    party: Party,
+    turn: Option<Turn>,
+    is_away: bool,
 }
 
 /// There are too many.
@@ -75,7 +93,8 @@ impl Turns {
             if state.waiting.len() >= self.limits.queue {
                 state.waiting.retain(|(_, sender)| !sender.is_closed());
             }
-            if state.waiting.len() >= self.limits.queue {
+            let of_address = |address| state.waiting.iter().filter(|(party, _)| party.address == Some(address)).count();
+            if state.waiting.len() >= self.limits.queue || party.address.is_some_and(|a| of_address(a) >= self.limits.queue_per_address) {
                 return Err(Busy);
             }
             let (sender, receiver) = oneshot::channel();
@@ -124,6 +143,19 @@ impl State {
         self.running < limits.all && of_address < limits.per_address && of_repository < limits.per_repository
     }
 
+    /// Counts one more that waits for its client, if there may be one.
+    fn leave(&mut self, limits: &TurnLimits, party: &Party) -> bool {
+        let of_address = party.address.and_then(|a| self.away_addresses.get(&a)).copied().unwrap_or(0);
+        if self.away >= limits.away || of_address >= limits.away_per_address {
+            return false;
+        }
+        self.away += 1;
+        if let Some(address) = party.address {
+            *self.away_addresses.entry(address).or_default() += 1;
+        }
+        true
+    }
+
     fn begin(&mut self, party: &Party) {
         self.running += 1;
         if let Some(address) = party.address {
@@ -132,12 +164,60 @@ impl State {
         *self.repositories.entry(party.repository.clone()).or_default() += 1;
     }
 
+    fn come_back(&mut self, party: &Party) {
+        self.away -= 1;
+        if let Some(address) = party.address {
+            less(&mut self.away_addresses, &address);
+        }
+    }
+
     fn end(&mut self, party: &Party) {
         self.running -= 1;
         if let Some(address) = party.address {
             less(&mut self.addresses, &address);
         }
         less(&mut self.repositories, &party.repository);
+    }
+}
+
+impl Held {
+    /// Holds `turn`.
+    pub(crate) fn new(turns: Arc<Turns>, party: Party, turn: Turn) -> Held {
+        Held { turns, party, turn: Some(turn), is_away: false }
+    }
+
+    /// Gives the turn back for a while.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if too many wait for their clients already: this one is to end.
+    pub(crate) fn leave(&mut self) -> io::Result<()> {
+        if !self.turns.lock().leave(&self.turns.limits, &self.party) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it reads too slowly, and too many others do"));
+        }
+        self.is_away = true;
+        self.turn = None;
+        Ok(())
+    }
+
+    /// Takes a turn again, before all who wait for their first. Blocks.
+    pub(crate) fn come_back(&mut self) {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut state = self.turns.lock();
+            self.is_away = false;
+            state.come_back(&self.party);
+            state.waiting.push_front((self.party.clone(), sender));
+        }
+        self.turns.pass_on();
+        self.turn = receiver.blocking_recv().ok();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.is_away {
+            self.turns.lock().come_back(&self.party);
+        }
     }
 }
 
@@ -168,10 +248,60 @@ mod tests {
         Party { address: Some([10, 0, 0, address].into()), repository: repository.into() }
     }
 
+    fn limits(all: usize, queue: usize) -> TurnLimits {
+        let wait = Duration::from_secs(60);
+        TurnLimits { all, per_address: 2, per_repository: 2, queue, queue_per_address: queue, wait, away: 2, away_per_address: 1 }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_waits_for_a_client_holds_up_nobody() {
+        let turns = Turns::new(limits(1, 10));
+        let first = turns.take(party(1, "a")).await.unwrap();
+        let mut held = Held::new(turns.clone(), party(1, "a"), first);
+        held.leave().unwrap();
+        let second = turns.take(party(1, "b")).await.unwrap();
+        let mut other = Held::new(turns.clone(), party(1, "b"), second);
+        assert!(other.leave().is_err(), "one of an address is away already");
+        // It comes back before those who wait for their first turn.
+        let third = tokio::spawn({
+            let turns = turns.clone();
+            async move { turns.take(party(3, "c")).await.map(|t| t.party.clone()) }
+        });
+        while turns.lock().waiting.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let back = tokio::task::spawn_blocking(move || {
+            held.come_back();
+            held
+        });
+        while turns.lock().waiting.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(turns.lock().waiting[0].0, party(1, "a"));
+        drop(other);
+        drop(back.await.unwrap());
+        assert_eq!(third.await.unwrap(), Ok(Some(party(3, "c"))));
+        let state = turns.lock();
+        assert!(state.running == 0 && state.away == 0 && state.away_addresses.is_empty());
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn one_address_does_not_fill_the_queue() {
+        let turns = Turns::new(TurnLimits { queue_per_address: 1, ..limits(1, 10) });
+        let _running = turns.take(party(1, "a")).await.unwrap();
+        let _waiting = tokio::spawn({
+            let turns = turns.clone();
+            async move { turns.take(party(1, "b")).await.map(|t| t.party.clone()) }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(turns.take(party(1, "c")).await.err(), Some(Busy));
+        let other = tokio::time::timeout(Duration::from_secs(1), turns.take(party(2, "c"))).await;
+        assert!(other.is_err(), "another waits for its turn");
+    }
+
     #[tokio::test(flavor = "current_thread", start_paused = true)]
     async fn turns_are_fair_and_bounded() {
-        let limits = TurnLimits { all: 3, per_address: 2, per_repository: 2, queue: 2, wait: Duration::from_secs(60) };
-        let turns = Turns::new(limits);
+        let turns = Turns::new(limits(3, 2));
         let a1 = turns.take(party(1, "a")).await.unwrap();
         let _a2 = turns.take(party(1, "b")).await.unwrap();
         let waits = |party: Party| {

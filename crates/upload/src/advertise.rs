@@ -1,5 +1,7 @@
 //! What a client is told first.
 
+use std::io;
+
 use weir_git::pktline::{push, push_flush};
 use weir_git::{Oid, refname};
 use weir_repo::{Head, Ref, Repo};
@@ -38,10 +40,27 @@ pub(crate) fn capabilities_v2(repo: &Repo, options: &Options) -> Vec<u8> {
     out
 }
 
-/// Bytes of a ref line are bounded by the pkt-line; names that do not fit are never stored ([`refname::NAME_BYTES_MAX`]).
-pub(crate) fn refs_v0(repo: &Repo, options: &Options, announce: bool) -> Vec<u8> {
+/// Refs of a repository with more of them than this are listed where blocking is allowed, once for all who ask the same.
+pub(crate) const LISTED_AT_ONCE_MAX: usize = 2000;
+/// Bytes of a list that are gathered before they are given out.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Takes pieces of a list.
+pub(crate) type Give<'a> = dyn FnMut(Vec<u8>) -> io::Result<()> + 'a;
+
+/// Gives out what is in `out`, if that is much.
+fn give_piece(out: &mut Vec<u8>, give: &mut Give<'_>) -> io::Result<()> {
+    if out.len() < PIECE_BYTES { Ok(()) } else { give(std::mem::take(out)) }
+}
+
+/// Lists all refs, as v0 does, and v1 if it is announced. Bytes of a ref line are bounded by the pkt-line; names that do not fit are
+/// never stored ([`refname::NAME_BYTES_MAX`]).
+///
+/// # Errors
+/// Of `give`.
+pub(crate) fn refs_v0(repo: &Repo, options: &Options, announce: bool, give: &mut Give<'_>) -> io::Result<()> {
     let refs = repo.refs();
-    let mut out = Vec::with_capacity(refs.list().len() * 80 + 512);
+    let mut out = Vec::with_capacity((refs.list().len() * 80 + 512).min(PIECE_BYTES + 4096));
     if announce {
         push(&mut out, b"version 1\n");
     }
@@ -85,28 +104,30 @@ pub(crate) fn refs_v0(repo: &Repo, options: &Options, announce: bool) -> Vec<u8>
         }
         line.push(b'\n');
         push(&mut out, &line);
+        give_piece(&mut out, give)
     };
     if let Some(oid) = refs.head_oid() {
-        add(&oid, b"HEAD", b"");
+        add(&oid, b"HEAD", b"")?;
     }
     for r in refs.list() {
-        add(&r.oid, &r.name, b"");
+        add(&r.oid, &r.name, b"")?;
         if let Some(peeled) = &r.peeled {
-            add(peeled, &r.name, b"^{}");
+            add(peeled, &r.name, b"^{}")?;
         }
     }
     if refs.list().is_empty() && refs.head_oid().is_none() {
-        add(&Oid::null(repo.hash()), b"capabilities^{}", b"");
+        add(&Oid::null(repo.hash()), b"capabilities^{}", b"")?;
     }
     for oid in repo.shallow() {
         push(&mut out, format!("shallow {oid}\n").as_bytes());
+        give_piece(&mut out, give)?;
     }
     push_flush(&mut out);
-    out
+    give(out)
 }
 
 /// What `ls-refs` asks for.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct LsRefs {
     pub(crate) peel: bool,
     pub(crate) symrefs: bool,
@@ -117,8 +138,11 @@ pub(crate) struct LsRefs {
 /// Above this many prefixes git ignores them all, and so do we.
 pub(crate) const PREFIXES_MAX: usize = 65_536;
 
-/// The answer to `ls-refs`.
-pub(crate) fn ls_refs(repo: &Repo, request: &LsRefs) -> Vec<u8> {
+/// Answers `ls-refs`.
+///
+/// # Errors
+/// Of `give`.
+pub(crate) fn ls_refs(repo: &Repo, request: &LsRefs, give: &mut Give<'_>) -> io::Result<()> {
     let refs = repo.refs();
     let all = request.prefixes.is_empty() || request.prefixes.len() >= PREFIXES_MAX;
     let mut out = Vec::with_capacity(4096);
@@ -157,9 +181,10 @@ pub(crate) fn ls_refs(repo: &Repo, request: &LsRefs) -> Vec<u8> {
         }
         line.push(b'\n');
         push(&mut out, &line);
+        give_piece(&mut out, give)
     };
     if all {
-        refs.list().iter().for_each(&mut add);
+        refs.list().iter().try_for_each(&mut add)?;
     } else {
         // Each prefix names a run of the sorted list; one that starts with another adds nothing.
         let mut prefixes: Vec<&[u8]> = request.prefixes.iter().map(Vec::as_slice).collect();
@@ -173,11 +198,11 @@ pub(crate) fn ls_refs(repo: &Repo, request: &LsRefs) -> Vec<u8> {
         for prefix in kept {
             let start = refs.list().partition_point(|r| r.name.as_slice() < prefix);
             for r in refs.list()[start..].iter().take_while(|r| r.name.starts_with(prefix)) {
-                add(r);
+                add(r)?;
             }
         }
     }
     push_flush(&mut out);
     debug_assert!(refs.list().iter().all(|r| r.name.len() <= refname::NAME_BYTES_MAX));
-    out
+    give(out)
 }

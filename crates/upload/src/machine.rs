@@ -8,11 +8,12 @@ use weir_git::pktline::{self, PktError};
 use weir_git::{Oid, OidSet};
 use weir_repo::{Repo, StoredClone, pack_header};
 
+use crate::advertise::LISTED_AT_ONCE_MAX;
 use crate::band::Framing;
 use crate::policy::Features;
 use crate::v0::V0;
 use crate::v2::V2;
-use crate::work::{TrailerRequest, Work, WorkOutcome};
+use crate::work::{RefsList, RefsRequest, TrailerRequest, Work, WorkOutcome};
 use crate::{advertise, v0, v2};
 
 /// Which protocol is spoken.
@@ -127,6 +128,8 @@ pub struct UploadPack {
     request_bytes: usize,
     out: VecDeque<Step>,
     protocol: Option<Protocol>,
+    /// The work under way lists refs.
+    is_listing: bool,
     pub(crate) ended: bool,
     failure: Option<String>,
 }
@@ -137,11 +140,14 @@ impl UploadPack {
     /// Over HTTP the advertisement is an answer of its own: see [`UploadPack::answering`].
     pub fn new(repo: Arc<Repo>, version: Version, options: impl Into<Arc<Options>>) -> UploadPack {
         let mut machine = UploadPack::answering(repo, version, options);
-        let advertisement = match version {
-            Version::V2 => advertise::capabilities_v2(&machine.repo, &machine.options),
-            _ => advertise::refs_v0(&machine.repo, &machine.options, version == Version::V1),
-        };
-        machine.send(advertisement);
+        if version == Version::V2 {
+            let capabilities = advertise::capabilities_v2(&machine.repo, &machine.options);
+            machine.send(capabilities);
+        } else {
+            let list = RefsList::Early { options: machine.options.clone(), announce: version == Version::V1 };
+            let step = list_refs(RefsRequest { repo: machine.repo.clone(), list });
+            machine.queue(vec![Answer::Step(step)]);
+        }
         machine
     }
 
@@ -155,6 +161,7 @@ impl UploadPack {
             request_bytes: 0,
             out: VecDeque::new(),
             protocol: Some(if version == Version::V2 { Protocol::V2(V2::default()) } else { Protocol::V0(Box::default()) }),
+            is_listing: false,
             ended: false,
             failure: None,
         }
@@ -197,13 +204,7 @@ impl UploadPack {
             if !answers.is_empty() && matches!(self.protocol, Some(Protocol::V2(_))) {
                 self.request_bytes = 0;
             }
-            for answer in answers {
-                match answer {
-                    Answer::Step(step) => self.out.push_back(step),
-                    Answer::Whole { before, clone, framing, after } => self.queue_whole(before, clone, framing, after),
-                    Answer::End => self.ended = true,
-                }
-            }
+            self.queue(answers);
         }
         if self.input.len() - self.used > self.options.limits.request_bytes_max {
             return refuse(format!("the request is larger than {} bytes", self.options.limits.request_bytes_max));
@@ -216,6 +217,19 @@ impl UploadPack {
             }
         }
         Ok(())
+    }
+
+    fn queue(&mut self, answers: Vec<Answer>) {
+        for answer in answers {
+            match answer {
+                Answer::Step(step) => {
+                    self.is_listing = matches!(step, Step::Work(Work::Refs(_)));
+                    self.out.push_back(step);
+                }
+                Answer::Whole { before, clone, framing, after } => self.queue_whole(before, clone, framing, after),
+                Answer::End => self.ended = true,
+            }
+        }
     }
 
     fn context(&self) -> Context {
@@ -241,7 +255,8 @@ impl UploadPack {
     pub fn finish(&mut self, outcome: WorkOutcome) {
         match outcome {
             WorkOutcome::Sent => {
-                if let Some(Protocol::V0(_)) = self.protocol {
+                // Before v2 nothing comes after a pack.
+                if !std::mem::take(&mut self.is_listing) && matches!(self.protocol, Some(Protocol::V0(_))) {
                     self.ended = true;
                 }
             }
@@ -251,6 +266,14 @@ impl UploadPack {
                 if let Some(Protocol::V0(v0)) = &mut self.protocol {
                     v0.cut = Some(cut);
                 }
+            }
+            WorkOutcome::Met(answer, looked_at) => {
+                let context = self.context();
+                let answers = match &mut self.protocol {
+                    Some(Protocol::V0(v0)) => v0::met(v0, &context, answer, looked_at),
+                    _ => Vec::new(),
+                };
+                self.queue(answers);
             }
             WorkOutcome::Failed(why) => {
                 self.ended = true;
@@ -313,6 +336,20 @@ impl UploadPack {
         bytes.clear();
         self.send(wrapped);
     }
+}
+
+/// Lists refs: at once where they are few.
+pub(crate) fn list_refs(request: RefsRequest) -> Step {
+    if request.repo.refs().list().len() > LISTED_AT_ONCE_MAX {
+        return Step::Work(Work::Refs(request));
+    }
+    let mut list = Vec::new();
+    let mut give = |piece: Vec<u8>| {
+        list.extend_from_slice(&piece);
+        Ok(())
+    };
+    request.write(&mut give).expect("memory takes all of it");
+    Step::Send(list)
 }
 
 /// What the protocols see of the machine.

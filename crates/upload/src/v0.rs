@@ -9,7 +9,7 @@ use crate::fetch::{Asked, check_object_format, shown};
 use crate::machine::{Answer, Context, RequestError, Step, refuse};
 use crate::policy::WantPolicy;
 use crate::v2::answer_pack;
-use crate::work::{CutRequest, CutWork, PackRequest, Work, wants_meet};
+use crate::work::{CutRequest, CutWork, Meeting, PackRequest, Work};
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum MultiAck {
@@ -37,9 +37,29 @@ pub(crate) struct V0 {
     sent_ready: bool,
     /// For how many common commits it was found out whether they are enough, and whether they are.
     meets: Option<(usize, bool)>,
-    meetings: usize,
+    /// Commits looked at for that.
+    looked_at: usize,
+    /// What is to be answered once it is found out.
+    pending: Option<Pending>,
     lines: usize,
 }
+
+/// What the client said that is answered by whether enough is in common.
+enum Pending {
+    /// A have that is not here.
+    Have(Oid),
+    /// The end of a block of haves.
+    Flush,
+}
+
+/// Whether enough is in common.
+enum Enough {
+    Known(bool),
+    ToFindOut(Box<Meeting>),
+}
+
+/// Commits looked at for one client to find out whether enough is in common; after that it has to say `done` by itself.
+const LOOKED_AT_MAX: usize = 200_000;
 
 pub(crate) fn take(state: &mut V0, context: &Context, pkt: Pkt<'_>) -> Result<Vec<Answer>, RequestError> {
     state.lines += 1;
@@ -76,7 +96,7 @@ pub(crate) fn take(state: &mut V0, context: &Context, pkt: Pkt<'_>) -> Result<Ve
                 return Ok(finish(state, context));
             }
             match line.strip_prefix(b"have ").and_then(|hex| Oid::from_hex(context.repo.hash(), hex)) {
-                Some(oid) => Ok(send(have(state, context, oid))),
+                Some(oid) => Ok(have(state, context, oid)),
                 None => refuse(format!("git upload-pack: expected SHA1 list, got '{}'", shown(line))),
             }
         }
@@ -137,42 +157,51 @@ fn check_wants(state: &V0, context: &Context) -> Result<(), RequestError> {
     }
 }
 
-/// Whether enough is in common. Found out once for each new common commit, not for each line a client sends.
-fn give_up(state: &mut V0, context: &Context) -> bool {
+/// Whether enough is in common, as far as that is known; what finds it out otherwise, once for each new common commit, not for each
+/// line that a client sends.
+fn is_enough(state: &V0, context: &Context) -> Enough {
     if state.common.is_empty() {
-        return false;
+        return Enough::Known(false);
     }
     match state.meets {
-        Some((common, answer)) if common == state.common.len() => answer,
-        _ if state.meetings >= MEETINGS_MAX => false,
-        _ => {
-            state.meetings += 1;
-            let answer = wants_meet(&context.repo, &state.asked.wants, &state.common).unwrap_or(false);
-            state.meets = Some((state.common.len(), answer));
-            answer
-        }
+        Some((common, answer)) if common == state.common.len() => Enough::Known(answer),
+        _ if state.looked_at >= LOOKED_AT_MAX => Enough::Known(false),
+        _ => Enough::ToFindOut(Box::new(Meeting {
+            repo: context.repo.clone(),
+            wants: state.asked.wants.clone(),
+            common: state.common.clone(),
+            steps_max: context.options.limits.steps_max,
+        })),
     }
 }
 
-/// Times the walk for common ancestors is made for one client; after that it has to say `done` by itself.
-const MEETINGS_MAX: usize = 64;
+/// Goes on where it had to be found out whether enough is in common.
+pub(crate) fn met(state: &mut V0, context: &Context, answer: bool, looked_at: usize) -> Vec<Answer> {
+    state.meets = Some((state.common.len(), answer));
+    state.looked_at += looked_at;
+    match state.pending.take() {
+        Some(Pending::Have(oid)) => send(have_other(state, &oid, answer)),
+        Some(Pending::Flush) => flush(state, context, answer),
+        None => Vec::new(),
+    }
+}
 
-fn have(state: &mut V0, context: &Context, oid: Oid) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut line = |text: String| push(&mut out, text.as_bytes());
+fn have(state: &mut V0, context: &Context, oid: Oid) -> Vec<Answer> {
     if !context.repo.contains(&oid) {
         state.got_other = true;
-        if state.multi_ack != MultiAck::None && give_up(state, context) {
-            match state.multi_ack {
-                MultiAck::Detailed => {
-                    state.sent_ready = true;
-                    line(format!("ACK {oid} ready\n"));
-                }
-                _ => line(format!("ACK {oid} continue\n")),
-            }
+        if state.multi_ack == MultiAck::None {
+            return Vec::new();
         }
-        return out;
+        return match is_enough(state, context) {
+            Enough::Known(answer) => send(have_other(state, &oid, answer)),
+            Enough::ToFindOut(meeting) => {
+                state.pending = Some(Pending::Have(oid));
+                vec![Answer::Step(Step::Work(Work::Meet(meeting)))]
+            }
+        };
     }
+    let mut out = Vec::new();
+    let mut line = |text: String| push(&mut out, text.as_bytes());
     state.got_common = true;
     let first = state.common.is_empty();
     if state.common_set.insert(oid) {
@@ -184,17 +213,36 @@ fn have(state: &mut V0, context: &Context, oid: Oid) -> Vec<u8> {
         MultiAck::None if first => line(format!("ACK {oid}\n")),
         MultiAck::None => {}
     }
+    send(out)
+}
+
+/// What is said of a have that is not here: that no more are needed, if so.
+fn have_other(state: &mut V0, oid: &Oid, is_enough: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    if is_enough {
+        let how = if state.multi_ack == MultiAck::Detailed { "ready" } else { "continue" };
+        state.sent_ready |= state.multi_ack == MultiAck::Detailed;
+        push(&mut out, format!("ACK {oid} {how}\n").as_bytes());
+    }
     out
 }
 
 fn flush_haves(state: &mut V0, context: &Context) -> Vec<Answer> {
+    if state.multi_ack != MultiAck::Detailed || !state.got_common || state.got_other {
+        return flush(state, context, false);
+    }
+    match is_enough(state, context) {
+        Enough::Known(answer) => flush(state, context, answer),
+        Enough::ToFindOut(meeting) => {
+            state.pending = Some(Pending::Flush);
+            vec![Answer::Step(Step::Work(Work::Meet(meeting)))]
+        }
+    }
+}
+
+fn flush(state: &mut V0, context: &Context, is_enough: bool) -> Vec<Answer> {
     let mut out = Vec::new();
-    if state.multi_ack == MultiAck::Detailed
-        && state.got_common
-        && !state.got_other
-        && give_up(state, context)
-        && let Some(last) = state.common.last()
-    {
+    if is_enough && let Some(last) = state.common.last() {
         state.sent_ready = true;
         push(&mut out, format!("ACK {last} ready\n").as_bytes());
     }

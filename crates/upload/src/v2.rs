@@ -1,13 +1,16 @@
 //! Protocol v2: commands (gitprotocol-v2).
 
-use weir_git::Oid;
 use weir_git::pktline::{Pkt, push, push_flush};
+use weir_git::{Oid, OidSet};
 
-use crate::advertise::{LsRefs, PREFIXES_MAX, ls_refs};
+use crate::advertise::{LsRefs, PREFIXES_MAX};
 use crate::band::Framing;
 use crate::fetch::{Asked, Sections, check_object_format, shown};
-use crate::machine::{Answer, Context, RequestError, Step, refuse};
-use crate::work::{BundlesRequest, CutRequest, Negotiation, ObjectInfo, PackRequest, Work};
+use crate::machine::{Answer, Context, RequestError, Step, list_refs, refuse};
+use crate::work::{BundlesRequest, CutRequest, Negotiation, ObjectInfo, PackRequest, RefsList, RefsRequest, Work};
+
+/// Objects of one `object-info`.
+const OBJECT_INFO_MAX: usize = 10_000;
 
 /// A command being read.
 #[derive(Default)]
@@ -20,7 +23,7 @@ pub(crate) struct V2 {
 enum Command {
     LsRefs(LsRefs),
     Fetch(Box<Asked>),
-    ObjectInfo { size: bool, oids: Vec<Oid> },
+    ObjectInfo { size: bool, oids: Vec<Oid>, named: OidSet },
     BundleUri,
 }
 
@@ -33,14 +36,18 @@ pub(crate) fn take(state: &mut V2, context: &Context, pkt: Pkt<'_>) -> Result<Ve
                 None if has_read => return refuse("no command requested"),
                 // A flush where a command should start is how clients say goodbye.
                 None => return Ok(vec![Answer::End]),
-                Some(Command::LsRefs(request)) => vec![Answer::Step(Step::Send(ls_refs(&context.repo, &request)))],
+                Some(Command::LsRefs(asked)) => {
+                    let request = RefsRequest { repo: context.repo.clone(), list: RefsList::Asked(asked) };
+                    vec![Answer::Step(list_refs(request))]
+                }
                 Some(Command::Fetch(asked)) => answer_fetch(context, *asked),
                 Some(Command::BundleUri) => {
                     let folder = context.options.features.bundles.clone().unwrap_or_default();
                     vec![Answer::Step(Step::Work(Work::Bundles(BundlesRequest { repo: context.repo.clone(), folder })))]
                 }
-                Some(Command::ObjectInfo { size, oids }) => {
-                    let info = ObjectInfo { repo: context.repo.clone(), wants: context.options.features.wants, size, oids };
+                Some(Command::ObjectInfo { size, oids, .. }) => {
+                    let (wants, steps_max) = (context.options.features.wants, context.options.limits.steps_max);
+                    let info = ObjectInfo { repo: context.repo.clone(), wants, size, oids, steps_max };
                     vec![Answer::Step(Step::Work(Work::ObjectInfo(info)))]
                 }
             };
@@ -75,7 +82,9 @@ fn capability(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Requ
             b"ls-refs" => Command::LsRefs(LsRefs::default()),
             b"fetch" => Command::Fetch(Box::default()),
             b"bundle-uri" if context.options.features.bundles.is_some() => Command::BundleUri,
-            b"object-info" if context.options.features.object_info => Command::ObjectInfo { size: false, oids: Vec::new() },
+            b"object-info" if context.options.features.object_info => {
+                Command::ObjectInfo { size: false, oids: Vec::new(), named: OidSet::default() }
+            }
             _ => return refuse(format!("invalid command '{}'", shown(name))),
         });
         return Ok(());
@@ -106,11 +115,19 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
             Ok(())
         }
         Some(Command::BundleUri) => refuse(format!("bundle-uri: unexpected argument: '{}'", shown(line))),
-        Some(Command::ObjectInfo { size, oids }) => {
+        Some(Command::ObjectInfo { size, oids, named }) => {
             match line {
                 b"size" => *size = true,
                 _ => match line.strip_prefix(b"oid ") {
-                    Some(hex) => oids.push(oid(hex)?),
+                    Some(hex) => {
+                        let oid = oid(hex)?;
+                        if named.insert(oid) {
+                            oids.push(oid);
+                        }
+                        if oids.len() > OBJECT_INFO_MAX {
+                            return refuse(format!("object-info: more than {OBJECT_INFO_MAX} objects in one request"));
+                        }
+                    }
                     None => return refuse(format!("object-info: unexpected line: '{}'", shown(line))),
                 },
             }

@@ -6,18 +6,17 @@ use std::sync::atomic::AtomicBool;
 
 use weir_git::pktline::{push, push_delim, push_flush};
 use weir_git::{HashKind, Oid, OidSet, plain_sha};
-use weir_repo::walk::{Budget, all_wants_meet, are_reachable};
+use weir_repo::walk::{Budget, all_wants_meet, are_reachable, reachable_among};
 use weir_repo::{BodyBundle, Cut, Deepen, Filter, PackPlan, Query, Repo, Result, StoredClone, WrittenPack, deepen, select};
 
+use crate::advertise::{Give, LsRefs, ls_refs, refs_v0};
 use crate::band::Framing;
 use crate::fetch::{Asked, Sections, push_cut};
-use crate::machine::Context;
+use crate::machine::{Context, Options};
 use crate::policy::WantPolicy;
 
 /// Commits looked at to find out whether wants and haves meet; beyond that the client is asked for more.
 const MEETING_COMMITS_MAX: usize = 20_000;
-/// Commits looked at to find out whether a want is reachable.
-const REACHABLE_COMMITS_MAX: usize = 2_000_000;
 /// Wire bytes gathered before they are given out.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -27,8 +26,12 @@ pub enum Work {
     Negotiate(Box<Negotiation>),
     /// Make a pack.
     Pack(Box<PackRequest>),
+    /// Find out whether enough is in common (v0 and v1, where haves are answered one by one).
+    Meet(Box<Meeting>),
     /// Find out where history ends (v0 and v1, where that is told before haves are asked for).
     Cut(Box<CutWork>),
+    /// List refs, where there are many.
+    Refs(RefsRequest),
     /// Tell the sizes of objects.
     ObjectInfo(ObjectInfo),
     /// Tell where bundles are.
@@ -46,6 +49,8 @@ pub enum WorkOutcome {
     GoOn(Vec<u8>),
     /// The same, and history ends there.
     Cut(Vec<u8>, Cut),
+    /// Nothing was sent: whether enough is in common, and how many commits were looked at.
+    Met(bool, usize),
     /// It failed, for this reason; the client was told what concerns it, or is gone.
     Failed(String),
 }
@@ -54,6 +59,14 @@ pub enum WorkOutcome {
 pub struct Negotiation {
     pub(crate) request: PackRequest,
     pub(crate) acknowledged: Vec<u8>,
+}
+
+/// Wants, and haves that are in common.
+pub struct Meeting {
+    pub(crate) repo: Arc<Repo>,
+    pub(crate) wants: Vec<Oid>,
+    pub(crate) common: Vec<Oid>,
+    pub(crate) steps_max: u64,
 }
 
 /// The end of a pack whose bodies were sent.
@@ -73,12 +86,28 @@ pub struct CutWork {
     pub(crate) steps_max: u64,
 }
 
+/// Refs asked for.
+pub struct RefsRequest {
+    pub(crate) repo: Arc<Repo>,
+    pub(crate) list: RefsList,
+}
+
+/// How they are listed.
+pub(crate) enum RefsList {
+    /// As v0 does, or as v1, which announces itself.
+    Early { options: Arc<Options>, announce: bool },
+    /// As `ls-refs` asks.
+    Asked(LsRefs),
+}
+
 /// Objects asked about.
 pub struct ObjectInfo {
     pub(crate) repo: Arc<Repo>,
     pub(crate) wants: WantPolicy,
     pub(crate) size: bool,
+    /// Each once.
     pub(crate) oids: Vec<Oid>,
+    pub(crate) steps_max: u64,
 }
 
 /// Bundles asked for.
@@ -143,14 +172,24 @@ impl Work {
                 }
             }
             Work::Bundles(request) => WorkOutcome::GoOn(request.answer()),
-            Work::ObjectInfo(info) => match info.answer() {
+            Work::Refs(request) => sent(request.write(send)),
+            Work::Meet(meeting) => {
+                let Meeting { repo, wants, common, steps_max } = *meeting;
+                let budget = Budget { steps_max, cancelled: Some(cancelled) };
+                // What is not found out is as if it were not so: the client says more, or that it is done.
+                let (meet, looked_at) = wants_meet(&repo, &wants, &common, budget).unwrap_or((false, MEETING_COMMITS_MAX));
+                WorkOutcome::Met(meet, looked_at)
+            }
+            Work::ObjectInfo(info) => match info.answer(cancelled) {
                 Ok(out) => WorkOutcome::GoOn(out),
                 Err(e) => fail(&e, send),
             },
             Work::Negotiate(negotiation) => {
                 let Negotiation { request, acknowledged: mut out } = *negotiation;
                 let sections = request.sections.clone().unwrap_or_default();
-                if !wants_meet(&request.repo, &request.wants, &request.common).unwrap_or(false) {
+                let budget = Budget { steps_max: request.steps_max, cancelled: Some(cancelled) };
+                let (meet, _) = wants_meet(&request.repo, &request.wants, &request.common, budget).unwrap_or_default();
+                if !meet {
                     push_flush(&mut out);
                     return WorkOutcome::GoOn(sections.banded(out));
                 }
@@ -167,7 +206,7 @@ impl Work {
             Work::Pack(request) => (request.framing.keepalive()?, request.sections.is_some()),
             Work::Negotiate(negotiation) => (negotiation.request.framing.keepalive()?, true),
             Work::Trailer(request) => (request.framing.keepalive()?, false),
-            Work::Cut(_) | Work::ObjectInfo(_) | Work::Bundles(_) => return None,
+            Work::Cut(_) | Work::Meet(_) | Work::Refs(_) | Work::ObjectInfo(_) | Work::Bundles(_) => return None,
         };
         Some(Keepalive { bytes, after_first })
     }
@@ -178,7 +217,8 @@ impl Work {
         let (request, acknowledged) = match self {
             Work::Pack(request) => (&**request, &[][..]),
             Work::Negotiate(negotiation) => (&negotiation.request, negotiation.acknowledged.as_slice()),
-            Work::Cut(_) | Work::ObjectInfo(_) | Work::Bundles(_) | Work::Trailer(_) => return None,
+            Work::Refs(request) => return request.key(),
+            Work::Cut(_) | Work::Meet(_) | Work::ObjectInfo(_) | Work::Bundles(_) | Work::Trailer(_) => return None,
         };
         let PackRequest { repo, wants, common, thin, ofs_delta, include_tag, progress, framing, flush_after, steps_max, .. } = request;
         let PackRequest { policy, hidden_tips, filter, cut, sections, .. } = request;
@@ -210,7 +250,7 @@ impl Work {
 
     /// Whether it may take long.
     pub fn is_heavy(&self) -> bool {
-        !matches!(self, Work::Trailer(_))
+        !matches!(self, Work::Trailer(_) | Work::Refs(_))
     }
 }
 
@@ -238,9 +278,29 @@ fn sent(result: io::Result<()>) -> WorkOutcome {
     }
 }
 
-/// Whether every want has something the client has among its ancestors.
-pub(crate) fn wants_meet(repo: &Repo, wants: &[Oid], common: &[Oid]) -> Result<bool> {
-    all_wants_meet(repo, wants, common, MEETING_COMMITS_MAX)
+/// Returns whether every want has something the client has among its ancestors, and how many commits were looked at.
+fn wants_meet(repo: &Repo, wants: &[Oid], common: &[Oid], budget: Budget<'_>) -> Result<(bool, usize)> {
+    all_wants_meet(repo, wants, common, MEETING_COMMITS_MAX, budget)
+}
+
+impl RefsRequest {
+    /// Lists them, in pieces.
+    pub(crate) fn write(&self, give: &mut Give<'_>) -> io::Result<()> {
+        match &self.list {
+            RefsList::Early { options, announce } => refs_v0(&self.repo, options, *announce, give),
+            RefsList::Asked(asked) => ls_refs(&self.repo, asked, give),
+        }
+    }
+
+    fn key(&self) -> Option<[u8; 32]> {
+        let asked = match &self.list {
+            RefsList::Early { options, announce } => format!("{announce} {} {:?}", options.agent, options.features),
+            RefsList::Asked(asked) => format!("{asked:?}"),
+        };
+        let mut sum = plain_sha(HashKind::Sha256);
+        sum.update(format!("refs {:?} {asked}", self.repo.serial()).as_bytes());
+        sum.finish().as_bytes().try_into().ok()
+    }
 }
 
 impl BundlesRequest {
@@ -277,17 +337,20 @@ impl BundlesRequest {
 }
 
 impl ObjectInfo {
-    fn answer(&self) -> Result<Vec<u8>> {
+    fn answer(&self, cancelled: &AtomicBool) -> Result<Vec<u8>> {
         let mut reader = self.repo.reader();
         let mut out = Vec::new();
         if self.size {
             push(&mut out, b"size");
         }
+        let budget = Budget { steps_max: self.steps_max, cancelled: Some(cancelled) };
+        let visible = match self.wants {
+            WantPolicy::Any => None,
+            _ if !self.size => None,
+            _ => Some(reachable_among(&self.repo, &self.oids, budget)?),
+        };
         for oid in &self.oids {
-            let is_visible = match self.wants {
-                WantPolicy::Any => true,
-                _ => are_reachable(&self.repo, &[*oid], REACHABLE_COMMITS_MAX)?,
-            };
+            let is_visible = visible.as_ref().is_none_or(|visible| visible.contains(oid));
             let size = if self.size && is_visible { reader.kind_and_size(oid)? } else { None };
             let line = match (self.size, size) {
                 (false, _) => oid.to_string(),
@@ -333,8 +396,8 @@ impl PackRequest {
     /// `before` goes out together with the sections: what is said between the two would be taken for one of them.
     fn run(mut self, mut before: Vec<u8>, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>, cancelled: &AtomicBool) -> WorkOutcome {
         let budget = Budget { steps_max: self.steps_max, cancelled: Some(cancelled) };
-        let filter = |this: &mut Self| this.filter.as_mut().map_or(Ok(()), |filter| filter.resolve(&this.repo));
-        let cut = match self.check_wants().and_then(|()| filter(&mut self)).and_then(|()| self.work_out_cut(budget)) {
+        let filter = |this: &mut Self| this.filter.as_mut().map_or(Ok(()), |filter| filter.resolve(&this.repo, budget));
+        let cut = match self.check_wants(budget).and_then(|()| filter(&mut self)).and_then(|()| self.work_out_cut(budget)) {
             Ok(cut) => cut,
             // Nothing of the answer was sent: an error may be said plainly. Before v2 the pack may have begun for all the
             // client knows.
@@ -376,7 +439,7 @@ impl PackRequest {
     }
 
     /// Wants must be refs or, unless all that is here is served, reachable from them.
-    fn check_wants(&self) -> Result<()> {
+    fn check_wants(&self, budget: Budget<'_>) -> Result<()> {
         if self.policy == WantPolicy::Any {
             return Ok(());
         }
@@ -386,7 +449,7 @@ impl PackRequest {
         others.sort_unstable();
         others.dedup();
         let Some(first) = others.first() else { return Ok(()) };
-        if self.policy == WantPolicy::Reachable && are_reachable(&self.repo, &others, REACHABLE_COMMITS_MAX)? {
+        if self.policy == WantPolicy::Reachable && are_reachable(&self.repo, &others, budget)? {
             return Ok(());
         }
         Err(weir_repo::Error::NotFound(format!("upload-pack: not our ref {first}")))

@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use weir_repo::Repo;
 use weir_serve::serve_blocking;
@@ -44,7 +45,7 @@ fn serve(repo: Repo) -> Result<LocalStream, String> {
         let mut machine = UploadPack::new(repo, Version::V2, Options::default());
         let (mut input, mut output) = (&theirs, &theirs);
         // If the other end hangs up, that is its own affair.
-        let _ = serve_blocking(&mut machine, &mut input, &mut output);
+        let _ = serve_blocking(&mut machine, &mut input, &mut output, &AtomicBool::new(false), &|_| {});
     });
     Ok((Box::new(reader), Box::new(ours)))
 }

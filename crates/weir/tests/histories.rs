@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use sha1::{Digest, Sha1};
@@ -37,7 +38,7 @@ impl LocalServer for Local {
         let reader = ours.try_clone().map_err(|e| e.to_string())?;
         std::thread::spawn(move || {
             let mut machine = UploadPack::new(repo, Version::V2, Options::default());
-            let _ = serve_blocking(&mut machine, &mut &theirs, &mut &theirs);
+            let _ = serve_blocking(&mut machine, &mut &theirs, &mut &theirs, &AtomicBool::new(false), &|_| {});
         });
         Ok((Box::new(reader), Box::new(ours)))
     }
@@ -251,7 +252,7 @@ impl History {
         request += &(pkt("done\n") + "0000");
         let mut machine = UploadPack::answering(repo.clone(), Version::V2, Options::default());
         let mut said = Vec::new();
-        serve_blocking(&mut machine, &mut request.as_bytes(), &mut said).unwrap();
+        serve_blocking(&mut machine, &mut request.as_bytes(), &mut said, &AtomicBool::new(false), &|_| {}).unwrap();
         let (mut answer, mut pack, mut at, mut is_pack) = (Answer::default(), Vec::new(), 0, false);
         while at + 4 <= said.len() {
             let len = usize::from_str_radix(std::str::from_utf8(&said[at..at + 4]).unwrap(), 16).unwrap();

@@ -228,7 +228,7 @@ fn floods_of_lines() {
 fn large_requests_of_many_share_a_bound() {
     let stage = stage();
     let before = stage.status("VmRSS");
-    // 27 MiB each, and no end: nine have room.
+    // 27 MiB each, and no end: two of one address have room.
     let request: Vec<u8> = [pkt("command=fetch"), b"0001".to_vec(), pkt(&format!("have {:040x}\n", 7)).repeat(540_000)].concat();
     let mut streams: Vec<TcpStream> = (0..16).map(|_| stage.talking()).collect();
     let said: Vec<String> = std::thread::scope(|scope| {
@@ -243,12 +243,12 @@ fn large_requests_of_many_share_a_bound() {
             })
             .collect();
         stage.healthy("large requests");
-        assert!(stage.status("VmRSS") - before < 500 << 10, "{} KiB are resident", stage.status("VmRSS"));
+        assert!(stage.status("VmRSS") - before < 250 << 10, "{} KiB are resident", stage.status("VmRSS"));
         sending.into_iter().map(|s| s.join().unwrap()).collect()
     });
     // Those that had room are silent, and given up on.
     let refused = said.iter().filter(|s| s.contains("too much to do")).count();
-    assert!((4..=12).contains(&refused), "{refused} of {} were refused", said.len());
+    assert!((13..=15).contains(&refused), "{refused} of {} were refused", said.len());
     stage.is_well("large requests");
 }
 

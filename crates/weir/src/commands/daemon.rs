@@ -5,19 +5,19 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Deserialize;
 use weir_git::pktline::{self, Pkt};
 use weir_mirror::Stop;
-use weir_serve::{
-    Address, Client, Daemon, DaemonLimits, Door, Found, Hook, Listener, Locator, MapRule, Opened, Presentation, serve_blocking,
-};
-use weir_upload::{Features, Options, UploadPack, Version, parse_daemon_request};
+use weir_serve::{Address, Client, Daemon, DaemonLimits, Door, Found, Hook, Listener, Locator, MapRule, Opened, Presentation};
+use weir_upload::{DaemonRequest, Features, Options, UploadPack, Version, parse_daemon_request};
 
 use super::log::Log;
 use super::mirror::stop_on_signal;
 use super::paths::PathLocator;
+use super::stdio;
 use super::upload_pack::presentation;
 use crate::cli::{DaemonArgs, Global};
 use crate::config::MapConfig;
@@ -151,7 +151,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
         log: (global.verbose > 0).then_some(log),
     };
     if args.inetd {
-        return converse(&locator);
+        return converse(&locator, &limits(&args));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listeners = runtime.block_on(async {
@@ -205,26 +205,12 @@ pub(crate) fn log_destination(args: &DaemonArgs) -> Log {
 }
 
 /// One conversation, on the connection that inetd has put in place of standard input and output.
-fn converse(locator: &PathLocator) -> Result<()> {
-    let (mut input, mut output) = (stdin().lock(), stdout().lock());
-    let mut line = Vec::new();
-    let request = loop {
-        match pktline::decode(&line) {
-            Ok(Some((Pkt::Line(first), _))) => break parse_daemon_request(first),
-            Ok(None) if line.len() < FIRST_LINE_BYTES_MAX => {}
-            _ => break None,
-        }
-        // No more than the line: what follows is the conversation's.
-        let mut byte = [0];
-        if input.read(&mut byte)? == 0 {
-            return Ok(());
-        }
-        line.extend_from_slice(&byte);
-    };
-    let mut refuse = |words: &str| -> Result<()> {
+fn converse(locator: &PathLocator, limits: &DaemonLimits) -> Result<()> {
+    let Some(request) = first_request(limits.init_timeout)? else { return Ok(()) };
+    let refuse = |words: &str| -> Result<()> {
         let mut out = Vec::new();
         pktline::push(&mut out, format!("ERR {}", words.escape_default()).as_bytes());
-        Ok(std::io::Write::write_all(&mut output, &out)?)
+        Ok(std::io::Write::write_all(&mut stdout(), &out)?)
     };
     let Some(request) = request else { return refuse("weir: not a git request; this is a read-only git server") };
     let found = match locator.find(&request, &Client::at(peer_of_stdin())) {
@@ -240,7 +226,41 @@ fn converse(locator: &PathLocator) -> Result<()> {
     };
     let options = Options { features, ..Options::default() };
     let mut machine = UploadPack::new(repo, Version::from_number(request.version), options);
-    Ok(serve_blocking(&mut machine, &mut input, &mut output)?)
+    // What is said to be for ever is the longest time there is.
+    let idle_timeout = Some(limits.idle_timeout).filter(|timeout| *timeout < Duration::MAX);
+    Ok(stdio::converse(&mut machine, idle_timeout)?)
+}
+
+/// Reads the request that a conversation starts with: `None` if none comes, `Some(None)` if it is no request of git's.
+fn first_request(timeout: Duration) -> Result<Option<Option<DaemonRequest>>> {
+    let is_there = Arc::new(AtomicBool::new(false));
+    if timeout < Duration::MAX {
+        let is_there = is_there.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(timeout);
+            if !is_there.load(Ordering::Relaxed) {
+                tracing::warn!("no request came in {} s", timeout.as_secs());
+                std::process::exit(0);
+            }
+        });
+    }
+    let mut input = stdin().lock();
+    let mut line = Vec::new();
+    let request = loop {
+        match pktline::decode(&line) {
+            Ok(Some((Pkt::Line(first), _))) => break parse_daemon_request(first),
+            Ok(None) if line.len() < FIRST_LINE_BYTES_MAX => {}
+            _ => break None,
+        }
+        // No more than the line: what follows is the conversation's.
+        let mut byte = [0];
+        if input.read(&mut byte)? == 0 {
+            return Ok(None);
+        }
+        line.extend_from_slice(&byte);
+    };
+    is_there.store(true, Ordering::Relaxed);
+    Ok(Some(request))
 }
 
 /// Opens what was found.

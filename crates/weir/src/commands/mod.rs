@@ -28,6 +28,7 @@ mod settings;
 mod share;
 mod shell;
 mod status;
+mod stdio;
 mod upload_pack;
 
 pub(crate) use daemon::log_destination;

@@ -3,11 +3,12 @@
 use std::io::{stdin, stdout};
 use std::process::ExitCode;
 
-use weir_serve::{Client, Locator, Presentation, serve_blocking, serve_lfs_ssh};
-use weir_upload::{DaemonRequest, Options, Service, UploadPack, Version};
+use weir_serve::{Client, Locator, Presentation, serve_lfs_ssh};
+use weir_upload::{DaemonRequest, Limits, Options, Service, UploadPack, Version};
 
 use super::daemon::open;
 use super::locate::CatalogLocator;
+use super::stdio;
 use super::upload_pack::FATAL;
 use crate::cli::Global;
 use crate::error::Result;
@@ -66,9 +67,10 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
         serve_lfs_ssh(&repo, &mut stdin().lock(), &mut stdout().lock())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let options = Options { features, ..Options::default() };
-    let mut machine = UploadPack::new(repo, version, options);
-    serve_blocking(&mut machine, &mut stdin().lock(), &mut stdout().lock())?;
+    let c = &pool.config.serve;
+    let limits = Limits { steps_max: c.steps_max, ..Limits::default() };
+    let mut machine = UploadPack::new(repo, version, Options { features, limits, ..Options::default() });
+    stdio::converse(&mut machine, Some(c.idle_timeout.0))?;
     match machine.failure() {
         None => Ok(ExitCode::SUCCESS),
         Some(why) => fatal(why),

@@ -1,14 +1,17 @@
 //! `upload-pack`: the other end of `git fetch`, over standard input and output, as git-upload-pack.
 
-use std::io::{self, Read, StdinLock, stdin, stdout};
+use std::io::stdout;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use weir_repo::{GitConfig, Repo};
 use weir_serve::{Opened, Presentation, candidates, serve_blocking};
 use weir_upload::{Features, Options, UploadPack, Version};
 
+use super::stdio;
 use crate::cli::UploadPackArgs;
 use crate::error::Result;
 
@@ -26,45 +29,23 @@ pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
     features.stateless = args.stateless_rpc;
     let options = Options { features, ..Options::default() };
     let version = Version::from_protocol(&std::env::var("GIT_PROTOCOL").unwrap_or_default());
-    let mut input = Patient { inner: stdin().lock(), seconds: args.timeout.unwrap_or(0) };
-    let mut output = stdout().lock();
     let mut machine = if args.stateless_rpc && !args.http_backend_info_refs {
         UploadPack::answering(repo, version, options)
     } else {
         UploadPack::new(repo, version, options)
     };
     if args.http_backend_info_refs {
-        serve_blocking(&mut machine, &mut std::io::empty(), &mut output)?;
+        serve_blocking(&mut machine, &mut std::io::empty(), &mut stdout().lock(), &AtomicBool::new(false), &|_| {})?;
         return Ok(ExitCode::SUCCESS);
     }
-    serve_blocking(&mut machine, &mut input, &mut output)?;
+    // As git: 0 is for ever.
+    stdio::converse(&mut machine, args.timeout.filter(|&seconds| seconds > 0).map(Duration::from_secs))?;
     match machine.failure() {
         None => Ok(ExitCode::SUCCESS),
         Some(why) => {
             warn_line!("fatal: {why}");
             Ok(ExitCode::from(FATAL))
         }
-    }
-}
-
-/// Standard input, of somebody who may fall silent for so many seconds (0: for ever).
-struct Patient {
-    inner: StdinLock<'static>,
-    seconds: u64,
-}
-
-impl Read for Patient {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if self.seconds > 0 {
-            let mut poll = libc::pollfd { fd: libc::STDIN_FILENO, events: libc::POLLIN, revents: 0 };
-            let millis = i32::try_from(self.seconds.saturating_mul(1000)).unwrap_or(i32::MAX);
-            // SAFETY: `poll` is one valid pollfd for the duration of the call. The conversation is the only reader, in chunks
-            // as large as standard input's own buffer, so nothing waits there unseen.
-            if unsafe { libc::poll(&raw mut poll, 1, millis) } == 0 {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came for {} s", self.seconds)));
-            }
-        }
-        self.inner.read(buf)
     }
 }
 

@@ -1,0 +1,106 @@
+//! One conversation over standard input and output: over ssh, for inetd, in git-upload-pack's place.
+
+use std::io::{self, Read, StdinLock, StdoutLock, Write, stdin, stdout};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use weir_serve::serve_blocking;
+use weir_upload::UploadPack;
+
+use super::upload_pack::FATAL;
+
+/// Time between looks at whether the client is there.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What the watcher knows of the conversation.
+struct Watched {
+    start: Instant,
+    /// When something last came or went, in milliseconds since the start.
+    last: AtomicU64,
+    /// An answer is being made: nobody waits for the client.
+    is_working: AtomicBool,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Watched {
+    fn happens(&self) {
+        self.last.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn quiet(&self) -> Duration {
+        self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
+    }
+}
+
+/// Holds one conversation. Work for a client that reads no more is given up; one that says or takes nothing for `idle_timeout` ends
+/// the process, as git's alarm does.
+///
+/// # Errors
+/// If a system call fails.
+pub(crate) fn converse(machine: &mut UploadPack, idle_timeout: Option<Duration>) -> io::Result<()> {
+    let watched = Arc::new(Watched {
+        start: Instant::now(),
+        last: AtomicU64::new(0),
+        is_working: AtomicBool::new(false),
+        cancelled: Arc::new(AtomicBool::new(false)),
+    });
+    let (mut reader, mut writer) = (Reader(stdin().lock(), watched.clone()), Writer(stdout().lock(), watched.clone()));
+    std::thread::spawn({
+        let watched = watched.clone();
+        move || watch(&watched, idle_timeout)
+    });
+    let is_working = |works: bool| {
+        watched.happens();
+        watched.is_working.store(works, Ordering::Relaxed);
+    };
+    serve_blocking(machine, &mut reader, &mut writer, &watched.cancelled, &is_working)
+}
+
+/// Looks after the client for as long as the process lives.
+fn watch(watched: &Watched, idle_timeout: Option<Duration>) {
+    loop {
+        std::thread::sleep(LOOK_EVERY);
+        let mut output = libc::pollfd { fd: libc::STDOUT_FILENO, events: 0, revents: 0 };
+        // SAFETY: one valid entry, for the duration of the call.
+        let n = unsafe { libc::poll(&raw mut output, 1, 0) };
+        if n > 0 && output.revents & (libc::POLLERR | libc::POLLHUP) != 0 {
+            watched.cancelled.store(true, Ordering::Relaxed);
+        }
+        if let Some(timeout) = idle_timeout
+            && !watched.is_working.load(Ordering::Relaxed)
+            && watched.quiet() >= timeout
+        {
+            warn_line!("fatal: the client says and takes nothing for {} s", timeout.as_secs());
+            std::process::exit(FATAL.into());
+        }
+    }
+}
+
+struct Reader(StdinLock<'static>, Arc<Watched>);
+
+impl Read for Reader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let result = self.0.read(buf);
+        self.1.happens();
+        result
+    }
+}
+
+struct Writer(StdoutLock<'static>, Arc<Watched>);
+
+impl Write for Writer {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        // Writing is the client's time, also where an answer is under way.
+        let works = self.1.is_working.swap(false, Ordering::Relaxed);
+        self.1.happens();
+        let result = self.0.write(data);
+        self.1.happens();
+        self.1.is_working.store(works, Ordering::Relaxed);
+        result
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
