@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hash, Hasher as StdHasher};
+use std::hash::{BuildHasher, Hash, Hasher as StdHasher, RandomState};
+use std::sync::OnceLock;
 
 use crate::HashKind;
 
@@ -122,31 +123,63 @@ impl PartialOrd for Oid {
 
 impl Hash for Oid {
     fn hash<H: StdHasher>(&self, state: &mut H) {
-        state.write_u64(u64::from_le_bytes(self.bytes[..8].try_into().expect("eight bytes")));
+        state.write(&self.bytes);
     }
 }
 
-/// A hasher for maps keyed by [`Oid`]: an id is a hash already, so its first bytes are only multiplied through.
-#[derive(Default, Clone, Copy)]
-pub struct OidHasher(u64);
+/// A hasher for maps keyed by [`Oid`]. An id is a hash already, but whoever sends packs chooses which ids trees and deltas name,
+/// of objects that need not exist: all bytes count, with keys that nobody outside knows.
+pub struct OidHasher {
+    state: u64,
+    keys: [u64; 3],
+}
+
+/// Both halves of a product, folded: each bit of it depends on all bits of both.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
 
 impl StdHasher for OidHasher {
+    #[inline]
     fn finish(&self) -> u64 {
-        self.0
+        self.state
     }
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.write_u64(u64::from(*b));
+        for (pair, key) in bytes.chunks(16).zip(self.keys[1..].iter().cycle()) {
+            let mut words = [0; 16];
+            words[..pair.len()].copy_from_slice(pair);
+            let [first, second] = [&words[..8], &words[8..]].map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
+            self.state = fold(self.state ^ first, key ^ second);
         }
-    }
-    fn write_u64(&mut self, n: u64) {
-        let x = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = x ^ (x >> 32);
     }
 }
 
-/// Builds hashers for maps keyed by [`Oid`].
-pub type OidBuildHasher = BuildHasherDefault<OidHasher>;
+/// Builds hashers for maps keyed by [`Oid`], with keys of this process.
+#[derive(Clone, Copy)]
+pub struct OidBuildHasher([u64; 3]);
+
+impl Default for OidBuildHasher {
+    fn default() -> Self {
+        static KEYS: OnceLock<[u64; 3]> = OnceLock::new();
+        OidBuildHasher(*KEYS.get_or_init(|| {
+            let random = RandomState::new();
+            [0, 1, 2].map(|n| random.hash_one(n))
+        }))
+    }
+}
+
+impl BuildHasher for OidBuildHasher {
+    type Hasher = OidHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> OidHasher {
+        OidHasher { state: self.0[0], keys: self.0 }
+    }
+}
+
 /// A map keyed by object id.
 pub type OidMap<V> = HashMap<Oid, V, OidBuildHasher>;
 /// A set of object ids.
@@ -155,6 +188,20 @@ pub type OidSet = HashSet<Oid, OidBuildHasher>;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_that_share_bytes_do_not_share_places() {
+        let builder = OidBuildHasher::default();
+        for varying in [8, 12, 16, 28] {
+            let mut places = HashSet::new();
+            for n in 0..10_000u32 {
+                let mut bytes = [0x5a; 32];
+                bytes[varying..varying + 4].copy_from_slice(&n.to_le_bytes());
+                places.insert(builder.hash_one(Oid::from_bytes(HashKind::Sha256, &bytes).unwrap()) >> 40);
+            }
+            assert!(places.len() > 9_900, "{} places of ids that differ in byte {varying} and after it", places.len());
+        }
+    }
 
     #[test]
     fn hex_goes_both_ways_and_rejects_what_is_not_hex() {
