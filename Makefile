@@ -5,7 +5,7 @@ CARGO ?= cargo
 # System packages by the distribution's name: what the tests and benchmarks run weir against.
 PACKAGES := build-essential git git-lfs libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils postgresql cgit gitweb libcgi-pm-perl
 
-.PHONY: clients conformance gitea recorded run test lint doc deny fuzz bench bench-smoke packages slow help
+.PHONY: clients conformance gitea nfs recorded run test lint doc deny fuzz bench bench-smoke packages slow help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -43,6 +43,11 @@ gitea: packages ## a real Gitea with 500 repositories, crawled and mirrored thro
 recorded: packages ## answers that real forges once gave, crawled by weir; fetches them from PyPI
 	$(CARGO) build -p weir
 	python3 conformance/recorded.py
+
+nfs: packages ## two hosts that share a pool on a real NFS, in an emulated machine, through kills and cut networks (NFS_ROUNDS=20)
+	$(CARGO) build --release -p weir
+	$(MAKE) --no-print-directory packages PACKAGES="qemu-system-x86 nfs-kernel-server kmod cpio iproute2 util-linux"
+	WEIR=target/release/weir python3 conformance/nfs.py $(or $(NFS_ROUNDS),20)
 
 slow: packages ## tests that take long or much disk
 	$(CARGO) test --workspace --release -- --ignored
