@@ -253,6 +253,8 @@ pub fn reachable_among(repo: &Repo, oids: &[Oid], budget: Budget<'_>) -> Result<
     if open.is_empty() {
         return Ok(found);
     }
+    open.sort_unstable();
+    open.dedup();
     let sources: Vec<Oid> = repo.refs().tips().collect();
     if all_reachable_from(repo, &sources, &open, REACHABLE_COMMITS_MAX, &mut steps)? {
         found.extend(open);

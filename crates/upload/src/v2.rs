@@ -1,7 +1,7 @@
 //! Protocol v2: commands (gitprotocol-v2).
 
+use weir_git::Oid;
 use weir_git::pktline::{Pkt, push, push_flush};
-use weir_git::{Oid, OidSet};
 
 use crate::advertise::{LsRefs, PREFIXES_MAX};
 use crate::band::Framing;
@@ -23,7 +23,7 @@ pub(crate) struct V2 {
 enum Command {
     LsRefs(LsRefs),
     Fetch(Box<Asked>),
-    ObjectInfo { size: bool, oids: Vec<Oid>, named: OidSet },
+    ObjectInfo { size: bool, oids: Vec<Oid> },
     BundleUri,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn take(state: &mut V2, context: &Context, pkt: Pkt<'_>) -> Result<Ve
                     let folder = context.options.features.bundles.clone().unwrap_or_default();
                     vec![Answer::Step(Step::Work(Work::Bundles(BundlesRequest { repo: context.repo.clone(), folder })))]
                 }
-                Some(Command::ObjectInfo { size, oids, .. }) => {
+                Some(Command::ObjectInfo { size, oids }) => {
                     let (wants, steps_max) = (context.options.features.wants, context.options.limits.steps_max);
                     let info = ObjectInfo { repo: context.repo.clone(), wants, size, oids, steps_max };
                     vec![Answer::Step(Step::Work(Work::ObjectInfo(info)))]
@@ -82,9 +82,7 @@ fn capability(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Requ
             b"ls-refs" => Command::LsRefs(LsRefs::default()),
             b"fetch" => Command::Fetch(Box::default()),
             b"bundle-uri" if context.options.features.bundles.is_some() => Command::BundleUri,
-            b"object-info" if context.options.features.object_info => {
-                Command::ObjectInfo { size: false, oids: Vec::new(), named: OidSet::default() }
-            }
+            b"object-info" if context.options.features.object_info => Command::ObjectInfo { size: false, oids: Vec::new() },
             _ => return refuse(format!("invalid command '{}'", shown(name))),
         });
         return Ok(());
@@ -115,15 +113,12 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
             Ok(())
         }
         Some(Command::BundleUri) => refuse(format!("bundle-uri: unexpected argument: '{}'", shown(line))),
-        Some(Command::ObjectInfo { size, oids, named }) => {
+        Some(Command::ObjectInfo { size, oids }) => {
             match line {
                 b"size" => *size = true,
                 _ => match line.strip_prefix(b"oid ") {
                     Some(hex) => {
-                        let oid = oid(hex)?;
-                        if named.insert(oid) {
-                            oids.push(oid);
-                        }
+                        oids.push(oid(hex)?);
                         if oids.len() > OBJECT_INFO_MAX {
                             return refuse(format!("object-info: more than {OBJECT_INFO_MAX} objects in one request"));
                         }

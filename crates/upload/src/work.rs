@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use weir_git::pktline::{push, push_delim, push_flush};
-use weir_git::{HashKind, Oid, OidSet, plain_sha};
+use weir_git::{HashKind, Oid, OidMap, OidSet, plain_sha};
 use weir_repo::walk::{Budget, all_wants_meet, are_reachable, reachable_among};
 use weir_repo::{BodyBundle, Cut, Deepen, Filter, PackPlan, Query, Repo, Result, StoredClone, WrittenPack, deepen, select};
 
@@ -105,7 +105,7 @@ pub struct ObjectInfo {
     pub(crate) repo: Arc<Repo>,
     pub(crate) wants: WantPolicy,
     pub(crate) size: bool,
-    /// Each once.
+    /// As asked for: who asks twice is answered twice.
     pub(crate) oids: Vec<Oid>,
     pub(crate) steps_max: u64,
 }
@@ -349,15 +349,23 @@ impl ObjectInfo {
             _ if !self.size => None,
             _ => Some(reachable_among(&self.repo, &self.oids, budget)?),
         };
+        let mut sizes: OidMap<Option<u64>> = OidMap::default();
         for oid in &self.oids {
-            let is_visible = visible.as_ref().is_none_or(|visible| visible.contains(oid));
-            let size = if self.size && is_visible { reader.kind_and_size(oid)? } else { None };
-            let line = match (self.size, size) {
-                (false, _) => oid.to_string(),
-                (true, None) => format!("{oid} "),
-                (true, Some((_, size))) => format!("{oid} {size}"),
+            if !self.size {
+                push(&mut out, oid.to_string().as_bytes());
+                continue;
+            }
+            let size = match sizes.get(oid) {
+                Some(size) => *size,
+                None => {
+                    let is_visible = visible.as_ref().is_none_or(|visible| visible.contains(oid));
+                    let size = if is_visible { reader.kind_and_size(oid)?.map(|(_, size)| size) } else { None };
+                    sizes.insert(*oid, size);
+                    size
+                }
             };
-            push(&mut out, line.as_bytes());
+            let size = size.map_or_else(String::new, |size| size.to_string());
+            push(&mut out, format!("{oid} {size}").as_bytes());
         }
         push_flush(&mut out);
         Ok(out)
