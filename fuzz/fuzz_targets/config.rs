@@ -4,9 +4,10 @@ use libfuzzer_sys::fuzz_target;
 use weir_repo::{Filter, GitConfig};
 
 fuzz_target!(|data: &[u8]| {
-    let config = GitConfig::parse(data);
-    let _ =
-        (config.truth("core.bare"), config.all(&["transfer.hiderefs"]).count(), config.subsections("uploadpackfilter", "allow").count());
+    if let Ok(config) = GitConfig::parse(data) {
+        let _ = (config.truth("core.bare"), config.number("uploadpackfilter.tree.maxdepth"), config.truths_of("uploadpackfilter", "allow"));
+        let _ = config.all(&["transfer.hiderefs"]).count();
+    }
     if let Ok(spec) = std::str::from_utf8(data) {
         let _ = Filter::parse(spec);
     }

@@ -12,7 +12,13 @@ fuzz_target!(|data: &[u8]| {
     let none = OidSet::default();
     let options = Options {
         hash: HashKind::Sha1,
-        limits: Limits { pack_bytes_max: 1 << 20, objects_max: 1000, object_bytes_max: 1 << 20, inflated_bytes_max: 16 << 20 },
+        limits: Limits {
+            pack_bytes_max: 1 << 20,
+            objects_max: 1000,
+            object_bytes_max: 1 << 20,
+            held_bytes_max: 4 << 20,
+            inflated_bytes_max: 16 << 20,
+        },
         threads: 1,
         base: None,
         wanted: &[],

@@ -9,9 +9,11 @@ mod oid;
 pub mod pktline;
 pub mod refname;
 mod sha1dc;
+mod text;
 
 pub use hash::{BatchHasher, CollisionError, HashKind, Hasher, PlainHasher, plain_sha};
 pub use object::{
     CommitLinks, Kind, ObjectError, TreeEntry, TreeIter, commit_links, commit_time, link_targets, tag_target, tree_entry_len,
 };
 pub use oid::{Oid, OidBuildHasher, OidMap, OidSet};
+pub use text::is_unprintable;

@@ -27,7 +27,7 @@ pub struct Visited {
     pub damaged: Option<PathBuf>,
     /// What the archive builds on, if it was opened.
     pub builds_on: Option<Option<PathBuf>>,
-    /// What the upstream has, if the archive was written to: the SHA-1 of its snapshot ([`Repo::snapshot_id`]).
+    /// What the upstream has, if the archive was written to: the SHA-1 of its snapshot ([`weir_repo::Repo::snapshot_id`]).
     pub snapshot: Option<Oid>,
     /// LFS objects, if they were looked for.
     pub lfs: Option<LfsReport>,

@@ -11,17 +11,24 @@ use weir_git::{HashKind, Kind, Oid, refname};
 
 use crate::bodies::Bodies;
 use crate::changes::Changes;
+use crate::config::{FILE_BYTES_MAX as CONFIG_BYTES_MAX, GitConfig};
 use crate::error::{Error, Result, corrupt};
+use crate::files::{read_at_most, read_if_there};
 use crate::pack::Pack;
 use crate::reader::OBJECT_BYTES_MAX;
 use crate::refs::{Head, Ref, Refs, parse_head, parse_packed_refs};
-use crate::repo::{Repo, Serial, hash_from_config, parse_shallow};
+use crate::repo::{Repo, Serial, parse_shallow};
 use crate::zlib::Inflate;
 
 /// Alternates of alternates followed.
 const ALTERNATES_DEPTH_MAX: usize = 5;
 /// Symbolic refs to symbolic refs followed, as in git.
 const SYMREF_DEPTH_MAX: usize = 5;
+
+/// Bytes of a file that holds a line or a few.
+const SMALL_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a list of refs or commits.
+const LIST_BYTES_MAX: u64 = 1 << 30;
 
 /// A folder of loose objects.
 pub(crate) struct Loose {
@@ -40,7 +47,7 @@ impl Loose {
 
     pub(crate) fn read(&self, oid: &Oid, inflate: &mut Inflate) -> Result<(Kind, Vec<u8>)> {
         let path = self.path(oid.as_bytes());
-        let packed = fs::read(&path)?;
+        let packed = read_at_most(&path, OBJECT_BYTES_MAX)?;
         let bad = |what: &str| corrupt(path.display().to_string(), what);
         // "<kind> <size>\0" comes first, and is short.
         let mut out = vec![0; 64];
@@ -77,17 +84,28 @@ impl Loose {
     }
 }
 
+/// Returns the git directory at `path`, or below it, and the one that it shares objects and refs with, if it is a worktree's: else
+/// itself.
+///
+/// # Errors
+/// If there is none.
+pub fn folders_of(path: &Path) -> Result<(PathBuf, PathBuf)> {
+    let git_dir = find_git_dir(path)?;
+    let common = match read_if_there(&git_dir.join("commondir"), SMALL_BYTES_MAX)? {
+        Some(text) => git_dir.join(String::from_utf8_lossy(&text).trim_end_matches(['\r', '\n'])),
+        None => git_dir.clone(),
+    };
+    Ok((git_dir, common))
+}
+
 /// Opens the git directory at `path`, or the `.git` below it.
 ///
 /// # Errors
 /// If there is none, or it cannot be read.
 pub fn open_directory(path: &Path) -> Result<Repo> {
-    let git_dir = find_git_dir(path)?;
-    let hash = hash_from_config(&read_or_empty(&git_dir.join("config"))?)?;
-    let common = match fs::read_to_string(git_dir.join("commondir")) {
-        Ok(text) => git_dir.join(text.trim()),
-        Err(_) => git_dir.clone(),
-    };
+    let (git_dir, common) = folders_of(path)?;
+    // Nothing that is included has a say in that.
+    let hash = GitConfig::parse(&read_or_empty(&common.join("config"), CONFIG_BYTES_MAX)?)?.hash_of_format()?;
     let mut packs = Vec::new();
     let mut loose = Vec::new();
     add_objects(&common.join("objects"), hash, 0, &mut packs, &mut loose)?;
@@ -97,7 +115,7 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
         packs,
         loose,
         refs: Refs::default(),
-        shallow: parse_shallow(hash, &read_or_empty(&common.join("shallow"))?)?,
+        shallow: parse_shallow(hash, &read_or_empty(&common.join("shallow"), LIST_BYTES_MAX)?)?,
         bodies: Bodies::default(),
         archive: None,
         base: None,
@@ -122,23 +140,23 @@ fn find_git_dir(path: &Path) -> Result<PathBuf> {
         if candidate.join("objects").is_dir() && candidate.join("HEAD").is_file() {
             return Ok(candidate);
         }
-        // A submodule's or a worktree's .git is a file that names the folder.
-        if candidate.is_file()
-            && let Ok(text) = fs::read_to_string(&candidate)
-            && let Some(target) = text.strip_prefix("gitdir:")
-        {
-            return Ok(candidate.parent().unwrap_or(Path::new(".")).join(target.trim()));
+        if let Some(target) = named_by_file(&candidate) {
+            return Ok(target);
         }
     }
     Err(Error::NotFound(format!("'{}' is not a git repository", path.display())))
 }
 
-fn read_or_empty(path: &Path) -> Result<Vec<u8>> {
-    match fs::read(path) {
-        Ok(data) => Ok(data),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(e) => Err(e.into()),
-    }
+/// The folder that a submodule's or a worktree's `.git` names, which is a file then (gitrepository-layout(5)). Whatever other file
+/// stands there is not read to its end.
+pub fn named_by_file(path: &Path) -> Option<PathBuf> {
+    let data = read_at_most(path, SMALL_BYTES_MAX).ok()?;
+    let target = std::str::from_utf8(&data).ok()?.strip_prefix("gitdir: ")?.trim_end_matches(['\r', '\n']);
+    (!target.is_empty()).then(|| path.parent().unwrap_or(Path::new(".")).join(target))
+}
+
+fn read_or_empty(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
+    Ok(read_if_there(path, bytes_max)?.unwrap_or_default())
 }
 
 fn add_objects(folder: &Path, hash: HashKind, depth: usize, packs: &mut Vec<Arc<Pack>>, loose: &mut Vec<Loose>) -> Result<()> {
@@ -158,7 +176,7 @@ fn add_objects(folder: &Path, hash: HashKind, depth: usize, packs: &mut Vec<Arc<
     }
     loose.push(Loose { folder: folder.to_owned() });
     if depth < ALTERNATES_DEPTH_MAX {
-        for line in String::from_utf8_lossy(&read_or_empty(&folder.join("info/alternates"))?).lines() {
+        for line in String::from_utf8_lossy(&read_or_empty(&folder.join("info/alternates"), SMALL_BYTES_MAX)?).lines() {
             if !line.is_empty() && !line.starts_with('#') {
                 add_objects(&folder.join(line), hash, depth + 1, packs, loose)?;
             }
@@ -169,7 +187,7 @@ fn add_objects(folder: &Path, hash: HashKind, depth: usize, packs: &mut Vec<Arc<
 
 fn read_refs(repo: &Repo, git_dir: &Path, common: &Path) -> Result<Refs> {
     let hash = repo.hash;
-    let packed = parse_packed_refs(hash, &read_or_empty(&common.join("packed-refs"))?)?;
+    let packed = parse_packed_refs(hash, &read_or_empty(&common.join("packed-refs"), LIST_BYTES_MAX)?)?;
     let mut by_name: BTreeMap<Vec<u8>, Ref> = packed.into_iter().map(|r| (r.name.clone(), r)).collect();
     let mut symbolic = BTreeMap::new();
     add_loose_refs(&common.join("refs"), b"refs", hash, &mut by_name, &mut symbolic)?;
@@ -195,7 +213,7 @@ fn read_refs(repo: &Repo, git_dir: &Path, common: &Path) -> Result<Refs> {
         }
     }
     list.retain(|r| repo.contains(&r.oid));
-    let head = parse_head(hash, &fs::read(git_dir.join("HEAD"))?)?;
+    let head = parse_head(hash, &read_at_most(&git_dir.join("HEAD"), SMALL_BYTES_MAX)?)?;
     let mut refs = Refs::new(list, head);
     refs.symbolic = symbolic.into_iter().filter(|(name, _)| refs.get(name).is_some()).collect();
     Ok(refs)
@@ -221,12 +239,8 @@ fn add_loose_refs(
             add_loose_refs(&entry.path(), &name, hash, refs, symbolic)?;
             continue;
         }
-        let data = match fs::read(entry.path()) {
-            Ok(data) => data,
-            // Deleted or being packed under us.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(e.into()),
-        };
+        // None where it was deleted, or packed, under us.
+        let Some(data) = read_if_there(&entry.path(), SMALL_BYTES_MAX)? else { continue };
         match parse_head(hash, &data) {
             Ok(Head::Detached(oid)) => drop(refs.insert(name.clone(), Ref { name, oid, peeled: None })),
             Ok(Head::Symbolic(target)) => drop(symbolic.insert(name, target)),

@@ -13,6 +13,8 @@ use crate::zlib::Inflate;
 
 /// Largest object read into memory, in bytes.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 4 << 30;
+/// Bytes of a size at the start of a delta (gitformat-pack(5), "Deltified representation"): 64 bits, seven in each.
+const DELTA_SIZE_BYTES_MAX: usize = 10;
 /// Longest delta chain followed; git makes 50, and 4095 at most.
 const CHAIN_LEN_MAX: usize = 10_000;
 const CACHE_BYTES_MAX: usize = 32 << 20;
@@ -319,9 +321,10 @@ impl<'r> ObjectReader<'r> {
                 return Ok(Some((kind, size.unwrap_or(head.size))));
             }
             if size.is_none() {
-                let mut delta = vec![0; head.size.min(OBJECT_BYTES_MAX) as usize];
-                self.inflate_entry(pack_number, offset, &head, &mut delta)?;
-                let Some((_, result)) = delta_sizes(&delta) else {
+                let mut start = [0; 2 * DELTA_SIZE_BYTES_MAX];
+                let packed = &pack.data()[offset as usize + head.len..pack.entries_end() as usize];
+                let sizes = self.inflate.prefix(packed, &mut start).and_then(|len| delta_sizes(&start[..len]));
+                let Some((_, result)) = sizes else {
                     return corrupt(format!("{}.pack", pack.name()), format!("bad delta at {offset}"));
                 };
                 size = Some(result);

@@ -110,7 +110,7 @@ impl Repo {
 
     /// The same, on `base` whatever the archive says.
     pub(crate) fn from_archive_on(archive: Archive, path: &Path, base: Option<Arc<Repo>>) -> Result<Repo> {
-        let hash = hash_from_config(&archive.read("config")?.unwrap_or_default())?;
+        let hash = GitConfig::parse(&archive.read("config")?.unwrap_or_default())?.hash_of_format()?;
         if let Some(base) = base.as_ref().filter(|base| base.hash != hash) {
             return corrupt(ALTERNATES, format!("'{}' has another object format", base.path.display()));
         }
@@ -368,15 +368,6 @@ impl Repo {
             at = weir_git::tag_target(self.hash, &object.data).map_err(|source| Error::Object { oid: at, source })?.0;
         }
         corrupt(at.to_string(), "a chain of more than 256 tags")
-    }
-}
-
-/// The hash a `config` file names (`extensions.objectFormat`).
-pub(crate) fn hash_from_config(config: &[u8]) -> Result<HashKind> {
-    match GitConfig::parse(config).get("extensions.objectformat") {
-        None => Ok(HashKind::Sha1),
-        Some(name) => HashKind::from_name(name.to_ascii_lowercase().as_bytes())
-            .ok_or_else(|| Error::Unsupported(format!("object format '{name}' is unknown: weir knows sha1 and sha256"))),
     }
 }
 

@@ -255,7 +255,13 @@ fn take_in(
     let plan = Repack::new(repo, objects, earlier.as_ref())?;
     let options = Options {
         hash: repo.hash(),
-        limits: Limits { pack_bytes_max: u64::MAX, object_bytes_max: u64::MAX, inflated_bytes_max: u64::MAX, objects_max: u32::MAX },
+        limits: Limits {
+            pack_bytes_max: u64::MAX,
+            object_bytes_max: u64::MAX,
+            held_bytes_max: u64::MAX,
+            inflated_bytes_max: u64::MAX,
+            objects_max: u32::MAX,
+        },
         threads: how.threads,
         base: earlier.as_ref(),
         wanted: &wanted,

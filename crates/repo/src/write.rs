@@ -9,6 +9,7 @@ use crate::changes::Change;
 use crate::delta::{delta_of, tree_delta};
 use crate::entry::{Stored, push_ofs_delta_head, push_ref_delta_head, push_whole_head};
 use crate::error::{Error, Result};
+use crate::large::LargeTurn;
 use crate::reader::ObjectReader;
 use crate::repo::{Location, Repo};
 use crate::select::Selection;
@@ -325,9 +326,12 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     /// # Errors
     /// Of `out`, and if the object is missing or corrupt.
     pub fn repack(&mut self, oid: &Oid) -> Result<()> {
-        let object = self.reader.require(oid)?;
-        push_whole_head(&mut self.chunk, object.kind, object.data.len() as u64);
-        self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).append(&object.data, &mut self.chunk);
+        {
+            let _turn = LargeTurn::for_bytes(self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1);
+            let object = self.reader.require(oid)?;
+            push_whole_head(&mut self.chunk, object.kind, object.data.len() as u64);
+            self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).append(&object.data, &mut self.chunk);
+        }
         if self.chunk.len() >= CHUNK_BYTES {
             self.flush()?;
         }
@@ -339,8 +343,12 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     /// # Errors
     /// Of `out`, and if the object is missing or corrupt.
     fn change(&mut self, oid: &Oid, base: &Oid, bytes_max: usize) -> Result<bool> {
+        let mut size_of = |oid: &Oid| Ok::<_, Error>(self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1);
+        if size_of(oid)?.max(size_of(base)?) > CHANGE_BYTES_MAX as u64 {
+            return Ok(false);
+        }
         let (object, source) = (self.reader.require(oid)?, self.reader.require(base)?);
-        if object.data.len().max(source.data.len()) > CHANGE_BYTES_MAX || object.kind != source.kind {
+        if object.kind != source.kind {
             return Ok(false);
         }
         let half = object.data.len() / 2;

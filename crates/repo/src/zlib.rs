@@ -31,6 +31,13 @@ impl Inflate {
         (done && produced == len).then_some(consumed)
     }
 
+    /// Inflates as much of the stream at the start of `input` as fits into `out`. Returns how much it is; `None` if the stream is
+    /// corrupt as far as that.
+    pub fn prefix(&mut self, input: &[u8], out: &mut [u8]) -> Option<usize> {
+        self.0.reset();
+        Some(self.0.decompress(input, out, true).ok()?.output.len())
+    }
+
     /// The decoder, for streaming.
     pub(crate) fn decoder(&mut self) -> &mut Decoder {
         &mut self.0
@@ -78,6 +85,9 @@ mod tests {
             let mut out = vec![0; len];
             assert_eq!(inflate.exact(&packed, &mut out), Some(packed_len), "{len}");
             assert_eq!(out, data);
+            let mut start = [0; 20];
+            let n = inflate.prefix(&packed, &mut start).unwrap();
+            assert_eq!(start[..n], data[..len.min(20)], "{len}");
             assert_eq!(inflate.exact(&packed, &mut vec![0; len + 1]), None);
             if len > 0 {
                 assert_eq!(inflate.exact(&packed, &mut vec![0; len - 1]), None);

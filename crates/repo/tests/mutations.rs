@@ -95,7 +95,13 @@ fn take(pack: &[u8]) -> weir_repo::Result<Option<Ingested>> {
     let none = OidSet::default();
     let options = Options {
         hash: HashKind::Sha1,
-        limits: Limits { pack_bytes_max: 1 << 22, objects_max: 10_000, object_bytes_max: 1 << 20, inflated_bytes_max: 64 << 20 },
+        limits: Limits {
+            pack_bytes_max: 1 << 22,
+            objects_max: 10_000,
+            object_bytes_max: 1 << 20,
+            held_bytes_max: 8 << 20,
+            inflated_bytes_max: 64 << 20,
+        },
         threads: 1,
         base: None,
         wanted: &[],

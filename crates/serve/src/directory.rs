@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_repo::{GitConfig, Repo, Result, open_directory};
+use weir_repo::{ConfigScope, GitConfig, Repo, Result, folders_of, open_directory};
 use weir_upload::Features;
 
 use crate::cache::{HttpFeatures, Opened};
@@ -13,8 +13,12 @@ use crate::cache::{HttpFeatures, Opened};
 pub struct Presentation {
     /// Only refs of this namespace (gitnamespaces); empty for all.
     pub namespace: String,
-    /// The user's own git configuration, which a repository's stands above.
-    pub user: GitConfig,
+    /// Files of git configuration, the system's and the user's, which a repository's own stands above.
+    pub files_before: Vec<PathBuf>,
+    /// What `~/` means in them.
+    pub home: PathBuf,
+    /// What the environment says, which stands above all.
+    pub environment: GitConfig,
     /// Whether archives, and what they consist of, may be had as files over HTTP: all they hold, reachable or not.
     pub files: bool,
 }
@@ -26,30 +30,58 @@ impl Presentation {
     /// If there is none, or it cannot be read.
     pub fn open(&self, path: &Path) -> Result<Opened> {
         let repo = open_directory(path)?;
-        let config = std::fs::read(repo.git_dir().join("config")).unwrap_or_default();
-        Ok(self.present(repo, &config))
+        self.present(repo, &self.config_of(path)?)
     }
 
-    /// Opens the archive at `path` and shows of it what `config`, the text of a git configuration, allows.
+    /// Opens the archive at `path` and shows of it what the git configuration in the file `config` allows.
     ///
     /// # Errors
-    /// If it cannot be read.
-    pub fn open_archive(&self, path: &Path, config: &[u8]) -> Result<Opened> {
-        Ok(self.present(Repo::open_archive(path)?, config))
+    /// If one cannot be read.
+    pub fn open_archive(&self, path: &Path, config: &Path) -> Result<Opened> {
+        let mut all = self.config_before(None)?;
+        all.read(config, self.scope(None))?;
+        all.append(&self.environment);
+        self.present(Repo::open_archive(path)?, &all)
     }
 
-    fn present(&self, mut repo: Repo, own: &[u8]) -> Opened {
-        let mut config = self.user.clone();
-        config.extend(own);
+    /// The configuration that git finds for the directory at `path`: the system's, the user's, its own, its worktree's, and the
+    /// environment's (git-config, "Files").
+    ///
+    /// # Errors
+    /// If one cannot be read, or is malformed.
+    pub fn config_of(&self, path: &Path) -> Result<GitConfig> {
+        let (git_dir, common) = folders_of(path)?;
+        let mut all = self.config_before(Some(&git_dir))?;
+        all.read(&common.join("config"), self.scope(Some(&git_dir)))?;
+        if all.truth("extensions.worktreeconfig")? == Some(true) {
+            all.read(&git_dir.join("config.worktree"), self.scope(Some(&git_dir)))?;
+        }
+        all.append(&self.environment);
+        Ok(all)
+    }
+
+    fn scope<'s>(&'s self, git_dir: Option<&'s Path>) -> ConfigScope<'s> {
+        ConfigScope { git_dir, home: &self.home }
+    }
+
+    fn config_before(&self, git_dir: Option<&Path>) -> Result<GitConfig> {
+        let mut config = GitConfig::default();
+        for file in &self.files_before {
+            config.read(file, self.scope(git_dir))?;
+        }
+        Ok(config)
+    }
+
+    fn present(&self, mut repo: Repo, config: &GitConfig) -> Result<Opened> {
         let hidden: Vec<&str> = config.all(&["transfer.hiderefs", "uploadpack.hiderefs"]).collect();
         repo.present(&self.namespace, &hidden);
-        let mut features = Features::from_git_config(&config);
-        if config.truth("transfer.advertisesid") == Some(true) {
+        let mut features = Features::from_git_config(config)?;
+        if config.truth("transfer.advertisesid")? == Some(true) {
             features.session_id = Some(session_id());
         }
-        let truth = |key: &str| config.truth(key).unwrap_or(true);
-        let http = HttpFeatures { files: truth("http.getanyfile"), upload_pack: truth("http.uploadpack") };
-        Opened { repo: Arc::new(repo), features: Some(features), http }
+        let truth = |key: &str| -> Result<bool> { Ok(config.truth(key)?.unwrap_or(true)) };
+        let http = HttpFeatures { files: truth("http.getanyfile")?, upload_pack: truth("http.uploadpack")? };
+        Ok(Opened { repo: Arc::new(repo), features: Some(features), http })
     }
 }
 

@@ -1,42 +1,42 @@
 //! What a repository's own configuration offers (git-config: `uploadpack.*`, `uploadpackfilter.*`, `transfer.*`, `lsrefs.*`).
 
-use weir_repo::GitConfig;
+use weir_repo::{GitConfig, Result};
 
 use crate::policy::{Features, FilterPolicy, WantPolicy};
 
 impl Features {
     /// What `git upload-pack` offers under `config`; except that in v2 too only what refs reach may be wanted, unless the
     /// configuration allows more.
-    pub fn from_git_config(config: &GitConfig) -> Features {
-        let truth = |key: &str| config.truth(key).unwrap_or(false);
-        let any = truth("uploadpack.allowanysha1inwant");
+    ///
+    /// # Errors
+    /// If a value is not what its key takes.
+    pub fn from_git_config(config: &GitConfig) -> Result<Features> {
+        let truth = |key: &str| -> Result<bool> { Ok(config.truth(key)?.unwrap_or(false)) };
+        let any = truth("uploadpack.allowanysha1inwant")?;
         let early = if any {
             WantPolicy::Any
-        } else if truth("uploadpack.allowreachablesha1inwant") {
+        } else if truth("uploadpack.allowreachablesha1inwant")? {
             WantPolicy::Reachable
         } else {
             WantPolicy::Advertised
         };
-        let sorts = config
-            .subsections("uploadpackfilter", "allow")
-            .map(|(name, value)| (name.to_owned(), GitConfig::parse(format!("[x]\ny={value}").as_bytes()).truth("x.y").unwrap_or(false)));
-        Features {
+        Ok(Features {
             wants: if any { WantPolicy::Any } else { WantPolicy::Reachable },
             wants_before_v2: Some(early),
-            hidden_tips: truth("uploadpack.allowtipsha1inwant"),
+            hidden_tips: truth("uploadpack.allowtipsha1inwant")?,
             filters: FilterPolicy {
-                enabled: truth("uploadpack.allowfilter"),
-                others: config.truth("uploadpackfilter.allow").unwrap_or(true),
-                sorts: sorts.collect(),
-                tree_depth_max: config.get("uploadpackfilter.tree.maxdepth").and_then(|v| v.parse().ok()),
+                enabled: truth("uploadpack.allowfilter")?,
+                others: config.truth("uploadpackfilter.allow")?.unwrap_or(true),
+                sorts: config.truths_of("uploadpackfilter", "allow")?,
+                tree_depth_max: config.number("uploadpackfilter.tree.maxdepth")?,
             },
-            ref_in_want: truth("uploadpack.allowrefinwant"),
-            sideband_all: truth("uploadpack.allowsidebandall"),
-            object_info: config.truth("transfer.advertiseobjectinfo").unwrap_or(true),
+            ref_in_want: truth("uploadpack.allowrefinwant")?,
+            sideband_all: truth("uploadpack.allowsidebandall")?,
+            object_info: config.truth("transfer.advertiseobjectinfo")?.unwrap_or(true),
             session_id: None,
             stateless: false,
             bundles: None,
             unborn: config.get("lsrefs.unborn") != Some("ignore"),
-        }
+        })
     }
 }

@@ -37,13 +37,21 @@ pub struct Limits {
     pub objects_max: u32,
     /// Bytes of one object, inflated.
     pub object_bytes_max: u64,
+    /// Bytes of objects that deltas are worked out with at a time.
+    pub held_bytes_max: u64,
     /// Bytes of all objects, inflated.
     pub inflated_bytes_max: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { pack_bytes_max: 64 << 30, objects_max: 500_000_000, object_bytes_max: 4 << 30, inflated_bytes_max: 4 << 40 }
+        Limits {
+            pack_bytes_max: 64 << 30,
+            objects_max: 500_000_000,
+            object_bytes_max: 4 << 30,
+            held_bytes_max: 1 << 30,
+            inflated_bytes_max: 4 << 40,
+        }
     }
 }
 

@@ -9,14 +9,15 @@ use weir_git::{BatchHasher, Hasher, Kind, Oid, OidMap};
 use super::links::Links;
 use super::stream::{Base, Streamed, check_inflated};
 use super::{Limits, Options};
-use crate::entry::apply_delta;
+use crate::entry::{apply_delta, delta_sizes};
 use crate::error::{Error, Result, bad_pack};
+use crate::large::{LARGE_BYTES, LargeTurn};
 use crate::zlib::Inflate;
 
-/// Bytes of bases held at a time in one delta tree, unless they are few.
-const HELD_BYTES_MAX: usize = 1 << 30;
 /// Buffers kept for reuse: as many as wait to be hashed, and some bases.
 const SPARE_MAX: usize = 24;
+/// Longest buffer kept.
+const SPARE_BYTES_MAX: usize = 4 << 20;
 /// Fewer deltas are not worth more threads.
 const THREADED_DELTAS_MIN: usize = 5000;
 
@@ -98,11 +99,41 @@ impl AsRef<[u8]> for Hashing {
     }
 }
 
+/// Bytes of objects that the delta trees of one pack hold at a time: bases that deltas wait for, and what is made of them.
+#[derive(Default)]
+struct Held {
+    bytes: AtomicU64,
+    turn: Mutex<Option<LargeTurn>>,
+}
+
+impl Held {
+    /// Makes room for an object.
+    fn add(&self, bytes: u64, limits: &Limits) -> Result<()> {
+        let held = self.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        if held > limits.held_bytes_max {
+            let what = "bases that deltas wait for, and what they make of them".to_owned();
+            return Err(Error::Limit { what, limit: limits.held_bytes_max, option: "limits.held_bytes_max" });
+        }
+        if held > LARGE_BYTES {
+            let mut turn = self.turn.lock().expect("not poisoned");
+            if turn.is_none() {
+                *turn = LargeTurn::for_bytes(held);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+}
+
 struct Worker<'w, 's> {
     streamed: &'w Streamed<'s>,
     children: &'w Children,
     claimed: &'w [AtomicBool],
     inflated: &'w AtomicU64,
+    held: &'w Held,
     limits: &'w Limits,
     inflate: Inflate,
     links: Links<'s>,
@@ -152,15 +183,23 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
+    /// The object that delta `n` makes of `base`, for which there is room then.
     fn apply(&mut self, n: u32, base: &[u8]) -> Result<Vec<u8>> {
         let mut out = self.spare.pop().unwrap_or_default();
+        let make = |delta: &[u8], out: &mut Vec<u8>| -> Result<Option<()>> {
+            let Some((_, size)) = delta_sizes(delta).filter(|(_, size)| *size <= self.limits.object_bytes_max) else { return Ok(None) };
+            self.held.add(size, self.limits)?;
+            Ok(apply_delta(base, delta, self.limits.object_bytes_max, out))
+        };
         let applied = match self.streamed.kept_delta(n) {
-            Some(delta) => apply_delta(base, delta, self.limits.object_bytes_max, &mut out),
+            Some(delta) => make(delta, &mut out)?,
             None => {
                 let mut delta = std::mem::take(&mut self.delta);
+                self.held.add(self.streamed.head(n)?.size, self.limits)?;
                 self.inflate_entry(n, &mut delta)?;
-                let applied = apply_delta(base, &delta, self.limits.object_bytes_max, &mut out);
-                self.delta = delta;
+                let applied = make(&delta, &mut out)?;
+                self.held.remove(delta.len());
+                self.delta = if delta.capacity() <= SPARE_BYTES_MAX { delta } else { Vec::new() };
                 applied
             }
         };
@@ -171,15 +210,14 @@ impl Worker<'_, '_> {
         Ok(out)
     }
 
-    /// Works through everything that builds on `data`.
+    /// Works through everything that builds on `data`, for which there is room.
     fn tree(&mut self, kind: Kind, data: Vec<u8>, waiting: Vec<u32>) -> Result<()> {
-        let mut held = data.len();
         let mut stack = vec![Frame { data: Rc::new(data), waiting }];
         while let Some(mut frame) = stack.pop() {
             let Some(n) = frame.waiting.pop() else { continue };
             let out = Rc::new(self.apply(n, &frame.data)?);
             if frame.waiting.is_empty() {
-                held -= frame.data.len();
+                self.held.remove(frame.data.len());
                 self.recycle(frame.data);
             } else {
                 stack.push(frame);
@@ -195,19 +233,12 @@ impl Worker<'_, '_> {
                 self.take_hashed()?;
                 self.waiting(Some(n), None)
             };
+            // The largest branch comes last, so an honest pack holds few bases. A chain made to hold many is refused before it costs
+            // the memory.
             if waiting.is_empty() {
+                self.held.remove(out.len());
                 self.recycle(out);
             } else {
-                held += out.len();
-                // Bases that wait: the largest branch comes last, so an honest pack holds few. A chain made to hold many
-                // is refused before it costs the memory.
-                if held > HELD_BYTES_MAX && stack.len() > 64 {
-                    return Err(Error::Limit {
-                        what: "bases that deltas wait for".to_owned(),
-                        limit: HELD_BYTES_MAX as u64,
-                        option: "limits.object_bytes_max",
-                    });
-                }
                 stack.push(Frame { data: out, waiting });
             }
         }
@@ -233,7 +264,7 @@ impl Worker<'_, '_> {
     fn recycle(&mut self, buffer: Rc<Vec<u8>>) {
         if let Ok(buffer) = Rc::try_unwrap(buffer)
             && self.spare.len() < SPARE_MAX
-            && buffer.capacity() <= 4 << 20
+            && buffer.capacity() <= SPARE_BYTES_MAX
         {
             self.spare.push(buffer);
         }
@@ -260,7 +291,9 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
     // One thread goes on with what the first pass gathered.
     let no_links = Links::new(streamed.hash, 0, options.shallow);
     let links = Mutex::new((threads == 1).then(|| std::mem::replace(&mut streamed.links, no_links)));
-    let shared = Shared { links: &links, streamed, children: &children, claimed: &claimed, inflated: &inflated, ids_first, options };
+    let held = Held::default();
+    let shared =
+        Shared { links: &links, streamed, children: &children, claimed: &claimed, inflated: &inflated, held: &held, ids_first, options };
     let mut gathered = run(&shared, &inside, threads)?;
     let mut outside_bases: Vec<Oid> = children
         .by_id
@@ -297,6 +330,7 @@ struct Shared<'w, 'a> {
     children: &'w Children,
     claimed: &'w [AtomicBool],
     inflated: &'w AtomicU64,
+    held: &'w Held,
     ids_first: bool,
     options: &'w Options<'a>,
 }
@@ -312,6 +346,7 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
             children: shared.children,
             claimed: shared.claimed,
             inflated: shared.inflated,
+            held: shared.held,
             limits: &shared.options.limits,
             inflate: Inflate::default(),
             links: shared.links.lock().expect("not poisoned").take().unwrap_or_else(new_links),
@@ -329,11 +364,13 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
                     if waiting.is_empty() {
                         continue;
                     }
+                    worker.held.add(shared.streamed.head(*n)?.size, worker.limits)?;
                     (kind, worker.whole(*n)?, waiting)
                 }
                 Root::Outside(oid) => {
                     let waiting = worker.waiting(None, Some(oid));
                     let Some(reader) = reader.as_mut().filter(|_| !waiting.is_empty()) else { continue };
+                    worker.held.add(reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1, worker.limits)?;
                     let object = reader.require(oid)?;
                     (object.kind, object.data.as_ref().clone(), waiting)
                 }

@@ -11,7 +11,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use weir_git::pktline::{self, Pkt};
 use weir_mirror::Stop;
-use weir_serve::{Address, Client, Daemon, DaemonLimits, Door, Found, Hook, Listener, Locator, MapRule, Opened, Presentation};
+use weir_serve::{
+    Address, Client, Daemon, DaemonLimits, Door, Found, Hook, Listener, Locator, MapRule, Opened, Presentation, raise_descriptor_limit,
+};
 use weir_upload::{DaemonRequest, Features, Options, UploadPack, Version, parse_daemon_request};
 
 use super::log::Log;
@@ -133,6 +135,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
         return Err(Error::Message("--detach, --user/--group, --listen and --port are incompatible with --inetd".to_owned()));
     }
     let (stay_off, is_on, may_override) = services(&args)?;
+    let presentation = presentation().map_err(Error::Message)?;
     let locator = PathLocator {
         export_all: args.export_all,
         base_path: args.base_path.clone(),
@@ -148,6 +151,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
         may_override,
         informative_errors: args.informative_errors && !args.no_informative_errors,
         push_hint: args.push_hint.clone(),
+        presentation: presentation.clone(),
         log: (global.verbose > 0).then_some(log),
     };
     if args.inetd {
@@ -172,7 +176,8 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
         written.map_err(|source| Error::File { what: "write", path: path.clone(), source })?;
     }
     drop_privileges(args.user.as_deref(), args.group.as_deref())?;
-    let daemon = Arc::new(Daemon::new(Arc::new(locator), Options::default(), limits(&args), presentation())?);
+    raise_descriptor_limit();
+    let daemon = Arc::new(Daemon::new(Arc::new(locator), Options::default(), limits(&args), presentation)?);
     // First of all: scripts wait for it.
     log.line("Ready to rumble");
     for service in stay_off {
@@ -217,7 +222,7 @@ fn converse(locator: &PathLocator, limits: &DaemonLimits) -> Result<()> {
         Ok(found) => found,
         Err(refusal) => return refuse(refusal.words()),
     };
-    let (repo, features) = match open(&found, &presentation()) {
+    let (repo, features) = match open(&found, &locator.presentation) {
         Ok(opened) => opened,
         Err(e) => {
             tracing::error!("cannot open: {e}");

@@ -1,7 +1,7 @@
 //! `http-backend`: a CGI program in git-http-backend's place.
 
 use std::collections::HashMap;
-use std::io::{BufWriter, stdin, stdout};
+use std::io::{BufWriter, Write, stdin, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,22 +24,31 @@ pub(crate) fn http_backend() -> Result<ExitCode> {
         let parts: Vec<&str> = translated.split('/').filter(|part| !part.is_empty()).collect();
         variables.insert("PATH_INFO".to_owned(), format!("/{}", parts.join("/")));
     }
+    // Without either the client would name any path of this machine.
+    if root.is_none() && !variables.contains_key("PATH_TRANSLATED") {
+        return refuse("No GIT_PROJECT_ROOT or PATH_TRANSLATED from server");
+    }
     // What the web server sets counts more than what the client says.
     if let Some(protocol) = variables.get("GIT_PROTOCOL").cloned() {
         variables.insert("HTTP_GIT_PROTOCOL".to_owned(), protocol);
     }
+    let presentation = match presentation() {
+        Ok(presentation) => presentation,
+        Err(why) => return refuse(&why),
+    };
     let locator = PathLocator {
         export_all: variables.contains_key("GIT_HTTP_EXPORT_ALL"),
         base_path: root.map(PathBuf::from),
         is_on: true,
         informative_errors: true,
+        presentation: presentation.clone(),
         ..PathLocator::default()
     };
     let buffer = variables.get("GIT_HTTP_MAX_REQUEST_BUFFER").and_then(|v| v.parse().ok());
     let limits = Limits { request_bytes_max: buffer.unwrap_or(Limits::default().request_bytes_max), ..Limits::default() };
     let options = Options { limits, ..Options::default() };
     // Whoever may run this may read the files: as git-http-backend has it, a repository's http.getanyfile says no.
-    let presentation = Presentation { files: true, ..presentation() };
+    let presentation = Presentation { files: true, ..presentation };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let daemon = Arc::new(Daemon::new(Arc::new(locator), options, DaemonLimits::default(), presentation)?);
     match runtime.block_on(serve_cgi(daemon, &variables, &mut stdin().lock(), &mut BufWriter::new(stdout().lock()))) {
@@ -50,4 +59,11 @@ pub(crate) fn http_backend() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// What git-http-backend does with a server that is set up wrongly: the client hears of it, and the server's log why.
+fn refuse(why: &str) -> Result<ExitCode> {
+    warn_line!("fatal: {why}");
+    stdout().write_all(b"Status: 500 Internal Server Error\r\nExpires: Fri, 01 Jan 1980 00:00:00 GMT\r\n\r\n")?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use weir_catalog::{Catalog, Repository};
-use weir_serve::{Access, Client, Found, Hook, Locator, MapRule, Refusal, map};
+use weir_catalog::{Catalog, Exposure, Repository};
+use weir_serve::{Access, Asked, Client, Found, Hook, Locator, MapRule, Refusal, map};
 use weir_transport::{Scheme, Url};
 use weir_upload::{DaemonRequest, Service};
 
@@ -28,9 +28,22 @@ struct Lookups {
     memory: Mutex<Memory>,
 }
 
+/// A repository, and who may have it.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(crate) repository: Repository,
+    exposure: Exposure,
+}
+
+fn ask(catalog: &Catalog, name: &str) -> weir_catalog::Result<Option<Known>> {
+    let Some(repository) = catalog.get(name)? else { return Ok(None) };
+    let exposure = catalog.exposure(repository.id)?;
+    Ok(Some(Known { repository, exposure }))
+}
+
 #[derive(Default)]
 struct Memory {
-    answers: HashMap<String, (Instant, Repository)>,
+    answers: HashMap<String, (Instant, Known)>,
     silent_since: Option<Instant>,
     /// Since when somebody waits for an answer.
     asked_since: Option<Instant>,
@@ -38,7 +51,7 @@ struct Memory {
 
 impl Memory {
     /// What is to be said without asking, if so.
-    fn answer(&self, name: &str) -> Option<Option<Repository>> {
+    fn answer(&self, name: &str) -> Option<Option<Known>> {
         let is_silent = self.silent_since.is_some_and(|since| since.elapsed() < SILENCE_AGE_MAX)
             || self.asked_since.is_some_and(|since| since.elapsed() > PATIENCE);
         match self.answers.get(name) {
@@ -59,9 +72,9 @@ impl Lookups {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, name: &str) -> Option<Repository> {
+    fn get(&self, name: &str) -> Option<Known> {
         if !self.is_remote {
-            let found = self.catalog.lock().unwrap_or_else(PoisonError::into_inner).get(name);
+            let found = ask(&self.catalog.lock().unwrap_or_else(PoisonError::into_inner), name);
             return found.unwrap_or_else(|e| {
                 tracing::error!("{e}");
                 None
@@ -79,18 +92,18 @@ impl Lookups {
             }
         };
         self.memory().asked_since = Some(Instant::now());
-        let asked = catalog.get(name);
+        let asked = ask(&catalog, name);
         drop(catalog);
         let mut memory = self.memory();
         memory.asked_since = None;
         match asked {
             Ok(found) => {
                 memory.silent_since = None;
-                if let Some(repository) = &found {
+                if let Some(known) = &found {
                     if memory.answers.len() >= ANSWERS_MAX {
                         memory.answers.clear();
                     }
-                    memory.answers.insert(name.to_owned(), (Instant::now(), repository.clone()));
+                    memory.answers.insert(name.to_owned(), (Instant::now(), known.clone()));
                 } else {
                     memory.answers.remove(name);
                 }
@@ -103,6 +116,11 @@ impl Lookups {
             }
         }
     }
+}
+
+/// What rules are asked about a repository.
+pub(crate) fn asked<'a>(repository: &'a Repository, exposure: &'a Exposure) -> Asked<'a> {
+    Asked { name: &repository.name, former_names: &exposure.former_names, is_private: exposure.is_private }
 }
 
 /// Finds repositories by their name in the catalog, as rules and access allow.
@@ -142,7 +160,7 @@ impl CatalogLocator {
     }
 
     /// The repository called `name`, or that without `.git`; and its name, as rules of access are about it.
-    pub(crate) fn look_up(&self, name: &str) -> (String, Option<Repository>) {
+    pub(crate) fn look_up(&self, name: &str) -> (String, Option<Known>) {
         let bare = name.strip_suffix(".git").unwrap_or(name);
         match self.lookups.get(name) {
             Some(found) => (name.to_owned(), Some(found)),
@@ -150,9 +168,10 @@ impl CatalogLocator {
         }
     }
 
-    /// Whether `client` may have what is called `name`.
-    pub(crate) fn check(&self, name: &str, client: &Client) -> std::result::Result<(), Refusal> {
-        self.access.check(name, client)
+    /// Whether `client` may have what is called `name`, and is `known`.
+    pub(crate) fn check(&self, name: &str, known: Option<&Known>, client: &Client) -> std::result::Result<(), Refusal> {
+        let asked = known.map_or(Asked { name, ..Asked::default() }, |known| asked(&known.repository, &known.exposure));
+        self.access.check(&asked, client)
     }
 }
 
@@ -160,16 +179,16 @@ impl Locator for CatalogLocator {
     fn find(&self, request: &DaemonRequest, client: &Client) -> std::result::Result<Found, Refusal> {
         let not_there = || self.access.not_there(&request.path, client);
         let name = self.name_of(request.host.as_deref(), &request.path).map_err(|_| not_there())?;
-        let (name, repository) = self.look_up(&name);
+        let (name, known) = self.look_up(&name);
         // What is hidden is refused as if it were not there, by the path that was asked for.
-        self.check(&name, client).map_err(|refusal| match refusal {
+        self.check(&name, known.as_ref(), client).map_err(|refusal| match refusal {
             Refusal::NotFound(_) => not_there(),
             refusal => refusal,
         })?;
         if let Some(hook) = &self.hook {
             hook.ask(request, &name, client).map_err(|why| if why.is_empty() { not_there() } else { Refusal::NotFound(why) })?;
         }
-        let repository = repository.ok_or_else(not_there)?;
+        let repository = known.ok_or_else(not_there)?.repository;
         let what = match request.service {
             Service::UploadPack => {
                 let path = Some(self.store.join(repository.path)).filter(|p| p.exists());

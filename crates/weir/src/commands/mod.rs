@@ -4,6 +4,7 @@ mod accounts;
 mod adopt;
 mod batches;
 mod clone;
+mod clone_check;
 mod crawl;
 mod daemon;
 mod export;
@@ -86,7 +87,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Dissociate { patterns, reference } => share::dissociate(&mut Pool::open(global)?, global, &patterns, reference.as_deref()),
         Command::Restore { state, name } => done(maintain::restore(&mut Pool::open(global)?, global, &state, name)),
         Command::Export { repo, target, format } => done(export::export(&Pool::open(global)?, global, &repo, &target, format)),
-        Command::Manifest { file, pattern } => done(manifest::manifest(&Pool::open(global)?, global, &file, pattern.as_deref())),
+        Command::Manifest { file, pattern, known_as } => {
+            done(manifest::manifest(&Pool::open(global)?, global, &file, pattern.as_deref(), known_as))
+        }
         Command::Rm { repos, delete } => done(register::rm(&mut Pool::open(global)?, global, &repos, delete)),
         Command::Purge { pattern, gone_for, purge_protect, dry_run } => {
             done(purge::purge(&mut Pool::open(global)?, global, pattern.as_deref(), gone_for, purge_protect, dry_run))

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use weir_repo::GitConfig;
-use weir_serve::{Client, Found, Hook, Locator, MapRule, Refusal, candidates, map};
+use weir_repo::named_by_file;
+use weir_serve::{Client, Found, Hook, Locator, MapRule, Presentation, Refusal, candidates, map};
 use weir_upload::{DaemonRequest, Service};
 
 use super::log::Log;
@@ -33,6 +33,8 @@ pub(crate) struct PathLocator {
     pub(crate) may_override: bool,
     pub(crate) informative_errors: bool,
     pub(crate) push_hint: Option<String>,
+    /// How they are shown; whose configuration says whether they are.
+    pub(crate) presentation: Presentation,
     /// Where requests are told, if they are.
     pub(crate) log: Option<Log>,
 }
@@ -85,7 +87,8 @@ impl PathLocator {
     }
 
     fn enter(&self, path: &Path) -> Option<PathBuf> {
-        let is_repository = |p: &PathBuf| (p.join("objects").is_dir() && p.join("HEAD").exists()) || is_archive(p) || p.is_file();
+        let is_repository =
+            |p: &PathBuf| (p.join("objects").is_dir() && p.join("HEAD").exists()) || is_archive(p) || named_by_file(p).is_some();
         candidates(path, self.strict_paths).find(is_repository).or_else(|| {
             let archive = PathBuf::from(format!("{}.tar", path.display()));
             (!self.strict_paths && is_archive(&archive)).then_some(archive)
@@ -134,8 +137,13 @@ impl Locator for PathLocator {
             self.log(|| format!("'{path}': repository not exported."));
             return Err(self.not_found("repository not exported", path));
         }
-        let says = |key| GitConfig::parse(&std::fs::read(found.join("config")).unwrap_or_default()).truth(key);
-        if !(self.may_override && !is_archive).then(|| says("daemon.uploadpack")).flatten().unwrap_or(self.is_on) {
+        let says = || self.presentation.config_of(&found)?.truth("daemon.uploadpack");
+        let said = if self.may_override && !is_archive { says() } else { Ok(None) };
+        let is_on = said.unwrap_or_else(|e| {
+            self.log(|| format!("'{path}': {e}"));
+            Some(false)
+        });
+        if !is_on.unwrap_or(self.is_on) {
             self.log(|| format!("'{path}': service not enabled."));
             return Err(is_off());
         }

@@ -1,0 +1,34 @@
+//! Turns for work on objects so large that a machine has room for one such work at a time: without them, clients or upstreams that
+//! come together would take as many times the memory.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Bytes of objects that a work may hold without asking.
+pub(crate) const LARGE_BYTES: u64 = 128 << 20;
+
+static IS_TAKEN: Mutex<bool> = Mutex::new(false);
+static GIVEN_BACK: Condvar = Condvar::new();
+
+/// The turn of one work; given back when dropped. Nobody who has it waits for another, or for the network.
+pub(crate) struct LargeTurn(());
+
+impl LargeTurn {
+    /// Waits for the turn, if a work on `bytes` needs it.
+    pub(crate) fn for_bytes(bytes: u64) -> Option<LargeTurn> {
+        (bytes > LARGE_BYTES).then(|| {
+            let mut taken = IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+            while *taken {
+                taken = GIVEN_BACK.wait(taken).unwrap_or_else(PoisonError::into_inner);
+            }
+            *taken = true;
+            LargeTurn(())
+        })
+    }
+}
+
+impl Drop for LargeTurn {
+    fn drop(&mut self) {
+        *IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        GIVEN_BACK.notify_one();
+    }
+}
