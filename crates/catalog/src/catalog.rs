@@ -252,7 +252,7 @@ impl Visit {
 
 /// Removes what other tables have of repository `id`.
 pub(crate) fn remove_what_belongs_to(db: &Database, id: i64) -> Result<()> {
-    for table in ["metadata", "languages", "topics", "updates", "visits", "metadata_looks"] {
+    for table in ["metadata", "languages", "topics", "updates", "visits", "metadata_looks", "former_names"] {
         db.execute(&format!("DELETE FROM {table} WHERE repository_id = ?1"), &values![id])?;
     }
     Ok(())

@@ -228,6 +228,14 @@ CREATE TABLE metadata_looks (
 ) STRICT;
 CREATE INDEX metadata_looks_due ON metadata_looks (forge, due_at);
 ",
+    "
+-- Names that repositories had before, and those that copies were made of: rules of access about them still hold
+CREATE TABLE former_names (
+    repository_id   INTEGER NOT NULL,
+    name            TEXT NOT NULL,
+    PRIMARY KEY (repository_id, name)
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::Result;
-use crate::database::{Database, Row, Type, Value, values};
+use crate::database::{Database, Row, Rows, Type, Value, values};
 use crate::listed::{Account, Listed};
 use crate::listing::Taken;
 
@@ -70,6 +70,11 @@ impl Known {
         values![self.id, name, &listed.clone_url, pass, due_now, now].into()
     }
 }
+
+/// What the repositories of [`TOUCH`] were called, if that is another name.
+const REMEMBER: &str = "INSERT INTO former_names (repository_id, name)
+    SELECT rows.p1, (SELECT name FROM repositories WHERE id = rows.p1) FROM rows
+    WHERE EXISTS (SELECT 1 FROM repositories WHERE id = rows.p1 AND name <> rows.p2) ON CONFLICT DO NOTHING";
 
 /// A repository is there, by this name and URL; p5 says whether it is due now, p6.
 const TOUCH: &str =
@@ -144,7 +149,7 @@ pub(crate) fn take(db: &Database, forge: &str, source: Source, rows: &[(String, 
             _ => others.push(row),
         }
     }
-    db.execute_rows(TOUCH, &TOUCHED, &touched)?;
+    touch(db, &touched)?;
     let inserts: Vec<_> = new.iter().map(|(name, listed)| inserted(forge, source, name, &path_for(name), listed, now)).collect();
     let mut added: HashMap<String, i64> =
         db.query_rows(INSERT, &INSERTED, &inserts, |row| Ok((row.get(0)?, row.get(1)?)))?.into_iter().collect();
@@ -162,6 +167,19 @@ pub(crate) fn take(db: &Database, forge: &str, source: Source, rows: &[(String, 
     }
     write_metadata(db, forge, &told, now)?;
     Ok(taken)
+}
+
+fn touch(db: &Database, rows: &Rows<'_>) -> Result<()> {
+    let renamed: Vec<_> = rows.iter().map(|row| row[..2].to_vec()).collect();
+    db.execute_rows(REMEMBER, &TOUCHED[..2], &renamed)?;
+    db.execute_rows(TOUCH, &TOUCHED, rows)?;
+    Ok(())
+}
+
+/// Rules about `name` hold for repository `id` from now on.
+pub(crate) fn remember_name(db: &Database, id: i64, name: &str) -> Result<()> {
+    let sql = "INSERT INTO former_names (repository_id, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    db.execute(sql, &values![id, name]).map(|_| ())
 }
 
 fn inserted<'a>(forge: &'a str, source: Source, name: &'a str, path: &str, listed: &'a Listed, now: i64) -> Vec<Value<'a>> {
@@ -198,7 +216,7 @@ fn take_one(db: &Database, forge: &str, source: Source, name: &str, listed: &Lis
     // A name that was given because another had it is kept until that other gives it up.
     let stays = known.name == name || known.name == set_aside(name, &listed.forge_id);
     let name = if known.name == name { name.to_owned() } else { free_name(db, forge, name, listed)? };
-    db.execute_rows(TOUCH, &TOUCHED, &[known.row(&name, listed, source.pass(), now)])?;
+    touch(db, &[known.row(&name, listed, source.pass(), now)])?;
     known.count(listed, stays, taken);
     Ok(Some(known.id))
 }
@@ -235,6 +253,7 @@ fn free_name(db: &Database, forge: &str, name: &str, listed: &Listed) -> Result<
     match holder {
         None => Ok(name.to_owned()),
         Some((id, Some(of), Some(forge_id))) if of == forge => {
+            remember_name(db, id, name)?;
             db.execute("UPDATE repositories SET name = ?2 WHERE id = ?1", &values![id, set_aside(name, &forge_id)])?;
             Ok(name.to_owned())
         }

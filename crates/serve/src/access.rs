@@ -32,6 +32,17 @@ pub struct AccessRule {
     pub addresses: Vec<IpNet>,
 }
 
+/// What is asked for, as far as rules are about it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Names that it had before.
+    pub former_names: &'a [String],
+    /// Its forge does not show it to everybody: nor does this server, unless a rule says so.
+    pub is_private: bool,
+}
+
 /// Rules in order: the first that names a repository decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
@@ -50,29 +61,35 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Whether `client` may have the repository called `name`. Asked before it is looked up, so that what is hidden and what
-    /// is not there cost and say the same.
+    /// Whether `client` may have `asked`. What is hidden is refused as if it were not there.
+    ///
+    /// The first rule about its name decides; about a wiki, that of its repository. A rule about a name that it had before, or that is
+    /// in its name before a `~`, must allow it, too: what hid it goes with it, whatever its forge calls it by now.
     ///
     /// # Errors
     /// If not: [`Refusal::Unauthorized`] if another token might help, else [`Refusal::NotFound`].
-    pub fn check(&self, name: &str, client: &Client) -> Result<(), Refusal> {
-        let rule = self.rules.iter().find(|rule| rule.repositories.iter().any(|pattern| name_matches(pattern, name)));
+    pub fn check(&self, asked: &Asked<'_>, client: &Client) -> Result<(), Refusal> {
         let token = self.token_of(client);
-        let may = match rule {
-            None => self.public,
-            Some(rule) => {
-                let address = client.address.map(|a| canonical(a.ip()));
-                rule.public
-                    || token.is_some_and(|token| rule.tokens.iter().any(|name| name == token))
-                    || address.is_some_and(|address| rule.addresses.iter().any(|net| net.contains(&address)))
-            }
+        let allows = |rule: &AccessRule| {
+            let address = client.address.map(|a| canonical(a.ip()));
+            rule.public
+                || token.is_some_and(|token| rule.tokens.iter().any(|name| name == token))
+                || address.is_some_and(|address| rule.addresses.iter().any(|net| net.contains(&address)))
         };
+        let own = self.rule_about(asked.name).or_else(|| self.rule_about(without_wiki(asked.name)?));
+        let before = asked.former_names.iter().map(String::as_str).chain(before_set_aside(asked.name));
+        let all = before.flat_map(|name| [Some(name), without_wiki(name), before_set_aside(name)]).flatten();
+        let may = own.map_or(self.public && !asked.is_private, allows) && all.filter_map(|name| self.rule_about(name)).all(allows);
         match may {
             true => Ok(()),
             // The same words as for what is not there.
-            false if self.tokens.is_empty() || token.is_some() => Err(self.not_there(name, client)),
+            false if self.tokens.is_empty() || token.is_some() => Err(self.not_there(asked.name, client)),
             false => Err(Refusal::Unauthorized(UNAUTHORIZED.to_owned())),
         }
+    }
+
+    fn rule_about(&self, name: &str) -> Option<&AccessRule> {
+        self.rules.iter().find(|rule| rule.repositories.iter().any(|pattern| name_matches(pattern, name)))
     }
 
     /// What is said of a name that there is nothing of: the same as of one that is hidden from `client`.
@@ -100,6 +117,18 @@ impl Access {
         }
         found
     }
+}
+
+/// The repository whose wiki `name` is, if it is called so.
+fn without_wiki(name: &str) -> Option<&str> {
+    name.strip_suffix(".wiki")
+}
+
+/// What a repository was called whose name another has now (`NAME~ID`), if it is called so.
+fn before_set_aside(name: &str) -> Option<&str> {
+    let (before, _) = name.rsplit_once('~')?;
+    // A name may begin with it, as on sourcehut.
+    (!before.is_empty() && !before.ends_with('/')).then_some(before)
 }
 
 const UNAUTHORIZED: &str = "a token is needed; give it as the password";
@@ -157,6 +186,31 @@ mod tests {
         }
     }
 
+    fn called(name: &str) -> Asked<'_> {
+        Asked { name, ..Asked::default() }
+    }
+
+    #[test]
+    fn rules_go_with_what_they_hide() {
+        let rule = |name: &str, public| AccessRule { repositories: vec![name.to_owned()], public, ..AccessRule::default() };
+        let may = |access: &Access, asked: Asked<'_>| access.check(&asked, &Client::default()).is_ok();
+        let closed = Access { public: true, rules: vec![rule("f/corp/secret", false)], tokens: Vec::new() };
+        for name in ["f/corp/secret", "f/corp/secret~1", "f/corp/secret.wiki", "f/corp/secret.wiki~2:wiki", "f/corp/secret~1~2"] {
+            assert!(!may(&closed, called(name)), "{name}");
+        }
+        assert!(may(&closed, called("f/corp/other")) && may(&closed, called("~user/x")));
+        let former = ["f/corp/secret.wiki".to_owned()];
+        assert!(!may(&closed, Asked { name: "f/moved", former_names: &former, is_private: false }));
+        // One that is open by a rule does not open what had its name before, nor what was elsewhere and hidden.
+        let opened = Access { public: false, rules: vec![rule("f/corp/secret", false), rule("f/open", true)], tokens: Vec::new() };
+        let elsewhere = ["f/elsewhere".to_owned()];
+        assert!(may(&opened, Asked { name: "f/open/x", former_names: &elsewhere, is_private: true }));
+        assert!(may(&opened, called("f/open/x.wiki")));
+        assert!(!may(&opened, Asked { name: "f/open/x", former_names: &former, is_private: false }));
+        // What its forge hides is hidden, but for a rule.
+        assert!(!may(&Access::default(), Asked { is_private: true, ..called("f/x") }));
+    }
+
     #[test]
     fn what_is_hidden_looks_like_what_is_not_there() {
         let access = Access {
@@ -177,16 +231,16 @@ mod tests {
             token: token.map(str::to_owned),
             ..Client::default()
         };
-        assert_eq!(access.check("public/x", &with(None)), Ok(()));
-        assert_eq!(access.check("secret/x", &with(Some("open"))), Ok(()));
+        assert_eq!(access.check(&called("public/x"), &with(None)), Ok(()));
+        assert_eq!(access.check(&called("secret/x"), &with(Some("open"))), Ok(()));
         let near = Client::at(Some(("::ffff:10.1.2.3".parse::<IpAddr>().unwrap(), 1).into()));
-        assert_eq!(access.check("secret/x", &near), Ok(()));
+        assert_eq!(access.check(&called("secret/x"), &near), Ok(()));
         for token in [None, Some("wrong"), Some("else"), Some("")] {
             let client = with(token);
-            assert_eq!(access.check("secret/x", &client), Err(access.not_there("secret/x", &client)), "{token:?}");
+            assert_eq!(access.check(&called("secret/x"), &client), Err(access.not_there("secret/x", &client)), "{token:?}");
         }
-        assert!(matches!(access.check("secret", &with(None)), Err(Refusal::Unauthorized(_))));
-        assert!(matches!(access.check("secret", &with(Some("else"))), Err(Refusal::NotFound(_))));
+        assert!(matches!(access.check(&called("secret"), &with(None)), Err(Refusal::Unauthorized(_))));
+        assert!(matches!(access.check(&called("secret"), &with(Some("else"))), Err(Refusal::NotFound(_))));
         let open = Access::default();
         assert!(matches!(open.not_there("x", &with(None)), Refusal::NotFound(_)));
     }

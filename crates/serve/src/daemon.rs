@@ -16,6 +16,7 @@ use crate::answers::Answers;
 use crate::cache::{OpenError, Opened, RepoCache};
 use crate::clones::Clones;
 use crate::computing::BUSY;
+use crate::descriptors::descriptors_max;
 use crate::directory::Presentation;
 use crate::locate::{Client, Found, Locator, Refusal};
 use crate::notice::Notices;
@@ -92,6 +93,8 @@ pub enum Door {
 /// Packs that may be under way while they wait for slow clients, for each that may be computed: each holds what it is made of in memory.
 const AWAY_A_TURN: usize = 8;
 
+/// Archives that are kept open.
+const OPEN_MAX: usize = 1024;
 /// Lookups that may take long, access hooks above all, that run at a time.
 const LOOKUPS_MAX: usize = 64;
 
@@ -127,7 +130,13 @@ impl Daemon {
     ///
     /// # Errors
     /// Of the system.
-    pub fn new(locator: Arc<dyn Locator>, options: Options, limits: DaemonLimits, presentation: Presentation) -> io::Result<Daemon> {
+    pub fn new(locator: Arc<dyn Locator>, options: Options, mut limits: DaemonLimits, presentation: Presentation) -> io::Result<Daemon> {
+        // Half for connections, a quarter for archives; spools, programs, the catalog and visits have the rest.
+        let descriptors = descriptors_max();
+        if limits.connections_max > descriptors / 2 {
+            tracing::warn!("no more than {} connections at once: this process may have {descriptors} files open", descriptors / 2);
+            limits.connections_max = descriptors / 2;
+        }
         let turns = TurnLimits {
             all: limits.computed_max.max(1),
             per_address: limits.computed_per_address_max.max(1),
@@ -140,7 +149,7 @@ impl Daemon {
         };
         Ok(Daemon {
             locator,
-            cache: RepoCache::new(1024, presentation),
+            cache: RepoCache::new(OPEN_MAX.min(descriptors / 4).max(1), presentation),
             options: Arc::new(options),
             answers: Answers::new(limits.scratch.clone(), limits.kept_bytes_max),
             turns: Turns::new(turns),

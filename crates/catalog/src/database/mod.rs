@@ -6,6 +6,8 @@ mod postgres_client;
 mod value;
 
 use std::cell::Cell;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -60,6 +62,9 @@ pub(crate) type Rows<'a> = [Vec<Value<'a>>];
 
 impl Database {
     pub(crate) fn open(path: &Path) -> Result<Database> {
+        // URLs of upstreams may have passwords in them. Files that SQLite puts beside it are as this one is.
+        // If it is not there; SQLite says why it cannot be.
+        drop(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path));
         let connection = Connection::open(path)?;
         connection.busy_timeout(Duration::from_secs(30))?;
         connection.pragma_update(None, "journal_mode", "wal")?;

@@ -1,0 +1,98 @@
+//! What rules of access are about, besides a repository's name.
+
+use crate::database::{Kind, values};
+use crate::take::remember_name;
+use crate::{Catalog, Error, Result};
+
+/// What says who may have a repository, besides its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exposure {
+    /// Names that it had before, or that what it is a copy of has or had.
+    pub former_names: Vec<String>,
+    /// Its forge does not show it to everybody.
+    pub is_private: bool,
+}
+
+impl Catalog {
+    /// What says who may have repository `id`.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn exposure(&self, id: i64) -> Result<Exposure> {
+        let sql = "SELECT name FROM former_names WHERE repository_id = ?1";
+        let former_names = self.database.query(sql, &values![id], |row| row.get(0))?;
+        let sql = "SELECT private FROM metadata WHERE repository_id = ?1";
+        let private: Option<Option<i64>> = self.database.query_one(sql, &values![id], |row| row.get(0))?;
+        Ok(Exposure { former_names, is_private: private.flatten() == Some(1) })
+    }
+
+    /// Adds a copy of repository `of` (its name, URL, and path of the archive): who may not have that may not have the copy either.
+    ///
+    /// # Errors
+    /// If the name is taken.
+    pub fn add_copy(&mut self, entry: (&str, &str, &str), of: i64, now: i64) -> Result<()> {
+        let (name, url, path) = entry;
+        self.database.transaction(Kind::Listing, |db| {
+            let sql = "INSERT INTO repositories (name, url, path, added_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING RETURNING id";
+            let Some(id) = db.query_one(sql, &values![name, url, path, now], |row| row.get::<i64>(0))? else {
+                return Err(Error::NameTaken { name: name.to_owned(), url: url.to_owned() });
+            };
+            let sql = "SELECT name FROM former_names WHERE repository_id = ?1 UNION SELECT name FROM repositories WHERE id = ?1";
+            let names: Vec<String> = db.query(sql, &values![of], |row| row.get(0))?;
+            for name in names {
+                remember_name(db, id, &name)?;
+            }
+            let sql = "INSERT INTO metadata (repository_id, listed_at, full_name, private)
+                       SELECT ?1, listed_at, full_name, private FROM metadata WHERE repository_id = ?2 AND private = 1
+                       ON CONFLICT DO NOTHING";
+            db.execute(sql, &values![id, of]).map(|_| ())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Listed;
+
+    #[test]
+    fn former_names_and_privacy_go_along() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
+        let listed = |id: &str, name: &str, private: bool| {
+            let listed = Listed {
+                forge_id: id.to_owned(),
+                full_name: name.to_owned(),
+                clone_url: format!("https://f.example/{name}"),
+                private: Some(private),
+                ..Listed::default()
+            };
+            (format!("f/{name}"), listed)
+        };
+        let list = |catalog: &mut Catalog, now: i64, rows: &[(String, Listed)]| {
+            let mut listing = catalog.begin_listing("f", "all", now).unwrap();
+            catalog.take_page(&mut listing, rows, None, now).unwrap();
+        };
+        list(&mut catalog, 1, &[listed("1", "secret", true), listed("2", "open", false)]);
+        let first = catalog.get("f/secret").unwrap().unwrap().id;
+        assert_eq!(catalog.exposure(first).unwrap(), Exposure { former_names: Vec::new(), is_private: true });
+        // Its name is given to another; then both are renamed.
+        list(&mut catalog, 2, &[listed("3", "secret", false)]);
+        list(&mut catalog, 3, &[listed("1", "moved", true), listed("3", "also", false)]);
+        let moved = catalog.get("f/moved").unwrap().unwrap();
+        assert_eq!(moved.id, first);
+        let mut names = catalog.exposure(first).unwrap().former_names;
+        names.sort();
+        assert_eq!(names, ["f/secret", "f/secret~1"]);
+        let also = catalog.get("f/also").unwrap().unwrap().id;
+        assert_eq!(catalog.exposure(also).unwrap().former_names, ["f/secret"]);
+        catalog.add_copy(("copy", &moved.url, "copy.tar"), first, 4).unwrap();
+        assert!(catalog.add_copy(("copy", &moved.url, "copy.tar"), first, 4).is_err());
+        let copy = catalog.get("copy").unwrap().unwrap().id;
+        let Exposure { mut former_names, is_private } = catalog.exposure(copy).unwrap();
+        former_names.sort();
+        assert_eq!((former_names, is_private), (vec!["f/moved".to_owned(), "f/secret".to_owned(), "f/secret~1".to_owned()], true));
+        catalog.remove("copy").unwrap();
+        assert_eq!(catalog.exposure(copy).unwrap(), Exposure::default());
+    }
+}
