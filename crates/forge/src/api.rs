@@ -7,13 +7,14 @@ use sha2::{Digest, Sha256};
 use ureq::config::RedirectAuthHeaders;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, ETAG, HeaderName, IF_NONE_MATCH, LINK, RETRY_AFTER};
 use ureq::http::{HeaderMap, Response, StatusCode};
+use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
 use crate::app::GitHubApp;
 use crate::{Budget, Error, Result};
 
 /// Bytes of one answer.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// The names that forges have for what is left of a limit, and for when it is whole again.
 const REMAINING: [HeaderName; 2] = [HeaderName::from_static("x-ratelimit-remaining"), HeaderName::from_static("ratelimit-remaining")];
 const RESET: [HeaderName; 2] = [HeaderName::from_static("x-ratelimit-reset"), HeaderName::from_static("ratelimit-reset")];
@@ -50,6 +51,8 @@ pub struct ApiOptions {
     pub retry: Duration,
     /// Time for one answer.
     pub timeout: Duration,
+    /// Certificate authorities that are believed.
+    pub roots: RootCerts,
     /// Waits for so long, and says whether to go on.
     pub wait: Box<dyn FnMut(Duration) -> bool + Send>,
 }
@@ -64,6 +67,7 @@ impl Default for ApiOptions {
             tries: 4,
             retry: Duration::from_secs(2),
             timeout: Duration::from_secs(60),
+            roots: RootCerts::WebPki,
             wait: Box::new(|time| {
                 std::thread::sleep(time);
                 true
@@ -153,6 +157,7 @@ impl Api {
     pub fn new(options: ApiOptions) -> Api {
         let config = Agent::config_builder()
             .user_agent(options.agent.as_str())
+            .tls_config(TlsConfig::builder().root_certs(options.roots.clone()).build())
             .http_status_as_error(false)
             .timeout_global(Some(options.timeout))
             .max_redirects(5)

@@ -1,13 +1,72 @@
 //! grokmirror's manifests (`manifest.js`, also compressed): all repositories of a host, with fingerprints of their refs.
 
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::api::{Api, Usage};
 use crate::{Error, Forge, Listed, Page, Result};
 
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
-/// Bytes of an unpacked manifest: kernel.org's has a few.
-const MANIFEST_BYTES_MAX: usize = 1 << 30;
+/// Bytes of an unpacked manifest: kernel.org's has a few million.
+const MANIFEST_BYTES_MAX: usize = 256 << 20;
+/// Repositories in it.
+const ENTRIES_MAX: usize = 1_000_000;
+
+/// What it says of a repository, as far as that is wanted. What is of another kind than it should be counts as not said.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Entry {
+    #[serde(deserialize_with = "text")]
+    description: Option<String>,
+    #[serde(deserialize_with = "text")]
+    head: Option<String>,
+    #[serde(deserialize_with = "text")]
+    fingerprint: Option<String>,
+    #[serde(deserialize_with = "number")]
+    modified: Option<u64>,
+}
+
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::String(text) => Some(text),
+        _ => None,
+    })
+}
+
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<u64>, D::Error> {
+    Ok(Value::deserialize(deserializer)?.as_u64())
+}
+
+/// Repositories by path, read one by one: what is not wanted of them is not held.
+struct Entries(Vec<(String, Entry)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Entries, D::Error> {
+        struct Reading;
+        impl<'de> Visitor<'de> for Reading {
+            type Value = Entries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with repositories by path")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> std::result::Result<Entries, M::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    if entries.len() == ENTRIES_MAX {
+                        return Err(serde::de::Error::custom(format!("more than {ENTRIES_MAX} repositories")));
+                    }
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(Reading)
+    }
+}
 
 /// A manifest.
 pub struct Manifest {
@@ -30,25 +89,27 @@ impl Manifest {
         if bytes.starts_with(GZIP_MAGIC) {
             bytes = sirocco::decompress(sirocco::Format::Gzip, &bytes, MANIFEST_BYTES_MAX).map_err(|e| unexpected(e.to_string()))?;
         }
-        let manifest: Value = serde_json::from_slice(&bytes).map_err(|e| unexpected(e.to_string()))?;
+        let Entries(entries) = serde_json::from_slice(&bytes).map_err(|e| unexpected(e.to_string()))?;
         // An empty one is what a broken server has.
-        let entries = manifest.as_object().filter(|m| !m.is_empty()).ok_or_else(|| unexpected("no repositories".to_owned()))?;
-        Ok(entries.iter().filter_map(|(path, entry)| self.entry(path, entry)).collect())
+        if entries.is_empty() {
+            return Err(unexpected("no repositories".to_owned()));
+        }
+        Ok(entries.into_iter().filter_map(|(path, entry)| self.entry(&path, entry)).collect())
     }
 
-    fn entry(&self, path: &str, entry: &Value) -> Option<Listed> {
+    fn entry(&self, path: &str, entry: Entry) -> Option<Listed> {
         let path = path.trim_matches('/');
         let full_name = path.strip_suffix(".git").unwrap_or(path);
-        let text = |key: &str| entry[key].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
+        let some = |text: Option<String>| text.filter(|t| !t.is_empty());
         (!full_name.is_empty()).then(|| Listed {
             // It has no other id.
             forge_id: path.to_owned(),
             full_name: full_name.to_owned(),
             clone_url: format!("{}/{path}", self.site),
-            description: text("description"),
-            default_branch: text("head").and_then(|h| h.strip_prefix("ref: refs/heads/").map(str::to_owned)),
+            description: some(entry.description),
+            default_branch: some(entry.head).and_then(|h| h.strip_prefix("ref: refs/heads/").map(str::to_owned)),
             // The fingerprint tells changes; the time need not.
-            pushed_at: text("fingerprint").or_else(|| entry["modified"].as_u64().map(|t| t.to_string())),
+            pushed_at: some(entry.fingerprint).or_else(|| entry.modified.map(|t| t.to_string())),
             ..Listed::default()
         })
     }

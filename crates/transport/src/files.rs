@@ -30,7 +30,7 @@ impl HttpFiles {
     /// # Errors
     /// If the client cannot be made.
     pub fn new(url: &Url, options: &Options) -> Result<Option<HttpFiles>> {
-        Ok(if matches!(url.scheme, Scheme::Http { .. }) { Some(HttpFiles { http: Http::new(url, options)? }) } else { None })
+        Ok(if matches!(url.scheme, Scheme::Http { .. }) { Some(HttpFiles { http: Http::new(url, url, options)? }) } else { None })
     }
 
     /// The file at `path`, from byte `from` on; `None` if there is none.

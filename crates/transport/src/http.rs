@@ -7,15 +7,22 @@ use std::time::Duration;
 
 use base64::Engine;
 use ureq::http::{Response, StatusCode, header};
+use ureq::tls::TlsConfig;
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, ResponseExt};
 
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
+use crate::resolver::GuardedResolver;
 use crate::session::Options;
 use crate::stream::Pace;
 use crate::url::Url;
 
 const REDIRECTS_MAX: u32 = 10;
+/// Headers that say where a request goes, how it is framed, and who asks: an LFS server has no say in them.
+const OWN_HEADERS: [&str; 11] =
+    ["host", "connection", "cookie", "expect", "forwarded", "keep-alive", "te", "trailer", "upgrade", "via", "user-agent"];
+const OWN_HEADER_PREFIXES: [&str; 5] = ["content-", "proxy-", "sec-", "transfer-", "x-forwarded-"];
 /// Requests larger than this are compressed, as git does.
 const GZIP_BYTES_MIN: usize = 1024;
 const GIT_PROTOCOL: header::HeaderName = header::HeaderName::from_static("git-protocol");
@@ -35,10 +42,18 @@ pub(crate) struct Http {
     credentials: Option<Credentials>,
 }
 
+/// Whether a header that somebody else wants sent may be.
+fn may_be_said(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    !OWN_HEADERS.contains(&name.as_str()) && !OWN_HEADER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
 impl Http {
-    pub(crate) fn new(url: &Url, options: &Options) -> Result<Http> {
+    /// A client of `url`, which `home` has led to, the URL that the keeper has named: most often the same.
+    pub(crate) fn new(url: &Url, home: &Url, options: &Options) -> Result<Http> {
         let config = Agent::config_builder()
             .user_agent(format!("git/2.0 ({})", options.agent))
+            .tls_config(TlsConfig::builder().root_certs(options.roots.clone()).build())
             .max_redirects(REDIRECTS_MAX)
             .http_status_as_error(false)
             .timeout_connect(Some(options.connect_timeout))
@@ -46,7 +61,7 @@ impl Http {
             .timeout_recv_body(Some(RESPONSE_TIME_MAX))
             .build();
         Ok(Http {
-            agent: Agent::new_with_config(config),
+            agent: Agent::with_parts(config, DefaultConnector::new(), GuardedResolver::new(&home.host)),
             url: url.clone(),
             base: url.http_base(),
             options: options.clone(),
@@ -105,7 +120,7 @@ impl Http {
             let is_said = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
             let post = |http: &Http| {
                 let mut request = http.agent.post(format!("{}/{path}", http.base)).header(header::ACCEPT, media_type);
-                for (name, value) in &headers {
+                for (name, value) in headers.iter().filter(|(name, _)| may_be_said(name)) {
                     request = request.header(*name, *value);
                 }
                 if let Some(c) = http.credentials.as_ref().filter(|_| !is_said) {
@@ -147,7 +162,7 @@ impl Http {
         let is_ours = origin(url) == origin(&self.base) && !headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
         let get = |http: &Http| {
             let mut request = http.agent.get(url).header(header::ACCEPT, "*/*");
-            for (name, value) in headers {
+            for (name, value) in headers.iter().filter(|(name, _)| may_be_said(name)) {
                 request = request.header(name, value);
             }
             if let Some(c) = http.credentials.as_ref().filter(|_| is_ours) {

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::error::{Error, Result};
 use crate::http::Http;
 use crate::lfs_ssh::LfsSsh;
-use crate::session::Options;
+use crate::session::{Options, printable};
 use crate::stream::ssh_output;
 use crate::url::{Scheme, Url};
 
@@ -131,7 +131,7 @@ impl Lfs {
         } else {
             Url::parse(&endpoint).map_err(|e| Error::Protocol(e.to_string()))?
         };
-        let mut http = Http::new(&own, options)?;
+        let mut http = Http::new(&own, url, options)?;
         http.base = endpoint;
         Ok(Lfs { place: Place::Http { http: Box::new(http), headers } })
     }
@@ -161,7 +161,10 @@ impl Lfs {
                 let batch: Batch =
                     serde_json::from_slice(&text).map_err(|e| Error::Protocol(format!("the LFS server's answer is no batch: {e}")))?;
                 if let Some(other) = batch.transfer.filter(|transfer| transfer != "basic") {
-                    return Err(Error::Protocol(format!("the LFS server wants transfer '{other}'; weir knows basic")));
+                    return Err(Error::Protocol(format!(
+                        "the LFS server wants transfer '{}'; weir knows basic",
+                        printable(other.as_bytes())
+                    )));
                 }
                 let answers: HashMap<String, Object> = batch.objects.into_iter().map(|o| (o.oid.clone(), o)).collect();
                 Ok(objects.iter().map(|(oid, _)| answer_of(answers.get(*oid).cloned())).collect())
@@ -195,7 +198,7 @@ fn over_http(url: &Url, options: &Options) -> Result<(String, HashMap<String, St
 fn answer_of(object: Option<Object>) -> LfsAnswer {
     let Some(object) = object else { return LfsAnswer::Absent("the server says nothing of it".to_owned()) };
     if let Some(error) = object.error {
-        let words = format!("{} {}", error.code, crate::session::printable(error.message.as_bytes()));
+        let words = format!("{} {}", error.code, printable(error.message.as_bytes()));
         return if matches!(error.code, 404 | 410 | 422) { LfsAnswer::Absent(words) } else { LfsAnswer::Later(words) };
     }
     match object.actions.and_then(|actions| actions.download) {

@@ -11,8 +11,10 @@ mod files;
 mod http;
 mod lfs;
 mod lfs_ssh;
+mod resolver;
 mod session;
 mod stream;
+mod tls;
 mod url;
 
 pub use credentials::{CredentialSource, Credentials, GitCredentialHelper, Netrc};
@@ -21,4 +23,6 @@ pub use fetch::{FetchRequest, FetchedPack, Negotiator};
 pub use files::{HttpFile, HttpFiles};
 pub use lfs::{LFS_BATCH_MAX, Lfs, LfsAnswer, LfsDownload};
 pub use session::{Advertised, AdvertisedRef, LocalServer, LocalStream, Options, Session, Symbolic};
+pub use tls::{roots_in, system_roots};
+pub use ureq::tls::RootCerts;
 pub use url::{Scheme, Url, UrlError};

@@ -6,18 +6,21 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ureq::tls::RootCerts;
 use weir_git::pktline::{self, Pkt, PktReader};
-use weir_git::{HashKind, Oid, refname};
+use weir_git::{HashKind, Oid, is_unprintable, refname};
 
 use crate::credentials::{CredentialSource, GitCredentialHelper, Netrc};
 use crate::error::{Error, Result};
 use crate::http::Http;
 use crate::stream::{Ssh, Tcp};
+use crate::tls::system_roots;
 use crate::url::{Scheme, Url};
 
-/// Capabilities and refs are bounded: what an upstream may make us hold.
+/// Lines of capabilities that an upstream may make us hold.
 const CAPABILITY_LINES_MAX: usize = 1000;
-const REFS_BYTES_MAX: usize = 2 << 30;
+/// What a ref takes beside its name, here and where it is worked with.
+const REF_BYTES: usize = 192;
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Both directions of a local connection.
@@ -57,6 +60,10 @@ pub struct Options {
     pub local: Option<Arc<dyn LocalServer>>,
     /// The highest protocol version asked for: 0, 1 or 2.
     pub version_max: u8,
+    /// Certificate authorities that are believed.
+    pub roots: RootCerts,
+    /// Bytes of memory that an upstream's list of refs may take.
+    pub refs_bytes_max: u64,
     /// What git:// servers were able to do when last met.
     pub met: Met,
 }
@@ -104,6 +111,8 @@ impl Default for Options {
             credential_helper: None,
             local: None,
             version_max: 2,
+            roots: system_roots(),
+            refs_bytes_max: 256 << 20,
             met: Met::default(),
         }
     }
@@ -154,6 +163,7 @@ pub struct Session {
     pub(crate) capabilities: Vec<String>,
     pub(crate) hash: HashKind,
     pub(crate) agent: String,
+    refs_bytes_max: u64,
     /// Refs that came unasked (v0 and v1).
     early: Option<Advertised>,
     /// Commits an upstream says are its shallow boundary (v0 and v1).
@@ -238,7 +248,7 @@ impl Session {
                 let (reader, writer) = local.connect(&url.local_path()).map_err(Error::Remote)?;
                 Wire::Stream(PktReader::new(BufReader::with_capacity(BUFFER_BYTES, reader)), writer)
             }
-            Scheme::Http { .. } => Wire::Http(Box::new(Http::new(url, options)?)),
+            Scheme::Http { .. } => Wire::Http(Box::new(Http::new(url, url, options)?)),
         };
         Ok(Session {
             wire,
@@ -246,6 +256,7 @@ impl Session {
             capabilities: Vec::new(),
             hash: HashKind::Sha1,
             agent: options.agent.clone(),
+            refs_bytes_max: options.refs_bytes_max,
             early: None,
             shallow: Vec::new(),
             used_up: false,
@@ -309,7 +320,7 @@ impl Session {
                 None => (line, String::new()),
             };
             self.capabilities = capabilities.split(' ').filter(|c| !c.is_empty()).map(str::to_owned).collect();
-            let mut early = Early::new(hash_of(&self.capabilities)?);
+            let mut early = Early::new(hash_of(&self.capabilities)?, self.refs_bytes_max);
             early.add(&head)?;
             while let Some(line) = next_line(reader)? {
                 early.add(&line)?;
@@ -339,7 +350,7 @@ impl Session {
             }
             Wire::Http(http) => {
                 let mut pkts = PktReader::new(http.post(&request)?);
-                list_refs(&mut pkts, self.hash)
+                list_refs(&mut pkts, self.hash, self.refs_bytes_max)
             }
         }
     }
@@ -347,7 +358,7 @@ impl Session {
     /// The answer to a list of refs asked for.
     fn read_refs(&mut self) -> Result<Advertised> {
         match &mut self.wire {
-            Wire::Stream(reader, _) => list_refs(reader, self.hash),
+            Wire::Stream(reader, _) => list_refs(reader, self.hash, self.refs_bytes_max),
             Wire::Http(_) => Err(Error::Protocol("nothing was asked for".to_owned())),
         }
     }
@@ -358,8 +369,8 @@ impl Session {
     }
 }
 
-fn list_refs(reader: &mut dyn PktSource, hash: HashKind) -> Result<Advertised> {
-    let mut list = Listing::new(hash);
+fn list_refs(reader: &mut dyn PktSource, hash: HashKind, bytes_max: u64) -> Result<Advertised> {
+    let mut list = Listing::new(hash, bytes_max);
     while let Some(line) = next_line(reader)? {
         list.add_v2(&line)?;
     }
@@ -406,9 +417,8 @@ fn ls_refs_request(capabilities: &[String], agent: &str, prefixes: &[&str]) -> R
 fn hash_of(capabilities: &[String]) -> Result<HashKind> {
     match capabilities.iter().find_map(|c| c.strip_prefix("object-format=")) {
         None => Ok(HashKind::Sha1),
-        Some(name) => {
-            HashKind::from_name(name.as_bytes()).ok_or_else(|| Error::Protocol(format!("the upstream's object format '{name}' is unknown")))
-        }
+        Some(name) => HashKind::from_name(name.as_bytes())
+            .ok_or_else(|| Error::Protocol(format!("the upstream's object format '{}' is unknown", printable(name.as_bytes())))),
     }
 }
 
@@ -456,7 +466,7 @@ pub(crate) fn next_line(reader: &mut dyn PktSource) -> Result<Option<Vec<u8>>> {
 /// What an upstream says, without what could steer a terminal.
 pub(crate) fn printable(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(&text[..text.len().min(1000)]);
-    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.trim().chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect()
 }
 
 /// Gathers refs.
@@ -465,19 +475,27 @@ struct Listing {
     refs: Vec<AdvertisedRef>,
     refused: Vec<Vec<u8>>,
     head: Symbolic,
-    bytes: usize,
+    bytes: u64,
+    bytes_max: u64,
 }
 
 impl Listing {
-    fn new(hash: HashKind) -> Listing {
-        Listing { hash, refs: Vec::new(), refused: Vec::new(), head: Symbolic::Unknown, bytes: 0 }
+    fn new(hash: HashKind, bytes_max: u64) -> Listing {
+        Listing { hash, refs: Vec::new(), refused: Vec::new(), head: Symbolic::Unknown, bytes: 0, bytes_max }
+    }
+
+    /// Counts what the list takes.
+    fn count(&mut self, bytes: usize) -> Result<()> {
+        self.bytes += bytes as u64;
+        if self.bytes > self.bytes_max {
+            let limit = self.bytes_max;
+            return Err(Error::Protocol(format!("its list of refs would take more than {limit} bytes: raise 'limits.refs_bytes_max'")));
+        }
+        Ok(())
     }
 
     fn push(&mut self, name: &[u8], oid: Oid, peeled: Option<Oid>) -> Result<()> {
-        self.bytes += name.len() + 64;
-        if self.bytes > REFS_BYTES_MAX {
-            return Err(Error::Protocol(format!("more than {REFS_BYTES_MAX} bytes of refs")));
-        }
+        self.count(name.len() + REF_BYTES)?;
         if refname::is_valid(name) && !oid.is_null() {
             self.refs.push(AdvertisedRef { name: name.to_vec(), oid, peeled });
         } else if self.refused.len() < 1000 {
@@ -526,8 +544,8 @@ struct Early {
 }
 
 impl Early {
-    fn new(hash: HashKind) -> Early {
-        Early { list: Listing::new(hash), head: None, shallow: Vec::new() }
+    fn new(hash: HashKind, bytes_max: u64) -> Early {
+        Early { list: Listing::new(hash, bytes_max), head: None, shallow: Vec::new() }
     }
 
     fn add(&mut self, line: &[u8]) -> Result<()> {
@@ -535,8 +553,7 @@ impl Early {
         let bad = || Error::Protocol(format!("bad ref line '{}'", printable(line)));
         if let Some(id) = line.strip_prefix(b"shallow ") {
             self.shallow.push(Oid::from_hex(hash, id).ok_or_else(bad)?);
-            self.list.bytes += 64;
-            return if self.list.bytes > REFS_BYTES_MAX { Err(bad()) } else { Ok(()) };
+            return self.list.count(size_of::<Oid>());
         }
         let split = line.iter().position(|&c| c == b' ').ok_or_else(bad)?;
         let (oid, name) = (Oid::from_hex(hash, &line[..split]).ok_or_else(bad)?, &line[split + 1..]);

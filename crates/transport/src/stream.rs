@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::session::Options;
+use crate::session::{Options, printable};
 use crate::url::Url;
 
 /// Time over which the minimum throughput is measured.
@@ -187,7 +187,7 @@ impl Ssh {
                 }
             }
         }
-        let said = String::from_utf8_lossy(&said).trim().replace('\n', "; ");
+        let said = printable(String::from_utf8_lossy(&said).trim().replace('\n', "; ").as_bytes());
         Error::Ssh(if said.is_empty() { "it ended without a word".to_owned() } else { said })
     }
 }
