@@ -263,6 +263,9 @@ pub(crate) enum Command {
         file: PathBuf,
         /// Only those whose name matches
         pattern: Option<String>,
+        /// What the holder of this token may have (access.tokens); the default is what everybody may
+        #[arg(long = "as", value_name = "TOKEN_NAME")]
+        known_as: Option<String>,
     },
     /// Forget repositories; their archives are deleted with --delete only
     Rm {
@@ -509,7 +512,7 @@ pub(crate) struct CloneArgs {
     /// Check out BRANCH instead of the remote's HEAD
     #[arg(long, short, value_name = "BRANCH")]
     pub(crate) branch: Option<String>,
-    /// Inflate and hash every object, as 'git clone' does, rather than trust the server's index
+    /// Inflate and hash every object, as 'git clone' does, not only what refs name and what is checked out; always so over http://
     #[arg(long)]
     pub(crate) verify: bool,
 }

@@ -45,6 +45,11 @@ fn without_password<S: Serializer>(url: &Option<String>, serializer: S) -> std::
     url.as_deref().map(weir_catalog::redacted).serialize(serializer)
 }
 
+/// Secrets, as they are shown.
+pub(crate) fn hidden<S: Serializer>(secrets: &[String], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_seq(secrets.iter().map(|_| "***"))
+}
+
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MirrorConfig {
@@ -135,6 +140,7 @@ pub(crate) struct TransportConfig {
     pub(crate) idle_timeout: Span,
     pub(crate) bytes_per_second_min: Size,
     pub(crate) protocol_version_max: u8,
+    pub(crate) ca_file: Option<PathBuf>,
     pub(crate) ssh_command: Option<String>,
     pub(crate) netrc: Option<PathBuf>,
     pub(crate) credential_helper: bool,
@@ -147,6 +153,7 @@ impl Default for TransportConfig {
             idle_timeout: Span::seconds(120),
             bytes_per_second_min: Size(1024),
             protocol_version_max: 2,
+            ca_file: None,
             ssh_command: None,
             netrc: None,
             credential_helper: true,
@@ -160,7 +167,9 @@ pub(crate) struct LimitsConfig {
     pub(crate) pack_bytes_max: Size,
     pub(crate) objects_max: u32,
     pub(crate) object_bytes_max: Size,
+    pub(crate) held_bytes_max: Size,
     pub(crate) inflated_bytes_max: Size,
+    pub(crate) refs_bytes_max: Size,
 }
 
 impl Default for LimitsConfig {
@@ -170,7 +179,9 @@ impl Default for LimitsConfig {
             pack_bytes_max: Size(d.pack_bytes_max),
             objects_max: d.objects_max,
             object_bytes_max: Size(d.object_bytes_max),
+            held_bytes_max: Size(d.held_bytes_max),
             inflated_bytes_max: Size(d.inflated_bytes_max),
+            refs_bytes_max: Size(weir_transport::Options::default().refs_bytes_max),
         }
     }
 }
@@ -349,12 +360,16 @@ pub(crate) fn load(path: &Path) -> Result<Config> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
         Err(source) => return Err(Error::File { what: "read", path: path.to_owned(), source }),
     };
-    parse(&text, &path.display().to_string())
+    let config = parse(&text, &path.display().to_string())?;
+    if let Some(file) = &config.transport.ca_file {
+        weir_transport::roots_in(file).map_err(|why| Error::Config(format!("{}: transport.ca_file: {why}", path.display())))?;
+    }
+    Ok(config)
 }
 
 /// Parses and checks `text`; errors name the line.
 pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
-    let config: Config = toml::from_str(text).map_err(|e| {
+    let mut config: Config = toml::from_str(text).map_err(|e| {
         let place = e.span().map_or(String::new(), |span| {
             let before = &text[..span.start.min(text.len())];
             let line = before.matches('\n').count() + 1;
@@ -368,6 +383,9 @@ pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
         let line = line_of(text, section, name).map_or(String::new(), |n| format!(":{n}"));
         Error::Config(format!("{file}{line}: {key} {why}"))
     })?;
+    for forge in &mut config.forge {
+        forge.ca_file.clone_from(&config.transport.ca_file);
+    }
     Ok(config)
 }
 
@@ -559,6 +577,7 @@ mod tests {
             (config.serve.tls_certificate, config.serve.tls_key, config.access.hook) = (None, None, None);
         }
         (from_template.scratch.folder, from_template.transport.netrc, from_template.transport.ssh_command) = (None, None, None);
+        from_template.transport.ca_file = None;
         assert_eq!(toml::to_string(&from_template).unwrap(), toml::to_string(&default).unwrap());
         parse(TEMPLATE, "template").unwrap();
     }

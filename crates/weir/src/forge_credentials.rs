@@ -29,6 +29,7 @@ impl ForgeCredentials {
                 agent: format!("weir/{}", env!("CARGO_PKG_VERSION")),
                 tries: 1,
                 timeout: Duration::from_secs(20),
+                roots: config.roots(),
                 ..Default::default()
             };
             let app = app.map(|app| AppTokens::new(Api::new(options(app))));

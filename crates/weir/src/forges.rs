@@ -9,10 +9,11 @@ use weir_forge::{
     WebIndex, WebIndexKind,
 };
 use weir_mirror::Stop;
+use weir_transport::RootCerts;
 
-use crate::config::{Size, Span};
+use crate::config::{Size, Span, hidden};
 use crate::error::{Error, Result};
-use crate::pool::check_name;
+use crate::pool::{check_name, roots};
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
@@ -56,7 +57,11 @@ pub(crate) struct ForgeConfig {
     /// What is taken of what is said around repositories.
     #[serde(default)]
     metadata: Vec<MetadataKind>,
-    #[serde(default)]
+    /// As `transport.ca_file` says.
+    #[serde(skip)]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Hidden where the configuration is shown.
+    #[serde(default, serialize_with = "hidden")]
     tokens: Vec<String>,
     #[serde(default)]
     token_files: Vec<PathBuf>,
@@ -265,6 +270,11 @@ impl ForgeConfig {
         Ok(tokens)
     }
 
+    /// Certificate authorities that it is believed by.
+    pub(crate) fn roots(&self) -> RootCerts {
+        roots(self.ca_file.as_deref())
+    }
+
     /// Its App, with the URL of its API.
     pub(crate) fn app(&self) -> Result<Option<(GitHubApp, String)>> {
         let (Some(app), Some(file)) = (&self.app, &self.app_key_file) else { return Ok(None) };
@@ -292,6 +302,7 @@ impl ForgeConfig {
             agent: format!("weir/{}", env!("CARGO_PKG_VERSION")),
             tries: self.tries,
             retry: self.retry.0,
+            roots: self.roots(),
             wait: Box::new(wait),
             ..ApiOptions::default()
         });

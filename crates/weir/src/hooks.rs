@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Update};
+use weir_transport::Url;
 
 use crate::config::HooksConfig;
 use crate::error::{Error, Result};
@@ -155,7 +156,9 @@ impl Worker {
     /// Tells a program of an update; false if it is to be told later.
     fn tell(&mut self, update: &Update) -> bool {
         let archive = self.store.join(&update.path);
-        let line = serde_json::json!({ "event": "update", "id": update.id, "name": update.name, "url": update.url, "archive": archive,
+        // A program, and the log, need no password of an upstream.
+        let url = Url::parse(&update.url).map_or_else(|_| update.url.clone(), |url| url.without_userinfo());
+        let line = serde_json::json!({ "event": "update", "id": update.id, "name": update.name, "url": url, "archive": archive,
                                        "seq": update.seq, "time": update.at });
         for tries in 1..=TRIES {
             if self.is_stopped() {

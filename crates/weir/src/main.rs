@@ -7,7 +7,7 @@
 macro_rules! warn_line {
     ($($text:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($text)*);
+        let _ = writeln!($crate::output::stderr(), $($text)*);
     }};
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use weir_catalog::Repository;
+use weir_git::is_unprintable;
 use weir_mirror::LostCommits;
 
 use crate::error::Result;
@@ -67,7 +68,7 @@ pub(crate) fn table(rows: &[Vec<String>], right_aligned: &[usize]) -> Result<()>
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> =
         (0..columns).map(|c| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0)).collect();
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     for row in rows {
         let mut line = String::new();
         for (c, text) in row.iter().enumerate() {
@@ -88,7 +89,38 @@ pub(crate) fn table(rows: &[Vec<String>], right_aligned: &[usize]) -> Result<()>
 
 /// Text from outside, fit for a terminal.
 pub(crate) fn printable(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    String::from_utf8_lossy(text).chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect()
+}
+
+/// Standard output for people: what names, errors and messages of others hold steers no terminal and forges no line.
+pub(crate) fn stdout() -> Screen<io::StdoutLock<'static>> {
+    Screen(io::stdout().lock())
+}
+
+/// The same of standard error.
+pub(crate) fn stderr() -> Screen<io::StderrLock<'static>> {
+    Screen(io::stderr().lock())
+}
+
+/// Writes texts with [`printable`] characters alone. A line ends where a piece that is written ends, and nowhere within: so does what
+/// `writeln!` writes, and a value within it forges none.
+pub(crate) struct Screen<W>(pub(crate) W);
+
+impl<W: Write> Write for Screen<W> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let (line, end) = text.strip_suffix(b"\n").map_or((text, &b""[..]), |line| (line, b"\n"));
+        if line.iter().all(|c| matches!(c, b' '..=b'~')) {
+            self.0.write_all(text)?;
+        } else {
+            self.0.write_all(printable(line).as_bytes())?;
+            self.0.write_all(end)?;
+        }
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Commits that are lost, as JSON.
@@ -113,6 +145,16 @@ pub(crate) fn lost_line(repository: &Repository, lost: &LostCommits) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_steers_a_terminal() {
+        let mut shown = Screen(Vec::new());
+        let name = "a\u{1b}]0;b\u{7}\u{202e}\u{9b}c\nd\u{7f}é";
+        let end = "well\n";
+        writeln!(shown, "{name}: {end}").unwrap();
+        writeln!(shown, "{name}").unwrap();
+        assert_eq!(String::from_utf8(shown.0).unwrap(), "a?]0;b???c?d?é: well\n\na?]0;b???c?d?é\n");
+    }
 
     #[test]
     fn times_and_sizes() {

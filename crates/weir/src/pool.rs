@@ -1,9 +1,9 @@
 //! A pool: configuration, catalog and store in one folder.
 
-use std::fs::Permissions;
+use std::fs::{DirBuilder, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{Compacting, Mirror, MirrorOptions, RefsWanted, Scratch, Space, StoreMark, VisitOptions};
 use weir_repo::ingest::{Limits, Quota};
 use weir_repo::{Repo, Rewrite, Sharing};
-use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions};
+use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions, RootCerts, roots_in, system_roots};
 
 use crate::catalog_url;
 use crate::cli::Global;
@@ -124,7 +124,14 @@ impl Pool {
             move |source| Error::File { what, path, source }
         };
         let store = path.join(STORE_NAME);
-        std::fs::create_dir_all(&store).map_err(file("make", &store))?;
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(file("make", parent))?;
+        }
+        // Whoever else should read archives is let in by the keeper.
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(file("make", path)(e)),
+            _ => std::fs::create_dir_all(&store).map_err(file("make", &store))?,
+        }
         let config = path.join(config::FILE_NAME);
         let is_new = !config.exists();
         if is_new {
@@ -132,13 +139,27 @@ impl Pool {
                 // Nothing is written that could not be used.
                 Catalog::connect(url)?.claim_store(&store_id(&store)?)?;
             }
-            std::fs::write(&config, catalog_url::template(catalog)).map_err(file("write", &config))?;
-            if catalog.is_some_and(has_password) {
-                std::fs::set_permissions(&config, Permissions::from_mode(0o600)).map_err(file("write", &config))?;
-            }
+            // It may hold tokens, and the catalog's password.
+            let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&config);
+            new.and_then(|mut new| new.write_all(catalog_url::template(catalog).as_bytes())).map_err(file("write", &config))?;
         }
         open_catalog(path, &config::load(&config)?)?;
         Ok(is_new)
+    }
+
+    /// Says so if others on this machine may read secrets in the pool's files.
+    pub(crate) fn warn_of_readable_secrets(&self) {
+        let mode = |path: &Path| std::fs::metadata(path).map_or(0, |m| m.permissions().mode());
+        let others_come_in = mode(&self.path) & 0o005 != 0;
+        for name in [config::FILE_NAME, CATALOG_NAME] {
+            let path = self.path.join(name);
+            if others_come_in && mode(&path) & 0o004 != 0 {
+                tracing::warn!(
+                    "'{0}' may hold tokens and passwords, and everybody on this machine may read it: chmod o= '{0}'",
+                    path.display()
+                );
+            }
+        }
     }
 
     /// Opens the pool that `global` names.
@@ -250,6 +271,7 @@ impl Pool {
                     pack_bytes_max: c.limits.pack_bytes_max.0,
                     objects_max: c.limits.objects_max,
                     object_bytes_max: c.limits.object_bytes_max.0,
+                    held_bytes_max: c.limits.held_bytes_max.0,
                     inflated_bytes_max: c.limits.inflated_bytes_max.0,
                 },
                 scratch: self.scratch(),
@@ -305,7 +327,23 @@ pub(crate) fn transport_options(c: &Config) -> TransportOptions {
         credential_helper: c.transport.credential_helper.then(|| GitCredentialHelper { git: "git".into() }),
         local: Some(Arc::new(LocalUpstreams)),
         version_max: c.transport.protocol_version_max,
+        roots: roots(c.transport.ca_file.as_deref()),
+        refs_bytes_max: c.limits.refs_bytes_max.0,
         ..Default::default()
+    }
+}
+
+/// Certificate authorities that are believed: those in `ca_file`, those that git's environment names, those of the system. None, where
+/// a file that is named cannot be read.
+pub(crate) fn roots(ca_file: Option<&Path>) -> RootCerts {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    match ca_file.map(Path::to_owned).or_else(|| named("GIT_SSL_CAINFO")) {
+        Some(file) => roots_in(&file).unwrap_or_else(|why| {
+            tracing::error!("no https server is believed: {why}");
+            RootCerts::new_with_certs(&[])
+        }),
+        None if named("SSL_CERT_FILE").or_else(|| named("SSL_CERT_DIR")).is_some() => RootCerts::PlatformVerifier,
+        None => system_roots(),
     }
 }
 

@@ -175,3 +175,77 @@ fn changed_bytes_are_noticed() {
     env.weir(&["clone", &server.url("it"), path.to_str().unwrap()]);
     env.git(&path, &["fsck", "--full"]);
 }
+
+/// A server that gives what it is told to, whatever is asked for beside it.
+fn liar(files: Vec<(String, Vec<u8>)>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && client.read(&mut byte).is_ok_and(|n| n == 1) {
+                head.push(byte[0]);
+            }
+            let path = String::from_utf8_lossy(&head).split(' ').nth(1).unwrap_or_default().to_owned();
+            let answer = match files.iter().find(|(name, _)| path.ends_with(name)) {
+                Some((name, data)) => {
+                    let kind = if name.ends_with("clone") { "application/json" } else { "application/octet-stream" };
+                    let head =
+                        format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", data.len());
+                    [head.as_bytes(), data].concat()
+                }
+                None => b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec(),
+            };
+            let _ = client.write_all(&answer);
+        }
+    });
+    port
+}
+
+#[test]
+fn a_server_is_not_believed() {
+    let env = Env::new();
+    let repo = env.init_bare("good.git");
+    commit(&env, &repo, "file", b"good\n");
+    let tip = env.git(&repo, &["rev-parse", "main"]);
+    let good = env.git(&repo, &["rev-parse", "main:file"]);
+    let evil = env.git_with(&repo, &["hash-object", "-w", "--stdin"], b"evil\n");
+    let tree = env.git(&repo, &["rev-parse", "main^{tree}"]);
+    // A pack with the evil file, and an index that calls it by the good one's id.
+    let stem = env.path("evil");
+    let checksum = env.git_with(&repo, &["pack-objects", "--quiet", stem.to_str().unwrap()], format!("{tip}\n{tree}\n{evil}\n").as_bytes());
+    let pack = std::fs::read(env.path(&format!("evil-{checksum}.pack"))).unwrap();
+    let index = std::fs::read(env.path(&format!("evil-{checksum}.idx"))).unwrap();
+    let oid = |text: &str| weir_git::Oid::from_hex_any(text.as_bytes()).unwrap();
+    let shown = env.git_with(&repo, &["show-index"], &index);
+    let mut entries: Vec<weir_repo::IndexEntry> = shown
+        .lines()
+        .map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let named = if words[1] == evil { &good } else { words[1] };
+            let crc32 = u32::from_str_radix(words[2].trim_matches(['(', ')']), 16).unwrap();
+            weir_repo::IndexEntry { oid: oid(named), offset: words[0].parse().unwrap(), crc32 }
+        })
+        .collect();
+    entries.sort_by_key(|entry| entry.oid);
+    let forged = weir_repo::write_index(weir_git::HashKind::Sha1, entries.iter().copied(), &oid(&checksum));
+    let serve = |refs: serde_json::Value, index: &[u8]| {
+        let description = serde_json::json!({ "version": 1, "object_format": "sha1", "head": "refs/heads/main", "head_oid": tip, "refs": refs,
+            "checksum": checksum, "objects": 3, "pack_bytes": pack.len(), "index_bytes": index.len() });
+        let files = [("weir/clone", description.to_string().into_bytes()), (".idx", index.to_vec()), (".pack", pack.clone())];
+        format!("http://127.0.0.1:{}/it", liar(files.map(|(name, data)| (name.to_owned(), data)).to_vec()))
+    };
+    let path = env.path("copy");
+    let said = env.weir_fails(&["clone", &serve(serde_json::json!([["refs/heads/main", tip]]), &forged), path.to_str().unwrap()]);
+    assert!(said.contains(&format!("object {good}: its content has the id {evil}")), "{said}");
+    assert!(!path.join("file").exists() && !path.join(".git").exists());
+    // Nor is any ref taken that shows other content under a true id.
+    for name in ["refs/replace/x", "refs/notes/commits", "refs/remotes/origin/x", "HEAD"] {
+        let said = env.weir_fails(&["clone", &serve(serde_json::json!([[name, tip]]), &index), path.to_str().unwrap()]);
+        assert!(said.contains(name), "{said}");
+    }
+    // Who takes nothing out may look for themselves; those who ask for it are told.
+    let url = serve(serde_json::json!([["refs/heads/main", tip]]), &forged);
+    assert!(env.weir_fails(&["clone", "--bare", "--verify", &url, path.to_str().unwrap()]).contains("its content has the id"));
+}

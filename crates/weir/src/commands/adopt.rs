@@ -57,7 +57,7 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
         let left: Vec<_> = left_out.iter().map(|l| json!({ "archive": l.path, "why": l.why })).collect();
         output::json(&json!({ "found": names, "added": added, "left_out": left }))?;
     } else {
-        let mut out = std::io::stdout().lock();
+        let mut out = output::stdout();
         for a in &found {
             if !global.quiet {
                 writeln!(out, "{}  {}", a.name, output::printable(a.url.as_bytes()))?;

@@ -1,11 +1,13 @@
 //! `clone`: an ordinary git repository, from a weir with its index, or from an archive.
 //!
 //! What is taken is what a clone with git would take: one pack of HEAD, branches and tags. It comes with its index, so that
-//! nothing is indexed here; both are checked against their checksums and each other. What broke off goes on where it ended.
+//! nothing is indexed here; both are checked against their checksums and each other, and what is checked out against its ids. What
+//! broke off goes on where it ended.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +22,7 @@ use weir_git::{HashKind, Oid, plain_sha};
 use weir_repo::{Head, Pack, Repo};
 use weir_transport::{HttpFiles, Scheme, Url};
 
+use super::clone_check::check_tips;
 use crate::cli::{CloneArgs, Global};
 use crate::config::{self, Config};
 use crate::error::{Error, InRepo, Result};
@@ -65,6 +68,9 @@ pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
         return Err(Error::Message(format!("'{}' is there already and is not empty; name another folder", target.top.display())));
     }
     let local = (url.scheme == Scheme::Local).then(|| url.local_path()).filter(|path| path.is_file());
+    // Whoever stands between may be the server.
+    let is_open_to_all = matches!(url.scheme, Scheme::Http { tls: false }) && !is_this_machine(&url.host);
+    let is_from_archive = local.is_some();
     let (description, bytes) = if let Some(path) = local {
         from_archive(&path, &target)?
     } else {
@@ -80,12 +86,20 @@ pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
         let bytes = description.pack_bytes + description.index_bytes;
         (description, bytes)
     };
-    if args.verify {
-        verify(&target)?;
-    }
-    let detached = write_repository(&target, &args, &description, &url)?;
+    let (branch, detached) = chosen(&args, &description)?;
+    let is_wanted = !args.bare && !args.no_checkout;
+    let tip = detached.clone().or_else(|| branch.as_ref()?.1.clone()).filter(|_| is_wanted);
+    let is_sound = if args.verify || is_open_to_all {
+        verify(&target)
+    } else if is_from_archive {
+        Ok(())
+    } else {
+        check_what_is_used(&target, &description, tip.as_deref())
+    };
+    is_sound.inspect_err(|_| discard(&target))?;
+    write_repository(&target, &args, &description, &url, branch, detached.as_deref())?;
     let _ = fs::remove_file(&unfinished);
-    let has_files = !args.bare && !args.no_checkout && (detached.is_some() || description.head_oid.is_some());
+    let has_files = tip.is_some();
     if has_files {
         check_out(&target, detached.as_deref())?;
     }
@@ -94,7 +108,7 @@ pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
         output::json(&serde_json::json!({ "directory": target.top, "objects": description.objects, "bytes": bytes, "seconds": took }))?;
     } else if !global.quiet {
         let (objects, bytes) = (description.objects, output::bytes(bytes));
-        writeln!(io::stdout(), "cloned {url} into {}: {objects} objects, {bytes} in {took:.1} s", target.top.display())?;
+        writeln!(output::stdout(), "cloned {url} into {}: {objects} objects, {bytes} in {took:.1} s", target.top.display())?;
     }
     Ok(())
 }
@@ -137,7 +151,9 @@ fn describe(files: &mut HttpFiles) -> weir_transport::Result<Option<Description>
 fn check(d: &Description) -> std::result::Result<HashKind, String> {
     let hash = HashKind::from_name(d.object_format.as_bytes()).ok_or_else(|| format!("object format '{}'", d.object_format))?;
     let is_oid = |text: &str| Oid::from_hex(hash, text.as_bytes()).is_some();
-    let is_name = |name: &str| name.starts_with("refs/") && weir_git::refname::is_valid(name.as_bytes());
+    // None but those: refs/replace, say, would show other content under a true id.
+    let is_name =
+        |name: &str| (name.starts_with("refs/heads/") || name.starts_with("refs/tags/")) && weir_git::refname::is_valid(name.as_bytes());
     if let Some((name, _)) = d.refs.iter().find(|(name, oid)| !is_name(name) || !is_oid(oid)) {
         return Err(format!("ref '{}'", name.escape_default()));
     }
@@ -313,7 +329,7 @@ fn from_archive(path: &Path, target: &Target) -> Result<(Description, u64)> {
     }
     let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     let refs = repo.refs();
-    let listed = refs.list().iter().filter(|r| r.name.starts_with(b"refs/heads/") || r.name.starts_with(b"refs/tags/"));
+    let listed = refs.list().iter().filter(|r| weir_git::refname::is_head_or_tag(&r.name));
     let description = Description {
         version: 1,
         object_format: repo.hash().name().to_owned(),
@@ -335,30 +351,46 @@ fn from_archive(path: &Path, target: &Target) -> Result<(Description, u64)> {
     Ok((description, bytes))
 }
 
+/// The new repository's objects, before it has refs.
+fn open(target: &Target) -> Result<Repo> {
+    fs::write(target.git_dir.join("HEAD"), "ref: refs/heads/main\n")?;
+    weir_repo::open_directory(&target.git_dir).in_repo("the clone")
+}
+
 /// Inflates and hashes every object.
 fn verify(target: &Target) -> Result<()> {
-    fs::write(target.git_dir.join("HEAD"), "ref: refs/heads/main\n")?;
-    let repo = weir_repo::open_directory(&target.git_dir).in_repo("the clone")?;
-    let report = weir_repo::fsck(&repo).in_repo("the clone")?;
-    match report.problems.first() {
+    let report = weir_repo::fsck(&open(target)?).in_repo("the clone")?;
+    match report.problems.first().or(report.unchecked.first()) {
         None => Ok(()),
         Some(problem) => Err(Error::Message(format!("the clone is damaged: {problem}"))),
     }
 }
 
-/// Writes configuration and refs as git does; gives the commit to check out if that is no branch's.
-fn write_repository(target: &Target, args: &CloneArgs, d: &Description, url: &Url) -> Result<Option<String>> {
-    let git_dir = &target.git_dir;
-    let write = |name: &str, text: String| {
-        let path = git_dir.join(name);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        fs::write(&path, text).map_err(|source| Error::File { what: "write", path, source })
-    };
+/// Hashes what refs name and what is checked out.
+fn check_what_is_used(target: &Target, d: &Description, tip: Option<&str>) -> Result<()> {
+    let hash = check(d).map_err(Error::Message)?;
+    let oid = |text: &String| Oid::from_hex(hash, text.as_bytes());
+    let tips: Vec<Oid> = d.refs.iter().map(|(_, oid)| oid).chain(&d.head_oid).filter_map(oid).collect();
+    check_tips(&open(target)?, &tips, tip.and_then(|tip| Oid::from_hex(hash, tip.as_bytes())))
+}
+
+/// Removes what is not to be trusted: the same command does not go on from it. Nothing else was there.
+fn discard(target: &Target) {
+    let _ = fs::remove_dir_all(&target.git_dir);
+}
+
+/// Whether `host` is this machine: nobody stands between.
+fn is_this_machine(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// The branch that is checked out, with its commit unless it is unborn; or the commit or tag, if none is.
+type Chosen = (Option<(String, Option<String>)>, Option<String>);
+
+fn chosen(args: &CloneArgs, d: &Description) -> Result<Chosen> {
     let find = |name: &str| d.refs.iter().find(|(known, _)| known == name);
-    // The branch that is checked out, and the commit if there is none.
-    let (branch, detached) = match &args.branch {
+    Ok(match &args.branch {
         Some(name) => {
             if let Some((_, oid)) = find(&format!("refs/heads/{name}")) {
                 (Some((name.clone(), Some(oid.clone()))), None)
@@ -372,7 +404,27 @@ fn write_repository(target: &Target, args: &CloneArgs, d: &Description, url: &Ur
             Some(name) => (Some((name.to_owned(), d.head_oid.clone())), None),
             None => (None, d.head_oid.clone()),
         },
+    })
+}
+
+/// Writes configuration and refs as git does.
+fn write_repository(
+    target: &Target,
+    args: &CloneArgs,
+    d: &Description,
+    url: &Url,
+    branch: Option<(String, Option<String>)>,
+    detached: Option<&str>,
+) -> Result<()> {
+    let git_dir = &target.git_dir;
+    let write = |name: &str, text: String| {
+        let path = git_dir.join(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(&path, text).map_err(|source| Error::File { what: "write", path, source })
     };
+    let find = |name: &str| d.refs.iter().find(|(known, _)| known == name);
     let origin = &args.origin;
     let mut names: Vec<(String, &String)> = Vec::new();
     for (name, oid) in &d.refs {
@@ -384,7 +436,7 @@ fn write_repository(target: &Target, args: &CloneArgs, d: &Description, url: &Ur
     names.sort();
     // Without a word that they are peeled: git does that when it packs refs the next time.
     write("packed-refs", names.iter().map(|(name, oid)| format!("{oid} {name}\n")).collect())?;
-    match (&branch, &detached) {
+    match (&branch, detached) {
         (Some((name, oid)), _) => {
             write("HEAD", format!("ref: refs/heads/{name}\n"))?;
             if let (Some(oid), false) = (oid, args.bare) {
@@ -418,8 +470,7 @@ fn write_repository(target: &Target, args: &CloneArgs, d: &Description, url: &Ur
             ));
         }
     }
-    write("config", config)?;
-    Ok(detached)
+    write("config", config)
 }
 
 /// A string as git's configuration has it.

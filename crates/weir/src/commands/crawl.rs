@@ -219,7 +219,7 @@ fn report(name: &str, p: &Progress, global: &Global) -> Result<()> {
         }));
     }
     if !global.quiet {
-        writeln!(std::io::stdout(), "{}", summary(name, p))?;
+        writeln!(output::stdout(), "{}", summary(name, p))?;
     }
     Ok(())
 }
@@ -266,7 +266,7 @@ fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitC
                         if global.json {
                             output::json_line(&serde_json::json!({ "name": name, "url": listed.clone_url, "listed": listed }))?;
                         } else {
-                            writeln!(std::io::stdout(), "{name}  <-  {}", listed.clone_url)?;
+                            writeln!(output::stdout(), "{name}  <-  {}", listed.clone_url)?;
                         }
                     }
                 }

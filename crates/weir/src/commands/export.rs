@@ -49,7 +49,7 @@ pub(crate) fn export(pool: &Pool, global: &Global, name: &str, target: &Path, fo
     if global.json {
         output::json(&json!({ "name": r.name, "target": target, "bytes": bytes }))?;
     } else if !global.quiet {
-        writeln!(std::io::stdout(), "{}: {} written to {}", r.name, output::bytes(bytes), target.display())?;
+        writeln!(output::stdout(), "{}: {} written to {}", r.name, output::bytes(bytes), target.display())?;
     }
     Ok(())
 }

@@ -127,7 +127,7 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
     if global.quiet {
         return Ok(());
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     if is_dry_run {
         writeln!(
             out,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 use weir_catalog::{Repository, Which};
 use weir_mirror::{Known, Stop, VisitOptions, visit};
-use weir_repo::GitConfig;
+use weir_repo::{GitConfig, read_at_most};
 use weir_transport::{Scheme, Url};
 
 use super::mirror::{MirrorGuard, stop_on_signal};
@@ -25,6 +25,8 @@ use crate::work_folder::WorkFolder;
 const IMPORT_LEASE_S: i64 = 6 * 3600;
 /// Folders below folders that are looked through.
 const DEPTH_MAX: usize = 32;
+/// Bytes of a clone's configuration.
+const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// What came of one clone.
 enum Taken {
     /// Its archive, in bytes.
@@ -75,7 +77,7 @@ pub(crate) fn import(pool: &mut Pool, global: &Global, args: &ImportArgs) -> Res
         output::json_line(&json!({ "result": "summary", "taken": new, "there": there, "bad": bad }))?;
     } else if !global.quiet {
         let what = if args.dry_run { "to be taken" } else { "taken" };
-        writeln!(std::io::stdout(), "{new} {what}, {there} there already, {bad} not taken")?;
+        writeln!(output::stdout(), "{new} {what}, {there} there already, {bad} not taken")?;
     }
     Ok(if bad > 0 || stop.is_stopped() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
@@ -89,7 +91,7 @@ fn report(global: &Global, name: &str, path: &Path, taken: &Taken) -> Result<()>
         };
         return output::json_line(&json!({ "name": name, "path": path, "result": result, "archive_bytes": bytes }));
     }
-    let mut out = std::io::stdout();
+    let mut out = output::stdout();
     match taken {
         _ if global.quiet => {}
         Taken::New(bytes) => writeln!(out, "{name}  <-  {}, {}", path.display(), output::bytes(*bytes))?,
@@ -140,9 +142,8 @@ fn one(pool: &mut Pool, owner: &str, path: &Path, options: &VisitOptions, dry_ru
     }
     let folder = WorkFolder::new(&pool.store())?;
     let git_dir = extract(path, &folder.path().join("tar"))?;
-    let config = fs::read(git_dir.join("config")).unwrap_or_default();
     let is_local = |url: &str| Url::parse(url).is_ok_and(|url| url.scheme == Scheme::Local);
-    if GitConfig::parse(&config).get("remote.origin.url").is_some_and(is_local) {
+    if config_at(&git_dir)?.get("remote.origin.url").is_some_and(is_local) {
         // It may be anybody's, and name what is not theirs.
         return Err(Error::Message(
             "its upstream is a path of this machine, which a tar has no say in: 'weir add' registers it".to_owned(),
@@ -151,10 +152,15 @@ fn one(pool: &mut Pool, owner: &str, path: &Path, options: &VisitOptions, dry_ru
     take(pool, owner, &git_dir, options, dry_run)
 }
 
+/// The configuration of a clone by itself: what it includes is not of the clone.
+fn config_at(git_dir: &Path) -> Result<GitConfig> {
+    let path = git_dir.join("config");
+    let text = read_at_most(&path, CONFIG_BYTES_MAX).map_err(|source| Error::File { what: "read", path, source })?;
+    GitConfig::parse(&text).in_repo("the clone")
+}
+
 fn take(pool: &mut Pool, owner: &str, git_dir: &Path, options: &VisitOptions, dry_run: bool) -> Result<(String, Taken)> {
-    let config = git_dir.join("config");
-    let text = fs::read(&config).map_err(|source| Error::File { what: "read", path: config, source })?;
-    let Some(url) = GitConfig::parse(&text).get("remote.origin.url").map(str::to_owned) else {
+    let Some(url) = config_at(git_dir)?.get("remote.origin.url").map(str::to_owned) else {
         let error = "its configuration has no remote.origin.url: 'weir add' registers its upstream, 'weir mirror' clones that";
         return Err(Error::Message(error.to_owned()));
     };

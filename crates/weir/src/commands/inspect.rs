@@ -102,7 +102,7 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
     if global.json {
         return output::json(&value);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     let text = |v: &serde_json::Value| match v {
         serde_json::Value::String(s) => s.clone(),
         serde_json::Value::Null => "-".to_owned(),
@@ -151,7 +151,7 @@ pub(crate) fn visits(pool: &Pool, global: &Global, name: &str, max: usize) -> Re
             .collect();
         return output::json(&list);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     for v in &visits {
         let (seq, what) = match (&v.error_class, v.seq) {
             (Some(class), _) => (String::new(), format!("{class}: {}", v.error.as_deref().unwrap_or_default())),
@@ -190,7 +190,7 @@ pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<us
             .collect();
         return output::json(&list);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     for e in entries {
         let when = e.time.map_or("(before the last compaction)".to_owned(), |t| output::time(t as i64) + " UTC");
         let partial = if e.is_partial { ", part of what upstream had" } else { "" };
@@ -277,6 +277,7 @@ pub(crate) fn cat(pool: &Pool, name: &str, object: &str) -> Result<()> {
         None => resolve_revision(&repo, object).in_repo(&r.name)?,
     };
     let found = repo.reader().require(&oid).in_repo(&r.name)?;
+    // As it is: whoever asks for a file wants its bytes.
     let mut out = std::io::stdout().lock();
     if found.kind == Kind::Tree {
         for e in TreeListing::list(&repo, &oid, false).in_repo(&r.name)? {
@@ -291,9 +292,31 @@ pub(crate) fn cat(pool: &Pool, name: &str, object: &str) -> Result<()> {
 
 fn write_entry(out: &mut impl Write, e: &TreeListing) -> Result<()> {
     write!(out, "{:06o} {} {}\t", e.mode, e.kind, e.oid)?;
-    out.write_all(&e.path)?;
-    out.write_all(b"\n")?;
+    writeln!(out, "{}", quoted(&e.path))?;
     Ok(())
+}
+
+/// A path as git shows it (git-config, `core.quotePath`): in quotes, with escapes, if it holds anything odd.
+fn quoted(path: &[u8]) -> String {
+    if path.iter().all(|&c| matches!(c, b' '..=b'~') && !matches!(c, b'"' | b'\\')) {
+        return String::from_utf8_lossy(path).into_owned();
+    }
+    let mut text = String::from("\"");
+    for &c in path {
+        match c {
+            b'"' | b'\\' => text.extend(['\\', char::from(c)]),
+            b'\x07' => text.push_str("\\a"),
+            b'\x08' => text.push_str("\\b"),
+            b'\t' => text.push_str("\\t"),
+            b'\n' => text.push_str("\\n"),
+            b'\x0b' => text.push_str("\\v"),
+            b'\x0c' => text.push_str("\\f"),
+            b'\r' => text.push_str("\\r"),
+            b' '..=b'~' => text.push(char::from(c)),
+            _ => text.push_str(&format!("\\{c:03o}")),
+        }
+    }
+    text + "\""
 }
 
 pub(crate) fn ls_tree(pool: &Pool, global: &Global, name: &str, tree: &str, recursive: bool) -> Result<()> {

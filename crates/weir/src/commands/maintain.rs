@@ -83,22 +83,22 @@ pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repa
             continue;
         }
         for p in &problems {
-            writeln!(std::io::stdout(), "{}: {p}", r.name)?;
+            writeln!(output::stdout(), "{}: {p}", r.name)?;
         }
         match &repaired {
-            Some(Ok(Visited { lost: Some(lost), .. })) => writeln!(std::io::stdout(), "{}", output::lost_line(&r, lost))?,
+            Some(Ok(Visited { lost: Some(lost), .. })) => writeln!(output::stdout(), "{}", output::lost_line(&r, lost))?,
             Some(Ok(Visited { damaged: Some(kept), .. })) => {
-                writeln!(std::io::stdout(), "{}: cloned anew; the damaged one is {}", r.name, kept.display())?;
+                writeln!(output::stdout(), "{}: cloned anew; the damaged one is {}", r.name, kept.display())?;
             }
-            Some(Ok(_)) => writeln!(std::io::stdout(), "{}: builds on what took the place of the other", r.name)?,
+            Some(Ok(_)) => writeln!(output::stdout(), "{}: builds on what took the place of the other", r.name)?,
             None => {}
-            Some(Err(failure)) => writeln!(std::io::stdout(), "{}: not repaired: {failure}", r.name)?,
+            Some(Err(failure)) => writeln!(output::stdout(), "{}: not repaired: {failure}", r.name)?,
         }
         if let Some(line) = unfinished.filter(|_| !global.quiet) {
-            writeln!(std::io::stdout(), "{}: {line}; the next visit cuts it off", r.name)?;
+            writeln!(output::stdout(), "{}: {line}; the next visit cuts it off", r.name)?;
         }
         if problems.is_empty() && !global.quiet {
-            writeln!(std::io::stdout(), "{}: {objects} objects, all well", r.name)?;
+            writeln!(output::stdout(), "{}: {objects} objects, all well", r.name)?;
         }
     }
     if global.json {
@@ -119,7 +119,7 @@ pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -
                     output::json_line(&json!({ "name": r.name, "bytes_before": before.len(), "bytes_after": report.archive_bytes }))?;
                 } else if !global.quiet {
                     let (b, a) = (output::bytes(before.len()), output::bytes(report.archive_bytes));
-                    writeln!(std::io::stdout(), "{}: {b} -> {a}", r.name)?;
+                    writeln!(output::stdout(), "{}: {b} -> {a}", r.name)?;
                 }
             }
             Err(e) => {
@@ -193,7 +193,7 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
             r.name.clone()
         }
         Some(name) => {
-            pool.catalog.add(&[(name.clone(), r.url.clone(), format!("{name}.tar"))], now())?;
+            pool.catalog.add_copy((name, &r.url, &format!("{name}.tar")), r.id, now())?;
             pool.catalog.set_enabled(name, false)?;
             name.clone()
         }
@@ -201,7 +201,7 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
     if global.json {
         output::json(&json!({ "name": shown, "from": seq, "seq": report.seq }))?;
     } else if !global.quiet {
-        let mut out = std::io::stdout().lock();
+        let mut out = output::stdout();
         writeln!(out, "{shown} has the refs of {}@{seq} again, as {shown}@{}", r.name, report.seq)?;
         writeln!(out, "it is not mirrored until 'weir mirror {shown}' asks for it by name")?;
     }

@@ -9,18 +9,26 @@ use sirocco::Format;
 use sirocco::deflate::Level;
 use weir_git::{HashKind, plain_sha};
 use weir_repo::{Head, Repo};
+use weir_serve::Client;
 
+use super::locate::asked;
 use crate::cli::Global;
 use crate::error::{Error, Result};
+use crate::output;
 use crate::pool::Pool;
 
-pub(crate) fn manifest(pool: &Pool, global: &Global, file: &Path, pattern: Option<&str>) -> Result<()> {
+pub(crate) fn manifest(pool: &Pool, global: &Global, file: &Path, pattern: Option<&str>, known_as: Option<String>) -> Result<()> {
     let mut entries = Map::new();
+    let access = pool.config.access.rules().map_err(Error::Config)?;
+    if let Some(name) = known_as.as_ref().filter(|name| !access.tokens.iter().any(|token| token.name == **name)) {
+        return Err(Error::Message(format!("there is no token called '{name}' in access.tokens")));
+    }
+    let reader = Client { known_as, ..Client::default() };
     let repositories = pool.matching(pattern)?;
     let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
     let bases: HashMap<i64, String> = pool.catalog.bases(&ids)?.into_iter().map(|base| (base.id, base.name)).collect();
     for r in repositories {
-        if !pool.archive_path(&r).exists() {
+        if !pool.archive_path(&r).exists() || access.check(&asked(&r, &pool.catalog.exposure(r.id)?), &reader).is_err() {
             continue;
         }
         let repo = pool.open_repo(&r)?;
@@ -48,7 +56,7 @@ pub(crate) fn manifest(pool: &Pool, global: &Global, file: &Path, pattern: Optio
     new.as_file().set_permissions(readable).map_err(fail)?;
     new.persist(file).map_err(|e| fail(e.error))?;
     if !global.quiet {
-        writeln!(std::io::stdout(), "{count} repositories in {}", file.display())?;
+        writeln!(output::stdout(), "{count} repositories in {}", file.display())?;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode>
     if global.json {
         output::json(&serde_json::json!({ "file": path, "ok": true }))?;
     } else if !global.quiet {
-        writeln!(std::io::stdout(), "{}: well", path.display())?;
+        writeln!(output::stdout(), "{}: well", path.display())?;
     }
     if urls.is_empty() {
         return Ok(ExitCode::SUCCESS);
@@ -41,7 +41,7 @@ pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode>
         let path = if path.starts_with('/') { path } else { format!("/{path}") };
         let named = locator.name_of(host.as_deref(), &path);
         let (name, repository) = named.as_ref().map_or((String::new(), None), |name| locator.look_up(name));
-        let is_public = named.is_ok() && locator.check(&name, &Client::default()).is_ok();
+        let is_public = named.is_ok() && locator.check(&name, repository.as_ref(), &Client::default()).is_ok();
         all_found &= repository.is_some();
         if global.json {
             let error = named.as_ref().err();
@@ -54,7 +54,7 @@ pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode>
             (Ok(_), None) => format!("{name}, which is not in the pool"),
             (Ok(_), Some(_)) => format!("{name}, {}", if is_public { "for everybody" } else { "not for everybody" }),
         };
-        writeln!(std::io::stdout(), "{url}: {found}")?;
+        writeln!(output::stdout(), "{url}: {found}")?;
     }
     Ok(if all_found { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

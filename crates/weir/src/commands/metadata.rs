@@ -449,7 +449,7 @@ fn report(name: &str, said: &Said, global: &Global) -> Result<()> {
     match said.error {
         Some(_) => warn_line!("{}", line(name, said)),
         None if global.quiet => {}
-        None => writeln!(std::io::stdout(), "{}", line(name, said))?,
+        None => writeln!(output::stdout(), "{}", line(name, said))?,
     }
     Ok(())
 }

@@ -44,7 +44,7 @@ pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result
         let rows: serde_json::Map<_, _> = tables.into_iter().map(|(name, rows)| (name, rows.into())).collect();
         output::json(&serde_json::json!({ "destination": redacted(destination), "rows": rows, "configured": is_set }))?;
     } else if !global.quiet {
-        let mut out = std::io::stdout().lock();
+        let mut out = output::stdout();
         for (name, rows) in tables {
             writeln!(out, "{rows:>12}  {name}")?;
         }

@@ -322,7 +322,7 @@ impl Reporter {
     fn line(&self, text: &str) {
         match &self.bars {
             Some((multi, _, _)) => drop(multi.println(text)),
-            None => drop(writeln!(std::io::stdout(), "{text}")),
+            None => drop(writeln!(output::stdout(), "{text}")),
         }
     }
 
@@ -425,7 +425,7 @@ impl Reporter {
         }
         if !self.quiet {
             writeln!(
-                std::io::stdout(),
+                output::stdout(),
                 "{} updated, {} unchanged, {} failed{}, {} written",
                 summary.updated,
                 summary.unchanged,

@@ -52,7 +52,7 @@ pub(crate) fn purge(pool: &mut Pool, global: &Global, pattern: Option<&str>, gon
         }
         bytes += size;
         if !global.quiet && !global.json {
-            writeln!(std::io::stdout(), "{}", r.name)?;
+            writeln!(output::stdout(), "{}", r.name)?;
         }
         purged.push(r.name);
     }
@@ -60,7 +60,7 @@ pub(crate) fn purge(pool: &mut Pool, global: &Global, pattern: Option<&str>, gon
         output::json(&serde_json::json!({ "purged": purged, "bytes": bytes, "dry_run": dry_run }))?;
     } else if !global.quiet {
         let what = if dry_run { "would be deleted" } else { "deleted" };
-        writeln!(std::io::stdout(), "{} repositories, {} {what}", purged.len(), output::bytes(bytes))?;
+        writeln!(output::stdout(), "{} repositories, {} {what}", purged.len(), output::bytes(bytes))?;
     }
     Ok(())
 }

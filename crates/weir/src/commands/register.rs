@@ -31,7 +31,7 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
         output::json(&serde_json::json!({ "pool": path, "new": is_new }))?;
     } else if !global.quiet {
         let what = if is_new { "made a pool at" } else { "there is a pool already at" };
-        writeln!(std::io::stdout(), "{what} {}", path.display())?;
+        writeln!(output::stdout(), "{what} {}", path.display())?;
     }
     Ok(())
 }
@@ -82,7 +82,7 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<()>
         let names: Vec<&str> = entries.iter().map(|e| e.0.as_str()).collect();
         output::json(&serde_json::json!({ "added": added, "names": names }))?;
     } else if !global.quiet {
-        let mut out = std::io::stdout().lock();
+        let mut out = output::stdout();
         if entries.len() <= 20 {
             for (name, url, _) in &entries {
                 writeln!(out, "{name}  <-  {}", Url::parse(url)?)?;
@@ -139,7 +139,7 @@ pub(crate) fn set_enabled(pool: &mut Pool, global: &Global, patterns: &[String],
     if global.json {
         output::json(&serde_json::json!({ what: names }))?;
     } else if !global.quiet {
-        writeln!(std::io::stdout(), "{} {what}", names.len())?;
+        writeln!(output::stdout(), "{} {what}", names.len())?;
     }
     Ok(())
 }
@@ -170,7 +170,7 @@ pub(crate) fn rm(pool: &mut Pool, global: &Global, names: &[String], delete: boo
         let what = if forget(pool, r, delete)? { "deleted" } else { "forgotten" };
         if !global.quiet && !global.json {
             let kept = if !delete && path.exists() { format!("; its archive stays at {}", path.display()) } else { String::new() };
-            writeln!(std::io::stdout(), "{what} {}{kept}", r.name)?;
+            writeln!(output::stdout(), "{what} {}{kept}", r.name)?;
         }
     }
     if global.json {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_mirror::Stop;
-use weir_serve::{Address, Daemon, DaemonLimits, Door, Listener, Presentation, Text, Tls, serve_text};
+use weir_serve::{Address, Daemon, DaemonLimits, Door, Listener, Presentation, Text, Tls, raise_descriptor_limit, serve_text};
 use weir_upload::{Limits, Options};
 
 use super::crawl;
@@ -100,12 +100,14 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
 }
 
 pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> {
+    pool.warn_of_readable_secrets();
     let c = &pool.config.serve;
     let options = Options { limits: Limits { steps_max: c.steps_max, ..Default::default() }, ..Default::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (listeners, monitored) = runtime.block_on(async { listen(c, &args) })?;
     let scratch = pool.scratch().folder.unwrap_or_else(std::env::temp_dir);
     let presentation = Presentation { files: c.files, ..Presentation::default() };
+    raise_descriptor_limit();
     let daemon = Arc::new(Daemon::new(Arc::new(CatalogLocator::new(&pool)?), options, limits(c, scratch), presentation)?);
     let stop = Stop::default();
     let asked_to_stop = stop_on_signal(&stop)?;

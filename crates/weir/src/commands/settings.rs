@@ -65,7 +65,7 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
     if global.json {
         output::json(&json!({ "set": repositories.iter().map(|r| &r.name).collect::<Vec<_>>() }))?;
     } else if !global.quiet {
-        writeln!(std::io::stdout(), "{} set", repositories.len())?;
+        writeln!(output::stdout(), "{} set", repositories.len())?;
     }
     Ok(())
 }
@@ -144,7 +144,7 @@ pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, fro
     if global.json {
         output::json(&json!({ "hinted": hinted, "unknown": unknown }))?;
     } else if !global.quiet {
-        let mut out = std::io::stdout().lock();
+        let mut out = output::stdout();
         writeln!(out, "{hinted} due now")?;
         for text in &unknown {
             writeln!(out, "unknown: {text}")?;

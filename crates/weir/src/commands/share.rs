@@ -140,7 +140,7 @@ fn report(global: &Global, r: &Repository, base: &Base, shared: &Shared) -> Resu
     if global.quiet {
         return Ok(());
     }
-    let mut out = std::io::stdout();
+    let mut out = output::stdout();
     match *shared {
         Shared::Done(before, after) => {
             writeln!(out, "{}: {} -> {}, on {base}", r.name, output::bytes(before), output::bytes(after))?;
@@ -172,7 +172,7 @@ pub(crate) fn dissociate(pool: &mut Pool, global: &Global, patterns: &[String], 
             }
             Ok(Some(_)) if global.quiet => {}
             Ok(Some((before, after))) => {
-                writeln!(std::io::stdout(), "{}: {} -> {}, whole", r.name, output::bytes(before), output::bytes(after))?;
+                writeln!(output::stdout(), "{}: {} -> {}, whole", r.name, output::bytes(before), output::bytes(after))?;
             }
             Err(e) => {
                 failed += 1;

@@ -42,7 +42,7 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
             "budgets": budgets.iter().map(|(forge, budget)| serde_json::json!({ "forge": forge, "budget": budget })).collect::<Vec<_>>(),
             "forges": forges, "space": { "free_bytes": space.0, "total_bytes": space.1 } }));
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     let mut line = |what: &str, text: String| writeln!(out, "{what:<14}{text}");
     let c = &counts;
     let some = |n: i64, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
@@ -106,7 +106,7 @@ pub(crate) fn due(pool: &Pool, global: &Global, max: usize) -> Result<()> {
             list.iter().map(|r| serde_json::json!({ "name": r.name, "next_due": r.next_due, "in_s": r.next_due - now })).collect();
         return output::json(&rows);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     for r in &list {
         let when = match r.next_due - now {
             _ if r.last_attempt.is_none() => "never visited".to_owned(),
@@ -127,7 +127,7 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
     if global.json {
         return output::json(&list);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     for r in &list {
         let class = r.error_class.as_deref().unwrap_or_default();
         let next = output::span((r.next_due - now).max(0));
@@ -144,7 +144,7 @@ fn metadata_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
     if global.json {
         return output::json(&list.iter().map(|(name, error)| serde_json::json!({ "name": name, "error": error })).collect::<Vec<_>>());
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output::stdout();
     for (name, error) in &list {
         writeln!(out, "{METADATA:<12}{name}: {error}")?;
     }
