@@ -74,7 +74,7 @@ impl Selection {
 /// With more new commits than this, bitmaps are faster than differences of trees, where there are some.
 const WALKED_COMMITS_MAX: usize = 48;
 /// The same for a client that has something: what differences of trees tell makes its pack a third of the size or less.
-const WALKED_COMMITS_FOR_FETCH_MAX: usize = 4096;
+const WALKED_COMMITS_FOR_FETCH_MAX: usize = 8192;
 
 const INTERESTING: u8 = 1;
 const UNINTERESTING: u8 = 2;
