@@ -86,7 +86,7 @@ impl Update<'_> {
         let ended: OidSet = base.iter().flat_map(|b| b.shallow().iter().copied()).collect();
         self.open_again_if_used_up()?;
         let mut haves = Haves::new(base.as_ref(), class)?;
-        let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut haves, thin: base.is_some(), progress: None })?;
+        let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut haves, progress: None })?;
         let goes_on = !ended.is_empty() && !pack.shallow.iter().any(|oid| ended.contains(oid));
         if !goes_on {
             return take_in(&mut pack, base.as_ref(), wants, ended, self.options, self.store);
@@ -95,7 +95,7 @@ impl Update<'_> {
         drop(pack);
         *self.session = Session::open(self.url, &self.options.transport)?;
         let mut nothing = Haves::new(None, class)?;
-        let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut nothing, thin: false, progress: None })?;
+        let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut nothing, progress: None })?;
         let (added, mut shallow) = take_in(&mut pack, base.as_ref(), wants, OidSet::default(), self.options, self.store)?;
         // Some may have vanished there, with what is behind them.
         if let Some(base) = &base {

@@ -39,32 +39,87 @@ pub trait CredentialSource: Send + Sync {
 pub struct Netrc(pub PathBuf);
 
 impl Netrc {
-    /// The entry for `host`, or the default entry.
-    pub fn find(&self, host: &str) -> Option<Credentials> {
-        Netrc::find_in(&std::fs::read_to_string(&self.0).ok()?, host)
+    /// The entry for `host`, and `user` if one is named, or the default entry.
+    pub fn find(&self, host: &str, user: Option<&str>) -> Option<Credentials> {
+        Netrc::find_in(&std::fs::read_to_string(&self.0).ok()?, host, user)
     }
 
-    fn find_in(text: &str, host: &str) -> Option<Credentials> {
-        let mut words = text.split_ascii_whitespace();
-        let (mut matches, mut user, mut password) = (false, None, None);
-        let mut word = words.next();
-        while let Some(w) = word {
-            match w {
+    fn find_in(text: &str, host: &str, user: Option<&str>) -> Option<Credentials> {
+        let words = netrc_words(text);
+        let mut words = words.iter().map(String::as_str);
+        let (mut is_meant, mut login, mut password) = (false, None, None);
+        let taken = |is_meant: bool, login: &Option<&str>, password: &Option<&str>| {
+            // An entry without a login is good for whoever is named.
+            let is_theirs = user.is_none() || login.is_none() || *login == user;
+            let password = password.filter(|_| is_meant && is_theirs)?;
+            Some(Credentials { user: login.or(user).unwrap_or_default().to_owned(), password: password.to_owned() })
+        };
+        while let Some(word) = words.next() {
+            match word {
                 "machine" | "default" => {
-                    if matches && password.is_some() {
-                        break;
+                    if let Some(found) = taken(is_meant, &login, &password) {
+                        return Some(found);
                     }
-                    matches = w == "default" || words.next().is_some_and(|h| h.eq_ignore_ascii_case(host));
-                    (user, password) = (None, None);
+                    is_meant = word == "default" || words.next().is_some_and(|h| h.eq_ignore_ascii_case(host));
+                    (login, password) = (None, None);
                 }
-                "login" => user = words.next().map(str::to_owned),
-                "password" => password = words.next().map(str::to_owned),
+                "login" => login = words.next(),
+                "password" => password = words.next(),
+                "account" => drop(words.next()),
                 _ => {}
             }
-            word = words.next();
         }
-        Some(Credentials { user: user.unwrap_or_default(), password: password? }).filter(|_| matches)
+        taken(is_meant, &login, &password)
     }
+}
+
+/// The words of a netrc file as curl takes them apart: what is in double quotes is one word, with escapes; a word that starts
+/// with # begins a comment, and `macdef` a text up to an empty line.
+fn netrc_words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut is_macro = false;
+    for line in text.lines() {
+        is_macro &= !line.trim().is_empty();
+        if is_macro {
+            continue;
+        }
+        let mut rest = line.trim_start();
+        while !rest.is_empty() && !rest.starts_with('#') {
+            let (word, after) = match rest.strip_prefix('"') {
+                Some(quoted) => netrc_quoted(quoted),
+                None => {
+                    let (word, after) = rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len()));
+                    (word.to_owned(), after)
+                }
+            };
+            if word == "macdef" {
+                is_macro = true;
+                break;
+            }
+            words.push(word);
+            rest = after.trim_start();
+        }
+    }
+    words
+}
+
+/// A word up to its closing quote, and what follows.
+fn netrc_quoted(text: &str) -> (String, &str) {
+    let mut word = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return (word, &text[at + 1..]),
+            '\\' => word.extend(chars.next().map(|(_, escaped)| match escaped {
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                other => other,
+            })),
+            other => word.push(other),
+        }
+    }
+    (word, "")
 }
 
 /// Asks git's configured credential helpers (gitcredentials(7)) through `git credential`; never prompts.
@@ -129,10 +184,18 @@ mod tests {
     #[test]
     fn netrc_entries() {
         let text = "machine a.example login u1 password p1\nmachine b.example\n  login u2\n  password p2\ndefault login u3 password p3";
-        let find = |host: &str| Netrc::find_in(text, host).map(|c| (c.user, c.password));
-        assert_eq!(find("a.example"), Some(("u1".into(), "p1".into())));
-        assert_eq!(find("B.example"), Some(("u2".into(), "p2".into())));
-        assert_eq!(find("c.example"), Some(("u3".into(), "p3".into())));
-        assert_eq!(Netrc::find_in("machine a.example login u", "a.example"), None);
+        let find = |text: &str, host: &str, user| Netrc::find_in(text, host, user).map(|c| (c.user, c.password));
+        let is = |user: &str, password: &str| Some((user.to_owned(), password.to_owned()));
+        assert_eq!(find(text, "a.example", None), is("u1", "p1"));
+        assert_eq!(find(text, "B.example", None), is("u2", "p2"));
+        assert_eq!(find(text, "c.example", None), is("u3", "p3"));
+        assert_eq!(find("machine a.example login u", "a.example", None), None);
+        let two = "machine h login alice password one # password two\nmachine h password \"p \\\"w\" login carol\nmachine h password three";
+        assert_eq!(find(two, "h", None), is("alice", "one"));
+        assert_eq!(find(two, "h", Some("carol")), is("carol", "p \"w"));
+        assert_eq!(find(two, "h", Some("dora")), is("dora", "three"));
+        let macros = "machine m login u\nmacdef init\n  machine h login x password y\n\npassword p";
+        assert_eq!(find(macros, "m", None), is("u", "p"));
+        assert_eq!(find(macros, "h", None), None);
     }
 }

@@ -26,8 +26,6 @@ pub struct FetchRequest<'a> {
     pub wants: &'a [Oid],
     /// What is here.
     pub negotiator: &'a mut dyn Negotiator,
-    /// Whether deltas may build on what is here.
-    pub thin: bool,
     /// Whether progress messages are of use.
     pub progress: Option<&'a mut dyn FnMut(&str)>,
 }
@@ -70,9 +68,8 @@ impl Session {
         pktline::push(&mut head, b"command=fetch\n");
         self.push_common(&mut head);
         pktline::push_delim(&mut head);
-        if request.thin {
-            pktline::push(&mut head, b"thin-pack\n");
-        }
+        // Whoever says no haves gets no thin pack, but some servers serve nobody who does not take one.
+        pktline::push(&mut head, b"thin-pack\n");
         if request.progress.is_none() {
             pktline::push(&mut head, b"no-progress\n");
         }
@@ -135,16 +132,13 @@ impl Session {
         self.used_up = true;
         let mut wanted: Vec<String> = Vec::new();
         let banded = self.has("side-band-64k") || self.has("side-band");
-        for capability in ["multi_ack_detailed", "side-band-64k", "ofs-delta"] {
+        for capability in ["multi_ack_detailed", "side-band-64k", "thin-pack", "ofs-delta"] {
             if self.has(capability) {
                 wanted.push(capability.to_owned());
             }
         }
         if !self.has("side-band-64k") && self.has("side-band") {
             wanted.push("side-band".to_owned());
-        }
-        if request.thin && self.has("thin-pack") {
-            wanted.push("thin-pack".to_owned());
         }
         if request.progress.is_none() && self.has("no-progress") {
             wanted.push("no-progress".to_owned());

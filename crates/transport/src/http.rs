@@ -198,7 +198,7 @@ impl Http {
             true => self.url.clone(),
             false => Url::parse(&self.base).map_err(|e| Error::Protocol(e.to_string()))?,
         };
-        let netrc = self.options.netrc.as_ref().and_then(|n| n.find(&url.host));
+        let netrc = self.options.netrc.as_ref().and_then(|n| n.find(&url.host, url.user.as_deref()));
         let known = || self.options.credential_source.as_ref().map_or_else(Vec::new, |source| source.find(&url));
         // To one that may not see it a repository is not there: others, and the helper, may.
         let is_refusal = |response: &Response<Body>| matches!(response.status().as_u16(), 401 | 403 | 404);

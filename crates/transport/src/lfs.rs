@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::http::Http;
 use crate::lfs_ssh::LfsSsh;
 use crate::session::{Options, printable};
-use crate::stream::ssh_output;
+use crate::ssh::ssh_output;
 use crate::url::{Scheme, Url};
 
 /// Objects of one request, as git-lfs asks for.

@@ -10,7 +10,7 @@ use weir_git::pktline::{self, Pkt, PktReader};
 use crate::error::{Error, Result};
 use crate::lfs::LfsAnswer;
 use crate::session::{Options, printable};
-use crate::stream::Ssh;
+use crate::ssh::Ssh;
 use crate::url::Url;
 
 /// Bytes of an answer that is no object.

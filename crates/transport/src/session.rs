@@ -13,7 +13,8 @@ use weir_git::{HashKind, Oid, is_unprintable, refname};
 use crate::credentials::{CredentialSource, GitCredentialHelper, Netrc};
 use crate::error::{Error, Result};
 use crate::http::Http;
-use crate::stream::{Ssh, Tcp};
+use crate::ssh::{Ssh, SshCommand};
+use crate::stream::Tcp;
 use crate::tls::system_roots;
 use crate::url::{Scheme, Url};
 
@@ -44,10 +45,8 @@ pub struct Options {
     pub idle_timeout: Duration,
     /// Bytes a second below which it is too slow; 0 for no limit.
     pub bytes_per_second_min: u64,
-    /// The ssh program and its first arguments.
-    pub ssh_command: Vec<String>,
-    /// Whether that understands OpenSSH's options.
-    pub ssh_is_openssh: bool,
+    /// How ssh is started.
+    pub ssh_command: SshCommand,
     /// The `User-Agent` and agent capability.
     pub agent: String,
     /// Where HTTP passwords may be found.
@@ -103,8 +102,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(120),
             bytes_per_second_min: 0,
-            ssh_command: vec!["ssh".to_owned()],
-            ssh_is_openssh: true,
+            ssh_command: SshCommand::default(),
             agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(),
             netrc: None,
             credential_source: None,
@@ -169,6 +167,18 @@ pub struct Session {
     /// Commits an upstream says are its shallow boundary (v0 and v1).
     pub(crate) shallow: Vec<Oid>,
     pub(crate) used_up: bool,
+}
+
+impl Drop for Session {
+    /// Ends a conversation of v0 or v1 in which nothing was wanted as git does: a server would log a connection that broke.
+    fn drop(&mut self) {
+        if let Wire::Stream(_, writer) = &mut self.wire
+            && self.early.is_some()
+            && !self.used_up
+        {
+            let _ = writer.write_all(b"0000").and_then(|()| writer.flush());
+        }
+    }
 }
 
 impl Session {

@@ -14,7 +14,7 @@ use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{Compacting, Mirror, MirrorOptions, RefsWanted, Scratch, Space, StoreMark, VisitOptions};
 use weir_repo::ingest::{Limits, Quota};
 use weir_repo::{Repo, Rewrite, Sharing};
-use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions, RootCerts, roots_in, system_roots};
+use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions, RootCerts, SshCommand, roots_in, system_roots};
 
 use crate::catalog_url;
 use crate::cli::Global;
@@ -314,14 +314,12 @@ impl Pool {
 
 /// How upstreams are talked to, as configured.
 pub(crate) fn transport_options(c: &Config) -> TransportOptions {
-    let (ssh_command, ssh_is_openssh) = ssh_command(c.transport.ssh_command.as_deref());
     let home_netrc = std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".netrc"));
     TransportOptions {
         connect_timeout: c.transport.connect_timeout.0,
         idle_timeout: c.transport.idle_timeout.0,
         bytes_per_second_min: c.transport.bytes_per_second_min.0,
-        ssh_command,
-        ssh_is_openssh,
+        ssh_command: ssh_command(c.transport.ssh_command.as_deref()),
         netrc: c.transport.netrc.clone().or(home_netrc).map(Netrc),
         credential_source: Some(Arc::new(ForgeCredentials::of(&c.forge))),
         credential_helper: c.transport.credential_helper.then(|| GitCredentialHelper { git: "git".into() }),
@@ -347,18 +345,15 @@ pub(crate) fn roots(ca_file: Option<&Path>) -> RootCerts {
     }
 }
 
-/// The ssh program: configured, or as git finds it.
-fn ssh_command(configured: Option<&str>) -> (Vec<String>, bool) {
-    let split = |text: &str| text.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let words = match (configured, std::env::var("GIT_SSH_COMMAND"), std::env::var("GIT_SSH")) {
-        (Some(text), _, _) => split(text),
-        (None, Ok(text), _) if !text.is_empty() => split(&text),
-        (None, _, Ok(program)) if !program.is_empty() => vec![program],
-        _ => vec!["ssh".to_owned()],
-    };
-    let program = words.first().map(String::as_str).unwrap_or("ssh");
-    let is_openssh = Path::new(program).file_name().is_some_and(|n| n == "ssh");
-    (words, is_openssh)
+/// How ssh is started: as configured, or as git has it.
+fn ssh_command(configured: Option<&str>) -> SshCommand {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let line = configured.map(str::to_owned).or_else(|| named("GIT_SSH_COMMAND").map(|line| line.to_string_lossy().into_owned()));
+    match (line, named("GIT_SSH")) {
+        (Some(line), _) => SshCommand::line(&line),
+        (None, Some(program)) => SshCommand::program(program),
+        (None, None) => SshCommand::default(),
+    }
 }
 
 /// Checks a repository's name: it becomes a path below the store and part of URLs.

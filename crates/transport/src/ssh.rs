@@ -1,0 +1,248 @@
+//! The system's ssh, running a program at an upstream.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::session::{Options, printable};
+use crate::stream::Pace;
+use crate::url::Url;
+
+/// What is kept of the words that ssh says, and how long is waited for them once the connection has ended.
+const COMPLAINT_BYTES_MAX: usize = 4096;
+const COMPLAINT_TIME_MAX: Duration = Duration::from_secs(5);
+/// A pipe that takes something takes so much at once.
+const PIPE_BYTES_MIN: usize = libc::PIPE_BUF;
+
+/// How ssh is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshCommand {
+    words: Words,
+    /// Whether it understands OpenSSH's options.
+    is_openssh: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Words {
+    /// A program and its first arguments.
+    Plain(Vec<OsString>),
+    /// A line for the shell.
+    Shell(String),
+}
+
+impl Default for SshCommand {
+    fn default() -> SshCommand {
+        SshCommand::program("ssh".into())
+    }
+}
+
+impl SshCommand {
+    /// A program, by its path or name (`GIT_SSH` in git(1)).
+    pub fn program(program: OsString) -> SshCommand {
+        let is_openssh = is_named_ssh(&program.to_string_lossy());
+        SshCommand { words: Words::Plain(vec![program]), is_openssh }
+    }
+
+    /// A command line, which the shell interprets where it holds anything that is for a shell (`GIT_SSH_COMMAND` in git(1)).
+    pub fn line(line: &str) -> SshCommand {
+        let is_assignment =
+            |word: &str| word.split_once('=').is_some_and(|(name, _)| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
+        let program = line.split_ascii_whitespace().find(|word| !is_assignment(word));
+        let is_openssh = program.is_some_and(|program| is_named_ssh(program.trim_matches(['\'', '"'])));
+        // As git's run-command.c has it, but that blanks alone need no shell.
+        let words = match line.contains(|c| "|&;<>()$`\\\"'*?[#~=%\n".contains(c)) {
+            true => Words::Shell(line.to_owned()),
+            false => Words::Plain(line.split_ascii_whitespace().map(OsString::from).collect()),
+        };
+        SshCommand { words, is_openssh }
+    }
+
+    /// To the host of `url`, before the words of the command there; and what it is called in errors.
+    fn to(&self, url: &Url, options: &Options) -> Result<(Command, String)> {
+        let (mut command, name) = match &self.words {
+            Words::Plain(words) => {
+                let (program, arguments) =
+                    words.split_first().ok_or_else(|| Error::Local("the ssh command is empty; set transport.ssh_command".to_owned()))?;
+                let mut command = Command::new(program);
+                command.args(arguments);
+                (command, program.to_string_lossy().into_owned())
+            }
+            Words::Shell(line) => {
+                let mut command = Command::new("sh");
+                command.arg("-c").arg(format!("{line} \"$@\"")).arg(line);
+                (command, line.clone())
+            }
+        };
+        if self.is_openssh {
+            command.args(["-o", "SendEnv=GIT_PROTOCOL", "-o", "BatchMode=yes"]);
+            command.arg("-o").arg(format!("ConnectTimeout={}", options.connect_timeout.as_secs().max(1)));
+        }
+        if let Some(port) = url.port {
+            command.arg("-p").arg(port.to_string());
+        }
+        command.arg(url.user.as_ref().map_or(url.host.clone(), |u| format!("{u}@{}", url.host)));
+        Ok((command, name))
+    }
+}
+
+fn is_named_ssh(program: &str) -> bool {
+    Path::new(program).file_name().is_some_and(|n| n == "ssh")
+}
+
+/// A conversation with a program at the host of a URL.
+pub(crate) struct Ssh {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    stderr: Option<ChildStderr>,
+    /// The first of what came from its standard error.
+    said: Vec<u8>,
+    pace: Pace,
+}
+
+impl Ssh {
+    /// Runs `program PATH WORD` at the host of `url`.
+    pub(crate) fn run(url: &Url, options: &Options, program: &str, word: Option<&str>) -> Result<Ssh> {
+        let (mut command, name) = options.ssh_command.to(url, options)?;
+        let words = [program.to_owned(), quote(path_at_host(url))].into_iter().chain(word.map(str::to_owned));
+        command.arg(words.collect::<Vec<_>>().join(" "));
+        command.env("GIT_PROTOCOL", "version=2").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| Error::Local(format!("cannot run '{name}': {e}; is ssh installed?")))?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take().expect("piped"), child.stderr.take());
+        Ok(Ssh { child, stdin, stdout, stderr, said: Vec::new(), pace: Pace::new(options) })
+    }
+
+    /// Waits for `fd`, and reads meanwhile what ssh says: it waits for whoever is to read that. False, if nothing comes in `timeout`.
+    fn wait(&mut self, fd: Option<(RawFd, libc::c_short)>, timeout: Duration) -> io::Result<bool> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let stderr = self.stderr.as_ref().map(AsRawFd::as_raw_fd);
+            let entry = |fd: Option<RawFd>, events| libc::pollfd { fd: fd.unwrap_or(-1), events, revents: 0 };
+            let mut polled = [entry(fd.map(|f| f.0), fd.map_or(0, |f| f.1)), entry(stderr, libc::POLLIN)];
+            let millis = deadline.saturating_duration_since(Instant::now()).as_millis().min(i32::MAX as u128) as i32;
+            // SAFETY: `polled` is an array of so many valid pollfds for the duration of the call; negative descriptors are passed over.
+            match unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis) } {
+                0 => return Ok(false),
+                n if n < 0 => {
+                    let e = io::Error::last_os_error();
+                    if e.kind() != io::ErrorKind::Interrupted {
+                        return Err(e);
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            if polled[1].revents != 0 {
+                self.listen();
+            }
+            if polled[0].revents != 0 {
+                return Ok(true);
+            }
+            if fd.is_none() && (self.stderr.is_none() || self.said.len() == COMPLAINT_BYTES_MAX) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Reads once from standard error, which has something.
+    fn listen(&mut self) {
+        let mut piece = [0; COMPLAINT_BYTES_MAX];
+        match self.stderr.as_mut().map(|stderr| stderr.read(&mut piece)) {
+            Some(Ok(n)) if n > 0 => {
+                let kept = n.min(COMPLAINT_BYTES_MAX - self.said.len());
+                self.said.extend_from_slice(&piece[..kept]);
+            }
+            Some(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
+            _ => self.stderr = None,
+        }
+    }
+
+    /// What ssh said when the connection ended early.
+    fn complaint(&mut self) -> Error {
+        self.stdin = None;
+        // Something it has started may hold on to standard error for ever.
+        let _ = self.wait(None, COMPLAINT_TIME_MAX);
+        let said = printable(String::from_utf8_lossy(&self.said).trim().replace("\r\n", "; ").replace('\n', "; ").as_bytes());
+        Error::Ssh(if said.is_empty() { "it ended without a word".to_owned() } else { said })
+    }
+}
+
+/// "/~user/x" of an ssh URL means "~user/x".
+fn path_at_host(url: &Url) -> &str {
+    if url.path.starts_with("/~") { &url.path[1..] } else { &url.path }
+}
+
+/// What `program PATH WORD` says at the host of `url`, `bytes_max` at most.
+pub(crate) fn ssh_output(url: &Url, options: &Options, program: &str, word: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    let mut ssh = Ssh::run(url, options, program, Some(word))?;
+    ssh.stdin = None;
+    let mut said = Vec::new();
+    (&mut ssh).take(bytes_max).read_to_end(&mut said).map_err(Error::from)?;
+    if said.is_empty() { Err(ssh.complaint()) } else { Ok(said) }
+}
+
+/// Quotes a path for the shell at the other end, as git does.
+fn quote(path: &str) -> String {
+    format!("'{}'", path.replace('\'', "'\\''").replace('!', "'\\!'"))
+}
+
+impl Read for Ssh {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if !self.wait(Some((self.stdout.as_raw_fd(), libc::POLLIN)), self.pace.idle())? {
+            return Err(self.pace.idle_error());
+        }
+        let n = self.stdout.read(buf)?;
+        if n == 0 && !buf.is_empty() && self.stdin.is_some() {
+            return Err(self.complaint().into());
+        }
+        self.pace.came(n)?;
+        Ok(n)
+    }
+}
+
+impl Write for Ssh {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.pace.restart();
+        let Some(fd) = self.stdin.as_ref().map(AsRawFd::as_raw_fd) else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        if !self.wait(Some((fd, libc::POLLOUT)), self.pace.idle())? {
+            return Err(self.pace.idle_error());
+        }
+        // More than the pipe has room for would wait, and ssh perhaps for us.
+        self.stdin.as_mut().expect("it was there").write(&buf[..buf.len().min(PIPE_BYTES_MIN)])
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Ssh {
+    fn drop(&mut self) {
+        self.stdin = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_for_the_shell_where_they_say_so() {
+        let plain = SshCommand::line("ssh -i  key -4");
+        assert_eq!(plain, SshCommand { words: Words::Plain(["ssh", "-i", "key", "-4"].map(OsString::from).to_vec()), is_openssh: true });
+        for (line, is_openssh) in [
+            ("ssh -i ~/key", true),
+            ("FOO=1 /usr/bin/ssh", true),
+            ("'/usr/bin/ssh' -v 2>/dev/null", true),
+            ("sh -c 'exec ssh \"$@\"' --", false),
+            ("~/bin/wrapper", false),
+        ] {
+            assert_eq!(SshCommand::line(line), SshCommand { words: Words::Shell(line.to_owned()), is_openssh }, "{line}");
+        }
+    }
+}
