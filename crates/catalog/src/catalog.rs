@@ -61,13 +61,26 @@ pub struct Repository {
     pub settings: Settings,
     /// The forge that lists it, a space, and its id there.
     pub forge: Option<String>,
+    /// Whether somebody wants it not to be visited.
+    pub is_paused: bool,
+    /// Whether it was set back to an older state, and is not visited for that.
+    pub is_pinned: bool,
+}
+
+/// Why a repository is not visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Somebody wants it so.
+    Paused,
+    /// It was set back to an older state, which a visit would undo.
+    Pinned,
 }
 
 pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, last_change, fingerprint, seq, \
-                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s, priority, settings, forge, forge_id";
+                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s, priority, settings, forge, forge_id, paused, pinned";
 
 /// How many those are.
-pub(crate) const COLUMN_COUNT: usize = 23;
+pub(crate) const COLUMN_COUNT: usize = 25;
 
 impl Repository {
     pub(crate) fn from_row(row: &Row<'_>) -> Result<Repository> {
@@ -97,6 +110,8 @@ impl Repository {
                 (Some(forge), Some(id)) => Some(format!("{forge} {id}")),
                 _ => None,
             },
+            is_paused: row.get::<i64>(23)? != 0,
+            is_pinned: row.get::<i64>(24)? != 0,
         })
     }
 }
@@ -172,8 +187,8 @@ pub struct Adopted {
     pub epoch: i64,
     /// As [`Repository::forge`].
     pub forge: Option<String>,
-    /// Whether it is to be visited.
-    pub is_enabled: bool,
+    /// Whether it was set back to an older state, and is not to be visited.
+    pub is_pinned: bool,
 }
 
 /// Which repositories are meant.
@@ -544,14 +559,32 @@ impl Catalog {
         self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters)).map(|_| ())
     }
 
-    /// Says whether the repository called `name` is to be mirrored.
+    /// Says whether `hold` keeps the repository called `name` from being visited; nothing else that does is changed.
     ///
     /// # Errors
     /// Of the database.
-    pub fn set_enabled(&mut self, name: &str, enabled: bool) -> Result<()> {
+    pub fn set_hold(&mut self, name: &str, hold: Hold, is_held: bool) -> Result<()> {
+        let (column, other) = match hold {
+            Hold::Paused => ("paused", "pinned"),
+            Hold::Pinned => ("pinned", "paused"),
+        };
         // What is set back or resumed has other refs than the upstream was last seen with.
-        let sql = "UPDATE repositories SET enabled = ?2, fingerprint = NULL WHERE name = ?1";
-        self.database.execute(sql, &values![name, enabled]).map(|_| ())
+        let sql = format!(
+            "UPDATE repositories SET {column} = ?2, enabled = CASE WHEN ?2 = 0 AND {other} = 0 THEN 1 ELSE 0 END, fingerprint = NULL
+             WHERE name = ?1"
+        );
+        self.database.execute(&sql, &values![name, is_held]).map(|_| ())
+    }
+
+    /// Writes down that the archive of the repository called `name` was set back to an older state, which is its last commit now, with
+    /// its number, the archive's bytes and how many refs it has: it is not visited any more.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn pin(&mut self, name: &str, seq: u64, bytes: u64, refs: u64) -> Result<()> {
+        let sql = "UPDATE repositories SET pinned = 1, enabled = 0, fingerprint = NULL, seq = ?2, archive_bytes = ?3, ref_count = ?4
+                   WHERE name = ?1";
+        self.database.execute(sql, &values![name, seq, bytes, refs]).map(|_| ())
     }
 
     /// Writes down that the archive of repository `id` was written anew: the number of its last commit, and its bytes.
@@ -600,9 +633,11 @@ impl Catalog {
                     continue;
                 }
                 db.execute(
-                    "INSERT INTO repositories (name, url, path, added_at, seq, archive_bytes, ref_count, epoch, forge, forge_id, enabled)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-                    &values![&a.name, &a.url, &a.path, now, a.seq, a.archive_bytes, a.ref_count, a.epoch, forge, id, a.is_enabled],
+                    "INSERT INTO repositories (name, url, path, added_at, seq, archive_bytes, ref_count, epoch, forge, forge_id, pinned, enabled)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                    &values![
+                        &a.name, &a.url, &a.path, now, a.seq, a.archive_bytes, a.ref_count, a.epoch, forge, id, a.is_pinned, !a.is_pinned
+                    ],
                 )?;
                 added += 1;
             }

@@ -25,7 +25,7 @@ mod take;
 mod updates;
 
 pub use accounts::{AccountCounts, Budget, KnownAccount};
-pub use catalog::{Adopted, Catalog, Outcome, Repository, Visit, Which};
+pub use catalog::{Adopted, Catalog, Hold, Outcome, Repository, Visit, Which};
 pub use crawld::repositories_of_crawld;
 pub use database::redacted;
 pub use error::{Error, Result};

@@ -236,6 +236,12 @@ CREATE TABLE former_names (
     PRIMARY KEY (repository_id, name)
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- Why one is not visited: enabled is 1 where neither is
+ALTER TABLE repositories ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE repositories ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
+UPDATE repositories SET paused = 1 WHERE enabled = 0;
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.

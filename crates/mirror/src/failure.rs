@@ -17,6 +17,25 @@ pub(crate) const STORE: &str = "store";
 /// The class of visits whose lease has passed to another.
 pub(crate) const FENCED: &str = "fenced";
 
+/// The names of all classes of failures.
+pub const CLASSES: [&str; 15] = [
+    "network",
+    "server",
+    "gone",
+    "forbidden",
+    "protocol",
+    "local",
+    "bad-pack",
+    "incomplete",
+    "limit",
+    "disk-full",
+    EMPTIED,
+    DAMAGED,
+    BASE,
+    STORE,
+    FENCED,
+];
+
 /// Why a visit failed.
 #[derive(Debug)]
 pub struct Failure {

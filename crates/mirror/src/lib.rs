@@ -21,7 +21,7 @@ mod update;
 mod visit;
 mod visited;
 
-pub use failure::Failure;
+pub use failure::{CLASSES, Failure};
 pub use lfs::LfsReport;
 pub use options::{Compacting, RefsWanted, VisitOptions};
 pub use pool::{Event, Leased, Mirror, MirrorOptions, More, Stop, Summary};

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_serve::Address;
 
+use crate::commands::{SortKey, State};
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
 
 /// Keep faithful, fresh copies of git repositories, one tar file each, and serve them.
@@ -166,10 +167,10 @@ pub(crate) enum Command {
         max_count: usize,
     },
     /// List repositories
-    Ls {
-        /// Only those whose name matches
-        pattern: Option<String>,
-    },
+    #[command(
+        after_help = "Patterns of names, here and elsewhere: '*' stands for anything, slashes too, '?' for one character; the name of a\nfolder for all that is below it."
+    )]
+    Ls(LsArgs),
     /// Show everything about a repository
     Show {
         /// Name of the repository
@@ -269,7 +270,7 @@ pub(crate) enum Command {
     },
     /// Forget repositories; their archives are deleted with --delete only
     Rm {
-        /// Names of the repositories
+        /// Names, or patterns of them with '*' or '?'
         #[arg(required = true)]
         repos: Vec<String>,
         /// Delete the archives too, for good
@@ -339,6 +340,9 @@ pub(crate) struct AddArgs {
     /// Let their archives hold only what that of this repository lacks; see 'weir share'
     #[arg(long, value_name = "REPO")]
     pub(crate) reference: Option<String>,
+    /// Register paths where nothing is, and pages of forges, too
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Args)]
@@ -347,8 +351,8 @@ pub(crate) struct SetArgs {
     #[arg(value_name = "REPO")]
     pub(crate) patterns: Vec<String>,
     /// From 0, as all are, to 3: who goes first
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..=weir_catalog::PRIORITY_MAX))]
-    pub(crate) priority: Option<i64>,
+    #[arg(long, value_name = "N", value_parser = crate::commands::or_default(crate::commands::priority_argument))]
+    pub(crate) priority: Option<Setting<i64>>,
     /// Time from one visit to the next, however often it changes (1h, 7d)
     #[arg(long, value_name = "TIME", value_parser = crate::commands::or_default(crate::config::span_argument))]
     pub(crate) interval: Option<Setting<std::time::Duration>>,
@@ -377,6 +381,25 @@ impl<T> Setting<T> {
             Setting::Own(value) => Some(value),
         }
     }
+}
+
+#[derive(Args)]
+pub(crate) struct LsArgs {
+    /// Only these: names, or patterns of them
+    #[arg(value_name = "REPO")]
+    pub(crate) patterns: Vec<String>,
+    /// Only those in this state; may be said several times
+    #[arg(long = "state", value_enum, value_name = "STATE")]
+    pub(crate) states: Vec<State>,
+    /// Sort by this
+    #[arg(long, value_enum, value_name = "KEY", default_value_t = SortKey::Name)]
+    pub(crate) sort: SortKey,
+    /// Sort the other way round
+    #[arg(long, short)]
+    pub(crate) reverse: bool,
+    /// Show at most so many
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) max_count: Option<usize>,
 }
 
 #[derive(Args)]

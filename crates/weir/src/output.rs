@@ -1,13 +1,14 @@
 //! Printing: sizes, times, tables, JSON.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde::Serialize;
 use weir_catalog::Repository;
 use weir_git::is_unprintable;
 use weir_mirror::LostCommits;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// `1.5 MiB`.
 pub(crate) fn bytes(n: u64) -> String {
@@ -53,6 +54,28 @@ pub(crate) fn json(value: &impl Serialize) -> Result<()> {
     serde_json::to_writer_pretty(&mut out, value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(())
+}
+
+/// The text of a file, or of standard input if that is called `-`.
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    if path.as_os_str() == "-" {
+        return Ok(io::read_to_string(io::stdin())?);
+    }
+    std::fs::read_to_string(path).map_err(|source| Error::File { what: "read", path: path.to_owned(), source })
+}
+
+/// Prints values as an array, each as it comes.
+pub(crate) fn json_array(values: impl Iterator<Item = impl Serialize>) -> Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut separator = "[\n";
+    for value in values {
+        write!(out, "{separator}")?;
+        serde_json::to_writer(&mut out, &value).map_err(io::Error::from)?;
+        separator = ",\n";
+    }
+    let end = if separator == ",\n" { "\n]" } else { "[]" };
+    writeln!(out, "{end}")?;
+    Ok(out.flush()?)
 }
 
 /// Prints a value as one line of JSON.

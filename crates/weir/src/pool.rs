@@ -208,6 +208,24 @@ impl Pool {
         Ok(list)
     }
 
+    /// Those that any of `patterns` names, each once, by name.
+    ///
+    /// # Errors
+    /// If one of them names nothing.
+    pub(crate) fn matching_any(&self, patterns: &[String]) -> Result<Vec<Repository>> {
+        let mut list = Vec::new();
+        for pattern in patterns {
+            match self.matching(Some(pattern)) {
+                // Perhaps with `.git`.
+                Err(Error::NoMatch(_)) => list.push(self.get(pattern)?),
+                found => list.extend(found?),
+            }
+        }
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list.dedup_by_key(|r| r.id);
+        Ok(list)
+    }
+
     /// The repository called `name`, with or without `.git`.
     pub(crate) fn get(&self, name: &str) -> Result<Repository> {
         let name = name.trim_matches('/');

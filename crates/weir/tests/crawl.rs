@@ -326,7 +326,7 @@ fn folders_and_manifests() {
     env.weir(&["fsck"]);
     // Paused ones are left alone, unless they are asked for by name.
     env.weir(&["pause", "tree/*"]);
-    assert!(env.weir(&["mirror", "--all"]).starts_with("0 updated, 0 unchanged") && env.weir(&["status"]).contains("2 disabled"));
+    assert!(env.weir(&["mirror", "--all"]).starts_with("0 updated, 0 unchanged") && env.weir(&["status"]).contains("2 paused"));
     assert_eq!(env.weir(&["resume", "tree/a", "tree/*"]).trim(), "2 resumed");
     assert!(env.weir(&["mirror", "--all"]).starts_with("0 updated, 2 unchanged"));
     // What is here can be mirrored from here, by grokmirror or by weir.

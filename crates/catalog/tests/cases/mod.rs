@@ -1,8 +1,8 @@
 //! What a catalog promises, over whichever database it is.
 
 use weir_catalog::{
-    Account, AccountKind, Budget, Catalog, Error, ImportPosition, Listed, Listing, MetadataCounts, MetadataLook, MetadataTask, Outcome,
-    PRIORITY_MAX, Repository, Settings, Taken, Visit, Which,
+    Account, AccountKind, Budget, Catalog, Error, Hold, ImportPosition, Listed, Listing, MetadataCounts, MetadataLook, MetadataTask,
+    Outcome, PRIORITY_MAX, Repository, Settings, Taken, Visit, Which,
 };
 
 const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false, ahead_only: false };
@@ -267,7 +267,13 @@ pub fn all_that_a_forge_tells_is_kept_and_counted(c: &mut Catalog) {
     c.claim_store("one").unwrap();
     c.claim_store("one").unwrap();
     assert!(matches!(c.claim_store("two"), Err(Error::OtherStore(_))));
-    c.set_enabled(&name, false).unwrap();
+    c.set_hold(&name, Hold::Paused, true).unwrap();
+    c.set_hold(&name, Hold::Pinned, true).unwrap();
+    c.set_hold(&name, Hold::Paused, false).unwrap();
+    let held = c.get(&name).unwrap().unwrap();
+    assert!(held.is_pinned && !held.is_paused, "one undoes not the other");
+    let counts = c.counts(30).unwrap();
+    assert_eq!((counts.disabled, counts.paused, counts.pinned), (1, 0, 1));
     assert_eq!(c.lease("x", 30, 40, &DUE, 10).unwrap().len(), 1);
 }
 

@@ -117,6 +117,6 @@ fn look(path: &Path, below: &str) -> std::result::Result<Adopted, String> {
         epoch: number(weir_repo::epoch_of(path).map_err(|e| e.to_string())?)?,
         forge,
         // As 'weir restore' left it.
-        is_enabled: StateKind::of(archive) != StateKind::Restored,
+        is_pinned: StateKind::of(archive) == StateKind::Restored,
     })
 }

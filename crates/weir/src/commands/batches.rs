@@ -191,7 +191,7 @@ mod tests {
         let mut catalog = Catalog::open(&dir.path().join("catalog.sqlite")).unwrap();
         let entry = |name: &str| (name.to_owned(), format!("git://h/{name}"), format!("{name}.tar"));
         catalog.add(&["a", "b", "c", "d", "e", "f"].map(entry), 0).unwrap();
-        catalog.set_enabled("b", false).unwrap();
+        catalog.set_hold("b", weir_catalog::Hold::Paused, true).unwrap();
         let batches = |catalog: &Catalog| Batches::due(catalog, "me", 100);
         let all = batches(&catalog);
         assert_eq!(names(&mut catalog, all.once(), 9), "ac de f");

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::io::Write;
 
+use clap::ValueEnum;
 use serde_json::json;
 use weir_catalog::{PastVisit, Repository};
 use weir_git::{HashKind, Kind, Oid};
 use weir_repo::{FollowedRefs, Head, RefStates, Refs, StateChange, TreeListing, resolve_path, resolve_revision};
 use weir_transport::Url;
 
-use crate::cli::Global;
+use crate::cli::{Global, LsArgs};
 use crate::error::{Error, InRepo, Result};
 use crate::output;
 use crate::pool::Pool;
@@ -18,41 +19,109 @@ fn shown_url(r: &Repository) -> String {
     Url::parse(&r.url).map_or_else(|_| r.url.clone(), |u| u.to_string())
 }
 
-fn state(r: &Repository) -> &'static str {
-    match (&r.error_class, r.last_success) {
-        (Some(_), Some(_)) => "stale",
-        (Some(_), None) => "failed",
-        (None, Some(_)) => "ok",
-        (None, None) => "new",
+/// What one has to know of a repository first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum State {
+    /// The last visit went well
+    Ok,
+    /// The last visit failed; an older copy is here
+    Stale,
+    /// No visit has gone well
+    Failed,
+    /// Not visited yet
+    New,
+    /// Not visited until 'weir resume'
+    Paused,
+    /// Set back to an older state by 'weir restore', and not visited
+    Pinned,
+    /// Its archive is not where it should be
+    Missing,
+}
+
+impl State {
+    fn of(r: &Repository, is_there: bool) -> State {
+        match (&r.error_class, r.last_success) {
+            _ if r.seq.is_some() && !is_there => State::Missing,
+            _ if r.is_pinned => State::Pinned,
+            _ if r.is_paused => State::Paused,
+            (Some(_), _) if r.seq.is_some() => State::Stale,
+            (Some(_), Some(_)) => State::Stale,
+            (Some(_), None) => State::Failed,
+            (None, Some(_)) => State::Ok,
+            // One that was adopted.
+            (None, None) if r.seq.is_some() => State::Ok,
+            (None, None) => State::New,
+        }
     }
+
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// What `ls` sorts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SortKey {
+    /// Names, by their bytes
+    Name,
+    /// The largest archive first
+    Size,
+    /// Most refs first
+    Refs,
+    /// What was found changed last first
+    Changed,
+    /// What was visited with success last first
+    Updated,
+    /// What was registered last first
+    Added,
 }
 
 fn as_json(pool: &Pool, r: &Repository) -> serde_json::Value {
     let path = pool.archive_path(r);
+    let is_there = path.exists();
     json!({
-        "name": r.name, "url": shown_url(r), "state": state(r), "archive": path, "archive_exists": path.exists(),
+        "name": r.name, "url": shown_url(r), "state": State::of(r, is_there).name(), "paused": r.is_paused, "pinned": r.is_pinned,
+        "archive": path, "archive_exists": is_there,
         "archive_bytes": std::fs::metadata(&path).ok().map(|m| m.len()), "refs": r.ref_count, "seq": r.seq,
         "added_at": r.added_at, "last_attempt": r.last_attempt, "last_success": r.last_success, "last_change": r.last_change,
-        "next_due": r.next_due, "failures": r.failures, "error_class": r.error_class, "error": r.error,
+        "next_due": (!r.is_paused && !r.is_pinned).then_some(r.next_due), "failures": r.failures, "error_class": r.error_class, "error": r.error,
         "priority": r.priority, "settings": super::settings::as_json(&r.settings),
     })
 }
 
-pub(crate) fn ls(pool: &Pool, global: &Global, pattern: Option<&str>) -> Result<()> {
-    let list = pool.matching(pattern)?;
-    if global.json {
-        return output::json(&list.iter().map(|r| as_json(pool, r)).collect::<Vec<_>>());
-    }
-    if list.is_empty() {
+pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
+    let mut list = match args.patterns.is_empty() {
+        true => pool.matching(None)?,
+        false => pool.matching_any(&args.patterns)?,
+    };
+    if list.is_empty() && !global.json {
         if !global.quiet {
             warn_line!("no repositories yet; add some with 'weir add URL'");
         }
         return Ok(());
     }
+    let state = |r: &Repository| State::of(r, r.seq.is_none() || pool.archive_path(r).exists());
+    list.retain(|r| args.states.is_empty() || args.states.contains(&state(r)));
+    let last_first = |of: fn(&Repository) -> Option<i64>| move |r: &Repository| std::cmp::Reverse(of(r).unwrap_or(i64::MIN));
+    match args.sort {
+        SortKey::Name => {}
+        SortKey::Size => list.sort_by_key(last_first(|r| r.archive_bytes)),
+        SortKey::Refs => list.sort_by_key(last_first(|r| r.ref_count)),
+        SortKey::Changed => list.sort_by_key(last_first(|r| r.last_change)),
+        SortKey::Updated => list.sort_by_key(last_first(|r| r.last_success)),
+        SortKey::Added => list.sort_by_key(last_first(|r| Some(r.added_at))),
+    }
+    if args.reverse {
+        list.reverse();
+    }
+    list.truncate(args.max_count.unwrap_or(usize::MAX));
+    if global.json {
+        return output::json_array(list.iter().map(|r| as_json(pool, r)));
+    }
     let mut rows = vec![["STATE", "SIZE", "REFS", "UPDATED", "NAME"].map(str::to_owned).to_vec()];
     for r in &list {
         rows.push(vec![
-            state(r).to_owned(),
+            state(r).name(),
             r.archive_bytes.map_or("-".to_owned(), |n| output::bytes(n as u64)),
             r.ref_count.map_or("-".to_owned(), |n| n.to_string()),
             r.last_success.map_or("-".to_owned(), output::time),

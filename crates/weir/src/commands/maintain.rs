@@ -187,17 +187,11 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
     }
     let restored = NewState { refs: &refs, shallow: &shallow, time: now() as u64, epoch: 0, kind: StateKind::Restored };
     let report = archive.commit(None, &restored).in_repo(&r.name)?;
-    let shown = match &name {
-        None => {
-            pool.catalog.set_enabled(&r.name, false)?;
-            r.name.clone()
-        }
-        Some(name) => {
-            pool.catalog.add_copy((name, &r.url, &format!("{name}.tar")), r.id, now())?;
-            pool.catalog.set_enabled(name, false)?;
-            name.clone()
-        }
-    };
+    let shown = name.unwrap_or_else(|| r.name.clone());
+    if shown != r.name {
+        pool.catalog.add_copy((&shown, &r.url, &format!("{shown}.tar")), r.id, now())?;
+    }
+    pool.catalog.pin(&shown, report.seq, report.archive_bytes, refs.list().len() as u64)?;
     if global.json {
         output::json(&json!({ "name": shown, "from": seq, "seq": report.seq }))?;
     } else if !global.quiet {

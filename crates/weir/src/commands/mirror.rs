@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use weir_catalog::{Catalog, Repository};
+use weir_catalog::{Catalog, Hold, Repository};
 use weir_mirror::throttle::Pause;
 use weir_mirror::{Event, Failure, LfsReport, Mirror, Stop, Summary, Visited};
 
@@ -77,7 +77,12 @@ fn pass(
     let mut ids = None;
     if let Some(pattern) = &args.pattern {
         if let Ok(exact) = pool.get(pattern) {
-            pool.catalog.set_enabled(&exact.name, true)?;
+            for (hold, is_held, was) in [(Hold::Paused, exact.is_paused, "paused"), (Hold::Pinned, exact.is_pinned, "set back")] {
+                if is_held {
+                    pool.catalog.set_hold(&exact.name, hold, false)?;
+                    warn_line!("{} was {was}: it follows its upstream again", exact.name);
+                }
+            }
         }
         // Nothing else is leased, not even for a moment: another process may be about to visit it.
         ids = Some(pool.matching(Some(pattern))?.iter().map(|r| r.id).collect::<Vec<_>>());

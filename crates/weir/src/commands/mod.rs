@@ -33,8 +33,9 @@ mod stdio;
 mod upload_pack;
 
 pub(crate) use daemon::log_destination;
+pub(crate) use inspect::{SortKey, State};
 pub(crate) use log::{Log, LogWriter};
-pub(crate) use settings::{bool_argument, or_default, refs_argument};
+pub(crate) use settings::{bool_argument, or_default, priority_argument, refs_argument};
 pub(crate) use status::space;
 
 use std::process::ExitCode;
@@ -68,13 +69,13 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Status => done(status::status(&Pool::open(global)?, global)),
         Command::Due { max_count } => done(status::due(&Pool::open(global)?, global, max_count)),
         Command::Errors { class, max_count } => done(status::errors(&Pool::open(global)?, global, class.as_deref(), max_count)),
-        Command::Pause { patterns } => done(register::set_enabled(&mut Pool::open(global)?, global, &patterns, false)),
-        Command::Resume { patterns } => done(register::set_enabled(&mut Pool::open(global)?, global, &patterns, true)),
+        Command::Pause { patterns } => done(register::pause(&mut Pool::open(global)?, global, &patterns, true)),
+        Command::Resume { patterns } => done(register::pause(&mut Pool::open(global)?, global, &patterns, false)),
         Command::Accounts { login, max_count } => done(accounts::accounts(&Pool::open(global)?, global, login.as_deref(), max_count)),
         Command::Set(args) => done(settings::set(&mut Pool::open(global)?, global, args)),
-        Command::Hint { repos, from } => done(settings::hint(&mut Pool::open(global)?, global, repos, from.as_deref())),
+        Command::Hint { repos, from } => settings::hint(&mut Pool::open(global)?, global, repos, from.as_deref()),
         Command::Visits { repo, max_count } => done(inspect::visits(&Pool::open(global)?, global, &repo, max_count)),
-        Command::Ls { pattern } => done(inspect::ls(&Pool::open(global)?, global, pattern.as_deref())),
+        Command::Ls(args) => done(inspect::ls(&Pool::open(global)?, global, &args)),
         Command::Show { repo } => done(inspect::show(&Pool::open(global)?, global, &repo)),
         Command::Log { repo, max_count } => done(inspect::log(&Pool::open(global)?, global, &repo, max_count)),
         Command::Du { pattern } => done(inspect::du(&Pool::open(global)?, global, pattern.as_deref())),

@@ -1,10 +1,10 @@
 //! `init`, `add`, `rm`.
 
-use std::collections::HashSet;
-use std::io::{Read, Write};
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use weir_catalog::{Base, Repository};
+use weir_catalog::{Base, Hold, Repository};
 use weir_repo::Origin;
 use weir_transport::{Scheme, Url};
 
@@ -37,36 +37,55 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
 }
 
 pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<()> {
-    let AddArgs { urls, from, name, reference } = args;
+    let AddArgs { urls, from, name, reference, force } = args;
     let base = reference.map(|name| pool.get(&name)).transpose()?;
     if name.is_some() && urls.len() != 1 {
         return Err(Error::Message("--name needs exactly one URL".to_owned()));
     }
-    let mut entries = Vec::new();
-    for url in urls {
-        entries.push(entry(&url, name.as_deref())?);
-    }
+    let mut wanted: Vec<Wanted> = urls.into_iter().map(|url| Wanted { url, name: name.clone(), at: String::new() }).collect();
+    let mut problems = Vec::new();
     if let Some(from) = from {
-        let text = if from.as_os_str() == "-" {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text)?;
-            text
-        } else {
-            std::fs::read_to_string(&from).map_err(|source| Error::File { what: "read", path: from.clone(), source })?
-        };
-        for (number, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
+        let text = output::read_text(&from)?;
+        for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+            let at = format!("{}:{}: ", from.display(), number + 1);
+            match listed(line) {
+                Ok(Some((url, name))) => wanted.push(Wanted { url, name, at }),
+                Ok(None) => {}
+                Err(why) => problems.push(format!("{at}{why}")),
             }
-            let mut words = line.split_ascii_whitespace();
-            let (url, name) = (words.next().unwrap_or_default(), words.next());
-            let one = entry(url, name).map_err(|e| Error::Message(format!("{}:{}: {e}", from.display(), number + 1)))?;
-            entries.push(one);
         }
     }
-    for entry in &entries {
-        check_archive(pool, entry)?;
+    let (mut entries, mut new) = (Vec::new(), Vec::new());
+    let mut seen: HashMap<String, String> = HashMap::new();
+    for Wanted { url, name, at } in wanted {
+        let is_sound = if force { Ok(()) } else { look_at(&url) };
+        let one = is_sound.and_then(|()| entry(&url, name.as_deref())).and_then(|one| {
+            let known = pool.catalog.get(&one.0)?.map(|r| r.url);
+            let is_new = known.is_none() && !seen.contains_key(&one.0);
+            let other = known.or_else(|| seen.get(&one.0).cloned()).filter(|other| *other != one.1);
+            if let Some(other) = other {
+                let other = Url::parse(&other)?;
+                return Err(Error::Message(format!("'{}' is taken: it is mirrored from {other}; choose another name", one.0)));
+            }
+            if is_new {
+                check_archive(pool, &one)?;
+                new.push(one.0.clone());
+            }
+            Ok(one)
+        });
+        match one {
+            Ok(one) => {
+                seen.insert(one.0.clone(), one.1.clone());
+                entries.push(one);
+            }
+            Err(e) => problems.push(format!("{at}{e}")),
+        }
+    }
+    if let Some((last, first)) = problems.split_last() {
+        first.iter().take(PROBLEMS_SHOWN).for_each(|problem| warn_line!("error: {problem}"));
+        let unsaid = first.len().saturating_sub(PROBLEMS_SHOWN);
+        let more = if unsaid > 0 { format!("; and {unsaid} more") } else { String::new() };
+        return Err(Error::Message(format!("{last}{more}; nothing was registered")));
     }
     let added = pool.catalog.add(&entries, now())?;
     if let Some(base) = base {
@@ -80,7 +99,7 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<()>
     }
     if global.json {
         let names: Vec<&str> = entries.iter().map(|e| e.0.as_str()).collect();
-        output::json(&serde_json::json!({ "added": added, "names": names }))?;
+        output::json(&serde_json::json!({ "added": added, "names": names, "new": new }))?;
     } else if !global.quiet {
         let mut out = output::stdout();
         if entries.len() <= 20 {
@@ -93,11 +112,73 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<()>
     Ok(())
 }
 
+/// Lines of a list that are said to be wrong one by one.
+const PROBLEMS_SHOWN: usize = 20;
+
+/// An upstream that is to be registered.
+struct Wanted {
+    url: String,
+    name: Option<String>,
+    /// Where that is said, before a message about it.
+    at: String,
+}
+
+/// URL and name of a line of a list; a word that begins with # begins a comment.
+fn listed(line: &str) -> std::result::Result<Option<(String, Option<String>)>, String> {
+    let mut words = line.split_ascii_whitespace().take_while(|word| !word.starts_with('#'));
+    let Some(url) = words.next() else { return Ok(None) };
+    let name = words.next().map(str::to_owned);
+    match words.next() {
+        None => Ok(Some((url.to_owned(), name))),
+        Some(word) => Err(format!("'{word}' is one word too many: a line is a URL, or a URL and a name")),
+    }
+}
+
+/// Forges where a repository is an owner and a name, and nothing else.
+const OWNER_AND_NAME: [&str; 3] = ["github.com", "codeberg.org", "bitbucket.org"];
+
+/// Refuses what cannot be a repository's URL, though it has the form of one.
+fn look_at(text: &str) -> Result<()> {
+    let url = Url::parse(text)?;
+    let refuse = |why: String| Err(Error::Message(format!("{why} (--force registers it all the same)")));
+    if url.scheme == Scheme::Local {
+        let path = url.local_path();
+        let mut with_suffix = path.clone().into_os_string();
+        with_suffix.push(".git");
+        let is_repository = |path: &Path| path.is_file() || path.join("HEAD").exists() || path.join(".git").exists();
+        if is_repository(&path) || is_repository(Path::new(&with_suffix)) {
+            return Ok(());
+        }
+        if path.exists() {
+            return refuse(format!("'{text}' is no repository"));
+        }
+        let first = text.split('/').next().unwrap_or_default();
+        let is_host = text.contains('/') && first.contains('.') && first.chars().any(char::is_alphabetic) && !text.starts_with(['.', '/']);
+        let guess = if is_host { format!("; did you mean https://{text}?") } else { String::new() };
+        return refuse(format!("there is nothing at '{text}'{guess}"));
+    }
+    let host = url.host.to_ascii_lowercase();
+    let parts: Vec<&str> = url.path.split('/').filter(|part| !part.is_empty()).collect();
+    let is_owner_and_name = OWNER_AND_NAME.contains(&host.as_str());
+    let end = match host.as_str() {
+        _ if is_owner_and_name => 2,
+        "gitlab.com" => parts.iter().position(|part| *part == "-").unwrap_or(parts.len()),
+        _ => parts.len(),
+    };
+    match parts.len() {
+        1 if is_owner_and_name || host == "gitlab.com" => {
+            refuse(format!("'{url}' is an owner, not a repository: a [[forge]] in weir.toml and 'weir crawl' register what an owner has"))
+        }
+        len if len > end => refuse(format!("'{url}' is a page of a repository; did you mean https://{host}/{}?", parts[..end].join("/"))),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a new repository whose archive is there and is of another upstream: it would be served under that name.
-fn check_archive(pool: &mut Pool, (name, url, path): &(String, String, String)) -> Result<()> {
+fn check_archive(pool: &Pool, (_, url, path): &(String, String, String)) -> Result<()> {
     let place = pool.store().join(path);
     let Some(found) = weir_archive::Archive::open(&place).ok().and_then(|archive| Origin::of(&archive)) else { return Ok(()) };
-    if found.url == Url::parse(url)?.without_userinfo() || pool.catalog.get(name)?.is_some() {
+    if found.url == Url::parse(url)?.without_userinfo() {
         return Ok(());
     }
     Err(Error::Message(format!(
@@ -125,27 +206,40 @@ pub(crate) fn entry(url: &str, name: Option<&str>) -> Result<(String, String, St
 }
 
 /// `pause` and `resume`.
-pub(crate) fn set_enabled(pool: &mut Pool, global: &Global, patterns: &[String], enabled: bool) -> Result<()> {
-    let mut names = Vec::new();
-    for pattern in patterns {
-        names.extend(pool.matching(Some(pattern))?.into_iter().map(|r| r.name));
+pub(crate) fn pause(pool: &mut Pool, global: &Global, patterns: &[String], is_paused: bool) -> Result<()> {
+    let mut repositories = pool.matching_any(patterns)?;
+    repositories.retain(|r| r.is_paused != is_paused);
+    let (mut names, mut pinned) = (Vec::new(), Vec::new());
+    for r in &repositories {
+        pool.catalog.set_hold(&r.name, Hold::Paused, is_paused)?;
+        names.push(&r.name);
+        if r.is_pinned {
+            pinned.push(&r.name);
+        }
     }
-    names.sort();
-    names.dedup();
-    for name in &names {
-        pool.catalog.set_enabled(name, enabled)?;
-    }
-    let what = if enabled { "resumed" } else { "paused" };
+    let what = if is_paused { "paused" } else { "resumed" };
     if global.json {
-        output::json(&serde_json::json!({ what: names }))?;
+        output::json(&serde_json::json!({ what: names, "pinned": pinned }))?;
     } else if !global.quiet {
         writeln!(output::stdout(), "{} {what}", names.len())?;
+        for name in pinned.iter().filter(|_| !is_paused) {
+            warn_line!("{name} is set back to an older state, and stays so until 'weir mirror {name}'");
+        }
     }
     Ok(())
 }
 
-pub(crate) fn rm(pool: &mut Pool, global: &Global, names: &[String], delete: bool) -> Result<()> {
-    let mut repositories = names.iter().map(|n| pool.get(n)).collect::<Result<Vec<_>>>()?;
+pub(crate) fn rm(pool: &mut Pool, global: &Global, patterns: &[String], delete: bool) -> Result<()> {
+    let mut repositories = Vec::new();
+    for pattern in patterns {
+        // A folder's name alone does not mean all that is below it here.
+        match pattern.contains(['*', '?']) {
+            true => repositories.extend(pool.matching(Some(pattern))?),
+            false => repositories.push(pool.get(pattern)?),
+        }
+    }
+    repositories.sort_by(|a, b| a.name.cmp(&b.name));
+    repositories.dedup_by_key(|r| r.id);
     let ids: HashSet<i64> = repositories.iter().map(|r| r.id).collect();
     // All or nothing: what others build on stays, and an archive that is kept keeps what it builds on.
     for r in &repositories {

@@ -1,10 +1,11 @@
 //! `set`, `hint`: what is said of some repositories alone.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
+use std::process::ExitCode;
 
 use serde_json::json;
-use weir_catalog::{Repository, Settings};
+use weir_catalog::{PRIORITY_MAX, Settings};
 use weir_transport::Url;
 
 use crate::cli::{Global, SetArgs, Setting};
@@ -20,6 +21,12 @@ pub(crate) fn or_default<T: Clone + Send + Sync + 'static>(
     parse: fn(&str) -> std::result::Result<T, String>,
 ) -> impl Fn(&str) -> std::result::Result<Setting<T>, String> + Clone + Send + Sync + 'static {
     move |text| if text == "default" { Ok(Setting::Default) } else { parse(text).map(Setting::Own) }
+}
+
+/// How far ahead of others one goes.
+pub(crate) fn priority_argument(text: &str) -> std::result::Result<i64, String> {
+    let number = text.parse().ok().filter(|n| (0..=PRIORITY_MAX).contains(n));
+    number.ok_or_else(|| format!("either a number from 0 to {PRIORITY_MAX}, or default"))
 }
 
 /// Whether only heads and tags are wanted.
@@ -43,12 +50,12 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
     if patterns.is_empty() {
         return Err(Error::Message("which repositories? Name some, or a pattern: '*' for all".to_owned()));
     }
-    let repositories = matching(pool, &patterns)?;
+    let repositories = pool.matching_any(&patterns)?;
     let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
     // They are looked at with what was said: an interval counts from there, and other refs are another state.
     let is_looked_at = interval.is_some() || refs.is_some() || lfs.is_some();
     pool.catalog.change_settings(&ids, if is_looked_at { now() } else { i64::MAX }, &|own_priority, s| {
-        *own_priority = priority.unwrap_or(*own_priority);
+        *own_priority = priority.map_or(*own_priority, |priority| priority.own().unwrap_or(0));
         if let Some(interval) = interval {
             s.interval_s = interval.own().map(|time| time.as_secs().clamp(1, INTERVAL_MAX_S));
         }
@@ -74,7 +81,7 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
 fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
     let mut repositories = pool.catalog.with_settings()?;
     if !patterns.is_empty() {
-        let named = matching(pool, patterns)?;
+        let named = pool.matching_any(patterns)?;
         repositories.retain(|r| named.iter().any(|named| named.id == r.id));
     }
     if global.json {
@@ -110,24 +117,9 @@ pub(crate) fn as_json(settings: &Settings) -> serde_json::Value {
     json!({ "interval_s": interval_s, "heads_and_tags_only": heads_and_tags_only, "lfs": lfs, "metadata": metadata })
 }
 
-/// Those that any of `patterns` names, each once.
-fn matching(pool: &Pool, patterns: &[String]) -> Result<Vec<Repository>> {
-    let mut list = Vec::new();
-    for pattern in patterns {
-        list.extend(pool.matching(Some(pattern))?);
-    }
-    list.sort_by(|a, b| a.name.cmp(&b.name));
-    list.dedup_by_key(|r| r.id);
-    Ok(list)
-}
-
-pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, from: Option<&Path>) -> Result<()> {
+pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, from: Option<&Path>) -> Result<ExitCode> {
     if let Some(from) = from {
-        let mut text = String::new();
-        match from.as_os_str() == "-" {
-            true => std::io::stdin().read_to_string(&mut text).map(drop)?,
-            false => text = std::fs::read_to_string(from).map_err(|source| Error::File { what: "read", path: from.to_owned(), source })?,
-        }
+        let text = output::read_text(from)?;
         repos.extend(text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned));
     }
     let (mut ids, mut unknown) = (Vec::new(), Vec::new());
@@ -150,7 +142,7 @@ pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, fro
             writeln!(out, "unknown: {text}")?;
         }
     }
-    Ok(())
+    Ok(ExitCode::from(u8::from(ids.is_empty() && !unknown.is_empty())))
 }
 
 /// Numbers of what `text` means: a name, a pattern, or the URL that something is mirrored from under the name it gives.

@@ -3,9 +3,10 @@
 use std::io::Write;
 
 use weir_catalog::Listing;
+use weir_mirror::CLASSES;
 
 use crate::cli::Global;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{Pool, now};
 
@@ -48,7 +49,14 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
     let some = |n: i64, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
     line(
         "repositories",
-        format!("{}, {} mirrored{}{}", c.repositories, c.mirrored, some(c.gone, "gone upstream"), some(c.disabled, "disabled")),
+        format!(
+            "{}, {} mirrored{}{}{}",
+            c.repositories,
+            c.mirrored,
+            some(c.gone, "gone upstream"),
+            some(c.paused, "paused"),
+            some(c.pinned, "set back")
+        ),
     )?;
     let lag = if c.lag_s > 0 { format!(", the most overdue for {}", output::span(c.lag_s)) } else { String::new() };
     line(
@@ -124,6 +132,9 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
     }
     let now = now();
     let list = pool.catalog.failing(class, max)?;
+    if let Some(class) = class.filter(|class| list.is_empty() && !CLASSES.contains(class)) {
+        return Err(Error::Message(format!("no class of failures is called '{class}'; there are {} and {METADATA}", CLASSES.join(", "))));
+    }
     if global.json {
         return output::json(&list);
     }
