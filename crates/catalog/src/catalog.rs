@@ -570,7 +570,7 @@ impl Catalog {
         };
         // What is set back or resumed has other refs than the upstream was last seen with.
         let sql = format!(
-            "UPDATE repositories SET {column} = ?2, enabled = CASE WHEN ?2 = 0 AND {other} = 0 THEN 1 ELSE 0 END, fingerprint = NULL
+            "UPDATE repositories SET {column} = ?2, enabled = CASE WHEN CAST(?2 AS BIGINT) = 0 AND {other} = 0 THEN 1 ELSE 0 END, fingerprint = NULL
              WHERE name = ?1"
         );
         self.database.execute(&sql, &values![name, is_held]).map(|_| ())

@@ -6,6 +6,7 @@
 
 mod accounts;
 mod catalog;
+pub mod clock;
 mod crawld;
 mod database;
 mod error;

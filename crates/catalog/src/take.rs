@@ -214,7 +214,7 @@ fn take_one(db: &Database, forge: &str, source: Source, name: &str, listed: &Lis
         return add(db, forge, source, name, listed, now).map(Some);
     };
     // A name that was given because another had it is kept until that other gives it up.
-    let stays = known.name == name || known.name == set_aside(name, &listed.forge_id);
+    let stays = known.name == name || known.name.starts_with(&set_aside(name, &listed.forge_id));
     let name = if known.name == name { name.to_owned() } else { free_name(db, forge, name, listed)? };
     touch(db, &[known.row(&name, listed, source.pass(), now)])?;
     known.count(listed, stays, taken);
@@ -232,7 +232,10 @@ fn add(db: &Database, forge: &str, source: Source, name: &str, listed: &Listed, 
     let name = free_name(db, forge, name, listed)?;
     let path = path_for(&name);
     // The archive of what had that name before stays where it is.
-    let path = if held(db, "path", &[&path])?.is_empty() { path } else { path_for(&set_aside(&name, &listed.forge_id)) };
+    let path = match held(db, "path", &[&path])?.is_empty() {
+        true => path,
+        false => free_beside(db, "path", &name, &listed.forge_id)?,
+    };
     let sql = "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass) SELECT * FROM rows RETURNING id";
     let rows = [inserted(forge, source, &name, &path, listed, now)];
     Ok(db.query_rows(sql, &INSERTED, &rows, |row| row.get(0))?.pop().expect("one row was inserted"))
@@ -254,11 +257,25 @@ fn free_name(db: &Database, forge: &str, name: &str, listed: &Listed) -> Result<
         None => Ok(name.to_owned()),
         Some((id, Some(of), Some(forge_id))) if of == forge => {
             remember_name(db, id, name)?;
-            db.execute("UPDATE repositories SET name = ?2 WHERE id = ?1", &values![id, set_aside(name, &forge_id)])?;
+            let aside = free_beside(db, "name", name, &forge_id)?;
+            db.execute("UPDATE repositories SET name = ?2 WHERE id = ?1", &values![id, aside])?;
             Ok(name.to_owned())
         }
-        Some(_) => Ok(set_aside(name, &listed.forge_id)),
+        Some(_) => free_beside(db, "name", name, &listed.forge_id),
     }
+}
+
+/// What stands beside `name` for the repository with that id and is in no row of `column`, names or paths: a forge may list something
+/// that is called just so.
+fn free_beside(db: &Database, column: &str, name: &str, forge_id: &str) -> Result<String> {
+    let first = set_aside(name, forge_id);
+    let candidates = std::iter::once(first.clone()).chain((2..).map(|n| format!("{first}~{n}")));
+    for candidate in candidates.map(|name| if column == "path" { path_for(&name) } else { name }) {
+        if held(db, column, &[&candidate])?.is_empty() {
+            return Ok(candidate);
+        }
+    }
+    unreachable!("numbers do not end")
 }
 
 /// What a later listing does not say stays as it was known.

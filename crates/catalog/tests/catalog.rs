@@ -38,6 +38,7 @@ cases!(
     a_dump_adds_and_a_listing_knows_better,
     a_lost_lease_writes_nothing_and_others_are_left_alone,
     all_that_a_forge_tells_is_kept_and_counted,
+    a_clock_that_was_ahead_puts_nothing_off,
     names_sort_by_their_bytes,
     updates_are_kept_for_hooks_with_the_visits_that_found_them,
     forks_build_on_the_root_of_their_network,

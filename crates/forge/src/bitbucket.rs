@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::api::{Api, Usage, escape, parameter};
 use crate::github::text;
-use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result, Skipped};
+use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result};
 
 const PER_PAGE: u64 = 100;
 /// What is asked for: all that is said otherwise is ten times as much.
@@ -53,13 +53,9 @@ impl Forge for Bitbucket {
         let next_workspace = of_workspace.and_then(|(n, _)| (n + 1 < self.workspaces.len()).then(|| format!("{}:1", n + 1)));
         let answer = match (self.api.get(&url), of_workspace) {
             // Only numbered pages can be passed over: what comes after a time is not known without the page.
-            (Err(Error::Unavailable { detail, .. }), Some((n, page))) => {
-                let skipped = Skipped { position: position.to_owned(), error: detail };
-                return Ok(Page { next: Some(format!("{n}:{}", page.saturating_add(1))), skipped: Some(skipped), ..Page::default() });
-            }
-            (Err(Error::NotFound(what)), Some(_)) => {
-                tracing::warn!("{what}: there is no such workspace");
-                return Ok(Page { next: next_workspace, ..Page::default() });
+            (Err(e), Some(_)) if e.is_of_owner() => return Ok(Page::left_out(position, &e, next_workspace)),
+            (Err(e), Some((n, page))) if e.is_of_page() => {
+                return Ok(Page::skipped(position, &e, Some(format!("{n}:{}", page.saturating_add(1)))));
             }
             (answer, _) => answer?,
         };

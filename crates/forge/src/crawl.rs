@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use weir_catalog::{Budget, Catalog, KeptPage, Listed, Listing, Taken};
 
 use crate::api::Usage;
-use crate::filter::Filter;
+use crate::filter::{Filter, Verdict};
 use crate::{Error, Forge, Page, Skipped};
 
 /// Pages skipped one after the other before the forge is taken to be down. Nothing of them counts as passed then.
@@ -63,6 +63,10 @@ pub struct Progress {
     pub listed: u64,
     /// Those that are wanted.
     pub wanted: u64,
+    /// Those of which the forge does not say what the filter asks.
+    pub unknown: u64,
+    /// What it does not say of the first of them.
+    pub unknown_of: Option<&'static str>,
     /// Those that can have no name here.
     pub refused: u64,
     /// What came of those that are wanted.
@@ -164,6 +168,10 @@ impl Crawl<'_> {
                 }
                 continue;
             }
+            if let Some(Skipped { position, error }) = &page.left_out {
+                catalog.skip_page(self.name, position, error, (self.now)())?;
+                progress.skipped += 1;
+            }
             if let Some(skipped) = page.skipped {
                 tracing::warn!(forge = self.name, position = %skipped.position, "page skipped: {}", skipped.error);
                 pending.push(skipped);
@@ -188,7 +196,10 @@ impl Crawl<'_> {
                 let detail = "it lists nothing any more; nothing is taken to be gone".to_owned();
                 return Err(Error::Unexpected { url: self.name.to_owned(), detail }.into());
             }
+            let unknown_before = progress.unknown;
             let mut wanted = self.wanted(&page.repositories, &mut progress);
+            // More may be known of them the next time.
+            let has_unknown = progress.unknown > unknown_before;
             // Of this listing, however many crawls it takes.
             let room = if self.limit == 0 { u64::MAX } else { self.limit.saturating_sub(listing.listed as u64) };
             let is_enough = wanted.len() as u64 >= room;
@@ -203,7 +214,7 @@ impl Crawl<'_> {
             // The listing has ended only when those it did not name were asked for.
             let kept = next.clone().or_else(|| (!is_enough).then(|| format!("{UNSEEN}0")));
             progress.taken += catalog.take_page(&mut listing, &wanted, kept.as_deref(), (self.now)())?;
-            if let (Some(etag), 0) = (page.etag, self.limit) {
+            if let (Some(etag), 0, false) = (page.etag, self.limit, has_unknown) {
                 let wikis = wanted.iter().map(|(_, listed)| listed.forge_id.as_str()).filter(|id| Listed::of_wiki(id).is_some());
                 let ids = named.iter().copied().chain(wikis).map(str::to_owned).collect();
                 catalog.keep_page(self.name, &place, &KeptPage { etag, wanted: self.wanted.to_owned(), ids, next: next.clone() })?;
@@ -226,8 +237,16 @@ impl Crawl<'_> {
     fn wanted(&self, repositories: &[Listed], progress: &mut Progress) -> Vec<(String, Listed)> {
         progress.listed += repositories.len() as u64;
         let mut wanted = Vec::with_capacity(repositories.len());
-        for listed in repositories.iter().filter(|l| self.filter.takes(l)) {
+        for listed in repositories {
+            let verdict = self.filter.verdict(listed);
+            if verdict == Verdict::Unwanted {
+                continue;
+            }
             match (self.name_of)(listed) {
+                Ok(Some(_)) if let Verdict::Unknown(what) = verdict => {
+                    progress.unknown += 1;
+                    progress.unknown_of = progress.unknown_of.or(Some(what));
+                }
                 Ok(Some(name)) => {
                     wanted.push((name, listed.clone()));
                     let wiki = listed.wiki_repository().filter(|_| self.wikis);
@@ -255,17 +274,23 @@ impl Crawl<'_> {
 
     /// Tries the pages again that could not be had before.
     fn recover(&self, catalog: &mut Catalog, forge: &mut dyn Forge, listing: &Listing, progress: &mut Progress) -> Result<(), CrawlError> {
+        let mut in_turn = 0;
         for (position, tries) in catalog.skipped_pages(self.name)? {
-            if tries >= SKIPPED_TRIES_MAX {
+            // A forge that is down is told by its listing.
+            if tries >= SKIPPED_TRIES_MAX || in_turn >= SKIPPED_IN_TURN_MAX {
                 continue;
             }
+            in_turn += 1;
             match forge.page(&position) {
-                Ok(Page { skipped: Some(Skipped { error, .. }), .. }) => catalog.skip_page(self.name, &position, &error, (self.now)())?,
+                Ok(Page { skipped: Some(Skipped { error, .. }), .. } | Page { left_out: Some(Skipped { error, .. }), .. }) => {
+                    catalog.skip_page(self.name, &position, &error, (self.now)())?;
+                }
                 Ok(page) => {
                     let wanted = self.wanted(&page.repositories, progress);
                     progress.taken += catalog.take_more(listing, &wanted, (self.now)())?;
                     catalog.forget_skipped(self.name, &position)?;
                     progress.recovered += 1;
+                    in_turn = 0;
                 }
                 Err(Error::Stopped) => return Err(Error::Stopped.into()),
                 Err(e) => catalog.skip_page(self.name, &position, &e.to_string(), (self.now)())?,
@@ -286,7 +311,7 @@ impl Crawl<'_> {
         progress: &mut Progress,
         observe: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<bool, CrawlError> {
-        let mut asked = 0;
+        let (mut asked, mut failed_in_turn) = (0, 0);
         while asked < UNSEEN_MAX {
             let unseen = catalog.unseen(listing, after, UNSEEN_BATCH)?;
             let Some(last) = unseen.last() else { break };
@@ -304,8 +329,16 @@ impl Crawl<'_> {
                     Ok(Some(listed)) => there.push(((self.name_of)(&listed).ok().flatten().unwrap_or_else(|| one.name.clone()), listed)),
                     Err(Error::Stopped) => return Err(Error::Stopped.into()),
                     // One that is blocked, say: nobody knows about it, and the others are asked for.
-                    Err(e) => tracing::warn!(forge = self.name, repository = %one.name, "neither there nor gone: {e}"),
+                    Err(e) => {
+                        tracing::warn!(forge = self.name, repository = %one.name, "neither there nor gone: {e}");
+                        failed_in_turn += 1;
+                        if failed_in_turn >= SKIPPED_IN_TURN_MAX && matches!(e, Error::Unavailable { .. }) {
+                            return Err(e.into());
+                        }
+                        continue;
+                    }
                 }
+                failed_in_turn = 0;
             }
             let now = (self.now)();
             catalog.set_gone(&gone, now, now + self.gone_s)?;

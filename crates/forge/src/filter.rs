@@ -2,7 +2,7 @@
 
 use crate::Listed;
 
-/// Conditions, all of which must hold. What a forge does not say of a repository is not held against it.
+/// Conditions, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Only those in one of these languages (any of a repository's, in any case); empty for all.
@@ -21,26 +21,44 @@ pub struct Filter {
     pub active_since: Option<String>,
 }
 
+/// What a filter says of a repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is wanted.
+    Wanted,
+    /// It is not.
+    Unwanted,
+    /// Nobody knows: the forge does not say this of it.
+    Unknown(&'static str),
+}
+
 impl Filter {
-    /// Whether `listed` is wanted.
-    pub fn takes(&self, listed: &Listed) -> bool {
-        let is_no = |what: Option<bool>, skip: bool| !(skip && what == Some(true));
-        let speaks = |wanted: &String| {
-            let names = listed.language.iter().chain(listed.languages.iter().map(|(name, _)| name));
-            names.into_iter().any(|name| name.eq_ignore_ascii_case(wanted))
-        };
-        let says_language = listed.language.is_some() || !listed.languages.is_empty();
-        is_no(listed.fork, self.skip_forks)
-            && is_no(listed.archived, self.skip_archived)
-            && is_no(listed.private, self.skip_private)
-            && listed.empty != Some(true)
-            && listed.stars.is_none_or(|stars| stars >= self.stars_min)
-            && self.kibibytes_max.is_none_or(|max| listed.kibibytes.is_none_or(|size| size <= max))
-            && (self.languages.is_empty() || !says_language || self.languages.iter().any(speaks))
-            && self
-                .active_since
-                .as_ref()
-                .is_none_or(|since| listed.pushed_at.as_ref().or(listed.updated_at.as_ref()).is_none_or(|at| at.as_str() >= since.as_str()))
+    /// Whether `listed` is wanted. What is not known is not let in: a forge that gives fewer details for a while must not let
+    /// everything through.
+    pub fn verdict(&self, listed: &Listed) -> Verdict {
+        if listed.empty == Some(true) {
+            return Verdict::Unwanted;
+        }
+        let names = || listed.language.iter().chain(listed.languages.iter().map(|(name, _)| name));
+        let is_spoken = || self.languages.iter().any(|wanted| names().any(|name| name.eq_ignore_ascii_case(wanted)));
+        let active = || listed.pushed_at.as_ref().or(listed.updated_at.as_ref());
+        let conditions = [
+            ("whether it is a fork", self.skip_forks.then(|| listed.fork.map(|is| !is))),
+            ("whether it is archived", self.skip_archived.then(|| listed.archived.map(|is| !is))),
+            ("whether it is private", self.skip_private.then(|| listed.private.map(|is| !is))),
+            ("its stars", (self.stars_min > 0).then(|| listed.stars.map(|stars| stars >= self.stars_min))),
+            ("its size", self.kibibytes_max.map(|max| listed.kibibytes.map(|size| size <= max))),
+            ("its languages", (!self.languages.is_empty()).then(|| names().next().map(|_| is_spoken()))),
+            ("when it was active", self.active_since.as_ref().map(|since| active().map(|at| at.as_str() >= since.as_str()))),
+        ];
+        let asked = || conditions.iter().filter_map(|(what, answer)| answer.map(|answer| (*what, answer)));
+        if asked().any(|(_, answer)| answer == Some(false)) {
+            return Verdict::Unwanted;
+        }
+        match asked().find(|(_, answer)| answer.is_none()) {
+            Some((what, _)) => Verdict::Unknown(what),
+            None => Verdict::Wanted,
+        }
     }
 }
 
@@ -49,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_is_not_held_against() {
+    fn what_is_not_known_is_not_let_in() {
         let strict = Filter {
             languages: vec!["rust".into()],
             skip_forks: true,
@@ -59,16 +77,20 @@ mod tests {
             kibibytes_max: Some(100),
             active_since: Some("2024-01-01".into()),
         };
-        assert!(strict.takes(&Listed::default()));
+        assert_eq!(Filter::default().verdict(&Listed::default()), Verdict::Wanted);
+        assert!(matches!(strict.verdict(&Listed::default()), Verdict::Unknown(_)));
         let good = Listed {
             language: Some("C".into()),
             languages: vec![("Rust".into(), 3)],
+            fork: Some(false),
+            archived: Some(false),
+            private: Some(false),
             stars: Some(5),
             kibibytes: Some(100),
             pushed_at: Some("2024-01-01T00:00:00Z".into()),
             ..Listed::default()
         };
-        assert!(strict.takes(&good));
+        assert_eq!(strict.verdict(&good), Verdict::Wanted);
         for bad in [
             Listed { fork: Some(true), ..good.clone() },
             Listed { archived: Some(true), ..good.clone() },
@@ -78,8 +100,20 @@ mod tests {
             Listed { kibibytes: Some(101), ..good.clone() },
             Listed { languages: vec![], ..good.clone() },
             Listed { pushed_at: Some("2023-12-31T23:59:59Z".into()), ..good.clone() },
+            Listed { fork: Some(true), stars: None, ..good.clone() },
         ] {
-            assert!(!strict.takes(&bad), "{bad:?}");
+            assert_eq!(strict.verdict(&bad), Verdict::Unwanted, "{bad:?}");
+        }
+        for unknown in [
+            Listed { fork: None, ..good.clone() },
+            Listed { archived: None, ..good.clone() },
+            Listed { private: None, ..good.clone() },
+            Listed { stars: None, ..good.clone() },
+            Listed { kibibytes: None, ..good.clone() },
+            Listed { language: None, languages: vec![], ..good.clone() },
+            Listed { pushed_at: None, ..good.clone() },
+        ] {
+            assert!(matches!(strict.verdict(&unknown), Verdict::Unknown(_)), "{unknown:?}");
         }
     }
 }

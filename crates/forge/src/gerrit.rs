@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
-use crate::{Error, Forge, Listed, Page, Result, Skipped};
+use crate::{Error, Forge, Listed, Page, Result};
 
 const PER_PAGE: u64 = 500;
 
@@ -49,10 +49,7 @@ impl Forge for Gerrit {
         let url = format!("{}/projects/?d&n={PER_PAGE}&S={start}", self.url);
         let after = |count: u64| Some(start.saturating_add(count).to_string());
         let answer = match self.api.get(&url) {
-            Err(Error::Unavailable { detail, .. }) => {
-                let skipped = Skipped { position: position.to_owned(), error: detail };
-                return Ok(Page { next: after(PER_PAGE), skipped: Some(skipped), ..Page::default() });
-            }
+            Err(e) if e.is_of_page() => return Ok(Page::skipped(position, &e, after(PER_PAGE))),
             answer => answer?,
         };
         let Some(projects) = answer.value.as_object() else {

@@ -6,7 +6,7 @@ use crate::accounts::{MEMBERS_MAX, members};
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
 use crate::metadata::{List, Order, page_of, streams};
-use crate::{Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result, Skipped};
+use crate::{Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result};
 
 /// What instances give at most, unless they say otherwise.
 const PER_PAGE: u64 = 50;
@@ -82,19 +82,14 @@ impl Forge for Gitea {
         let place = |page: u64| owner.map_or(page.to_string(), |n| format!("{n}:{page}"));
         let next_owner = owner.and_then(|n| (n + 1 < self.owners.len()).then(|| format!("{}:1", n + 1)));
         let answer = match self.api.get(&url) {
-            Err(Error::Unavailable { detail, .. }) => {
-                let skipped = Skipped { position: position.to_owned(), error: detail };
-                return Ok(Page { next: Some(place(page.saturating_add(1))), skipped: Some(skipped), ..Page::default() });
-            }
-            Err(Error::NotFound(what)) if owner.is_some() => {
-                tracing::warn!("{what}: there is no such user or organisation");
-                return Ok(Page { next: next_owner, ..Page::default() });
-            }
+            Err(e) if owner.is_some() && e.is_of_owner() => return Ok(Page::left_out(position, &e, next_owner)),
+            Err(e) if e.is_of_page() => return Ok(Page::skipped(position, &e, Some(place(page.saturating_add(1))))),
             answer => answer?,
         };
         // Searches are wrapped, lists are not.
         let Some(items) = answer.value["data"].as_array().or_else(|| answer.value.as_array()) else {
-            return Err(Error::Unexpected { url, detail: "not a list".to_owned() });
+            let e = Error::Unexpected { url, detail: "not a list".to_owned() };
+            return Ok(Page::skipped(position, &e, if owner.is_some() { next_owner } else { Some(place(page.saturating_add(1))) }));
         };
         // Private ones are left out after a page was cut: only an empty page without a link is the last.
         let is_last = answer.next.is_none() && (items.len() as u64) < limit;
@@ -122,8 +117,8 @@ impl Forge for Gitea {
                 match self.api.get(&format!("{}/{place}/{name}", self.base)) {
                     Ok(answer) => return self.with_members(account(&answer.value, kind).into_iter().collect(), limit, next),
                     Err(Error::NotFound(_)) => {}
-                    Err(Error::Unavailable { detail, .. }) => {
-                        return Ok(AccountsPage { next, skipped: Some(detail), ..AccountsPage::default() });
+                    Err(e) if e.is_of_page() => {
+                        return Ok(AccountsPage { next, skipped: Some(e.to_string()), ..AccountsPage::default() });
                     }
                     Err(e) => return Err(e),
                 }
@@ -135,8 +130,8 @@ impl Forge for Gitea {
         let url = format!("{}/{place}limit={limit}&page={number}", self.base);
         let further = format!("{what}:{}", number.saturating_add(1));
         let answer = match self.api.get(&url) {
-            Err(Error::Unavailable { detail, .. }) => {
-                return Ok(AccountsPage { next: Some(further), skipped: Some(detail), ..AccountsPage::default() });
+            Err(e) if e.is_of_page() => {
+                return Ok(AccountsPage { next: Some(further), skipped: Some(e.to_string()), ..AccountsPage::default() });
             }
             answer => answer?,
         };

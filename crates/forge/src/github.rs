@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use crate::accounts::{MEMBERS_MAX, members};
-use crate::api::{Api, Usage, escape, parameter};
+use crate::api::{Answer, Api, Usage, escape, parameter};
 use crate::github_search::{self, Place};
 use crate::metadata::{List, Order, page_of, streams};
 use crate::{Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result, Skipped};
@@ -95,22 +95,20 @@ impl GitHub {
     /// Repositories with ids above `since`.
     fn all(&mut self, since: u64) -> Result<Page> {
         let url = format!("{}/repositories?since={since}&per_page={PER_PAGE}", self.rest);
-        let answer = match self.api.get(&url) {
-            Err(Error::Unavailable { detail, .. }) => {
-                let skipped = Skipped { position: since.to_string(), error: detail };
+        let (answer, items) = match self.api.get(&url).and_then(|answer| list(&url, answer)) {
+            Err(e) if e.is_of_page() => {
                 let next = since.saturating_add(self.skipped_ids);
                 self.skipped_ids = self.skipped_ids.saturating_mul(2);
-                return Ok(Page { next: Some(next.to_string()), skipped: Some(skipped), ..Page::default() });
+                return Ok(Page::skipped(&since.to_string(), &e, Some(next.to_string())));
             }
-            answer => answer?,
+            found => found?,
         };
         self.skipped_ids = SKIPPED_IDS;
-        let items = array(&url, &answer.value)?;
         // The link is the documented way; without one the list has ended.
         let next = answer.next.as_deref().and_then(|next| parameter(next, "since")).map(str::to_owned);
         let last = items.iter().filter_map(|i| i["id"].as_u64()).max();
         let next = next.or_else(|| last.filter(|_| answer.next.is_some()).map(|id| id.to_string()));
-        Ok(Page { repositories: self.in_full(items)?.0, next, ..Page::default() })
+        Ok(Page { repositories: self.in_full(&items)?.0, next, ..Page::default() })
     }
 
     /// Page number `page` of what `owners[owner]` owns.
@@ -118,22 +116,21 @@ impl GitHub {
         let after = |owner: usize| (owner + 1 < self.owners.len()).then(|| format!("{}:1", owner + 1));
         let Some(name) = self.owners.get(owner) else { return Ok(Page::default()) };
         let url = format!("{}/users/{}/repos?per_page={PER_PAGE}&page={page}&sort=created&direction=asc", self.rest, escape(name));
-        let answer = match self.api.get_unless(&url, etag) {
-            // An owner who is gone is not the end of the others.
-            Err(Error::NotFound(_)) => {
-                tracing::warn!("{name}: there is no such user or organisation");
-                return Ok(Page { next: after(owner), ..Page::default() });
+        let position = format!("{owner}:{page}");
+        let found = match self.api.get_unless(&url, etag).and_then(|answer| answer.map(|answer| list(&url, answer)).transpose()) {
+            // An owner who is gone, or not for us, is not the end of the others.
+            Err(e) if e.is_of_owner() => return Ok(Page::left_out(&position, &e, after(owner))),
+            Err(e) if e.is_of_page() => {
+                // What is no list at all is none on the next page either.
+                let next =
+                    if matches!(e, Error::Unavailable { .. }) { Some(format!("{owner}:{}", page.saturating_add(1))) } else { after(owner) };
+                return Ok(Page::skipped(&position, &e, next));
             }
-            Err(Error::Unavailable { detail: error, .. }) => {
-                let skipped = Skipped { position: format!("{owner}:{page}"), error };
-                return Ok(Page { next: Some(format!("{owner}:{}", page.saturating_add(1))), skipped: Some(skipped), ..Page::default() });
-            }
-            answer => answer?,
+            found => found?,
         };
-        let Some(answer) = answer else { return Ok(Page { is_unchanged: true, ..Page::default() }) };
+        let Some((answer, items)) = found else { return Ok(Page { is_unchanged: true, ..Page::default() }) };
         let next = if answer.next.is_some() { Some(format!("{owner}:{}", page.saturating_add(1))) } else { after(owner) };
-        let items = array(&url, &answer.value)?;
-        let (repositories, is_full) = self.in_full(items)?;
+        let (repositories, is_full) = self.in_full(&items)?;
         // What is known in part only is to be asked for again.
         // A full page without another behind it stays as it is when there is more; and the link is not what the tag is of.
         let may_grow = items.len() >= PER_PAGE && answer.next.is_none();
@@ -166,8 +163,8 @@ impl GitHub {
                 let url = self.graphql.clone();
                 let answer = match self.api.post(&url, &question) {
                     // The list's own words must do, until the next time.
-                    Err(Error::Unavailable { detail, .. }) => {
-                        tracing::warn!("{url}: no details of {} repositories: {detail}", ids.len());
+                    Err(e) if e.is_of_page() => {
+                        tracing::warn!("no details of {} repositories: {e}", ids.len());
                         continue;
                     }
                     answer => answer?.value,
@@ -224,24 +221,22 @@ impl Forge for GitHub {
             let next = (number + 1 < self.owners.len()).then(|| format!("owner:{}", number + 1));
             let url = format!("{}/users/{}", self.rest, escape(name));
             let found = match self.api.get(&url) {
-                Err(Error::NotFound(_)) => None,
-                Err(Error::Unavailable { detail, .. }) => {
-                    return Ok(AccountsPage { next, skipped: Some(detail), ..AccountsPage::default() });
-                }
+                Err(e) if e.is_of_owner() => None,
+                Err(e) if e.is_of_page() => return Ok(AccountsPage { next, skipped: Some(e.to_string()), ..AccountsPage::default() }),
                 answer => account(&answer?.value),
             };
             return self.with_members(found.into_iter().collect(), next);
         }
         let since: u64 = position.parse().unwrap_or(0);
         let url = format!("{}/users?since={since}&per_page={PER_PAGE}", self.rest);
-        let answer = match self.api.get(&url) {
-            Err(Error::Unavailable { detail, .. }) => {
+        let (answer, items) = match self.api.get(&url).and_then(|answer| list(&url, answer)) {
+            Err(e) if e.is_of_page() => {
                 let next = Some(since.saturating_add(SKIPPED_IDS).to_string());
-                return Ok(AccountsPage { next, skipped: Some(detail), ..AccountsPage::default() });
+                return Ok(AccountsPage { next, skipped: Some(e.to_string()), ..AccountsPage::default() });
             }
-            answer => answer?,
+            found => found?,
         };
-        let accounts: Vec<Account> = array(&url, &answer.value)?.iter().filter_map(account).collect();
+        let accounts: Vec<Account> = items.iter().filter_map(account).collect();
         let next = answer.next.as_deref().and_then(|next| parameter(next, "since")).map(str::to_owned);
         self.with_members(accounts, next)
     }
@@ -284,8 +279,12 @@ impl Forge for GitHub {
     }
 }
 
-fn array<'v>(url: &str, value: &'v Value) -> Result<&'v [Value]> {
-    value.as_array().map(Vec::as_slice).ok_or_else(|| Error::Unexpected { url: url.to_owned(), detail: "not a list".to_owned() })
+/// The items of an answer that is a list.
+fn list(url: &str, mut answer: Answer) -> Result<(Answer, Vec<Value>)> {
+    match answer.value.take() {
+        Value::Array(items) => Ok((answer, items)),
+        _ => Err(Error::Unexpected { url: url.to_owned(), detail: "not a list".to_owned() }),
+    }
 }
 
 pub(crate) fn text(value: &Value) -> Option<String> {

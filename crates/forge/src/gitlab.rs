@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
 use crate::metadata::{List, Order, all, page_of, streams};
-use crate::{Account, AccountKind, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result, Skipped};
+use crate::{Account, AccountKind, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result};
 
 const PER_PAGE: u64 = 100;
 /// Issues of a page whose notes are had, too, and bytes of these.
@@ -56,16 +56,12 @@ impl Forge for GitLab {
         let next_owner = owner.and_then(|n| (n + 1 < self.owners.len()).then(|| format!("{}:0", n + 1)));
         let answer = match answer {
             // Some pages answer 500 for ever: what stands behind them can still be had.
-            Err(Error::Unavailable { detail, .. }) => {
-                let skipped = Skipped { position: position.to_owned(), error: detail };
+            Err(e) if owner.is_some() && e.is_of_owner() => return Ok(Page::left_out(position, &e, next_owner)),
+            Err(e) if e.is_of_page() => {
                 // Twice as far with each in turn: ids are sparse.
                 let next = place(after.saturating_add(self.skipped_ids));
                 self.skipped_ids = self.skipped_ids.saturating_mul(2);
-                return Ok(Page { next: Some(next), skipped: Some(skipped), ..Page::default() });
-            }
-            Err(Error::NotFound(what)) if owner.is_some() => {
-                tracing::warn!("{what}: there is no such group or user");
-                return Ok(Page { next: next_owner, ..Page::default() });
+                return Ok(Page::skipped(position, &e, Some(next)));
             }
             answer => answer?,
         };

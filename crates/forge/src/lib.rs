@@ -31,7 +31,7 @@ pub use app::GitHubApp;
 pub use app_tokens::AppTokens;
 pub use bitbucket::Bitbucket;
 pub use crawl::{Crawl, CrawlError, Progress};
-pub use filter::Filter;
+pub use filter::{Filter, Verdict};
 pub use folder::Folder;
 pub use gerrit::Gerrit;
 pub use gitea::Gitea;
@@ -96,6 +96,18 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+}
+
+impl Error {
+    /// Whether it says nothing of other pages: a forge that gives one badly may give the next.
+    pub(crate) fn is_of_page(&self) -> bool {
+        matches!(self, Error::Unavailable { .. } | Error::Unexpected { .. } | Error::Refused { .. })
+    }
+
+    /// Whether it says nothing of other owners: there is none of that name, or it is not for us.
+    pub(crate) fn is_of_owner(&self) -> bool {
+        matches!(self, Error::NotFound(_) | Error::Forbidden { status: 403, .. })
+    }
 }
 
 /// A result of this crate.

@@ -2,6 +2,8 @@
 
 use weir_catalog::Listed;
 
+use crate::Error;
+
 /// A part of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
@@ -15,6 +17,23 @@ pub struct Page {
     pub is_unchanged: bool,
     /// Set if the forge could not give it: then it lists nothing.
     pub skipped: Option<Skipped>,
+    /// Set if the forge gives it to nobody of ours, and says so: then it lists nothing.
+    pub left_out: Option<Skipped>,
+}
+
+impl Page {
+    /// One that could not be had, and is passed over; `next` follows.
+    pub(crate) fn skipped(position: &str, error: &Error, next: Option<String>) -> Page {
+        Page { next, skipped: Some(Skipped { position: position.to_owned(), error: error.to_string() }), ..Page::default() }
+    }
+
+    /// The pages of an owner that are not there, or not for us; `next` is the next owner's.
+    pub(crate) fn left_out(position: &str, error: &Error, next: Option<String>) -> Page {
+        tracing::warn!("left out: {error}");
+        let is_forbidden = !matches!(error, Error::NotFound(_));
+        let left_out = is_forbidden.then(|| Skipped { position: position.to_owned(), error: error.to_string() });
+        Page { next, left_out, ..Page::default() }
+    }
 }
 
 /// A page that a forge could not give.

@@ -18,7 +18,7 @@ pub(crate) const STORE: &str = "store";
 pub(crate) const FENCED: &str = "fenced";
 
 /// The names of all classes of failures.
-pub const CLASSES: [&str; 15] = [
+pub const CLASSES: [&str; 16] = [
     "network",
     "server",
     "gone",
@@ -34,6 +34,7 @@ pub const CLASSES: [&str; 15] = [
     BASE,
     STORE,
     FENCED,
+    "defect",
 ];
 
 /// Why a visit failed.

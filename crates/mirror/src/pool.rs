@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use weir_catalog::clock::now;
 use weir_catalog::{Base, Catalog, Outcome, Repository, Visit};
 use weir_transport::Url;
 
@@ -127,11 +128,6 @@ const PAUSE_LOOK: Duration = Duration::from_millis(100);
 /// Milliseconds since 1970.
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
-}
-
-/// Seconds since 1970.
-fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
 /// What a visit goes by.
@@ -380,7 +376,7 @@ impl Mirror {
                 Err(failure) => self.throttle().failed(&host, failure.class, now_ms()),
             };
             // Forks come again when this one does.
-            let retry_s = |failure: &Failure| self.options.schedule.retry_s(failure.class, repository.failures.clamp(0, 20) as u32);
+            let retry_s = |failure: &Failure| self.retry_s(&repository, failure.class);
             let retry_s = result.as_ref().err().filter(|_| repository.failures < BASE_FAILURES_MAX).map(retry_s);
             for fork in queue.visited(repository.id, retry_s.is_some()) {
                 let until = now() + spread(retry_s.unwrap_or(0), repository.id) as i64 + BASE_WAIT_S;
@@ -393,6 +389,14 @@ impl Mirror {
             }
             ended = Some(host);
         }
+    }
+
+    /// Seconds until the next try of `repository`, whose visit has failed so.
+    fn retry_s(&self, repository: &Repository, class: &str) -> u64 {
+        // That it could not be reached before says nothing about whether it is gone.
+        let counts = !matches!(class, "gone" | "forbidden") || repository.error_class.as_deref() == Some(class);
+        let failures = if counts { repository.failures.clamp(0, 20) as u32 } else { 0 };
+        self.options.schedule.retry_s(class, failures)
     }
 
     fn throttle(&self) -> MutexGuard<'_, Throttle> {
@@ -551,12 +555,16 @@ impl Mirror {
                 // Nobody knows when it changed before it was cloned.
                 let quiet_s = if is_changed { (!is_first).then_some(0) } else { repository.last_change.map(since) };
                 let is_news = failed_before.is_some() || !matches!(outcome, Outcome::Unchanged);
-                let wait_s = repository.settings.interval_s.unwrap_or_else(|| schedule.next_s(&observed, quiet_s));
+                let wait_s = match repository.settings.interval_s {
+                    Some(own) => own,
+                    None if is_first => schedule.second_s(),
+                    None => schedule.next_s(&observed, quiet_s),
+                };
                 (outcome, Some(visited.fingerprint), wait_s, is_news, snapshot)
             }
             Err(failure) => {
                 summary.failed += 1;
-                let wait = schedule.retry_s(failure.class, repository.failures.clamp(0, 20) as u32);
+                let wait = self.retry_s(&repository, failure.class);
                 let is_news = failed_before != Some(failure.class);
                 let outcome = Outcome::Failed { class: failure.class.to_owned(), error: failure.error };
                 (outcome, repository.fingerprint, wait, is_news, None)

@@ -15,12 +15,18 @@ const PRIOR_CHANGES: f64 = 0.3;
 const QUIET_UNKNOWN_S: f64 = 30.0 * DAY_S;
 const QUIET_MIN_S: f64 = 3600.0;
 const QUIET_MAX_S: f64 = 3.0 * 365.0 * DAY_S;
+/// The most from the first visit to the second.
+const SECOND_MAX_S: u64 = 3600;
+/// Time after an upstream was gone or forbidden for the first time: it may be a mistake of its host.
+const REFUSED_FIRST_S: u64 = 86_400;
 
 /// How often is often. All in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
+    /// Time between visits, however often an upstream changes; `None` if that counts.
+    pub interval_s: Option<u64>,
     /// Time between visits to an upstream that changes once a day.
-    pub interval_s: u64,
+    pub interval_daily_s: u64,
     /// The least for any that changes more often.
     pub interval_min_s: u64,
     /// The most for any that changes less often.
@@ -29,9 +35,9 @@ pub struct Policy {
     pub retry_s: u64,
     /// The most after such failures.
     pub retry_max_s: u64,
-    /// Time after an upstream was found to be gone.
+    /// The most after an upstream was found to be gone: a day the first time, four times as long with each further one.
     pub gone_s: u64,
-    /// Time after an upstream wanted other credentials.
+    /// The most after an upstream wanted other credentials, in the same way.
     pub forbidden_s: u64,
 }
 
@@ -63,20 +69,27 @@ impl Observed {
 }
 
 impl Policy {
-    /// Seconds until the next visit after one that went well.
-    pub fn next_s(&self, observed: &Observed, quiet_s: Option<u64>) -> u64 {
-        let a_day = observed.rate(quiet_s) * DAY_S;
-        let interval = self.interval_s as f64 * a_day.powf(-1.0 / 3.0);
-        // Whoever asks for an interval of a minute means it.
-        let least = self.interval_min_s.min(self.interval_s).min(self.interval_max_s);
-        (interval as u64).clamp(least, self.interval_max_s)
+    /// Seconds until the second visit: whoever has just added something wants to see it followed.
+    pub fn second_s(&self) -> u64 {
+        self.next_s(&Observed::default(), None).min(SECOND_MAX_S.max(self.interval_min_s))
     }
 
-    /// Seconds until the next try after a failure of that class, the `failures`th in turn.
+    /// Seconds until the next visit after one that went well.
+    pub fn next_s(&self, observed: &Observed, quiet_s: Option<u64>) -> u64 {
+        if let Some(interval_s) = self.interval_s {
+            return interval_s;
+        }
+        let a_day = observed.rate(quiet_s) * DAY_S;
+        let interval = self.interval_daily_s as f64 * a_day.powf(-1.0 / 3.0);
+        (interval as u64).clamp(self.interval_min_s.min(self.interval_max_s), self.interval_max_s)
+    }
+
+    /// Seconds until the next try after a failure of that class, where `failures` in turn came before; of what is gone or forbidden,
+    /// those that were so as well.
     pub fn retry_s(&self, class: &str, failures: u32) -> u64 {
         match class {
-            "gone" => self.gone_s,
-            "forbidden" => self.forbidden_s,
+            "gone" => REFUSED_FIRST_S.saturating_mul(1 << (2 * failures.min(20))).min(self.gone_s),
+            "forbidden" => REFUSED_FIRST_S.saturating_mul(1 << (2 * failures.min(20))).min(self.forbidden_s),
             _ => self.retry_s.saturating_mul(1 << failures.min(20)).min(self.retry_max_s),
         }
     }
@@ -95,7 +108,8 @@ mod tests {
 
     fn policy() -> Policy {
         Policy {
-            interval_s: 6 * HOUR_S,
+            interval_s: None,
+            interval_daily_s: 6 * HOUR_S,
             interval_min_s: 600,
             interval_max_s: 30 * 24 * HOUR_S,
             retry_s: 300,
@@ -131,10 +145,21 @@ mod tests {
     }
 
     #[test]
+    fn an_interval_is_an_interval() {
+        let p = Policy { interval_s: Some(300), ..policy() };
+        let busy = Observed { changes: 50.0, watched_s: 86_400.0 };
+        assert_eq!((p.second_s(), p.next_s(&busy, Some(0)), p.next_s(&Observed::default(), None)), (300, 300, 300));
+        assert_eq!((policy().second_s(), Policy { interval_min_s: 7200, ..policy() }.second_s()), (HOUR_S, 7200));
+    }
+
+    #[test]
     fn failures_by_their_class() {
         let p = policy();
         assert_eq!((p.retry_s("network", 0), p.retry_s("network", 3), p.retry_s("server", 40)), (300, 2400, 24 * HOUR_S));
-        assert_eq!((p.retry_s("gone", 0), p.retry_s("forbidden", 9)), (p.gone_s, p.forbidden_s));
+        let day = 24 * HOUR_S;
+        assert_eq!([0, 1, 2, 3, 40].map(|n| p.retry_s("gone", n)), [day, 4 * day, 16 * day, p.gone_s, p.gone_s]);
+        assert_eq!([0, 1, 2].map(|n| p.retry_s("forbidden", n)), [day, 4 * day, p.forbidden_s]);
+        assert_eq!(Policy { gone_s: 60, ..p }.retry_s("gone", 0), 60);
         assert!((1000..=1100).contains(&spread(1000, 7)) && spread(0, 3) == 0);
     }
 }

@@ -1,8 +1,8 @@
 //! Pauses where errors gather: of one host, of all if many hosts fail at once, of all at once if this machine is at fault.
 //!
 //! Each sort of trouble has a bag that holds so many errors (crawld's and errbag's idea): one leaks out in each interval and with
-//! each visit that goes well; when it is full, visits pause. What an upstream alone answers for (gone, forbidden, bad packs) is
-//! no trouble.
+//! each visit that goes well; when it is full, visits pause. What an upstream alone answers for (bad packs, and that it is gone or
+//! not for us) is no trouble; but a host that says of one repository after the other that it is not there has lost something itself.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -22,6 +22,8 @@ pub struct ThrottlePolicy {
 pub enum Cause {
     /// A host, or the way there.
     Host,
+    /// A host that says of every repository that it is not there, or not for us.
+    Refusals,
     /// Many hosts at once: our network.
     Network,
     /// The disk is full.
@@ -41,6 +43,7 @@ impl Cause {
     pub fn name(self) -> &'static str {
         match self {
             Cause::Host => "the host fails",
+            Cause::Refusals => "the host refuses all that is asked for",
             Cause::Network => "many hosts fail: the network",
             Cause::DiskFull => "the disk is full",
             Cause::Store => "the store is not there",
@@ -72,6 +75,8 @@ struct Bag {
     level: f64,
     at_ms: u64,
     paused_until_ms: u64,
+    /// Repositories in turn that were not there, or not for us.
+    refused: u32,
 }
 
 impl Bag {
@@ -118,6 +123,7 @@ impl Throttle {
         for bag in [Some(&mut self.network), Some(&mut self.local), self.hosts.get_mut(host)].into_iter().flatten() {
             bag.leak(&policy, now_ms);
             bag.level = (bag.level - 1.0).max(0.0);
+            bag.refused = 0;
         }
     }
 
@@ -133,15 +139,23 @@ impl Throttle {
                 is_new.then(|| pause(None, if class == "store" { Cause::Store } else { Cause::DiskFull }))
             }
             "local" => self.local.take(&policy, now_ms).then(|| pause(None, Cause::Local)),
+            "gone" | "forbidden" => {
+                let bag = self.host(host, now_ms);
+                bag.refused += 1;
+                let is_too_much = policy.window > 0 && bag.refused >= policy.window && bag.paused_until_ms <= now_ms;
+                is_too_much.then(|| {
+                    // After the pause a few tell whether it is still so.
+                    bag.refused /= 2;
+                    bag.paused_until_ms = now_ms + policy.pause_ms;
+                    pause(Some(host), Cause::Refusals)
+                })
+            }
             "network" | "server" => {
                 self.latest.push_back(host.to_owned());
                 if self.latest.len() > policy.window as usize {
                     self.latest.pop_front();
                 }
-                if self.hosts.len() >= HOSTS_MAX && !self.hosts.contains_key(host) {
-                    self.hosts.retain(|_, bag| bag.paused_until_ms > now_ms || bag.level > 1.0);
-                }
-                let host_is_full = self.hosts.entry(host.to_owned()).or_default().take(&policy, now_ms);
+                let host_is_full = self.host(host, now_ms).take(&policy, now_ms);
                 let mut different: Vec<&String> = self.latest.iter().collect();
                 different.sort_unstable();
                 different.dedup();
@@ -152,6 +166,13 @@ impl Throttle {
             }
             _ => None,
         }
+    }
+
+    fn host(&mut self, host: &str, now_ms: u64) -> &mut Bag {
+        if self.hosts.len() >= HOSTS_MAX && !self.hosts.contains_key(host) {
+            self.hosts.retain(|_, bag| bag.paused_until_ms > now_ms || bag.level > 1.0 || bag.refused > 1);
+        }
+        self.hosts.entry(host.to_owned()).or_default()
     }
 
     /// Until when nothing is to be visited, if so.
@@ -217,9 +238,30 @@ mod tests {
         let pause = (0..100).find_map(|n| throttle.failed("h", "server", n * 10)).unwrap();
         assert_eq!((pause.host.as_deref(), pause.cause), (Some("h"), Cause::Host));
         assert!(throttle.paused_until("h", 10_000).is_some() && throttle.paused_until("other", 10_000).is_none());
-        for class in ["gone", "forbidden", "bad-pack", "incomplete", "limit", "damaged", "protocol"] {
+        for class in ["bad-pack", "incomplete", "limit", "damaged", "protocol"] {
             let (visits, pauses, _) = an_hour(|_, _| Some(class));
             assert!(visits == 36_000 && pauses.is_empty(), "{class}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_has_nothing_any_more_is_asked_again_later() {
+        for class in ["gone", "forbidden"] {
+            let mut throttle = Throttle::new(POLICY);
+            let pause = (0..1000).find_map(|n| throttle.failed("h", class, n * 1000).map(|pause| (n, pause)));
+            let (asked, pause) = pause.unwrap();
+            assert_eq!((asked, pause.host.as_deref(), pause.cause), (59, Some("h"), Cause::Refusals), "{class}");
+            assert!(throttle.paused_until("other", 60_000).is_none() && throttle.all_paused_until(60_000).is_none());
+            let after = pause.until_ms;
+            assert!((0..29).all(|n| throttle.failed("h", class, after + n).is_none()) && throttle.failed("h", class, after + 30).is_some());
+            // One in sixty that is there is enough: old lists are like that.
+            let mut throttle = Throttle::new(POLICY);
+            for n in 0..10_000 {
+                match n % 60 {
+                    0 => throttle.went_well("h", n),
+                    _ => assert_eq!(throttle.failed("h", class, n), None),
+                }
+            }
         }
     }
 

@@ -165,9 +165,10 @@ fn software_heritage(upstreams: u64) -> Measured {
     measured
 }
 
-fn weir(upstreams: u64, interval_s: u64) -> Measured {
+fn weir(upstreams: u64, interval_daily_s: u64) -> Measured {
     let policy = Policy {
-        interval_s,
+        interval_s: None,
+        interval_daily_s,
         interval_min_s: 600,
         interval_max_s: 90 * 86_400,
         retry_s: 300,

@@ -55,7 +55,8 @@ pub(crate) fn hidden<S: Serializer>(secrets: &[String], serializer: S) -> std::r
 pub(crate) struct MirrorConfig {
     pub(crate) jobs: u16,
     pub(crate) jobs_per_host: u16,
-    pub(crate) interval: Span,
+    pub(crate) interval: Interval,
+    pub(crate) interval_daily: Span,
     pub(crate) interval_min: Span,
     pub(crate) interval_max: Span,
     pub(crate) retry: Span,
@@ -85,7 +86,8 @@ impl Default for MirrorConfig {
         MirrorConfig {
             jobs: 8,
             jobs_per_host: 4,
-            interval: Span::seconds(6 * 3600),
+            interval: Interval::Auto,
+            interval_daily: Span::seconds(6 * 3600),
             interval_min: Span::seconds(600),
             interval_max: Span::seconds(30 * 86_400),
             gone: Span::seconds(31 * 86_400),
@@ -409,7 +411,8 @@ impl Config {
             ("mirror.jobs", u64::from(self.mirror.jobs)),
             ("mirror.jobs_per_host", self.mirror.jobs_per_host.into()),
             ("mirror.threads", self.mirror.threads.into()),
-            ("mirror.interval", self.mirror.interval.0.as_secs()),
+            ("mirror.interval", self.mirror.interval.fixed_s().unwrap_or(1)),
+            ("mirror.interval_daily", self.mirror.interval_daily.0.as_secs()),
             ("mirror.interval_max", self.mirror.interval_max.0.as_secs()),
             ("mirror.retry", self.mirror.retry.0.as_secs()),
             ("transport.connect_timeout", self.transport.connect_timeout.0.as_secs()),
@@ -428,6 +431,9 @@ impl Config {
         ];
         if let Some((key, _)) = at_least_one.into_iter().find(|(_, value)| *value == 0) {
             return Err((key, "must be at least 1".to_owned()));
+        }
+        if self.mirror.interval_min.0 > self.mirror.interval_max.0 {
+            return Err(("mirror.interval_min", "is more than mirror.interval_max".to_owned()));
         }
         if self.transport.protocol_version_max > 2 {
             return Err(("transport.protocol_version_max", "must be 0, 1 or 2".to_owned()));
@@ -471,6 +477,41 @@ pub(crate) struct Span(pub(crate) Duration);
 impl Span {
     const fn seconds(n: u64) -> Span {
         Span(Duration::from_secs(n))
+    }
+}
+
+/// Time between visits: one for all, or by how often an upstream changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interval {
+    Auto,
+    Every(Span),
+}
+
+impl Interval {
+    /// In seconds, if it is one for all.
+    pub(crate) fn fixed_s(self) -> Option<u64> {
+        match self {
+            Interval::Auto => None,
+            Interval::Every(span) => Some(span.0.as_secs()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Interval {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
+        let parse = |text: &str| if text == "auto" { Some(u64::MAX) } else { parse_span(text) };
+        let quantity = Quantity { expecting: "\"auto\", or a time such as \"5m\" or \"1h\"", parse };
+        let seconds = d.deserialize_any(quantity)?;
+        Ok(if seconds == u64::MAX { Interval::Auto } else { Interval::Every(Span(Duration::from_secs(seconds))) })
+    }
+}
+
+impl Serialize for Interval {
+    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Interval::Auto => s.serialize_str("auto"),
+            Interval::Every(span) => span.serialize(s),
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+pub(crate) use weir_catalog::clock::now;
 use weir_catalog::{Catalog, Repository};
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
@@ -42,10 +42,8 @@ pub(crate) struct Pool {
     scratch_quota: Arc<Quota>,
 }
 
-/// Seconds since 1970.
-pub(crate) fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
-}
+/// A clock that is wrong by more is told of.
+const CLOCK_SKEW_TOLD_S: i64 = 30;
 
 /// The pool that the flags, the environment or custom name.
 pub(crate) fn path_of(global: &Global) -> Result<PathBuf> {
@@ -170,6 +168,10 @@ impl Pool {
             return Err(Error::NoPool(path));
         }
         let catalog = open_catalog(&path, &config)?;
+        let ahead = catalog.follow_clock()?;
+        if ahead.abs() > CLOCK_SKEW_TOLD_S {
+            tracing::warn!("this machine's clock is wrong by {ahead} s if the database's is right: times are the database's");
+        }
         let store_id = store_id(&path.join(STORE_NAME))?;
         Ok(Pool { path, store_id, scratch_quota: Quota::new(config.scratch.bytes_max.0), config, catalog })
     }
@@ -311,7 +313,8 @@ impl Pool {
                 jobs_per_host: c.mirror.jobs_per_host.into(),
                 shares_forks: c.store.share_forks,
                 schedule: Policy {
-                    interval_s: c.mirror.interval.0.as_secs(),
+                    interval_s: c.mirror.interval.fixed_s(),
+                    interval_daily_s: c.mirror.interval_daily.0.as_secs(),
                     interval_min_s: c.mirror.interval_min.0.as_secs(),
                     interval_max_s: c.mirror.interval_max.0.as_secs(),
                     retry_s: c.mirror.retry.0.as_secs(),

@@ -66,12 +66,53 @@ fn all_of_it_with_few_requests_through_every_api() {
         let names = known(&other);
         assert!(names.contains_key("f/odd/r1") && names.contains_key("f/even/r12") && !names.contains_key("f/odd/r13"), "{kind}");
         assert!(!names.contains_key("f/even/r2"), "{kind}");
-        assert_eq!(names.contains_key("f/even/r10"), kind == "gitlab", "{kind}: whether it is a fork is said, or not");
+        assert!(!names.contains_key("f/even/r10"), "{kind}: a fork");
         let limited = Env::new();
         configure(&limited, kind, &forge, "limit = 120");
         assert_eq!((crawl(&limited)["added"].as_u64(), known(&limited).len()), (Some(120), 120), "{kind}");
         assert_eq!(other.weir(&["crawl", "--dry-run"]).lines().count(), names.len(), "{kind}");
     }
+}
+
+#[test]
+fn what_one_owner_or_page_says_stays_with_it() {
+    let env = Env::new();
+    let forge = Forge::new(State { repositories: repositories(250), clone_base: "https://h/".into(), ..State::default() });
+    let no = serde_json::json!({ "message": "SAML enforcement" });
+    let owners = ["blocked", "html", "blocked2", "blocked3", "blocked4", "blocked5", "blocked6"];
+    let paths = owners.map(|owner| format!("/api/v3/users/{owner}/repos"));
+    for path in paths {
+        let (status, answer) = match path.contains("html") {
+            true => ("200 OK", serde_json::json!("<html>maintenance</html>")),
+            false => ("403 Forbidden", no.clone()),
+        };
+        forge.state().answers.push((path.leak(), status, answer));
+    }
+    let list = owners.map(|owner| format!("'{owner}'")).join(", ");
+    configure(&env, "github", &forge, &format!("owners = [{list}, 'even']"));
+    let said = crawl(&env);
+    assert_eq!((said["added"].as_u64(), said["finished"].as_bool()), (Some(125), Some(true)), "{said}");
+    assert_eq!(said["skipped_pages"], 7, "{said}");
+    let status = env.weir(&["status"]);
+    assert!(status.contains("7 pages that cannot be had"), "{status}");
+    // Once it may be seen it is no trouble any more.
+    forge.state().answers.clear();
+    crawl(&env);
+    assert!(!env.weir(&["status"]).contains("cannot be had"));
+}
+
+#[test]
+fn what_is_not_known_is_not_let_in() {
+    let env = Env::new();
+    let forge = Forge::new(State { repositories: repositories(450), clone_base: "https://h/".into(), ..State::default() });
+    let filter = "languages = ['C']\nstars_min = 10";
+    configure(&env, "github", &forge, filter);
+    let said = env.weir(&["crawl"]);
+    assert!(said.contains("450 left out, for the forge does not say its stars"), "{said}");
+    assert_eq!(env.weir_json(&["ls"]), serde_json::json!([]));
+    // With a token it says.
+    configure(&env, "github", &forge, &format!("{filter}\ntokens = ['secret']"));
+    assert_eq!(crawl(&env)["added"], 447);
 }
 
 #[test]

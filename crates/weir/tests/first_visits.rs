@@ -15,7 +15,7 @@ fn one_that_fails_in_a_folder_of_its_own_costs_the_others_nothing() {
     // Nothing is ever made in the folders of these.
     for n in 0..2 {
         let gone = env.path(&format!("gone{n}.git"));
-        env.weir(&["add", "--name", &format!("host/gone{n}/bad"), gone.to_str().unwrap()]);
+        env.weir(&["add", "--force", "--name", &format!("host/gone{n}/bad"), gone.to_str().unwrap()]);
     }
     let said = env.weir_fails(&["mirror"]);
     assert!(said.contains("2 failed"), "{said}");

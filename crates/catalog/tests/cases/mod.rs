@@ -277,6 +277,38 @@ pub fn all_that_a_forge_tells_is_kept_and_counted(c: &mut Catalog) {
     assert_eq!(c.lease("x", 30, 40, &DUE, 10).unwrap().len(), 1);
 }
 
+pub fn a_clock_that_was_ahead_puts_nothing_off(c: &mut Catalog) {
+    c.add(&["a", "b", "c"].map(|name| entry(name, "u")), 0).unwrap();
+    let later = 1_000_000_000;
+    // Two are visited, and one is leased, by a clock that is thirty years ahead.
+    let leased = c.lease("there", later, later + 1800, &DUE, 2).unwrap();
+    let visit = |r: &Repository| Visit {
+        id: r.id,
+        epoch: r.epoch,
+        began_at: later - 1,
+        at: later,
+        next_due: later + 60,
+        fingerprint: None,
+        changes: 0.0,
+        watched_s: 0.0,
+        is_news: false,
+        snapshot: None,
+        outcome: Outcome::Unchanged,
+    };
+    let visits: Vec<Visit> = leased.iter().map(visit).collect();
+    c.record(&visits).unwrap();
+    c.lease("there", later, later + 1800, &DUE, 1).unwrap();
+    assert!(c.lease("here", 5000, 6800, &DUE, 9).unwrap().is_empty());
+    assert_eq!(c.mend_times(5000).unwrap(), 3);
+    assert_eq!(c.mend_times(5000).unwrap(), 0);
+    assert_eq!(c.lease("here", 5000, 6800, &DUE, 9).unwrap().len(), 3);
+    assert!(c.list().unwrap().iter().all(|r| r.last_attempt.is_none_or(|at| at == 5000)));
+    // Seconds between two machines are nothing.
+    assert_eq!(c.mend_times(4000).unwrap(), 0);
+    let ahead = c.follow_clock().unwrap();
+    assert!(ahead.abs() <= 1, "{ahead}");
+}
+
 pub fn names_sort_by_their_bytes(c: &mut Catalog) {
     let names = ["B", "a", "a-b", "a/b", "\u{e4}", "_"];
     c.add(&names.map(|name| entry(name, "u")), 0).unwrap();

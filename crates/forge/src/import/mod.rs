@@ -13,7 +13,7 @@ use std::io::Read;
 
 use weir_catalog::{Account, Catalog, ImportPosition, Listed, Taken};
 
-use crate::filter::Filter;
+use crate::filter::{Filter, Verdict};
 use lines::{Line, Lines, Unit};
 
 /// Rows of a batch: one transaction.
@@ -79,6 +79,10 @@ pub struct Imported {
     pub bad: u64,
     /// Rows that are not wanted, or say that the repository is deleted.
     pub unwanted: u64,
+    /// Those of which the dump does not say what the filter asks.
+    pub unknown: u64,
+    /// What it does not say of the first of them.
+    pub unknown_of: Option<&'static str>,
     /// What came of the others.
     pub taken: Taken,
     /// Whether the dump was read to its end...
@@ -225,8 +229,13 @@ impl Import<'_> {
             Err(what) => return bad(&what),
         };
         done.rows += 1;
-        if !self.filter.takes(&listed) {
-            return done.unwanted += 1;
+        match self.filter.verdict(&listed) {
+            Verdict::Wanted => {}
+            Verdict::Unwanted => return done.unwanted += 1,
+            Verdict::Unknown(what) => {
+                done.unknown_of = done.unknown_of.or(Some(what));
+                return done.unknown += 1;
+            }
         }
         match (self.name_of)(&listed) {
             Err(what) => bad(&what),
@@ -268,7 +277,7 @@ mod tests {
             dump,
             source: "d",
             forge: "github.com",
-            filter: &Filter { skip_forks: true, ..Filter::default() },
+            filter: &Filter { skip_forks: dump != Dump::GhArchive, ..Filter::default() },
             name_of: &|l| Ok(Some(format!("github.com/{}", l.full_name))),
             on_bad_row: &|line, what| bad.borrow_mut().push((line, what.to_owned())),
             now: &|| 7,
@@ -321,7 +330,7 @@ mod tests {
         for text in [HOUR.to_vec(), gz.finish().unwrap()] {
             let (_dir, mut c) = catalog();
             let (done, bad) = import(Dump::GhArchive, &text, &mut c);
-            assert_eq!((done.taken.added, done.rows, done.unwanted, done.lines), (2, 4, 2, 7));
+            assert_eq!((done.taken.added, done.rows, done.unwanted, done.lines), (3, 4, 1, 7));
             assert_eq!(bad.iter().map(|b| b.0).collect::<Vec<_>>(), [6, 7]);
             assert!(c.get("github.com/o/renamed").unwrap().is_some() && c.get("github.com/o/old").unwrap().is_some());
         }
@@ -363,7 +372,7 @@ mod tests {
             "_id": bson::oid::ObjectId::from_bytes([7; 12]), "id": 11i32, "full_name": "o/a", "clone_url": "ext::sh -c evil", "owner": owner.clone(),
             "description": "says", "fork": false, "stargazers_count": 3.0, "size": 5_000_000_000i64, "topics": ["x"], "private": false,
         };
-        let b = bson::rawdoc! { "id": 12i64, "full_name": "o/b", "html_url": "https://github.com/o/b", "owner": owner };
+        let b = bson::rawdoc! { "id": 12i64, "full_name": "o/b", "html_url": "https://github.com/o/b", "owner": owner, "fork": false };
         let bad = bson::rawdoc! { "id": "x", "full_name": "o/c" };
         let mut documents: Vec<u8> = [a.as_bytes(), bad.as_bytes(), b.as_bytes()].concat();
         let mut damaged = a.as_bytes().to_vec();
@@ -373,7 +382,7 @@ mod tests {
             br#"{"id":11,"full_name":"o/a","clone_url":"ext::sh -c evil","owner":{"id":5,"login":"o"},"description":"says","fork":false}
 {"id":"x","full_name":"o/c"}
 
-{"id":12,"full_name":"o/b","html_url":"https://github.com/o/b"}
+{"id":12,"full_name":"o/b","html_url":"https://github.com/o/b","fork":false}
 {"id":13,"full_name":"../etc/passwd","html_url":"x"}
 "#;
         for (dump, text, bad_lines) in [(Dump::Documents, documents.as_slice(), vec![2, 4]), (Dump::Objects, lines, vec![2, 5])] {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use weir_forge::{AccountsProgress, Crawl, CrawlError, Error as ForgeError, Forge, Progress, accounts_listing, crawl_accounts};
+use weir_forge::{AccountsProgress, Crawl, CrawlError, Error as ForgeError, Forge, Progress, Verdict, accounts_listing, crawl_accounts};
 use weir_mirror::Stop;
 
 use super::mirror::stop_on_signal;
@@ -60,42 +60,52 @@ fn rounds(
             if stop.is_stopped() || now() < *next {
                 continue;
             }
-            // When watching, what was listed lately is not listed again at once, whoever did that.
-            let due = |at: i64| at + forge.interval.0.as_secs() as i64;
-            let lately = pool.catalog.listing(&forge.name())?.and_then(|l| l.finished_at).filter(|at| due(*at) > now());
-            let accounts = if forge.accounts { pool.catalog.listing(&accounts_listing(&forge.name()))? } else { None };
-            let only_accounts = watch && lately.is_some() && accounts.is_some_and(|l| l.finished_at.is_none());
-            if let (true, Some(at), false) = (watch, lately, only_accounts) {
-                *next = due(at);
-                continue;
-            }
-            if !pool.catalog.try_lock_listing(&forge.name())? {
-                if !watch {
-                    return Err(Error::Message(format!("another machine is listing {}", forge.name())));
-                }
-                *next = now() + LISTED_BY_ANOTHER_S;
-                continue;
-            }
-            let listed = one(pool, shows_bar, forge, only_accounts, stop, report);
-            if let Err(e) = pool.catalog.unlock_listing(&forge.name()) {
-                tracing::warn!("{}: {e}", forge.name());
-            }
-            match listed? {
-                Ok(()) | Err(CrawlError::Forge(ForgeError::Stopped)) => {}
-                Err(CrawlError::Catalog(e)) => return Err(e.into()),
-                Err(CrawlError::Forge(e)) => {
-                    failed = true;
-                    tracing::error!("{}: {e}; the next crawl goes on from there", forge.name());
-                    *next = now() + RETRY_S;
-                    continue;
-                }
-            }
-            *next = due(now());
+            // Of the catalog, too: it may be back soon, and the next forge's listing may be taken all the same.
+            let when = turn(pool, shows_bar, forge, watch, stop, report).unwrap_or_else(|e| {
+                failed = true;
+                tracing::error!("{}: {e}; the next crawl goes on from there", forge.name());
+                now() + RETRY_S
+            });
+            *next = when;
         }
         if !watch || stop.is_stopped() {
             return Ok(failed);
         }
         std::thread::sleep(WATCH_SLEEP);
+    }
+}
+
+/// Lists `forge`, if that is due; says when it is the next time.
+fn turn(
+    pool: &mut Pool,
+    shows_bar: bool,
+    forge: &ForgeConfig,
+    watch: bool,
+    stop: &Stop,
+    report: &mut dyn FnMut(&str, &Progress) -> Result<()>,
+) -> Result<i64> {
+    // When watching, what was listed lately is not listed again at once, whoever did that.
+    let due = |at: i64| at + forge.interval.0.as_secs() as i64;
+    let lately = pool.catalog.listing(&forge.name())?.and_then(|l| l.finished_at).filter(|at| due(*at) > now());
+    let accounts = if forge.accounts { pool.catalog.listing(&accounts_listing(&forge.name()))? } else { None };
+    let only_accounts = watch && lately.is_some() && accounts.is_some_and(|l| l.finished_at.is_none());
+    if let (true, Some(at), false) = (watch, lately, only_accounts) {
+        return Ok(due(at));
+    }
+    if !pool.catalog.try_lock_listing(&forge.name())? {
+        if !watch {
+            return Err(Error::Message("another machine is listing it".to_owned()));
+        }
+        return Ok(now() + LISTED_BY_ANOTHER_S);
+    }
+    let listed = one(pool, shows_bar, forge, only_accounts, stop, report);
+    if let Err(e) = pool.catalog.unlock_listing(&forge.name()) {
+        tracing::warn!("{}: {e}", forge.name());
+    }
+    match listed? {
+        Ok(()) | Err(CrawlError::Forge(ForgeError::Stopped)) => Ok(due(now())),
+        Err(CrawlError::Forge(e)) => Err(Error::Message(e.to_string())),
+        Err(CrawlError::Catalog(e)) => Err(e.into()),
     }
 }
 
@@ -212,7 +222,7 @@ fn list(
 fn report(name: &str, p: &Progress, global: &Global) -> Result<()> {
     if global.json {
         return output::json_line(&serde_json::json!({
-            "forge": name, "finished": p.finished, "pages": p.pages, "unchanged_pages": p.unchanged, "listed": p.listed, "wanted": p.wanted, "refused": p.refused,
+            "forge": name, "finished": p.finished, "pages": p.pages, "unchanged_pages": p.unchanged, "listed": p.listed, "wanted": p.wanted, "refused": p.refused, "unknown": p.unknown,
             "added": p.taken.added, "renamed": p.taken.renamed, "back": p.taken.back, "hinted": p.taken.hinted, "known": p.taken.known,
             "gone": p.gone, "skipped_pages": p.skipped, "recovered_pages": p.recovered, "requests": p.usage.requests,
             "rate_limit_waits": p.usage.waits, "rate_limit_seconds": p.usage.waited_s,
@@ -226,12 +236,14 @@ fn report(name: &str, p: &Progress, global: &Global) -> Result<()> {
 
 fn summary(name: &str, p: &Progress) -> String {
     let mut parts = vec![format!("{} listed", p.listed), format!("{} wanted", p.wanted)];
+    let unknown = format!("left out, for the forge does not say {}", p.unknown_of.unwrap_or_default());
     let counts = [
         (p.taken.added as u64, "new"),
         (p.taken.renamed as u64, "renamed"),
         (p.taken.hinted as u64, "changed"),
         (p.taken.back as u64, "back"),
         (p.gone, "gone"),
+        (p.unknown, &unknown),
         (p.refused, "left out for their names"),
         (p.unchanged, "pages as before"),
         (p.skipped, "pages skipped"),
@@ -257,7 +269,7 @@ fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitC
                     skipped.error
                 )));
             }
-            for listed in page.repositories.iter().filter(|l| filter.takes(l)) {
+            for listed in page.repositories.iter().filter(|l| filter.verdict(l) == Verdict::Wanted) {
                 let wiki = listed.wiki_repository().filter(|_| config.wikis());
                 for listed in std::iter::once(listed).chain(&wiki) {
                     let Ok(Some(name)) = config.name_of(listed) else { break };

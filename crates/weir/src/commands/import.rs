@@ -117,10 +117,11 @@ fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig,
 }
 
 fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Result<()> {
-    let Imported { lines, rows, accounts, bad, unwanted, taken, is_finished, was_finished } = *done;
+    let Imported { lines, rows, accounts, bad, unwanted, unknown, unknown_of, taken, is_finished, was_finished } = *done;
+    let unknown_words = format!("left out, for it does not say {}", unknown_of.unwrap_or_default());
     if global.json {
         return output::json_line(&serde_json::json!({
-            "file": path, "finished": is_finished, "lines": lines, "rows": rows, "accounts": accounts, "bad": bad, "unwanted": unwanted,
+            "file": path, "finished": is_finished, "lines": lines, "rows": rows, "accounts": accounts, "bad": bad, "unwanted": unwanted, "unknown": unknown,
             "added": taken.added, "renamed": taken.renamed, "known": taken.known,
         }));
     }
@@ -131,7 +132,7 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
     if is_dry_run {
         writeln!(
             out,
-            "{}: {rows} rows of repositories, {accounts} of accounts, {unwanted} not wanted, {bad} bad; nothing was written",
+            "{}: {rows} rows of repositories, {accounts} of accounts, {unwanted} not wanted, {unknown} of which too little is known, {bad} bad; nothing was written",
             path.display()
         )?;
         return Ok(());
@@ -142,6 +143,7 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
         (taken.renamed as u64, "renamed"),
         (taken.known as u64, "known"),
         (unwanted, "not wanted"),
+        (unknown, &unknown_words),
         (bad, "bad"),
     ];
     let mut parts = vec![format!("{rows} rows")];

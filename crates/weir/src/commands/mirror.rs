@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use weir_catalog::{Catalog, Hold, Repository};
@@ -23,6 +23,8 @@ use crate::shared_store::check_locks;
 
 /// How long a mirror loop waits for a catalog that failed.
 pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);
+/// Time between looks for what a wrong clock has written.
+const MEND_TIMES_EVERY: Duration = Duration::from_secs(3600);
 /// Longest sleep between looks at the catalog while watching.
 const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
 
@@ -39,7 +41,13 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     }
     let mut failed = 0;
     let mut first = true;
+    let mut looked = Instant::now();
     loop {
+        if looked.elapsed() >= MEND_TIMES_EVERY {
+            looked = Instant::now();
+            let mended = pool.catalog.follow_clock().map_err(Error::from).and_then(|_| mend_times(&mut pool.catalog));
+            mended.unwrap_or_else(|e| tracing::warn!("whether times are right is not known: {e}"));
+        }
         match pass(&mut pool, &mirror, &guard.owner, global, args, first, &stop, notifier.as_ref()) {
             Ok(summary) => failed += summary.failed,
             // A catalog on another machine may be away for a while, and one on this machine's disk find it full.
@@ -123,7 +131,13 @@ pub(crate) fn watch(
     notifier: Option<&Notifier>,
     stop: &Stop,
 ) -> Result<()> {
+    let mut looked = Instant::now();
     while !stop.is_stopped() {
+        if looked.elapsed() >= MEND_TIMES_EVERY {
+            looked = Instant::now();
+            catalog.follow_clock()?;
+            mend_times(catalog)?;
+        }
         let mut batches = Batches::due(catalog, owner, mirror.options.lease_s);
         let tasks = batches.first(catalog)?;
         if !tasks.repositories.is_empty() {
@@ -144,6 +158,15 @@ pub(crate) fn watch(
         sleep_until_due(catalog, stop)?;
     }
     catalog.release(owner)?;
+    Ok(())
+}
+
+/// What a clock that was ahead has put off is due again.
+fn mend_times(catalog: &mut Catalog) -> Result<()> {
+    let mended = catalog.mend_times(now())?;
+    if mended > 0 {
+        tracing::warn!("{mended} repositories were visited or leased by a clock that was ahead: their times are mended");
+    }
     Ok(())
 }
 
@@ -226,7 +249,9 @@ impl MirrorGuard {
         let lock = file.map_err(|source| Error::File { what: "open", path, source })?;
         let machine = machine_of(&pool.catalog)?;
         if lock.try_lock().is_ok() {
-            pool.another_catalog()?.release_all(&machine)?;
+            let mut catalog = pool.another_catalog()?;
+            catalog.release_all(&machine)?;
+            mend_times(&mut catalog)?;
             // Nothing waits for it: the store may be large.
             let store = pool.store();
             std::thread::Builder::new().name("stale".to_owned()).spawn(move || remove_stale(&store))?;

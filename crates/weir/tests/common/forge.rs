@@ -65,6 +65,8 @@ pub struct State {
     pub around: Around,
     /// Requests while the limit was used up.
     pub impatient: u32,
+    /// Paths that are answered so, whatever stands there.
+    pub answers: Vec<(&'static str, &'static str, Value)>,
 }
 
 #[derive(Clone)]
@@ -265,6 +267,9 @@ impl State {
         if let Some(id) = path.strip_prefix("/projects/").filter(|id| !id.is_empty()) {
             return found(self.repositories.iter().find(|r| format!("{}%2F{}", r.owner, r.name) == id).map(|r| self.gerrit(r, false)));
         }
+        if let Some((_, status, answer)) = self.answers.iter().find(|(at, ..)| *at == path) {
+            return (*status, String::new(), answer.clone());
+        }
         if let Some(answer) = self.around.route(path, query, !shown.is_empty()) {
             return answer;
         }
@@ -413,7 +418,7 @@ impl State {
     }
 
     fn gitlab(&self, r: &Listed) -> Value {
-        json!({ "id": r.id, "wiki_enabled": self.has_wiki(r), "path_with_namespace": format!("{}/{}", r.owner, r.name), "last_activity_at": r.pushed_at,
+        json!({ "id": r.id, "visibility": "public", "forked_from_project": if r.fork { json!({ "id": 1 }) } else { Value::Null }, "wiki_enabled": self.has_wiki(r), "path_with_namespace": format!("{}/{}", r.owner, r.name), "last_activity_at": r.pushed_at,
                 "http_url_to_repo": format!("{}{}/{}.git", self.clone_base, r.owner, r.name), "namespace": { "id": 1, "full_path": r.owner, "kind": "group" } })
     }
 

@@ -1,0 +1,55 @@
+//! The time that schedules and leases go by: the database's, where machines share one.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::database::values;
+use crate::{Catalog, Result};
+
+/// A last visit that lies further ahead was written by a clock that was wrong.
+const AHEAD_MAX_S: i64 = 3600;
+/// A lease that runs longer was, too.
+const LEASE_MAX_S: i64 = 30 * 86_400;
+
+/// What the database's clock is ahead of this machine's, in seconds.
+static AHEAD_S: AtomicI64 = AtomicI64::new(0);
+
+/// Seconds since 1970.
+pub fn now() -> i64 {
+    here() + AHEAD_S.load(Ordering::Relaxed)
+}
+
+fn here() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}
+
+impl Catalog {
+    /// Goes by the database's clock from here on, for the whole process; gives the seconds it is ahead of this machine's.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn follow_clock(&self) -> Result<i64> {
+        if !self.database.is_postgres() {
+            return Ok(0);
+        }
+        let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS BIGINT)";
+        let there = self.database.query_one(sql, &[], |row| row.get::<i64>(0))?;
+        let ahead = there.map_or(0, |there| there - here());
+        // A second is the answer's way.
+        AHEAD_S.store(if ahead.abs() > 1 { ahead } else { 0 }, Ordering::Relaxed);
+        Ok(ahead)
+    }
+
+    /// Makes due what a clock that was ahead has put off, and frees what it has leased; gives how many they were. Reads every row once.
+    ///
+    /// # Errors
+    /// Of the database.
+    pub fn mend_times(&mut self, now: i64) -> Result<u64> {
+        let sql = "UPDATE repositories SET next_due = LEAST(next_due, ?1), last_attempt = LEAST(last_attempt, ?1),
+                   last_success = CASE WHEN last_success > ?1 THEN ?1 ELSE last_success END,
+                   last_change = CASE WHEN last_change > ?1 THEN ?1 ELSE last_change END WHERE last_attempt > ?2";
+        let put_off = self.database.execute(sql, &values![now, now.saturating_add(AHEAD_MAX_S)])?;
+        let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_until > ?1";
+        Ok(put_off + self.database.execute(sql, &values![now.saturating_add(LEASE_MAX_S)])?)
+    }
+}
