@@ -53,9 +53,9 @@ impl Forge for Bitbucket {
         let next_workspace = of_workspace.and_then(|(n, _)| (n + 1 < self.workspaces.len()).then(|| format!("{}:1", n + 1)));
         let answer = match (self.api.get(&url), of_workspace) {
             // Only numbered pages can be passed over: what comes after a time is not known without the page.
-            (Err(e), Some(_)) if e.is_of_owner() => return Ok(Page::left_out(position, &e, next_workspace)),
+            (Err(e), Some(_)) if e.is_of_owner() => return Ok(Page::leaving_out(position, &e, next_workspace)),
             (Err(e), Some((n, page))) if e.is_of_page() => {
-                return Ok(Page::skipped(position, &e, Some(format!("{n}:{}", page.saturating_add(1)))));
+                return Ok(Page::skipping(position, &e, Some(format!("{n}:{}", page.saturating_add(1)))));
             }
             (answer, _) => answer?,
         };

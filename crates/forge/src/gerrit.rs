@@ -49,7 +49,7 @@ impl Forge for Gerrit {
         let url = format!("{}/projects/?d&n={PER_PAGE}&S={start}", self.url);
         let after = |count: u64| Some(start.saturating_add(count).to_string());
         let answer = match self.api.get(&url) {
-            Err(e) if e.is_of_page() => return Ok(Page::skipped(position, &e, after(PER_PAGE))),
+            Err(e) if e.is_of_page() => return Ok(Page::skipping(position, &e, after(PER_PAGE))),
             answer => answer?,
         };
         let Some(projects) = answer.value.as_object() else {

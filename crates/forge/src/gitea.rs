@@ -82,14 +82,14 @@ impl Forge for Gitea {
         let place = |page: u64| owner.map_or(page.to_string(), |n| format!("{n}:{page}"));
         let next_owner = owner.and_then(|n| (n + 1 < self.owners.len()).then(|| format!("{}:1", n + 1)));
         let answer = match self.api.get(&url) {
-            Err(e) if owner.is_some() && e.is_of_owner() => return Ok(Page::left_out(position, &e, next_owner)),
-            Err(e) if e.is_of_page() => return Ok(Page::skipped(position, &e, Some(place(page.saturating_add(1))))),
+            Err(e) if owner.is_some() && e.is_of_owner() => return Ok(Page::leaving_out(position, &e, next_owner)),
+            Err(e) if e.is_of_page() => return Ok(Page::skipping(position, &e, Some(place(page.saturating_add(1))))),
             answer => answer?,
         };
         // Searches are wrapped, lists are not.
         let Some(items) = answer.value["data"].as_array().or_else(|| answer.value.as_array()) else {
             let e = Error::Unexpected { url, detail: "not a list".to_owned() };
-            return Ok(Page::skipped(position, &e, if owner.is_some() { next_owner } else { Some(place(page.saturating_add(1))) }));
+            return Ok(Page::skipping(position, &e, if owner.is_some() { next_owner } else { Some(place(page.saturating_add(1))) }));
         };
         // Private ones are left out after a page was cut: only an empty page without a link is the last.
         let is_last = answer.next.is_none() && (items.len() as u64) < limit;

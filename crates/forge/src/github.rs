@@ -99,7 +99,7 @@ impl GitHub {
             Err(e) if e.is_of_page() => {
                 let next = since.saturating_add(self.skipped_ids);
                 self.skipped_ids = self.skipped_ids.saturating_mul(2);
-                return Ok(Page::skipped(&since.to_string(), &e, Some(next.to_string())));
+                return Ok(Page::skipping(&since.to_string(), &e, Some(next.to_string())));
             }
             found => found?,
         };
@@ -119,12 +119,12 @@ impl GitHub {
         let position = format!("{owner}:{page}");
         let found = match self.api.get_unless(&url, etag).and_then(|answer| answer.map(|answer| list(&url, answer)).transpose()) {
             // An owner who is gone, or not for us, is not the end of the others.
-            Err(e) if e.is_of_owner() => return Ok(Page::left_out(&position, &e, after(owner))),
+            Err(e) if e.is_of_owner() => return Ok(Page::leaving_out(&position, &e, after(owner))),
             Err(e) if e.is_of_page() => {
                 // What is no list at all is none on the next page either.
                 let next =
                     if matches!(e, Error::Unavailable { .. }) { Some(format!("{owner}:{}", page.saturating_add(1))) } else { after(owner) };
-                return Ok(Page::skipped(&position, &e, next));
+                return Ok(Page::skipping(&position, &e, next));
             }
             found => found?,
         };

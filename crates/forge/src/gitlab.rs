@@ -56,12 +56,12 @@ impl Forge for GitLab {
         let next_owner = owner.and_then(|n| (n + 1 < self.owners.len()).then(|| format!("{}:0", n + 1)));
         let answer = match answer {
             // Some pages answer 500 for ever: what stands behind them can still be had.
-            Err(e) if owner.is_some() && e.is_of_owner() => return Ok(Page::left_out(position, &e, next_owner)),
+            Err(e) if owner.is_some() && e.is_of_owner() => return Ok(Page::leaving_out(position, &e, next_owner)),
             Err(e) if e.is_of_page() => {
                 // Twice as far with each in turn: ids are sparse.
                 let next = place(after.saturating_add(self.skipped_ids));
                 self.skipped_ids = self.skipped_ids.saturating_mul(2);
-                return Ok(Page::skipped(position, &e, Some(next)));
+                return Ok(Page::skipping(position, &e, Some(next)));
             }
             answer => answer?,
         };

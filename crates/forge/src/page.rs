@@ -23,12 +23,12 @@ pub struct Page {
 
 impl Page {
     /// One that could not be had, and is passed over; `next` follows.
-    pub(crate) fn skipped(position: &str, error: &Error, next: Option<String>) -> Page {
+    pub(crate) fn skipping(position: &str, error: &Error, next: Option<String>) -> Page {
         Page { next, skipped: Some(Skipped { position: position.to_owned(), error: error.to_string() }), ..Page::default() }
     }
 
     /// The pages of an owner that are not there, or not for us; `next` is the next owner's.
-    pub(crate) fn left_out(position: &str, error: &Error, next: Option<String>) -> Page {
+    pub(crate) fn leaving_out(position: &str, error: &Error, next: Option<String>) -> Page {
         tracing::warn!("left out: {error}");
         let is_forbidden = !matches!(error, Error::NotFound(_));
         let left_out = is_forbidden.then(|| Skipped { position: position.to_owned(), error: error.to_string() });
