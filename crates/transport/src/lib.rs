@@ -11,6 +11,7 @@ mod files;
 mod http;
 mod lfs;
 mod lfs_ssh;
+mod met;
 mod resolver;
 mod session;
 mod ssh;

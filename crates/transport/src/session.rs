@@ -1,6 +1,5 @@
 //! A conversation with an upstream: version and capabilities, then refs, then packs.
 
-use std::collections::HashMap;
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +12,7 @@ use weir_git::{HashKind, Oid, is_unprintable, refname};
 use crate::credentials::{CredentialSource, GitCredentialHelper, Netrc};
 use crate::error::{Error, Result};
 use crate::http::Http;
+use crate::met::{Acquaintance, Met};
 use crate::ssh::{Ssh, SshCommand};
 use crate::stream::Tcp;
 use crate::tls::system_roots;
@@ -22,6 +22,8 @@ use crate::url::{Scheme, Url};
 const CAPABILITY_LINES_MAX: usize = 1000;
 /// What a ref takes beside its name, here and where it is worked with.
 const REF_BYTES: usize = 192;
+/// Bytes before the content of a packet line.
+const PKT_LEN_BYTES: usize = 4;
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Both directions of a local connection.
@@ -65,35 +67,6 @@ pub struct Options {
     pub refs_bytes_max: u64,
     /// What git:// servers were able to do when last met.
     pub met: Met,
-}
-
-/// The capabilities of git:// servers met, by host. The next conversation with one starts with a question in the same packet
-/// as its first line: a round trip less. If the server is not as remembered, all is asked again in the ordinary way; if it
-/// takes the question amiss, it is not asked so again.
-#[derive(Clone, Default)]
-pub struct Met(Arc<Mutex<HashMap<String, Acquaintance>>>);
-
-#[derive(Clone)]
-enum Acquaintance {
-    Capable(Arc<[String]>),
-    /// Asks for one thing at a time.
-    Slow,
-}
-
-/// Hosts remembered at most.
-const MET_MAX: usize = 10_000;
-
-impl Met {
-    fn get(&self, host: &str) -> Option<Acquaintance> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
-    }
-
-    fn set(&self, host: String, acquaintance: Acquaintance) {
-        let mut met = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if met.len() < MET_MAX || met.contains_key(&host) {
-            met.insert(host, acquaintance);
-        }
-    }
 }
 
 impl Default for Options {
@@ -187,7 +160,7 @@ impl Session {
     /// # Errors
     /// Any of [`Error`].
     pub fn open(url: &Url, options: &Options) -> Result<Session> {
-        let mut session = Session::connect(url, options, &[])?;
+        let mut session = Session::connect(url, options, &[], 1)?;
         session.handshake()?;
         Ok(session)
     }
@@ -207,7 +180,7 @@ impl Session {
         let met = options.met.get(&host);
         if let Some(Acquaintance::Capable(known)) = &met {
             let request = ls_refs_request(known, &options.agent, prefixes)?;
-            let mut session = Session::connect(url, options, &request)?;
+            let mut session = Session::connect(url, options, &request, greeting_bytes(known))?;
             match session.handshake().and_then(|()| {
                 let is_same = session.version == 2 && session.capabilities[..] == known[..];
                 if is_same { session.read_refs().map(Some) } else { Ok(None) }
@@ -228,8 +201,8 @@ impl Session {
         Ok((session, advertised))
     }
 
-    /// Connects and asks for the service; over git://, `more` goes along.
-    fn connect(url: &Url, options: &Options, more: &[u8]) -> Result<Session> {
+    /// Connects and asks for the service; over git://, `more` goes along, and at least so many bytes are known to come first.
+    fn connect(url: &Url, options: &Options, more: &[u8], least: usize) -> Result<Session> {
         let wire = match url.scheme {
             Scheme::Git => {
                 let tcp = Tcp::connect(url, 9418, options)?;
@@ -244,6 +217,9 @@ impl Session {
                 first.extend_from_slice(more);
                 let mut writer = Shared(shared.clone());
                 writer.write_all(&first)?;
+                if least > 1 {
+                    writer.0.lock().unwrap_or_else(PoisonError::into_inner).expect(least);
+                }
                 Wire::Stream(PktReader::new(BufReader::with_capacity(BUFFER_BYTES, Box::new(Shared(shared)))), Box::new(writer))
             }
             Scheme::Ssh => {
@@ -421,6 +397,12 @@ fn ls_refs_request(capabilities: &[String], agent: &str, prefixes: &[&str]) -> R
     }
     pktline::push_flush(&mut request);
     Ok(request)
+}
+
+/// Bytes that a server of these capabilities says first, at least: it may end lines with a newline or not.
+fn greeting_bytes(capabilities: &[String]) -> usize {
+    let lines = ["version 2"].into_iter().chain(capabilities.iter().map(String::as_str));
+    PKT_LEN_BYTES + lines.map(|line| PKT_LEN_BYTES + line.len()).sum::<usize>()
 }
 
 /// The hash that capabilities name; sha1 if none.

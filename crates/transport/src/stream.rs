@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -60,12 +61,17 @@ impl Pace {
 /// A read of so many bytes is in the middle of a pack.
 const BULK_BYTES_MIN: usize = 4096;
 
+/// Milliseconds that a read waits for more than one byte.
+const LEAST_MILLIS_MAX: libc::c_int = 1000;
+
 /// A TCP connection.
 pub(crate) struct Tcp {
     stream: TcpStream,
     pace: Pace,
     /// Whether the last read brought much.
     in_bulk: bool,
+    /// Whether the next read waits for more than one byte.
+    waits_for_more: bool,
 }
 
 impl Tcp {
@@ -80,18 +86,52 @@ impl Tcp {
                     stream.set_nodelay(true).map_err(fail)?;
                     stream.set_read_timeout(Some(options.idle_timeout)).map_err(fail)?;
                     stream.set_write_timeout(Some(options.idle_timeout)).map_err(fail)?;
-                    return Ok(Tcp { stream, pace: Pace::new(options), in_bulk: false });
+                    return Ok(Tcp { stream, pace: Pace::new(options), in_bulk: false, waits_for_more: false });
                 }
                 Err(e) => last = e,
             }
         }
         Err(fail(last))
     }
+
+    /// The next read is to wait for so many bytes, which are known to come, or for the end: git daemon sends its greeting line by
+    /// line, and to be woken for each costs more than all else of a visit that finds nothing new.
+    pub(crate) fn expect(&mut self, bytes: usize) {
+        self.waits_for_more = self.set_least(bytes);
+    }
+
+    /// Waits until as much is there, or the end; and not for long: a server may say less than it did.
+    fn wait_for_least(&self) {
+        let mut polled = libc::pollfd { fd: self.stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: `polled` is one valid pollfd for the duration of the call. If it is interrupted the read itself waits.
+        unsafe { libc::poll(&mut polled, 1, LEAST_MILLIS_MAX) };
+        self.set_least(1);
+    }
+
+    /// Sets the bytes that a read waits for; says whether it could.
+    fn set_least(&self, bytes: usize) -> bool {
+        let value = libc::c_int::try_from(bytes).unwrap_or(1);
+        // SAFETY: the descriptor is open, and `value` a valid int of that size for the duration of the call.
+        let set = unsafe {
+            libc::setsockopt(
+                self.stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                std::ptr::from_ref(&value).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        set == 0
+    }
 }
 
 impl Read for Tcp {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let socket = socket2::SockRef::from(&self.stream);
+        if std::mem::take(&mut self.waits_for_more) {
+            let _ = socket.set_tcp_quickack(true);
+            self.wait_for_least();
+        }
         // In the middle of a pack more is mostly there already, and acknowledging at once would only cost.
         let ready = match self.in_bulk {
             true => socket.recv_with_flags(as_uninit(buf), libc::MSG_DONTWAIT).ok(),
