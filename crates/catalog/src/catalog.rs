@@ -577,14 +577,15 @@ impl Catalog {
     }
 
     /// Writes down that the archive of the repository called `name` was set back to an older state, which is its last commit now, with
-    /// its number, the archive's bytes and how many refs it has: it is not visited any more.
+    /// its number, the archive's bytes, how many refs it has, and the highest number of a lease it was written under: it is not visited
+    /// any more.
     ///
     /// # Errors
     /// Of the database.
-    pub fn pin(&mut self, name: &str, seq: u64, bytes: u64, refs: u64) -> Result<()> {
-        let sql = "UPDATE repositories SET pinned = 1, enabled = 0, fingerprint = NULL, seq = ?2, archive_bytes = ?3, ref_count = ?4
-                   WHERE name = ?1";
-        self.database.execute(sql, &values![name, seq, bytes, refs]).map(|_| ())
+    pub fn pin(&mut self, name: &str, seq: u64, bytes: u64, refs: u64, epoch: u64) -> Result<()> {
+        let sql = "UPDATE repositories SET pinned = 1, enabled = 0, fingerprint = NULL, seq = ?2, archive_bytes = ?3, ref_count = ?4,
+                   epoch = GREATEST(epoch, ?5) WHERE name = ?1";
+        self.database.execute(sql, &values![name, seq, bytes, refs, epoch]).map(|_| ())
     }
 
     /// Writes down that the archive of repository `id` was written anew: the number of its last commit, and its bytes.

@@ -39,12 +39,27 @@ pub struct Url {
 
 /// A text that is no URL of a repository.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{url}' is not a repository URL: {why}")]
+#[error("'{}' is not a repository URL: {why}", shown(.url))]
 pub struct UrlError {
-    /// The text.
+    /// The text, which may hold a password.
     pub url: String,
     /// What is wrong.
     pub why: &'static str,
+}
+
+/// Characters of a text that is no URL that are shown.
+const SHOWN_CHARS_MAX: usize = 200;
+
+/// A text that is no URL without what would be a password in one, and not at any length.
+fn shown(text: &str) -> String {
+    let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
+    let end = rest.find('/').unwrap_or(rest.len());
+    let rest = rest[..end].rfind('@').map_or(rest, |at| &rest[at + 1..]);
+    let whole = if scheme.is_empty() { text.to_owned() } else { format!("{scheme}://{rest}") };
+    match whole.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((at, _)) => format!("{}...", &whole[..at]),
+        None => whole,
+    }
 }
 
 impl Url {
@@ -305,6 +320,14 @@ mod tests {
         assert_eq!(path("/a%20b"), "/a%20b");
         assert_eq!(path("https://h/a%20b"), "/a%20b", "as it is asked for");
         assert_eq!(path("git://h/a%zz"), "/a%zz");
+    }
+
+    #[test]
+    fn what_is_no_url_shows_no_secret_and_no_flood() {
+        let said = |text: &str| Url::parse(text).unwrap_err().to_string();
+        assert!(said("ftp://user:s3cret@h/x").starts_with("'ftp://h/x' is not"));
+        assert!(said("http://u:s3c@ret@h:x/y").starts_with("'http://h:x/y' is not"));
+        assert!(said(&format!("ftp://h/{}", "x".repeat(1 << 20))).len() < 400);
     }
 
     #[test]

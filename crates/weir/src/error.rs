@@ -23,6 +23,9 @@ pub(crate) enum Error {
     /// A repository without content.
     #[error("'{0}' has not been mirrored yet; run 'weir mirror {0}'")]
     NotMirrored(String),
+    /// A repository whose archive was there once.
+    #[error("the archive of '{name}' is missing ('{}'); 'weir mirror {name}' clones it anew", .path.display())]
+    ArchiveMissing { name: String, path: PathBuf },
     /// The configuration.
     #[error("{0}")]
     Config(String),

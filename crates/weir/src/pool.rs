@@ -242,7 +242,8 @@ impl Pool {
     pub(crate) fn open_repo(&self, repository: &Repository) -> Result<Repo> {
         let path = self.archive_path(repository);
         if !path.exists() {
-            return Err(Error::NotMirrored(repository.name.clone()));
+            let name = repository.name.clone();
+            return Err(if repository.seq.is_some() { Error::ArchiveMissing { name, path } } else { Error::NotMirrored(name) });
         }
         Repo::open_archive(&path).in_repo(&repository.name)
     }

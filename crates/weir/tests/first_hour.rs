@@ -97,6 +97,44 @@ fn states_are_told_as_they_are() {
 }
 
 #[test]
+fn what_was_set_back_time_and_again_follows_at_once() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    env.git(&upstream, &["update-ref", "refs/heads/more", "HEAD"]);
+    env.weir(&["mirror", "--all"]);
+    // Each is written under a number of its own, which is ahead of the clock by then.
+    for n in 0..8 {
+        env.weir(&["restore", &format!("a@{}", 2 + n % 2)]);
+    }
+    env.weir(&["restore", "a@2", "--name", "o"]);
+    assert!(env.weir(&["mirror", "o"]).contains("1 updated"));
+    assert!(env.weir(&["mirror", "a"]).contains("1 updated") || env.weir(&["mirror", "a"]).contains("1 unchanged"));
+    assert!(env.weir_json(&["ls", "o"])[0]["last_success"].is_i64(), "it was written down");
+    // One that is gone is told of, is due, and comes again.
+    std::fs::remove_file(env.pool().join("store/a.tar")).unwrap();
+    assert!(env.weir_fails(&["log", "a"]).contains("the archive of 'a' is missing"));
+    assert!(env.weir_fails(&["fsck", "a"]).contains("the next visit clones it anew"));
+    assert!(env.weir(&["mirror"]).contains("1 updated"));
+    env.weir(&["fsck"]);
+}
+
+#[test]
+fn paths_are_what_they_lead_to() {
+    let env = Env::new();
+    let upstream = env.odd_repository("deep/up.git");
+    let round = upstream.join("../../deep/up.git");
+    env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
+    assert!(env.weir(&["add", "--name", "u", round.to_str().unwrap()]).contains("0 added, 1 there already"));
+    for name in ["a.bundle", "a.tar", "HEAD"] {
+        std::fs::write(env.path(name), "something else").unwrap();
+        let said = env.weir_fails(&["add", "--name", "x", env.path(name).to_str().unwrap()]);
+        assert!(said.contains("is no repository"), "{name}: {said}");
+    }
+}
+
+#[test]
 fn what_names_nothing_is_said() {
     let env = Env::new();
     env.weir(&["add", "git://h/o/a.git", "git://h/o/b.git", "git://h/c.git"]);

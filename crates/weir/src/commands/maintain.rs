@@ -54,8 +54,11 @@ pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repa
         {
             problems.push(format!("commits {} to {known} are gone", seq + 1));
         }
-        if let Some(first) = problems.first().filter(|_| is_there && !repair) {
-            pool.catalog.set_damaged(r.id, first, now())?;
+        match problems.first() {
+            Some(first) if is_there && !repair => pool.catalog.set_damaged(r.id, first, now())?,
+            // The next visit is now.
+            Some(_) if !is_there => pool.catalog.look_again(&r.name, now())?,
+            _ => {}
         }
         let repaired = match &mirror {
             Some(mirror) if !problems.is_empty() && is_there => {
@@ -191,7 +194,8 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
     if shown != r.name {
         pool.catalog.add_copy((&shown, &r.url, &format!("{shown}.tar")), r.id, now())?;
     }
-    pool.catalog.pin(&shown, report.seq, report.archive_bytes, refs.list().len() as u64)?;
+    let epoch = weir_repo::epoch_of(&target).in_repo(&r.name)?;
+    pool.catalog.pin(&shown, report.seq, report.archive_bytes, refs.list().len() as u64, epoch)?;
     if global.json {
         output::json(&json!({ "name": shown, "from": seq, "seq": report.seq }))?;
     } else if !global.quiet {

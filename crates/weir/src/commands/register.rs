@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use weir_catalog::{Base, Hold, Repository};
 use weir_repo::Origin;
@@ -145,7 +145,11 @@ fn look_at(text: &str) -> Result<()> {
         let path = url.local_path();
         let mut with_suffix = path.clone().into_os_string();
         with_suffix.push(".git");
-        let is_repository = |path: &Path| path.is_file() || path.join("HEAD").exists() || path.join(".git").exists();
+        let is_archive = |path: &Path| path.extension().is_some_and(|e| e == "tar") && weir_archive::Archive::open(path).is_ok();
+        let is_repository = |path: &Path| match path.is_file() {
+            true => is_archive(path),
+            false => path.join("HEAD").exists() || path.join(".git").exists(),
+        };
         if is_repository(&path) || is_repository(Path::new(&with_suffix)) {
             return Ok(());
         }
@@ -195,7 +199,12 @@ pub(crate) fn entry(url: &str, name: Option<&str>) -> Result<(String, String, St
     let mut default = parsed.default_name();
     if parsed.scheme == Scheme::Local {
         // Relative to where the command was run; the mirror runs elsewhere.
-        let absolute = std::path::absolute(parsed.local_path())?;
+        let mut absolute = std::path::absolute(parsed.local_path())?;
+        if absolute.components().any(|part| part == Component::ParentDir)
+            && let Ok(found) = absolute.canonicalize()
+        {
+            absolute = found;
+        }
         kept = absolute.to_str().ok_or_else(|| Error::Message(format!("'{url}' is not UTF-8")))?.to_owned();
         default = Url::parse(&kept)?.default_name();
     }
