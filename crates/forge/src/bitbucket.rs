@@ -1,4 +1,7 @@
-//! Bitbucket Cloud (developer.atlassian.com/cloud/bitbucket/rest: `GET /repositories`, `GET /repositories/{workspace}`).
+//! Bitbucket Cloud (developer.atlassian.com/cloud/bitbucket/rest: `GET /repositories/{workspace}`, `GET /user/workspaces`).
+//!
+//! Its list of everything that is public, `GET /repositories`, is gone from bitbucket.org since 2026 (CHANGE-2770): without workspaces
+//! those of the credentials are listed.
 
 use serde_json::Value;
 
@@ -7,6 +10,7 @@ use crate::github::text;
 use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result};
 
 const PER_PAGE: u64 = 100;
+const WORKSPACE_PAGES_MAX: u64 = 100;
 /// What is asked for: all that is said otherwise is ten times as much.
 const FIELDS: &str = "uuid,full_name,scm,description,website,language,is_private,size,created_on,updated_on,mainbranch.name,\
                       parent.uuid,links.clone,owner.uuid,owner.type,owner.username,owner.nickname,owner.display_name";
@@ -15,29 +19,53 @@ const FIELDS: &str = "uuid,full_name,scm,description,website,language,is_private
 pub struct Bitbucket {
     api: Api,
     base: String,
-    /// Only what these workspaces have; everything that is public if there are none.
+    /// Only what these workspaces have.
     workspaces: Vec<String>,
+    /// Whether they are those that the credentials are a member of, as none were named.
+    are_found: bool,
 }
 
 impl Bitbucket {
-    /// `url` is the web site's; `workspaces` are their slugs, all if there are none.
+    /// `url` is the web site's; `workspaces` are their slugs. If there are none: those that the credentials are a member of; without
+    /// credentials everything that is public, where the server lists that.
     pub fn new(url: &str, workspaces: Vec<String>, api: Api) -> Bitbucket {
         let url = url.trim_end_matches('/');
         let base = if url == "https://bitbucket.org" { "https://api.bitbucket.org/2.0".to_owned() } else { format!("{url}/2.0") };
-        Bitbucket { api, base, workspaces }
+        let are_found = workspaces.is_empty() && api.is_known();
+        Bitbucket { api, base, workspaces, are_found }
+    }
+
+    /// Asks for the workspaces of the credentials, by name: a position means the same the next time, if none came or went.
+    fn find_workspaces(&mut self) -> Result<()> {
+        let mut found = Vec::new();
+        for page in 1..=WORKSPACE_PAGES_MAX {
+            let answer = self.api.get(&format!("{}/user/workspaces?pagelen={PER_PAGE}&page={page}", self.base))?.value;
+            let list = answer["values"].as_array().map_or(&[][..], Vec::as_slice);
+            found.extend(list.iter().filter_map(|access| text(&access["workspace"]["slug"]).or_else(|| text(&access["slug"]))));
+            if answer["next"].is_null() {
+                break;
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        self.workspaces = found;
+        Ok(())
     }
 }
 
 impl Forge for Bitbucket {
     fn start(&self) -> &'static str {
-        if self.workspaces.is_empty() { "" } else { "0:1" }
+        if self.workspaces.is_empty() && !self.are_found { "" } else { "0:1" }
     }
 
     fn page(&mut self, position: &str) -> Result<Page> {
+        if self.are_found && self.workspaces.is_empty() {
+            self.find_workspaces()?;
+        }
         // `AFTER`, a time, of all; `WORKSPACE:PAGE` of those that were asked for.
         let fields: Vec<String> = FIELDS.split(',').map(|field| format!("values.{}", field.trim())).collect();
         let common = format!("pagelen={PER_PAGE}&fields=next%2C{}", fields.join("%2C"));
-        let of_workspace = (!self.workspaces.is_empty()).then(|| {
+        let of_workspace = (self.are_found || !self.workspaces.is_empty()).then(|| {
             let (n, page) = position.split_once(':').unwrap_or((position, "1"));
             (n.parse::<usize>().unwrap_or(0), page.parse::<u64>().unwrap_or(1))
         });

@@ -3,7 +3,7 @@
 //! A list's items say little. With a token their ids go into one GraphQL question, which says all of a hundred repositories for
 //! one point: two requests for a hundred repositories.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -35,10 +35,12 @@ pub struct GitHub {
     graphql: String,
     /// Only what these own; everything if there are none.
     owners: Vec<String>,
+    /// Those of them that are no organisations, by number, as far as that was found out.
+    people: HashSet<usize>,
     /// Or only what these questions find.
     questions: Vec<String>,
-    /// Ids that the next page that cannot be had is taken to span.
-    skipped_ids: u64,
+    /// Where the listing went on behind the last page that could not be had, and how many ids that was taken to span.
+    skipped: Option<(u64, u64)>,
     /// Ranges of time in turn that a search could not be had for, each half of the one before.
     narrowed: u32,
 }
@@ -49,7 +51,7 @@ impl GitHub {
     pub fn new(url: &str, owners: Vec<String>, questions: Vec<String>, api: Api) -> GitHub {
         let rest = GitHub::rest(url);
         let graphql = rest.strip_suffix("/v3").unwrap_or(&rest).to_owned() + "/graphql";
-        GitHub { api, rest, graphql, owners, questions, skipped_ids: SKIPPED_IDS, narrowed: 0 }
+        GitHub { api, rest, graphql, owners, people: HashSet::new(), questions, skipped: None, narrowed: 0 }
     }
 
     /// The URL of the REST API of the web site at `url`.
@@ -97,13 +99,14 @@ impl GitHub {
         let url = format!("{}/repositories?since={since}&per_page={PER_PAGE}", self.rest);
         let (answer, items) = match self.api.get(&url).and_then(|answer| list(&url, answer)) {
             Err(e) if e.is_of_page() => {
-                let next = since.saturating_add(self.skipped_ids);
-                self.skipped_ids = self.skipped_ids.saturating_mul(2);
+                // Ids are sparse: where the page behind one that was skipped cannot be had either, more is.
+                let ids = self.skipped.filter(|(next, _)| *next == since).map_or(SKIPPED_IDS, |(_, ids)| ids.saturating_mul(2));
+                let next = since.saturating_add(ids);
+                self.skipped = Some((next, ids));
                 return Ok(Page::skipping(&since.to_string(), &e, Some(next.to_string())));
             }
             found => found?,
         };
-        self.skipped_ids = SKIPPED_IDS;
         // The link is the documented way; without one the list has ended.
         let next = answer.next.as_deref().and_then(|next| parameter(next, "since")).map(str::to_owned);
         let last = items.iter().filter_map(|i| i["id"].as_u64()).max();
@@ -115,9 +118,20 @@ impl GitHub {
     fn owned(&mut self, owner: usize, page: u64, etag: Option<&str>) -> Result<Page> {
         let after = |owner: usize| (owner + 1 < self.owners.len()).then(|| format!("{}:1", owner + 1));
         let Some(name) = self.owners.get(owner) else { return Ok(Page::default()) };
-        let url = format!("{}/users/{}/repos?per_page={PER_PAGE}&page={page}&sort=created&direction=asc", self.rest, escape(name));
+        let url = |kind| format!("{}/{kind}/{}/repos?per_page={PER_PAGE}&page={page}&sort=created&direction=asc", self.rest, escape(name));
         let position = format!("{owner}:{page}");
-        let found = match self.api.get_unless(&url, etag).and_then(|answer| answer.map(|answer| list(&url, answer)).transpose()) {
+        // Of an organisation's, /users shows what is public only, whoever asks.
+        let mut found = Err(Error::NotFound(String::new()));
+        if self.api.is_known() && !self.people.contains(&owner) {
+            let url = url("orgs");
+            found = self.api.get_unless(&url, etag).and_then(|answer| answer.map(|answer| list(&url, answer)).transpose());
+        }
+        if matches!(found, Err(Error::NotFound(_))) {
+            self.people.insert(owner);
+            let url = url("users");
+            found = self.api.get_unless(&url, etag).and_then(|answer| answer.map(|answer| list(&url, answer)).transpose());
+        }
+        let found = match found {
             // An owner who is gone, or not for us, is not the end of the others.
             Err(e) if e.is_of_owner() => return Ok(Page::leaving_out(&position, &e, after(owner))),
             Err(e) if e.is_of_page() => {

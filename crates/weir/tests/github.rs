@@ -37,6 +37,31 @@ fn names(env: &Env) -> Vec<String> {
 }
 
 #[test]
+fn private_repositories_of_organisations_are_listed_with_a_token() {
+    let env = Env::new();
+    let mut all = repositories(1..301);
+    for (n, r) in all.iter_mut().enumerate() {
+        r.owner = ["person", "org"][n % 4 / 2];
+    }
+    let forge =
+        Forge::new(State { repositories: all, clone_base: "https://h/".into(), private_owners: vec!["org".into()], ..State::default() });
+    configure(&env, "github", &forge, "owners = ['org', 'person', 'nobody']");
+    assert_eq!(crawl(&env)["added"], 225, "without a token");
+    configure(&env, "github", &forge, "tokens = ['secret']\nowners = ['org', 'person', 'nobody']");
+    assert_eq!((crawl(&env)["added"].as_u64(), names(&env).len()), (Some(75), 300));
+    let asked = crawl(&env)["requests"].as_u64().unwrap();
+    assert!(asked <= 9, "{asked} requests");
+}
+
+#[test]
+fn bitbucket_is_listed_by_the_workspaces_of_its_credentials() {
+    let env = Env::new();
+    let forge = Forge::new(State { repositories: repositories(1..451), clone_base: "https://h/".into(), ..State::default() });
+    configure(&env, "bitbucket", &forge, "tokens = ['secret']");
+    assert_eq!((crawl(&env)["added"].as_u64(), crawl(&env)["added"].as_u64()), (Some(450), Some(0)));
+}
+
+#[test]
 fn a_search_gives_all_it_finds_however_much_that_is() {
     let env = Env::new();
     // 2999 spread over ten years, and three thousand within seconds.

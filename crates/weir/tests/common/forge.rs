@@ -57,6 +57,8 @@ pub struct State {
     /// People by their numbers, and organisations with who belongs to them.
     pub people: Vec<u64>,
     pub organisations: Vec<(u64, Vec<u64>)>,
+    /// Owners that are organisations, whose repositories with odd ids are private.
+    pub private_owners: Vec<String>,
     /// What is said of the limit with each answer: in all, what is left, when it is whole again.
     pub said: Option<(u64, u64, u64)>,
     /// Installations of an App, whose tokens alone are taken then.
@@ -319,6 +321,17 @@ impl State {
                 let values: Vec<Value> = page.iter().map(|r| self.bitbucket(r)).collect();
                 found(Some(json!({ "values": values, "next": next })))
             }
+            "/2.0/user/workspaces" => {
+                let access = |slug: &str| json!({ "type": "workspace_access", "workspace": { "slug": slug } });
+                found(Some(json!({ "values": [access("odd"), access("even")] })))
+            }
+            "/2.0/repositories/even" | "/2.0/repositories/odd" => {
+                let of: Vec<&Listed> = self.repositories.iter().filter(|r| path.ends_with(&format!("/{}", r.owner))).collect();
+                let page = parameter("page").unwrap_or(1) as usize;
+                let values: Vec<Value> = of.iter().skip((page - 1) * 100).take(100).map(|r| self.bitbucket(r)).collect();
+                let next = (of.len() > page * 100).then_some("http://x/next");
+                found(Some(json!({ "values": values, "next": next })))
+            }
             "/projects/" => {
                 let (start, n) = (parameter("S").unwrap() as usize, parameter("n").unwrap() as usize);
                 // Servers have limits of their own.
@@ -354,8 +367,20 @@ impl State {
             let Some((_, members)) = self.organisations.iter().find(|o| o.0 == id) else { return missing() };
             return ok(page(members.iter().map(person).collect(), size).into());
         }
-        if let (Some(owner), "v3") = (rest.strip_prefix("users/").and_then(|r| r.strip_suffix("/repos")), api) {
-            let of: Vec<Value> = self.repositories.iter().filter(|r| r.owner == owner).map(|r| self.github(r)).collect();
+        let repositories_of = |kind| rest.strip_prefix(kind).and_then(|r| r.strip_suffix("/repos"));
+        if let (Some(owner), "v3") = (repositories_of("users/").or_else(|| repositories_of("orgs/")), api) {
+            let is_organisation = self.private_owners.iter().any(|o| o == owner);
+            let is_asked_so = rest.starts_with("orgs/");
+            if is_asked_so && !is_organisation {
+                return missing();
+            }
+            // What is private is only shown where it is asked for as an organisation's.
+            let of: Vec<Value> = self
+                .repositories
+                .iter()
+                .filter(|r| r.owner == owner && (is_asked_so || !is_organisation || r.id.is_multiple_of(2)))
+                .map(|r| self.github(r))
+                .collect();
             let number = parameter("page").unwrap_or(1);
             let more = of.len() as u64 > number * 100;
             let link = if more { format!("Link: <http://x/?page={}>; rel=\"next\"\r\n", number + 1) } else { String::new() };
