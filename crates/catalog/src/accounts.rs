@@ -53,7 +53,7 @@ impl Catalog {
     /// them. Keeps where to go on, as [`Catalog::take_page`] does. `forge` is whose accounts they are.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn take_accounts(
         &mut self,
         listing: &mut Listing,
@@ -93,7 +93,7 @@ impl Catalog {
     /// known. What a listing has told stays as that told it, for a dump is of the past.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn take_import_accounts(&mut self, forge: &str, accounts: &[Account], members: &[(String, Account)]) -> Result<()> {
         if accounts.is_empty() && members.is_empty() {
             return Ok(());
@@ -121,7 +121,7 @@ impl Catalog {
     /// How many accounts are known of `forge`. Reads all of them.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn account_counts(&self, forge: &str) -> Result<AccountCounts> {
         let sql = "SELECT count(*) FILTER (WHERE kind = 'user'), count(*) FILTER (WHERE kind = 'organization'),
                    (SELECT count(*) FROM memberships m JOIN accounts o ON o.id = m.organization_id WHERE o.forge = ?1)
@@ -135,7 +135,7 @@ impl Catalog {
     /// At most `max` accounts with that login, or all, in the order of logins.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn accounts(&self, login: Option<&str>, max: usize) -> Result<Vec<KnownAccount>> {
         let sql = "SELECT a.id, a.forge, a.forge_id, a.login, a.kind FROM accounts a WHERE CAST(?1 AS TEXT) IS NULL OR a.login = ?1 ORDER BY a.login, a.forge LIMIT ?2";
         let mut list: Vec<(i64, KnownAccount)> = self.database.query(sql, &values![login, max], |row| {
@@ -165,7 +165,7 @@ impl Catalog {
     /// Writes down what is left of the limits of `forge`.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn set_budgets(&mut self, forge: &str, budgets: &[Budget], now: i64) -> Result<()> {
         let row = |b: &Budget| values![forge, b.credential.clone(), b.limit, b.remaining, b.reset_at, now].to_vec();
         let rows: Vec<Vec<Value<'_>>> = budgets.iter().map(row).collect();
@@ -184,7 +184,7 @@ impl Catalog {
     /// What is left of limits that are not whole again at `now`, with their forges.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn budgets(&self, now: i64) -> Result<Vec<(String, Budget)>> {
         let sql =
             "SELECT forge, credential, request_limit, remaining, reset_at FROM budgets WHERE reset_at > ?1 ORDER BY forge, credential";

@@ -27,7 +27,7 @@ impl Catalog {
     /// Goes by the database's clock from here on, for the whole process; gives the seconds it is ahead of this machine's.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn follow_clock(&self) -> Result<i64> {
         if !self.database.is_postgres() {
             return Ok(0);
@@ -43,7 +43,7 @@ impl Catalog {
     /// Makes due what a clock that was ahead has put off, and frees what it has leased; gives how many they were. Reads every row once.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn mend_times(&mut self, now: i64) -> Result<u64> {
         let sql = "UPDATE repositories SET next_due = LEAST(next_due, ?1), last_attempt = LEAST(last_attempt, ?1),
                    last_success = CASE WHEN last_success > ?1 THEN ?1 ELSE last_success END,

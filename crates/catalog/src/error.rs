@@ -22,6 +22,12 @@ pub enum Error {
         /// What happened.
         why: String,
     },
+    /// A lock that was held was lost with the connection, and another has it now.
+    #[error("the connection to PostgreSQL was lost, and another machine goes on with the listing of {0}")]
+    LockLost(String),
+    /// A lock beside the catalog cannot be taken.
+    #[error("catalog: cannot lock a file beside it: {0}")]
+    Lock(std::io::Error),
     /// Rows could not be sent.
     #[error("catalog: PostgreSQL: {0}")]
     Copy(std::io::Error),

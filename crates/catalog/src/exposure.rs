@@ -17,7 +17,7 @@ impl Catalog {
     /// What says who may have repository `id`.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn exposure(&self, id: i64) -> Result<Exposure> {
         let sql = "SELECT name FROM former_names WHERE repository_id = ?1";
         let former_names = self.database.query(sql, &values![id], |row| row.get(0))?;

@@ -6,8 +6,8 @@ use std::collections::hash_map::Entry;
 
 use serde::Serialize;
 
-use crate::catalog::{Outcome, Visit};
 use crate::database::{Type, Value, values};
+use crate::visit::{Outcome, Visit};
 use crate::{Catalog, Result};
 
 /// A visit that was kept. Times are in seconds since 1970.
@@ -80,7 +80,7 @@ impl Catalog {
     /// At most `max` visits of repository `id`, the latest first.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn past_visits(&self, id: i64, max: usize) -> Result<Vec<PastVisit>> {
         let sql = "SELECT at, seq, snapshot, error_class, error FROM visits WHERE repository_id = ?1 ORDER BY at DESC LIMIT ?2";
         self.database.query(sql, &values![id, max], |row| {

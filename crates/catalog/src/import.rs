@@ -2,8 +2,7 @@
 
 use crate::database::{Kind, values};
 use crate::listed::Listed;
-use crate::listing::Taken;
-use crate::take::{Source, take};
+use crate::take::{Source, Taken, take};
 use crate::{Catalog, Result};
 
 /// How far a dump was read.
@@ -19,7 +18,7 @@ impl Catalog {
     /// How far the dump called `source` was read.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn import_position(&self, source: &str) -> Result<ImportPosition> {
         let sql = "SELECT lines, finished_at IS NOT NULL FROM imports WHERE source = ?1";
         let position = self.database.query_one(sql, &values![source], |row| {
@@ -32,7 +31,7 @@ impl Catalog {
     /// read: all or nothing. A dump is of the past: what a listing of the forge itself has told stays as that told it.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn take_import(
         &mut self,
         forge: &str,
@@ -56,7 +55,7 @@ impl Catalog {
     /// Forgets how far `source` was read: the next import begins anew.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn forget_import(&mut self, source: &str) -> Result<()> {
         self.database.execute("DELETE FROM imports WHERE source = ?1", &values![source]).map(|_| ())
     }

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::database::{Database, Kind, Value, values};
+use crate::database::{Database, Kind, Row, Value, values};
 use crate::listed::Listed;
-use crate::take::{Source, take};
+use crate::take::{Source, Taken, take};
 use crate::{Catalog, Result};
 
 /// How far a listing of a forge has come.
@@ -22,31 +22,23 @@ pub struct Listing {
     pub started_at: i64,
     /// When it ended.
     pub finished_at: Option<i64>,
+    /// When it last failed, and has not gone on since.
+    pub failed_at: Option<i64>,
+    /// Why it did.
+    pub error: Option<String>,
 }
 
-/// What came of a page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Taken {
-    /// Repositories that are new.
-    pub added: usize,
-    /// Those that have another name or owner now.
-    pub renamed: usize,
-    /// Those that are there again after they were gone.
-    pub back: usize,
-    /// Those whose content is said to have changed: they are due at once.
-    pub hinted: usize,
-    /// Those that are as they were.
-    pub known: usize,
-}
-
-impl std::ops::AddAssign for Taken {
-    fn add_assign(&mut self, other: Taken) {
-        self.added += other.added;
-        self.renamed += other.renamed;
-        self.back += other.back;
-        self.hinted += other.hinted;
-        self.known += other.known;
-    }
+/// A page of a listing that could not be had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SkippedPage {
+    /// Where it is.
+    pub position: String,
+    /// How often it was tried.
+    pub tries: i64,
+    /// Why there was none the last time...
+    pub error: String,
+    /// ...and when that was, in seconds since 1970.
+    pub last_at: i64,
 }
 
 /// A repository that a whole listing did not name.
@@ -61,10 +53,26 @@ pub struct Unseen {
 }
 
 impl Catalog {
+    /// Takes the listing of `forge` for this process, until [`Catalog::unlock_listing`] or its end; false if another has it.
+    ///
+    /// # Errors
+    /// If the database fails, or a file beside it cannot be locked.
+    pub fn try_lock_listing(&mut self, forge: &str) -> Result<bool> {
+        self.database.try_lock(forge)
+    }
+
+    /// Gives it back.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn unlock_listing(&mut self, forge: &str) -> Result<()> {
+        self.database.unlock(forge)
+    }
+
     /// The listing of `forge` that is to go on: the last one if it did not end and lists the same `scope`, else a new one.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn begin_listing(&mut self, forge: &str, scope: &str, now: i64) -> Result<Listing> {
         self.database.transaction(Kind::Listing, |db| {
             // Positions mean something else there.
@@ -87,22 +95,32 @@ impl Catalog {
     /// How far the last listing of `forge` came.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn listing(&self, forge: &str) -> Result<Option<Listing>> {
         listing(&self.database, forge)
+    }
+
+    /// Writes down that the listing of `forge` ended early, and why; so it stays until it goes on.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn set_listing_failed(&mut self, forge: &str, error: &str, now: i64) -> Result<()> {
+        let sql = "UPDATE forges SET failed_at = ?2, error = ?3 WHERE name = ?1";
+        self.database.execute(sql, &values![forge, now, error]).map(|_| ())
     }
 
     /// Takes a page of `listing`, each repository with the name it gets here, and keeps where to go on: `next`, or that the
     /// listing has ended. All of it or nothing.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn take_page(&mut self, listing: &mut Listing, page: &[(String, Listed)], next: Option<&str>, now: i64) -> Result<Taken> {
         let finished_at = next.is_none().then_some(now);
         let taken = self.database.transaction(Kind::Listing, |db| {
             let taken = take(db, &listing.forge, Source::Listing(listing.pass), page, now)?;
             db.execute(
-                "UPDATE forges SET position = ?3, listed = listed + ?4, finished_at = ?5 WHERE name = ?1 AND pass = ?2",
+                "UPDATE forges SET position = ?3, listed = listed + ?4, finished_at = ?5, failed_at = NULL, error = NULL
+                 WHERE name = ?1 AND pass = ?2",
                 &values![&listing.forge, listing.pass, next, page.len(), finished_at],
             )?;
             Ok(taken)
@@ -110,13 +128,14 @@ impl Catalog {
         listing.position = next.map(str::to_owned);
         listing.listed += page.len() as i64;
         listing.finished_at = finished_at;
+        (listing.failed_at, listing.error) = (None, None);
         Ok(taken)
     }
 
     /// Notes that `listing` has named these, wanted or not, as far as they are known.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn mark_seen(&mut self, listing: &Listing, forge_ids: &[&str]) -> Result<()> {
         let sql = "UPDATE repositories SET seen_pass = ?3 WHERE forge = ?1 AND forge_id = ANY(?2) AND seen_pass < ?3";
         let parameters = [Value::from(&listing.forge), Value::Texts(forge_ids.to_vec()), listing.pass.into()];
@@ -126,7 +145,7 @@ impl Catalog {
     /// Takes repositories of `forge` that were found outside its listing, as part of `listing`.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn take_more(&mut self, listing: &Listing, more: &[(String, Listed)], now: i64) -> Result<Taken> {
         self.database.transaction(Kind::Listing, |db| take(db, &listing.forge, Source::Listing(listing.pass), more, now))
     }
@@ -134,7 +153,7 @@ impl Catalog {
     /// Writes down that a page could not be had.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn skip_page(&mut self, forge: &str, position: &str, error: &str, now: i64) -> Result<()> {
         let sql = "INSERT INTO skipped_pages (forge, position, error, tries, first_at, last_at) VALUES (?1, ?2, ?3, 1, ?4, ?4)
                    ON CONFLICT (forge, position) DO UPDATE SET error = excluded.error, tries = skipped_pages.tries + 1,
@@ -142,19 +161,20 @@ impl Catalog {
         self.database.execute(sql, &values![forge, position, error, now]).map(|_| ())
     }
 
-    /// Pages of `forge` that could not be had: positions, and how often they were tried.
+    /// Pages of `forge` that could not be had.
     ///
     /// # Errors
-    /// Of the database.
-    pub fn skipped_pages(&self, forge: &str) -> Result<Vec<(String, i64)>> {
-        let sql = "SELECT position, tries FROM skipped_pages WHERE forge = ?1 ORDER BY first_at, position";
-        self.database.query(sql, &values![forge], |row| Ok((row.get(0)?, row.get(1)?)))
+    /// If the database fails.
+    pub fn skipped_pages(&self, forge: &str) -> Result<Vec<SkippedPage>> {
+        let sql = "SELECT position, tries, error, last_at FROM skipped_pages WHERE forge = ?1 ORDER BY first_at, position";
+        let page = |row: &Row<'_>| Ok(SkippedPage { position: row.get(0)?, tries: row.get(1)?, error: row.get(2)?, last_at: row.get(3)? });
+        self.database.query(sql, &values![forge], page)
     }
 
     /// Forgets that a page was skipped: it was had after all.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn forget_skipped(&mut self, forge: &str, position: &str) -> Result<()> {
         let sql = "DELETE FROM skipped_pages WHERE forge = ?1 AND position = ?2";
         self.database.execute(sql, &values![forge, position]).map(|_| ())
@@ -163,7 +183,7 @@ impl Catalog {
     /// At most `max` repositories that `listing` has not named and that are not known to be gone, by number from `after` on.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn unseen(&self, listing: &Listing, after: i64, max: usize) -> Result<Vec<Unseen>> {
         // By number, not by the forge's index: it is read on from `after`.
         let sql = "SELECT id, name, forge_id FROM repositories WHERE forge || '' = ?1 AND seen_pass < ?2 AND gone_at IS NULL AND id > ?3
@@ -176,7 +196,7 @@ impl Catalog {
     /// Writes down that a forge has these no more, and when to look at them again all the same. Their archives stay.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn set_gone(&mut self, ids: &[i64], now: i64, next_due: i64) -> Result<()> {
         let sql = "UPDATE repositories SET gone_at = ?2, next_due = GREATEST(next_due, ?3) WHERE id = ANY(?1)";
         let parameters = [Value::Integers(ids.to_vec()), now.into(), next_due.into()];
@@ -186,7 +206,7 @@ impl Catalog {
     /// Whether one of these of `forge` is known to be gone.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn has_gone(&self, forge: &str, forge_ids: &[String]) -> Result<bool> {
         let sql = "SELECT 1 FROM repositories WHERE forge = ?1 AND forge_id = ANY(?2) AND gone_at IS NOT NULL LIMIT 1";
         let ids = Value::Texts(forge_ids.iter().map(String::as_str).collect());
@@ -196,7 +216,7 @@ impl Catalog {
     /// What the owner of repository `id` says it is, if a forge told.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn description(&self, id: i64) -> Result<Option<String>> {
         let sql = "SELECT description FROM metadata WHERE repository_id = ?1";
         Ok(self.database.query_one(sql, &values![id], |row| row.get(0))?.flatten())
@@ -205,7 +225,7 @@ impl Catalog {
     /// How many repositories of `forge` are known, and how many of them are gone.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn forge_counts(&self, forge: &str) -> Result<(i64, i64)> {
         let sql = "SELECT count(*), count(gone_at) FROM repositories WHERE forge = ?1";
         let counts = self.database.query_one(sql, &values![forge], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -214,14 +234,20 @@ impl Catalog {
 }
 
 fn listing(db: &Database, forge: &str) -> Result<Option<Listing>> {
-    db.query_one("SELECT name, pass, position, listed, started_at, finished_at FROM forges WHERE name = ?1", &values![forge], |row| {
-        Ok(Listing {
-            forge: row.get(0)?,
-            pass: row.get(1)?,
-            position: row.get(2)?,
-            listed: row.get(3)?,
-            started_at: row.get(4)?,
-            finished_at: row.get(5)?,
-        })
-    })
+    db.query_one(
+        "SELECT name, pass, position, listed, started_at, finished_at, failed_at, error FROM forges WHERE name = ?1",
+        &values![forge],
+        |row| {
+            Ok(Listing {
+                forge: row.get(0)?,
+                pass: row.get(1)?,
+                position: row.get(2)?,
+                listed: row.get(3)?,
+                started_at: row.get(4)?,
+                finished_at: row.get(5)?,
+                failed_at: row.get(6)?,
+                error: row.get(7)?,
+            })
+        },
+    )
 }

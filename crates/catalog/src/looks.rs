@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::catalog::{COLUMN_COUNT, COLUMNS};
 use crate::database::{Kind, Value, values};
+use crate::repository::{COLUMN_COUNT, COLUMNS};
 use crate::{Catalog, Repository, Result};
 
 /// Repositories noted at once.
@@ -61,7 +61,7 @@ impl Catalog {
     /// go on, `None` at the end.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn note_metadata(&mut self, forge: &str, by_default: bool, after: i64, now: i64) -> Result<Option<i64>> {
         // By number, not by the forge's index: it is read on from `after`.
         let sql = "SELECT max(id) FROM (SELECT id FROM repositories WHERE id > ?1 ORDER BY id LIMIT ?2) AS next";
@@ -88,7 +88,7 @@ impl Catalog {
     /// The same for those that `ids` names, whatever is said of them; returns those that can be looked at.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn note_metadata_of(&mut self, forge: &str, ids: &[i64]) -> Result<Vec<i64>> {
         let sql = "INSERT INTO metadata_looks (repository_id, forge) SELECT id, forge FROM repositories WHERE id = ANY(?2) AND forge = ?1
                    AND enabled = 1 AND seq IS NOT NULL AND gone_at IS NULL AND forge_id NOT LIKE '%:wiki' ON CONFLICT (repository_id) DO NOTHING";
@@ -102,7 +102,7 @@ impl Catalog {
     /// with `only`, that one, due or not.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn lease_metadata(&mut self, forge: &str, only: Option<i64>, due: i64, (now, until): (i64, i64)) -> Result<Option<MetadataTask>> {
         let columns = COLUMNS.split(", ").map(|column| format!("r.{column}")).collect::<Vec<_>>().join(", ");
         let which = if only.is_some() { "l.repository_id = ?3" } else { "l.due_at <= ?3 AND r.gone_at IS NULL AND r.enabled = 1" };
@@ -135,7 +135,7 @@ impl Catalog {
     /// Makes the lease of repository `id` that would end at `leased_until` last until `until`; says whether it was still there.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn extend_metadata_lease(&mut self, id: i64, leased_until: i64, until: i64) -> Result<bool> {
         let sql = "UPDATE metadata_looks SET leased_until = ?3 WHERE repository_id = ?1 AND leased_until = ?2";
         Ok(self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![id, leased_until, until]))? > 0)
@@ -144,7 +144,7 @@ impl Catalog {
     /// Writes down how a look ended; the lease ends with it. Says whether it was still there: if not, nothing is written.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn end_metadata_look(&mut self, look: &MetadataLook) -> Result<bool> {
         let MetadataLook { id, leased_until, at, due_at, is_changed, error } = look;
         let sql = "UPDATE metadata_looks SET leased_until = 0, due_at = ?2, looked_at = ?3, changed_at = CASE WHEN ?4 = 1 THEN ?3 ELSE changed_at END,
@@ -157,7 +157,7 @@ impl Catalog {
     /// How many were looked at, and how many of these looks failed.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn metadata_counts(&self) -> Result<MetadataCounts> {
         let sql = "SELECT count(looked_at), count(*) FILTER (WHERE failures > 0) FROM metadata_looks";
         let counts = self.database.query_one(sql, &[], |row| Ok(MetadataCounts { looked_at: row.get(0)?, failing: row.get(1)? }))?;
@@ -167,7 +167,7 @@ impl Catalog {
     /// At most `max` repositories whose last look failed: their names, and why.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn metadata_errors(&self, max: usize) -> Result<Vec<(String, String)>> {
         let sql = "SELECT r.name, coalesce(l.error, '') FROM metadata_looks l JOIN repositories r ON r.id = l.repository_id
                    WHERE l.failures > 0 ORDER BY l.looked_at DESC LIMIT ?1";

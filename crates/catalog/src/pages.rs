@@ -20,7 +20,7 @@ impl Catalog {
     /// The page of `forge` at `position` when it was last had.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn kept_page(&self, forge: &str, position: &str) -> Result<Option<KeptPage>> {
         let sql = "SELECT etag, wanted, ids, next FROM pages WHERE forge = ?1 AND position = ?2";
         self.database.query_one(sql, &values![forge, position], |row| {
@@ -32,7 +32,7 @@ impl Catalog {
     /// Keeps a page. To be called when what is in it was taken.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn keep_page(&mut self, forge: &str, position: &str, page: &KeptPage) -> Result<()> {
         let KeptPage { etag, wanted, ids, next } = page;
         let ids = serde_json::to_string(ids).expect("words are JSON");

@@ -242,6 +242,11 @@ ALTER TABLE repositories ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE repositories ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
 UPDATE repositories SET paused = 1 WHERE enabled = 0;
 ",
+    "
+-- Why the last listing of a forge ended early, until it goes on
+ALTER TABLE forges ADD COLUMN failed_at INTEGER;
+ALTER TABLE forges ADD COLUMN error TEXT;
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.

@@ -4,8 +4,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::catalog::{COLUMNS, Repository};
 use crate::database::{Database, Kind, Row, Type, Value, values};
+use crate::repository::{COLUMNS, Repository};
 use crate::{Catalog, Error, Result};
 
 /// Forks of forks followed.
@@ -78,7 +78,7 @@ impl Catalog {
     /// Chooses a base for those of `ids` that are not mirrored yet and have none, as [`Catalog::bases_by_forge`] says.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn choose_bases(&mut self, ids: &[i64]) -> Result<()> {
         let chosen = self.find_bases(ids, "AND r.seq IS NULL")?;
         if chosen.is_empty() {
@@ -92,7 +92,7 @@ impl Catalog {
     /// forked from, as far as that is known and open to everybody.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn bases_by_forge(&self, ids: &[i64]) -> Result<Vec<Base>> {
         let found = self.find_bases(ids, "")?;
         let sql = format!("SELECT {BASE} FROM repositories b WHERE b.id = ANY(?1)");
@@ -128,7 +128,7 @@ impl Catalog {
     /// What those of `ids` build on that have a base.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn bases(&self, ids: &[i64]) -> Result<Vec<Base>> {
         let sql = format!(
             "SELECT r.id, {BASE} FROM repositories r JOIN repositories b ON b.id = r.base_id WHERE r.base_id IS NOT NULL AND r.id = ANY(?1)"
@@ -139,7 +139,7 @@ impl Catalog {
     /// Repositories that build on repository `id`, by name.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn built_on(&self, id: i64) -> Result<Vec<Repository>> {
         self.database.query(
             &format!("SELECT {COLUMNS} FROM repositories WHERE base_id = ?1 ORDER BY name"),
@@ -167,7 +167,7 @@ impl Catalog {
     /// Writes down what the archive of repository `id` was found to build on: the one that lies at `path` below the store, or nothing.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn set_base_found(&mut self, id: i64, path: Option<&str>) -> Result<()> {
         let sql = "UPDATE repositories SET base_id = (SELECT b.id FROM repositories b WHERE b.path = ?2 AND b.id <> ?1) WHERE id = ?1";
         self.database.durably(Kind::Listing, |db| db.execute(sql, &values![id, path])).map(|_| ())
@@ -176,7 +176,7 @@ impl Catalog {
     /// Says that these build on nothing any more: their archives are whole.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn clear_bases(&mut self, ids: &[i64]) -> Result<()> {
         let sql = "UPDATE repositories SET base_id = NULL WHERE base_id IS NOT NULL AND id = ANY(?1)";
         self.database.transaction(Kind::Visits, |db| db.execute(sql, &[Value::Integers(ids.to_vec())])).map(|_| ())
@@ -185,7 +185,7 @@ impl Catalog {
     /// Has those looked at again that build on repository `id`, whatever their fingerprints: another archive is in its place.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn look_again_at_what_builds_on(&mut self, id: i64, now: i64) -> Result<()> {
         let sql = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
                    ahead = GREATEST(ahead, 1) WHERE base_id = ?1";

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::catalog::{COLUMN_COUNT, COLUMNS, remove_what_belongs_to};
 use crate::database::{Kind, values};
 use crate::listing::Listing;
+use crate::repository::{COLUMN_COUNT, COLUMNS, remove_what_belongs_to};
 use crate::{Catalog, Repository, Result};
 
 /// Long gone: `?1` is since when.
@@ -59,7 +59,7 @@ impl Catalog {
     /// Writes down that visits to `host` (all, if it is empty) pause.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn set_throttle(&mut self, host: &str, cause: &str, now: i64, until: i64) -> Result<()> {
         self.database.transaction(Kind::Visits, |db| {
             db.execute("DELETE FROM throttles WHERE until <= ?1", &values![now])?;
@@ -75,7 +75,7 @@ impl Catalog {
     /// Writes down that visits to `host` (all, if it is empty) go on.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn end_throttle(&mut self, host: &str) -> Result<()> {
         self.database.execute("DELETE FROM throttles WHERE host = ?1", &values![host]).map(|_| ())
     }
@@ -83,7 +83,7 @@ impl Catalog {
     /// Bytes of all archives, as visits have told them. Reads every row once.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn archive_bytes(&self) -> Result<u64> {
         let sum: Option<Option<i64>> =
             self.database.query_one("SELECT CAST(sum(archive_bytes) AS BIGINT) FROM repositories", &[], |row| row.get(0))?;
@@ -93,7 +93,7 @@ impl Catalog {
     /// Pauses that are not over at `now`.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn throttles(&self, now: i64) -> Result<Vec<PausedHost>> {
         let sql = "SELECT host, cause, since, until FROM throttles WHERE until > ?1 ORDER BY host";
         self.database.query(sql, &values![now], |row| {
@@ -104,7 +104,7 @@ impl Catalog {
     /// Numbers about all repositories at `now`. Reads every row once.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn counts(&self, now: i64) -> Result<Counts> {
         let sql = "SELECT count(*), count(seq), count(*) FILTER (WHERE enabled = 0), count(gone_at), count(*) FILTER (WHERE failures > 0),
                    count(*) FILTER (WHERE enabled = 1 AND next_due <= ?1), count(*) FILTER (WHERE lease_until > ?1),
@@ -136,7 +136,7 @@ impl Catalog {
     /// At most `max` repositories in the order they are due.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn next_ones(&self, max: usize) -> Result<Vec<Repository>> {
         self.some("enabled = 1 AND CAST(?1 AS TEXT) IS NULL ORDER BY next_due", None, max)
     }
@@ -144,7 +144,7 @@ impl Catalog {
     /// At most `max` repositories whose last visit failed (in that class), the latest first.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn failing(&self, class: Option<&str>, max: usize) -> Result<Vec<Repository>> {
         self.some("failures > 0 AND (CAST(?1 AS TEXT) IS NULL OR error_class = ?1) ORDER BY last_attempt DESC, id", class, max)
     }
@@ -154,7 +154,7 @@ impl Catalog {
     /// are not visited are left alone.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn gone_since(&self, before: i64) -> Result<Vec<(Repository, Option<String>)>> {
         let sql = format!("SELECT {COLUMNS}, forge FROM repositories WHERE {GONE} ORDER BY name");
         self.database.query(&sql, &values![before], |row| Ok((Repository::from_row(row)?, row.get(COLUMN_COUNT)?)))
@@ -163,7 +163,7 @@ impl Catalog {
     /// How many repositories each forge has; those that no forge lists are under `None`.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn counts_by_forge(&self) -> Result<Vec<(Option<String>, i64)>> {
         self.database.query("SELECT forge, count(*) FROM repositories GROUP BY forge", &[], |row| Ok((row.get(0)?, row.get(1)?)))
     }
@@ -171,7 +171,7 @@ impl Catalog {
     /// Forgets repository `id` if it is still as [`Catalog::gone_since`] says; says whether it was.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn remove_gone(&mut self, id: i64, before: i64) -> Result<bool> {
         self.database.transaction(Kind::Listing, |db| {
             // What is there again is to be listed anew.
@@ -196,7 +196,7 @@ impl Catalog {
     /// Repositories whose last visit failed, by class.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn errors_by_class(&self) -> Result<Vec<(String, i64)>> {
         let sql = "SELECT error_class, count(*) FROM repositories WHERE failures > 0 GROUP BY error_class ORDER BY 2 DESC, 1";
         self.database.query(sql, &[], |row| Ok((row.get::<Option<String>>(0)?.unwrap_or_default(), row.get(1)?)))
@@ -205,7 +205,7 @@ impl Catalog {
     /// How far the listings of all forges have come.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn listings(&self) -> Result<Vec<Listing>> {
         let names: Vec<String> = self.database.query("SELECT name FROM forges ORDER BY name", &[], |row| row.get(0))?;
         let listings = names.iter().map(|name| self.listing(name));

@@ -3,10 +3,36 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::Serialize;
+
 use crate::Result;
 use crate::database::{Database, Row, Rows, Type, Value, values};
 use crate::listed::{Account, Listed};
-use crate::listing::Taken;
+
+/// What came of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Taken {
+    /// Repositories that are new.
+    pub added: usize,
+    /// Those that have another name or owner now.
+    pub renamed: usize,
+    /// Those that are there again after they were gone.
+    pub back: usize,
+    /// Those whose content is said to have changed: they are due at once.
+    pub hinted: usize,
+    /// Those that are as they were.
+    pub known: usize,
+}
+
+impl std::ops::AddAssign for Taken {
+    fn add_assign(&mut self, other: Taken) {
+        self.added += other.added;
+        self.renamed += other.renamed;
+        self.back += other.back;
+        self.hinted += other.hinted;
+        self.known += other.known;
+    }
+}
 
 /// What rows come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,7 +241,8 @@ fn take_one(db: &Database, forge: &str, source: Source, name: &str, listed: &Lis
     };
     // A name that was given because another had it is kept until that other gives it up.
     let stays = known.name == name || known.name.starts_with(&set_aside(name, &listed.forge_id));
-    let name = if known.name == name { name.to_owned() } else { free_name(db, forge, name, listed)? };
+    let own = stays.then_some(known.name.as_str());
+    let name = if known.name == name { name.to_owned() } else { free_name(db, forge, name, listed, own)? };
     touch(db, &[known.row(&name, listed, source.pass(), now)])?;
     known.count(listed, stays, taken);
     Ok(Some(known.id))
@@ -229,7 +256,7 @@ fn add(db: &Database, forge: &str, source: Source, name: &str, listed: &Listed, 
     if let Some(id) = adopted {
         return Ok(id);
     }
-    let name = free_name(db, forge, name, listed)?;
+    let name = free_name(db, forge, name, listed, None)?;
     let path = path_for(&name);
     // The archive of what had that name before stays where it is.
     let path = match held(db, "path", &[&path])?.is_empty() {
@@ -247,8 +274,8 @@ fn set_aside(name: &str, forge_id: &str) -> String {
 }
 
 /// `name`, taken from whichever repository of the same forge had it, as that must have another one by now; or one beside it, if
-/// it belongs to something that this forge does not list.
-fn free_name(db: &Database, forge: &str, name: &str, listed: &Listed) -> Result<String> {
+/// it belongs to something that this forge does not list: `own`, if it stands beside it already.
+fn free_name(db: &Database, forge: &str, name: &str, listed: &Listed, own: Option<&str>) -> Result<String> {
     let holder: Option<(i64, Option<String>, Option<String>)> =
         db.query_one("SELECT id, forge, forge_id FROM repositories WHERE name = ?1", &values![name], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
@@ -261,7 +288,7 @@ fn free_name(db: &Database, forge: &str, name: &str, listed: &Listed) -> Result<
             db.execute("UPDATE repositories SET name = ?2 WHERE id = ?1", &values![id, aside])?;
             Ok(name.to_owned())
         }
-        Some(_) => free_beside(db, "name", name, &listed.forge_id),
+        Some(_) => own.map_or_else(|| free_beside(db, "name", name, &listed.forge_id), |own| Ok(own.to_owned())),
     }
 }
 

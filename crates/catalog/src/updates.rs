@@ -1,7 +1,7 @@
 //! Updates that hooks are to be told of: kept with the visits that found them, until a hook has answered.
 
-use crate::catalog::{Outcome, Visit};
 use crate::database::{Type, Value, values};
+use crate::visit::{Outcome, Visit};
 use crate::{Catalog, Result};
 
 /// An archive was brought up to date.
@@ -49,7 +49,7 @@ impl Catalog {
     /// repositories whose number leaves `worker` when divided by `workers`: those of one repository stay in order.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn updates(&self, machine: &str, worker: usize, workers: usize, after: i64, max: usize) -> Result<Vec<Update>> {
         let sql = "SELECT u.id, r.id, r.name, r.url, r.path, u.seq, u.at FROM updates u JOIN repositories r ON r.id = u.repository_id
                    WHERE u.machine = ?1 AND u.repository_id % ?3 = ?2 AND u.id > ?4 ORDER BY u.id LIMIT ?5";
@@ -69,7 +69,7 @@ impl Catalog {
     /// How many updates are kept for `machine`.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn update_count(&self, machine: &str) -> Result<i64> {
         let sql = "SELECT count(*) FROM updates u JOIN repositories r ON r.id = u.repository_id WHERE u.machine = ?1";
         Ok(self.database.query_one(sql, &values![machine], |row| row.get(0))?.unwrap_or(0))
@@ -78,7 +78,7 @@ impl Catalog {
     /// Forgets an update: a hook has been told.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn forget_update(&mut self, update: &Update) -> Result<()> {
         // Numbers of rows that were deleted may be given again.
         let sql = "DELETE FROM updates WHERE id = ?1 AND repository_id = ?2 AND seq = ?3";
@@ -88,7 +88,7 @@ impl Catalog {
     /// All updates that are kept are for the hooks of `machine` from here on: the catalog has moved.
     ///
     /// # Errors
-    /// Of the database.
+    /// If the database fails.
     pub fn adopt_updates(&mut self, machine: &str) -> Result<()> {
         self.database.execute("UPDATE updates SET machine = ?1", &values![machine]).map(|_| ())
     }

@@ -240,16 +240,16 @@ impl Api {
                 Err(Error::NotFound(_)) => asked.push(self.credentials[self.current].name.clone()),
                 answer => return answer,
             }
-            let others = || self.credentials.iter().enumerate().filter(|(_, c)| !c.is_refused && !asked.contains(&c.name));
+            // One that has nothing left of its limit might see it, too: the one that has again first.
+            let others = self.credentials.iter().enumerate().filter(|(_, c)| !c.is_refused && !asked.contains(&c.name));
+            let Some((other, spent_until)) = others.map(|(n, c)| (n, c.spent_until)).min_by_key(|(_, until)| *until) else {
+                return Err(Error::NotFound(url.to_owned()));
+            };
             let now = now();
-            match others().find(|(_, c)| c.spent_until <= now) {
-                Some((other, _)) => self.current = other,
-                None if others().next().is_none() => return Err(Error::NotFound(url.to_owned())),
-                None => {
-                    let detail = "a token that might see it has nothing left of its limit".to_owned();
-                    return Err(Error::Unavailable { url: url.to_owned(), detail });
-                }
+            if spent_until > now {
+                self.wait_for_limit(spent_until - now)?;
             }
+            self.current = other;
         }
     }
 
@@ -271,7 +271,7 @@ impl Api {
             if !(self.options.wait)(Duration::ZERO) {
                 return Err(Error::Stopped);
             }
-            self.choose_credential()?;
+            self.choose_credential(url)?;
             self.usage.requests += 1;
             let verdict = match self.send(url, question) {
                 Err(e) => Verdict::Again(e.to_string()),
@@ -356,12 +356,12 @@ impl Api {
     }
 
     /// Takes one that has something left; waits if none has.
-    fn choose_credential(&mut self) -> Result<()> {
+    fn choose_credential(&mut self, url: &str) -> Result<()> {
         loop {
             let n = self.credentials.len();
             if self.credentials.iter().all(|c| c.is_refused) {
                 let detail = "it takes none of the tokens".to_owned();
-                return Err(Error::Forbidden { url: self.options.agent.clone(), status: 401, detail });
+                return Err(Error::Forbidden { url: url.to_owned(), status: 401, detail });
             }
             let turn = (0..n).map(|i| (self.current + i) % n).filter(|&i| !self.credentials[i].is_refused);
             let now = now();
@@ -383,14 +383,16 @@ impl Api {
                 return Ok(());
             }
             let until = turn.map(|i| self.credentials[i].spent_until).min().unwrap_or(now);
-            let time = Duration::from_secs(until.saturating_sub(now)).min(LIMIT_WAIT_MAX);
-            tracing::info!("the rate limit is used up: waiting {} s", time.as_secs());
-            self.usage.waits += 1;
-            self.usage.waited_s += time.as_secs();
-            if !(self.options.wait)(time) {
-                return Err(Error::Stopped);
-            }
+            self.wait_for_limit(until.saturating_sub(now))?;
         }
+    }
+
+    fn wait_for_limit(&mut self, seconds: u64) -> Result<()> {
+        let time = Duration::from_secs(seconds).min(LIMIT_WAIT_MAX);
+        tracing::info!("the rate limit is used up: waiting {} s", time.as_secs());
+        self.usage.waits += 1;
+        self.usage.waited_s += time.as_secs();
+        if (self.options.wait)(time) { Ok(()) } else { Err(Error::Stopped) }
     }
 
     /// Asks for a new token of an installation of the App; for the installations, if they are not known yet.

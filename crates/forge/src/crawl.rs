@@ -275,7 +275,7 @@ impl Crawl<'_> {
     /// Tries the pages again that could not be had before.
     fn recover(&self, catalog: &mut Catalog, forge: &mut dyn Forge, listing: &Listing, progress: &mut Progress) -> Result<(), CrawlError> {
         let mut in_turn = 0;
-        for (position, tries) in catalog.skipped_pages(self.name)? {
+        for weir_catalog::SkippedPage { position, tries, .. } in catalog.skipped_pages(self.name)? {
             // A forge that is down is told by its listing.
             if tries >= SKIPPED_TRIES_MAX || in_turn >= SKIPPED_IN_TURN_MAX {
                 continue;
@@ -327,7 +327,8 @@ impl Crawl<'_> {
                     Ok(None) => gone.push(one.id),
                     // What is there is kept, whether it would be taken today or not.
                     Ok(Some(listed)) => there.push(((self.name_of)(&listed).ok().flatten().unwrap_or_else(|| one.name.clone()), listed)),
-                    Err(Error::Stopped) => return Err(Error::Stopped.into()),
+                    // It says nothing of this one, nor will it of the others.
+                    Err(e) if e.is_of_all() => return Err(e.into()),
                     // One that is blocked, say: nobody knows about it, and the others are asked for.
                     Err(e) => {
                         tracing::warn!(forge = self.name, repository = %one.name, "neither there nor gone: {e}");

@@ -104,6 +104,11 @@ impl Error {
         matches!(self, Error::Unavailable { .. } | Error::Unexpected { .. } | Error::Refused { .. })
     }
 
+    /// Whether whatever is asked for next ends so: it takes none of the tokens, or the caller wants no more.
+    pub(crate) fn is_of_all(&self) -> bool {
+        matches!(self, Error::Stopped | Error::Forbidden { status: 401 | 407, .. })
+    }
+
     /// Whether it says nothing of other owners: there is none of that name, or it is not for us.
     pub(crate) fn is_of_owner(&self) -> bool {
         matches!(self, Error::NotFound(_) | Error::Forbidden { status: 403, .. })

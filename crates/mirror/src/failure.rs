@@ -8,6 +8,8 @@ use weir_transport::ErrorClass;
 pub(crate) const BASE: &str = "base";
 /// The class of failures of what is stored here.
 pub(crate) const DAMAGED: &str = "damaged";
+/// The class of packs that leave something out.
+pub(crate) const INCOMPLETE: &str = "incomplete";
 /// The class of a replacement that was not needed.
 pub(crate) const NOT_DAMAGED: &str = "not-damaged";
 /// The class of an upstream that has no refs any more, and had some.
@@ -26,7 +28,7 @@ pub const CLASSES: [&str; 16] = [
     "protocol",
     "local",
     "bad-pack",
-    "incomplete",
+    INCOMPLETE,
     "limit",
     "disk-full",
     EMPTIED,
@@ -36,6 +38,26 @@ pub const CLASSES: [&str; 16] = [
     FENCED,
     "defect",
 ];
+
+/// What to do about failures of `class`, in a few words; `None` for an unknown class.
+pub fn remedy(class: &str) -> Option<&'static str> {
+    Some(match class {
+        "network" | "server" => "nothing: it is tried again",
+        "gone" => "'weir rm NAME' if it is gone for good; the copy stays",
+        "forbidden" => "give credentials: netrc, tokens of a [[forge]], or a credential helper",
+        "protocol" | "bad-pack" => "check the URL; if it is right, tell the upstream's keeper",
+        INCOMPLETE => "tell the upstream's keeper; 'weir set NAME --refs heads-and-tags' if the hole is elsewhere",
+        "limit" => "raise the limit that the message names, in weir.toml",
+        DAMAGED | BASE => "'weir fsck --repair NAME'",
+        EMPTIED => "'weir mirror --accept-empty NAME' if that is right",
+        STORE => "mount the store",
+        FENCED => "nothing: it is looked at again",
+        "disk-full" => "make room",
+        "local" => "see what the message says of this machine",
+        "defect" => "a bug in weir: please report it",
+        _ => return None,
+    })
+}
 
 /// Why a visit failed.
 #[derive(Debug)]
@@ -70,7 +92,7 @@ impl From<weir_repo::Error> for Failure {
         use weir_repo::Error as E;
         let class = match &e {
             E::BadPack(_) | E::Object { .. } | E::Collision(_) => "bad-pack",
-            E::NotConnected { .. } => "incomplete",
+            E::NotConnected { .. } => INCOMPLETE,
             E::Limit { .. } => "limit",
             e if e.is_disk_full() => "disk-full",
             e if e.is_fenced() => FENCED,
@@ -93,5 +115,15 @@ impl From<weir_repo::Error> for Failure {
             E::NotFound(_) | E::Unsupported(_) => "local",
         };
         Failure::new(class, e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CLASSES, remedy};
+
+    #[test]
+    fn each_class_has_a_remedy() {
+        assert!(CLASSES.iter().all(|class| remedy(class).is_some()));
     }
 }

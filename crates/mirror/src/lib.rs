@@ -5,6 +5,7 @@
 
 mod batch;
 mod compacting;
+mod dumb;
 mod failure;
 mod incoming;
 mod lfs;
@@ -20,8 +21,9 @@ pub mod throttle;
 mod update;
 mod visit;
 mod visited;
+mod work_folder;
 
-pub use failure::{CLASSES, Failure};
+pub use failure::{CLASSES, Failure, remedy};
 pub use lfs::LfsReport;
 pub use options::{Compacting, RefsWanted, VisitOptions};
 pub use pool::{Event, Leased, Mirror, MirrorOptions, More, Stop, Summary};
@@ -31,3 +33,4 @@ pub use space::Space;
 pub use store::StoreMark;
 pub use visit::visit;
 pub use visited::{Known, LostCommits, Visited};
+pub use work_folder::WorkFolder;

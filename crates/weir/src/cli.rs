@@ -116,9 +116,10 @@ pub(crate) enum Command {
         #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
         max_count: usize,
     },
-    /// List repositories whose last visit failed, and why
+    /// List repositories whose last visit failed, why, and what to do about it
     Errors {
-        /// Only this class: network, server, gone, forbidden, ...
+        /// Only this class: network, server, gone, forbidden, protocol, bad-pack, incomplete, limit, damaged, ...; or
+        /// 'listing' (of forges) or 'metadata'
         class: Option<String>,
         /// Show at most so many
         #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]

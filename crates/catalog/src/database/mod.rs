@@ -2,10 +2,11 @@
 
 mod address;
 mod dialect;
+mod locks;
 mod postgres_client;
 mod value;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -15,6 +16,7 @@ use rusqlite::{Connection, params_from_iter};
 
 pub use address::redacted;
 pub(crate) use dialect::{Type, schema_for_postgres};
+use locks::FileLocks;
 use postgres_client::Postgres;
 pub(crate) use value::{Row, Value, values};
 
@@ -51,10 +53,15 @@ enum Engine {
     Postgres(Box<Postgres>),
 }
 
+/// Names locks of this program among those of others.
+const LOCKS: &str = "weir listing";
+
 /// A connection. Text of SQL is as `dialect` says.
 pub(crate) struct Database {
     engine: Engine,
     in_transaction: Cell<bool>,
+    /// What is locked beside an SQLite catalog.
+    file_locks: RefCell<Option<FileLocks>>,
 }
 
 /// Rows of parameters for one statement.
@@ -74,12 +81,34 @@ impl Database {
         connection.pragma_update(None, "cache_size", -CACHE_KIBIBYTES)?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-        Ok(Database { engine: Engine::Sqlite(connection), in_transaction: Cell::new(false) })
+        let file_locks = RefCell::new(Some(FileLocks::new(path)));
+        Ok(Database { engine: Engine::Sqlite(connection), in_transaction: Cell::new(false), file_locks })
     }
 
     /// Connects to PostgreSQL at `url`, as libpq writes them.
     pub(crate) fn connect(url: &str) -> Result<Database> {
-        Ok(Database { engine: Engine::Postgres(Box::new(Postgres::connect(url)?)), in_transaction: Cell::new(false) })
+        let engine = Engine::Postgres(Box::new(Postgres::connect(url)?));
+        Ok(Database { engine, in_transaction: Cell::new(false), file_locks: RefCell::new(None) })
+    }
+
+    /// Takes the lock called `name` until it is given back or the process ends; false if another has it.
+    pub(crate) fn try_lock(&self, name: &str) -> Result<bool> {
+        match (&self.engine, &mut *self.file_locks.borrow_mut()) {
+            (Engine::Postgres(postgres), _) => postgres.try_lock(LOCKS, name),
+            (Engine::Sqlite(_), Some(locks)) => locks.try_lock(&format!("{LOCKS} {name}")).map_err(Error::Lock),
+            (Engine::Sqlite(_), None) => Ok(true),
+        }
+    }
+
+    /// Gives it back.
+    pub(crate) fn unlock(&self, name: &str) -> Result<()> {
+        if let Engine::Postgres(postgres) = &self.engine {
+            return postgres.unlock(LOCKS, name);
+        }
+        if let Some(locks) = &mut *self.file_locks.borrow_mut() {
+            locks.unlock(&format!("{LOCKS} {name}"));
+        }
+        Ok(())
     }
 
     pub(crate) fn is_postgres(&self) -> bool {

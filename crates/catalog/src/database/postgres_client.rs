@@ -16,7 +16,12 @@ use crate::{Error, Result};
 pub(super) struct Postgres {
     address: Address,
     connection: RefCell<Connected>,
+    /// Locks that the session holds: of which kind, and their names.
+    locks: RefCell<Vec<(&'static str, String)>>,
 }
+
+const TRY_LOCK: &str = "SELECT pg_try_advisory_lock(hashtext($1), hashtext(current_schema() || '/' || $2))";
+const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtext($1), hashtext(current_schema() || '/' || $2))";
 
 struct Connected {
     client: Client,
@@ -47,18 +52,56 @@ impl Postgres {
     pub(super) fn connect(url: &str) -> Result<Postgres> {
         let address = Address::parse(url)?;
         let connection = RefCell::new(Connected::new(&address)?);
-        Ok(Postgres { address, connection })
+        Ok(Postgres { address, connection, locks: RefCell::default() })
+    }
+
+    /// Takes the lock called `name` among those of `kind` for the session; false if another has it, or this one already.
+    pub(super) fn try_lock(&self, kind: &'static str, name: &str) -> Result<bool> {
+        let lock = (kind, name.to_owned());
+        if self.locks.borrow().contains(&lock) {
+            return Ok(false);
+        }
+        let is_taken = self.with(true, |c| Ok(c.client.query_one(TRY_LOCK, &[&kind, &name])?.get::<_, bool>(0)))?;
+        if is_taken {
+            self.locks.borrow_mut().push(lock);
+        }
+        Ok(is_taken)
+    }
+
+    /// Gives it back.
+    pub(super) fn unlock(&self, kind: &'static str, name: &str) -> Result<()> {
+        let lock = (kind, name.to_owned());
+        if !self.locks.borrow().contains(&lock) {
+            return Ok(());
+        }
+        self.locks.borrow_mut().retain(|held| *held != lock);
+        self.with(true, |c| Ok(c.client.query(UNLOCK, &[&kind, &name]).map(|_| ())?))
+    }
+
+    /// A new connection in place of one that was lost, with its locks: they went with it, and one that another has taken meanwhile is
+    /// an error, once.
+    fn reconnect(&self, connection: &mut Connected) -> Result<()> {
+        *connection = Connected::new(&self.address)?;
+        let mut lost = None;
+        self.locks.borrow_mut().retain(|(kind, name)| {
+            let taken = connection.client.query_one(TRY_LOCK, &[kind, name]).is_ok_and(|row| row.get::<_, bool>(0));
+            if !taken {
+                lost.get_or_insert_with(|| name.clone());
+            }
+            taken
+        });
+        lost.map_or(Ok(()), |name| Err(Error::LockLost(name)))
     }
 
     /// Does `work`, once more on a new connection if this one turns out to be lost.
     fn with<T>(&self, may_reconnect: bool, work: impl Fn(&mut Connected) -> Result<T>) -> Result<T> {
         let mut connection = self.connection.borrow_mut();
         if may_reconnect && connection.client.is_closed() {
-            *connection = Connected::new(&self.address)?;
+            self.reconnect(&mut connection)?;
         }
         match work(&mut connection) {
             Err(_) if may_reconnect && connection.client.is_closed() => {
-                *connection = Connected::new(&self.address)?;
+                self.reconnect(&mut connection)?;
                 work(&mut connection)
             }
             result => result,

@@ -124,7 +124,8 @@ pub fn a_listing_goes_on_where_it_was(c: &mut Catalog) {
     assert_eq!(c.begin_listing("f", "owners", 40).unwrap().pass, 3);
     c.skip_page("f", "7", "500", 1).unwrap();
     c.skip_page("f", "7", "502", 2).unwrap();
-    assert_eq!(c.skipped_pages("f").unwrap(), [("7".to_owned(), 2)]);
+    let skipped = c.skipped_pages("f").unwrap();
+    assert_eq!((skipped.len(), skipped[0].position.as_str(), skipped[0].tries), (1, "7", 2));
     c.forget_skipped("f", "7").unwrap();
     assert!(c.skipped_pages("f").unwrap().is_empty());
 }

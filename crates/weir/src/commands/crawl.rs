@@ -94,7 +94,7 @@ fn turn(
     }
     if !pool.catalog.try_lock_listing(&forge.name())? {
         if !watch {
-            return Err(Error::Message("another machine is listing it".to_owned()));
+            return Err(Error::Message("another weir is listing it".to_owned()));
         }
         return Ok(now() + LISTED_BY_ANOTHER_S);
     }
@@ -104,7 +104,10 @@ fn turn(
     }
     match listed? {
         Ok(()) | Err(CrawlError::Forge(ForgeError::Stopped)) => Ok(due(now())),
-        Err(CrawlError::Forge(e)) => Err(Error::Message(e.to_string())),
+        Err(CrawlError::Forge(e)) => {
+            pool.catalog.set_listing_failed(&forge.name(), &e.to_string(), now())?;
+            Err(Error::Message(e.to_string()))
+        }
         Err(CrawlError::Catalog(e)) => Err(e.into()),
     }
 }

@@ -1,9 +1,10 @@
 //! `status`, `due`, `errors`: how the mirror is.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use weir_catalog::Listing;
-use weir_mirror::CLASSES;
+use weir_mirror::{CLASSES, remedy};
 
 use crate::cli::Global;
 use crate::error::{Error, Result};
@@ -72,13 +73,14 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
         let what = if p.host.is_empty() { "everything" } else { &p.host };
         line("pauses", format!("{what} for {} more: {}", output::span(p.until - now), p.cause))?;
     }
-    let state = |l: &Listing| match l.finished_at {
-        Some(at) => format!("listed {} ago", output::span(now - at)),
-        None => format!("being listed since {} ago, {} so far", output::span(now - l.started_at), l.listed),
+    let state = |l: &Listing| match (l.finished_at, l.failed_at) {
+        (Some(at), _) => format!("listed {} ago", output::span(now - at)),
+        (None, Some(at)) => format!("failed {} ago after {} ('weir errors {LISTING}')", output::span(now - at), l.listed),
+        (None, None) => format!("being listed since {} ago, {} so far", output::span(now - l.started_at), l.listed),
     };
     for (l, known, gone, skipped) in &forges {
         let state = state(l);
-        let (gone, skipped) = (some(*gone, "gone"), some(*skipped as i64, "pages that cannot be had"));
+        let (gone, skipped) = (some(*gone, "gone"), some(*skipped as i64, &format!("pages that cannot be had ('weir errors {LISTING}')")));
         line("forge", format!("{}: {known} known{gone}, {state}{skipped}", l.forge))?;
     }
     for (c, l, forge) in &accounts {
@@ -130,10 +132,16 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
     if class == Some(METADATA) {
         return metadata_errors(pool, global, max);
     }
+    if class == Some(LISTING) {
+        return listing_errors(pool, global, max);
+    }
     let now = now();
     let list = pool.catalog.failing(class, max)?;
     if let Some(class) = class.filter(|class| list.is_empty() && !CLASSES.contains(class)) {
-        return Err(Error::Message(format!("no class of failures is called '{class}'; there are {} and {METADATA}", CLASSES.join(", "))));
+        return Err(Error::Message(format!(
+            "no class of failures is called '{class}'; there are {}, {LISTING} and {METADATA}",
+            CLASSES.join(", ")
+        )));
     }
     if global.json {
         return output::json(&list);
@@ -143,6 +151,40 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
         let class = r.error_class.as_deref().unwrap_or_default();
         let next = output::span((r.next_due - now).max(0));
         writeln!(out, "{class:<12}{}: {} ({} in turn; again in {next})", r.name, r.error.as_deref().unwrap_or_default(), r.failures)?;
+    }
+    let classes: BTreeSet<&str> = list.iter().filter_map(|r| r.error_class.as_deref()).collect();
+    if !classes.is_empty() {
+        writeln!(out, "\nWhat to do:")?;
+    }
+    for class in classes {
+        writeln!(out, "{class:<12}{}", remedy(class).unwrap_or("see the message"))?;
+    }
+    Ok(())
+}
+
+/// What is no class of visits either: listings of forges that ended early, and pages that could not be had.
+const LISTING: &str = "listing";
+
+fn listing_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
+    let now = now();
+    let mut rows = Vec::new();
+    for Listing { forge, failed_at, error, .. } in pool.catalog.listings()? {
+        if let (Some(at), Some(error)) = (failed_at, error) {
+            rows.push((forge.clone(), None, error, at));
+        }
+        rows.extend(
+            pool.catalog.skipped_pages(&forge)?.into_iter().map(|page| (forge.clone(), Some(page.position), page.error, page.last_at)),
+        );
+    }
+    rows.truncate(max);
+    if global.json {
+        let row = |(forge, position, error, at): &(_, _, _, _)| serde_json::json!({ "forge": forge, "position": position, "error": error, "at": at });
+        return output::json(&rows.iter().map(row).collect::<Vec<_>>());
+    }
+    let mut out = output::stdout();
+    for (forge, position, error, at) in &rows {
+        let place = position.as_ref().map_or(String::new(), |position| format!(", page {position}"));
+        writeln!(out, "{LISTING:<12}{forge}{place}: {error} ({} ago; 'weir crawl' tries again)", output::span(now - at))?;
     }
     Ok(())
 }

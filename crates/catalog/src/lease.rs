@@ -1,0 +1,169 @@
+//! Which machine visits which repository, and until when.
+
+use crate::database::{Kind, Type, Value, values};
+use crate::repository::{COLUMNS, Repository};
+use crate::settings::AHEAD_MAX;
+use crate::{Catalog, Result};
+
+/// Which repositories are meant.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Which<'a> {
+    /// Only those that are due.
+    pub due_only: bool,
+    /// Only those with these numbers.
+    pub ids: Option<&'a [i64]>,
+    /// Only those that nobody has leased, oneself included.
+    pub free_only: bool,
+    /// Only those that go ahead of what is only due.
+    pub ahead_only: bool,
+}
+
+impl Catalog {
+    /// Leases repositories to `owner` until `until`, `max` at most: of what is due those with a priority first, then those that
+    /// somebody said have changed, then the most overdue. Leases of others that have not run out at `now` are respected; one's own
+    /// are renewed, unless only what is free is wanted.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn lease(&mut self, owner: &str, now: i64, until: i64, which: &Which<'_>, max: usize) -> Result<Vec<Repository>> {
+        if !which.due_only || (which.ids.is_some() && !which.ahead_only) {
+            return self.lease_some(owner, now, until, which, max, "", &[]);
+        }
+        let mut leased = Vec::new();
+        // Each is found by one look into an index, however many are due.
+        for ahead in (1..=AHEAD_MAX).rev() {
+            let ahead = format!("AND ahead > 0 AND ahead = {ahead}");
+            leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), &ahead, &[])?);
+        }
+        if which.ahead_only {
+            return Ok(leased);
+        }
+        let has: Vec<i64> = leased.iter().map(|r| r.id).collect();
+        leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), "", &has)?);
+        Ok(leased)
+    }
+
+    /// The same of those that `these` lets through, most overdue first, without those with the numbers `but`.
+    #[allow(clippy::too_many_arguments)]
+    fn lease_some(
+        &self,
+        owner: &str,
+        now: i64,
+        until: i64,
+        which: &Which<'_>,
+        max: usize,
+        these: &str,
+        but: &[i64],
+    ) -> Result<Vec<Repository>> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        let due = if which.due_only { now } else { i64::MAX };
+        let mut parameters = values![owner, until, due, now, max].to_vec();
+        // Those that are asked for are waited for.
+        let (ids, locked) = which.ids.map_or(("", "FOR UPDATE SKIP LOCKED"), |ids| {
+            parameters.push(Value::Integers(ids.to_vec()));
+            ("AND id = ANY(?6)", "FOR UPDATE")
+        });
+        // By numbers: what PostgreSQL cannot estimate keeps it from looking in the order of an index.
+        let mut without = String::new();
+        if !but.is_empty() {
+            parameters.push(Value::Integers(but.to_vec()));
+            without = format!("AND NOT (id = ANY(?{}))", parameters.len());
+        }
+        // Numbers are no lower than the time: a repository that is added again, or a catalog that was had back from a copy, gives higher
+        // ones than those under which its archive was written.
+        // One's own that has run out is still under way.
+        let (lapsed, own) = if which.free_only { ("AND lease_owner <> ?1", "") } else { ("", "OR lease_owner = ?1") };
+        let sql = format!(
+            "UPDATE repositories SET lease_owner = ?1, lease_until = ?2, epoch = GREATEST(epoch + 1, ?4) WHERE id IN (
+                 SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?3 {these} {ids} {without}
+                 AND (lease_until IS NULL OR (lease_until <= ?4 {lapsed}) {own}) ORDER BY next_due LIMIT ?5
+                 {locked})
+             RETURNING {COLUMNS}"
+        );
+        let mut leased = self.database.transaction(Kind::Visits, |db| db.query(&sql, &parameters, Repository::from_row))?;
+        leased.sort_by_key(|r| (r.next_due, r.id));
+        Ok(leased)
+    }
+
+    /// Numbers of those, `max` at most, that are due at `now` and leased, and go ahead of what is only due: the first first.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn leased_ahead(&self, now: i64, max: usize) -> Result<Vec<i64>> {
+        let mut ids = Vec::new();
+        // Each is found by one look into an index, as in `lease`.
+        for ahead in (1..=AHEAD_MAX).rev() {
+            let sql = format!(
+                "SELECT id FROM repositories WHERE ahead > 0 AND ahead = {ahead} AND next_due <= ?1 AND lease_until > ?1 ORDER BY next_due LIMIT ?2"
+            );
+            ids.append(&mut self.database.query(&sql, &values![now, max - ids.len()], |row| row.get(0))?);
+        }
+        Ok(ids)
+    }
+
+    /// Makes leases hold until `until`: numbers of repositories with the epochs of the leases. Those that have passed to another stay
+    /// that one's.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn renew(&mut self, leases: &[(i64, i64)], until: i64) -> Result<()> {
+        let mut rows: Vec<Vec<Value<'_>>> = leases.iter().map(|(id, epoch)| values![*id, *epoch, until].to_vec()).collect();
+        // In one order everywhere, so that nobody waits for each other.
+        rows.sort_by_key(|row| if let Value::Integer(id) = row[0] { id } else { 0 });
+        let sql =
+            "UPDATE repositories SET lease_until = rows.p3 FROM rows WHERE id = rows.p1 AND epoch = rows.p2 AND lease_owner IS NOT NULL";
+        self.database.transaction(Kind::Visits, |db| db.execute_rows(sql, &[Type::Integer; 3], &rows)).map(|_| ())
+    }
+
+    /// Gives leases back without a visit.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn release(&mut self, owner: &str) -> Result<()> {
+        let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner = ?1";
+        self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![owner])).map(|_| ())
+    }
+
+    /// Gives back the leases of all owners whose name begins with `prefix`: for when it is known that none of them lives.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn release_all(&mut self, prefix: &str) -> Result<()> {
+        let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE substr(lease_owner, 1, ?2) = ?1";
+        let parameters = values![prefix, prefix.chars().count()];
+        self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters)).map(|_| ())
+    }
+
+    /// Says that the archive of repository `id`, which is leased with the number `epoch`, was written under a later lease, number
+    /// `written`, of which this catalog knows nothing: it gives higher numbers from now on, and the repository is due at `now`.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn raise_epoch(&mut self, id: i64, epoch: i64, written: i64, now: i64) -> Result<()> {
+        let sql = "UPDATE repositories SET epoch = ?3, lease_owner = NULL, lease_until = NULL, fingerprint = NULL, next_due = ?4
+                   WHERE id = ?1 AND epoch = ?2 AND epoch < ?3";
+        self.database.execute(sql, &values![id, epoch, written, now]).map(|_| ())
+    }
+
+    /// Whether something is due at `now` that nobody has leased. It may be so although a lease got nothing: what another is just
+    /// writing down is passed over.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn is_any_due(&self, now: i64) -> Result<bool> {
+        let sql = "SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?1 AND (lease_until IS NULL OR lease_until <= ?1)
+                   ORDER BY next_due LIMIT 1";
+        Ok(self.database.query_one(sql, &values![now], |row| row.get::<i64>(0))?.is_some())
+    }
+
+    /// When the next repository is due.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn next_due(&self) -> Result<Option<i64>> {
+        let sql = "SELECT min(next_due) FROM repositories WHERE enabled = 1";
+        Ok(self.database.query_one(sql, &[], |row| row.get(0))?.flatten())
+    }
+}

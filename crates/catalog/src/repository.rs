@@ -1,0 +1,120 @@
+//! A repository as the catalog knows it.
+
+use crate::Result;
+use serde::Serialize;
+
+use crate::database::{Database, Row, values};
+use crate::settings::Settings;
+
+/// A repository as the catalog knows it. Times are in seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Repository {
+    /// Its number.
+    pub id: i64,
+    /// Its name: what clients ask for, without the leading slash.
+    pub name: String,
+    /// Its upstream.
+    pub url: String,
+    /// Where its archive lies, below the store.
+    pub path: String,
+    /// When it was added.
+    pub added_at: i64,
+    /// When to look at the upstream next.
+    pub next_due: i64,
+    /// When the upstream was last asked.
+    pub last_attempt: Option<i64>,
+    /// When that last went well.
+    pub last_success: Option<i64>,
+    /// When something was last found changed.
+    pub last_change: Option<i64>,
+    /// Fingerprint of the upstream's refs as of the last success.
+    #[serde(skip)]
+    pub fingerprint: Option<Vec<u8>>,
+    /// Number of the archive's last commit.
+    pub seq: Option<i64>,
+    /// Bytes of the archive.
+    pub archive_bytes: Option<i64>,
+    /// Refs in it.
+    pub ref_count: Option<i64>,
+    /// Failures since the last success.
+    pub failures: i64,
+    /// Class of the last failure.
+    pub error_class: Option<String>,
+    /// The last failure in words.
+    pub error: Option<String>,
+    /// Fencing number of the last lease.
+    pub epoch: i64,
+    /// Changes that visits have found, the latest counting most...
+    #[serde(skip)]
+    pub changes: f64,
+    /// ...and the seconds they were looked for in.
+    #[serde(skip)]
+    pub watched_s: f64,
+    /// How far ahead of others it goes where not all that is due can be visited, 0 to [`crate::PRIORITY_MAX`].
+    pub priority: i64,
+    /// What is said of it alone.
+    pub settings: Settings,
+    /// The forge that lists it, a space, and its id there.
+    pub forge: Option<String>,
+    /// Whether somebody wants it not to be visited.
+    pub is_paused: bool,
+    /// Whether it was set back to an older state, and is not visited for that.
+    pub is_pinned: bool,
+}
+
+/// Why a repository is not visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Somebody wants it so.
+    Paused,
+    /// It was set back to an older state, which a visit would undo.
+    Pinned,
+}
+
+pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, last_change, fingerprint, seq, \
+                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s, priority, settings, forge, forge_id, paused, pinned";
+
+/// How many those are.
+pub(crate) const COLUMN_COUNT: usize = 25;
+
+impl Repository {
+    pub(crate) fn from_row(row: &Row<'_>) -> Result<Repository> {
+        Ok(Repository {
+            id: row.get(0)?,
+            name: row.get(1)?,
+            url: row.get(2)?,
+            path: row.get(3)?,
+            added_at: row.get(4)?,
+            next_due: row.get(5)?,
+            last_attempt: row.get(6)?,
+            last_success: row.get(7)?,
+            last_change: row.get(8)?,
+            fingerprint: row.get(9)?,
+            seq: row.get(10)?,
+            archive_bytes: row.get(11)?,
+            ref_count: row.get(12)?,
+            failures: row.get(13)?,
+            error_class: row.get(14)?,
+            error: row.get(15)?,
+            epoch: row.get(16)?,
+            changes: row.get(17)?,
+            watched_s: row.get(18)?,
+            priority: row.get(19)?,
+            settings: Settings::from_json(row.get::<Option<String>>(20)?.as_deref()),
+            forge: match (row.get::<Option<String>>(21)?, row.get::<Option<String>>(22)?) {
+                (Some(forge), Some(id)) => Some(format!("{forge} {id}")),
+                _ => None,
+            },
+            is_paused: row.get::<i64>(23)? != 0,
+            is_pinned: row.get::<i64>(24)? != 0,
+        })
+    }
+}
+
+/// Removes what other tables have of repository `id`.
+pub(crate) fn remove_what_belongs_to(db: &Database, id: i64) -> Result<()> {
+    for table in ["metadata", "languages", "topics", "updates", "visits", "metadata_looks", "former_names"] {
+        db.execute(&format!("DELETE FROM {table} WHERE repository_id = ?1"), &values![id])?;
+    }
+    Ok(())
+}
