@@ -184,8 +184,12 @@ impl GitConfig {
         let extensions = self.values.iter().filter_map(|(key, value)| Some((key.strip_prefix("extensions.")?, value.as_str())));
         for (name, value) in extensions {
             match (name, value.to_ascii_lowercase().as_str()) {
+                ("noop-v1" | "objectformat" | "refstorage" | "relativeworktrees", _) if version == 0 => {
+                    return Err(Error::Unsupported(format!("its format has version 0, but the extension '{name}' of version 1")));
+                }
                 ("noop" | "noop-v1" | "preciousobjects" | "partialclone" | "worktreeconfig" | "objectformat" | "relativeworktrees", _)
                 | ("refstorage", "files") => {}
+                ("refstorage", "reftable") => {}
                 ("refstorage", _) => {
                     let why = format!(
                         "its refs are stored as '{}', which weir cannot read: 'git refs migrate --ref-format=files'",
@@ -204,6 +208,11 @@ impl GitConfig {
                 Error::Unsupported(format!("object format '{}' is unknown: weir knows sha1 and sha256", name.escape_debug()))
             }),
         }
+    }
+
+    /// Whether refs are in a reftable (gitrepository-layout(5), `extensions.refStorage`).
+    pub(crate) fn has_reftable(&self) -> bool {
+        self.get("extensions.refstorage").is_some_and(|value| value.eq_ignore_ascii_case("reftable"))
     }
 
     /// Truths `<section>.<subsection>.<key>` with their subsections, in order.

@@ -17,6 +17,7 @@ use crate::files::{read_at_most, read_if_there};
 use crate::pack::Pack;
 use crate::reader::OBJECT_BYTES_MAX;
 use crate::refs::{Head, Ref, Refs, parse_head, parse_packed_refs};
+use crate::reftable::{RefValue, read_stack};
 use crate::repo::{Repo, Serial, parse_shallow};
 use crate::zlib::Inflate;
 
@@ -29,6 +30,17 @@ const SYMREF_DEPTH_MAX: usize = 5;
 const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a list of refs or commits.
 const LIST_BYTES_MAX: u64 = 1 << 30;
+
+/// What is added at a time, at least, to the room for an object that is inflated.
+const GROWTH_BYTES_MIN: usize = 64 << 10;
+
+/// Returns the loose object `oid` below `objects`, a folder of objects, of at most `bytes_max` bytes.
+///
+/// # Errors
+/// If it cannot be read, is none, or is larger.
+pub fn read_loose(objects: &Path, oid: &Oid, bytes_max: u64) -> Result<(Kind, Vec<u8>)> {
+    Loose { folder: objects.to_owned() }.read_at_most(oid, bytes_max, &mut Inflate::default())
+}
 
 /// A folder of loose objects.
 pub(crate) struct Loose {
@@ -46,8 +58,12 @@ impl Loose {
     }
 
     pub(crate) fn read(&self, oid: &Oid, inflate: &mut Inflate) -> Result<(Kind, Vec<u8>)> {
+        self.read_at_most(oid, OBJECT_BYTES_MAX, inflate)
+    }
+
+    fn read_at_most(&self, oid: &Oid, bytes_max: u64, inflate: &mut Inflate) -> Result<(Kind, Vec<u8>)> {
         let path = self.path(oid.as_bytes());
-        let packed = read_at_most(&path, OBJECT_BYTES_MAX)?;
+        let packed = read_at_most(&path, bytes_max)?;
         let bad = |what: &str| corrupt(path.display().to_string(), what);
         // "<kind> <size>\0" comes first, and is short.
         let mut out = vec![0; 64];
@@ -64,7 +80,7 @@ impl Loose {
                 let header = String::from_utf8_lossy(&out[..nul]).into_owned();
                 let parsed = header.split_once(' ').and_then(|(k, s)| Some((Kind::from_name(k.as_bytes())?, s.parse::<u64>().ok()?)));
                 match parsed {
-                    Some((kind, size)) if size <= OBJECT_BYTES_MAX => total = Some((kind, nul + 1, nul + 1 + size as usize)),
+                    Some((kind, size)) if size <= bytes_max => total = Some((kind, nul + 1, nul + 1 + size as usize)),
                     _ => return bad("bad object header"),
                 }
             }
@@ -79,7 +95,8 @@ impl Loose {
             if len >= end + 16 {
                 return bad("it is longer than its header says");
             }
-            out.resize((end + 16).max(out.len()), 0);
+            // Memory comes with the content, not with what the header says of it.
+            out.resize((end + 16).min(out.len().max(GROWTH_BYTES_MIN) * 2).max(out.len()), 0);
         }
     }
 }
@@ -105,7 +122,8 @@ pub fn folders_of(path: &Path) -> Result<(PathBuf, PathBuf)> {
 pub fn open_directory(path: &Path) -> Result<Repo> {
     let (git_dir, common) = folders_of(path)?;
     // Nothing that is included has a say in that.
-    let hash = GitConfig::parse(&read_or_empty(&common.join("config"), CONFIG_BYTES_MAX)?)?.hash_of_format()?;
+    let config = GitConfig::parse(&read_or_empty(&common.join("config"), CONFIG_BYTES_MAX)?)?;
+    let hash = config.hash_of_format()?;
     let mut packs = Vec::new();
     let mut loose = Vec::new();
     add_objects(&common.join("objects"), hash, 0, &mut packs, &mut loose)?;
@@ -131,7 +149,8 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
         git_dir: Some(common.clone()),
         path: path.to_owned(),
     };
-    repo.refs = read_refs(&repo, &git_dir, &common)?;
+    let found = if config.has_reftable() { refs_in_reftable(hash, &git_dir, &common)? } else { refs_in_files(hash, &git_dir, &common)? };
+    repo.refs = resolve_refs(&repo, found)?;
     Ok(repo)
 }
 
@@ -185,12 +204,47 @@ fn add_objects(folder: &Path, hash: HashKind, depth: usize, packs: &mut Vec<Arc<
     Ok(())
 }
 
-fn read_refs(repo: &Repo, git_dir: &Path, common: &Path) -> Result<Refs> {
-    let hash = repo.hash;
+/// Refs as they are stored.
+struct StoredRefs {
+    by_name: BTreeMap<Vec<u8>, Ref>,
+    /// Those that name others.
+    symbolic: BTreeMap<Vec<u8>, Vec<u8>>,
+    head: Head,
+}
+
+fn refs_in_files(hash: HashKind, git_dir: &Path, common: &Path) -> Result<StoredRefs> {
     let packed = parse_packed_refs(hash, &read_or_empty(&common.join("packed-refs"), LIST_BYTES_MAX)?)?;
     let mut by_name: BTreeMap<Vec<u8>, Ref> = packed.into_iter().map(|r| (r.name.clone(), r)).collect();
     let mut symbolic = BTreeMap::new();
     add_loose_refs(&common.join("refs"), b"refs", hash, &mut by_name, &mut symbolic)?;
+    let head = parse_head(hash, &read_at_most(&git_dir.join("HEAD"), SMALL_BYTES_MAX)?)?;
+    Ok(StoredRefs { by_name, symbolic, head })
+}
+
+/// A worktree has a stack of its own for what is its own: `HEAD`, `refs/worktree`, `refs/bisect`.
+fn refs_in_reftable(hash: HashKind, git_dir: &Path, common: &Path) -> Result<StoredRefs> {
+    let mut values = read_stack(&common.join("reftable"), hash)?;
+    if git_dir != common {
+        values.extend(read_stack(&git_dir.join("reftable"), hash)?);
+    }
+    let head = match values.remove(&b"HEAD"[..]) {
+        Some(RefValue::Direct(oid, _)) => Head::Detached(oid),
+        Some(RefValue::Symbolic(name)) => Head::Symbolic(name),
+        None => return corrupt(common.join("reftable").display().to_string(), "no HEAD"),
+    };
+    let mut stored = StoredRefs { by_name: BTreeMap::new(), symbolic: BTreeMap::new(), head };
+    for (name, value) in values.into_iter().filter(|(name, _)| name.starts_with(b"refs/")) {
+        match value {
+            RefValue::Direct(oid, peeled) => drop(stored.by_name.insert(name.clone(), Ref { name, oid, peeled })),
+            RefValue::Symbolic(target) => drop(stored.symbolic.insert(name, target)),
+        }
+    }
+    Ok(stored)
+}
+
+/// Follows what names others, peels tags, and leaves out what is broken.
+fn resolve_refs(repo: &Repo, stored: StoredRefs) -> Result<Refs> {
+    let StoredRefs { mut by_name, symbolic, head } = stored;
     for name in symbolic.keys() {
         let mut at: &Vec<u8> = name;
         for _ in 0..SYMREF_DEPTH_MAX {
@@ -213,7 +267,6 @@ fn read_refs(repo: &Repo, git_dir: &Path, common: &Path) -> Result<Refs> {
         }
     }
     list.retain(|r| repo.contains(&r.oid));
-    let head = parse_head(hash, &read_at_most(&git_dir.join("HEAD"), SMALL_BYTES_MAX)?)?;
     let mut refs = Refs::new(list, head);
     refs.symbolic = symbolic.into_iter().filter(|(name, _)| refs.get(name).is_some()).collect();
     Ok(refs)

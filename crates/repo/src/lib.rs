@@ -37,6 +37,7 @@ mod pack;
 mod reader;
 mod recover;
 mod refs;
+mod reftable;
 mod repack;
 mod repo;
 mod resident;
@@ -57,7 +58,7 @@ pub use bundles::{BodyBundle, BundleParts};
 pub use config::{ConfigScope, GitConfig};
 pub use create::{ArchiveRepo, NewState, RefsChange, UpdateReport};
 pub use derive::derive;
-pub use directory::{folders_of, named_by_file, open_directory};
+pub use directory::{folders_of, named_by_file, open_directory, read_loose};
 pub use entry::{EntryHead, Stored, apply_delta};
 pub use error::{Error, Result};
 pub use export::{ExportReport, bundle_header, copy_out, export_bundle, export_directory};
@@ -74,13 +75,14 @@ pub use pack::{Pack, PackOrder};
 pub use reader::{Object, ObjectReader};
 pub use recover::{KEPT_MAX, Lost, torn_places};
 pub use refs::{Head, Ref, Refs, parse_head, parse_packed_refs};
+pub use reftable::{RefValue, RefValues, read_table};
 pub use repo::{Location, Repo};
 pub use select::{Query, Selection, select};
 pub use shallow::{Cut, DEPTH_INFINITE, Deepen, deepen};
 pub use snapshot::SNAPSHOT_SWHID;
 pub use state_kind::StateKind;
 pub use update::{ArchiveUse, Rewrite, Sharing, compact, write_anew};
-pub use weir_archive::{Takes, sync_folder, sync_folder_of};
+pub use weir_archive::{Region, Takes, WORK_PREFIX, sync_folder, sync_folder_of};
 
 /// Number of the last commit of the archive at `path`, which is held against what was written, as far as that can be told without
 /// reading more than that.

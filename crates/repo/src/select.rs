@@ -46,6 +46,11 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Just `objects`, each named once.
+    pub fn of(objects: Vec<Oid>) -> Selection {
+        Selection { objects, ..Selection::default() }
+    }
+
     /// Adds those of `tags` (tag object and what it is peeled to) whose target is sent.
     ///
     /// # Errors

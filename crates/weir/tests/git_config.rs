@@ -54,7 +54,9 @@ fn what_hides_refs_counts_from_everywhere() {
     assert!(shown(&env, &[]).contains("is malformed"));
     // Formats that would be read wrongly.
     for (more, why) in [
-        ("[core]\n\trepositoryformatversion = 1\n[extensions]\n\trefStorage = reftable\n", "git refs migrate"),
+        ("[core]\n\trepositoryformatversion = 1\n[extensions]\n\trefStorage = reftable\n", "tables.list"),
+        ("[core]\n\trepositoryformatversion = 1\n[extensions]\n\trefStorage = other\n", "git refs migrate"),
+        ("[extensions]\n\trefStorage = files\n", "the extension 'refstorage' of version 1"),
         ("[core]\n\trepositoryformatversion = 1\n[extensions]\n\tfoo = bar\n", "extension 'foo' is unknown"),
         ("[core]\n\trepositoryformatversion = 2\n", "version 2"),
     ] {
