@@ -58,6 +58,14 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
             starts.push(oid);
         }
     }
+    let mut tips = Vec::new();
+    if asked.relative {
+        for tip in repo.refs().tips() {
+            if let Some((oid, Kind::Commit, _)) = peel_through(&mut reader, &tip)? {
+                tips.push(oid);
+            }
+        }
+    }
     let mut not = Vec::new();
     for oid in &asked.not {
         if let Some((oid, Kind::Commit, _)) = peel_through(&mut reader, oid)? {
@@ -73,7 +81,8 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
         if depth >= DEPTH_INFINITE && repo.shallow.is_empty() {
             Found { ends: Vec::new(), inside: cut.commits.clone() }
         } else if asked.relative {
-            let starts = walk.reachable(&starts, &cut.commits)?;
+            // As git's `get_reachable_list` has it: whatever any ref shown reaches is deepened, not what the wants reach alone.
+            let starts = walk.reachable(tips, &cut.commits)?;
             walk.by_depth(&starts, depth.saturating_add(1))?
         } else {
             walk.by_depth(&starts, depth)?
@@ -172,10 +181,9 @@ impl Walk<'_, '_> {
     }
 
     /// Those of `goals` that `starts` reach.
-    fn reachable(&mut self, starts: &[Oid], goals: &OidSet) -> Result<Vec<Oid>> {
+    fn reachable(&mut self, mut stack: Vec<Oid>, goals: &OidSet) -> Result<Vec<Oid>> {
         let mut reached = Vec::new();
         let mut seen = OidSet::default();
-        let mut stack = starts.to_vec();
         while let Some(oid) = stack.pop() {
             if reached.len() == goals.len() {
                 break;
