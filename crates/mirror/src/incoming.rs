@@ -1,14 +1,16 @@
 //! What an upstream has and we lack: asked for, taken in and committed, one class of refs after the other.
 
+use std::io::Read;
 use std::path::Path;
 
-use weir_git::{Oid, OidSet, refname};
+use weir_git::{HashKind, Oid, OidSet, refname};
 use weir_repo::ingest::{Ingested, Options as IngestOptions, ingest};
 use weir_repo::walk::HaveCommits;
 use weir_repo::{ArchiveRepo, NewState, Ref, RefClass, Refs, Repo, StateKind, UpdateReport};
-use weir_transport::{FetchRequest, FetchedPack, Negotiator, Session, Url};
+use weir_transport::{FetchRequest, Negotiator, Session, Url};
 
-use crate::failure::Failure;
+use crate::dumb;
+use crate::failure::{Failure, INCOMPLETE};
 use crate::options::VisitOptions;
 
 /// An update of an archive under way.
@@ -84,21 +86,48 @@ impl Update<'_> {
     fn fetch(&mut self, class: RefClass, wants: &[Oid]) -> Result<(Option<Ingested>, Vec<Oid>), Failure> {
         let base = self.archive.base_for(class)?;
         let ended: OidSet = base.iter().flat_map(|b| b.shallow().iter().copied()).collect();
+        if let Some(files) = self.session.plain_files() {
+            let mut pack = dumb::fetch(files, self.session.hash(), wants, base.as_ref(), self.options, self.store)?;
+            return take_in(&mut pack, self.session.hash(), base.as_ref(), wants, ended, self.options, self.store);
+        }
         self.open_again_if_used_up()?;
-        let mut haves = Haves::new(base.as_ref(), class)?;
+        let is_second = self.session.has_fetched();
+        match self.fetch_pack(class, wants, base.as_ref(), ended.clone()) {
+            // JGit answers a second fetch on one connection as if what the first one had for common were all there is.
+            Err(failure) if failure.class == INCOMPLETE && is_second => {
+                tracing::debug!("asking again on a connection of its own: {failure}");
+                *self.session = Session::open(self.url, &self.options.transport)?;
+                self.fetch_pack(class, wants, base.as_ref(), ended)
+            }
+            result => result,
+        }
+    }
+
+    /// Fetches what `wants` lead to over `base`, where history ends at `ended`.
+    fn fetch_pack(
+        &mut self,
+        class: RefClass,
+        wants: &[Oid],
+        base: Option<&Repo>,
+        mut ended: OidSet,
+    ) -> Result<(Option<Ingested>, Vec<Oid>), Failure> {
+        let mut haves = Haves::new(base, class)?;
         let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut haves, progress: None })?;
         let goes_on = !ended.is_empty() && !pack.shallow.iter().any(|oid| ended.contains(oid));
         if !goes_on {
-            return take_in(&mut pack, base.as_ref(), wants, ended, self.options, self.store);
+            ended.extend(pack.shallow.iter().copied());
+            let hash = pack.hash();
+            return take_in(&mut pack, hash, base, wants, ended, self.options, self.store);
         }
         // History that ended here goes on there by now. Our commits would be taken for whole: everything is asked for.
         drop(pack);
         *self.session = Session::open(self.url, &self.options.transport)?;
         let mut nothing = Haves::new(None, class)?;
         let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut nothing, progress: None })?;
-        let (added, mut shallow) = take_in(&mut pack, base.as_ref(), wants, OidSet::default(), self.options, self.store)?;
+        let (hash, ends) = (pack.hash(), pack.shallow.iter().copied().collect());
+        let (added, mut shallow) = take_in(&mut pack, hash, base, wants, ends, self.options, self.store)?;
         // Some may have vanished there, with what is behind them.
-        if let Some(base) = &base {
+        if let Some(base) = base {
             let is_here = |oid: &Oid| base.contains(oid) || added.as_ref().is_some_and(|a| a.objects.get(oid).is_some());
             for oid in ended {
                 if !base.parents(&oid)?.iter().all(is_here) {
@@ -120,17 +149,16 @@ impl Update<'_> {
     }
 }
 
-/// Takes `pack` in; gives it, and the commits at which history ends then: those of `ended`, and those that the upstream says.
+/// Takes `pack` in; gives it, and the commits at which history ends then, which `ended` names.
 fn take_in(
-    pack: &mut FetchedPack<'_>,
+    pack: &mut dyn Read,
+    hash: HashKind,
     base: Option<&Repo>,
     wants: &[Oid],
-    mut ended: OidSet,
+    ended: OidSet,
     options: &VisitOptions,
     store: &Path,
 ) -> Result<(Option<Ingested>, Vec<Oid>), Failure> {
-    ended.extend(pack.shallow.iter().copied());
-    let hash = pack.hash();
     let how = IngestOptions {
         hash,
         limits: options.limits,

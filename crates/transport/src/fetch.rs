@@ -6,7 +6,8 @@ use weir_git::pktline::{self, Pkt, PktReader};
 use weir_git::{HashKind, Oid, OidSet};
 
 use crate::error::{Error, Result};
-use crate::session::{PktSource, Session, Wire, next_line, printable};
+use crate::session::{PktSource, Session, Wire, next_line};
+use crate::text::printable;
 
 /// Haves sent in one request.
 const HAVES_A_ROUND: usize = 256;
@@ -59,6 +60,10 @@ impl Session {
         if self.used_up {
             return Err(Error::Local("this session has fetched already".to_owned()));
         }
+        if self.is_dumb() {
+            return Err(Error::Local("plain files behind a web server make no packs".to_owned()));
+        }
+        self.has_fetched = true;
         if self.version == 2 { self.fetch_v2(request) } else { self.fetch_v0(request) }
     }
 

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use ureq::http::{StatusCode, header};
 
+use crate::dumb;
 use crate::error::{Error, Result};
 use crate::http::Http;
 use crate::session::Options;
@@ -25,6 +26,28 @@ pub struct HttpFile {
 }
 
 impl HttpFiles {
+    pub(crate) fn of(http: Http) -> HttpFiles {
+        HttpFiles { http }
+    }
+
+    /// The file at `path`, whole; `None` if there is none.
+    ///
+    /// # Errors
+    /// Of the network, or if the server fails.
+    pub fn get_whole(&mut self, path: &str) -> Result<Option<Box<dyn Read + Send>>> {
+        self.http.file(path)
+    }
+
+    /// Files of the repository whose folder of objects `line` names in this one's `info/alternates` or `info/http-alternates`
+    /// (gitrepository-layout): as a URL, as a path of the server, or from our own folder of objects on.
+    ///
+    /// # Errors
+    /// If that is no URL, or leads from https to http.
+    pub fn alternate(&self, line: &str) -> Result<HttpFiles> {
+        let url = dumb::alternate_of(&self.http.base, line)?;
+        Ok(HttpFiles { http: self.http.neighbour(&url)? })
+    }
+
     /// Files below `url`; `None` if that is no HTTP URL.
     ///
     /// # Errors

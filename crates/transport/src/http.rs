@@ -33,6 +33,7 @@ const CHUNKS_MAX: usize = 8;
 /// However slow, no single response lasts longer.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
+#[derive(Clone)]
 pub(crate) struct Http {
     agent: Agent,
     url: Url,
@@ -46,6 +47,14 @@ pub(crate) struct Http {
 fn may_be_said(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     !OWN_HEADERS.contains(&name.as_str()) && !OWN_HEADER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The answer to the first request.
+pub(crate) enum Greeting {
+    /// A server of git's.
+    Smart(Box<dyn Read + Send>),
+    /// Something else: a file as it lies there, or no git at all.
+    Other(Box<dyn Read + Send>),
 }
 
 impl Http {
@@ -70,7 +79,7 @@ impl Http {
     }
 
     /// The answer to the first request: `info/refs`.
-    pub(crate) fn advertisement(&mut self) -> Result<Box<dyn Read + Send>> {
+    pub(crate) fn advertisement(&mut self) -> Result<Greeting> {
         let path = format!("info/refs?service={SERVICE}");
         let version = (self.options.version_max > 0).then(|| format!("version={}", self.options.version_max));
         let headers: Vec<_> = version.into_iter().map(|version| (GIT_PROTOCOL, version)).collect();
@@ -93,12 +102,30 @@ impl Http {
             None => return Err(Error::Protocol(format!("redirected to '{landed}', which is no git repository"))),
         }
         let expected = format!("application/x-{SERVICE}-advertisement");
-        if content_type(&response) != expected {
-            return Err(Error::Protocol(
-                "the server answers but speaks no smart HTTP (it may need 'git update-server-info' clients)".to_owned(),
-            ));
+        let is_smart = content_type(&response) == expected;
+        let body = self.body(response);
+        Ok(if is_smart { Greeting::Smart(body) } else { Greeting::Other(body) })
+    }
+
+    /// The file at `path` below the repository's URL; `None` if there is none that may be had.
+    pub(crate) fn file(&mut self, path: &str) -> Result<Option<Box<dyn Read + Send>>> {
+        let mut response = self.get_with(path, &[])?;
+        if matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::FORBIDDEN | StatusCode::GONE) {
+            return Ok(None);
         }
-        Ok(self.body(response))
+        check_status(&mut response)?;
+        Ok(Some(self.body(response)))
+    }
+
+    /// A client of `url`, which a file of this repository names, as git's alternates do; ours are its credentials on the same host only.
+    pub(crate) fn neighbour(&self, url: &Url) -> Result<Http> {
+        let mut http = Http::new(url, &self.url, &self.options)?;
+        if origin(&http.base) == origin(&self.base) {
+            http.credentials = self.credentials.clone();
+        } else if self.base.starts_with("https:") && http.base.starts_with("http:") {
+            return Err(Error::Protocol(format!("led from https to '{url}'")));
+        }
+        Ok(http)
     }
 
     /// The answer to a request for `path` below the repository's URL; with credentials, if it is not given without.
@@ -141,7 +168,7 @@ impl Http {
             let Some(base) =
                 base.filter(|base| base.starts_with("https://") || (base.starts_with("http://") && !self.base.starts_with("https://")))
             else {
-                return Err(Error::Protocol(format!("redirected to '{}'", crate::session::printable(target.as_bytes()))));
+                return Err(Error::Protocol(format!("redirected to '{}'", crate::text::printable(target.as_bytes()))));
             };
             if origin(base) != origin_now {
                 self.credentials = None;
@@ -157,7 +184,7 @@ impl Http {
     pub(crate) fn get_elsewhere(&mut self, url: &str, headers: &HashMap<String, String>) -> Result<Box<dyn Read + Send>> {
         let is_web = url.starts_with("https://") || (url.starts_with("http://") && !self.base.starts_with("https://"));
         if !is_web {
-            return Err(Error::Protocol(format!("told to download from '{}'", crate::session::printable(url.as_bytes()))));
+            return Err(Error::Protocol(format!("told to download from '{}'", crate::text::printable(url.as_bytes()))));
         }
         let is_ours = origin(url) == origin(&self.base) && !headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
         let get = |http: &Http| {
@@ -271,6 +298,14 @@ impl Http {
                 Error::Connect { host, source: io::Error::new(io::ErrorKind::NotFound, "the name has no address") }
             }
             ureq::Error::StatusCode(status) => Error::Http { status, detail: None },
+            ureq::Error::TooManyRedirects | ureq::Error::RedirectFailed => {
+                Error::Protocol(format!("{host} redirects again and again, or to nowhere"))
+            }
+            e @ (ureq::Error::Protocol(_)
+            | ureq::Error::Http(_)
+            | ureq::Error::BadUri(_)
+            | ureq::Error::LargeResponseHeader(..)
+            | ureq::Error::Decompress(..)) => Error::Protocol(format!("what {host} answers is no HTTP: {e}")),
             other => Error::Connect { host, source: io::Error::other(other) },
         }
     }
@@ -298,7 +333,7 @@ pub(crate) fn check_status(response: &mut Response<Body>) -> Result<()> {
     }
     let mut start = Vec::new();
     let _ = response.body_mut().as_reader().take(200).read_to_end(&mut start);
-    let detail = Some(crate::session::printable(&start)).filter(|d| !d.is_empty() && !d.starts_with('<'));
+    let detail = Some(crate::text::printable(&start)).filter(|d| !d.is_empty() && !d.starts_with('<'));
     Err(Error::Http { status: status.as_u16(), detail })
 }
 

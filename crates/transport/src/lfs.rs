@@ -12,8 +12,9 @@ use serde_json::json;
 use crate::error::{Error, Result};
 use crate::http::Http;
 use crate::lfs_ssh::LfsSsh;
-use crate::session::{Options, printable};
+use crate::session::Options;
 use crate::ssh::ssh_output;
+use crate::text::printable;
 use crate::url::{Scheme, Url};
 
 /// Objects of one request, as git-lfs asks for.

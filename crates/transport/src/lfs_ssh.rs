@@ -9,8 +9,9 @@ use weir_git::pktline::{self, Pkt, PktReader};
 
 use crate::error::{Error, Result};
 use crate::lfs::LfsAnswer;
-use crate::session::{Options, printable};
+use crate::session::Options;
 use crate::ssh::Ssh;
+use crate::text::printable;
 use crate::url::Url;
 
 /// Bytes of an answer that is no object.

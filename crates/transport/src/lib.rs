@@ -4,7 +4,9 @@
 //! No git process is run: `git://` and HTTP are spoken here, `ssh` is the system's, and local paths are served by
 //! whoever implements [`LocalServer`]. Nothing here keeps a repository or reads the environment.
 
+mod advertised;
 mod credentials;
+mod dumb;
 mod error;
 mod fetch;
 mod files;
@@ -16,15 +18,17 @@ mod resolver;
 mod session;
 mod ssh;
 mod stream;
+mod text;
 mod tls;
 mod url;
 
+pub use advertised::{Advertised, AdvertisedRef, Symbolic};
 pub use credentials::{CredentialSource, Credentials, GitCredentialHelper, Netrc};
 pub use error::{Error, ErrorClass, Result};
 pub use fetch::{FetchRequest, FetchedPack, Negotiator};
 pub use files::{HttpFile, HttpFiles};
 pub use lfs::{LFS_BATCH_MAX, Lfs, LfsAnswer, LfsDownload};
-pub use session::{Advertised, AdvertisedRef, LocalServer, LocalStream, Options, Session, Symbolic};
+pub use session::{LocalServer, LocalStream, Options, Session};
 pub use ssh::SshCommand;
 pub use tls::{roots_in, system_roots};
 pub use ureq::tls::RootCerts;

@@ -7,21 +7,23 @@ use std::time::Duration;
 
 use ureq::tls::RootCerts;
 use weir_git::pktline::{self, Pkt, PktReader};
-use weir_git::{HashKind, Oid, is_unprintable, refname};
+use weir_git::{HashKind, Oid};
 
+use crate::advertised::{Advertised, Early, Listing, Symbolic};
 use crate::credentials::{CredentialSource, GitCredentialHelper, Netrc};
+use crate::dumb;
 use crate::error::{Error, Result};
-use crate::http::Http;
+use crate::files::HttpFiles;
+use crate::http::{Greeting, Http};
 use crate::met::{Acquaintance, Met};
 use crate::ssh::{Ssh, SshCommand};
 use crate::stream::Tcp;
+use crate::text::printable;
 use crate::tls::system_roots;
 use crate::url::{Scheme, Url};
 
 /// Lines of capabilities that an upstream may make us hold.
 const CAPABILITY_LINES_MAX: usize = 1000;
-/// What a ref takes beside its name, here and where it is worked with.
-const REF_BYTES: usize = 192;
 /// Bytes before the content of a packet line.
 const PKT_LEN_BYTES: usize = 4;
 const BUFFER_BYTES: usize = 64 << 10;
@@ -89,39 +91,6 @@ impl Default for Options {
     }
 }
 
-/// A ref as an upstream advertises it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdvertisedRef {
-    /// Full name, checked.
-    pub name: Vec<u8>,
-    /// What it points at.
-    pub oid: Oid,
-    /// What that is peeled, for annotated tags.
-    pub peeled: Option<Oid>,
-}
-
-/// What an upstream's HEAD is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Symbolic {
-    /// The branch HEAD names.
-    Branch(Vec<u8>),
-    /// A commit, no branch.
-    Detached(Oid),
-    /// Nothing is said: an empty repository of an old server.
-    Unknown,
-}
-
-/// All that an upstream advertises.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Advertised {
-    /// Refs, in the upstream's order.
-    pub refs: Vec<AdvertisedRef>,
-    /// HEAD.
-    pub head: Symbolic,
-    /// Names that were refused, because no git would create them.
-    pub refused: Vec<Vec<u8>>,
-}
-
 pub(crate) enum Wire {
     Stream(PktReader<BufReader<Box<dyn Read + Send>>>, Box<dyn Write + Send>),
     Http(Box<Http>),
@@ -140,6 +109,10 @@ pub struct Session {
     /// Commits an upstream says are its shallow boundary (v0 and v1).
     pub(crate) shallow: Vec<Oid>,
     pub(crate) used_up: bool,
+    /// Whether a pack was asked for.
+    pub(crate) has_fetched: bool,
+    /// Whether it is plain files behind a web server.
+    is_dumb: bool,
 }
 
 impl Drop for Session {
@@ -246,6 +219,8 @@ impl Session {
             early: None,
             shallow: Vec::new(),
             used_up: false,
+            has_fetched: false,
+            is_dumb: false,
         })
     }
 
@@ -264,6 +239,24 @@ impl Session {
         !self.used_up
     }
 
+    /// The files of an upstream that has no process to ask, only a web server: packs and loose objects must be fetched as they lie
+    /// (gitprotocol-http, "Dumb Clients"). `None` for all others.
+    pub fn plain_files(&self) -> Option<HttpFiles> {
+        match &self.wire {
+            Wire::Http(http) if self.is_dumb() => Some(HttpFiles::of((**http).clone())),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_dumb(&self) -> bool {
+        self.is_dumb
+    }
+
+    /// Whether a pack was fetched on this connection already.
+    pub fn has_fetched(&self) -> bool {
+        self.has_fetched
+    }
+
     pub(crate) fn has(&self, capability: &str) -> bool {
         has(&self.capabilities, capability)
     }
@@ -272,10 +265,18 @@ impl Session {
         let mut pkts: PktReader<Box<dyn Read + Send>>;
         let reader: &mut dyn PktSource = match &mut self.wire {
             Wire::Stream(reader, _) => reader,
-            Wire::Http(http) => {
-                pkts = PktReader::new(http.advertisement()?);
-                &mut pkts
-            }
+            Wire::Http(http) => match http.advertisement()? {
+                Greeting::Smart(body) => {
+                    pkts = PktReader::new(body);
+                    &mut pkts
+                }
+                Greeting::Other(body) => {
+                    let head = http.file("HEAD")?;
+                    let (hash, advertised) = dumb::read_advertised(body, head, self.refs_bytes_max)?;
+                    (self.hash, self.early, self.is_dumb) = (hash, Some(advertised), true);
+                    return Ok(());
+                }
+            },
         };
         let mut first = next_line(reader)?;
         // Over HTTP, v0 and v1 come after a service line and a flush (gitprotocol-http).
@@ -452,130 +453,6 @@ pub(crate) fn next_line(reader: &mut dyn PktSource) -> Result<Option<Vec<u8>>> {
                 None => Ok(Some(text.to_vec())),
             }
         }
-    }
-}
-
-/// What an upstream says, without what could steer a terminal.
-pub(crate) fn printable(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&text[..text.len().min(1000)]);
-    text.trim().chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect()
-}
-
-/// Gathers refs.
-struct Listing {
-    hash: HashKind,
-    refs: Vec<AdvertisedRef>,
-    refused: Vec<Vec<u8>>,
-    head: Symbolic,
-    bytes: u64,
-    bytes_max: u64,
-}
-
-impl Listing {
-    fn new(hash: HashKind, bytes_max: u64) -> Listing {
-        Listing { hash, refs: Vec::new(), refused: Vec::new(), head: Symbolic::Unknown, bytes: 0, bytes_max }
-    }
-
-    /// Counts what the list takes.
-    fn count(&mut self, bytes: usize) -> Result<()> {
-        self.bytes += bytes as u64;
-        if self.bytes > self.bytes_max {
-            let limit = self.bytes_max;
-            return Err(Error::Protocol(format!("its list of refs would take more than {limit} bytes: raise 'limits.refs_bytes_max'")));
-        }
-        Ok(())
-    }
-
-    fn push(&mut self, name: &[u8], oid: Oid, peeled: Option<Oid>) -> Result<()> {
-        self.count(name.len() + REF_BYTES)?;
-        if refname::is_valid(name) && !oid.is_null() {
-            self.refs.push(AdvertisedRef { name: name.to_vec(), oid, peeled });
-        } else if self.refused.len() < 1000 {
-            self.refused.push(name.to_vec());
-        }
-        Ok(())
-    }
-
-    /// `<oid|unborn> <name> [symref-target:<name>] [peeled:<oid>]`.
-    fn add_v2(&mut self, line: &[u8]) -> Result<()> {
-        let bad = || Error::Protocol(format!("bad ref line '{}'", printable(line)));
-        let mut words = line.split(|&c| c == b' ');
-        let (id, name) = (words.next().ok_or_else(bad)?, words.next().ok_or_else(bad)?);
-        let (mut target, mut peeled) = (None, None);
-        for word in words {
-            if let Some(t) = word.strip_prefix(b"symref-target:") {
-                target = Some(t.to_vec());
-            } else if let Some(p) = word.strip_prefix(b"peeled:") {
-                peeled = Some(Oid::from_hex(self.hash, p).ok_or_else(bad)?);
-            }
-        }
-        if name == b"HEAD" {
-            self.head = match target.filter(|t| refname::is_valid(t)) {
-                Some(target) => Symbolic::Branch(target),
-                None => Symbolic::Detached(Oid::from_hex(self.hash, id).ok_or_else(bad)?),
-            };
-            return Ok(());
-        }
-        if id == b"unborn" {
-            return Ok(());
-        }
-        let oid = Oid::from_hex(self.hash, id).ok_or_else(bad)?;
-        self.push(name, oid, peeled)
-    }
-
-    fn finish(self) -> Advertised {
-        Advertised { refs: self.refs, head: self.head, refused: self.refused }
-    }
-}
-
-/// Gathers the advertisement of v0 and v1.
-struct Early {
-    list: Listing,
-    head: Option<Oid>,
-    shallow: Vec<Oid>,
-}
-
-impl Early {
-    fn new(hash: HashKind, bytes_max: u64) -> Early {
-        Early { list: Listing::new(hash, bytes_max), head: None, shallow: Vec::new() }
-    }
-
-    fn add(&mut self, line: &[u8]) -> Result<()> {
-        let hash = self.list.hash;
-        let bad = || Error::Protocol(format!("bad ref line '{}'", printable(line)));
-        if let Some(id) = line.strip_prefix(b"shallow ") {
-            self.shallow.push(Oid::from_hex(hash, id).ok_or_else(bad)?);
-            return self.list.count(size_of::<Oid>());
-        }
-        let split = line.iter().position(|&c| c == b' ').ok_or_else(bad)?;
-        let (oid, name) = (Oid::from_hex(hash, &line[..split]).ok_or_else(bad)?, &line[split + 1..]);
-        if name == b"HEAD" {
-            self.head = Some(oid);
-        } else if let Some(tag) = name.strip_suffix(b"^{}") {
-            if let Some(last) = self.list.refs.last_mut().filter(|r| r.name == tag) {
-                last.peeled = Some(oid);
-            }
-        } else {
-            self.list.push(name, oid, None)?;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self, symref: Option<Vec<u8>>) -> Advertised {
-        // "capabilities^{}" with a null id stands for no refs at all.
-        self.list.refused.retain(|n| n != b"capabilities");
-        let symref = symref.filter(|s| refname::is_valid(s));
-        self.list.head = match (symref, self.head) {
-            (Some(target), _) => Symbolic::Branch(target),
-            (None, Some(oid)) => {
-                // Servers before 1.8.4.3 do not say: guess as git's clone does, master or main first.
-                let guess = |name: &[u8]| self.list.refs.iter().any(|r| r.name == name && r.oid == oid);
-                let known = [&b"refs/heads/master"[..], b"refs/heads/main"].into_iter().find(|n| guess(n));
-                known.map_or(Symbolic::Detached(oid), |n| Symbolic::Branch(n.to_vec()))
-            }
-            (None, None) => Symbolic::Unknown,
-        };
-        self.list.finish()
     }
 }
 

@@ -8,8 +8,9 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::session::{Options, printable};
+use crate::session::Options;
 use crate::stream::Pace;
+use crate::text::printable;
 use crate::url::Url;
 
 /// What is kept of the words that ssh says, and how long is waited for them once the connection has ended.
@@ -120,6 +121,9 @@ impl Ssh {
     fn wait(&mut self, fd: Option<(RawFd, libc::c_short)>, timeout: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + timeout;
         loop {
+            if fd.is_none() && (self.stderr.is_none() || self.said.len() == COMPLAINT_BYTES_MAX) {
+                return Ok(false);
+            }
             let stderr = self.stderr.as_ref().map(AsRawFd::as_raw_fd);
             let entry = |fd: Option<RawFd>, events| libc::pollfd { fd: fd.unwrap_or(-1), events, revents: 0 };
             let mut polled = [entry(fd.map(|f| f.0), fd.map_or(0, |f| f.1)), entry(stderr, libc::POLLIN)];
@@ -141,9 +145,6 @@ impl Ssh {
             }
             if polled[0].revents != 0 {
                 return Ok(true);
-            }
-            if fd.is_none() && (self.stderr.is_none() || self.said.len() == COMPLAINT_BYTES_MAX) {
-                return Ok(false);
             }
         }
     }

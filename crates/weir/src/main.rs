@@ -25,7 +25,6 @@ mod notify;
 mod output;
 mod pool;
 mod shared_store;
-mod work_folder;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

@@ -5,13 +5,13 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::json;
+use weir_mirror::WorkFolder;
 use weir_repo::{Repo, Sharing, Takes, export_bundle, export_directory, write_anew};
 
 use crate::cli::{ExportFormat, Global};
 use crate::error::{Error, InRepo, Result};
 use crate::output;
 use crate::pool::Pool;
-use crate::work_folder::WorkFolder;
 
 pub(crate) fn export(pool: &Pool, global: &Global, name: &str, target: &Path, format: Option<ExportFormat>) -> Result<()> {
     let r = pool.get(name)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use weir_catalog::{Repository, Which};
-use weir_mirror::{Known, Stop, VisitOptions, visit};
+use weir_mirror::{Known, Stop, VisitOptions, WorkFolder, visit};
 use weir_repo::{GitConfig, read_at_most};
 use weir_transport::{Scheme, Url};
 
@@ -19,7 +19,6 @@ use crate::error::{Error, InRepo, Result};
 use crate::local::Clones;
 use crate::output;
 use crate::pool::{Pool, now};
-use crate::work_folder::WorkFolder;
 
 /// Longest time that one clone is nobody else's, in seconds.
 const IMPORT_LEASE_S: i64 = 6 * 3600;

@@ -1,0 +1,174 @@
+//! What an upstream advertises, gathered line by line: refs, HEAD, and names that no git would create.
+
+use weir_git::{HashKind, Oid, refname};
+
+use crate::error::{Error, Result};
+use crate::text::printable;
+
+/// What a ref takes beside its name, here and where it is worked with.
+const REF_BYTES: usize = 192;
+
+/// A ref as an upstream advertises it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdvertisedRef {
+    /// Full name, checked.
+    pub name: Vec<u8>,
+    /// What it points at.
+    pub oid: Oid,
+    /// What that is peeled, for annotated tags.
+    pub peeled: Option<Oid>,
+}
+
+/// What an upstream's HEAD is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Symbolic {
+    /// The branch HEAD names.
+    Branch(Vec<u8>),
+    /// A commit, no branch.
+    Detached(Oid),
+    /// Nothing is said: an empty repository of an old server.
+    Unknown,
+}
+
+/// All that an upstream advertises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advertised {
+    /// Refs, in the upstream's order.
+    pub refs: Vec<AdvertisedRef>,
+    /// HEAD.
+    pub head: Symbolic,
+    /// Names that were refused, because no git would create them.
+    pub refused: Vec<Vec<u8>>,
+}
+
+/// Gathers refs.
+pub(crate) struct Listing {
+    hash: HashKind,
+    refs: Vec<AdvertisedRef>,
+    refused: Vec<Vec<u8>>,
+    head: Symbolic,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Listing {
+    pub(crate) fn new(hash: HashKind, bytes_max: u64) -> Listing {
+        Listing { hash, refs: Vec::new(), refused: Vec::new(), head: Symbolic::Unknown, bytes: 0, bytes_max }
+    }
+
+    /// Counts what the list takes.
+    pub(crate) fn count(&mut self, bytes: usize) -> Result<()> {
+        self.bytes += bytes as u64;
+        if self.bytes > self.bytes_max {
+            let limit = self.bytes_max;
+            return Err(Error::Protocol(format!("its list of refs would take more than {limit} bytes: raise 'limits.refs_bytes_max'")));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn push(&mut self, name: &[u8], oid: Oid, peeled: Option<Oid>) -> Result<()> {
+        self.count(name.len() + REF_BYTES)?;
+        if refname::is_valid(name) && !oid.is_null() {
+            self.refs.push(AdvertisedRef { name: name.to_vec(), oid, peeled });
+        } else if self.refused.len() < 1000 {
+            self.refused.push(name.to_vec());
+        }
+        Ok(())
+    }
+
+    /// `<oid|unborn> <name> [symref-target:<name>] [peeled:<oid>]`.
+    pub(crate) fn add_v2(&mut self, line: &[u8]) -> Result<()> {
+        let bad = || Error::Protocol(format!("bad ref line '{}'", printable(line)));
+        let mut words = line.split(|&c| c == b' ');
+        let (id, name) = (words.next().ok_or_else(bad)?, words.next().ok_or_else(bad)?);
+        let (mut target, mut peeled) = (None, None);
+        for word in words {
+            if let Some(t) = word.strip_prefix(b"symref-target:") {
+                target = Some(t.to_vec());
+            } else if let Some(p) = word.strip_prefix(b"peeled:") {
+                peeled = Some(Oid::from_hex(self.hash, p).ok_or_else(bad)?);
+            }
+        }
+        if name == b"HEAD" {
+            self.head = match target.filter(|t| refname::is_valid(t)) {
+                Some(target) => Symbolic::Branch(target),
+                None => Symbolic::Detached(Oid::from_hex(self.hash, id).ok_or_else(bad)?),
+            };
+            return Ok(());
+        }
+        if id == b"unborn" {
+            return Ok(());
+        }
+        let oid = Oid::from_hex(self.hash, id).ok_or_else(bad)?;
+        self.push(name, oid, peeled)
+    }
+
+    /// The hash that ids are of.
+    pub(crate) fn hash(&self) -> HashKind {
+        self.hash
+    }
+
+    /// Says what the last ref, if it is `tag`, peels to.
+    pub(crate) fn peel_last(&mut self, tag: &[u8], oid: Oid) {
+        if let Some(last) = self.refs.last_mut().filter(|r| r.name == tag) {
+            last.peeled = Some(oid);
+        }
+    }
+
+    pub(crate) fn finish_with(self, head: Symbolic) -> Advertised {
+        Advertised { head, ..self.finish() }
+    }
+
+    pub(crate) fn finish(self) -> Advertised {
+        Advertised { refs: self.refs, head: self.head, refused: self.refused }
+    }
+}
+
+/// Gathers the advertisement of v0 and v1.
+pub(crate) struct Early {
+    list: Listing,
+    head: Option<Oid>,
+    pub(crate) shallow: Vec<Oid>,
+}
+
+impl Early {
+    pub(crate) fn new(hash: HashKind, bytes_max: u64) -> Early {
+        Early { list: Listing::new(hash, bytes_max), head: None, shallow: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, line: &[u8]) -> Result<()> {
+        let hash = self.list.hash;
+        let bad = || Error::Protocol(format!("bad ref line '{}'", printable(line)));
+        if let Some(id) = line.strip_prefix(b"shallow ") {
+            self.shallow.push(Oid::from_hex(hash, id).ok_or_else(bad)?);
+            return self.list.count(size_of::<Oid>());
+        }
+        let split = line.iter().position(|&c| c == b' ').ok_or_else(bad)?;
+        let (oid, name) = (Oid::from_hex(hash, &line[..split]).ok_or_else(bad)?, &line[split + 1..]);
+        if name == b"HEAD" {
+            self.head = Some(oid);
+        } else if let Some(tag) = name.strip_suffix(b"^{}") {
+            self.list.peel_last(tag, oid);
+        } else {
+            self.list.push(name, oid, None)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(mut self, symref: Option<Vec<u8>>) -> Advertised {
+        // "capabilities^{}" with a null id stands for no refs at all.
+        self.list.refused.retain(|n| n != b"capabilities");
+        let symref = symref.filter(|s| refname::is_valid(s));
+        self.list.head = match (symref, self.head) {
+            (Some(target), _) => Symbolic::Branch(target),
+            (None, Some(oid)) => {
+                // Servers before 1.8.4.3 do not say: guess as git's clone does, master or main first.
+                let guess = |name: &[u8]| self.list.refs.iter().any(|r| r.name == name && r.oid == oid);
+                let known = [&b"refs/heads/master"[..], b"refs/heads/main"].into_iter().find(|n| guess(n));
+                known.map_or(Symbolic::Detached(oid), |n| Symbolic::Branch(n.to_vec()))
+            }
+            (None, None) => Symbolic::Unknown,
+        };
+        self.list.finish()
+    }
+}
