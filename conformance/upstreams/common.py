@@ -29,11 +29,12 @@ def git(repository, *args, **more):
 
 
 def words(error, *private):
-    """The last line that a failed program said, without URLs of registries and paths of this machine, fit for a table."""
+    """The line in which a failed program says why, without URLs of registries and paths of this machine, fit for a table."""
     if isinstance(error, subprocess.TimeoutExpired):
         return f"no end after {error.timeout:.0f} s"
     said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
-    return tidy((said.strip().splitlines() or [f"exit {getattr(error, 'returncode', '?')}"])[-1], *private)
+    lines = said.strip().splitlines() or [f"exit {getattr(error, 'returncode', '?')}"]
+    return tidy(next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1]), *private)
 
 
 def tidy(line, *private):
@@ -103,7 +104,6 @@ class Place:
         # The git that looks into the repository, and how it calls that; what is to be done after each change.
         self.git = lambda *args, **more: git(self.repository, *args, **more)
         self.changed = lambda: None
-        self.fetch_options = []
         self.cleanup = [folder]
         os.makedirs(self.repositories)
         for state in states:
@@ -123,7 +123,7 @@ class Place:
     def fill(self, state):
         """Makes the refs, and what they reach, those of a state."""
         bundle = os.path.basename(self.states[state])
-        self.git(*self.fetch_options, "-c", "gc.auto=0", "fetch", "-q", "--prune", f"../{bundle}", "+refs/*:refs/*")
+        self.git("-c", "gc.auto=0", "fetch", "-q", "--prune", f"../{bundle}", "+refs/*:refs/*")
         self.git("symbolic-ref", "HEAD", ("refs/heads/main", "refs/heads/new")[state])
         self.changed()
 

@@ -1,4 +1,5 @@
 """Serves the repositories of a folder by dulwich, over git:// and HTTP: FOLDER GIT_PORT HTTP_PORT."""
+import os
 import socketserver
 import sys
 import threading
@@ -16,7 +17,7 @@ class Backend(FileSystemBackend):
     """Takes the paths of URLs as those below the folder."""
 
     def open_repository(self, path):
-        return super().open_repository(str(path).lstrip("/"))
+        return super().open_repository(os.fsdecode(path).lstrip("/"))
 
 
 folder, git_port, http_port = sys.argv[1:]

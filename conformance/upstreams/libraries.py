@@ -25,7 +25,8 @@ def dulwich(place):
     ports = port(), port()
     place.create()
     place.start(python, os.path.join(HERE, "dulwich_server.py"), place.repositories, *map(str, ports), ready=ports[1])
-    return list(both("dulwich", place, *ports))
+    # Over git:// it closes the connection without a word where there is no repository; so do JGit and go-git 5.
+    return list(both("dulwich", place, *ports, git={"missing_class": "network"}))
 
 
 def jgit(place):
@@ -39,7 +40,6 @@ def jgit(place):
     place.create()
     java = ["java", "-Xmx256m", "-cp", f"{folder}/target/classes:{folder}/target/lib/*"]
     place.start(*java, "Server", place.repositories, *map(str, ports), ready=ports[1])
-    # The daemon closes the connection without a word where there is no repository.
     return list(both("JGit", place, *ports, git={"missing_class": "network"}))
 
 
@@ -66,7 +66,7 @@ def go_git(place):
     ports = port(), port()
     place.create()
     place.start(program, place.repositories, *map(str, ports), ready=ports[0])
-    # Where there is no repository version 5 closes the connection without a word, and version 6 says 500.
+    # Version 6 says 500 where there is no repository.
     v5, v6 = both("go-git", place, *ports, git={"missing_class": "network"}, http={"missing_class": "server"})
     v5.label, v6.label = "go-git 5, git://", "go-git 6 alpha, HTTP"
     return [v5, v6]

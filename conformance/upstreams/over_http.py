@@ -1,5 +1,6 @@
 """git http-backend under Apache and nginx, also over TLS by a private authority, and files alone (dumb HTTP)."""
 import os
+import shutil
 import sys
 import urllib.parse
 
@@ -49,7 +50,7 @@ def apache(place):
     program = need("apache2")
     modules = "/usr/lib/apache2/modules"
     config, number = prepare(place), port()
-    names = "mpm_prefork unixd authn_core authn_file authz_core authz_user auth_basic alias env cgi headers filter deflate"
+    names = "mpm_prefork authn_core authn_file authz_core authz_user auth_basic alias env cgi headers filter deflate"
     lines = [f"LoadModule {name}_module {modules}/mod_{name}.so" for name in names.split()]
     lines += [f"ServerRoot {place.folder}", f"PidFile {place.folder}/pid", "ServerName 127.0.0.1", f"Listen 127.0.0.1:{number}"]
     lines += [f"ErrorLog {place.folder}/errors", "StartServers 1", "MaxRequestWorkers 8"]
@@ -145,13 +146,24 @@ def dumb(place, label="dumb HTTP", alternates=None):
         place.write("repositories/it.git/objects/info/alternates", f"{at}\n")
         if alternates == "http-alternates":
             place.write("repositories/it.git/objects/info/http-alternates", "/base.git/objects\n")
-    git(packed, "-c", "fetch.unpackLimit=1", "fetch", "-q", "../first.bundle", "+refs/heads/main:refs/heads/main")
+    git(packed, "fetch", "-q", "../first.bundle", "+refs/heads/main:refs/heads/main")
+    # The bundle's pack has all in it.
+    git(packed, "repack", "-a", "-d", "-q")
     git(packed, "update-server-info")
-    place.fetch_options = ["-c", "fetch.unpackLimit=100000"]
-    place.changed = lambda: place.git("update-server-info")
+    kept = set(os.listdir(os.path.join(objects, "pack")))
+
+    def changed():
+        """Makes loose objects of what has come, and writes the lists of refs and packs."""
+        for name in set(os.listdir(os.path.join(objects, "pack"))) - kept:
+            moved = shutil.move(os.path.join(objects, "pack", name), place.folder)
+            if name.endswith(".pack"):
+                with open(moved, "rb") as pack:
+                    run("git", "-C", place.repository, "unpack-objects", "-q", stdin=pack)
+        place.git("update-server-info")
+        assert any(len(name) == 2 for name in os.listdir(objects)), "no loose objects"
+
+    place.changed = changed
     place.fill(0)
-    assert any(len(name) == 2 for name in os.listdir(objects)), "no loose objects"
-    assert os.listdir(os.path.join(packed, "objects", "pack")), "no pack"
     number = port()
     place.start(sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", place.repositories, str(number), ready=number)
     url = f"http://127.0.0.1:{number}"

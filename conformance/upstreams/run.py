@@ -37,7 +37,11 @@ SERVERS = {
     "newest-git": over_ssh.newest_git,
 }
 # What git says if the server has told it that there is no such repository, or that it may not have it.
-TOLD = re.compile(r"not found|not exist|not exported|not appear|no such|denied|invalid repo|no git repository|authentication failed|could not read|40[134]|certificate", re.I)
+TOLD = re.compile(
+    r"not found|not exist|not exported|not appear to be|invalid repo|no git repository|denied by|authentication failed"
+    r"|could not read (username|password)|error: 40[134]|certificate",
+    re.I,
+)
 
 
 class Pool:
@@ -131,8 +135,9 @@ class Row:
     def unchanged(self, wanted):
         assert self.results["update"] == "well", "there was no update"
         before = self.pool.digest()
-        self.update(wanted)
+        self.pool.mirror()
         assert self.pool.digest() == before, "the archive was written to"
+        self.pool.check(wanted)
 
     def git_visit(self, what, wanted):
         mirror = os.path.join(self.folder, "git")
