@@ -29,11 +29,12 @@ conformance: packages ## git's own test suite against weir; writes docs/conforma
 	$(MAKE) --no-print-directory packages PACKAGES="zlib1g-dev dpkg-dev perl xz-utils libcurl4-openssl-dev apache2"
 	python3 conformance/run.py
 
-clients: packages ## clones and fetches by libgit2, dulwich, go-git, JGit and gitoxide; installs what they need
+clients: packages ## libgit2, dulwich, go-git, JGit and gitoxide as clients, and other people's servers as upstreams; installs what they need
 	$(CARGO) build -p weir
 	@command -v go >/dev/null || $(MAKE) --no-print-directory packages PACKAGES=golang
 	@command -v mvn >/dev/null || $(MAKE) --no-print-directory packages PACKAGES="maven default-jdk-headless"
 	python3 conformance/clients/run.py
+	python3 conformance/upstreams/run.py
 
 gitea: packages ## a real Gitea with 500 repositories, crawled and mirrored through changes; builds it
 	$(CARGO) build -p weir

@@ -35,7 +35,7 @@ def jgit(place):
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(os.path.join(HERE, "jgit"), folder)
         maven = {**os.environ, "MAVEN_OPTS": f"-Duser.home={CACHE}"}
-        run(need("mvn", "maven"), "-q", "-B", "package", "dependency:copy-dependencies", "-DoutputDirectory=target/lib", cwd=folder, env=maven, timeout=900)
+        run(need("mvn", "maven default-jdk-headless"), "-q", "-B", "package", "dependency:copy-dependencies", "-DoutputDirectory=target/lib", cwd=folder, env=maven, timeout=900)
     ports = port(), port()
     place.create()
     java = ["java", "-Xmx256m", "-cp", f"{folder}/target/classes:{folder}/target/lib/*"]
@@ -73,8 +73,9 @@ def go_git(place):
 
 
 def soft_serve(place):
+    """SOFT_SERVE names its program, where it cannot be built by its name."""
     folder = os.path.join(BUILT, "soft-serve")
-    program = os.path.join(folder, "soft")
+    program = os.environ.get("SOFT_SERVE") or shutil.which("soft") or os.path.join(folder, "soft")
     if not os.path.exists(program):
         os.makedirs(folder, exist_ok=True)
         module = "github.com/charmbracelet/soft-serve"

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 import libraries
 import over_http
@@ -42,6 +43,9 @@ TOLD = re.compile(
     r"|could not read (username|password)|error: 40[134]|certificate",
     re.I,
 )
+
+# So many seconds more than git takes to be told that there is nothing are worth a word.
+SLOW = 3
 
 
 class Pool:
@@ -167,9 +171,12 @@ class Row:
         pool = Pool(os.path.join(self.folder, refused.what), refused.url, settings)
         command = ["git", *self.upstream.git_options, "ls-remote", refused.url]
         env = self.git_env if refused.with_settings else None
+        begun = time.monotonic()
         said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+        git_took = time.monotonic() - begun
         assert said.returncode, "git finds it"
         self.by_git[refused.what] = "yes" if TOLD.search(said.stderr.replace(refused.url, "")) else "no"
+        begun = time.monotonic()
         try:
             pool.mirror()
         except subprocess.CalledProcessError as e:
@@ -177,7 +184,8 @@ class Row:
             assert failure, f"not listed as failed: {words(e, *self.private())}"
             found = failure["error_class"]
             assert refused.error_class in (None, found), f"{found} instead of {refused.error_class}: {failure['error']}"
-            return found
+            longer = time.monotonic() - begun - git_took
+            return found if longer < SLOW else f"{found} ({longer:.0f} s after git)"
         raise AssertionError("mirrored")
 
     def failures(self):
