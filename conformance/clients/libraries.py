@@ -51,6 +51,15 @@ def gix():
     return [os.path.join(folder, "target", "debug", "client")]
 
 
+def isomorphic_git():
+    need("node", "npm")
+    folder = os.path.join(BUILT, "isomorphic-git")
+    if not os.path.exists(os.path.join(folder, "node_modules", "isomorphic-git")):
+        os.makedirs(folder, exist_ok=True)
+        install("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, "isomorphic-git", cwd=folder)
+    return ["env", f"NODE_PATH={folder}/node_modules", "node", os.path.join(HERE, "isomorphic_client.cjs")]
+
+
 def old_git(version):
     """git itself, as it was: built from the clone of git's own repository that WEIR_GIT_REPO names."""
     folder = os.path.join(BUILT, f"git-{version}")
@@ -72,11 +81,12 @@ CLIENTS = {
     "go-git": go_git,
     "jgit": jgit,
     "gix": gix,
+    "isomorphic-git": isomorphic_git,
 }
 if "WEIR_GIT_REPO" in os.environ:
     CLIENTS.update({f"git-{version}": functools.partial(old_git, version) for version in ("1.0.0", "1.5.0")})
 # What a client does not know: schemes, and shallow clones.
-UNKNOWN = {"git-1.0.0": ("http", "shallow"), "git-1.5.0": ("http",)}
+UNKNOWN = {"git-1.0.0": ("http", "shallow"), "git-1.5.0": ("http",), "isomorphic-git": ("git",)}
 
 
 def check(upstream, command, what, url, target, clone):
