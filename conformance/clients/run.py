@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Clients that are not git clone and fetch from an archive served by weir: clients/run.py [NAME...], of a client or a table.
+"""Libraries and package managers clone and fetch from an archive served by weir: clients/run.py [NAME...], of a client or a table.
 
 Each thing that is tried gets a server that was just started. What a client has made is checked by git: fsck, and the same refs and
 objects as upstream, or as git's own server gives. Rows go to standard output as Markdown tables; what cannot be tried here is a row
@@ -12,9 +12,10 @@ import sys
 import tempfile
 
 import libraries
+import packages
 from common import BUILT, Table, WEIR
 
-TABLES = {"libraries": libraries}
+TABLES = {"libraries": libraries, "packages": packages}
 
 
 def main():
