@@ -13,9 +13,10 @@ import tempfile
 
 import libraries
 import packages
+import proxies
 from common import BUILT, Table, WEIR
 
-TABLES = {"libraries": libraries, "packages": packages}
+TABLES = {"libraries": libraries, "packages": packages, "proxies": proxies}
 
 
 def main():
