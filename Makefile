@@ -34,7 +34,7 @@ clients: packages ## libgit2, dulwich, go-git, JGit and gitoxide as clients, and
 	@command -v go >/dev/null || $(MAKE) --no-print-directory packages PACKAGES=golang
 	@command -v mvn >/dev/null || $(MAKE) --no-print-directory packages PACKAGES="maven default-jdk-headless"
 	@command -v npm >/dev/null || $(MAKE) --no-print-directory packages PACKAGES="nodejs npm"
-	$(MAKE) --no-print-directory packages PACKAGES="python3-venv apache2 haproxy"
+	$(MAKE) --no-print-directory packages PACKAGES="python3-venv apache2 haproxy openssh-server openssh-client debootstrap debian-archive-keyring"
 	python3 conformance/clients/run.py
 	python3 conformance/upstreams/run.py
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Libraries and package managers clone and fetch from an archive served by weir: clients/run.py [NAME...], of a client or a table.
+"""Clients of every sort clone and fetch from an archive served by weir: clients/run.py [NAME...], of a client or a table.
 
+Libraries that are not git, package managers, stock git through reverse proxies, and stock git old and new over git://, HTTP and ssh.
 Each thing that is tried gets a server that was just started. What a client has made is checked by git: fsck, and the same refs and
 objects as upstream, or as git's own server gives. Rows go to standard output as Markdown tables; what cannot be tried here is a row
 that says so. What is not there is fetched by its name. If WEIR_GIT_REPO names a clone of git's own repository, old versions of git
@@ -14,9 +15,10 @@ import tempfile
 import libraries
 import packages
 import proxies
+import stock_git
 from common import BUILT, Table, WEIR
 
-TABLES = {"libraries": libraries, "packages": packages, "proxies": proxies}
+TABLES = {"libraries": libraries, "packages": packages, "proxies": proxies, "stock": stock_git}
 
 
 def main():
