@@ -82,6 +82,7 @@ CLIENTS = {
     "jgit": jgit,
     "gix": gix,
     "isomorphic-git": isomorphic_git,
+    "one that half-closes": lambda: [sys.executable, os.path.join(HERE, "half_close_client.py")],
 }
 if "WEIR_GIT_REPO" in os.environ:
     CLIENTS.update({f"git-{version}": functools.partial(old_git, version) for version in ("1.0.0", "1.5.0")})
