@@ -209,9 +209,12 @@ git-upload-pack's place, over file://, plain paths and a pretended ssh, `weir da
 in git-http-backend's, behind Apache. The scripts that call git-upload-pack are run a second time with each directory made an archive
 before it is served ({served} conversations). A case fails the run unless it stands in `conformance/exceptions.tsv`, or for archives
 in `conformance/archive-exceptions.tsv`, with a reason. Skipped are cases that git itself skips: for want of another file system
-or user, or of a slow run. `make clients` tries other clients on archives, over git:// and HTTP: libgit2, dulwich, go-git, JGit,
-gitoxide, and, if WEIR_GIT_REPO names a clone of git/git, git 1.0.0 and 1.5.0. Jujutsu fetches by calling git;
-by hand, jj 0.45.1 over git 2.51 made colocated clones, one of them shallow, and fetched.
+or user, or of a slow run.
+
+`make clients` tries other clients on archives, each time with a server that was just started, over git:// and HTTP: libgit2, dulwich,
+go-git, JGit, gitoxide, isomorphic-git, and, if WEIR_GIT_REPO names a clone of git/git, git 1.0.0 and 1.5.0; cargo, npm, pip and go; git
+through nginx, Apache httpd and HAProxy; git of this system and of Debian sid by each protocol version, also over ssh. Jujutsu fetches by
+calling git; by hand, jj 0.45.1 over git 2.51 made colocated clones, one of them shallow, and fetched.
 """)
         for way, rows in tables.items():
             out.write(f"\n## On {way}\n| script | passed | failed | exceptions | skipped |\n|---|---|---|---|---|\n")
