@@ -64,7 +64,11 @@ def process(command, ports, log, **more):
         assert server.poll() is None, f"{os.path.basename(command[0])} ended by itself: {last_line(open(log).read())}"
     finally:
         server.terminate()
-        server.wait(60)
+        try:
+            server.wait(60)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            raise AssertionError(f"{os.path.basename(command[0])} does not end when it is told to") from None
 
 
 class Pool:
@@ -163,7 +167,7 @@ def stock(work, upstream):
 
 
 def last_line(text):
-    return (text.strip().splitlines() or ["?"])[-1].replace("|", "/")[:200]
+    return (text.strip().splitlines() or ["?"])[-1]
 
 
 def words(error):
@@ -186,6 +190,7 @@ def cell(action, control=None):
         why = words(e)
     except subprocess.TimeoutExpired as e:
         why = f"not done after {e.timeout:.0f} s"
+    why = " ".join(why.replace("|", "/").replace(os.environ["HOME"], "WORK").replace(BUILT, "BUILT").split())[:300]
     if not control:
         return f"failed: {why}"
     with_stock = cell(control)

@@ -113,6 +113,7 @@ def table(out, work, wanted):
                             yield url
 
                     out.row([name], list(cells(client, place, pool, fresh, stock_urls["http"])))
-            except Skipped as e:
-                out.row([name], [f"skipped: {e}", *["-"] * (len(COLUMNS) - 1)])
+            except (Skipped, AssertionError) as e:
+                result = "skipped" if isinstance(e, Skipped) else "failed"
+                out.row([name], [f"{result}: {e}", *["-"] * (len(COLUMNS) - 1)])
             shutil.rmtree(place, ignore_errors=True)

@@ -16,7 +16,7 @@ import libraries
 import packages
 import proxies
 import stock_git
-from common import BUILT, Table, WEIR
+from common import BUILT, Skipped, Table, WEIR
 
 TABLES = {"libraries": libraries, "packages": packages, "proxies": proxies, "stock": stock_git}
 
@@ -30,7 +30,8 @@ def main():
     work = tempfile.mkdtemp(prefix="weir-clients-")
     # Apache's workers are somebody else, and read the upstreams.
     os.chmod(work, 0o755)
-    os.environ.update(HOME=work, GIT_CONFIG_NOSYSTEM="1")
+    # Servers are where only root looks by default.
+    os.environ.update(HOME=work, GIT_CONFIG_NOSYSTEM="1", PATH=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     for who in ("AUTHOR", "COMMITTER"):
         os.environ.update({f"GIT_{who}_NAME": "C", f"GIT_{who}_EMAIL": "c@example.com"})
     cache = os.path.join(BUILT, "cache")
@@ -42,7 +43,10 @@ def main():
             if wanted:
                 folder = os.path.join(work, name)
                 os.mkdir(folder)
-                table.table(out, folder, wanted)
+                try:
+                    table.table(out, folder, wanted)
+                except Skipped as e:
+                    out.row([name], [f"skipped: {e}"])
     finally:
         shutil.rmtree(work, ignore_errors=True)
     print(f"\n{out.counts['well']} well, {out.counts['failed']} failed, {out.counts['skipped']} skipped")
