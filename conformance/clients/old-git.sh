@@ -5,7 +5,12 @@ export PATH GIT_EXEC_PATH
 case $2 in
 clone) git-clone -n "$3" "$4" ;;
 shallow) git-clone -n --depth 1 "$3" "$4" ;;
-fetch) cd "$4" && git-fetch ;;
+fetch)
+    cd "$4"
+    # git 1.0.0 keeps its remote here.
+    if [ -f .git/remotes/origin ]; then sed -i "s|^URL:.*|URL: $3|" .git/remotes/origin; fi
+    git-fetch
+    ;;
 esac >&2
 # Branches went below refs/remotes later on.
 cat "$4/.git/refs/remotes/origin/main" 2>/dev/null || cat "$4/.git/refs/heads/origin"
