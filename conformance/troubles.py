@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Lists and forges as the world has them, with trouble in them, over SQLite and over a real PostgreSQL: troubles.py [list|crawl].
+
+Part 1 mirrors 300 URLs of which 30 are bad, and judges what every listing command says of them then; part 2 crawls a GitHub of
+2,000 repositories with many troubles at once, and compares with the same GitHub without them. Everything is on loopback. Prints
+what commands said, for a person to read, and a table of checks; ends with 1 if one is missed.
+"""
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+import troubled_list
+from harness import Checks, Postgres, WEIR
+from troubled_upstreams import World
+
+
+def lists(checks, work, postgres):
+    world = World(work)
+    try:
+        found = {}
+        for database, catalog in (("SQLite", None), ("PostgreSQL", postgres.schema("list"))):
+            print(f"\n== A list, over {database}\n", flush=True)
+            found[database] = troubled_list.run(checks.part(f"list, {database}"), world, os.path.join(work, f"list-{database}"), catalog)
+        checks.part("list").same("both databases say the same of each failure", found["SQLite"], found["PostgreSQL"])
+    finally:
+        world.close()
+
+
+def main():
+    if not os.access(WEIR, os.X_OK):
+        sys.exit(f"there is no program at {WEIR}: build weir, or say in WEIR where it is")
+    parts = sys.argv[1:] or ["list", "crawl"]
+    work, checks, started = tempfile.mkdtemp(prefix="weir-troubles-"), Checks(), time.time()
+    postgres = Postgres()
+    try:
+        if "list" in parts:
+            lists(checks, work, postgres)
+    finally:
+        postgres.close()
+        shutil.rmtree(work, ignore_errors=True)
+    print("\n".join(["", *checks.table(), "", f"{len(checks.rows) - len(checks.missed)} of {len(checks.rows)} checks are met, {time.time() - started:.0f} s"]))
+    for part, what, detail in checks.missed:
+        print(f"\nmissed: {part}: {what}\n  {detail[:1500]}")
+    sys.exit(1 if checks.missed else 0)
+
+
+main()
