@@ -8,12 +8,16 @@ import threading
 import time
 import urllib.parse
 
-COUNT, OWNERS, SPACING, FIRST = 2000, 10, 3, 1000
+COUNT, OWNERS, SPACING, FIRST = 2000, 10, 3, 10
 CLONES = "https://h/"
 STARS_MIN = 10
-# A page that holds one of these is answered badly; pages begin up to three hundred ids before, and crawlers jump behind.
-POISON = {FIRST + SPACING * 400: "HTML", FIRST + SPACING * 900: "400", FIRST + SPACING * 1300: "406"}
-NEAR = 800
+# A page that holds one of these is answered badly, and a question for details of one; pages span three hundred ids, and weir jumps
+# behind bad ones.
+POISON = {FIRST + SPACING * 60: "HTML", FIRST + SPACING * 400: "HTML", FIRST + SPACING * 900: "400", FIRST + SPACING * 1300: "406"}
+UNTOLD = {FIRST + SPACING * 750: "502", FIRST + SPACING * 1700: "error"}
+NEAR = 320
+# What one token has used up is whole again after so long.
+SPENT_SECONDS = 3
 # What goes wrong with these owners; with the others everything may happen.
 BAD_OWNERS = {"o3": "403", "o4": "HTML", "o5": "400", "o6": "406"}
 
@@ -31,28 +35,32 @@ class World:
         for n in range(COUNT):
             self.add(f"o{n % OWNERS}", f"r{n}")
         # Names that look like those which weir gives to what must leave its own.
-        at = lambda n: FIRST + SPACING * n
-        for n, name in ((10, "clash"), (11, f"clash~{at(10)}"), (1500, "far"), (1501, f"far~{at(1500)}")):
-            self.all[at(n)].update(owner="o0", name=name)
+        for n, name in ((610, "clash"), (611, f"clash~{self.at(610)}"), (1500, "far"), (1501, f"far~{self.at(1500)}")):
+            self.all[self.at(n)].update(owner="o0", name=name, stars=STARS_MIN)
+        for n in (605, 620):
+            self.all[self.at(n)]["stars"] = STARS_MIN
+
+    @staticmethod
+    def at(n):
+        return FIRST + SPACING * n
 
     def add(self, owner, name):
         number = max(self.all, default=FIRST - SPACING) + SPACING
         self.all[number] = {"id": number, "owner": owner, "name": name, "pushed": "2024-01-01T00:00:00Z", "stars": number // SPACING % 100}
         return number
 
-    def change(self, step):
-        """Some are renamed, transferred, swapped, pushed to, deleted and made."""
-        at = lambda n: self.all[FIRST + SPACING * n]
-        special = {FIRST + SPACING * n for n in (5, 10, 11, 20, 1500, 1501)}
+    def change(self, step, hidden):
+        """Some are renamed, transferred, swapped, pushed to, deleted and made; none vanishes of those that troubles have `hidden`."""
+        special = {self.at(n) for n in (605, 610, 611, 620, 1500, 1501)}
         if step == 1:
             # Whoever takes a name stands before who had it, on its page and on another.
-            at(5).update(owner="o0", name="clash"), at(10).update(name="moved")
-            at(20).update(owner="o0", name="far"), self.vanish(FIRST + SPACING * 1500)
+            self.all[self.at(605)].update(owner="o0", name="clash"), self.all[self.at(610)].update(name="moved")
+            self.all[self.at(620)].update(owner="o0", name="far"), self.vanish(self.at(1500))
             foreign = self.add("o1", "foreign")
             self.add("o1", f"foreign~{foreign}")
-        plain = sorted(i for i, r in self.all.items() if i < FIRST + SPACING * COUNT and i not in special)
-        # Nothing vanishes that the troubles may have hidden until then.
-        safe = [i for i in plain if self.all[i]["owner"] in ("o0", "o1", "o2", "o7", "o8") and not is_near_poison(i)]
+            self.all[foreign]["stars"] = self.all[foreign + SPACING]["stars"] = STARS_MIN
+        plain = sorted(i for i in self.all if i < self.at(COUNT) and i not in special)
+        safe = [i for i in plain if i not in hidden]
         taken = set()
 
         def some(of, count):
@@ -84,7 +92,7 @@ class World:
 
     def live(self, owners=None):
         """The URLs of what is to be mirrored now."""
-        return {f"{CLONES}{r['owner']}/{r['name']}.git": f"{r['owner']}/{r['name']}" for r in self.all.values()
+        return {url_of(r): f"{r['owner']}/{r['name']}" for r in self.all.values()
                 if (r["owner"] in owners if owners else r["stars"] >= STARS_MIN)}
 
 
@@ -95,6 +103,7 @@ class GitHub(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.world = world or World()
         self.troubles, self.asked, self.questions, self.delay, self.lock = set(), [], 0, 0, threading.Lock()
+        self.spent_until = None
         self.url = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -114,8 +123,9 @@ class GitHub(http.server.ThreadingHTTPServer):
             return bad["502"]
         if "tokens" in on or ("token" in on and token == "flaky"):
             return 401, {}, {"message": "Bad credentials"}
-        if "limit" in on and len(self.asked) % 30 == 29:
-            return 403, {"Retry-After": "1"}, {"message": "You have exceeded a secondary rate limit"}
+        limited = (403, {"Retry-After": "1"}, {"message": "You have exceeded a secondary rate limit"})
+        if "limit" in on and "page=" in urllib.parse.urlencode(parameters, True) and len(self.asked) % 30 == 29:
+            return limited
         number = lambda name, default: int(parameters.get(name, [default])[0])
         if path == "/api/graphql":
             return self.details(json.loads(body)["variables"]["ids"], bad["502"])
@@ -136,6 +146,10 @@ class GitHub(http.server.ThreadingHTTPServer):
         if parts[0] == "repositories":
             if "unseen" in on:
                 return bad["502"]
+            if "spent" in on and token == "flaky":
+                self.spent_until = self.spent_until or time.time() + SPENT_SECONDS
+                if time.time() < self.spent_until:
+                    return limited
             found = self.world.all.get(int(parts[1]))
             return ok(self.whole(found["id"])) if found else missing
         if parts[0] == "users" and parts[-1] == "repos":
@@ -153,9 +167,10 @@ class GitHub(http.server.ThreadingHTTPServer):
         numbers = [int(i.removeprefix("node")) for i in ids]
         if "graphql" in self.troubles:
             # Some batches are too much for it however often they are asked for; others fail now and then.
-            if numbers[0] // 300 % 5 == 2 or self.questions % 4 == 0:
+            kind = next((UNTOLD[i] for i in numbers if i in UNTOLD), None)
+            if kind == "502" or self.questions % 4 == 0:
                 return gateway
-            if numbers[0] // 300 % 5 == 4:
+            if kind:
                 return 200, {}, {"data": None, "errors": [{"message": "Something went wrong while executing your query."}]}
         nodes = []
         for i in numbers:
@@ -172,11 +187,12 @@ class GitHub(http.server.ThreadingHTTPServer):
 
     def whole(self, number):
         r = self.world.all[number]
-        return {**self.item(number), "clone_url": f"{CLONES}{r['owner']}/{r['name']}.git", "pushed_at": r["pushed"], "stargazers_count": r["stars"]}
+        return {**self.item(number), "clone_url": url_of(r), "pushed_at": r["pushed"], "stargazers_count": r["stars"]}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    # Head and body go together.
+    protocol_version, wbufsize = "HTTP/1.1", 1 << 16
 
     def log_message(self, *_):
         pass
@@ -205,6 +221,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
 
     do_POST = do_GET
+
+
+def url_of(r):
+    return f"{CLONES}{r['owner']}/{r['name']}.git"
 
 
 def twins():

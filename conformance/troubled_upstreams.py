@@ -87,6 +87,9 @@ class Web(http.server.ThreadingHTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    # Head and body go together.
+    wbufsize = 1 << 16
+
     def log_message(self, *_):
         pass
 
@@ -188,7 +191,7 @@ class World:
             "corrupt pack": ([f"{web}/flipped/r5.git"], {"bad-pack"}, ["pack", "object", "zlib", "inflate"]),
             "pack cut off": ([f"{web}/cut/r6.git"], {"network", "bad-pack"}, ["hung up", "broke", "ended", "pack"]),
             "lies about refs": ([f"{web}/lying/r7.git"], {"server", "incomplete", "protocol"}, ["d" * 40, "not our ref"]),
-            "redirect loop": ([f"{web}/loop/a/r.git", f"{web}/loop/b/r.git"], {"protocol", "network", "server"}, ["redirect"]),
+            "redirect loop": ([f"{web}/loop/a/r.git", f"{web}/loop/b/r.git"], {"protocol", "server"}, ["redirect"]),
             "HTML with 200": ([f"{web}/html/owner{n}/name.git" for n in range(3)], {"protocol", "gone"}, ["html", "content", "protocol", "git server", "no git"]),
             "no repository": ([os.path.join(plain, "owner1"), f"git://127.0.0.1:{self.git_port}/plain/owner1"], {"gone"}, ["repository"]),
         }

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 
+import troubled_crawl
 import troubled_list
 from harness import Checks, Postgres, WEIR
 from troubled_upstreams import World
@@ -28,6 +29,13 @@ def lists(checks, work, postgres):
         world.close()
 
 
+def crawls(checks, work, postgres):
+    for name, of in (("SQLite", None), ("PostgreSQL", postgres)):
+        print(f"\n== A GitHub in trouble, over {name}\n", flush=True)
+        catalogs = [of and of.schema(twin) for twin in ("troubled", "calm")]
+        troubled_crawl.run(checks.part(f"crawl, {name}"), os.path.join(work, f"crawl-{name}"), catalogs, of)
+
+
 def main():
     if not os.access(WEIR, os.X_OK):
         sys.exit(f"there is no program at {WEIR}: build weir, or say in WEIR where it is")
@@ -35,8 +43,12 @@ def main():
     work, checks, started = tempfile.mkdtemp(prefix="weir-troubles-"), Checks(), time.time()
     postgres = Postgres()
     try:
+        hung = "crawl" in parts and troubled_crawl.Hung(os.path.join(work, "hung"))
         if "list" in parts:
             lists(checks, work, postgres)
+        if "crawl" in parts:
+            crawls(checks, work, postgres)
+            hung.judge(checks.part("crawl"))
     finally:
         postgres.close()
         shutil.rmtree(work, ignore_errors=True)
