@@ -29,7 +29,7 @@ conformance: packages ## git's own test suite against weir; writes docs/conforma
 	$(MAKE) --no-print-directory packages PACKAGES="zlib1g-dev dpkg-dev perl xz-utils libcurl4-openssl-dev apache2"
 	python3 conformance/run.py
 
-clients: packages ## libgit2, dulwich, go-git, JGit and gitoxide as clients, and other people's servers as upstreams; installs what they need
+clients: packages ## other people's clients, proxies and package managers in front of weir, and their servers as its upstreams; installs them
 	$(CARGO) build -p weir
 	@command -v go >/dev/null || $(MAKE) --no-print-directory packages PACKAGES=golang
 	@command -v mvn >/dev/null || $(MAKE) --no-print-directory packages PACKAGES="maven default-jdk-headless"
