@@ -6,6 +6,7 @@ use crate::database::{Database, Kind, values};
 
 use crate::repository::{COLUMNS, Repository, remove_what_belongs_to};
 use crate::sharing::refuse_if_built_on;
+use crate::take::{free_path, remember_name};
 use crate::{Error, Result, schema};
 
 /// The first text behind all that begin with `prefix`, if there is one.
@@ -61,6 +62,10 @@ impl Catalog {
     /// # Errors
     /// If they are in another.
     pub fn claim_store(&mut self, store: &str) -> Result<()> {
+        // Most often it knows: who may only read the catalog may open it.
+        if self.store()?.as_deref() == Some(store) {
+            return Ok(());
+        }
         self.database
             .execute("INSERT INTO properties (name, value) VALUES ('store', ?1) ON CONFLICT (name) DO NOTHING", &values![store])?;
         let of = self.store()?;
@@ -82,6 +87,8 @@ impl Catalog {
                     Some(there) if there == *url => {}
                     Some(there) => return Err(Error::NameTaken { name: name.clone(), url: there }),
                     None => {
+                        // What had that name before keeps its archive.
+                        let path = free_path(db, path, name)?;
                         db.execute(
                             "INSERT INTO repositories (name, url, path, added_at) VALUES (?1, ?2, ?3, ?4)",
                             &values![name, url, path, now],
@@ -131,6 +138,44 @@ impl Catalog {
     /// If the database fails.
     pub fn get(&self, name: &str) -> Result<Option<Repository>> {
         self.database.query_one(&format!("SELECT {COLUMNS} FROM repositories WHERE name = ?1"), &values![name], Repository::from_row)
+    }
+
+    /// Gives the repository called `name` another one. Its archive stays where it is, and rules about its old name hold for it.
+    ///
+    /// # Errors
+    /// If the new name is taken, or its forge names it.
+    pub fn rename(&mut self, name: &str, new: &str) -> Result<()> {
+        self.database.transaction(Kind::Listing, |db| {
+            let get = |name: &str| {
+                db.query_one(&format!("SELECT {COLUMNS} FROM repositories WHERE name = ?1"), &values![name], Repository::from_row)
+            };
+            if let Some(other) = get(new)? {
+                return Err(Error::NameTaken { name: new.to_owned(), url: other.url });
+            }
+            let Some(repository) = get(name)? else { return Ok(()) };
+            if repository.forge.is_some() {
+                return Err(Error::OfForge(name.to_owned()));
+            }
+            remember_name(db, repository.id, name)?;
+            db.execute("UPDATE repositories SET name = ?2 WHERE id = ?1", &values![repository.id, new]).map(|_| ())
+        })
+    }
+
+    /// Says that the repository called `name` is mirrored from `url` from now on: it is due at `now`, whatever came of the old one.
+    ///
+    /// # Errors
+    /// If its forge says where it is.
+    pub fn set_url(&mut self, name: &str, url: &str, now: i64) -> Result<()> {
+        self.database.transaction(Kind::Visits, |db| {
+            let sql = "SELECT 1 FROM repositories WHERE name = ?1 AND forge IS NOT NULL";
+            if db.query_one(sql, &values![name], |row| row.get::<i64>(0))?.is_some() {
+                return Err(Error::OfForge(name.to_owned()));
+            }
+            let sql = "UPDATE repositories SET url = ?2, fingerprint = NULL, failures = 0, error_class = NULL, error = NULL,
+                       next_due = LEAST(next_due, ?3),
+                       hinted_at = CASE WHEN lease_owner IS NOT NULL THEN GREATEST(hinted_at, ?3) ELSE hinted_at END WHERE name = ?1";
+            db.execute(sql, &values![name, url, now]).map(|_| ())
+        })
     }
 
     /// Forgets the repository called `name`; says whether it was there.

@@ -6,6 +6,9 @@ pub enum Error {
     /// SQLite said no.
     #[error("catalog: {0}")]
     Sqlite(rusqlite::Error),
+    /// It may only be read.
+    #[error("this user may only read the catalog (catalog.db of the pool); run this as its owner")]
+    ReadOnly,
     /// PostgreSQL said no, or is not there.
     #[error("catalog: PostgreSQL: {message}")]
     Postgres {
@@ -53,6 +56,9 @@ pub enum Error {
         /// What it mirrors.
         url: String,
     },
+    /// Its forge says what it is called, and where it is.
+    #[error("'{0}' is listed by a forge, which says its name and URL: the next crawl would take the change back")]
+    OfForge(String),
     /// A catalog that is to be filled has something in it.
     #[error("there is a catalog with {0} repositories already; migrate into an empty database")]
     NotEmpty(i64),

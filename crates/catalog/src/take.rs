@@ -292,6 +292,17 @@ fn free_name(db: &Database, forge: &str, name: &str, listed: &Listed, own: Optio
     }
 }
 
+/// `path`, or one beside it if that is another's, for the archive of what is called `name`.
+pub(crate) fn free_path(db: &Database, path: &str, name: &str) -> Result<String> {
+    let candidates = std::iter::once(path.to_owned()).chain((2..).map(|n| path_for(&format!("{name}~{n}"))));
+    for candidate in candidates {
+        if held(db, "path", &[&candidate])?.is_empty() {
+            return Ok(candidate);
+        }
+    }
+    unreachable!("numbers do not end")
+}
+
 /// What stands beside `name` for the repository with that id and is in no row of `column`, names or paths: a forge may list something
 /// that is called just so.
 fn free_beside(db: &Database, column: &str, name: &str, forge_id: &str) -> Result<String> {

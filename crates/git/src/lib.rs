@@ -16,4 +16,4 @@ pub use object::{
     CommitLinks, Kind, ObjectError, TreeEntry, TreeIter, commit_links, commit_time, link_targets, tag_target, tree_entry_len,
 };
 pub use oid::{Oid, OidBuildHasher, OidMap, OidSet};
-pub use text::is_unprintable;
+pub use text::{glob_matches, is_unprintable, name_matches};

@@ -6,18 +6,9 @@ use weir_repo::ingest::Limits;
 use weir_transport::Options as TransportOptions;
 
 use crate::Space;
+use crate::refs_wanted::RefsWanted;
 use crate::scratch::Scratch;
 use crate::store::StoreMark;
-
-/// Which of an upstream's refs are mirrored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum RefsWanted {
-    /// All that are advertised.
-    #[default]
-    All,
-    /// HEAD, branches and tags.
-    HeadsAndTags,
-}
 
 /// How upstreams are visited.
 #[derive(Clone)]

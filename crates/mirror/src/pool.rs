@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_catalog::clock::now;
-use weir_catalog::{Base, Catalog, Outcome, Repository, Visit};
+use weir_catalog::{Base, Catalog, Outcome, Repository, Settings, Visit};
+use weir_git::name_matches;
 use weir_transport::Url;
 
 use crate::batch::Batch;
 use crate::failure::{BASE, DAMAGED, FENCED, Failure};
-use crate::options::{RefsWanted, SharedOptions, VisitOptions};
+use crate::options::{SharedOptions, VisitOptions};
 use crate::queue::{Done, Mailbox, Message, Queue, Task};
+use crate::refs_wanted::RefsWanted;
 use crate::schedule::{Observed, Policy, spread};
 use crate::space::Space;
 use crate::throttle::{Pause, Throttle};
@@ -49,6 +51,10 @@ pub struct MirrorOptions {
     pub schedule: Policy,
     /// Whether new archives of forks build on what they were forked from.
     pub shares_forks: bool,
+    /// What holds for some: of several rules that match, the first that says something of a setting.
+    pub rules: Vec<SettingsRule>,
+    /// Patterns of the refs that are mirrored of what a forge lists, where nothing else is said; all, if there are none.
+    pub forge_refs: Vec<String>,
 }
 
 /// Asks a run to stop: what is under way is finished, nothing new started.
@@ -138,15 +144,41 @@ fn known<'a>(repository: &'a Repository, base: Option<&'a Path>) -> Known<'a> {
     Known { fingerprint, seq, epoch, base, forge: repository.forge.as_deref(), upstream: None, is_damaged }
 }
 
-/// `options` with what is said of `repository` alone, if that is something else.
-fn own_options(repository: &Repository, options: &VisitOptions) -> Option<VisitOptions> {
-    let own = &repository.settings;
-    let refs = own.heads_and_tags_only.map_or(options.refs, |only| if only { RefsWanted::HeadsAndTags } else { RefsWanted::All });
+/// `options` with what `own` says, if that is something else.
+fn own_options(own: &Settings, options: &VisitOptions) -> Option<VisitOptions> {
+    let refs = own.refs.as_ref().and_then(|patterns| {
+        let parsed = RefsWanted::parse(patterns);
+        parsed.inspect_err(|why| tracing::warn!("refs are mirrored as those of all repositories are: {why}")).ok()
+    });
+    let refs = refs.filter(|refs| *refs != options.refs);
     let lfs = own.lfs.unwrap_or(options.lfs);
-    (refs != options.refs || lfs != options.lfs).then(|| VisitOptions { refs, lfs, ..options.clone() })
+    (refs.is_some() || lfs != options.lfs).then(|| VisitOptions {
+        refs: refs.unwrap_or_else(|| options.refs.clone()),
+        lfs,
+        ..options.clone()
+    })
+}
+
+/// What holds for repositories whose names match.
+#[derive(Clone, Debug)]
+pub struct SettingsRule {
+    /// Patterns of their names.
+    pub repositories: Vec<String>,
+    /// What holds for them, where nothing is said of one alone.
+    pub settings: Settings,
 }
 
 impl Mirror {
+    /// What holds for `repository`: what is said of it alone, of those whose names match, of what forges list.
+    fn settings_of(&self, repository: &Repository) -> Settings {
+        let is_about = |rule: &&SettingsRule| rule.repositories.iter().any(|pattern| name_matches(pattern, &repository.name));
+        let mut settings = self.options.rules.iter().filter(is_about).fold(repository.settings.clone(), |own, rule| own.or(&rule.settings));
+        if repository.forge.is_some() && settings.refs.is_none() && !self.options.forge_refs.is_empty() {
+            settings.refs = Some(self.options.forge_refs.clone());
+        }
+        settings
+    }
+
     /// Visits all of `first`, and returns when that is done or `stop` was asked for. Meanwhile `more` is asked every now and then
     /// for what else is to be visited: who takes long does not hold up the others.
     ///
@@ -433,7 +465,7 @@ impl Mirror {
         let url = Url::parse(&repository.url).map_err(|e| Failure { class: "protocol", error: e.to_string() })?;
         let path = self.store.join(&repository.path);
         let base = base.map(|base| self.store.join(&base.path));
-        let own = own_options(repository, &self.visit);
+        let own = own_options(&self.settings_of(repository), &self.visit);
         crate::relink_or_replace(&url, &path, &known(repository, base.as_deref()), now() as u64, own.as_ref().unwrap_or(&self.visit))
     }
 
@@ -441,7 +473,7 @@ impl Mirror {
         let url = Url::parse(&repository.url).map_err(|e| Failure { class: "protocol", error: e.to_string() })?;
         let path = self.store.join(Path::new(&repository.path));
         let base = base.map(|base| self.store.join(&base.path));
-        let own = own_options(repository, options);
+        let own = own_options(&self.settings_of(repository), options);
         visit(&url, &path, &known(repository, base.as_deref()), now() as u64, own.as_ref().unwrap_or(options))
     }
 
@@ -555,7 +587,7 @@ impl Mirror {
                 // Nobody knows when it changed before it was cloned.
                 let quiet_s = if is_changed { (!is_first).then_some(0) } else { repository.last_change.map(since) };
                 let is_news = failed_before.is_some() || !matches!(outcome, Outcome::Unchanged);
-                let wait_s = match repository.settings.interval_s {
+                let wait_s = match self.settings_of(&repository).interval_s {
                     Some(own) => own,
                     None if is_first => schedule.second_s(),
                     None => schedule.next_s(&observed, quiet_s),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use sha2::{Digest, Sha256};
-use weir_git::{Oid, refname};
+use weir_git::Oid;
 use weir_repo::{ArchiveRepo, Head, Lost, Origin, Ref, Refs, RefsChange, Repo, UpdateReport};
 use weir_transport::{Advertised, Session, Symbolic, Url};
 
@@ -12,7 +12,7 @@ use crate::compacting::compact_if_due;
 use crate::failure::{EMPTIED, FENCED, Failure};
 use crate::incoming::Update;
 use crate::lfs::fetch_lfs;
-use crate::options::{RefsWanted, VisitOptions};
+use crate::options::VisitOptions;
 use crate::visited::{Known, LostCommits, Visited};
 
 /// Fingerprint of refs and HEAD as an upstream shows them.
@@ -37,14 +37,8 @@ fn fingerprint(advertised: &Advertised, lfs: bool) -> Vec<u8> {
 
 /// Refs of an upstream, and the session they came by.
 pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advertised, Visited), Failure> {
-    let prefixes: &[&str] = match options.refs {
-        RefsWanted::All => &[],
-        RefsWanted::HeadsAndTags => &["HEAD", "refs/heads/", "refs/tags/"],
-    };
-    let (session, mut advertised) = Session::open_and_list(url, &options.transport, prefixes)?;
-    if options.refs == RefsWanted::HeadsAndTags {
-        advertised.refs.retain(|r| refname::is_head_or_tag(&r.name));
-    }
+    let (session, mut advertised) = Session::open_and_list(url, &options.transport, &options.refs.prefixes())?;
+    advertised.refs.retain(|r| options.refs.wants(&r.name));
     let fingerprint = fingerprint(&advertised, options.lfs);
     let ref_count = advertised.refs.len() as u64;
     let refused = std::mem::take(&mut advertised.refused);

@@ -34,7 +34,7 @@ mod text;
 mod tls;
 mod turns;
 
-pub use access::{Access, AccessRule, Asked, Token, name_matches};
+pub use access::{Access, AccessRule, Asked, Token};
 pub use blocking::serve_blocking;
 pub use cache::{HttpFeatures, OpenError, Opened, RepoCache};
 pub use cgi::serve_cgi;

@@ -269,6 +269,14 @@ pub(crate) enum Command {
         #[arg(long = "as", value_name = "TOKEN_NAME")]
         known_as: Option<String>,
     },
+    /// Give a repository another name; its archive, settings and history stay
+    #[command(alias = "mv")]
+    Rename {
+        /// Its name
+        repo: String,
+        /// The new one
+        new: String,
+    },
     /// Forget repositories; their archives are deleted with --delete only
     Rm {
         /// Names, or patterns of them with '*' or '?'
@@ -351,15 +359,18 @@ pub(crate) struct SetArgs {
     /// Names, or patterns of them
     #[arg(value_name = "REPO")]
     pub(crate) patterns: Vec<String>,
+    /// Where one repository is mirrored from from now on, with a new password, say; 'git remote set-url' elsewhere
+    #[arg(long)]
+    pub(crate) url: Option<String>,
     /// From 0, as all are, to 3: who goes first
     #[arg(long, value_name = "N", value_parser = crate::commands::or_default(crate::commands::priority_argument))]
     pub(crate) priority: Option<Setting<i64>>,
     /// Time from one visit to the next, however often it changes (1h, 7d)
     #[arg(long, value_name = "TIME", value_parser = crate::commands::or_default(crate::config::span_argument))]
     pub(crate) interval: Option<Setting<std::time::Duration>>,
-    /// Which refs to mirror: all, or heads-and-tags
-    #[arg(long, value_name = "WHICH", value_parser = crate::commands::or_default(crate::commands::refs_argument))]
-    pub(crate) refs: Option<Setting<bool>>,
+    /// Which refs to mirror: all, heads-and-tags, or patterns between commas ('refs/heads/*,^refs/heads/tmp/*')
+    #[arg(long, value_name = "PATTERNS", value_parser = crate::commands::or_default(crate::commands::refs_argument))]
+    pub(crate) refs: Option<Setting<Vec<String>>>,
     /// Whether the files that Git LFS keeps beside it are mirrored: true or false
     #[arg(long, value_name = "BOOL", value_parser = crate::commands::or_default(crate::commands::bool_argument))]
     pub(crate) lfs: Option<Setting<bool>>,

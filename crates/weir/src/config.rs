@@ -1,13 +1,11 @@
 //! The configuration file: one TOML, every key optional and documented in `docs/configuration.md`.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use weir_serve::{Access, AccessRule, Address, IpNet, MapRule, Token};
 
+pub(crate) use crate::config_values::{Interval, MirrorRule, RefsConfig, Size, Span, span_argument};
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
 
@@ -67,17 +65,11 @@ pub(crate) struct MirrorConfig {
     pub(crate) throttle_leak: Span,
     pub(crate) throttle_pause: Span,
     pub(crate) refs: RefsConfig,
+    pub(crate) rules: Vec<MirrorRule>,
     pub(crate) lfs: bool,
     pub(crate) lease: Span,
     pub(crate) metadata_interval: Span,
     pub(crate) threads: u16,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum RefsConfig {
-    All,
-    HeadsAndTags,
 }
 
 impl Default for MirrorConfig {
@@ -97,7 +89,8 @@ impl Default for MirrorConfig {
             throttle_pause: Span::seconds(1800),
             retry: Span::seconds(300),
             retry_max: Span::seconds(86_400),
-            refs: RefsConfig::All,
+            refs: RefsConfig::default(),
+            rules: Vec::new(),
             lfs: false,
             lease: Span::seconds(1800),
             metadata_interval: Span::seconds(86_400),
@@ -463,137 +456,6 @@ impl Config {
         }
         self.access.rules().map_err(|e| ("access", format!("is wrong: {e}")))?;
         Ok(())
-    }
-}
-
-/// A number of bytes: `4096`, `"64 MiB"`, `"1GB"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size(pub(crate) u64);
-
-/// A time: `"30s"`, `"5m"`, `"1h"`, `"2d"`, or a number of seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span(pub(crate) Duration);
-
-impl Span {
-    const fn seconds(n: u64) -> Span {
-        Span(Duration::from_secs(n))
-    }
-}
-
-/// Time between visits: one for all, or by how often an upstream changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Interval {
-    Auto,
-    Every(Span),
-}
-
-impl Interval {
-    /// In seconds, if it is one for all.
-    pub(crate) fn fixed_s(self) -> Option<u64> {
-        match self {
-            Interval::Auto => None,
-            Interval::Every(span) => Some(span.0.as_secs()),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Interval {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
-        let parse = |text: &str| if text == "auto" { Some(u64::MAX) } else { parse_span(text) };
-        let quantity = Quantity { expecting: "\"auto\", or a time such as \"5m\" or \"1h\"", parse };
-        let seconds = d.deserialize_any(quantity)?;
-        Ok(if seconds == u64::MAX { Interval::Auto } else { Interval::Every(Span(Duration::from_secs(seconds))) })
-    }
-}
-
-impl Serialize for Interval {
-    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
-        match self {
-            Interval::Auto => s.serialize_str("auto"),
-            Interval::Every(span) => span.serialize(s),
-        }
-    }
-}
-
-fn number_and_unit(text: &str) -> Option<(u64, String)> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    Some((text[..end].parse().ok()?, text[end..].trim().to_ascii_lowercase()))
-}
-
-fn parse_size(text: &str) -> Option<u64> {
-    let (n, unit) = number_and_unit(text)?;
-    let factor: u64 = match unit.as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "t" | "tib" => 1 << 40,
-        "kb" => 1000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        "tb" => 1_000_000_000_000,
-        _ => return None,
-    };
-    n.checked_mul(factor)
-}
-
-fn parse_span(text: &str) -> Option<u64> {
-    let (n, unit) = number_and_unit(text)?;
-    let factor: u64 = match unit.as_str() {
-        "" | "s" => 1,
-        "m" | "min" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return None,
-    };
-    n.checked_mul(factor)
-}
-
-/// A time on the command line, as in the file.
-pub(crate) fn span_argument(text: &str) -> std::result::Result<Duration, String> {
-    parse_span(text).map(Duration::from_secs).ok_or_else(|| "not a time such as 30s, 5m, 1h or 2d".to_owned())
-}
-
-struct Quantity {
-    expecting: &'static str,
-    parse: fn(&str) -> Option<u64>,
-}
-
-impl Visitor<'_> for Quantity {
-    type Value = u64;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.expecting)
-    }
-    fn visit_i64<E: de::Error>(self, n: i64) -> std::result::Result<u64, E> {
-        u64::try_from(n).map_err(|_| E::invalid_value(de::Unexpected::Signed(n), &self))
-    }
-    fn visit_str<E: de::Error>(self, text: &str) -> std::result::Result<u64, E> {
-        (self.parse)(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
-    }
-}
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
-        d.deserialize_any(Quantity { expecting: "a number of bytes such as 4096 or \"64 MiB\"", parse: parse_size }).map(Size)
-    }
-}
-
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
-        let quantity = Quantity { expecting: "a time such as \"30s\", \"5m\", \"1h\" or \"2d\"", parse: parse_span };
-        d.deserialize_any(quantity).map(|n| Span(Duration::from_secs(n)))
-    }
-}
-
-impl Serialize for Size {
-    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
-        s.serialize_u64(self.0)
-    }
-}
-
-impl Serialize for Span {
-    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
-        s.serialize_str(&format!("{}s", self.0.as_secs()))
     }
 }
 

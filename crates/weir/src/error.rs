@@ -43,6 +43,9 @@ pub(crate) enum Error {
     Message(String),
 }
 
+/// The exit code of a command that did its work, but not for all repositories: as restic's for sources that cannot be read.
+pub(crate) const SOME_FAILED: u8 = 3;
+
 impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {

@@ -231,7 +231,7 @@ impl ForgeConfig {
 
     /// The name a repository gets here: the forge's, a slash, its own. `None` if its name is not wanted.
     pub(crate) fn name_of(&self, listed: &Listed) -> std::result::Result<Option<String>, String> {
-        let matches = |pattern: &String| weir_serve::name_matches(pattern, &listed.full_name);
+        let matches = |pattern: &String| weir_git::name_matches(pattern, &listed.full_name);
         if (!self.include.is_empty() && !self.include.iter().any(matches)) || self.exclude.iter().any(matches) {
             return Ok(None);
         }

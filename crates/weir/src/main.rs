@@ -15,6 +15,7 @@ mod catalog_url;
 mod cli;
 mod commands;
 mod config;
+mod config_values;
 mod error;
 mod forge_credentials;
 mod forges;

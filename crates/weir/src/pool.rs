@@ -11,14 +11,14 @@ pub(crate) use weir_catalog::clock::now;
 use weir_catalog::{Catalog, Repository};
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
-use weir_mirror::{Compacting, Mirror, MirrorOptions, RefsWanted, Scratch, Space, StoreMark, VisitOptions};
+use weir_mirror::{Compacting, Mirror, MirrorOptions, Scratch, Space, StoreMark, VisitOptions};
 use weir_repo::ingest::{Limits, Quota};
 use weir_repo::{Repo, Rewrite, Sharing};
 use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions, RootCerts, SshCommand, roots_in, system_roots};
 
 use crate::catalog_url;
 use crate::cli::Global;
-use crate::config::{self, Config, RefsConfig};
+use crate::config::{self, Config};
 use crate::error::{Error, InRepo, Result};
 use crate::forge_credentials::ForgeCredentials;
 use crate::local::LocalUpstreams;
@@ -105,7 +105,9 @@ pub(crate) fn store_id(store: &Path) -> Result<String> {
     }
     let id = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
     // Whole or not at all, and the first of two stays.
-    let mut new = tempfile::NamedTempFile::new_in(store).map_err(file("write"))?;
+    // No secret: whoever may read the pool needs it.
+    let readable = std::fs::Permissions::from_mode(0o644);
+    let mut new = tempfile::Builder::new().permissions(readable).tempfile_in(store).map_err(file("write"))?;
     writeln!(new, "{id}").and_then(|()| new.as_file().sync_all()).map_err(file("write"))?;
     match new.persist_noclobber(&path) {
         Ok(_) => Ok(id),
@@ -202,7 +204,7 @@ impl Pool {
         let literal = pattern.map_or("", |p| p.trim_matches('/').split(['*', '?']).next().unwrap_or_default());
         let mut list = self.catalog.list_from(literal)?;
         if let Some(pattern) = pattern {
-            list.retain(|r| weir_serve::name_matches(pattern, &r.name));
+            list.retain(|r| weir_git::name_matches(pattern, &r.name));
             if list.is_empty() {
                 return Err(Error::NoMatch(pattern.to_owned()));
             }
@@ -297,10 +299,7 @@ impl Pool {
                 },
                 scratch: self.scratch(),
                 threads: c.mirror.threads.into(),
-                refs: match c.mirror.refs {
-                    RefsConfig::All => RefsWanted::All,
-                    RefsConfig::HeadsAndTags => RefsWanted::HeadsAndTags,
-                },
+                refs: c.mirror.refs.wanted(),
                 lfs: c.mirror.lfs,
                 space: space.clone(),
                 delta_bytes_max: c.scratch.delta_bytes_max.0 as usize,
@@ -313,6 +312,9 @@ impl Pool {
                 jobs,
                 jobs_per_host: c.mirror.jobs_per_host.into(),
                 shares_forks: c.store.share_forks,
+                rules: c.mirror.rules.iter().map(config::MirrorRule::rule).collect(),
+                // What a forge makes and remakes by itself is no change of a repository.
+                forge_refs: if c.mirror.refs.is_default() { FORGE_REFS.map(str::to_owned).into() } else { Vec::new() },
                 schedule: Policy {
                     interval_s: c.mirror.interval.fixed_s(),
                     interval_daily_s: c.mirror.interval_daily.0.as_secs(),
@@ -333,6 +335,10 @@ impl Pool {
         }
     }
 }
+
+/// Which refs of what a forge lists are mirrored, unless something else is said: as Software Heritage's loader has it, none that a forge
+/// makes itself of a pull request and what it would be merged into, of a pipeline, or of each version of a change.
+const FORGE_REFS: [&str; 4] = ["^refs/pull/*/merge", "^refs/merge-requests/*/merge", "^refs/pipelines/*", "^refs/changes/*"];
 
 /// How upstreams are talked to, as configured.
 pub(crate) fn transport_options(c: &Config) -> TransportOptions {

@@ -117,7 +117,7 @@ fn what_is_not_known_is_not_let_in() {
 
 #[test]
 fn bitbucket_gerrit_and_sourcehut() {
-    for (kind, id_is_name, most) in [("bitbucket", false, 6), ("gerrit", true, 6), ("sourcehut", true, 20)] {
+    for (kind, id_is_name, most) in [("bitbucket", false, 7), ("gerrit", true, 6), ("sourcehut", true, 20)] {
         let env = Env::new();
         let forge = Forge::new(State { repositories: repositories(450), ..State::default() });
         let base = forge.url();

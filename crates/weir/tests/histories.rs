@@ -73,7 +73,7 @@ impl History {
             limits: Limits::default(),
             scratch: Scratch { folder: None, pack_bytes_max: 0, quota: Quota::new(0) },
             threads: 1,
-            refs: RefsWanted::All,
+            refs: RefsWanted::default(),
             delta_bytes_max: 1 << 20,
             lfs: false,
             space: Arc::new(Space::new(folder.path().to_owned(), 0, None)),

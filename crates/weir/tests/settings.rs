@@ -99,7 +99,7 @@ fn one_repository_has_settings_of_its_own() {
     assert!((7 * 86_400..8 * 86_400).contains(&wait("a")) && wait("b") < 86_400 * 2, "{} {}", wait("a"), wait("b"));
     assert_eq!(
         show("a")["settings"],
-        serde_json::json!({ "interval_s": 7 * 86_400, "heads_and_tags_only": true, "lfs": null, "metadata": null })
+        serde_json::json!({ "interval_s": 7 * 86_400, "refs": ["heads-and-tags"], "lfs": null, "metadata": null })
     );
     let listed = env.weir(&["set"]);
     assert!(listed.contains("7 d 0 h") && listed.contains("heads-and-tags") && !listed.contains("  b"), "{listed}");

@@ -72,3 +72,44 @@ fn its_words_have_classes() {
         assert!(said.contains(&format!("({class})")), "{words}: {said}");
     }
 }
+
+/// Whoever may only read a pool, as an ssh user of its own may, is served from it, with and without a weir that writes to it.
+#[test]
+fn a_pool_that_may_only_be_read_is_served() {
+    use std::os::unix::process::CommandExt;
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "it", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    if !std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0) {
+        eprintln!("skipped: only root can run a program as another user");
+        return;
+    }
+    let program = env.path("weir");
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
+    for folder in [env.dir.path().to_owned(), env.pool()] {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for file in ["weir.toml", "catalog.db"] {
+        std::fs::set_permissions(env.pool().join(file), std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let as_nobody = |args: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        command.args(args).env("WEIR_POOL", env.pool()).env("HOME", "/nonexistent").uid(65534).gid(65534).current_dir("/");
+        command.stdin(std::process::Stdio::null()).output().unwrap()
+    };
+    let listed = |why: &str| {
+        let output = as_nobody(&["shell", "-c", "git-upload-pack 'it'"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("refs/heads/main"), "{why}: {said} {}", String::from_utf8_lossy(&output.stderr));
+        assert!(as_nobody(&["ls"]).status.success(), "{why}");
+    };
+    listed("nobody else is there");
+    let server = env.serve();
+    listed("beside a server");
+    drop(server);
+    listed("after it");
+    let output = as_nobody(&["add", "https://example.org/x"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("may only read") && said.contains("catalog.db"), "{said}");
+}

@@ -7,12 +7,14 @@ mod postgres_client;
 mod value;
 
 use std::cell::{Cell, RefCell};
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, OpenFlags, params_from_iter};
 
 pub use address::redacted;
 pub(crate) use dialect::{Type, schema_for_postgres};
@@ -72,6 +74,11 @@ impl Database {
         // URLs of upstreams may have passwords in them. Files that SQLite puts beside it are as this one is.
         // If it is not there; SQLite says why it cannot be.
         drop(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path));
+        if let Err(e) = OpenOptions::new().write(true).open(path)
+            && matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+        {
+            return Database::open_to_read(path);
+        }
         let connection = Connection::open(path)?;
         connection.busy_timeout(Duration::from_secs(30))?;
         connection.pragma_update(None, "journal_mode", "wal")?;
@@ -80,6 +87,27 @@ impl Database {
         // Pages of ten million rows are written in any order: the default of 2 MiB would read most of them again.
         connection.pragma_update(None, "cache_size", -CACHE_KIBIBYTES)?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+        let file_locks = RefCell::new(Some(FileLocks::new(path)));
+        Ok(Database { engine: Engine::Sqlite(connection), in_transaction: Cell::new(false), file_locks })
+    }
+
+    /// Opens a catalog that may only be read. SQLite can read a file with a write-ahead log only where it may write beside it, or where
+    /// a writer's files are there; without such a log nothing is written, and the file is read as one that does not change.
+    fn open_to_read(path: &Path) -> Result<Database> {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        let has_log = fs::metadata(log).is_ok_and(|log| log.len() > 0);
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        // RFC 3986's reserved characters mean something in such a URL.
+        let name: String = path
+            .as_os_str()
+            .as_bytes()
+            .iter()
+            .map(|&b| if b.is_ascii_alphanumeric() || b"/-._~".contains(&b) { char::from(b).to_string() } else { format!("%{b:02X}") })
+            .collect();
+        let connection = Connection::open_with_flags(format!("file:{name}?{}", if has_log { "mode=ro" } else { "immutable=1" }), flags)?;
+        connection.busy_timeout(Duration::from_secs(30))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
         let file_locks = RefCell::new(Some(FileLocks::new(path)));
         Ok(Database { engine: Engine::Sqlite(connection), in_transaction: Cell::new(false), file_locks })
@@ -285,6 +313,9 @@ impl Drop for Rollback<'_> {
 
 impl From<rusqlite::Error> for Error {
     fn from(e: rusqlite::Error) -> Error {
-        Error::Sqlite(e)
+        match e.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::ReadOnly) => Error::ReadOnly,
+            _ => Error::Sqlite(e),
+        }
     }
 }

@@ -9,7 +9,7 @@ use weir_catalog::Adopted;
 use weir_repo::{Origin, Repo, StateKind};
 
 use crate::cli::Global;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
 use crate::pool::{Pool, check_name, now};
 
@@ -71,7 +71,7 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
             writeln!(out, "{what}, {} left out", left_out.len())?;
         }
     }
-    Ok(if left_out.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if left_out.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
 }
 
 /// Archives below `folder`; what is hidden is nobody's.

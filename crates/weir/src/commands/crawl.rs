@@ -10,7 +10,7 @@ use weir_mirror::Stop;
 
 use super::mirror::stop_on_signal;
 use crate::cli::{CrawlArgs, Global};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SOME_FAILED};
 use crate::forges::ForgeConfig;
 use crate::output;
 use crate::pool::{Pool, now};
@@ -31,7 +31,7 @@ pub(crate) fn crawl(mut pool: Pool, global: &Global, args: &CrawlArgs) -> Result
     }
     let shows_bar = std::io::stderr().is_terminal() && !global.quiet && !global.json;
     let failed = rounds(&mut pool, &forges, args.watch, shows_bar, &stop, &mut |name, progress| report(name, progress, global))?;
-    Ok(if failed && !args.watch { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if failed && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
 /// Lists all forges at their intervals until told to stop: what `serve` does beside serving.

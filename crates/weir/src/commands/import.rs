@@ -13,7 +13,7 @@ use weir_mirror::Stop;
 
 use super::mirror::stop_on_signal;
 use crate::cli::{DumpFormat, Global, ImportArgs};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SOME_FAILED};
 use crate::forges::ForgeConfig;
 use crate::output;
 use crate::pool::{Pool, now};
@@ -42,7 +42,7 @@ pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Resu
             }
         }
     }
-    Ok(if failed || stop.is_stopped() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if failed || stop.is_stopped() { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
 fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig, path: &Path, stop: &Stop) -> Result<Imported> {

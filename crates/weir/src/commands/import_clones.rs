@@ -15,7 +15,7 @@ use weir_transport::{Scheme, Url};
 use super::mirror::{MirrorGuard, stop_on_signal};
 use super::register::entry;
 use crate::cli::{Global, ImportArgs};
-use crate::error::{Error, InRepo, Result};
+use crate::error::{Error, InRepo, Result, SOME_FAILED};
 use crate::local::Clones;
 use crate::output;
 use crate::pool::{Pool, now};
@@ -78,7 +78,7 @@ pub(crate) fn import(pool: &mut Pool, global: &Global, args: &ImportArgs) -> Res
         let what = if args.dry_run { "to be taken" } else { "taken" };
         writeln!(output::stdout(), "{new} {what}, {there} there already, {bad} not taken")?;
     }
-    Ok(if bad > 0 || stop.is_stopped() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if bad > 0 || stop.is_stopped() { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
 fn report(global: &Global, name: &str, path: &Path, taken: &Taken) -> Result<()> {

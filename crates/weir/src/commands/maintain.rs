@@ -10,7 +10,7 @@ use weir_mirror::Visited;
 use weir_repo::{ArchiveRepo, NewState, Sharing, StateKind, Takes, write_anew};
 
 use crate::cli::Global;
-use crate::error::{Error, InRepo, Result};
+use crate::error::{Error, InRepo, Result, SOME_FAILED};
 use crate::output;
 use crate::pool::{Pool, check_name, now};
 
@@ -107,7 +107,7 @@ pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repa
     if global.json {
         output::json(&results)?;
     }
-    Ok(if damaged > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if damaged > 0 { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
 pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -> Result<ExitCode> {
@@ -131,7 +131,7 @@ pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -
             }
         }
     }
-    Ok(if failed > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if failed > 0 { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
 pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Option<String>) -> Result<()> {

@@ -13,7 +13,7 @@ use weir_repo::{ArchiveRepo, MetadataAddition, Repo};
 
 use super::mirror::{nap, stop_on_signal};
 use crate::cli::{Global, MetadataCommand, MetadataUpdateArgs};
-use crate::error::{Error, InRepo, Result};
+use crate::error::{Error, InRepo, Result, SOME_FAILED};
 use crate::forges::ForgeConfig;
 use crate::output;
 use crate::pool::{Pool, now};
@@ -72,7 +72,7 @@ fn update(mut pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<
         let report = &|name: &str, said: &Said| report(name, said, global);
         rounds(pool, forge, ids.as_deref(), args.watch, &stop, report)
     })?;
-    Ok(if failed && !args.watch { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if failed && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
 /// Looks at what is due of a forge until told to stop: what `serve` does beside serving.

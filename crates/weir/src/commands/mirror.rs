@@ -13,7 +13,7 @@ use weir_mirror::{Event, Failure, LfsReport, Mirror, Stop, Summary, Visited};
 
 use super::batches::Batches;
 use crate::cli::{Global, MirrorArgs};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SOME_FAILED};
 use crate::hooks::Hooks;
 use crate::metrics::Counters;
 use crate::notify::Notifier;
@@ -67,7 +67,7 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
         hooks.finish(&pool.catalog, || stop.is_stopped())?;
     }
     pool.catalog.release(&guard.owner)?;
-    Ok(if failed > 0 && !args.watch { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if failed > 0 && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
 /// Visits what is due, and while watching waits for what will be.
@@ -95,6 +95,7 @@ fn pass(
         // Nothing else is leased, not even for a moment: another process may be about to visit it.
         ids = Some(pool.matching(Some(pattern))?.iter().map(|r| r.id).collect::<Vec<_>>());
     }
+    let ids_are_all = ids.is_none();
     let mut batches = Batches::due(&pool.catalog, owner, mirror.options.lease_s).only(ids);
     // What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is due.
     if first && (args.all || args.pattern.is_some()) {
@@ -106,6 +107,7 @@ fn pass(
     let tasks = batches.first(&mut pool.catalog)?;
     let mut summary = Summary::default();
     if !tasks.repositories.is_empty() || first {
+        let is_idle = tasks.repositories.is_empty() && ids_are_all && !args.watch && !args.all;
         let mut reporter = Reporter::new(global, tasks.repositories.len());
         let more = &mut |catalog: &mut Catalog, ahead_only| batches.more(catalog, ahead_only);
         summary = mirror.run(&mut pool.catalog, tasks, more, stop, &mut |event| {
@@ -115,11 +117,26 @@ fn pass(
             reporter.event(event);
         })?;
         reporter.finish(&summary)?;
+        if is_idle && summary == Summary::default() && !global.quiet && !global.json {
+            tell_what_is_next(&pool.catalog)?;
+        }
     }
     if args.watch && !stop.is_stopped() {
         sleep_until_due(&pool.catalog, stop)?;
     }
     Ok(summary)
+}
+
+/// Says when something will be due, where nothing is.
+fn tell_what_is_next(catalog: &Catalog) -> Result<()> {
+    let next = catalog.next_ones(1)?;
+    let text = match next.first() {
+        Some(next) => {
+            format!("nothing is due; the next is {} in {}; --all visits all", next.name, output::span((next.next_due - now()).max(0)))
+        }
+        None => "no repositories yet; 'weir add URL' registers some".to_owned(),
+    };
+    Ok(writeln!(output::stdout(), "{text}")?)
 }
 
 /// Runs the mirror loop until told to stop: what `serve` does beside serving.
@@ -284,6 +301,9 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver
                 if stop.is_stopped() {
                     std::process::exit(130);
                 }
+                tracing::info!(
+                    "stopping when what is under way is done; a second signal stops at once (nothing that was committed is lost)"
+                );
                 stop.stop();
                 told.send_replace(true);
             }
@@ -340,8 +360,7 @@ impl Reporter {
     fn new(global: &Global, tasks: usize) -> Reporter {
         let bars = (std::io::stderr().is_terminal() && !global.quiet && !global.json && tasks > 0).then(|| {
             let multi = MultiProgress::new();
-            let style =
-                ProgressStyle::with_template("{bar:30} {pos}/{len} repositories, {elapsed} gone, {eta} left").expect("a valid template");
+            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} repositories, {elapsed}").expect("a valid template");
             let bar = multi.add(ProgressBar::new(tasks as u64).with_style(style));
             bar.enable_steady_tick(Duration::from_millis(200));
             (multi, bar, HashMap::new())

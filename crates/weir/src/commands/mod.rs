@@ -91,6 +91,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Manifest { file, pattern, known_as } => {
             done(manifest::manifest(&Pool::open(global)?, global, &file, pattern.as_deref(), known_as))
         }
+        Command::Rename { repo, new } => done(register::rename(&mut Pool::open(global)?, global, &repo, &new)),
         Command::Rm { repos, delete } => done(register::rm(&mut Pool::open(global)?, global, &repos, delete)),
         Command::Purge { pattern, gone_for, purge_protect, dry_run } => {
             done(purge::purge(&mut Pool::open(global)?, global, pattern.as_deref(), gone_for, purge_protect, dry_run))

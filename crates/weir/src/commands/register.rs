@@ -238,6 +238,19 @@ pub(crate) fn pause(pool: &mut Pool, global: &Global, patterns: &[String], is_pa
     Ok(())
 }
 
+pub(crate) fn rename(pool: &mut Pool, global: &Global, name: &str, new: &str) -> Result<()> {
+    let new = new.trim_matches('/');
+    check_name(new)?;
+    let repository = pool.get(name)?;
+    pool.catalog.rename(&repository.name, new)?;
+    if global.json {
+        output::json(&serde_json::json!({ "renamed": repository.name, "to": new }))?;
+    } else if !global.quiet {
+        writeln!(output::stdout(), "{}  ->  {new}", repository.name)?;
+    }
+    Ok(())
+}
+
 pub(crate) fn rm(pool: &mut Pool, global: &Global, patterns: &[String], delete: bool) -> Result<()> {
     let mut repositories = Vec::new();
     for pattern in patterns {

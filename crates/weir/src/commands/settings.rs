@@ -6,8 +6,10 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use weir_catalog::{PRIORITY_MAX, Settings};
+use weir_mirror::RefsWanted;
 use weir_transport::Url;
 
+use super::register::entry;
 use crate::cli::{Global, SetArgs, Setting};
 use crate::error::{Error, Result};
 use crate::output;
@@ -29,13 +31,10 @@ pub(crate) fn priority_argument(text: &str) -> std::result::Result<i64, String> 
     number.ok_or_else(|| format!("either a number from 0 to {PRIORITY_MAX}, or default"))
 }
 
-/// Whether only heads and tags are wanted.
-pub(crate) fn refs_argument(text: &str) -> std::result::Result<bool, String> {
-    match text {
-        "all" => Ok(false),
-        "heads-and-tags" => Ok(true),
-        _ => Err("either all, heads-and-tags or default".to_owned()),
-    }
+/// Patterns of refs, between commas.
+pub(crate) fn refs_argument(text: &str) -> std::result::Result<Vec<String>, String> {
+    let patterns: Vec<String> = text.split(',').map(str::to_owned).collect();
+    RefsWanted::parse(&patterns).map(|_| patterns)
 }
 
 pub(crate) fn bool_argument(text: &str) -> std::result::Result<bool, String> {
@@ -43,8 +42,11 @@ pub(crate) fn bool_argument(text: &str) -> std::result::Result<bool, String> {
 }
 
 pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()> {
-    let SetArgs { patterns, priority, interval, refs, lfs, metadata } = args;
-    if priority.is_none() && interval.is_none() && refs.is_none() && lfs.is_none() && metadata.is_none() {
+    let SetArgs { patterns, url, priority, interval, refs, lfs, metadata } = args;
+    if let Some(url) = &url {
+        set_url(pool, &patterns, url)?;
+    }
+    if url.is_none() && priority.is_none() && interval.is_none() && refs.is_none() && lfs.is_none() && metadata.is_none() {
         return list(pool, global, &patterns);
     }
     if patterns.is_empty() {
@@ -59,8 +61,8 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
         if let Some(interval) = interval {
             s.interval_s = interval.own().map(|time| time.as_secs().clamp(1, INTERVAL_MAX_S));
         }
-        if let Some(refs) = refs {
-            s.heads_and_tags_only = refs.own();
+        if let Some(refs) = refs.clone() {
+            s.refs = refs.own();
         }
         if let Some(lfs) = lfs {
             s.lfs = lfs.own();
@@ -75,6 +77,16 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
         writeln!(output::stdout(), "{} set", repositories.len())?;
     }
     Ok(())
+}
+
+/// Says where the one repository that is named is mirrored from.
+fn set_url(pool: &mut Pool, names: &[String], url: &str) -> Result<()> {
+    let [name] = names else {
+        return Err(Error::Message("--url is for one repository: name it".to_owned()));
+    };
+    let repository = pool.get(name)?;
+    let (_, url, _) = entry(url, Some(&repository.name))?;
+    Ok(pool.catalog.set_url(&repository.name, &url, now())?)
 }
 
 /// What was said, of those whose names match or of all.
@@ -102,7 +114,7 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
         rows.push(vec![
             r.priority.to_string(),
             or_default(s.interval_s.map(|s| output::span(s.min(i64::MAX as u64) as i64))),
-            or_default(s.heads_and_tags_only.map(|only| if only { "heads-and-tags" } else { "all" }.to_owned())),
+            or_default(s.refs.as_ref().map(|refs| refs.join(","))),
             or_default(s.lfs.map(|lfs| lfs.to_string())),
             or_default(s.metadata.map(|metadata| metadata.to_string())),
             r.name.clone(),
@@ -113,8 +125,8 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
 
 /// Settings as programs read them: what is not said is null.
 pub(crate) fn as_json(settings: &Settings) -> serde_json::Value {
-    let Settings { interval_s, heads_and_tags_only, lfs, metadata } = settings;
-    json!({ "interval_s": interval_s, "heads_and_tags_only": heads_and_tags_only, "lfs": lfs, "metadata": metadata })
+    let Settings { interval_s, refs, lfs, metadata, .. } = settings;
+    json!({ "interval_s": interval_s, "refs": refs, "lfs": lfs, "metadata": metadata })
 }
 
 pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, from: Option<&Path>) -> Result<ExitCode> {

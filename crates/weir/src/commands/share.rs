@@ -10,7 +10,7 @@ use weir_catalog::{Base, Repository};
 use weir_repo::{Repo, Sharing, compact, open_as_base};
 
 use crate::cli::Global;
-use crate::error::{Error, InRepo, Result};
+use crate::error::{Error, InRepo, Result, SOME_FAILED};
 use crate::output;
 use crate::pool::{Pool, now};
 
@@ -52,7 +52,7 @@ pub(crate) fn share(pool: &mut Pool, global: &Global, pattern: Option<&str>, ref
             }
         }
     }
-    Ok(if failed > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if failed > 0 { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
 /// Lets the archive of `r` build on that of `base`, which stays open for the next.
@@ -180,7 +180,7 @@ pub(crate) fn dissociate(pool: &mut Pool, global: &Global, patterns: &[String], 
             }
         }
     }
-    Ok(if failed > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if failed > 0 { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
 /// Makes the archive of `r` whole, if it builds on another; says how long it was, and is.

@@ -1,0 +1,87 @@
+//! Which of an upstream's refs are mirrored.
+
+use weir_git::glob_matches;
+
+const HEADS: &str = "refs/heads/*";
+const TAGS: &str = "refs/tags/*";
+/// Patterns beyond which an upstream is asked for everything.
+const PREFIXES_MAX: usize = 100;
+
+/// Which of an upstream's refs are mirrored, by patterns of their names; `HEAD` always is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RefsWanted {
+    /// All, if there are none.
+    include: Vec<String>,
+    exclude: Vec<String>,
+}
+
+impl RefsWanted {
+    /// What `patterns` say: `all`, `heads-and-tags`, names of refs with `*` for anything, and, as in git's negative refspecs, the same
+    /// behind a `^` for what is left out.
+    ///
+    /// # Errors
+    /// If one is none of that; in words.
+    pub fn parse<S: AsRef<str>>(patterns: &[S]) -> Result<RefsWanted, String> {
+        let mut wanted = RefsWanted::default();
+        for pattern in patterns {
+            let pattern = pattern.as_ref();
+            match pattern {
+                "all" => wanted.include.push("refs/*".to_owned()),
+                "heads-and-tags" => wanted.include.extend([HEADS.to_owned(), TAGS.to_owned()]),
+                _ => {
+                    let (list, name) = match pattern.strip_prefix('^') {
+                        Some(name) => (&mut wanted.exclude, name),
+                        None => (&mut wanted.include, pattern),
+                    };
+                    if !name.starts_with("refs/") || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+                        return Err(format!(
+                            "'{}' is no pattern of refs: all, heads-and-tags, refs/..., or ^refs/... for what is left out; '*' stands for anything",
+                            pattern.escape_debug()
+                        ));
+                    }
+                    list.push(name.to_owned());
+                }
+            }
+        }
+        if wanted.include.iter().any(|pattern| pattern == "refs/*") {
+            wanted.include.clear();
+        }
+        Ok(wanted)
+    }
+
+    /// Whether the ref called `name` is.
+    pub fn wants(&self, name: &[u8]) -> bool {
+        let is_in = |list: &[String]| list.iter().any(|pattern| glob_matches(pattern.as_bytes(), name));
+        (self.include.is_empty() || is_in(&self.include)) && !is_in(&self.exclude)
+    }
+
+    /// What their names begin with, to ask an upstream for (gitprotocol-v2, `ref-prefix`): all if there are none.
+    pub(crate) fn prefixes(&self) -> Vec<&str> {
+        if self.include.is_empty() || self.include.len() > PREFIXES_MAX {
+            return Vec::new();
+        }
+        let literal = |pattern: &'_ String| pattern.find(['*', '?']).unwrap_or(pattern.len());
+        std::iter::once("HEAD").chain(self.include.iter().map(|pattern| &pattern[..literal(pattern)])).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_take_in_and_leave_out() {
+        let of = |patterns: &[&str]| RefsWanted::parse(patterns).unwrap();
+        let all = of(&["all"]);
+        assert!(all == RefsWanted::default() && all.wants(b"refs/pull/1/merge") && all.prefixes().is_empty());
+        let few = of(&["heads-and-tags", "refs/notes/*", "^refs/heads/tmp/*"]);
+        assert!(few.wants(b"refs/heads/a/b") && few.wants(b"refs/notes/commits"));
+        assert!(!few.wants(b"refs/heads/tmp/x") && !few.wants(b"refs/pull/1/head"));
+        assert_eq!(few.prefixes(), ["HEAD", "refs/heads/", "refs/tags/", "refs/notes/"]);
+        let most = of(&["^refs/pull/*/merge"]);
+        assert!(most.wants(b"refs/pull/1/head") && !most.wants(b"refs/pull/1/merge") && most.prefixes().is_empty());
+        for bad in ["", "heads", "^", "^heads", "refs heads", "HEAD"] {
+            assert!(RefsWanted::parse(&[bad]).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Values of the configuration file: sizes, times, patterns of refs, and what holds for some repositories.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+use weir_catalog::Settings;
+use weir_mirror::{RefsWanted, SettingsRule};
+
+/// A number of bytes: `4096`, `"64 MiB"`, `"1GB"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u64);
+
+/// A time: `"30s"`, `"5m"`, `"1h"`, `"2d"`, or a number of seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) Duration);
+
+impl Span {
+    pub(crate) const fn seconds(n: u64) -> Span {
+        Span(Duration::from_secs(n))
+    }
+}
+
+/// Time between visits: one for all, or by how often an upstream changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interval {
+    Auto,
+    Every(Span),
+}
+
+impl Interval {
+    /// In seconds, if it is one for all.
+    pub(crate) fn fixed_s(self) -> Option<u64> {
+        match self {
+            Interval::Auto => None,
+            Interval::Every(span) => Some(span.0.as_secs()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Interval {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
+        let parse = |text: &str| if text == "auto" { Some(u64::MAX) } else { parse_span(text) };
+        let quantity = Quantity { expecting: "\"auto\", or a time such as \"5m\" or \"1h\"", parse };
+        let seconds = d.deserialize_any(quantity)?;
+        Ok(if seconds == u64::MAX { Interval::Auto } else { Interval::Every(Span(Duration::from_secs(seconds))) })
+    }
+}
+
+impl Serialize for Interval {
+    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Interval::Auto => s.serialize_str("auto"),
+            Interval::Every(span) => span.serialize(s),
+        }
+    }
+}
+
+fn number_and_unit(text: &str) -> Option<(u64, String)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, text[end..].trim().to_ascii_lowercase()))
+}
+
+fn parse_size(text: &str) -> Option<u64> {
+    let (n, unit) = number_and_unit(text)?;
+    let factor: u64 = match unit.as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return None,
+    };
+    n.checked_mul(factor)
+}
+
+fn parse_span(text: &str) -> Option<u64> {
+    let (n, unit) = number_and_unit(text)?;
+    let factor: u64 = match unit.as_str() {
+        "" | "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    n.checked_mul(factor)
+}
+
+/// A time on the command line, as in the file.
+pub(crate) fn span_argument(text: &str) -> std::result::Result<Duration, String> {
+    parse_span(text).map(Duration::from_secs).ok_or_else(|| "not a time such as 30s, 5m, 1h or 2d".to_owned())
+}
+
+struct Quantity {
+    expecting: &'static str,
+    parse: fn(&str) -> Option<u64>,
+}
+
+impl Visitor<'_> for Quantity {
+    type Value = u64;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expecting)
+    }
+    fn visit_i64<E: de::Error>(self, n: i64) -> std::result::Result<u64, E> {
+        u64::try_from(n).map_err(|_| E::invalid_value(de::Unexpected::Signed(n), &self))
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> std::result::Result<u64, E> {
+        (self.parse)(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
+        d.deserialize_any(Quantity { expecting: "a number of bytes such as 4096 or \"64 MiB\"", parse: parse_size }).map(Size)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
+        let quantity = Quantity { expecting: "a time such as \"30s\", \"5m\", \"1h\" or \"2d\"", parse: parse_span };
+        d.deserialize_any(quantity).map(|n| Span(Duration::from_secs(n)))
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        s.serialize_u64(self.0)
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        s.serialize_str(&format!("{}s", self.0.as_secs()))
+    }
+}
+
+/// Patterns of refs: one, or a list.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+#[serde(transparent)]
+pub(crate) struct RefsConfig(Vec<String>);
+
+impl RefsConfig {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == RefsConfig::default()
+    }
+
+    pub(crate) fn wanted(&self) -> RefsWanted {
+        RefsWanted::parse(&self.0).expect("looked at when it was read")
+    }
+
+    /// As settings have them.
+    pub(crate) fn patterns(&self) -> Vec<String> {
+        self.0.clone()
+    }
+}
+
+impl Default for RefsConfig {
+    fn default() -> Self {
+        RefsConfig(vec!["all".to_owned()])
+    }
+}
+
+impl<'de> Deserialize<'de> for RefsConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Text {
+            One(String),
+            Several(Vec<String>),
+        }
+        let patterns = match Text::deserialize(deserializer)? {
+            Text::One(pattern) => vec![pattern],
+            Text::Several(patterns) => patterns,
+        };
+        RefsWanted::parse(&patterns).map_err(serde::de::Error::custom)?;
+        Ok(RefsConfig(patterns))
+    }
+}
+
+/// What holds for some repositories.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MirrorRule {
+    pub(crate) repositories: Vec<String>,
+    pub(crate) interval: Option<Span>,
+    pub(crate) refs: Option<RefsConfig>,
+    pub(crate) lfs: Option<bool>,
+}
+
+impl MirrorRule {
+    pub(crate) fn rule(&self) -> SettingsRule {
+        let settings = Settings {
+            interval_s: self.interval.map(|interval| interval.0.as_secs().max(1)),
+            refs: self.refs.as_ref().map(RefsConfig::patterns),
+            lfs: self.lfs,
+            metadata: None,
+        };
+        SettingsRule { repositories: self.repositories.clone(), settings }
+    }
+}
