@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""What a healthy client has of a server under attack: attacks.py [ATTACK...]. Prints a Markdown table.
+
+Each attack is one of a review's findings, and has a server of its own on 127.0.0.1. One client, stock git from 127.0.0.1,
+fetches in turns: whole, shallow, and what is new, over git:// and HTTP, and, from 127.0.0.2, what it asks for with 1,400
+haves: alone at first, then while attackers from 127.0.0.3 on do their worst. The machine is shared by the server, the client
+and the attackers; the CPU of the latter is told, so that a machine that is busy is not taken for a server that is.
+
+  WEIR=PROGRAM              the weir to attack (target/release/weir)
+  WEIR_ATTACK_SECONDS=N     time of each attack (60; 5 in a smoke run)
+  WEIR_ATTACK_ADDRESSES=N   addresses that attackers come from (by attack: 1, 4 or 8)
+  WEIR_BENCH_SMOKE=1        small repositories: that everything runs, not how it stands
+
+Ends with 1 if a bar is missed: every fetch answered; the kind of fetch that suffers most no more than 3 times slower (median);
+at most 1 GiB resident; and idle 2 s after the attackers have gone. All traffic stays on loopback, every attack ends by itself.
+"""
+import contextlib
+import itertools
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import time
+
+from attacks import client, computed, doors, programs, stage
+
+SECONDS = float(os.environ.get("WEIR_ATTACK_SECONDS", "5" if stage.SMOKE else "60"))
+ALONE_SECONDS = min(15.0, SECONDS / 3)
+ADDRESSES = os.environ.get("WEIR_ATTACK_ADDRESSES")
+SLOWER_MAX = 3
+RESIDENT_MAX = 1 << 30
+# CPU in a second that counts as idle.
+IDLE_S = 0.1
+# Time that an attack has to come to its full strength.
+READY_S = 10
+
+
+class Attack:
+    """One attack, as its processes see it."""
+
+    def __init__(self, server, addresses, given):
+        self.git_port, self.http_port, self.given, self.number = server.git_port, server.http_port, given, 0
+        self.sources = itertools.cycle([f"127.0.0.{3 + n}" for n in range(addresses)])
+        self.until, self.ready = time.monotonic() + 2 * SECONDS + READY_S, multiprocessing.Event()
+
+    def address(self):
+        return next(self.sources)
+
+    now = staticmethod(time.monotonic)
+
+    def goes_on(self):
+        return self.now() < self.until
+
+    def pause(self, seconds):
+        time.sleep(max(0, min(seconds, self.until - self.now())))
+        self.ready.set()
+
+    def rest(self):
+        """Holds what there is to the end."""
+        self.ready.set()
+        while self.goes_on():
+            self.pause(1)
+
+    @contextlib.contextmanager
+    def tolerant(self):
+        """Being refused is no reason to give up; but neither is it one to try without end."""
+        try:
+            yield
+        except OSError:
+            time.sleep(0.01)
+
+
+def cpu_of(process):
+    try:
+        fields = open(f"/proc/{process.pid}/stat").read().rsplit(") ", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / stage.TICK
+
+
+def attacked(function, attack):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    function(attack)
+
+
+def row(title, function, repositories, prepare, addresses, start=stage.serve):
+    """Makes one row; gives what of it misses its bar."""
+    stage.mirror(["healthy", *repositories])
+    given = prepare()
+    server = start()
+    processes = stage.Processes()
+    attacker = None
+    try:
+        if isinstance(server, programs.Shell):
+            fetching = client.Client(["ssh://weir/healthy"], env={"GIT_SSH_COMMAND": server.script, "GIT_SSH_VARIANT": "ssh"})
+        else:
+            over_http = [f"http://127.0.0.1:{server.http_port}/healthy"] if server.http_port else []
+            fetching = client.Client([f"git://127.0.0.1:{server.git_port}/healthy", *over_http], server.http_port)
+        before, failed_before = fetching.fetch(ALONE_SECONDS)
+        if failed_before:
+            raise SystemExit(f"{title}: without an attack: {failed_before[0]}")
+        addresses = int(ADDRESSES or addresses)
+        attack = Attack(server, addresses, given)
+        attacker = multiprocessing.Process(target=attacked, args=(function, attack))
+        attacker.start()
+        attack.ready.wait(READY_S)
+        started, used, attackers = time.monotonic(), processes.cpu(), cpu_of(attacker)
+        during, failures = fetching.fetch(SECONDS, lambda: not processes.too_much.is_set())
+        took = time.monotonic() - started
+        used, attackers = (processes.cpu() - used) / took, (cpu_of(attacker) - attackers) / took
+        was_there = attacker.is_alive()
+        attacker.kill()
+        attacker.join()
+        time.sleep(2)
+        idle, since = processes.cpu(), time.monotonic()
+        time.sleep(1)
+        idle = (processes.cpu() - idle) / (time.monotonic() - since)
+        is_alive = server.is_alive()
+    finally:
+        if attacker and attacker.is_alive():
+            attacker.kill()
+        processes.stop()
+        server.stop()
+    ratio, kind = client.slower(before, during)
+    answered = sum(map(len, during.values()))
+    worst = max((t for times in during.values() for t in times), default=float("nan"))
+    missed = []
+    if failures:
+        missed.append(f"{len(failures)} failed ({failures[0][:100]})")
+    if not ratio <= SLOWER_MAX:
+        missed.append(f"{kind} {ratio:.1f} times slower")
+    if processes.peak > RESIDENT_MAX:
+        missed.append("memory, attack ended early" if processes.too_much.is_set() else "memory")
+    if idle > IDLE_S:
+        missed.append("not idle")
+    if not is_alive:
+        missed.append("the server is gone")
+    if not was_there:
+        missed.append("the attack is at fault: it broke off")
+    mib = lambda n: f"{n / (1 << 20):.0f}"
+    print(f"| {title} | {addresses} | {answered} | {len(failures)} | {client.median(before):.3f} s | {client.median(during):.3f} s | {ratio:.1f} ({kind}) "
+          f"| {worst:.2f} s | {mib(processes.peak)} ({mib(processes.peak_anonymous)}) MiB | {used:.0%} | {attackers:.0%} | {idle:.0%} "
+          f"| {'missed: ' + '; '.join(missed) if missed else 'met'} |", flush=True)
+    return missed
+
+
+def main():
+    every = {name: rest for name, *rest in [*computed.ATTACKS, *doors.ATTACKS, *programs.ATTACKS]}
+    unknown = set(sys.argv[1:]) - set(every)
+    if unknown:
+        raise SystemExit(f"there is no attack called {', '.join(sorted(unknown))}; there are {', '.join(every)}")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    print(f"\n### Under attack\n\nEach for {SECONDS:.0f} s; CPU as a share of one of {os.cpu_count()} processors.\n")
+    print("| attack | addresses | answered | failed | median alone | median | slower (the kind that suffers most) | worst | peak memory, resident (anonymous) "
+          "| CPU of the server | of the attackers | of the server 2 s after | bar |\n" + "|---" * 13 + "|", flush=True)
+    missed = []
+    try:
+        for name in sys.argv[1:] or every:
+            missed += row(*every[name])
+    finally:
+        stage.clean()
+    return 1 if missed and not stage.SMOKE else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
