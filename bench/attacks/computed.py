@@ -69,7 +69,7 @@ def early_negotiation(attack):
 def waiting(attack):
     """Finding 5: requests of 90 KB, 30 MB once unpacked, that wait for their turn while slow readers have all turns."""
     main = attack.given["rewritten"]
-    lines = [wire.command("fetch", *[f"want {main}"] * 600_000, f"deepen {n + 2}", "done") for n in range(4)]
+    lines = [wire.command("fetch", *[f"want {main}"] * 590_000, f"deepen {n + 2}", "done") for n in range(4)]
     requests = [wire.post("/rewritten/git-upload-pack", line, packed=True) for line in lines]
     readers, asked = [], []
     for n in range(8):
