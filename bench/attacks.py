@@ -104,6 +104,7 @@ def row(title, function, repositories, prepare, addresses, start=stage.serve):
         attack = Attack(server, addresses, given)
         attacker = multiprocessing.Process(target=attacked, args=(function, attack))
         attacker.start()
+        processes.attacker = attacker
         attack.ready.wait(READY_S)
         started, used, attackers = time.monotonic(), processes.cpu(), cpu_of(attacker)
         during, failures = fetching.fetch(SECONDS, lambda: not processes.too_much.is_set())
@@ -112,6 +113,7 @@ def row(title, function, repositories, prepare, addresses, start=stage.serve):
         was_there = attacker.is_alive()
         attacker.kill()
         attacker.join()
+        processes.attacker = None
         time.sleep(2)
         idle, since = processes.cpu(), time.monotonic()
         time.sleep(1)
@@ -136,7 +138,7 @@ def row(title, function, repositories, prepare, addresses, start=stage.serve):
         missed.append("not idle")
     if not is_alive:
         missed.append("the server is gone")
-    if not was_there:
+    if not was_there and not processes.too_much.is_set():
         missed.append("the attack is at fault: it broke off")
     mib = lambda n: f"{n / (1 << 20):.0f}"
     print(f"| {title} | {addresses} | {answered} | {len(failures)} | {client.median(before):.3f} s | {client.median(during):.3f} s | {ratio:.1f} ({kind}) "

@@ -17,7 +17,7 @@ WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(HERE, "target/release
 SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
 TICK = os.sysconf("SC_CLK_TCK")
 # The attack is ended when the server has taken this much: the bar is missed by then, and the machine is others', too.
-RESIDENT_MAX = 2 << 30
+RESIDENT_MAX = 3 << 29
 
 work = tempfile.mkdtemp(prefix="weir-attacks-", dir=os.environ.get("WEIR_BENCH_DIR"))
 pool = os.path.join(work, "pool")
@@ -189,7 +189,7 @@ class Processes:
 
     def __init__(self):
         self.peak, self.peak_anonymous, self.used, self.ended, self.lock = 0, 0, {}, threading.Event(), threading.Lock()
-        self.too_much, self.known, self.looked = threading.Event(), {}, 0.0
+        self.too_much, self.attacker, self.known, self.looked = threading.Event(), None, {}, 0.0
         self.thread = threading.Thread(target=self.watch, daemon=True)
         self.thread.start()
 
@@ -227,6 +227,8 @@ class Processes:
         self.peak, self.peak_anonymous = max(self.peak, anonymous + mapped), max(self.peak_anonymous, anonymous)
         if anonymous + mapped > RESIDENT_MAX:
             self.too_much.set()
+            if self.attacker:
+                self.attacker.kill()
 
     def watch(self):
         while not self.ended.wait(0.05):
