@@ -81,6 +81,7 @@ def cpu_of(process):
 
 def attacked(function, attack):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     function(attack)
 
 
@@ -158,6 +159,8 @@ def main():
     print("| attack | addresses | answered | failed | median alone | median | slower (the kind that suffers most) | worst | peak memory, resident (anonymous) "
           "| CPU of the server | of the attackers | of the server 2 s after | bar |\n" + "|---" * 13 + "|", flush=True)
     missed = []
+    # Whoever is ended cleans up, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         for name in sys.argv[1:] or every:
             missed += row(*every[name])

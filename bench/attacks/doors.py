@@ -160,9 +160,9 @@ def prepare_held():
 
 ATTACKS = [
     ("lfs", "4: LFS batches, answers not read", lfs_batches, ["lfs"], dict, 1),
-    ("lfs-streams", "4: the same over HTTP/2", lfs_streams, ["lfs"], dict, 1),
+    ("lfs-streams", "4: LFS batches over HTTP/2, answers not read", lfs_streams, ["lfs"], dict, 1),
     ("lists", "5: lists of 200,000 refs, not read", unread_lists, ["refs"], dict, 1),
-    ("own-lists", "5: the same over HTTP/2, no two alike", own_lists, ["refs"], dict, 1),
+    ("own-lists", "5: lists of 200,000 refs over HTTP/2, no two alike, not read", own_lists, ["refs"], dict, 1),
     ("bodies", "5: bodies of 64 KB begun over HTTP/2", begun_bodies, [], dict, 4),
     ("descriptors", "15: 3,000 conversations, a byte in 5 s", held_connections, [], prepare_held, 8),
     ("room", "16: nine requests of 32 MB that do not end", room, [], dict, 1),

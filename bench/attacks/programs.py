@@ -164,6 +164,6 @@ ATTACKS = [
     ("file", "14: `weir daemon`: a file of 1 GiB that is no repository", any_file, FOLDER, dict, 1, stage.daemon),
     ("truncated", "21: `weir daemon`: a pack cut short while it is sent", truncated, FOLDER, prepare, 1, stage.daemon),
     ("inetd", "20: `weir daemon --inetd`: sizes of 10,000 objects, half hung up", inetd_sizes, FOLDER, prepare, 1, Inetd),
-    ("shell", "20: `weir shell`: the same", shell_sizes, FOLDER, prepare, 1, Shell),
+    ("shell", "20: `weir shell`: sizes of 10,000 objects, half hung up", shell_sizes, FOLDER, prepare, 1, Shell),
     ("shell-slow", "20: `weir shell`: 50 packs of their own, not read", shell_slow, FOLDER, prepare, 1, Shell),
 ]
