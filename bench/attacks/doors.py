@@ -51,7 +51,7 @@ def lfs_streams(attack):
     streams(attack, lambda connection, _: connection.ask("/lfs/info/lfs/objects/batch", body, LFS, headers), 60, 0.3)
 
 
-def unread_lists(attack):
+def open_lists(attack):
     """Finding 5: lists of 200,000 refs that nobody reads, of v0 and v2."""
     asked = []
     while attack.goes_on():
@@ -67,8 +67,22 @@ def unread_lists(attack):
         attack.pause(1)
 
 
+def read_once(attack):
+    """Has the repository opened, and reads its list."""
+    with wire.connect(attack.address(), attack.git_port) as s:
+        s.sendall(wire.greeting("refs", 0))
+        wire.drain(s, attack.until)
+
+
+def unread_lists(attack):
+    """The same once the repository is open."""
+    read_once(attack)
+    open_lists(attack)
+
+
 def own_lists(attack):
     """The same over HTTP/2, no two lists alike."""
+    read_once(attack)
     body = lambda number: wire.command("ls-refs", "peel", "ref-prefix refs/tags/", f"ref-prefix refs/none/{number}")
     streams(attack, lambda connection, number: connection.ask("/refs/git-upload-pack", body(number)), 100, 0.1)
 
@@ -161,7 +175,8 @@ def prepare_held():
 ATTACKS = [
     ("lfs", "4: LFS batches, answers not read", lfs_batches, ["lfs"], dict, 1),
     ("lfs-streams", "4: LFS batches over HTTP/2, answers not read", lfs_streams, ["lfs"], dict, 1),
-    ("lists", "5: lists of 200,000 refs, not read", unread_lists, ["refs"], dict, 1),
+    ("opened", "5: lists of 200,000 refs, 250 at once, after a start", open_lists, ["refs"], dict, 1),
+    ("lists", "5: the same of a repository that is open", unread_lists, ["refs"], dict, 1),
     ("own-lists", "5: lists of 200,000 refs over HTTP/2, no two alike, not read", own_lists, ["refs"], dict, 1),
     ("bodies", "5: bodies of 64 KB begun over HTTP/2", begun_bodies, [], dict, 4),
     ("descriptors", "15: 3,000 conversations, a byte in 5 s", held_connections, [], prepare_held, 8),

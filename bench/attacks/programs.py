@@ -8,6 +8,7 @@ import threading
 
 from attacks import stage, wire
 from attacks.computed import history
+from attacks.doors import open_lists
 
 # Programs that one attack starts.
 STARTED_MAX = 200
@@ -163,6 +164,7 @@ FOLDER = ["blobs", "rewritten"]
 ATTACKS = [
     ("file", "14: `weir daemon`: a file of 1 GiB that is no repository", any_file, FOLDER, dict, 1, stage.daemon),
     ("truncated", "21: `weir daemon`: a pack cut short while it is sent", truncated, FOLDER, prepare, 1, stage.daemon),
+    ("directory", "5: `weir daemon`: lists of 200,000 refs of a directory, 250 at once", open_lists, [*FOLDER, "refs"], dict, 1, stage.daemon),
     ("inetd", "20: `weir daemon --inetd`: sizes of 10,000 objects, half hung up", inetd_sizes, FOLDER, prepare, 1, Inetd),
     ("shell", "20: `weir shell`: sizes of 10,000 objects, half hung up", shell_sizes, FOLDER, prepare, 1, Shell),
     ("shell-slow", "20: `weir shell`: 50 packs of their own, not read", shell_slow, FOLDER, prepare, 1, Shell),

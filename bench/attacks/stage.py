@@ -287,6 +287,8 @@ def base():
         run("git", "clone", "-q", "--bare", "--no-local", upstream("rewritten"), os.path.join(folder, "rewritten"))
         with open(os.path.join(folder, "backup.bin"), "wb") as f:
             f.truncate(1 << 30)
+    if "refs" in mirrored and not os.path.exists(os.path.join(folder, "refs")):
+        shutil.copytree(upstream("refs"), os.path.join(folder, "refs"))
     return folder
 
 
