@@ -42,7 +42,7 @@ class Attack:
     def __init__(self, server, addresses, given):
         self.git_port, self.http_port, self.given, self.number = server.git_port, server.http_port, given, 0
         self.sources = itertools.cycle([f"127.0.0.{3 + n}" for n in range(addresses)])
-        self.until, self.ready = time.monotonic() + 2 * SECONDS + READY_S, multiprocessing.Event()
+        self.until, self.ready = time.monotonic() + SECONDS + READY_S + 2 * client.PATIENCE_S, multiprocessing.Event()
 
     def address(self):
         return next(self.sources)
