@@ -138,7 +138,7 @@ def row(title, function, repositories, prepare, addresses, start=stage.serve):
     if idle > IDLE_S:
         missed.append("not idle")
     if not is_alive:
-        missed.append("the server is gone")
+        missed.append("the server was ended, too" if processes.too_much.is_set() else "the server is gone")
     if not was_there and not processes.too_much.is_set():
         missed.append("the attack is at fault: it broke off")
     mib = lambda n: f"{n / (1 << 20):.0f}"

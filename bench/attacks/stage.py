@@ -229,6 +229,10 @@ class Processes:
             self.too_much.set()
             if self.attacker:
                 self.attacker.kill()
+            if anonymous + mapped > 2 * RESIDENT_MAX:
+                # It goes on without attackers: it is ended, too.
+                for pid in self.ours():
+                    os.kill(int(pid), signal.SIGKILL)
 
     def watch(self):
         while not self.ended.wait(0.05):
