@@ -1,6 +1,5 @@
 """Attacks on what is computed for clients: turns, negotiation, memory for what waits."""
 import itertools
-import time
 
 from attacks import stage, wire
 
