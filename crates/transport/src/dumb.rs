@@ -76,10 +76,11 @@ fn read_head(head: Body, hash: HashKind) -> Result<Symbolic> {
 /// The repository whose folder of objects `line` names, from that at `base`.
 pub(crate) fn alternate_of(base: &str, line: &str) -> Result<Url> {
     let bad = || Error::Protocol(format!("'{}' among its alternates cannot be followed", printable(line.as_bytes())));
-    if line.is_empty() {
+    let is_web = line.starts_with("http://") || line.starts_with("https://");
+    if line.is_empty() || (line.contains("://") && !is_web) {
         return Err(bad());
     }
-    let text = if line.starts_with("http://") || line.starts_with("https://") {
+    let text = if is_web {
         line.to_owned()
     } else {
         let host = base.find("://").map(|at| at + 3).ok_or_else(bad)?;

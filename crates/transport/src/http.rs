@@ -8,11 +8,11 @@ use std::time::Duration;
 use base64::Engine;
 use ureq::http::{Response, StatusCode, header};
 use ureq::tls::TlsConfig;
-use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, ResponseExt};
 
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
+use crate::proxy::{ProxyConnector, place_of};
 use crate::resolver::GuardedResolver;
 use crate::session::Options;
 use crate::stream::Pace;
@@ -41,6 +41,8 @@ pub(crate) struct Http {
     pub(crate) base: String,
     options: Options,
     credentials: Option<Credentials>,
+    /// Where the proxy is, if there is one.
+    proxy: Option<String>,
 }
 
 /// Whether a header that somebody else wants sent may be.
@@ -60,21 +62,24 @@ pub(crate) enum Greeting {
 impl Http {
     /// A client of `url`, which `home` has led to, the URL that the keeper has named: most often the same.
     pub(crate) fn new(url: &Url, home: &Url, options: &Options) -> Result<Http> {
+        let proxy = options.proxies.of(url).map_err(Error::Local)?;
         let config = Agent::config_builder()
             .user_agent(format!("git/2.0 ({})", options.agent))
             .tls_config(TlsConfig::builder().root_certs(options.roots.clone()).build())
             .max_redirects(REDIRECTS_MAX)
             .http_status_as_error(false)
+            .proxy(proxy.clone())
             .timeout_connect(Some(options.connect_timeout))
             .timeout_recv_response(Some(options.idle_timeout))
             .timeout_recv_body(Some(RESPONSE_TIME_MAX))
             .build();
         Ok(Http {
-            agent: Agent::with_parts(config, DefaultConnector::new(), GuardedResolver::new(&home.host)),
+            agent: Agent::with_parts(config, ProxyConnector::default(), GuardedResolver::new(&home.host)),
             url: url.clone(),
             base: url.http_base(),
             options: options.clone(),
             credentials: Credentials::from_url(url),
+            proxy: proxy.map(|proxy| place_of(&proxy)),
         })
     }
 
@@ -290,7 +295,10 @@ impl Http {
     }
 
     fn explain(&self, e: ureq::Error) -> Error {
-        let host = self.url.host_port();
+        let host = match &self.proxy {
+            None => self.url.host_port(),
+            Some(proxy) => format!("{} by the proxy {proxy}", self.url.host_port()),
+        };
         match e {
             ureq::Error::Io(source) => Error::Connect { host, source },
             ureq::Error::Timeout(_) => Error::IdleTimeout(self.options.idle_timeout.as_secs()),

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::files::HttpFiles;
 use crate::http::{Greeting, Http};
 use crate::met::{Acquaintance, Met};
+use crate::proxy::Proxies;
 use crate::ssh::{Ssh, SshCommand};
 use crate::stream::Tcp;
 use crate::text::printable;
@@ -65,6 +66,8 @@ pub struct Options {
     pub version_max: u8,
     /// Certificate authorities that are believed.
     pub roots: RootCerts,
+    /// Proxies that HTTP goes through.
+    pub proxies: Proxies,
     /// Bytes of memory that an upstream's list of refs may take.
     pub refs_bytes_max: u64,
     /// What git:// servers were able to do when last met.
@@ -85,6 +88,7 @@ impl Default for Options {
             local: None,
             version_max: 2,
             roots: system_roots(),
+            proxies: Proxies::default(),
             refs_bytes_max: 256 << 20,
             met: Met::default(),
         }

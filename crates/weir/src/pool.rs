@@ -14,7 +14,7 @@ use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{Compacting, Mirror, MirrorOptions, Scratch, Space, StoreMark, VisitOptions};
 use weir_repo::ingest::{Limits, Quota};
 use weir_repo::{Repo, Rewrite, Sharing};
-use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions, RootCerts, SshCommand, roots_in, system_roots};
+use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions, Proxies, RootCerts, SshCommand, roots_in, system_roots};
 
 use crate::catalog_url;
 use crate::cli::Global;
@@ -354,8 +354,19 @@ pub(crate) fn transport_options(c: &Config) -> TransportOptions {
         local: Some(Arc::new(LocalUpstreams)),
         version_max: c.transport.protocol_version_max,
         roots: roots(c.transport.ca_file.as_deref()),
+        proxies: proxies(),
         refs_bytes_max: c.limits.refs_bytes_max.0,
         ..Default::default()
+    }
+}
+
+/// Proxies, as curl finds them: `HTTP_PROXY` in capitals is what a web server sets for a CGI program from a header of its client's.
+fn proxies() -> Proxies {
+    let named = |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    Proxies {
+        http: named(&["http_proxy", "all_proxy", "ALL_PROXY"]),
+        https: named(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]),
+        none_for: named(&["no_proxy", "NO_PROXY"]),
     }
 }
 

@@ -1,0 +1,175 @@
+//! HTTP proxies as curl takes them: tunnels (`CONNECT`) for https, whole URLs for http (RFC 9112, 3.2.2), as many proxies allow tunnels to
+//! port 443 only.
+
+use std::fmt;
+use std::io;
+
+use base64::Engine;
+use ureq::Proxy;
+use ureq::http::Uri;
+use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, TcpConnector, Transport};
+
+use crate::url::{Scheme, Url};
+
+/// Proxies that HTTP goes through, as curl's environment variables name them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proxies {
+    /// For http:// URLs.
+    pub http: Option<String>,
+    /// For https:// URLs.
+    pub https: Option<String>,
+    /// Hosts that are asked without one, between commas.
+    pub none_for: Option<String>,
+}
+
+impl Proxies {
+    /// The proxy for `url`, if there is one.
+    pub(crate) fn of(&self, url: &Url) -> Result<Option<Proxy>, String> {
+        let named = match url.scheme {
+            Scheme::Http { tls: false } => &self.http,
+            Scheme::Http { tls: true } => &self.https,
+            _ => &None,
+        };
+        let Some(named) = named.as_deref().filter(|named| !named.is_empty()) else { return Ok(None) };
+        let bad = |e: ureq::Error| format!("the proxy '{}' is no URL of one: {e}", shown(named));
+        let proxy = Proxy::new(named).map_err(bad)?;
+        let builder = Proxy::builder(proxy.protocol()).host(proxy.host()).port(proxy.port());
+        let builder = proxy.username().into_iter().fold(builder, |b, user| b.username(user));
+        let builder = proxy.password().into_iter().fold(builder, |b, password| b.password(password));
+        let hosts = self.none_for.iter().flat_map(|hosts| hosts.split(','));
+        let builder = hosts.map(str::trim).filter(|host| !host.is_empty()).fold(builder, |b, host| b.no_proxy(host));
+        builder.build().map(Some).map_err(bad)
+    }
+}
+
+/// Where a proxy is, without who may use it.
+fn shown(proxy: &str) -> &str {
+    proxy.rsplit('@').next().unwrap_or_default()
+}
+
+/// Where `proxy` is.
+pub(crate) fn place_of(proxy: &Proxy) -> String {
+    format!("{}:{}", proxy.host(), proxy.port())
+}
+
+/// Connects as ureq does, but asks proxies for whole http:// URLs.
+#[derive(Debug, Default)]
+pub(crate) struct ProxyConnector(DefaultConnector);
+
+impl Connector<()> for ProxyConnector {
+    type Out = Box<dyn Transport>;
+
+    fn connect(&self, details: &ConnectionDetails, chained: Option<()>) -> Result<Option<Self::Out>, ureq::Error> {
+        let is_plain = details.uri.scheme_str() == Some("http");
+        let proxy = details.config.proxy().filter(|proxy| is_plain && proxy.uri().scheme_str() == Some("http"));
+        let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(details.uri)) else {
+            return self.0.connect(details, chained);
+        };
+        let to_proxy = ConnectionDetails {
+            uri: proxy.uri(),
+            addrs: details.resolver.resolve(proxy.uri(), details.config, details.timeout)?,
+            config: details.config,
+            request_level: details.request_level,
+            resolver: details.resolver,
+            now: details.now,
+            timeout: details.timeout,
+            current_time: details.current_time.clone(),
+            run_connector: details.run_connector.clone(),
+            register_shutdown: details.register_shutdown.clone(),
+        };
+        let connected = TcpConnector::default().connect(&to_proxy, None::<Box<dyn Transport>>)?;
+        Ok(connected.map(|transport| -> Box<dyn Transport> {
+            let transport = Box::new(transport);
+            Box::new(WholeUrls { transport, target: target_of(details.uri), authorization: authorization_of(proxy), is_at_head: true })
+        }))
+    }
+}
+
+/// What goes before the path of a URL on the first line.
+fn target_of(uri: &Uri) -> String {
+    let host = uri.host().unwrap_or_default();
+    uri.port_u16().map_or_else(|| format!("http://{host}"), |port| format!("http://{host}:{port}"))
+}
+
+fn authorization_of(proxy: &Proxy) -> Option<String> {
+    let words = format!("{}:{}", proxy.username()?, proxy.password().unwrap_or_default());
+    Some(format!("Proxy-Authorization: Basic {}\r\n", base64::engine::general_purpose::STANDARD.encode(words)))
+}
+
+/// A connection to a proxy: the heads of requests are sent with whole URLs.
+struct WholeUrls {
+    transport: Box<dyn Transport>,
+    target: String,
+    authorization: Option<String>,
+    /// The next bytes to be sent begin a request.
+    is_at_head: bool,
+}
+
+impl fmt::Debug for WholeUrls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WholeUrls({})", self.target)
+    }
+}
+
+impl WholeUrls {
+    /// The head `head` with a whole URL, and who we are for the proxy.
+    fn rewritten(&self, head: &[u8]) -> Option<Vec<u8>> {
+        let line_end = head.windows(2).position(|w| w == b"\r\n")? + 2;
+        let path = head[..line_end].iter().position(|&c| c == b' ')? + 1;
+        let authorization = self.authorization.as_deref().unwrap_or_default().as_bytes();
+        Some([&head[..path], self.target.as_bytes(), &head[path..line_end], authorization, &head[line_end..]].concat())
+    }
+}
+
+impl Transport for WholeUrls {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        self.transport.buffers()
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        if !std::mem::take(&mut self.is_at_head) {
+            return self.transport.transmit_output(amount, timeout);
+        }
+        let head = self.transport.buffers().output()[..amount].to_vec();
+        let rewritten = self.rewritten(&head).ok_or_else(|| ureq::Error::Io(io::Error::other("a request without a first line")))?;
+        let output = self.transport.buffers().output();
+        let Some(place) = output.get_mut(..rewritten.len()) else {
+            return Err(ureq::Error::Io(io::Error::other("the head of a request is too long for a proxy")));
+        };
+        place.copy_from_slice(&rewritten);
+        self.transport.transmit_output(rewritten.len(), timeout)
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        // What is sent after an answer is another request.
+        self.is_at_head = true;
+        self.transport.await_input(timeout)
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.transport.is_open()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_have_proxies_of_their_own() {
+        let proxies = Proxies {
+            http: Some("http://u:p%20w@plain.example:3128".to_owned()),
+            https: Some("tunnel.example".to_owned()),
+            none_for: Some("inside.example, .corp".to_owned()),
+        };
+        let of = |url: &str| proxies.of(&Url::parse(url).unwrap()).unwrap();
+        let plain = of("http://h/x").unwrap();
+        assert_eq!((place_of(&plain).as_str(), plain.password()), ("plain.example:3128", Some("p w")));
+        assert_eq!(of("https://h/x").unwrap().host(), "tunnel.example");
+        assert!(plain.is_no_proxy(&"http://inside.example/x".parse().unwrap()));
+        assert!(of("git://h/x").is_none());
+        let bad = Proxies { http: Some("ftp://u:secret@h".to_owned()), ..Proxies::default() };
+        let why = bad.of(&Url::parse("http://h/x").unwrap()).unwrap_err();
+        assert!(!why.contains("secret"), "{why}");
+    }
+}
