@@ -1,6 +1,7 @@
 //! An ordinary git directory, bare or not, behind the same [`Repo`]: packs, loose objects, alternates, loose refs.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::error::{Error, Result, corrupt};
 use crate::files::{read_at_most, read_if_there};
 use crate::pack::Pack;
 use crate::reader::OBJECT_BYTES_MAX;
-use crate::refs::{Head, Ref, Refs, parse_head, parse_packed_refs};
+use crate::refs::{Head, Ref, Refs, is_fully_peeled, parse_head, parse_packed_refs};
 use crate::reftable::{RefValue, read_stack};
 use crate::repo::{Repo, Serial, parse_shallow};
 use crate::zlib::Inflate;
@@ -209,16 +210,28 @@ struct StoredRefs {
     by_name: BTreeMap<Vec<u8>, Ref>,
     /// Those that name others.
     symbolic: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Those of which it is said what they peel to, if they are tags.
+    peeled: HashSet<Vec<u8>>,
     head: Head,
 }
 
 fn refs_in_files(hash: HashKind, git_dir: &Path, common: &Path) -> Result<StoredRefs> {
-    let packed = parse_packed_refs(hash, &read_or_empty(&common.join("packed-refs"), LIST_BYTES_MAX)?)?;
-    let mut by_name: BTreeMap<Vec<u8>, Ref> = packed.into_iter().map(|r| (r.name.clone(), r)).collect();
-    let mut symbolic = BTreeMap::new();
+    let text = read_or_empty(&common.join("packed-refs"), LIST_BYTES_MAX)?;
+    let is_peeled = is_fully_peeled(&text);
+    let packed = parse_packed_refs(hash, &text)?;
+    let (mut by_name, mut symbolic) = (BTreeMap::new(), BTreeMap::new());
     add_loose_refs(&common.join("refs"), b"refs", hash, &mut by_name, &mut symbolic)?;
+    let mut peeled = HashSet::new();
+    for r in packed {
+        if let Entry::Vacant(vacant) = by_name.entry(r.name.clone()) {
+            if is_peeled && !symbolic.contains_key(&r.name) {
+                peeled.insert(r.name.clone());
+            }
+            vacant.insert(r);
+        }
+    }
     let head = parse_head(hash, &read_at_most(&git_dir.join("HEAD"), SMALL_BYTES_MAX)?)?;
-    Ok(StoredRefs { by_name, symbolic, head })
+    Ok(StoredRefs { by_name, symbolic, peeled, head })
 }
 
 /// A worktree has a stack of its own for what is its own: `HEAD`, `refs/worktree`, `refs/bisect`.
@@ -232,7 +245,7 @@ fn refs_in_reftable(hash: HashKind, git_dir: &Path, common: &Path) -> Result<Sto
         Some(RefValue::Symbolic(name)) => Head::Symbolic(name),
         None => return corrupt(common.join("reftable").display().to_string(), "no HEAD"),
     };
-    let mut stored = StoredRefs { by_name: BTreeMap::new(), symbolic: BTreeMap::new(), head };
+    let mut stored = StoredRefs { by_name: BTreeMap::new(), symbolic: BTreeMap::new(), peeled: HashSet::new(), head };
     for (name, value) in values.into_iter().filter(|(name, _)| name.starts_with(b"refs/")) {
         match value {
             RefValue::Direct(oid, peeled) => drop(stored.by_name.insert(name.clone(), Ref { name, oid, peeled })),
@@ -244,7 +257,7 @@ fn refs_in_reftable(hash: HashKind, git_dir: &Path, common: &Path) -> Result<Sto
 
 /// Follows what names others, peels tags, and leaves out what is broken.
 fn resolve_refs(repo: &Repo, stored: StoredRefs) -> Result<Refs> {
-    let StoredRefs { mut by_name, symbolic, head } = stored;
+    let StoredRefs { mut by_name, symbolic, peeled, head } = stored;
     for name in symbolic.keys() {
         let mut at: &Vec<u8> = name;
         for _ in 0..SYMREF_DEPTH_MAX {
@@ -262,7 +275,7 @@ fn resolve_refs(repo: &Repo, stored: StoredRefs) -> Result<Refs> {
     let mut list: Vec<Ref> = by_name.into_values().filter(|r| refname::is_valid(&r.name)).collect();
     for r in &mut list {
         // packed-refs need not be fully peeled, loose refs never are; a ref to a missing object is broken and left out.
-        if r.peeled.is_none() && repo.contains(&r.oid) {
+        if r.peeled.is_none() && !peeled.contains(&r.name) && repo.contains(&r.oid) {
             r.peeled = repo.peel(&r.oid)?;
         }
     }

@@ -217,6 +217,12 @@ pub fn parse_packed_refs(hash: HashKind, data: &[u8]) -> Result<Vec<Ref>> {
     Ok(list)
 }
 
+/// Whether a `packed-refs` file says of each ref what it peels to, if it is a tag (git-pack-refs: `fully-peeled`).
+pub(crate) fn is_fully_peeled(data: &[u8]) -> bool {
+    let header = data.split(|&c| c == b'\n').next().and_then(|line| line.strip_prefix(b"# pack-refs with:"));
+    header.is_some_and(|words| words.split(|&c| c == b' ').any(|word| word == b"fully-peeled"))
+}
+
 /// Parses a `HEAD` file.
 ///
 /// # Errors

@@ -161,6 +161,21 @@ impl Repo {
         })
     }
 
+    /// Whether `other` is the same git directory in the same state: the refs that are shown, where history ends, and the packs. Loose
+    /// objects are read where they lie.
+    pub fn is_same_directory(&self, other: &Repo) -> bool {
+        let is_same_pack = |(one, other): (&Arc<Pack>, &Arc<Pack>)| one.name() == other.name() && one.data().len() == other.data().len();
+        self.git_dir.is_some()
+            && self.git_dir == other.git_dir
+            && self.hash == other.hash
+            && self.refs == other.refs
+            && self.shallow == other.shallow
+            && self.hidden_tips == other.hidden_tips
+            && self.loose.len() == other.loose.len()
+            && self.packs.len() == other.packs.len()
+            && self.packs.iter().zip(&other.packs).all(is_same_pack)
+    }
+
     /// A number no other repository that this process has opened has, even if it is the same on disk.
     pub fn serial(&self) -> u64 {
         self.serial.0

@@ -1,6 +1,6 @@
 //! Packs made to order: stored deltas are copied where their base goes along or is there, the rest is packed anew.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, Write};
 
 use weir_git::{Kind, Oid, PlainHasher, plain_sha};
 
@@ -326,16 +326,36 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     /// # Errors
     /// Of `out`, and if the object is missing or corrupt.
     pub fn repack(&mut self, oid: &Oid) -> Result<()> {
-        {
-            let _turn = LargeTurn::for_bytes(self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1);
-            let object = self.reader.require(oid)?;
-            push_whole_head(&mut self.chunk, object.kind, object.data.len() as u64);
-            self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).append(&object.data, &mut self.chunk);
+        let size = self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1;
+        if let Some(turn) = LargeTurn::for_bytes(size) {
+            return self.repack_large(oid, turn);
         }
+        let object = self.reader.require(oid)?;
+        push_whole_head(&mut self.chunk, object.kind, object.data.len() as u64);
+        self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).append(&object.data, &mut self.chunk);
         if self.chunk.len() >= CHUNK_BYTES {
             self.flush()?;
         }
         Ok(())
+    }
+
+    /// The same, of an object that is not to be in memory for as long as a client takes to read it.
+    fn repack_large(&mut self, oid: &Oid, turn: LargeTurn) -> Result<()> {
+        let mut file = tempfile::tempfile()?;
+        {
+            let object = self.reader.require(oid)?;
+            push_whole_head(&mut self.chunk, object.kind, object.data.len() as u64);
+            self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).pieces(&object.data, |piece| file.write_all(piece))?;
+        }
+        drop(turn);
+        file.rewind()?;
+        let mut piece = vec![0; CHUNK_BYTES];
+        loop {
+            match file.read(&mut piece)? {
+                0 => return Ok(()),
+                n => self.copy(&piece[..n])?,
+            }
+        }
     }
 
     /// Appends an object as a delta that is made now, if it is smaller than `bytes_max` and pays. Whether it did.

@@ -1,8 +1,13 @@
 //! zlib streams of known length, as packs hold them.
 
+use std::io;
+
 use sirocco::Format;
 use sirocco::deflate::{Encoder, Flush, Level};
 use sirocco::inflate::Decoder;
+
+/// Bytes of a stream that are made at a time.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// A reusable inflater; its tables are costly to set up.
 pub struct Inflate(Box<Decoder>);
@@ -51,6 +56,23 @@ impl Deflate {
     /// At zlib's `level`, 0 to 9.
     pub fn new(level: u8) -> Deflate {
         Deflate(Encoder::new(Format::Zlib, Level::new(level.min(9))))
+    }
+
+    /// Gives the stream of `data` to `give`, a piece at a time.
+    ///
+    /// # Errors
+    /// Of `give`.
+    pub fn pieces(&mut self, data: &[u8], mut give: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        self.0.reset();
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            let progress = self.0.compress(data, &mut piece, Flush::Finish);
+            let done = progress.done;
+            give(progress.output)?;
+            if done {
+                return Ok(());
+            }
+        }
     }
 
     /// Appends the stream of `data` to `out`.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use weir_repo::Repo;
 use weir_upload::Features;
@@ -18,6 +18,8 @@ pub enum OpenError {
     NotFound,
     /// It cannot be read.
     Broken(weir_repo::Error),
+    /// Too many are being opened.
+    Busy,
 }
 
 /// A repository that is open.
@@ -60,6 +62,8 @@ struct Slot {
 /// Open archives by path, at most so many; the longest unused goes first.
 pub struct RepoCache {
     slots: Mutex<(HashMap<PathBuf, Slot>, u64)>,
+    /// Git directories that somebody is served from.
+    directories: Mutex<HashMap<PathBuf, Weak<Repo>>>,
     open_max: usize,
     presentation: Presentation,
 }
@@ -67,7 +71,7 @@ pub struct RepoCache {
 impl RepoCache {
     /// Keeps at most `open_max` repositories open; git directories are shown as `presentation` says.
     pub fn new(open_max: usize, presentation: Presentation) -> RepoCache {
-        RepoCache { slots: Mutex::default(), open_max: open_max.max(1), presentation }
+        RepoCache { slots: Mutex::default(), directories: Mutex::default(), open_max: open_max.max(1), presentation }
     }
 
     fn stamp(path: &Path) -> Option<Stamp> {
@@ -101,7 +105,10 @@ impl RepoCache {
         }
         let path = match found {
             // Directories change in place in many ways: opened anew each time.
-            Found::Directory(path) => return self.presentation.open(path).map_err(OpenError::Broken),
+            Found::Directory(path) => {
+                let opened = self.presentation.open(path).map_err(OpenError::Broken)?;
+                return Ok(Opened { repo: self.shared(path, opened.repo), ..opened });
+            }
             Found::Archive(path) => path,
         };
         // Stamped before it is read: if it grows meanwhile, the next request sees another stamp and opens it again.
@@ -119,6 +126,20 @@ impl RepoCache {
         let base = base_file(&repo);
         slots.0.insert(path.clone(), Slot { stamp, base, repo: repo.clone(), used });
         Ok(self.archived(repo))
+    }
+
+    /// The directory at `path` as it was opened for somebody who is still served from it, if it is the same as `repo`: its refs are in
+    /// memory once.
+    fn shared(&self, path: &Path, repo: Arc<Repo>) -> Arc<Repo> {
+        let mut directories = self.directories.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(open) = directories.get(path).and_then(Weak::upgrade).filter(|open| open.is_same_directory(&repo)) {
+            return open;
+        }
+        if directories.len() >= self.open_max {
+            directories.retain(|_, open| open.strong_count() > 0);
+        }
+        directories.insert(path.to_owned(), Arc::downgrade(&repo));
+        repo
     }
 
     fn archived(&self, repo: Arc<Repo>) -> Opened {

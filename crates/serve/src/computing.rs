@@ -67,9 +67,14 @@ impl Daemon {
         let (daemon, party) = (self.clone(), party.clone());
         tokio::spawn(async move {
             // The end of a clone that is sent already waits for nobody's packs.
-            let turn = if work.is_heavy() {
+            let turns = match (work.is_heavy(), work.is_long_list()) {
+                (true, _) => Some(daemon.turns.clone()),
+                (false, true) => Some(daemon.lists.clone()),
+                (false, false) => None,
+            };
+            let turn = if let Some(turns) = &turns {
                 tokio::select! {
-                    turn = daemon.turns.take(party.clone()) => match turn {
+                    turn = turns.take(party.clone()) => match turn {
                         Ok(turn) => Some(turn),
                         Err(_) => {
                             daemon.notices.say(party.address, "too many packs to be made", &"refused");
@@ -88,7 +93,7 @@ impl Daemon {
             let (inner, its_spool) = (daemon.clone(), spool.clone());
             let running = tokio::task::spawn_blocking(move || {
                 // Held until the work is over, but for while it waits for those who read.
-                let mut turn = turn.map(|turn| Held::new(inner.turns.clone(), party, turn));
+                let mut turn = turns.zip(turn).map(|(turns, turn)| Held::new(turns, party, turn));
                 let mut send = |bytes: Vec<u8>| inner.answers.write(key, &its_spool, bytes, turn.as_mut());
                 // A panic in here ends this one answer: the task reports it as an error.
                 let outcome = work.run(&mut send, &its_spool.cancelled);

@@ -25,7 +25,7 @@ use crate::send::Sender;
 use crate::shards::Shards;
 use crate::socket::{Listener, Socket};
 use crate::tls::Tls;
-use crate::turns::{TurnLimits, Turns, less};
+use crate::turns::{Party, TurnLimits, Turns, less};
 
 /// What clients may use of a server.
 #[derive(Clone, Debug)]
@@ -92,6 +92,8 @@ pub enum Door {
 
 /// Packs that may be under way while they wait for slow clients, for each that may be computed: each holds what it is made of in memory.
 const AWAY_A_TURN: usize = 8;
+/// Long lists of refs that may be written at a time, for each pack that may be computed.
+const LISTS_A_TURN: usize = 4;
 
 /// Archives that are kept open.
 const OPEN_MAX: usize = 1024;
@@ -112,6 +114,11 @@ pub struct Daemon {
     pub limits: DaemonLimits,
     pub(crate) answers: Answers,
     pub(crate) turns: Arc<Turns>,
+    /// For long lists of refs.
+    pub(crate) lists: Arc<Turns>,
+    /// For repositories that are opened: an archive by one at a time, who waits for it finds it open then.
+    archive_opens: Arc<Turns>,
+    directory_opens: Arc<Turns>,
     pub(crate) clones: Clones,
     /// Room for what clients ask.
     pub(crate) request_room: Arc<RequestRoom>,
@@ -147,11 +154,32 @@ impl Daemon {
             away: limits.computed_max.max(1) * AWAY_A_TURN,
             away_per_address: limits.computed_per_address_max.max(1) * AWAY_A_TURN / 2,
         };
+        // Opening is for the processor, too. One address leaves something for others.
+        let opens = |per_repository| TurnLimits {
+            all: limits.computed_max.max(2),
+            per_address: limits.computed_max.div_ceil(2).max(1),
+            per_repository,
+            // Who waits is a connection, or a request on one: those are counted.
+            queue: usize::MAX,
+            queue_per_address: usize::MAX,
+            away: 0,
+            away_per_address: 0,
+            ..turns.clone()
+        };
         Ok(Daemon {
             locator,
             cache: RepoCache::new(OPEN_MAX.min(descriptors / 4).max(1), presentation),
             options: Arc::new(options),
             answers: Answers::new(limits.scratch.clone(), limits.kept_bytes_max),
+            lists: Turns::new(TurnLimits {
+                all: limits.computed_max.max(1) * LISTS_A_TURN,
+                per_address: limits.computed_per_address_max.max(1) * LISTS_A_TURN / 2,
+                per_repository: usize::MAX,
+                away_per_address: turns.away_per_address / 2,
+                ..turns.clone()
+            }),
+            archive_opens: Turns::new(opens(1)),
+            directory_opens: Turns::new(opens(usize::MAX)),
             turns: Turns::new(turns),
             clones: Clones::new(limits.scratch.clone()),
             request_room: Arc::default(),
@@ -254,12 +282,25 @@ impl Daemon {
     }
 
     /// The repository at `found`, opened where blocking is allowed if it is not open.
-    pub(crate) async fn opened(self: &Arc<Self>, found: Found) -> io::Result<Result<Opened, OpenError>> {
+    pub(crate) async fn opened(self: &Arc<Self>, found: Found, peer: Option<SocketAddr>) -> io::Result<Result<Opened, OpenError>> {
         if let Some(opened) = self.cache.get(&found) {
             return Ok(Ok(opened));
         }
+        let (turns, path) = match &found {
+            Found::Archive(path) => (&self.archive_opens, path),
+            Found::Directory(path) => (&self.directory_opens, path),
+        };
+        let Ok(turn) = turns.take(Party { address: peer.map(network_of), repository: path.clone() }).await else {
+            return Ok(Err(OpenError::Busy));
+        };
         let daemon = self.clone();
-        let opening = tokio::task::spawn_blocking(move || daemon.cache.open(&found)).await;
+        let opening = tokio::task::spawn_blocking(move || {
+            // Open by now, if somebody else was before.
+            let opened = daemon.cache.open(&found);
+            drop(turn);
+            opened
+        })
+        .await;
         opening.map_err(|_| io::Error::other("a repository could not be opened: this is a defect of weir's"))
     }
 

@@ -52,10 +52,11 @@ impl Daemon {
                 return self.refuse(&mut sender, refusal.words()).await;
             }
         };
-        let opened = self.opened(found).await?;
+        let opened = self.opened(found, peer).await?;
         let Opened { repo, features, .. } = match opened {
             Ok(opened) => opened,
             Err(OpenError::NotFound) => return self.refuse(&mut sender, &format!("no such repository: {}", request.path)).await,
+            Err(OpenError::Busy) => return self.refuse(&mut sender, BUSY).await,
             Err(OpenError::Broken(e)) => {
                 tracing::error!(path = %request.path, "cannot open: {e}");
                 return self.refuse(&mut sender, "weir: the repository cannot be read; its keeper finds the reason in the log").await;

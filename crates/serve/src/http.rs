@@ -28,6 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use weir_upload::{DaemonRequest, Service};
 
 use crate::cache::{OpenError, Opened};
+use crate::computing::BUSY;
 use crate::daemon::Daemon;
 use crate::http_body::Answer;
 use crate::http_route::{Route, route};
@@ -231,10 +232,11 @@ impl Daemon {
                 return Err(Refusal::new(status, refusal.words()));
             }
         };
-        match self.opened(found).await {
+        match self.opened(found, peer).await {
             Ok(Ok(opened)) if !opened.http.upload_pack => Err(Refusal::new(StatusCode::FORBIDDEN, "service not enabled: upload-pack")),
             Ok(Ok(opened)) => Ok(opened),
             Ok(Err(OpenError::NotFound)) => Err(Refusal::not_found(name)),
+            Ok(Err(OpenError::Busy)) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY)),
             Ok(Err(OpenError::Broken(e))) => {
                 tracing::error!(path = name, "cannot open: {e}");
                 Err(internal("the repository cannot be read; its keeper finds the reason in the log".to_owned()))

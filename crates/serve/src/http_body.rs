@@ -15,6 +15,7 @@ use weir_upload::Framing;
 use crate::computing::Out;
 use crate::daemon::DaemonLimits;
 use crate::http::UnderWay;
+use crate::room::Share;
 use crate::send::{Gone, RELEASE_BYTES, Sending};
 
 /// Side-band frames in one piece of a body: about a megabyte.
@@ -69,6 +70,8 @@ pub(crate) struct Answer {
     content: Content,
     /// Held until all of it is sent.
     guard: Option<UnderWay>,
+    /// The memory that it takes until then.
+    share: Option<Share>,
 }
 
 enum Content {
@@ -79,7 +82,7 @@ enum Content {
 
 impl From<Vec<u8>> for Answer {
     fn from(bytes: Vec<u8>) -> Answer {
-        Answer { content: Content::Whole((!bytes.is_empty()).then(|| Bytes::from(bytes).into())), guard: None }
+        Answer { content: Content::Whole((!bytes.is_empty()).then(|| Bytes::from(bytes).into())), guard: None, share: None }
     }
 }
 
@@ -88,11 +91,15 @@ impl Answer {
         Answer { guard: Some(guard), ..self }
     }
 
+    pub(crate) fn holding(self, share: Share) -> Answer {
+        Answer { share: Some(share), ..self }
+    }
+
     /// A stream of so many bytes.
     pub(crate) fn of_length(self, len: u64) -> Answer {
         match self.content {
-            Content::Stream(receiver, _) => Answer { content: Content::Stream(receiver, Some(len)), guard: self.guard },
-            content => Answer { content, guard: self.guard },
+            Content::Stream(receiver, _) => Answer { content: Content::Stream(receiver, Some(len)), guard: self.guard, share: self.share },
+            content => Answer { content, guard: self.guard, share: self.share },
         }
     }
 }
@@ -139,7 +146,10 @@ impl Stream {
     pub(crate) fn new(limits: &DaemonLimits) -> (Stream, Answer) {
         let (sender, receiver) = mpsc::channel(PIECES_MAX);
         let DaemonLimits { idle_timeout, bytes_per_second_min, .. } = *limits;
-        (Stream { sender, idle_timeout, bytes_per_second_min }, Answer { content: Content::Stream(receiver, None), guard: None })
+        (
+            Stream { sender, idle_timeout, bytes_per_second_min },
+            Answer { content: Content::Stream(receiver, None), guard: None, share: None },
+        )
     }
 
     async fn pieces(&mut self, pieces: Pieces) -> io::Result<()> {

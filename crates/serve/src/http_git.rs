@@ -17,7 +17,7 @@ use crate::computing::{BUSY, Out};
 use crate::daemon::{Daemon, network_of};
 use crate::http::{GIT_PROTOCOL, Refusal, ok};
 use crate::http_body::{Answer, Stream};
-use crate::room::{FREE_BYTES, Share};
+use crate::room::Share;
 use crate::send::WINDOW;
 use crate::turns::Party;
 
@@ -26,6 +26,12 @@ const REQUEST: HeaderValue = HeaderValue::from_static("application/x-git-upload-
 const RESULT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-result");
 /// Before the refs in v0 and v1; clients of v2 do without.
 const PREAMBLE: &[u8] = b"001e# service=git-upload-pack\n0000";
+/// Requests longer than this are unpacked and parsed where that holds up nobody.
+const PARSED_AT_ONCE_BYTES: usize = 64 << 10;
+/// Bytes that a request is taken in by at a time: what is taken in is not held twice.
+const FED_BYTES: usize = 64 << 10;
+/// What a request takes beside its bytes, at most: what it says as ids, and what tells them apart.
+const PARSED_TIMES: usize = 2;
 /// Where bundles are found, from the repository's URL on.
 const BUNDLES: &str = "weir";
 
@@ -116,7 +122,7 @@ impl Daemon {
                 e => e.to_string(),
             })
         };
-        let unpacked = if said <= FREE_BYTES { unpack() } else { blocking(unpack).await? };
+        let unpacked = if said <= PARSED_AT_ONCE_BYTES { unpack() } else { blocking(unpack).await? };
         unpacked.map(|body| (body, share)).map_err(|e| Refusal::new(StatusCode::BAD_REQUEST, format!("bad gzip data: {e}")))
     }
 
@@ -136,13 +142,14 @@ impl Daemon {
             return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
         }
         let version = version_asked(&request);
-        let (body, share) = self.body_of(request, self.options.limits.request_bytes_max, peer).await?;
+        let (body, mut share) = self.body_of(request, self.options.limits.request_bytes_max, peer).await?;
+        share.resize(body.len() * PARSED_TIMES).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
         let party = Party { address: peer.map(network_of), repository: opened.repo.path().to_owned() };
         let mut machine = UploadPack::answering(opened.repo, version, self.stateless(opened.features));
-        let is_large = body.len() > FREE_BYTES;
+        let is_large = body.len() > PARSED_AT_ONCE_BYTES;
         let feed = move || {
             // A refusal is queued for the client.
-            let _ = machine.feed(&body);
+            let _ = body.chunks(FED_BYTES).try_for_each(|part| machine.feed(part));
             machine
         };
         // Much is parsed where it holds up nobody.
@@ -164,7 +171,11 @@ impl Daemon {
                 Step::Send(bytes) => out.extend_from_slice(&bytes),
                 // Nothing can be said to half a request.
                 Step::Read if out.is_empty() => return Err(Refusal::new(StatusCode::BAD_REQUEST, "the request ends in the middle")),
-                Step::Read | Step::Done => return Ok(ok(content_type, Answer::from(out))),
+                Step::Read | Step::Done => {
+                    let mut share = share.unwrap_or_else(|| self.request_room.share(party.address));
+                    share.resize(out.len()).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
+                    return Ok(ok(content_type, Answer::from(out).holding(share)));
+                }
                 step => {
                     let mut next = Next::Step(step);
                     if let Next::Step(Step::Work(work)) = next {

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use weir_repo::is_lfs_oid;
 
 use crate::cache::Opened;
+use crate::computing::BUSY;
 use crate::daemon::Daemon;
 use crate::http::{Refusal, ok};
 use crate::http_body::Answer;
@@ -69,7 +70,7 @@ impl Daemon {
             let words = format!("the Authorization header has more than {SHOWN_BYTES_MAX} bytes");
             return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, words));
         }
-        let (body, _share) = self.body_of(request, REQUEST_BYTES_MAX, peer).await?;
+        let (body, mut share) = self.body_of(request, REQUEST_BYTES_MAX, peer).await?;
         let question: Question =
             serde_json::from_slice(&body).map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, format!("no LFS batch: {e}")))?;
         if question.operation != "download" {
@@ -115,7 +116,8 @@ impl Daemon {
             format!("{{\"transfer\":\"basic\",\"objects\":[{objects}],\"hash_algo\":\"sha256\"}}")
         });
         let text = answering.await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
-        Ok(ok(MEDIA_TYPE, Answer::from(text.into_bytes())))
+        share.resize(text.len()).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
+        Ok(ok(MEDIA_TYPE, Answer::from(text.into_bytes()).holding(share)))
     }
 }
 

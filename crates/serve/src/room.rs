@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::turns::Busy;
 
-/// Bytes that a request may have without asking.
-pub(crate) const FREE_BYTES: usize = 64 << 10;
+/// Bytes that a request or an answer may have without asking: a client may have thousands of them under way over HTTP/2.
+const FREE_BYTES: usize = 4 << 10;
 /// Bytes of all requests beyond that, and of those of one address.
 const BYTES_MAX: usize = 256 << 20;
 const ADDRESS_BYTES_MAX: usize = BYTES_MAX / 4;

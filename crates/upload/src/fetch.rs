@@ -15,11 +15,16 @@ const SHALLOW_LINES_MAX: usize = 100_000;
 #[derive(Default)]
 pub(crate) struct Asked {
     pub(crate) wants: Vec<Oid>,
+    wants_known: OidSet,
     /// Refs wanted by name, with what they are.
     pub(crate) want_refs: Vec<(Oid, Vec<u8>)>,
     /// Their names.
     pub(crate) want_ref_names: HashSet<Vec<u8>>,
+    /// What the client says it has, as far as it is here.
     pub(crate) haves: Vec<Oid>,
+    haves_known: OidSet,
+    /// Whether it said that it has anything.
+    pub(crate) has_haves: bool,
     /// Commits the client has without their parents.
     pub(crate) shallow: Vec<Oid>,
     shallow_known: OidSet,
@@ -39,6 +44,21 @@ pub(crate) fn shown(line: &[u8]) -> String {
 }
 
 impl Asked {
+    /// Takes an id that is wanted, however often it is said.
+    pub(crate) fn want(&mut self, oid: Oid) {
+        if self.wants_known.insert(oid) {
+            self.wants.push(oid);
+        }
+    }
+
+    /// Takes an id that the client has: what is not here tells nothing.
+    pub(crate) fn have(&mut self, repo: &Repo, oid: Oid) {
+        self.has_haves = true;
+        if repo.contains(&oid) && self.haves_known.insert(oid) {
+            self.haves.push(oid);
+        }
+    }
+
     /// Takes a line about depth or filters; false if it is about something else.
     pub(crate) fn take(&mut self, context: &Context, line: &[u8]) -> Result<bool, RequestError> {
         if let Some(hex) = line.strip_prefix(b"shallow ") {

@@ -59,7 +59,7 @@ enum Enough {
 }
 
 /// Commits looked at for one client to find out whether enough is in common; after that it has to say `done` by itself.
-const LOOKED_AT_MAX: usize = 200_000;
+const LOOKED_AT_MAX: usize = 20_000;
 
 pub(crate) fn take(state: &mut V0, context: &Context, pkt: Pkt<'_>) -> Result<Vec<Answer>, RequestError> {
     state.lines += 1;
@@ -138,7 +138,7 @@ fn want(state: &mut V0, context: &Context, line: &[u8]) -> Result<(), RequestErr
             }
         }
     }
-    asked.wants.push(oid);
+    asked.want(oid);
     Ok(())
 }
 

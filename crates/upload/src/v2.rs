@@ -144,9 +144,9 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
                         if !context.repo.contains(&oid) {
                             return refuse(format!("upload-pack: not our ref {oid}"));
                         }
-                        asked.wants.push(oid);
+                        asked.want(oid);
                     } else if let Some(hex) = line.strip_prefix(b"have ") {
-                        asked.haves.push(oid(hex)?);
+                        asked.have(&context.repo, oid(hex)?);
                     } else if let Some(name) = line.strip_prefix(b"want-ref ").filter(|_| context.options.features.ref_in_want) {
                         want_ref(asked, context, name)?;
                     } else if !asked.take(context, line)? {
@@ -166,7 +166,7 @@ fn want_ref(asked: &mut Asked, context: &Context, name: &[u8]) -> Result<(), Req
     if !asked.want_ref_names.insert(name.to_vec()) {
         return refuse(format!("duplicate want-ref {}", shown(name)));
     }
-    asked.wants.push(oid);
+    asked.want(oid);
     asked.want_refs.push((oid, name.to_vec()));
     Ok(())
 }
@@ -181,8 +181,8 @@ fn answer_fetch(context: &Context, asked: Asked) -> Vec<Answer> {
         wanted_refs: asked.want_refs.clone(),
         sideband_all: asked.sideband_all,
     };
-    let common: Vec<Oid> = asked.haves.iter().copied().filter(|h| context.repo.contains(h)).collect();
-    let (done, wait_for_done, has_haves) = (asked.done, asked.wait_for_done, !asked.haves.is_empty());
+    let common: Vec<Oid> = asked.haves.clone();
+    let (done, wait_for_done, has_haves) = (asked.done, asked.wait_for_done, asked.has_haves);
     let request = PackRequest::new(context, asked, common, Framing::Large, Some(sections));
     if !has_haves || done {
         return answer_pack(context, request, Vec::new());

@@ -19,6 +19,8 @@ use crate::policy::WantPolicy;
 const MEETING_COMMITS_MAX: usize = 20_000;
 /// Wire bytes gathered before they are given out.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Refs of a list that is longer than what waits for a client without a thread.
+const LONG_LIST_REFS: usize = 5_000;
 
 /// Something to run where blocking is allowed.
 pub enum Work {
@@ -246,6 +248,11 @@ impl Work {
             _ => push(&mut out, format!("ERR {why}").as_bytes()),
         }
         out
+    }
+
+    /// Whether it lists so many refs that it may have to wait for its client.
+    pub fn is_long_list(&self) -> bool {
+        matches!(self, Work::Refs(request) if request.repo.refs().list().len() > LONG_LIST_REFS)
     }
 
     /// Whether it may take long.
