@@ -403,6 +403,21 @@ pub(crate) struct LsArgs {
     /// Only those in this state; may be said several times
     #[arg(long = "state", value_enum, value_name = "STATE")]
     pub(crate) states: Vec<State>,
+    /// Say what forges say of them, too
+    #[arg(long, short)]
+    pub(crate) long: bool,
+    /// Only what is mostly written in this, as its forge says
+    #[arg(long)]
+    pub(crate) language: Option<String>,
+    /// Only what has this topic at its forge
+    #[arg(long)]
+    pub(crate) topic: Option<String>,
+    /// Only what has so many stars at its forge, or more
+    #[arg(long, value_name = "N")]
+    pub(crate) stars_min: Option<i64>,
+    /// Only forks of this repository, as their forge says
+    #[arg(long, value_name = "REPO")]
+    pub(crate) fork_of: Option<String>,
     /// Sort by this
     #[arg(long, value_enum, value_name = "KEY", default_value_t = SortKey::Name)]
     pub(crate) sort: SortKey,

@@ -3,6 +3,8 @@
 mod common;
 #[path = "common/forge.rs"]
 mod forge;
+#[path = "../../catalog/tests/common/postgres.rs"]
+mod postgres;
 
 use common::Env;
 use forge::{Forge, Listed, State};
@@ -397,4 +399,36 @@ fn folders_and_manifests() {
     assert!(said.contains("no forge is called 'nowhere'; there are: tree"), "{said}");
     std::fs::write(env.pool().join("weir.toml"), "[[forge]]\ntype = \"gitea\"\nurl = \"ftp://h\"\n").unwrap();
     assert!(env.weir_fails(&["crawl"]).contains("must start with https:// or http://"));
+}
+
+#[test]
+fn what_forges_say_can_be_read_and_asked_for() {
+    let postgres = postgres::Server::start(&[]);
+    for over in [Env::new(), Env::over(&postgres.schema("said"))] {
+        let mut all = repositories(120);
+        all[60].fork = true;
+        let forge = Forge::new(State { repositories: all, clone_base: "https://h/".into(), ..State::default() });
+        configure(&over, "github", &forge, "tokens = [\"secret\"]");
+        crawl(&over);
+        let listed = over.weir_json(&["ls", "--long"]);
+        let said: Vec<&serde_json::Value> = listed.as_array().unwrap().iter().map(|r| &r["forge_metadata"]).collect();
+        assert_eq!(said.len(), 120);
+        let count = |args: &[&str]| over.weir_json(&[&["ls"], args].concat()).as_array().unwrap().len();
+        let language = said[0]["language"].as_str().unwrap();
+        let of_language = said.iter().filter(|m| m["language"] == language).count();
+        assert!(of_language > 0 && count(&["--language", &language.to_uppercase()]) == of_language);
+        assert_eq!(count(&["--language", "nosuch"]), 0);
+        let topic = said.iter().find_map(|m| m["topics"][0].as_str()).unwrap();
+        let of_topic = said.iter().filter(|m| m["topics"].as_array().unwrap().iter().any(|t| t == topic)).count();
+        assert!(of_topic > 0 && count(&["--topic", topic]) == of_topic);
+        let stars: Vec<i64> = said.iter().map(|m| m["stars"].as_i64().unwrap()).collect();
+        let most = *stars.iter().max().unwrap();
+        assert_eq!(count(&["--stars-min", &most.to_string()]), stars.iter().filter(|n| **n == most).count());
+        let name = listed[0]["name"].as_str().unwrap();
+        let shown = over.weir(&["show", name]);
+        assert!(shown.contains("at its forge") && shown.contains(&format!("language        {language}")), "{shown}");
+        assert_eq!(over.weir_json(&["show", name])["forge_metadata"], *said[0]);
+        let table = over.weir(&["ls", "-l", "-n", "1"]);
+        assert!(table.contains("STARS") && table.contains(language), "{table}");
+    }
 }

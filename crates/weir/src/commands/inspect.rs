@@ -5,7 +5,7 @@ use std::io::Write;
 
 use clap::ValueEnum;
 use serde_json::json;
-use weir_catalog::{PastVisit, Repository};
+use weir_catalog::{ForgeMetadata, ForgeWish, PastVisit, Repository};
 use weir_git::{HashKind, Kind, Oid};
 use weir_repo::{FollowedRefs, Head, RefStates, Refs, StateChange, TreeListing, resolve_path, resolve_revision};
 use weir_transport::Url;
@@ -102,6 +102,12 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
     }
     let state = |r: &Repository| State::of(r, r.seq.is_none() || pool.archive_path(r).exists());
     list.retain(|r| args.states.is_empty() || args.states.contains(&state(r)));
+    let (language, topic, fork_of) = (args.language.clone(), args.topic.clone(), args.fork_of.clone());
+    let wish = ForgeWish { language, topic, stars_min: args.stars_min, fork_of };
+    if !wish.is_empty() {
+        let wished = pool.catalog.ids_wished(&wish)?;
+        list.retain(|r| wished.contains(&r.id));
+    }
     let last_first = |of: fn(&Repository) -> Option<i64>| move |r: &Repository| std::cmp::Reverse(of(r).unwrap_or(i64::MIN));
     match args.sort {
         SortKey::Name => {}
@@ -115,20 +121,35 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
         list.reverse();
     }
     list.truncate(args.max_count.unwrap_or(usize::MAX));
+    let ids: Vec<i64> = if args.long { list.iter().map(|r| r.id).collect() } else { Vec::new() };
+    let said = pool.catalog.forge_metadata(&ids)?;
     if global.json {
-        return output::json_array(list.iter().map(|r| as_json(pool, r)));
+        return output::json_array(list.iter().map(|r| {
+            let mut value = as_json(pool, r);
+            if args.long {
+                value["forge_metadata"] = json!(said.get(&r.id));
+            }
+            value
+        }));
     }
-    let mut rows = vec![["STATE", "SIZE", "REFS", "UPDATED", "NAME"].map(str::to_owned).to_vec()];
+    let heads = ["STATE", "SIZE", "REFS", "UPDATED", "STARS", "LANGUAGE", "NAME"].map(str::to_owned);
+    let is_of_forge = |column: usize| column == 4 || column == 5;
+    let shown =
+        |row: Vec<String>| row.into_iter().enumerate().filter(|(n, _)| args.long || !is_of_forge(*n)).map(|(_, text)| text).collect();
+    let mut rows = vec![shown(heads.to_vec())];
     for r in &list {
-        rows.push(vec![
+        let said = said.get(&r.id);
+        rows.push(shown(vec![
             state(r).name(),
             r.archive_bytes.map_or("-".to_owned(), |n| output::bytes(n as u64)),
             r.ref_count.map_or("-".to_owned(), |n| n.to_string()),
             r.last_success.map_or("-".to_owned(), output::time),
+            said.and_then(|m| m.stars).map_or("-".to_owned(), |n| n.to_string()),
+            said.and_then(|m| m.language.as_deref()).map_or("-".to_owned(), |language| output::printable(language.as_bytes())),
             r.name.clone(),
-        ]);
+        ]));
     }
-    output::table(&rows, &[1, 2])
+    output::table(&rows, if args.long { &[1, 2, 4] } else { &[1, 2] })
 }
 
 fn head_text(refs: &Refs) -> String {
@@ -168,7 +189,9 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
         value["whole_clone"] = json!({ "heads_and_tags": repo.bodies().heads.is_some(), "all": repo.bodies().all.is_some() });
         value["packs"] = json!(packs);
     }
+    let said = pool.catalog.forge_metadata(&[r.id])?.remove(&r.id);
     if global.json {
+        value["forge_metadata"] = json!(said);
         return output::json(&value);
     }
     let mut out = output::stdout();
@@ -197,6 +220,37 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
             output::bytes(p["bytes"].as_u64().unwrap_or(0)),
             text(&p["class"])
         )?;
+    }
+    said.map_or(Ok(()), |said| show_forge_metadata(&mut out, &said))
+}
+
+/// What a forge says, as far as it does.
+fn show_forge_metadata(out: &mut impl Write, said: &ForgeMetadata) -> Result<()> {
+    let words = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let number = |n: Option<i64>| n.map(|n| n.to_string());
+    let languages: Vec<&str> = said.languages.keys().map(String::as_str).collect();
+    let list = |words: &[&str]| (!words.is_empty()).then(|| words.join(", "));
+    let topics: Vec<&str> = said.topics.iter().map(String::as_str).collect();
+    let is = |what: &str, truth: Option<bool>| truth.filter(|is| *is).map(|_| what.to_owned());
+    for (key, value) in [
+        ("at its forge", Some(said.full_name.clone())),
+        ("description", words(&said.description)),
+        ("homepage", words(&said.homepage)),
+        ("language", words(&said.language)),
+        ("languages", list(&languages)),
+        ("topics", list(&topics)),
+        ("fork of", words(&said.fork_of)),
+        ("archived", is("yes", said.archived)),
+        ("private", is("yes", said.private)),
+        ("stars", number(said.stars)),
+        ("forks", number(said.forks)),
+        ("open issues", number(said.open_issues)),
+        ("created", words(&said.created_at)),
+        ("pushed", words(&said.pushed_at)),
+    ] {
+        if let Some(value) = value {
+            writeln!(out, "{key:<15} {}", output::printable(value.as_bytes()))?;
+        }
     }
     Ok(())
 }

@@ -439,6 +439,7 @@ impl State {
     fn node(&self, r: &Listed) -> Value {
         json!({ "databaseId": r.id, "nameWithOwner": format!("{}/{}", r.owner, r.name), "url": format!("{}{}/{}", self.clone_base, r.owner, r.name),
                 "isFork": r.fork, "parent": if r.fork { json!({ "databaseId": 1 }) } else { Value::Null }, "stargazerCount": r.id, "pushedAt": r.pushed_at, "primaryLanguage": { "name": "C" }, "isEmpty": false, "hasWikiEnabled": self.has_wiki(r),
+                "repositoryTopics": { "nodes": if r.id.is_multiple_of(3) { json!([{ "topic": { "name": "tools" } }]) } else { json!([]) } },
                 "languages": { "edges": [{ "size": 7, "node": { "name": "C" } }] }, "owner": { "__typename": "User", "login": r.owner, "databaseId": 1 } })
     }
 
