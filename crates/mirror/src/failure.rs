@@ -19,6 +19,9 @@ pub(crate) const STORE: &str = "store";
 /// The class of visits whose lease has passed to another.
 pub(crate) const FENCED: &str = "fenced";
 
+/// The longest that a host is believed to want to be left alone, in seconds.
+const WAIT_MAX_S: u64 = 86_400;
+
 /// The names of all classes of failures.
 pub const CLASSES: [&str; 16] = [
     "network",
@@ -66,12 +69,14 @@ pub struct Failure {
     pub class: &'static str,
     /// In words.
     pub error: String,
+    /// Seconds after which its host asks to come again.
+    pub wait_s: Option<u64>,
 }
 
 impl Failure {
     /// A failure of that class.
     pub(crate) fn new(class: &'static str, error: impl Into<String>) -> Failure {
-        Failure { class, error: error.into() }
+        Failure { class, error: error.into(), wait_s: None }
     }
 }
 
@@ -83,7 +88,11 @@ impl fmt::Display for Failure {
 
 impl From<weir_transport::Error> for Failure {
     fn from(e: weir_transport::Error) -> Failure {
-        Failure::new(e.class().name(), e.to_string())
+        let wait_s = match e {
+            weir_transport::Error::Later { wait_s, .. } => Some(wait_s.min(WAIT_MAX_S)),
+            _ => None,
+        };
+        Failure { wait_s, ..Failure::new(e.class().name(), e.to_string()) }
     }
 }
 

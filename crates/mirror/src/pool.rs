@@ -396,15 +396,15 @@ impl Mirror {
             mailbox.put(Message::Started(Box::new(repository.clone())));
             // A defect met in one repository must not end the run for all others.
             let visit = || self.visit_one(&repository, base.as_ref(), options);
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(visit)).unwrap_or_else(|_| {
-                Err(Failure { class: "defect", error: "weir itself failed on this repository; please report it".to_owned() })
-            });
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(visit))
+                .unwrap_or_else(|_| Err(Failure::new("defect", "weir itself failed on this repository; please report it")));
             let pause = match &result {
                 Ok(visited) => {
                     self.space.add_used(visited.change.as_ref().map_or(0, |(_, report)| report.bytes_appended));
                     self.throttle().went_well(&host, now_ms());
                     None
                 }
+                Err(Failure { wait_s: Some(wait_s), .. }) => self.throttle().asked_to_wait(&host, *wait_s, now_ms()),
                 Err(failure) => self.throttle().failed(&host, failure.class, now_ms()),
             };
             // Forks come again when this one does.
@@ -462,7 +462,7 @@ impl Mirror {
     /// # Errors
     /// As [`crate::relink_or_replace`].
     pub fn replace(&self, repository: &Repository, base: Option<&Base>) -> Result<Visited, Failure> {
-        let url = Url::parse(&repository.url).map_err(|e| Failure { class: "protocol", error: e.to_string() })?;
+        let url = Url::parse(&repository.url).map_err(|e| Failure::new("protocol", e.to_string()))?;
         let path = self.store.join(&repository.path);
         let base = base.map(|base| self.store.join(&base.path));
         let own = own_options(&self.settings_of(repository), &self.visit);
@@ -470,7 +470,7 @@ impl Mirror {
     }
 
     fn visit_one(&self, repository: &Repository, base: Option<&Base>, options: &VisitOptions) -> Result<Visited, Failure> {
-        let url = Url::parse(&repository.url).map_err(|e| Failure { class: "protocol", error: e.to_string() })?;
+        let url = Url::parse(&repository.url).map_err(|e| Failure::new("protocol", e.to_string()))?;
         let path = self.store.join(Path::new(&repository.path));
         let base = base.map(|base| self.store.join(&base.path));
         let own = own_options(&self.settings_of(repository), options);
@@ -596,7 +596,7 @@ impl Mirror {
             }
             Err(failure) => {
                 summary.failed += 1;
-                let wait = self.retry_s(&repository, failure.class);
+                let wait = self.retry_s(&repository, failure.class).max(failure.wait_s.unwrap_or(0));
                 let is_news = failed_before != Some(failure.class);
                 let outcome = Outcome::Failed { class: failure.class.to_owned(), error: failure.error };
                 (outcome, repository.fingerprint, wait, is_news, None)

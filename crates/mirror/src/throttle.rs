@@ -24,6 +24,8 @@ pub enum Cause {
     Host,
     /// A host that says of every repository that it is not there, or not for us.
     Refusals,
+    /// A host that says when to come again.
+    Asked,
     /// Many hosts at once: our network.
     Network,
     /// The disk is full.
@@ -44,6 +46,7 @@ impl Cause {
         match self {
             Cause::Host => "the host fails",
             Cause::Refusals => "the host refuses all that is asked for",
+            Cause::Asked => "the host asks for it (Retry-After)",
             Cause::Network => "many hosts fail: the network",
             Cause::DiskFull => "the disk is full",
             Cause::Store => "the store is not there",
@@ -166,6 +169,15 @@ impl Throttle {
             }
             _ => None,
         }
+    }
+
+    /// `host` asks to be left alone for so long; the pause that begins with it, if it is not left alone for that long already.
+    pub fn asked_to_wait(&mut self, host: &str, seconds: u64, now_ms: u64) -> Option<Pause> {
+        let until_ms = now_ms.saturating_add(seconds.saturating_mul(1000));
+        let bag = self.host(host, now_ms);
+        let is_new = bag.paused_until_ms < until_ms && seconds > 0;
+        bag.paused_until_ms = bag.paused_until_ms.max(until_ms);
+        is_new.then(|| Pause { host: Some(host.to_owned()), cause: Cause::Asked, until_ms })
     }
 
     fn host(&mut self, host: &str, now_ms: u64) -> &mut Bag {

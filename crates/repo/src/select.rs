@@ -51,13 +51,15 @@ impl Selection {
         Selection { objects, ..Selection::default() }
     }
 
-    /// Adds those of `tags` (tag object and what it is peeled to) whose target is sent.
+    /// Adds those of `tags` (tag object and what it is peeled to) whose target is sent, with the tags between the two (git's
+    /// `add_tag_chain`).
     ///
     /// # Errors
     /// If an index is corrupt.
     pub fn include_tags(&mut self, repo: &Repo, tags: impl Iterator<Item = (Oid, Oid)>) -> Result<()> {
         let mut sent: OidSet = self.objects.iter().copied().collect();
         let ranks = &self.ranks;
+        let mut reader = repo.reader();
         let is_ranked = |oid: &Oid| -> Result<bool> {
             Ok(match repo.locate(oid) {
                 Some(Location::Packed { pack, position }) if !ranks.is_empty() => {
@@ -67,9 +69,15 @@ impl Selection {
             })
         };
         for (tag, target) in tags {
-            // Several refs may name one tag object.
-            if (sent.contains(&target) || is_ranked(&target)?) && !is_ranked(&tag)? && sent.insert(tag) {
-                self.objects.push(tag);
+            if !sent.contains(&target) && !is_ranked(&target)? {
+                continue;
+            }
+            // Tags of tags need all those between; several refs may name one tag object.
+            let chain = peel_through(&mut reader, &tag)?.map_or_else(Vec::new, |(_, _, tags)| tags);
+            for tag in chain {
+                if !is_ranked(&tag)? && sent.insert(tag) {
+                    self.objects.push(tag);
+                }
             }
         }
         Ok(())

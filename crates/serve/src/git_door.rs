@@ -52,7 +52,18 @@ impl Daemon {
                 return self.refuse(&mut sender, refusal.words()).await;
             }
         };
-        let opened = self.opened(found, peer).await?;
+        let opened = {
+            let opening = self.opened(found, peer);
+            tokio::pin!(opening);
+            loop {
+                tokio::select! {
+                    biased;
+                    opened = &mut opening => break opened?,
+                    // Nothing is opened for those who have gone.
+                    gone = sender.gone() => if gone == Gone::Whole { return Ok(()) },
+                }
+            }
+        };
         let Opened { repo, features, .. } = match opened {
             Ok(opened) => opened,
             Err(OpenError::NotFound) => return self.refuse(&mut sender, &format!("no such repository: {}", request.path)).await,

@@ -69,6 +69,14 @@ pub enum Error {
         /// What the body says, shortened.
         detail: Option<String>,
     },
+    /// HTTP said that it is too much now, and when to come again.
+    #[error("HTTP status {status}: the server asks to come again in {wait_s} s")]
+    Later {
+        /// The status code: 429 or 503.
+        status: u16,
+        /// Seconds to wait.
+        wait_s: u64,
+    },
     /// Breaks the protocol.
     #[error("not as the protocol says: {0}")]
     Protocol(String),
@@ -97,6 +105,8 @@ impl Error {
                 500..=599 => ErrorClass::Server,
                 _ => ErrorClass::Protocol,
             },
+            Error::Later { status: 503, .. } => ErrorClass::Server,
+            Error::Later { .. } => ErrorClass::Network,
             Error::Protocol(_) => ErrorClass::Protocol,
             Error::Local(_) => ErrorClass::Local,
         }
@@ -150,6 +160,7 @@ impl From<io::Error> for Error {
             Some(Error::Protocol(text)) => Error::Protocol(text.clone()),
             Some(Error::Ssh(text)) => Error::Ssh(text.clone()),
             Some(Error::Local(text)) => Error::Local(text.clone()),
+            Some(Error::Later { status, wait_s }) => Error::Later { status: *status, wait_s: *wait_s },
             Some(Error::Http { status, detail }) => Error::Http { status: *status, detail: detail.clone() },
             _ if e.kind() == io::ErrorKind::UnexpectedEof => Error::HungUp("in the middle of a message"),
             _ => Error::Io(e),

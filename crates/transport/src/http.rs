@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use ureq::http::{Response, StatusCode, header};
@@ -334,10 +334,22 @@ pub(crate) fn content_type(response: &Response<Body>) -> String {
     value.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
 }
 
+/// Seconds after which a server asks to come again (RFC 9110, "Retry-After"): it says them, or a date.
+fn retry_after(response: &Response<Body>) -> Option<u64> {
+    let said = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let until = || httpdate::parse_http_date(said).ok()?.duration_since(SystemTime::now()).ok();
+    said.parse().ok().or_else(|| Some(until()?.as_secs()))
+}
+
 pub(crate) fn check_status(response: &mut Response<Body>) -> Result<()> {
     let status = response.status();
     if status == StatusCode::OK {
         return Ok(());
+    }
+    if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+        && let Some(wait_s) = retry_after(response)
+    {
+        return Err(Error::Later { status: status.as_u16(), wait_s });
     }
     let mut start = Vec::new();
     let _ = response.body_mut().as_reader().take(200).read_to_end(&mut start);

@@ -408,7 +408,11 @@ fn what_forges_say_can_be_read_and_asked_for() {
         let mut all = repositories(120);
         all[60].fork = true;
         let forge = Forge::new(State { repositories: all, clone_base: "https://h/".into(), ..State::default() });
+        let path = over.pool().join("weir.toml");
+        let catalog = std::fs::read_to_string(&path).unwrap();
         configure(&over, "github", &forge, "tokens = [\"secret\"]");
+        let section = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{catalog}\n{section}")).unwrap();
         crawl(&over);
         let listed = over.weir_json(&["ls", "--long"]);
         let said: Vec<&serde_json::Value> = listed.as_array().unwrap().iter().map(|r| &r["forge_metadata"]).collect();

@@ -293,3 +293,29 @@ fn fifty_random_updates() {
     let log = env.weir_json(&["log", "u"]);
     assert!(log.as_array().unwrap().len() > 20, "older states are there: {log}");
 }
+
+#[test]
+fn tags_of_tags_come_along_with_all_between() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    let config = ["-c", "user.name=a", "-c", "user.email=a@x"];
+    for (name, of) in [("in", "main"), ("middle", "in"), ("out", "middle")] {
+        env.git(&upstream, &[&config[..], &["tag", "-a", "-m", name, name, of]].concat());
+    }
+    env.git(&upstream, &["tag", "-d", "in", "middle"]);
+    env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let server = env.serve();
+    for (n, args) in
+        [&["--single-branch"][..], &["--depth=1", "--no-single-branch"], &["--branch", "main", "--filter=blob:none"]].iter().enumerate()
+    {
+        for protocol in ["0", "2"] {
+            let copy = format!("copy{n}{protocol}");
+            let version = format!("protocol.version={protocol}");
+            env.git(env.dir.path(), &[&["-c", &version, "clone", "-q", "-n"], *args, &[&server.url("u"), &copy]].concat());
+            let copy = env.path(&copy);
+            env.git(&copy, &["fsck", "--connectivity-only"]);
+            assert_eq!(env.git(&copy, &["rev-parse", "out^{commit}"]), env.git(&upstream, &["rev-parse", "main"]));
+        }
+    }
+}

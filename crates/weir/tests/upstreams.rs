@@ -327,3 +327,32 @@ fn an_upstream_that_pruned_what_is_here_is_mirrored_on() {
     assert!(env.git(env.dir.path(), &["ls-remote", &server.url("u"), "main"]).starts_with(&more));
     env.weir(&["fsck"]);
 }
+
+#[test]
+fn a_host_that_says_when_to_come_again_is_left_alone_until_then() {
+    let env = Env::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = asked.clone();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let _ = client.read(&mut [0; 4096]);
+            let _ =
+                client.write_all(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7200\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    for n in 0..5 {
+        env.weir(&["add", "--name", &format!("r{n}"), &format!("http://127.0.0.1:{port}/r{n}")]);
+    }
+    let said = env.weir_fails(&["mirror", "-j", "1"]);
+    assert!(said.contains("come again in 7200 s") && said.contains("1 failed, 4 put off"), "{said}");
+    assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 1);
+    for r in env.weir_json(&["due"]).as_array().unwrap() {
+        let wait = r["in_s"].as_i64().unwrap();
+        assert!((6000..=9000).contains(&wait), "{r}");
+    }
+    let status = env.weir(&["status"]);
+    assert!(status.contains("Retry-After"), "{status}");
+}
