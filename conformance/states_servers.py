@@ -145,11 +145,12 @@ class Upstream:
     def tips(self):
         return [*self.refs.values(), *([] if self.head.startswith("ref") else [self.head])]
 
-    def reached(self):
-        seen, stack = set(), self.tips()
+    def reached(self, tips=None):
+        """What `tips` reach, or else the refs as they are."""
+        seen, stack = set(), self.tips() if tips is None else list(tips)
         while stack:
             oid = stack.pop()
-            if oid not in seen:
+            if oid in self.objects and oid not in seen:
                 seen.add(oid)
                 stack.extend(self.objects[oid][2])
         return seen
