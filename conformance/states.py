@@ -10,7 +10,8 @@ upstream drops at once what its refs no longer reach, so that neither server has
   the client is partial. A later fetch of a partial client may bring more trees or blobs than the other's where they pass its
   filter, if the commits that it had before reach them: servers may take it to have those. That is counted, no difference. Nor is it
   where filters are combined and weir's client has more: git leaves out what it met too deep at first, then less deep.
-  Nor is it that one of the servers does not send a tree that it is asked for by name, for the same reason;
+  Nor is it what is in a tree that a ref or its tag names: git counts its depth from the entries, and filters the tree itself only if
+  it was met in another one before. Nor is it that one of the servers does not send a tree that it is asked for by name, for the same reason;
 - git fsck --connectivity-only finds nothing wrong in either.
 All objects, with those that nothing reaches, may differ: how often, and which way, is counted.
 
@@ -164,10 +165,15 @@ class State:
         tell = lambda oids: " ".join(f"{kinds.get(oid, '?')} {oid}" for oid in sorted(oids)[:20]) or "nothing"
         less, more = git["reached"] - weir["reached"] - self.excused, weir["reached"] - git["reached"] - self.excused
         if less or more:
-            if self.combines and not less and all(kinds[oid] in ("tree", "blob") for oid in more):
+            named = self.upstream.reached(self.upstream.named())
+            way = "each has some of its own" if less and more else "weir's client has more" if more else "weir's client has fewer"
+            may = self.is_partial and all(kinds[oid] in ("tree", "blob") for oid in less | more)
+            if may and self.combines and not less:
                 self.counts["combined filters: weir's client has trees or blobs that git forgot"] += 1
-            elif self.is_partial and all(kinds[oid] in ("tree", "blob") and oid in self.known for oid in less | more):
-                self.counts["partial clients hold other trees or blobs (of them " + ("both)" if less and more else "weir's more)" if more else "weir's fewer)")] += 1
+            elif may and less | more <= named:
+                self.counts[f"partial clients hold other parts of trees that refs name: {way}"] += 1
+            elif may and less | more <= self.known | named:
+                self.counts[f"partial clients hold other trees or blobs: {way}"] += 1
             else:
                 wrong.append(f"reachable objects: weir's client lacks {tell(less)}, and has besides {tell(more)}")
         if not self.is_partial and (git["missing"] or weir["missing"]):

@@ -145,6 +145,14 @@ class Upstream:
     def tips(self):
         return [*self.refs.values(), *([] if self.head.startswith("ref") else [self.head])]
 
+    def named(self):
+        """Trees and blobs that refs name, or their tags."""
+        for oid in self.tips():
+            while self.objects[oid][0] == "tag":
+                oid = self.objects[oid][2][0]
+            if self.objects[oid][0] != "commit":
+                yield oid
+
     def reached(self, tips=None):
         """What `tips` reach, or else the refs as they are."""
         seen, stack = set(), self.tips() if tips is None else list(tips)
