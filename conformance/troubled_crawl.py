@@ -107,7 +107,7 @@ def unseen_is_down(checks, troubled, calm):
     gaps = [(a, b) for a, b in zip(places, places[1:]) if b - a > GAP_MAX]
     checks.check("B2: behind a bad page the listing goes on with the next one, though skipped pages were tried again before", not gaps,
                  f"nothing between these ids was asked for: {gaps}")
-    checks.check("B4: down once all pages were had: the crawl ends with an error that says so", said.code == 1 and re.search(r"\b502\b.*goes on from there", said.err), said.err[-900:])
+    checks.check("B4: down once all pages were had: the crawl ends with an error that says so", said.code == 3 and re.search(r"\b502\b.*goes on from there", said.err), said.err[-900:])
     checks.check("B4: it gives up after five in turn", 0 < asked <= 2 * IN_TURN * TRIES, f"{asked} requests")
     checks.same("B4: nothing is taken to be gone for that", {f: gone for f, (_, gone) in troubled.forges().items()}, {f: gone for f, (_, gone) in before.items()})
     checks.check("B3, B4: the other forge is listed all the same", troubled.github.count("/users/o0/repos") and not re.search(r"UNIQUE|duplicate key", said.all), said.err[-900:])
@@ -131,11 +131,11 @@ def all_is_down(checks, troubled, calm, owners):
         twin.configure(owners)
     before, names = troubled.forges(), troubled.names()
     said = troubled.crawl("down", log=20)
-    checks.check("B5: a forge that is down is said to be", said.code == 1 and len(re.findall(r"cannot be had.*502.*goes on from there", said.err)) == 2, said.err[-900:])
+    checks.check("B5: a forge that is down is said to be", said.code == 3 and len(re.findall(r"cannot be had.*502.*goes on from there", said.err)) == 2, said.err[-900:])
     asked = len(troubled.github.asked)
     checks.check("B5: and is asked no more than five skipped pages and five new ones", 0 < asked <= 2 * 2 * IN_TURN * TRIES, f"{asked} requests")
     said = troubled.crawl("tokens", log=20)
-    checks.check("B8: tokens that are all refused are said to be", said.code == 1 and said.err.count("is not taken") >= 2 and "Bad credentials" in said.err, said.err[-900:])
+    checks.check("B8: tokens that are all refused are said to be", said.code == 3 and said.err.count("is not taken") >= 2 and "Bad credentials" in said.err, said.err[-900:])
     checks.same("B5, B8: nothing changes for that", (troubled.forges(), troubled.names()), (before, names))
     said = troubled.crawl(*USUAL, log=40)
     calm.crawl()
@@ -167,7 +167,7 @@ def late(checks, troubled, calm, owners):
     said = troubled.crawl("tokens", log=12)
     warned = said.err.count("neither there nor gone")
     checks.check("B8: tokens that are refused meanwhile end the crawl with an error, not with a warning about each repository",
-                 said.code == 1 and warned <= 2 * IN_TURN, f"{warned} warnings, ended with {said.code}: {said.all[-600:]}")
+                 said.code == 3 and warned <= 2 * IN_TURN, f"{warned} warnings, ended with {said.code}: {said.all[-600:]}")
     checks.same("B8: and the listing is not taken to have come to its end", troubled.unfinished(), left)
 
 

@@ -25,6 +25,9 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Tags whose targets are remembered.
 const TAGS_KEPT_MAX: usize = 65_536;
 
+/// Entries and deltas larger than this are let go of as soon as they were used.
+const RELEASED_BYTES_MIN: usize = 16 << 20;
+
 /// An object in memory.
 #[derive(Clone, Debug)]
 pub struct Object {
@@ -280,7 +283,9 @@ impl<'r> ObjectReader<'r> {
             if apply_delta(&data, &delta, OBJECT_BYTES_MAX, &mut out).is_none() {
                 return corrupt(format!("{}.pack", repo.packs[pack_number as usize].name()), format!("bad delta at {offset}"));
             }
-            self.delta = delta;
+            if delta.capacity() <= RELEASED_BYTES_MIN {
+                self.delta = delta;
+            }
             data = Rc::new(out);
             self.cache.put(pack_number, offset, kind, &data);
         }
@@ -294,6 +299,10 @@ impl<'r> ObjectReader<'r> {
             Some(consumed) => {
                 if let Some((_, resident)) = self.resident.filter(|(of, _)| *of == number) {
                     resident.was_read(start..start + consumed);
+                }
+                // What is read once need not stay this process's memory beside what was made of it.
+                if consumed > RELEASED_BYTES_MIN {
+                    pack.data().release_pages(start..start + consumed);
                 }
                 Ok(())
             }

@@ -345,7 +345,11 @@ impl<'r, 'o> PackWriter<'r, 'o> {
         {
             let object = self.reader.require(oid)?;
             push_whole_head(&mut self.chunk, object.kind, object.data.len() as u64);
-            self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).pieces(&object.data, |piece| file.write_all(piece))?;
+            self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).pieces(&object.data, |piece| {
+                // It fails where nobody waits for the answer any more.
+                self.out.flush()?;
+                file.write_all(piece)
+            })?;
         }
         drop(turn);
         file.rewind()?;

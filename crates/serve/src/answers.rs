@@ -185,6 +185,9 @@ impl Answers {
         if spool.cancelled.load(Ordering::Acquire) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
+        if bytes.is_empty() {
+            return Ok(());
+        }
         let is_full = self.spooled.load(Ordering::Relaxed) > self.bytes_max;
         if state.is_spooled && (is_full || state.len + bytes.len() as u64 > self.answer_bytes_max()) {
             (state.is_spooled, state.is_too_large) = (false, true);

@@ -9,8 +9,8 @@ use crate::turns::Busy;
 /// Bytes that a request or an answer may have without asking: a client may have thousands of them under way over HTTP/2.
 const FREE_BYTES: usize = 4 << 10;
 /// Bytes of all requests beyond that, and of those of one address.
-const BYTES_MAX: usize = 256 << 20;
-const ADDRESS_BYTES_MAX: usize = BYTES_MAX / 4;
+const BYTES_MAX: usize = 512 << 20;
+const ADDRESS_BYTES_MAX: usize = BYTES_MAX / 8;
 
 /// What is taken of it.
 #[derive(Default)]
@@ -89,7 +89,7 @@ mod tests {
         first.resize(ADDRESS_BYTES_MAX).unwrap();
         assert!(room.share(address(1)).resize(FREE_BYTES + 1).is_err(), "an address has its part");
         assert!(first.resize(ADDRESS_BYTES_MAX + 1).is_err());
-        let mut others: Vec<Share> = (2..5).map(|n| room.share(address(n))).collect();
+        let mut others: Vec<Share> = (2..9).map(|n| room.share(address(n))).collect();
         others.iter_mut().for_each(|share| share.resize(ADDRESS_BYTES_MAX).unwrap());
         assert!(room.share(None).resize(FREE_BYTES + 1).is_err(), "there is no more");
         first.resize(FREE_BYTES + 1).unwrap();

@@ -531,7 +531,8 @@ impl Write for Framed<'_> {
         }
         Ok(part.len())
     }
+    /// Fails if nobody waits for the answer any more.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        (self.send)(Vec::new())
     }
 }
