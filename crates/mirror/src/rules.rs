@@ -1,0 +1,42 @@
+//! What holds for one repository: what is said of it alone, by a rule about names, or of what forges list.
+
+use weir_catalog::{Repository, Settings};
+use weir_git::name_matches;
+
+use crate::options::VisitOptions;
+use crate::refs_wanted::RefsWanted;
+
+/// What holds for repositories whose names match.
+#[derive(Clone, Debug)]
+pub struct SettingsRule {
+    /// Patterns of their names.
+    pub repositories: Vec<String>,
+    /// What holds for them, where nothing is said of one alone.
+    pub settings: Settings,
+}
+
+/// What holds for `repository`: what is said of it alone, else by the first of `rules` that says something, else, of what a forge lists,
+/// the refs that match `forge_refs`.
+pub(crate) fn settings_of(repository: &Repository, rules: &[SettingsRule], forge_refs: &[String]) -> Settings {
+    let is_about = |rule: &&SettingsRule| rule.repositories.iter().any(|pattern| name_matches(pattern, &repository.name));
+    let mut settings = rules.iter().filter(is_about).fold(repository.settings.clone(), |own, rule| own.or(&rule.settings));
+    if repository.forge.is_some() && settings.refs.is_none() && !forge_refs.is_empty() {
+        settings.refs = Some(forge_refs.to_vec());
+    }
+    settings
+}
+
+/// `options` with what `own` says, if that is something else.
+pub(crate) fn own_options(own: &Settings, options: &VisitOptions) -> Option<VisitOptions> {
+    let refs = own.refs.as_ref().and_then(|patterns| {
+        let parsed = RefsWanted::parse(patterns);
+        parsed.inspect_err(|why| tracing::warn!("refs are mirrored as those of all repositories are: {why}")).ok()
+    });
+    let refs = refs.filter(|refs| *refs != options.refs);
+    let lfs = own.lfs.unwrap_or(options.lfs);
+    (refs.is_some() || lfs != options.lfs).then(|| VisitOptions {
+        refs: refs.unwrap_or_else(|| options.refs.clone()),
+        lfs,
+        ..options.clone()
+    })
+}
