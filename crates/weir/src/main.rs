@@ -26,6 +26,7 @@ mod notify;
 mod output;
 mod pool;
 mod shared_store;
+mod systemd;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

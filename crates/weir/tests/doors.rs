@@ -220,6 +220,31 @@ fn a_restart_refuses_nobody() {
 }
 
 #[test]
+fn a_service_manager_is_told_who_serves() {
+    let env = Env::new();
+    let manager = std::os::unix::net::UnixDatagram::bind(env.path("notify")).unwrap();
+    manager.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let told = || {
+        let mut text = [0; 4096];
+        let n = manager.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..n]).into_owned()
+    };
+    let address = format!("127.0.0.1:{}", common::free_port());
+    let mut command = env.weir_command(&["-q", "serve", "--no-mirror", "--git", &address]);
+    let mut server = command.env("NOTIFY_SOCKET", env.path("notify")).spawn().unwrap();
+    assert_eq!(told(), format!("MAINPID={}\nREADY=1", server.id()));
+    // A reload is another process on the same sockets.
+    let signal = |pid: &str, name: &str| assert!(Command::new("kill").args([name, pid]).status().unwrap().success());
+    signal(&server.id().to_string(), "-HUP");
+    assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    let ready = told();
+    let pid = ready.strip_prefix("MAINPID=").and_then(|rest| rest.strip_suffix("\nREADY=1")).unwrap();
+    assert_ne!(pid, server.id().to_string());
+    assert!(server.wait().unwrap().success());
+    signal(pid, "-TERM");
+}
+
+#[test]
 fn files_for_dumb_clients_and_in_part() {
     let env = Env::new();
     let upstream = env.odd_repository("odd.git");

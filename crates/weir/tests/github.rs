@@ -310,9 +310,13 @@ fn pages_that_have_not_changed_are_not_had_again() {
     configure(&env, "github", &forge, owners);
     let told = |said: &serde_json::Value| (said["requests"].as_u64().unwrap(), said["unchanged_pages"].as_u64().unwrap());
     let said = crawl(&env);
-    assert_eq!((told(&said), said["added"].as_u64()), ((12, 0), Some(500)), "six pages, and a question about each: {said}");
+    assert_eq!(
+        (told(&said), said["added"].as_u64()),
+        ((14, 0), Some(500)),
+        "six pages, a question about each, and whether each owner is an organisation: {said}"
+    );
     let said = crawl(&env);
-    assert_eq!((told(&said), said["listed"].as_u64(), said["gone"].as_u64()), ((6, 6), Some(500), Some(0)), "{said}");
+    assert_eq!((told(&said), said["listed"].as_u64(), said["gone"].as_u64()), ((8, 6), Some(500), Some(0)), "{said}");
     assert_eq!(said["finished"], true);
     // What has changed is had again, and what is gone is missed.
     forge.state().repositories[40].pushed_at = "2025-01-01T00:00:00Z".into();
@@ -326,7 +330,7 @@ fn pages_that_have_not_changed_are_not_had_again() {
     forge.state().wikis = true;
     let said = crawl(&env);
     assert_eq!((told(&said).1, said["added"].as_u64()), (0, Some(100)), "{said}");
-    assert_eq!(told(&crawl(&env)), (6, 6));
+    assert_eq!(told(&crawl(&env)), (8, 6));
     configure(&env, "github", &forge, &format!("{owners}exclude = [\"*/r7\"]"));
     assert_eq!(told(&crawl(&env)).1, 0);
     // A limit counts, and an owner more is another listing.

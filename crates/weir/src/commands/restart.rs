@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::systemd;
 
 /// Where the new program says that it serves.
 const READY: &str = "WEIR_READY_FD";
@@ -69,8 +70,9 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
     Err(Error::Message("cannot start anew: the new program does not serve; see its messages above".to_owned()))
 }
 
-/// Tells whoever started us, if they wait for it, that we serve.
+/// Tells whoever started us, if they wait for it, that we serve: the program before us, and the service manager.
 pub(crate) fn tell_ready() {
+    systemd::notify(&format!("MAINPID={}\nREADY=1", std::process::id()));
     let Some(fd) = std::env::var(READY).ok().and_then(|fd| fd.parse::<RawFd>().ok()).filter(|fd| *fd >= FIRST) else { return };
     // SAFETY: whoever set the variable says that this descriptor is open and ours; nobody else here has it.
     let mut pipe = unsafe { std::fs::File::from_raw_fd(fd) };

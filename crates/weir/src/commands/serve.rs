@@ -20,6 +20,7 @@ use crate::metrics::{Counters, Metrics};
 use crate::notify::Notifier;
 use crate::output;
 use crate::pool::Pool;
+use crate::systemd;
 
 fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {
     DaemonLimits {
@@ -159,12 +160,24 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     Ok(())
 }
 
-/// On SIGUSR2 starts the program anew on the same sockets, and then asks this one to come to its end.
+/// On SIGHUP and SIGUSR2 starts the program anew on the same sockets, and then asks this one to come to its end.
 fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let mut asked = runtime.block_on(async { tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined2()) })?;
+    let (mut hang_up, mut user) = runtime.block_on(async {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok::<_, std::io::Error>((signal(SignalKind::hangup())?, signal(SignalKind::user_defined2())?))
+    })?;
     std::thread::spawn(move || {
-        while runtime.block_on(asked.recv()).is_some() {
+        let mut asked = || {
+            runtime.block_on(async {
+                tokio::select! {
+                    asked = hang_up.recv() => asked,
+                    asked = user.recv() => asked,
+                }
+            })
+        };
+        while asked().is_some() {
+            systemd::notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", systemd::monotonic_us()));
             match start_anew(&sockets) {
                 Ok(pid) => {
                     tracing::info!("process {pid} serves from here on; this one ends when its conversations do");
@@ -172,7 +185,10 @@ fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
                     unsafe { libc::raise(libc::SIGTERM) };
                     return;
                 }
-                Err(e) => tracing::error!("{e}"),
+                Err(e) => {
+                    tracing::error!("{e}");
+                    systemd::notify("READY=1");
+                }
             }
         }
     });
