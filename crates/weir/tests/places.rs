@@ -67,9 +67,12 @@ fn a_store_that_goes_away_while_it_is_served_gets_none_either() {
     // Its upstream changes, and is looked at.
     add_commit(&env, &upstream, "main", "more");
     let catalog = env.pool().join("catalog.db");
-    let due = rusqlite_due(&catalog);
-    assert!(due, "the catalog can be written to");
-    std::thread::sleep(Duration::from_secs(8));
+    sql(&catalog, "UPDATE repositories SET next_due = 0");
+    let end = Instant::now() + Duration::from_secs(60);
+    while !sql(&catalog, "SELECT error_class FROM repositories").contains("store") {
+        assert!(Instant::now() < end, "{}", std::fs::read_to_string(env.path("log")).unwrap());
+        std::thread::sleep(Duration::from_millis(200));
+    }
     assert_eq!(std::fs::read_dir(&store).unwrap().count(), 0, "{}", std::fs::read_to_string(env.path("log")).unwrap());
     child.kill().unwrap();
     child.wait().unwrap();
@@ -82,10 +85,12 @@ fn a_store_that_goes_away_while_it_is_served_gets_none_either() {
 }
 
 /// Makes everything due, as if time had passed.
-fn rusqlite_due(catalog: &Path) -> bool {
-    let sql = "UPDATE repositories SET next_due = 0";
-    let script = format!("import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=10); c.execute({sql:?}); c.commit()");
-    std::process::Command::new("python3").args(["-c", &script]).arg(catalog).status().unwrap().success()
+/// What a catalog answers: weir itself reads none whose store is not there.
+fn sql(catalog: &Path, statement: &str) -> String {
+    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=10); print(c.execute(sys.argv[2]).fetchall()); c.commit()";
+    let output = std::process::Command::new("python3").args(["-c", script]).arg(catalog).arg(statement).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]

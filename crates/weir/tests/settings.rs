@@ -88,7 +88,7 @@ fn one_repository_has_settings_of_its_own() {
     }
     assert!(env.weir_fails(&["set", "--priority", "1"]).contains("which repositories?"));
     assert!(env.weir_fails(&["set", "--priority", "4", "a"]).contains("from 0 to 3, or default"));
-    assert!(env.weir_fails(&["set", "--refs", "some", "a"]).contains("either all, heads-and-tags or default"));
+    assert!(env.weir_fails(&["set", "--refs", "some", "a"]).contains("is no pattern of refs: all, heads-and-tags, refs"));
     assert!(env.weir_fails(&["set", "--priority", "1", "no-such"]).contains("no-such"));
     env.weir(&["set", "--refs", "heads-and-tags", "--interval", "7d", "--priority", "2", "a"]);
     env.weir(&["mirror", "--all"]);
