@@ -4,8 +4,9 @@
 //! The walk believes nothing for long: loose objects are hashed when they come, and what is made of it all goes through the same
 //! ingest as any other pack.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, BufWriter, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,12 +14,14 @@ use weir_git::{HashKind, Hasher, Kind, Oid, OidSet, TreeIter, link_targets};
 use weir_repo::{Index, ObjectReader, PackPlan, Repo, Selection, open_directory, read_loose};
 use weir_transport::HttpFiles;
 
-use crate::failure::{Failure, INCOMPLETE};
+use crate::failure::{DAMAGED, Failure, INCOMPLETE};
 use crate::options::VisitOptions;
 use crate::work_folder::WorkFolder;
 
 /// Packs of one upstream.
-const PACKS_MAX: usize = 20_000;
+const PACKS_MAX: usize = 5_000;
+/// Bytes of an index before its ids: its signature, its version and the fan-out table.
+const INDEX_HEAD_BYTES: usize = 8 + 256 * 4;
 /// Bytes of lists of packs and of alternates.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of a commit, tree or tag.
@@ -42,6 +45,8 @@ struct Download<'a> {
     hash: HashKind,
     folder: WorkFolder,
     packs: Vec<Pack>,
+    /// Names of packs that were listed.
+    named: HashSet<String>,
     /// How many of `files` have said what packs they have, and what they share with others.
     listed: usize,
     bytes_left: u64,
@@ -63,16 +68,22 @@ pub(crate) fn fetch(
     fs::create_dir_all(store).map_err(weir_repo::Error::from)?;
     let folder = WorkFolder::new(store).map_err(weir_repo::Error::from)?;
     let bytes_left = options.limits.pack_bytes_max;
-    let mut download = Download { files: vec![files], hash, folder, packs: Vec::new(), listed: 0, bytes_left, options };
+    let mut download =
+        Download { files: vec![files], hash, folder, packs: Vec::new(), named: HashSet::new(), listed: 0, bytes_left, options };
     download.prepare().map_err(weir_repo::Error::from)?;
-    let (repo, objects) = download.walk(wants, base)?;
-    let plan = PackPlan::new(&repo, Selection::of(objects), false, true)?;
-    let mut pack = BufWriter::new(tempfile::tempfile_in(store).map_err(weir_repo::Error::from)?);
-    plan.write(&repo, &mut pack)?;
-    repo.check_reads()?;
+    let pack = BufWriter::new(tempfile::tempfile_in(store).map_err(weir_repo::Error::from)?);
+    let pack = download.write(wants, base, pack).map_err(of_upstream)?;
     let mut pack = pack.into_inner().map_err(|e| weir_repo::Error::from(e.into_error()))?;
     pack.seek(SeekFrom::Start(0)).map_err(weir_repo::Error::from)?;
     Ok(pack)
+}
+
+/// What is wrong with files that came from upstream is no damage of the archive.
+fn of_upstream(failure: Failure) -> Failure {
+    if failure.class == DAMAGED {
+        return Failure::new("bad-pack", format!("a file of the upstream is damaged: {}", failure.error));
+    }
+    failure
 }
 
 /// How an object is looked for.
@@ -98,6 +109,14 @@ impl Download<'_> {
 
     fn open(&self) -> Result<Repo, Failure> {
         Ok(open_directory(self.folder.path())?)
+    }
+
+    /// Fetches all that `wants` lead to but what `base` has, and writes it as a pack.
+    fn write(&mut self, wants: &[Oid], base: Option<&Repo>, mut pack: BufWriter<File>) -> Result<BufWriter<File>, Failure> {
+        let (repo, objects) = self.walk(wants, base)?;
+        PackPlan::new(&repo, Selection::of(objects), false, true)?.write(&repo, &mut pack)?;
+        repo.check_reads()?;
+        Ok(pack)
     }
 
     /// Fetches all that `wants` lead to but what `base` has.
@@ -203,23 +222,35 @@ impl Download<'_> {
         Ok(())
     }
 
+    /// Writes an index to `path`: as much as its head says that it has.
+    fn save_index(&mut self, mut body: Box<dyn Read + Send>, path: &Path) -> Result<(), Failure> {
+        let mut head = vec![0; INDEX_HEAD_BYTES];
+        body.read_exact(&mut head)
+            .map_err(|e| Failure::new("bad-pack", format!("the index of a pack of the upstream is cut short: {e}")))?;
+        let count = u64::from(u32::from_be_bytes(*head.last_chunk().expect("longer than that")));
+        // An id, a CRC, an offset and at most one of 64 bits for each, and two sums (gitformat-pack, version 2).
+        let hash_bytes = self.hash.len() as u64;
+        let rest = count * (hash_bytes + 4 + 4 + 8) + 2 * hash_bytes;
+        self.save(Box::new(Cursor::new(head).chain(body.take(rest + 1))), path)
+    }
+
     /// Reads what packs the repository `from` has, with their indices, and what it shares with others.
     fn list(&mut self, from: usize) -> Result<(), Failure> {
         for line in self.lines(from, "objects/info/packs")? {
             let Some(name) = line.strip_prefix("P ").and_then(|name| name.strip_suffix(".pack")).filter(|name| is_pack_name(name)) else {
                 continue;
             };
-            if self.packs.iter().any(|pack| pack.name == name) {
+            if !self.named.insert(name.to_owned()) {
                 continue;
             }
-            if self.packs.len() == PACKS_MAX {
+            if self.named.len() > PACKS_MAX {
                 return Err(Failure::new("limit", format!("the upstream lists more than {PACKS_MAX} packs")));
             }
             let place = format!("objects/pack/{name}.idx");
             // One that is listed and gone was packed anew meanwhile.
             let Some(body) = self.files[from].get_whole(&place)? else { continue };
             let path = self.folder.path().join(&place);
-            self.save(body, &path)?;
+            self.save_index(body, &path)?;
             let file = File::open(&path).map_err(weir_repo::Error::from)?;
             let len = file.metadata().map_err(weir_repo::Error::from)?.len();
             let region = weir_repo::Region::map(Arc::new(file), len).map_err(weir_repo::Error::from)?;

@@ -33,6 +33,10 @@ pub(crate) fn read_advertised(refs: Body, head: Option<Body>, bytes_max: u64) ->
         if refs.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
             break;
         }
+        if line.ends_with(b"\r\n") {
+            line.truncate(line.len() - 2);
+            line.push(b'\n');
+        }
         let (id, name) =
             line.split_last().and_then(|(end, line)| (*end == b'\n').then_some(line)).and_then(split_ref).ok_or_else(no_git)?;
         let hash = [HashKind::Sha1, HashKind::Sha256].into_iter().find(|hash| hash.len() * 2 == id.len()).ok_or_else(no_git)?;

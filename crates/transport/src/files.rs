@@ -42,7 +42,7 @@ impl HttpFiles {
     /// (gitrepository-layout): as a URL, as a path of the server, or from our own folder of objects on.
     ///
     /// # Errors
-    /// If that is no URL, or leads from https to http.
+    /// If that is no URL, or is on another host.
     pub fn alternate(&self, line: &str) -> Result<HttpFiles> {
         let url = dumb::alternate_of(&self.http.base, line)?;
         Ok(HttpFiles { http: self.http.neighbour(&url)? })

@@ -122,13 +122,13 @@ impl Http {
         Ok(Some(self.body(response)))
     }
 
-    /// A client of `url`, which a file of this repository names, as git's alternates do; ours are its credentials on the same host only.
+    /// A client of `url`, which a file of this repository names, as git's alternates do. It is on the same host, and asked without
+    /// credentials: what only the keeper may see must not be had by naming it.
     pub(crate) fn neighbour(&self, url: &Url) -> Result<Http> {
-        let mut http = Http::new(url, &self.url, &self.options)?;
-        if origin(&http.base) == origin(&self.base) {
-            http.credentials = self.credentials.clone();
-        } else if self.base.starts_with("https:") && http.base.starts_with("http:") {
-            return Err(Error::Protocol(format!("led from https to '{url}'")));
+        let options = Options { netrc: None, credential_source: None, credential_helper: None, ..self.options.clone() };
+        let http = Http::new(url, &self.url, &options)?;
+        if origin(&http.base) != origin(&self.base) || http.credentials.is_some() {
+            return Err(Error::Protocol(format!("led to another host: '{url}'")));
         }
         Ok(http)
     }

@@ -144,6 +144,16 @@ fn lies_and_gaps_are_told_of() {
     write(&whole);
     env.weir(&["mirror", "--all"]);
     env.assert_same(&env.serve(), "a", &up, "in the end");
+    // One that names another's objects elsewhere, which only the keeper may see there, say, has none of them.
+    env.git(env.dir.path(), &["init", "-q", "--bare", "-b", "main", "leak.git"]);
+    let leak = env.path("leak.git");
+    fs::create_dir_all(leak.join("info")).unwrap();
+    fs::write(leak.join("info/refs"), format!("{tip}\trefs/heads/main\r\n")).unwrap();
+    fs::create_dir_all(leak.join("objects/info")).unwrap();
+    fs::write(leak.join("objects/info/http-alternates"), format!("http://localhost:{}/up.git/objects\n", web.port)).unwrap();
+    env.weir(&["add", "--name", "leak", &web.url("leak.git")]);
+    let said = env.weir_fails(&["mirror", "leak"]);
+    assert!(said.contains(&tip) && said.contains("(incomplete)"), "{said}");
     // A page that is no repository.
     fs::create_dir(env.path("page.git")).unwrap();
     fs::create_dir(env.path("page.git/info")).unwrap();

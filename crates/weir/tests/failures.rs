@@ -585,7 +585,7 @@ fn a_host_that_fails_pauses_and_comes_back_by_itself() {
     assert_eq!((status["pauses"][0]["cause"].as_str(), status["errors"]["network"].as_u64()), (Some("the host fails"), Some(failed)));
     assert!(env.weir(&["status"]).contains("the host fails"));
     let told = env.weir(&["errors", "network"]);
-    let (list, advice) = told.split_once("\nWhat to do:\n").unwrap();
+    let (list, advice) = told.split_once("\n\nWhat to do:\n").unwrap();
     assert_eq!((list.lines().count() as u64, advice.lines().count()), (failed, 1), "{told}");
     // The host is there again: within a pause so is everything.
     let back = env.git_daemon_at(dead, &[]);

@@ -8,7 +8,6 @@ mod value;
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, OpenOptions};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -74,12 +73,12 @@ impl Database {
         // URLs of upstreams may have passwords in them. Files that SQLite puts beside it are as this one is.
         // If it is not there; SQLite says why it cannot be.
         drop(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path));
-        if let Err(e) = OpenOptions::new().write(true).open(path)
-            && matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
-        {
+        // Nothing else opens and closes the file: that would end the locks that SQLite has on it for the whole process (fcntl(2)).
+        let connection = Connection::open(path)?;
+        if connection.is_readonly("main")? {
+            drop(connection);
             return Database::open_to_read(path);
         }
-        let connection = Connection::open(path)?;
         connection.busy_timeout(Duration::from_secs(30))?;
         connection.pragma_update(None, "journal_mode", "wal")?;
         // With WAL a power cut may cost the last batch, never consistency; a lost batch is looked at again.

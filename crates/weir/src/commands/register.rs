@@ -138,9 +138,9 @@ fn listed(line: &str) -> std::result::Result<Option<(String, Option<String>)>, S
 const OWNER_AND_NAME: [&str; 3] = ["github.com", "codeberg.org", "bitbucket.org"];
 
 /// Refuses what cannot be a repository's URL, though it has the form of one.
-fn look_at(text: &str) -> Result<()> {
+pub(crate) fn look_at(text: &str) -> Result<()> {
     let url = Url::parse(text)?;
-    let refuse = |why: String| Err(Error::Message(format!("{why} (--force registers it all the same)")));
+    let refuse = |why: String| Err(Error::Message(format!("{why} ('weir add --force' registers it all the same)")));
     if url.scheme == Scheme::Local {
         let path = url.local_path();
         let mut with_suffix = path.clone().into_os_string();

@@ -9,7 +9,7 @@ use weir_catalog::{PRIORITY_MAX, Settings};
 use weir_mirror::RefsWanted;
 use weir_transport::Url;
 
-use super::register::entry;
+use super::register::{entry, look_at};
 use crate::cli::{Global, SetArgs, Setting};
 use crate::error::{Error, Result};
 use crate::output;
@@ -85,6 +85,7 @@ fn set_url(pool: &mut Pool, names: &[String], url: &str) -> Result<()> {
         return Err(Error::Message("--url is for one repository: name it".to_owned()));
     };
     let repository = pool.get(name)?;
+    look_at(url)?;
     let (_, url, _) = entry(url, Some(&repository.name))?;
     Ok(pool.catalog.set_url(&repository.name, &url, now())?)
 }

@@ -154,7 +154,8 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
     }
     let classes: BTreeSet<&str> = list.iter().filter_map(|r| r.error_class.as_deref()).collect();
     if !classes.is_empty() {
-        writeln!(out, "\nWhat to do:")?;
+        writeln!(out)?;
+        writeln!(out, "What to do:")?;
     }
     for class in classes {
         writeln!(out, "{class:<12}{}", remedy(class).unwrap_or("see the message"))?;
