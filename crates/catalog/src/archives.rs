@@ -21,7 +21,7 @@ pub struct Adopted {
     pub ref_count: i64,
     /// The highest number of a lease under which it was written.
     pub epoch: i64,
-    /// As [`Repository::forge`].
+    /// As [`crate::Repository::forge`].
     pub forge: Option<String>,
     /// Whether it was set back to an older state, and is not to be visited.
     pub is_pinned: bool,

@@ -30,7 +30,7 @@ pub enum Outcome {
 pub struct Visit {
     /// Which repository.
     pub id: i64,
-    /// The number of the lease it was made under ([`Repository::epoch`]): one that has passed to another counts no more.
+    /// The number of the lease it was made under ([`crate::Repository::epoch`]): one that has passed to another counts no more.
     pub epoch: i64,
     /// When it began.
     pub began_at: i64,
@@ -40,9 +40,9 @@ pub struct Visit {
     pub next_due: i64,
     /// Fingerprint of the refs seen.
     pub fingerprint: Option<Vec<u8>>,
-    /// As [`Repository::changes`], with this visit.
+    /// As [`crate::Repository::changes`], with this visit.
     pub changes: f64,
-    /// As [`Repository::watched_s`], with this visit.
+    /// As [`crate::Repository::watched_s`], with this visit.
     pub watched_s: f64,
     /// Whether it ended otherwise than the one before, or found something: such visits are kept.
     pub is_news: bool,
