@@ -17,7 +17,7 @@ All objects, with those that nothing reaches, may differ: how often, and which w
 
 WEIR_SEED is the first state's, the others follow. WEIR_WITHOUT_DEEPEN=1 leaves --deepen out, WEIR_JOBS are done at a time. A
 difference is printed with a script that makes it again, by means of `states.py serve FOLDER` (the servers) and `states.py upstream
-SEED STEP FOLDER` (the upstream after so many changes). Ends with 1 if there was any.
+SEED STEP FOLDER` (the upstream after so many changes). Exits with 1 if any difference was found.
 """
 import collections
 import os

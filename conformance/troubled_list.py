@@ -18,7 +18,7 @@ def mirrored(checks, pool, names, ways):
     found = re.search(r"(\d+) updated, (\d+) unchanged, (\d+) failed", first.out)
     checks.check("its last line counts all of them", found and int(found[1]) + int(found[2]) == well and int(found[3]) == len(bad), first.out[-300:])
     told = set(re.findall(r"^failed +(\S+): ", first.err, re.MULTILINE))
-    checks.same("each failure is told of while it runs", told, set(bad))
+    checks.same("`weir mirror` reports each failure while it runs", told, set(bad))
     listed = {r["name"]: r for r in pool("--json", "ls").json()}
     checks.same("`ls` has every name", set(listed), set(names))
     is_here = {name for name, r in listed.items() if r["state"] == "ok" and r["seq"] is not None and r["last_success"] and os.path.exists(r["archive"])}

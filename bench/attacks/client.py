@@ -12,7 +12,7 @@ from attacks import stage, wire
 PATIENCE_S = 30
 # Time between fetches: it is one client among others.
 PAUSE_S = 0.05
-# Answers differ from fetch to fetch, so that none is had from those that are kept.
+# Each fetch asks for something else, so that the server cannot answer from what it has kept.
 VARIANTS = 100 if stage.SMOKE else 997
 HAVES = 1400
 

@@ -36,7 +36,7 @@ class Git:
 
 
 def history(upstream):
-    """Merges, tags of every kind, and so many branches that to ask for all of them takes more than one buffer of git's HTTP."""
+    """Makes merges, tags of every kind, and so many branches that a request for all of them exceeds git's HTTP buffer."""
     stream = []
 
     def commit(branch, mark, parents, path):

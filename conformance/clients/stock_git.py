@@ -39,7 +39,7 @@ def system(work):
 
 
 def newest(work):
-    """git of Debian sid, in a folder of its own that is made anew each month."""
+    """Returns git from Debian sid, in a chroot that is rebuilt each month."""
     need("debootstrap", "chroot")
     done = os.path.join(CHROOT, "done")
     if not os.path.exists(done) or time.time() - os.path.getmtime(done) > 30 * 86400:

@@ -1,4 +1,4 @@
-//! What is written down of archives besides visits: that they were set back, compacted, damaged, or found in the store.
+//! Records what happens to archives outside visits: an archive was restored, compacted, found damaged, or adopted from the store.
 
 use crate::database::{Kind, values};
 use crate::repository::Hold;
@@ -57,7 +57,7 @@ impl Catalog {
         self.database.execute(sql, &values![name, seq, bytes, refs, epoch]).map(|_| ())
     }
 
-    /// Writes down that the archive of repository `id` was written anew: the number of its last commit, and its bytes.
+    /// Records that the archive of repository `id` was rewritten: the number of its last commit, and its length in bytes.
     ///
     /// # Errors
     /// If the database fails.

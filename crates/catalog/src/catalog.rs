@@ -187,7 +187,7 @@ impl Catalog {
             if let Some(id) = db.query_one("SELECT id FROM repositories WHERE name = ?1", &values![name], |row| row.get(0))? {
                 refuse_if_built_on(db, id)?;
             }
-            // What its forge lists is looked through again: it may be wanted anew.
+            // The next crawl reads the forge's pages again: the repository may match the filters again.
             db.execute("DELETE FROM pages WHERE forge IN (SELECT forge FROM repositories WHERE name = ?1)", &values![name])?;
             let removed: Vec<i64> = db.query("DELETE FROM repositories WHERE name = ?1 RETURNING id", &values![name], |row| row.get(0))?;
             for id in &removed {
