@@ -158,10 +158,15 @@ impl Worker<'_, '_> {
         waiting
     }
 
+    /// The whole object of entry `n`, for which there is room then.
     fn whole(&mut self, n: u32) -> Result<Vec<u8>> {
+        // Nothing of the pack is read for what is kept: pages that are read stay in memory until they are noted to have been.
         if let Ok(i) = self.streamed.kept.binary_search_by_key(&n, |k| k.0) {
-            return Ok(std::mem::take(&mut *self.streamed.kept[i].1.lock().expect("not poisoned")));
+            let data = std::mem::take(&mut *self.streamed.kept[i].1.lock().expect("not poisoned"));
+            self.held.add(data.len() as u64, self.limits)?;
+            return Ok(data);
         }
+        self.held.add(self.streamed.head(n)?.size, self.limits)?;
         let mut data = self.spare.pop().unwrap_or_default();
         self.inflate_entry(n, &mut data)?;
         Ok(data)
@@ -364,7 +369,6 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
                     if waiting.is_empty() {
                         continue;
                     }
-                    worker.held.add(shared.streamed.head(*n)?.size, worker.limits)?;
                     (kind, worker.whole(*n)?, waiting)
                 }
                 Root::Outside(oid) => {
