@@ -1,6 +1,6 @@
 //! Which of an upstream's refs are mirrored.
 
-use weir_git::glob_matches;
+use weir_git::{glob_matches, refname};
 
 const HEADS: &str = "refs/heads/*";
 const TAGS: &str = "refs/tags/*";
@@ -20,8 +20,11 @@ impl RefsWanted {
     /// behind a `^` for what is left out.
     ///
     /// # Errors
-    /// If one is none of that; in words.
+    /// If one is none of that or can match no ref, or if there are none; in words.
     pub fn parse<S: AsRef<str>>(patterns: &[S]) -> Result<RefsWanted, String> {
+        if patterns.is_empty() {
+            return Err("there is no pattern of refs; 'all' stands for all of them".to_owned());
+        }
         let mut wanted = RefsWanted::default();
         for pattern in patterns {
             let pattern = pattern.as_ref();
@@ -37,6 +40,11 @@ impl RefsWanted {
                         return Err(format!(
                             "'{}' is no pattern of refs: all, heads-and-tags, refs/..., or ^refs/... for what is left out; '*' stands for anything",
                             pattern.escape_debug()
+                        ));
+                    }
+                    if !refname::is_valid(name.replace(['*', '?'], "x").as_bytes()) {
+                        return Err(format!(
+                            "'{pattern}' matches no ref, as git allows no such name; for all below a folder, put '*' at the end"
                         ));
                     }
                     list.push(name.to_owned());
@@ -80,8 +88,9 @@ mod tests {
         assert_eq!(few.prefixes(), ["HEAD", "refs/heads/", "refs/tags/", "refs/notes/"]);
         let most = of(&["^refs/pull/*/merge"]);
         assert!(most.wants(b"refs/pull/1/head") && !most.wants(b"refs/pull/1/merge") && most.prefixes().is_empty());
-        for bad in ["", "heads", "^", "^heads", "refs heads", "HEAD"] {
+        for bad in ["", "heads", "^", "^heads", "refs heads", "HEAD", "refs/heads/", "refs/a..b", "^refs/pull//x"] {
             assert!(RefsWanted::parse(&[bad]).is_err(), "{bad}");
         }
+        assert!(RefsWanted::parse::<&str>(&[]).is_err());
     }
 }

@@ -443,6 +443,9 @@ impl Config {
         if !self.serve.https.is_empty() && (self.serve.tls_certificate.is_none() || self.serve.tls_key.is_none()) {
             return Err(("serve.https", "needs serve.tls_certificate and serve.tls_key".to_owned()));
         }
+        for (n, rule) in self.mirror.rules.iter().enumerate() {
+            rule.check().map_err(|e| ("mirror.rules", format!("number {}: it {e}", n + 1)))?;
+        }
         for map in &self.serve.map {
             map.rule().map_err(|e| ("serve.map", format!("is wrong: {e}")))?;
         }

@@ -193,6 +193,18 @@ pub(crate) struct MirrorRule {
 }
 
 impl MirrorRule {
+    /// Says what is missing, if the rule holds for no repository or says nothing of any.
+    pub(crate) fn check(&self) -> std::result::Result<(), &'static str> {
+        if self.repositories.is_empty() {
+            return Err("needs at least one pattern of names in 'repositories'");
+        }
+        let MirrorRule { repositories: _, interval, refs, lfs } = self;
+        if interval.is_none() && refs.is_none() && lfs.is_none() {
+            return Err("says none of 'interval', 'refs' and 'lfs'");
+        }
+        Ok(())
+    }
+
     pub(crate) fn rule(&self) -> SettingsRule {
         let settings = Settings {
             interval_s: self.interval.map(|interval| interval.0.as_secs().max(1)),

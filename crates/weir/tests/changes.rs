@@ -85,4 +85,14 @@ fn refs_are_chosen_by_pattern() {
     assert!(said.contains("no pattern of refs"), "{said}");
     std::fs::write(&path, text.replace("'^refs/pull/*/merge'", "'main'")).unwrap();
     assert!(env.weir_fails(&["ls"]).contains("no pattern of refs"));
+    for (rule, why) in [
+        ("repositories = []\nlfs = true", "mirror.rules number 1: it needs at least one pattern of names"),
+        ("repositories = ['a/*']", "mirror.rules number 1: it says none of"),
+        ("repositories = ['a/*']\nrefs = []", "there is no pattern of refs"),
+        ("repositories = ['a/*']\nrefs = ['refs/a..b']", "'refs/a..b' matches no ref"),
+    ] {
+        std::fs::write(&path, format!("{text}\n[[mirror.rules]]\n{rule}\n")).unwrap();
+        let said = env.weir_fails(&["ls"]);
+        assert!(said.contains(why), "{said}");
+    }
 }
