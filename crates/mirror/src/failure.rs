@@ -52,7 +52,7 @@ pub fn remedy(class: &str) -> Option<&'static str> {
         INCOMPLETE => "tell the upstream's keeper; 'weir set NAME --refs heads-and-tags' if the hole is elsewhere",
         "limit" => "raise the limit that the message names, in weir.toml",
         DAMAGED | BASE => "'weir fsck --repair NAME'",
-        EMPTIED => "'weir mirror --accept-empty NAME' if that is right",
+        EMPTIED => "'weir mirror --accept-empty NAME' if that is right; or mend the patterns of its 'refs'",
         STORE => "mount the store",
         FENCED => "nothing: it is looked at again",
         "disk-full" => "make room",

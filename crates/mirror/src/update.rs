@@ -13,6 +13,7 @@ use crate::failure::{EMPTIED, FENCED, Failure};
 use crate::incoming::Update;
 use crate::lfs::fetch_lfs;
 use crate::options::VisitOptions;
+use crate::refs_wanted::RefsWanted;
 use crate::visited::{Known, LostCommits, Visited};
 
 /// Fingerprint of refs and HEAD as an upstream shows them.
@@ -127,7 +128,9 @@ pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, option
     let before = old.as_ref().map(|r| r.refs().clone()).unwrap_or_default();
     if refs.list().is_empty() && !before.list().is_empty() && !options.accepts_empty {
         let count = before.list().len();
-        let error = format!("the upstream has no refs any more: the {count} it had stay here; 'weir mirror --accept-empty' follows it");
+        // Who asks for some refs does not learn of others.
+        let none = if options.refs == RefsWanted::default() { "no refs" } else { "no refs that match the patterns of its 'refs'" };
+        let error = format!("the upstream has {none} any more: the {count} it had stay here; 'weir mirror --accept-empty' follows it");
         return Err(Failure::new(EMPTIED, error));
     }
     if old.as_ref().is_none_or(|r| !r.refs().lead_where(&refs)) {

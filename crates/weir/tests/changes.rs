@@ -81,6 +81,10 @@ fn refs_are_chosen_by_pattern() {
     one.sort();
     assert_eq!(one, ["HEAD", "refs/heads/main", "refs/notes/commits", "refs/notes/x"]);
     assert_eq!(env.weir_json(&["set"])[0]["settings"]["refs"], serde_json::json!(["refs/heads/main", "refs/notes/*"]));
+    env.weir(&["set", "a/one", "--refs", "refs/other/*"]);
+    let said = env.weir_fails(&["mirror"]);
+    assert!(said.contains("no refs that match the patterns of its 'refs'"), "{said}");
+    assert!(has("refs/heads/main", "a/one"));
     let said = env.weir_fails(&["set", "a/one", "--refs", "main"]);
     assert!(said.contains("no pattern of refs"), "{said}");
     std::fs::write(&path, text.replace("'^refs/pull/*/merge'", "'main'")).unwrap();
