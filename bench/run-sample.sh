@@ -2,7 +2,8 @@
 # Mirrors a sample that needs no network and serves it: this checkout, and a generated repository of some thousand commits.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-weir="$PWD/target/release/weir"
+release="$(realpath "${CARGO_TARGET_DIR:-target}")/release"
+weir="$release/weir"
 dir="${WEIR_SAMPLE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir-sample}"
 port="${WEIR_SAMPLE_PORT:-9418}"
 mkdir -p "$dir"
@@ -24,7 +25,7 @@ Serving git://127.0.0.1:$port/ until you press Ctrl-C. In another terminal, try:
 
   git clone git://127.0.0.1:$port/sample/generated
   git ls-remote git://127.0.0.1:$port/sample/weir
-  export WEIR_POOL=$WEIR_POOL PATH=\$PATH:$PWD/target/release
+  export WEIR_POOL=$WEIR_POOL PATH=\$PATH:$release
   weir log sample/generated
   weir ls-tree sample/weir HEAD:crates
   tar tvf "\$(weir show --json sample/weir | python3 -c 'import json,sys; print(json.load(sys.stdin)["archive"])')"
