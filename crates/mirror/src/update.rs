@@ -128,7 +128,7 @@ pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, option
     let before = old.as_ref().map(|r| r.refs().clone()).unwrap_or_default();
     if refs.list().is_empty() && !before.list().is_empty() && !options.accepts_empty {
         let count = before.list().len();
-        // Who asks for some refs does not learn of others.
+        // The upstream lists only the refs that it is asked for, so it may have others.
         let none = if options.refs == RefsWanted::default() { "no refs" } else { "no refs that match the patterns of its 'refs'" };
         let error = format!("the upstream has {none} any more: the {count} it had stay here; 'weir mirror --accept-empty' follows it");
         return Err(Failure::new(EMPTIED, error));
