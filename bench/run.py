@@ -17,8 +17,9 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-WEIR = os.path.join(HERE, "target/release/weir")
-BENCH = os.path.join(HERE, "target/release/weir-bench")
+TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
+WEIR = os.path.join(TARGET, "release/weir")
+BENCH = os.path.join(TARGET, "release/weir-bench")
 SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
 RUNS = 1 if SMOKE else int(os.environ.get("WEIR_BENCH_RUNS", "3"))
 TICK = os.sysconf("SC_CLK_TCK")
