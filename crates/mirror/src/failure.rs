@@ -23,9 +23,10 @@ pub(crate) const FENCED: &str = "fenced";
 const WAIT_MAX_S: u64 = 86_400;
 
 /// The names of all classes of failures.
-pub const CLASSES: [&str; 16] = [
+pub const CLASSES: [&str; 17] = [
     "network",
     "server",
+    "certificate",
     "gone",
     "forbidden",
     "protocol",
@@ -46,6 +47,7 @@ pub const CLASSES: [&str; 16] = [
 pub fn remedy(class: &str) -> Option<&'static str> {
     Some(match class {
         "network" | "server" => "nothing: it is tried again",
+        "certificate" => "name its authority in 'transport.ca_file', in weir.toml; or tell the upstream's keeper",
         "gone" => "'weir rm NAME' if it is gone for good; the copy stays",
         "forbidden" => "give credentials: netrc, tokens of a [[forge]], or a credential helper",
         "protocol" | "bad-pack" => "check the URL; if it is right, tell the upstream's keeper",

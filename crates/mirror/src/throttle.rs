@@ -153,6 +153,8 @@ impl Throttle {
                     pause(Some(host), Cause::Refusals)
                 })
             }
+            // All of a host's repositories have its certificate.
+            "certificate" => self.host(host, now_ms).take(&policy, now_ms).then(|| pause(Some(host), Cause::Host)),
             "network" | "server" => {
                 self.latest.push_back(host.to_owned());
                 if self.latest.len() > policy.window as usize {

@@ -4,13 +4,15 @@ use std::io;
 
 use weir_git::pktline::PktError;
 
-/// What an error means for what is done next (`docs/errors.md`).
+/// What an error means for what is done next (`docs/user-guide.md`, "Errors").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
     /// The network or the server's host: keep the copy, try again later.
     Network,
     /// The server is there and fails (5xx, "internal error"): keep the copy, try again later.
     Server,
+    /// The server's certificate is not believed.
+    Certificate,
     /// There is no such repository (any more).
     Gone,
     /// It is there and not for us.
@@ -27,6 +29,7 @@ impl ErrorClass {
         match self {
             ErrorClass::Network => "network",
             ErrorClass::Server => "server",
+            ErrorClass::Certificate => "certificate",
             ErrorClass::Gone => "gone",
             ErrorClass::Forbidden => "forbidden",
             ErrorClass::Protocol => "protocol",
@@ -45,6 +48,14 @@ pub enum Error {
         host: String,
         /// Why.
         source: io::Error,
+    },
+    /// The server's certificate is not believed.
+    #[error("the certificate of {host} is not believed: {why}")]
+    Certificate {
+        /// Host and port.
+        host: String,
+        /// Why.
+        why: String,
     },
     /// The connection broke.
     #[error("the connection broke: {0}")]
@@ -96,6 +107,7 @@ impl Error {
     pub fn class(&self) -> ErrorClass {
         match self {
             Error::Connect { .. } | Error::Io(_) | Error::IdleTimeout(_) | Error::TooSlow(_) | Error::HungUp(_) => ErrorClass::Network,
+            Error::Certificate { .. } => ErrorClass::Certificate,
             Error::Remote(text) => class_of_words(text).unwrap_or(ErrorClass::Server),
             Error::Ssh(text) => class_of_words(text).unwrap_or(ErrorClass::Network),
             Error::Http { status, .. } => match status {

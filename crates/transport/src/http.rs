@@ -16,6 +16,7 @@ use crate::proxy::{ProxyConnector, place_of};
 use crate::resolver::GuardedResolver;
 use crate::session::Options;
 use crate::stream::Pace;
+use crate::tls::why_not_believed;
 use crate::url::Url;
 
 const REDIRECTS_MAX: u32 = 10;
@@ -300,7 +301,10 @@ impl Http {
             Some(proxy) => format!("{} by the proxy {proxy}", self.url.host_port()),
         };
         match e {
-            ureq::Error::Io(source) => Error::Connect { host, source },
+            ureq::Error::Io(source) => match why_not_believed(&source) {
+                Some(why) => Error::Certificate { host, why },
+                None => Error::Connect { host, source },
+            },
             ureq::Error::Timeout(_) => Error::IdleTimeout(self.options.idle_timeout.as_secs()),
             ureq::Error::HostNotFound => {
                 Error::Connect { host, source: io::Error::new(io::ErrorKind::NotFound, "the name has no address") }

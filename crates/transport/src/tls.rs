@@ -1,7 +1,9 @@
 //! Which certificate authorities are believed.
 
+use std::io;
 use std::path::Path;
 
+use rustls::CertificateError;
 use ureq::tls::{PemItem, RootCerts, parse_pem};
 
 /// Where distributions keep their certificate authorities (the places OpenSSL, Go and curl look at).
@@ -32,4 +34,22 @@ pub fn roots_in(file: &Path) -> Result<RootCerts, String> {
         }
     }
     if found.is_empty() { Err(format!("'{}' holds no certificate", file.display())) } else { Ok(RootCerts::new_with_certs(&found)) }
+}
+
+/// Why a server's certificate is not believed, if that is what `error` says.
+pub(crate) fn why_not_believed(error: &io::Error) -> Option<String> {
+    let rustls::Error::InvalidCertificate(why) = error.get_ref()?.downcast_ref()? else { return None };
+    Some(match why {
+        CertificateError::UnknownIssuer => "no authority that is believed here has issued it".to_owned(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired, by this machine's clock".to_owned(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet, by this machine's clock".to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => "it is for another name".to_owned(),
+        // webpki's word for it, which rustls passes on as it is.
+        other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "it says of itself that it is an authority's (basicConstraints=CA:TRUE), and no server's".to_owned()
+        }
+        other => other.to_string(),
+    })
 }

@@ -19,6 +19,19 @@ pub enum Scheme {
     Local,
 }
 
+impl Scheme {
+    /// What stands before `://`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Scheme::Git => "git",
+            Scheme::Http { tls: true } => "https",
+            Scheme::Http { tls: false } => "http",
+            Scheme::Ssh => "ssh",
+            Scheme::Local => "file",
+        }
+    }
+}
+
 /// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
