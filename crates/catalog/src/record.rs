@@ -7,9 +7,9 @@ use crate::visit::{Outcome, Visit};
 use crate::{Catalog, Result};
 
 /// Columns of a visit as [`Catalog::record`] writes it.
-const VISIT: [Type; 14] = {
+const VISIT: [Type; 15] = {
     use Type::{Blob, Integer, Real, Text};
-    [Integer, Integer, Integer, Integer, Integer, Integer, Blob, Real, Real, Integer, Integer, Integer, Text, Text]
+    [Integer, Integer, Integer, Integer, Integer, Integer, Blob, Real, Real, Integer, Integer, Integer, Text, Text, Integer]
 };
 
 /// What a visit sets. Of `rows`, p1 is the id, p2 the epoch, p3 the outcome (0 unchanged, 1 updated, 2 failed, 3 put off), p4
@@ -30,6 +30,7 @@ const RECORD: &str = "UPDATE repositories SET
     error_class = CASE WHEN rows.p3 < 3 THEN rows.p13 ELSE error_class END,
     error = CASE WHEN rows.p3 < 3 THEN rows.p14 ELSE error END,
     missing_since = CASE WHEN rows.p3 < 2 THEN NULL WHEN rows.p13 = 'gone' THEN coalesce(missing_since, rows.p5) ELSE missing_since END,
+    lfs_missing = coalesce(rows.p15, lfs_missing),
     lease_owner = NULL, lease_until = NULL
     FROM rows WHERE id = rows.p1 AND epoch = rows.p2";
 
@@ -62,6 +63,7 @@ impl Visit {
             ref_count,
             class,
             error,
+            self.lfs_missing,
         ]
         .into()
     }

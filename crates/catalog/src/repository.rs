@@ -60,6 +60,8 @@ pub struct Repository {
     pub is_paused: bool,
     /// Whether it was set back to an older state, and is not visited for that.
     pub is_pinned: bool,
+    /// Files of Git LFS that it should have and that could not be had.
+    pub lfs_missing: i64,
 }
 
 /// Why a repository is not visited.
@@ -72,10 +74,10 @@ pub enum Hold {
 }
 
 pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, last_change, fingerprint, seq, \
-                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s, priority, settings, forge, forge_id, paused, pinned";
+                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s, priority, settings, forge, forge_id, paused, pinned, lfs_missing";
 
 /// How many those are.
-pub(crate) const COLUMN_COUNT: usize = 25;
+pub(crate) const COLUMN_COUNT: usize = 26;
 
 impl Repository {
     pub(crate) fn from_row(row: &Row<'_>) -> Result<Repository> {
@@ -107,6 +109,7 @@ impl Repository {
             },
             is_paused: row.get::<i64>(23)? != 0,
             is_pinned: row.get::<i64>(24)? != 0,
+            lfs_missing: row.get(25)?,
         })
     }
 }

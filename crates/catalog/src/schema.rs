@@ -247,6 +247,10 @@ UPDATE repositories SET paused = 1 WHERE enabled = 0;
 ALTER TABLE forges ADD COLUMN failed_at INTEGER;
 ALTER TABLE forges ADD COLUMN error TEXT;
 ",
+    "
+-- Files of Git LFS that pointers name and that could not be had, when somebody last looked
+ALTER TABLE repositories ADD COLUMN lfs_missing INTEGER NOT NULL DEFAULT 0;
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.

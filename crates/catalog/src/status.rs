@@ -37,6 +37,8 @@ pub struct Counts {
     pub paused: i64,
     /// Of these those that were set back to an older state.
     pub pinned: i64,
+    /// Those that lack files of Git LFS.
+    pub incomplete: i64,
     /// Those that their forge has no more.
     pub gone: i64,
     /// Those whose last visit failed.
@@ -110,7 +112,8 @@ impl Catalog {
                    count(*) FILTER (WHERE enabled = 1 AND next_due <= ?1), count(*) FILTER (WHERE lease_until > ?1),
                    max(CASE WHEN enabled = 1 AND last_attempt IS NOT NULL THEN ?1 - next_due END),
                    count(*) FILTER (WHERE last_success > ?1 - 3600), count(*) FILTER (WHERE last_success > ?1 - 86400),
-                   CAST(sum(archive_bytes) AS BIGINT), count(*) FILTER (WHERE paused = 1), count(*) FILTER (WHERE pinned = 1)
+                   CAST(sum(archive_bytes) AS BIGINT), count(*) FILTER (WHERE paused = 1), count(*) FILTER (WHERE pinned = 1),
+                   count(*) FILTER (WHERE lfs_missing > 0)
                    FROM repositories";
         let counts = self.database.query_one(sql, &values![now], |row| {
             let number = |n| row.get::<Option<i64>>(n).map(Option::unwrap_or_default);
@@ -128,6 +131,7 @@ impl Catalog {
                 archive_bytes: number(10)?,
                 paused: number(11)?,
                 pinned: number(12)?,
+                incomplete: number(13)?,
             })
         })?;
         Ok(counts.unwrap_or_default())

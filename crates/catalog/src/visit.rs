@@ -48,6 +48,8 @@ pub struct Visit {
     pub is_news: bool,
     /// What the upstream had, if the archive was written to: the SHA-1 of its snapshot.
     pub snapshot: Option<[u8; 20]>,
+    /// Files of Git LFS that it should have and that could not be had, if that was looked at.
+    pub lfs_missing: Option<u64>,
     /// How it ended.
     pub outcome: Outcome,
 }

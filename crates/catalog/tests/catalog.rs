@@ -45,7 +45,8 @@ cases!(
     priorities_go_first_then_hints_then_the_most_overdue,
     visits_that_are_news_are_kept,
     accounts_and_what_is_left_of_limits,
-    looks_for_metadata_are_leased_in_turn
+    looks_for_metadata_are_leased_in_turn,
+    an_inventory_has_every_repository_once
 );
 
 #[test]
@@ -80,6 +81,7 @@ fn visit(r: &Repository, next_due: i64) -> Visit {
         watched_s: 1e9,
         is_news: true,
         snapshot: None,
+        lfs_missing: None,
         outcome,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_repo::{ArchiveRepo, LfsObject, LfsPointer};
+use weir_repo::{ArchiveRepo, LfsObject, LfsPointer, Phase};
 use weir_transport::{Error, LFS_BATCH_MAX, Lfs, LfsAnswer, Url};
 
 use crate::failure::Failure;
@@ -22,6 +22,8 @@ pub struct LfsReport {
     pub bytes: u64,
     /// Objects that the upstream does not have, or gave wrongly.
     pub absent: u64,
+    /// Objects that are not here for whatever reason.
+    pub missing: u64,
     /// Something may be had another time: the next visit is to look again.
     pub is_incomplete: bool,
 }
@@ -37,6 +39,7 @@ const OBJECTS_MAX: usize = 250_000;
 pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: u64, options: &VisitOptions) -> Result<LfsReport, Failure> {
     let mut report = LfsReport::default();
     let missing = archive.lfs_missing(now)?;
+    report.missing = missing.len() as u64;
     let limit = options.limits.object_bytes_max;
     let (mut missing, too_large): (Vec<_>, Vec<_>) = missing.into_iter().partition(|pointer| pointer.size <= limit);
     for LfsPointer { oid, size } in &too_large {
@@ -52,6 +55,7 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
     if missing.is_empty() {
         return Ok(report);
     }
+    options.progress.begin(Phase::Lfs, missing.len() as u64);
     // Another one first each time: some that always fail do not keep the others away.
     let first = (now % missing.len() as u64) as usize;
     missing.rotate_left(first);
@@ -75,6 +79,7 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
         }
         report.absent += wrong.len() as u64;
         report.added += count - wrong.len() as u64;
+        report.missing -= count - wrong.len() as u64;
         let bytes = sizes - wrong.iter().map(|pointer| pointer.size).sum::<u64>();
         report.bytes += bytes;
         options.space.add_used(bytes);
@@ -122,6 +127,8 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
                 Ok(object) => {
                     failures_in_turn = 0;
                     here_bytes += pointer.size;
+                    options.progress.add(1);
+                    options.progress.add_bytes(pointer.size);
                     here.push(object);
                 }
                 Err((true, e)) => {

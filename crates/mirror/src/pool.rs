@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_catalog::clock::now;
 use weir_catalog::{Base, Catalog, Outcome, Repository, Settings, Visit};
+use weir_repo::Progress;
 use weir_transport::Url;
 
 use crate::batch::Batch;
@@ -74,8 +75,8 @@ impl Stop {
 
 /// What happens during a run.
 pub enum Event<'a> {
-    /// A visit begins.
-    Started(&'a Repository),
+    /// A visit begins; how far it has come can be seen until it has ended.
+    Started(&'a Repository, Arc<Progress>),
     /// A visit has ended.
     Ended(&'a Repository, &'a Result<Visited, Failure>, Duration),
     /// Errors have gathered: visits pause.
@@ -183,7 +184,7 @@ impl Mirror {
                 let (messages, is_open) = mailbox.take();
                 for message in messages {
                     match message {
-                        Message::Started(repository) => observe(Event::Started(&repository)),
+                        Message::Started(repository, progress) => observe(Event::Started(&repository, progress)),
                         Message::Paused(pause) => {
                             let until = pause.until_ms.div_ceil(1000) as i64;
                             // It is shown to others only: on a full disk it may fail itself.
@@ -215,6 +216,7 @@ impl Mirror {
                                 watched_s: 0.0,
                                 is_news: false,
                                 snapshot: None,
+                                lfs_missing: None,
                                 outcome,
                             };
                             batch.put(visit, None);
@@ -326,6 +328,7 @@ impl Mirror {
 
     fn work(&self, queue: &Queue, options: &VisitOptions, stop: &Stop, mailbox: &Mailbox) {
         let _share = mailbox.share();
+        let options = &VisitOptions { progress: Arc::default(), ..options.clone() };
         let mut ended: Option<String> = None;
         while let Some(task) = queue.next(ended.as_deref(), self.options.jobs_per_host.max(1), stop) {
             if !self.wait_out_pauses(queue, stop, mailbox) {
@@ -362,7 +365,7 @@ impl Mirror {
                 continue;
             }
             let started = Instant::now();
-            mailbox.put(Message::Started(Box::new(repository.clone())));
+            mailbox.put(Message::Started(Box::new(repository.clone()), options.progress.clone()));
             // A defect met in one repository must not end the run for all others.
             let visit = || self.visit_one(&repository, base.as_ref(), options);
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(visit))
@@ -530,7 +533,7 @@ impl Mirror {
         let since = |then: i64| at.saturating_sub(then).max(0) as u64;
         let schedule = &self.options.schedule;
         let failed_before = repository.error_class.as_deref();
-        let (outcome, fingerprint, wait_s, is_news, snapshot) = match result {
+        let (outcome, fingerprint, wait_s, is_news, (snapshot, lfs_missing)) = match result {
             Ok(visited) => {
                 let snapshot = visited.snapshot.and_then(|id| id.as_bytes().try_into().ok());
                 let is_changed = visited.change.is_some();
@@ -556,19 +559,22 @@ impl Mirror {
                 // Nobody knows when it changed before it was cloned.
                 let quiet_s = if is_changed { (!is_first).then_some(0) } else { repository.last_change.map(since) };
                 let is_news = failed_before.is_some() || !matches!(outcome, Outcome::Unchanged);
-                let wait_s = match self.settings_of(&repository).interval_s {
+                let settings = self.settings_of(&repository);
+                let wait_s = match settings.interval_s {
                     Some(own) => own,
                     None if is_first => schedule.second_s(),
                     None => schedule.next_s(&observed, quiet_s),
                 };
-                (outcome, Some(visited.fingerprint), wait_s, is_news, snapshot)
+                let wants_lfs = settings.lfs.unwrap_or(self.visit.lfs);
+                let lfs_missing = visited.lfs.map(|report| report.missing).or((!wants_lfs).then_some(0));
+                (outcome, Some(visited.fingerprint), wait_s, is_news, (snapshot, lfs_missing))
             }
             Err(failure) => {
                 summary.failed += 1;
                 let wait = self.retry_s(&repository, failure.class).max(failure.wait_s.unwrap_or(0));
                 let is_news = failed_before != Some(failure.class);
                 let outcome = Outcome::Failed { class: failure.class.to_owned(), error: failure.error };
-                (outcome, repository.fingerprint, wait, is_news, None)
+                (outcome, repository.fingerprint, wait, is_news, (None, None))
             }
         };
         let next_due = at + spread(wait_s, repository.id) as i64;
@@ -584,6 +590,7 @@ impl Mirror {
             watched_s,
             is_news,
             snapshot,
+            lfs_missing,
             outcome,
         }
     }

@@ -102,6 +102,7 @@ fn write_catalog(catalog: &Catalog) -> weir_catalog::Result<String> {
         ("weir_repositories_disabled", "Those that are not visited until somebody says so", c.disabled),
         ("weir_repositories_paused", "Those that somebody wants not to be visited", c.paused),
         ("weir_repositories_pinned", "Those that are set back to an older state, and not visited", c.pinned),
+        ("weir_repositories_incomplete", "Those that lack files of Git LFS which could not be had", c.incomplete),
         ("weir_repositories_gone", "Those that their forge has no more", c.gone),
         ("weir_repositories_due", "Those that are due", c.due),
         ("weir_repositories_leased", "Those that are being visited", c.leased),

@@ -104,6 +104,15 @@ fn what_the_upstream_lacks_or_gives_wrongly_is_left_out_and_had_later() {
         assert!(said.lines().any(|line| line.contains(&sha256(file)) && line.contains(why)), "{why}: {said}");
     }
     assert_eq!(lfs_objects(&env, "r"), (1, 50_000));
+    // Who lists repositories sees that three are not here.
+    let state = || {
+        let listed = env.weir_json(&["ls"]);
+        (listed[0]["state"].as_str().unwrap().to_owned(), listed[0]["lfs_missing"].as_i64().unwrap())
+    };
+    assert_eq!(state(), ("incomplete".to_owned(), 3));
+    assert!(env.weir(&["status"]).contains("1 without all files of Git LFS"));
+    env.weir(&["mirror", "--all"]);
+    assert_eq!(state(), ("incomplete".to_owned(), 3), "a visit that looks for nothing changes nothing");
     env.weir(&["fsck"]);
     // A longer one, with the right beginning.
     std::fs::write(upstream.place(&files[1]), [&files[1][..], b"x"].concat()).unwrap();
@@ -115,6 +124,11 @@ fn what_the_upstream_lacks_or_gives_wrongly_is_left_out_and_had_later() {
     upstream.commit(&env, &[&files[1]]);
     env.weir(&["mirror", "--all"]);
     assert_eq!(lfs_objects(&env, "r"), (3, 150_000));
+    assert_eq!(state(), ("incomplete".to_owned(), 1), "the one that is too large");
+    // What nobody wants is not missing.
+    env.weir(&["set", "--lfs", "false", "r"]);
+    env.weir(&["mirror", "--all"]);
+    assert_eq!(state(), ("ok".to_owned(), 0));
 }
 
 /// Passes everything on to `port`, but answers 503 to those who want an object while `fails`.

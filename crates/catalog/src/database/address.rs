@@ -132,6 +132,14 @@ impl Address {
     }
 }
 
+/// Checks `url` of a database, without connecting to it.
+///
+/// # Errors
+/// If it is none, or names a file that cannot be read.
+pub fn check_url(url: &str) -> Result<()> {
+    Address::parse(url).map(drop)
+}
+
 /// `url` of a database without its password.
 #[must_use]
 pub fn redacted(url: &str) -> String {

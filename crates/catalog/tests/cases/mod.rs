@@ -74,6 +74,7 @@ pub fn visits_set_the_schedule(c: &mut Catalog) {
         watched_s: 2.0,
         is_news: true,
         snapshot: None,
+        lfs_missing: None,
         outcome,
     };
     c.record(&[visit(10, 20, Outcome::Failed { class: "network".into(), error: "no".into() })]).unwrap();
@@ -162,6 +163,7 @@ pub fn a_push_during_a_visit_is_not_forgotten(c: &mut Catalog) {
         watched_s: 0.0,
         is_news: true,
         snapshot: None,
+        lfs_missing: None,
         outcome: Outcome::Unchanged,
     };
     c.record(&[visit(40)]).unwrap();
@@ -222,6 +224,7 @@ pub fn a_lost_lease_writes_nothing_and_others_are_left_alone(c: &mut Catalog) {
         watched_s: 0.0,
         is_news: true,
         snapshot: None,
+        lfs_missing: None,
         outcome: Outcome::Unchanged,
     };
     // It took too long: another has it now.
@@ -294,6 +297,7 @@ pub fn a_clock_that_was_ahead_puts_nothing_off(c: &mut Catalog) {
         watched_s: 0.0,
         is_news: false,
         snapshot: None,
+        lfs_missing: None,
         outcome: Outcome::Unchanged,
     };
     let visits: Vec<Visit> = leased.iter().map(visit).collect();
@@ -337,6 +341,7 @@ pub fn updates_are_kept_for_hooks_with_the_visits_that_found_them(c: &mut Catalo
         watched_s: 0.0,
         is_news: true,
         snapshot: None,
+        lfs_missing: None,
         outcome,
     };
     let updated = |seq| Outcome::Updated { seq, archive_bytes: 1, ref_count: 1 };
@@ -403,6 +408,7 @@ pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
         watched_s: 0.0,
         is_news: true,
         snapshot: None,
+        lfs_missing: None,
         outcome: Outcome::Unchanged,
     };
     assert_eq!(c.record(&[visit(ids[1]), visit(ids[2])]).unwrap(), 2);
@@ -436,6 +442,7 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
         watched_s: 0.0,
         is_news: false,
         snapshot: None,
+        lfs_missing: None,
         outcome: Outcome::Unchanged,
     };
     let visits: Vec<Visit> = names.iter().zip(10..).map(|(name, due)| visit(id(c, name), 0, 5, due)).collect();
@@ -489,6 +496,7 @@ pub fn visits_that_are_news_are_kept(c: &mut Catalog) {
         watched_s: 0.0,
         is_news,
         snapshot: matches!(outcome, Outcome::Updated { .. }).then_some([7; 20]),
+        lfs_missing: None,
         outcome,
     };
     let updated = |seq| Outcome::Updated { seq, archive_bytes: 1, ref_count: 1 };
@@ -559,6 +567,7 @@ pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
         watched_s: 0.0,
         is_news: false,
         snapshot: None,
+        lfs_missing: None,
         outcome: Outcome::Updated { seq: 1, archive_bytes: 1, ref_count: 1 },
     };
     let note = |c: &mut Catalog, forge: &str, by_default| {
@@ -613,4 +622,17 @@ pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
     assert_eq!(names(&all(c, 1001, 2000)), ["c"], "only what says so itself");
     c.remove("h/c").unwrap();
     assert_eq!(c.metadata_counts().unwrap().looked_at, 0);
+}
+
+pub fn an_inventory_has_every_repository_once(c: &mut Catalog) {
+    c.add(&[entry("a", "u1"), entry("b", "u2")], 0).unwrap();
+    let id = c.lease("x", 10, 20, &Which::default(), 10).unwrap()[0].id;
+    let name = c.list().unwrap().into_iter().find(|r| r.id == id).unwrap().name;
+    let mut found = Vec::new();
+    c.for_each_entry(|entry| found.push(entry)).unwrap();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(found.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["a", "b"], "{name}");
+    assert!(found.iter().all(|e| e.seq.is_none() && e.is_enabled && e.failures == 0));
+    assert!(c.has_archive_at(&found[0].path).unwrap() && !c.has_archive_at("elsewhere.tar").unwrap());
+    assert!(c.last_visit_at().unwrap().is_none_or(|at| at == 10) && c.faults(10).unwrap().is_empty());
 }

@@ -177,6 +177,7 @@ mod tests {
                 watched_s: 0.0,
                 is_news: false,
                 snapshot: None,
+                lfs_missing: None,
                 outcome: Outcome::Unchanged,
             };
             assert_eq!(catalog.record(&leased.repositories.iter().map(visit).collect::<Vec<_>>()).unwrap(), leased.repositories.len());

@@ -36,6 +36,8 @@ pub(crate) enum State {
     Pinned,
     /// Its archive is not where it should be
     Missing,
+    /// The last visit went well, but files of Git LFS could not be had
+    Incomplete,
 }
 
 impl State {
@@ -47,6 +49,7 @@ impl State {
             (Some(_), _) if r.seq.is_some() => State::Stale,
             (Some(_), Some(_)) => State::Stale,
             (Some(_), None) => State::Failed,
+            (None, Some(_)) if r.lfs_missing > 0 => State::Incomplete,
             (None, Some(_)) => State::Ok,
             // One that was adopted.
             (None, None) if r.seq.is_some() => State::Ok,
@@ -84,7 +87,7 @@ fn as_json(pool: &Pool, r: &Repository) -> serde_json::Value {
         "archive": path, "archive_exists": is_there,
         "archive_bytes": std::fs::metadata(&path).ok().map(|m| m.len()), "refs": r.ref_count, "seq": r.seq,
         "added_at": r.added_at, "last_attempt": r.last_attempt, "last_success": r.last_success, "last_change": r.last_change,
-        "next_due": (!r.is_paused && !r.is_pinned).then_some(r.next_due), "failures": r.failures, "error_class": r.error_class, "error": r.error,
+        "next_due": (!r.is_paused && !r.is_pinned).then_some(r.next_due), "failures": r.failures, "error_class": r.error_class, "error": r.error, "lfs_missing": r.lfs_missing,
         "priority": r.priority, "settings": super::settings::as_json(&r.settings),
     })
 }

@@ -51,12 +51,13 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
     line(
         "repositories",
         format!(
-            "{}, {} mirrored{}{}{}",
+            "{}, {} mirrored{}{}{}{}",
             c.repositories,
             c.mirrored,
             some(c.gone, "gone upstream"),
             some(c.paused, "paused"),
-            some(c.pinned, "set back")
+            some(c.pinned, "set back"),
+            some(c.incomplete, "without all files of Git LFS ('weir ls --state incomplete')")
         ),
     )?;
     let lag = if c.lag_s > 0 { format!(", the most overdue for {}", output::span(c.lag_s)) } else { String::new() };

@@ -1,0 +1,79 @@
+//! All that the catalog has, read from end to end: for those who compare it with the store, and with itself.
+
+use crate::database::values;
+use crate::{Catalog, Result};
+
+/// What the catalog says of a repository and its archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The repository's name.
+    pub name: String,
+    /// Its upstream.
+    pub url: String,
+    /// Where its archive lies, below the store.
+    pub path: String,
+    /// Number of the archive's last commit; none before the first visit that went well.
+    pub seq: Option<i64>,
+    /// Bytes of the archive.
+    pub archive_bytes: Option<i64>,
+    /// When a visit last went well, in seconds since 1970.
+    pub last_success: Option<i64>,
+    /// Failures since then.
+    pub failures: i64,
+    /// Whether visits are made at all.
+    pub is_enabled: bool,
+}
+
+impl Catalog {
+    /// Gives every repository to `each`, in no order, without holding them.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn for_each_entry(&self, mut each: impl FnMut(Entry)) -> Result<()> {
+        let sql = "SELECT name, url, path, seq, archive_bytes, last_success, failures, enabled FROM repositories";
+        self.database.stream(sql, &mut |row| {
+            each(Entry {
+                name: row.get(0)?,
+                url: row.get(1)?,
+                path: row.get(2)?,
+                seq: row.get(3)?,
+                archive_bytes: row.get(4)?,
+                last_success: row.get(5)?,
+                failures: row.get(6)?,
+                is_enabled: row.get::<i64>(7)? != 0,
+            });
+            Ok(())
+        })
+    }
+
+    /// Whether a repository has its archive at `path`, below the store.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn has_archive_at(&self, path: &str) -> Result<bool> {
+        Ok(self.database.query_one("SELECT 1 FROM repositories WHERE path = ?1", &values![path], |_| Ok(()))?.is_some())
+    }
+
+    /// The latest time that a visit has written down, in seconds since 1970.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn last_visit_at(&self) -> Result<Option<i64>> {
+        let latest = self.database.query_one("SELECT max(last_attempt) FROM repositories", &[], |row| row.get::<Option<i64>>(0))?;
+        Ok(latest.flatten())
+    }
+
+    /// What SQLite finds wrong with the file (`PRAGMA integrity_check`), at most `max` findings; nothing of PostgreSQL, which looks after
+    /// its own.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn faults(&self, max: usize) -> Result<Vec<String>> {
+        if self.database.is_postgres() {
+            return Ok(Vec::new());
+        }
+        let mut found: Vec<String> = self.database.query(&format!("PRAGMA integrity_check({})", max.max(1)), &[], |row| row.get(0))?;
+        found.retain(|line| line != "ok");
+        Ok(found)
+    }
+}
