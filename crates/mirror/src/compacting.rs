@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_repo::{ArchiveRepo, ArchiveUse, Rewrite, Sharing, UpdateReport};
+use weir_repo::{ArchiveRepo, ArchiveUse, Phase, Rewrite, Sharing, UpdateReport};
 
 use crate::options::{Compacting, VisitOptions};
 
@@ -47,6 +47,7 @@ pub(crate) fn compact_if_due(mut archive: ArchiveRepo, path: &Path, now: u64, op
         return None;
     }
     let spill = |bytes| options.scratch.place(bytes, store);
+    options.progress.begin(Phase::Compacting, 0);
     let how = Rewrite { sharing: Sharing::Keep, time: now, threads: options.threads, spill: &spill };
     match archive.compact(&how) {
         Ok(report) => {

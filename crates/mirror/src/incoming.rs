@@ -6,7 +6,7 @@ use std::path::Path;
 use weir_git::{HashKind, Oid, OidSet, refname};
 use weir_repo::ingest::{Ingested, Options as IngestOptions, ingest};
 use weir_repo::walk::HaveCommits;
-use weir_repo::{ArchiveRepo, NewState, Ref, RefClass, Refs, Repo, StateKind, UpdateReport};
+use weir_repo::{ArchiveRepo, NewState, Phase, Ref, RefClass, Refs, Repo, StateKind, UpdateReport};
 use weir_transport::{FetchRequest, Negotiator, Session, Url};
 
 use crate::dumb;
@@ -77,6 +77,7 @@ impl Update<'_> {
         } else {
             self.fetch(class, wants)?
         };
+        self.options.progress.begin(Phase::Writing, 0);
         let kind = if is_partial { StateKind::Partial } else { StateKind::Mirrored };
         let now = NewState { refs, shallow: &shallow, time: self.now, epoch: self.epoch, kind };
         Ok(self.archive.commit(added.map(|a| (class, a)), &now)?)
@@ -90,6 +91,7 @@ impl Update<'_> {
             let mut pack = dumb::fetch(files, self.session.hash(), wants, base.as_ref(), self.options, self.store)?;
             return take_in(&mut pack, self.session.hash(), base.as_ref(), wants, ended, self.options, self.store);
         }
+        self.options.progress.begin(Phase::Asking, 0);
         self.open_again_if_used_up()?;
         let is_second = self.session.has_fetched();
         match self.fetch_pack(class, wants, base.as_ref(), ended.clone()) {
@@ -168,6 +170,7 @@ fn take_in(
         shallow: &ended,
         lost: &OidSet::default(),
         delta_bytes_max: options.delta_bytes_max,
+        progress: &options.progress,
     };
     let spill = |bytes| options.scratch.place(bytes, store);
     let added = ingest(pack, &spill, &how)?;

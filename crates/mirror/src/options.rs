@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use weir_repo::Progress;
 use weir_repo::ingest::Limits;
 use weir_transport::Options as TransportOptions;
 
@@ -35,6 +36,8 @@ pub struct VisitOptions {
     pub accepts_empty: bool,
     /// What says that the store is there, where something does.
     pub store: Option<Arc<StoreMark>>,
+    /// Where visits with these options, one at a time, say how far they have come.
+    pub progress: Arc<Progress>,
 }
 
 /// When archives are compacted.

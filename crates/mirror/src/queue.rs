@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weir_catalog::{Base, Repository};
+use weir_repo::Progress;
 
 use crate::failure::Failure;
 use crate::pool::Stop;
@@ -214,7 +215,7 @@ pub(crate) struct Done {
 }
 
 pub(crate) enum Message {
-    Started(Box<Repository>),
+    Started(Box<Repository>, Arc<Progress>),
     Done(Box<Done>),
     /// Not visited: its host pauses until then.
     PutOff(Box<Repository>, i64),

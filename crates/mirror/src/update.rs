@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 use weir_git::Oid;
-use weir_repo::{ArchiveRepo, Head, Lost, Origin, Ref, Refs, RefsChange, Repo, UpdateReport};
+use weir_repo::{ArchiveRepo, Head, Lost, Origin, Phase, Ref, Refs, RefsChange, Repo, UpdateReport};
 use weir_transport::{Advertised, Session, Symbolic, Url};
 
 use crate::compacting::compact_if_due;
@@ -38,6 +38,7 @@ fn fingerprint(advertised: &Advertised, lfs: bool) -> Vec<u8> {
 
 /// Refs of an upstream, and the session they came by.
 pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advertised, Visited), Failure> {
+    options.progress.begin(Phase::Asking, 0);
     let (session, mut advertised) = Session::open_and_list(url, &options.transport, &options.refs.prefixes())?;
     advertised.refs.retain(|r| options.refs.wants(&r.name));
     let fingerprint = fingerprint(&advertised, options.lfs);
@@ -222,6 +223,7 @@ pub(crate) fn take_in(
     let report = Update { archive, session, url, options, store, epoch, now }.run(refs)?;
     // Derived files only make answers faster: without them the visit has gone well all the same.
     let started = Instant::now();
+    options.progress.begin(Phase::Deriving, 0);
     match weir_repo::derive(archive, now, options.threads) {
         Ok(true) => tracing::debug!(path = %path.display(), "bitmaps and commit-graph made in {:?}", started.elapsed()),
         Ok(false) => {}

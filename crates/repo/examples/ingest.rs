@@ -19,6 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         shallow: &none,
         lost: &none,
         delta_bytes_max: 256 << 20,
+        progress: &weir_repo::Progress::default(),
     };
     let started = Instant::now();
     let mut file = std::fs::File::open(path)?;

@@ -15,6 +15,7 @@ use crate::lfs::is_lfs_object;
 use crate::metadata::is_metadata;
 use crate::object_set::ObjectSet;
 use crate::origin::Origin;
+use crate::progress::Progress;
 use crate::repack::{Packed, Repack};
 use crate::repo::{Location, Repo};
 use crate::state_kind::StateKind;
@@ -268,6 +269,7 @@ fn take_in(
         shallow: &repo.shallow.iter().copied().collect(),
         lost,
         delta_bytes_max: 256 << 20,
+        progress: &Progress::default(),
     };
     let (mut reader, mut writer) = std::io::pipe()?;
     std::thread::scope(|scope| {

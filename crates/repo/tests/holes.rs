@@ -33,6 +33,7 @@ fn take(pack: &[u8], base: Option<&Repo>, lost: &[Oid]) -> weir_repo::Result<Opt
         shallow: &OidSet::default(),
         lost: &lost.iter().copied().collect(),
         delta_bytes_max: 1 << 20,
+        progress: &weir_repo::Progress::default(),
     };
     ingest(&mut &pack[..], &spill, &options)
 }

@@ -88,7 +88,7 @@ fn line_of(event: &Event<'_>) -> Option<Value> {
             Some(json!({ "event": "paused", "host": pause.host, "cause": pause.cause.name(), "until": until, "time": time }))
         }
         Event::GoesOn => Some(json!({ "event": "resumed", "time": time })),
-        Event::Started(_) | Event::Leased(_) => None,
+        Event::Started(..) | Event::Leased(_) => None,
     }
 }
 

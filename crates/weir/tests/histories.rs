@@ -75,6 +75,7 @@ impl History {
             threads: 1,
             refs: RefsWanted::default(),
             delta_bytes_max: 1 << 20,
+            progress: std::sync::Arc::default(),
             lfs: false,
             space: Arc::new(Space::new(folder.path().to_owned(), 0, None)),
             compacting: Compacting { packs_max: *rng.pick(&[2, 5, 50]), unused_percent_max: 100 },

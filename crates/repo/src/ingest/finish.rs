@@ -14,6 +14,7 @@ use crate::entry::{push_ofs_delta_head, push_ref_delta_head, push_whole_head};
 use crate::error::{Error, Result};
 use crate::index::IndexEntry;
 use crate::pack::PACK_HEADER_BYTES;
+use crate::progress::Phase;
 use crate::zlib::Deflate;
 
 /// Level of bases appended to complete a pack: they are stored, never sent.
@@ -26,6 +27,7 @@ pub(crate) fn finish(
     spill: SpillFn<'_>,
     options: &Options<'_>,
 ) -> Result<Option<Ingested>> {
+    options.progress.begin(Phase::Connecting, 0);
     let order = streamed.ids.order();
     let id = |i: usize| streamed.ids.get(order[i]);
     let is_first = |i: usize| i == 0 || id(i - 1) != id(i);

@@ -22,6 +22,7 @@ use std::io::Read;
 use weir_git::{HashKind, Oid, OidSet};
 
 use crate::error::Result;
+use crate::progress::Progress;
 use crate::repo::Repo;
 
 pub(crate) use spool::spool_reader;
@@ -73,6 +74,8 @@ pub struct Options<'a> {
     pub lost: &'a OidSet,
     /// Bytes of inflated deltas kept in memory between the passes.
     pub delta_bytes_max: usize,
+    /// Where it says how far it has come.
+    pub progress: &'a Progress,
 }
 
 /// A pack that was accepted.

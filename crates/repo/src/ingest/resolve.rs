@@ -12,6 +12,7 @@ use super::{Limits, Options};
 use crate::entry::{apply_delta, delta_sizes};
 use crate::error::{Error, Result, bad_pack};
 use crate::large::{LARGE_BYTES, LargeTurn};
+use crate::progress::{Phase, Progress};
 use crate::zlib::Inflate;
 
 /// Buffers kept for reuse: as many as wait to be hashed, and some bases.
@@ -20,6 +21,8 @@ const SPARE_MAX: usize = 24;
 const SPARE_BYTES_MAX: usize = 4 << 20;
 /// Fewer deltas are not worth more threads.
 const THREADED_DELTAS_MIN: usize = 5000;
+/// Deltas that are told of at once: threads would wait for each other's word.
+const TOLD_AT_ONCE: u64 = 256;
 
 /// Deltas by what they build on.
 struct Children {
@@ -142,6 +145,9 @@ struct Worker<'w, 's> {
     ids_first: bool,
     spare: Vec<Vec<u8>>,
     delta: Vec<u8>,
+    progress: &'w Progress,
+    /// Deltas that it has not been told of.
+    untold: u64,
 }
 
 impl Worker<'_, '_> {
@@ -227,6 +233,10 @@ impl Worker<'_, '_> {
             } else {
                 stack.push(frame);
             }
+            self.untold += 1;
+            if self.untold == TOLD_AT_ONCE {
+                self.progress.add(std::mem::take(&mut self.untold));
+            }
             let inflated = self.inflated.fetch_add(out.len() as u64, Ordering::Relaxed) + out.len() as u64;
             check_inflated(inflated, self.limits)?;
             let waiting = if self.ids_first {
@@ -285,6 +295,7 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
         streamed.drop_deltas();
         return Ok(Vec::new());
     }
+    options.progress.begin(Phase::Resolving, delta_count as u64);
     let children = Children::new(streamed);
     let claimed: Vec<AtomicBool> = (0..n).map(|_| AtomicBool::new(false)).collect();
     let inflated = AtomicU64::new(streamed.inflated_bytes);
@@ -359,6 +370,8 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
             ids_first: shared.ids_first,
             spare: Vec::new(),
             delta: Vec::new(),
+            progress: shared.options.progress,
+            untold: 0,
         };
         let mut reader = shared.options.base.map(|b| b.reader());
         while let Some(root) = roots.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -383,6 +396,7 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
         }
         worker.hasher.flush();
         worker.take_hashed()?;
+        worker.progress.add(worker.untold);
         Ok(worker.links)
     };
     if threads == 1 {

@@ -15,6 +15,7 @@ use super::spool::{PackData, Spool};
 use super::{Limits, Options, SpillFn};
 use crate::entry::{EntryHead, HEAD_BYTES_MAX, Stored};
 use crate::error::{Error, Result, bad_pack};
+use crate::progress::{Phase, Progress};
 use crate::zlib::Inflate;
 
 /// Blobs larger than this are hashed as they stream by and never held whole.
@@ -137,6 +138,7 @@ struct Input<'a, 's> {
     sum: PlainHasher,
     crc: crc32fast::Hasher,
     pack_bytes_max: u64,
+    progress: &'a Progress,
 }
 
 impl Input<'_, '_> {
@@ -166,6 +168,7 @@ impl Input<'_, '_> {
                             option: "limits.pack_bytes_max",
                         });
                     }
+                    self.progress.set_bytes(read);
                     self.spool.write(&self.buf[self.end..self.end + n])?;
                     self.end += n;
                     return Ok(true);
@@ -388,7 +391,10 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
         sum: plain_sha(hash),
         crc: crc32fast::Hasher::new(),
         pack_bytes_max: options.limits.pack_bytes_max,
+        progress: options.progress,
     };
+    // The first byte may be long in coming: the upstream counts its objects before it sends one.
+    options.progress.begin(Phase::Receiving, 0);
     input.buf.resize(BUFFER_BYTES, 0);
     let header = input.ensure(12)?;
     if header.len() < 12 {
@@ -403,6 +409,7 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
         return Err(Error::Limit { what: format!("{count} objects"), limit: objects_max.into(), option: "limits.objects_max" });
     }
     input.consume(12);
+    options.progress.begin(Phase::Receiving, count.into());
     let shallow = options.shallow;
     let mut whole = Whole {
         hasher: BatchHasher::new(hash),
@@ -488,6 +495,7 @@ fn read_entries(
 ) -> Result<()> {
     let mut inflate = Inflate::default();
     for number in 0..count {
+        input.progress.set_done(number.into());
         let offset = input.position;
         input.flush_marks();
         input.crc = crc32fast::Hasher::new();

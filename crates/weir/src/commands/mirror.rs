@@ -1,17 +1,16 @@
 //! `mirror`: one pass, or for ever.
 
-use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use weir_catalog::{Catalog, Hold, Repository};
 use weir_mirror::throttle::Pause;
 use weir_mirror::{Event, Failure, LfsReport, Mirror, Stop, Summary, Visited};
 
 use super::batches::Batches;
+use super::visit_bars::VisitBars;
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::hooks::Hooks;
@@ -165,7 +164,7 @@ pub(crate) fn watch(
                     notifier.tell(&event);
                 }
                 match event {
-                    Event::Started(_) | Event::Leased(_) => {}
+                    Event::Started(..) | Event::Leased(_) => {}
                     Event::Ended(repository, result, took) => log_line(repository, result, took),
                     Event::Paused(pause) => tracing::warn!("{}", pause_line(pause)),
                     Event::GoesOn => tracing::info!("{GOES_ON}"),
@@ -337,7 +336,7 @@ fn updated_line(repository: &Repository, visited: &Visited, took: Duration) -> S
 
 /// What came of LFS objects, if there is something to tell.
 fn lfs_line(repository: &Repository, visited: &Visited) -> Option<String> {
-    let LfsReport { added, bytes, absent, is_incomplete } = visited.lfs?;
+    let LfsReport { added, bytes, absent, is_incomplete, .. } = visited.lfs?;
     let absent = if absent > 0 { format!(", {absent} cannot be had") } else { String::new() };
     let later = if is_incomplete { ", the next visit looks again" } else { "" };
     let is_told = added > 0 || !absent.is_empty() || is_incomplete;
@@ -353,45 +352,33 @@ struct Reporter {
     json: bool,
     quiet: bool,
     verbose: bool,
-    bars: Option<(MultiProgress, ProgressBar, HashMap<i64, ProgressBar>)>,
+    bars: Option<VisitBars>,
 }
 
 impl Reporter {
     fn new(global: &Global, tasks: usize) -> Reporter {
-        let bars = (std::io::stderr().is_terminal() && !global.quiet && !global.json && tasks > 0).then(|| {
-            let multi = MultiProgress::new();
-            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} repositories, {elapsed}").expect("a valid template");
-            let bar = multi.add(ProgressBar::new(tasks as u64).with_style(style));
-            bar.enable_steady_tick(Duration::from_millis(200));
-            (multi, bar, HashMap::new())
-        });
+        let shows_bars = std::io::stderr().is_terminal() && !global.quiet && !global.json && tasks > 0;
+        let bars = shows_bars.then(|| VisitBars::new(tasks));
         Reporter { json: global.json, quiet: global.quiet, verbose: global.verbose > 0, bars }
     }
 
     fn line(&self, text: &str) {
         match &self.bars {
-            Some((multi, _, _)) => drop(multi.println(text)),
+            Some(bars) => bars.print(text),
             None => drop(writeln!(output::stdout(), "{text}")),
         }
     }
 
     fn event(&mut self, event: Event<'_>) {
         match event {
-            Event::Started(repository) => {
-                if let Some((multi, bar, running)) = &mut self.bars {
-                    let style = ProgressStyle::with_template("  {spinner} {msg} {elapsed}").expect("a valid template");
-                    let spinner =
-                        multi.insert_before(bar, ProgressBar::new_spinner().with_style(style).with_message(repository.name.clone()));
-                    spinner.enable_steady_tick(Duration::from_millis(200));
-                    running.insert(repository.id, spinner);
+            Event::Started(repository, progress) => {
+                if let Some(bars) = &mut self.bars {
+                    bars.started(repository, progress);
                 }
             }
             Event::Ended(repository, result, took) => {
-                if let Some((_, bar, running)) = &mut self.bars {
-                    if let Some(spinner) = running.remove(&repository.id) {
-                        spinner.finish_and_clear();
-                    }
-                    bar.inc(1);
+                if let Some(bars) = &mut self.bars {
+                    bars.ended(repository);
                 }
                 self.ended(repository, result, took);
             }
@@ -403,8 +390,8 @@ impl Reporter {
             Event::GoesOn if self.json => drop(output::json_line(&serde_json::json!({ "result": "resumed" }))),
             Event::GoesOn => self.line(GOES_ON),
             Event::Leased(more) => {
-                if let Some((_, bar, _)) = &self.bars {
-                    bar.inc_length(more as u64);
+                if let Some(bars) = &self.bars {
+                    bars.expect_more(more);
                 }
             }
         }
@@ -432,7 +419,7 @@ impl Reporter {
             Err(failure) => {
                 let text = format!("failed     {}: {failure}", repository.name);
                 match &self.bars {
-                    Some((multi, _, _)) => drop(multi.println(text)),
+                    Some(bars) => bars.print(&text),
                     None => warn_line!("{text}"),
                 }
             }
@@ -464,8 +451,8 @@ impl Reporter {
     }
 
     fn finish(self, summary: &Summary) -> Result<()> {
-        if let Some((_, bar, _)) = &self.bars {
-            bar.finish_and_clear();
+        if let Some(bars) = &self.bars {
+            bars.finish();
         }
         if self.json {
             return output::json_line(&serde_json::json!({
