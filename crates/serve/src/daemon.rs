@@ -20,6 +20,7 @@ use crate::descriptors::descriptors_max;
 use crate::directory::Presentation;
 use crate::locate::{Client, Found, Locator, Refusal};
 use crate::notice::Notices;
+use crate::proxies::{TrustedProxies, read_proxy_header};
 use crate::room::RequestRoom;
 use crate::send::Sender;
 use crate::shards::Shards;
@@ -127,6 +128,7 @@ pub struct Daemon {
     /// Set once no more connections are taken.
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) notices: Notices,
+    pub(crate) proxies: TrustedProxies,
     addresses: Mutex<HashMap<IpAddr, usize>>,
     connections: AtomicUsize,
     shards: Shards,
@@ -186,11 +188,18 @@ impl Daemon {
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             stopping: watch::Sender::new(false),
             notices: Notices::default(),
+            proxies: TrustedProxies::default(),
             limits,
             addresses: Mutex::default(),
             connections: AtomicUsize::new(0),
             shards: Shards::start(std::thread::available_parallelism().map_or(2, usize::from))?,
         })
+    }
+
+    /// The same server behind `proxies`.
+    #[must_use]
+    pub fn behind(self, proxies: TrustedProxies) -> Daemon {
+        Daemon { proxies, ..self }
     }
 
     /// Serves connections until `stop` resolves, then lets those that run come to their end for a while.
@@ -222,30 +231,53 @@ impl Daemon {
         // From here on it belongs to one shard, whose runtime watches it.
         let Ok(stream) = stream.leave() else { return };
         let all = self.connections.fetch_add(1, Ordering::Relaxed);
-        let address = peer.map(network_of);
-        let from_here = address.map_or(0, |address| {
-            let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-            let n = addresses.entry(address).or_default();
-            *n += 1;
-            *n
-        });
-        let admitted = all < self.limits.connections_max && from_here <= self.limits.connections_per_address_max;
+        let connection = Connection(self.clone());
+        // A proxy's connections are those of its clients, who are counted once they are known.
+        let counted = if self.proxies.trusts(peer) { Ok(None) } else { self.count(peer).map(Some) };
         let shard = self.shards.next().clone();
         shard.spawn(async move {
-            let guard = Admission { daemon: &self, address };
+            let (_connection, address) = (connection, peer.map(network_of));
             let Ok(stream) = Socket::enter(stream) else { return };
+            let admitted = counted.ok().filter(|_| all < self.limits.connections_max);
             if let Err(e) = self.clone().attend(stream, peer, door, admitted).await
                 && !matches!(e.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
             {
                 self.notices.say(address, "connection ended", &e);
             }
-            drop(guard);
         });
     }
 
-    async fn attend(self: Arc<Self>, stream: Socket, peer: Option<SocketAddr>, door: Door, admitted: bool) -> io::Result<()> {
+    /// Counts a connection, or a request that a proxy passes on, of `peer`, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// If its network has too many already.
+    pub(crate) fn count(self: &Arc<Self>, peer: Option<SocketAddr>) -> Result<Counted, TooMany> {
+        let address = peer.map(network_of);
+        let Some(network) = address else { return Ok(Counted { daemon: self.clone(), address }) };
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let n = addresses.entry(network).or_default();
+        if *n >= self.limits.connections_per_address_max {
+            return Err(TooMany);
+        }
+        *n += 1;
+        Ok(Counted { daemon: self.clone(), address })
+    }
+
+    async fn attend(
+        self: Arc<Self>,
+        stream: Socket,
+        mut peer: Option<SocketAddr>,
+        door: Door,
+        mut admitted: Option<Option<Counted>>,
+    ) -> io::Result<()> {
         stream.prepare()?;
-        if !admitted {
+        if admitted.is_some() && self.proxies.announces(peer) {
+            let header = tokio::time::timeout(self.limits.init_timeout, read_proxy_header(&stream)).await;
+            let Ok(header) = header else { return Err(io::Error::new(io::ErrorKind::TimedOut, "no header of the PROXY protocol came")) };
+            peer = header?;
+            admitted = self.count(peer).ok().map(Some);
+        }
+        let Some(_counted) = admitted else {
             self.notices.say(peer.map(|p| p.ip()), "refused", &"too many connections");
             let mut refusal = Vec::new();
             match door {
@@ -255,7 +287,7 @@ impl Daemon {
                 Door::Https(_) => {}
             }
             return Sender::new(&stream, Duration::from_secs(1), 0).bytes(&refusal).await;
-        }
+        };
         match door {
             Door::Git => self.converse(&stream, peer).await,
             Door::Http => self.converse_http(stream, peer).await,
@@ -320,15 +352,26 @@ pub(crate) fn network_of(peer: SocketAddr) -> IpAddr {
     }
 }
 
+/// An address has as many connections as it may.
+pub(crate) struct TooMany;
+
 /// Counts a connection out again.
-struct Admission<'d> {
-    daemon: &'d Daemon,
+struct Connection(Arc<Daemon>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts an address out again.
+pub(crate) struct Counted {
+    daemon: Arc<Daemon>,
     address: Option<IpAddr>,
 }
 
-impl Drop for Admission<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.daemon.connections.fetch_sub(1, Ordering::Relaxed);
         if let Some(address) = self.address {
             less(&mut self.daemon.addresses.lock().unwrap_or_else(PoisonError::into_inner), &address);
         }

@@ -29,7 +29,7 @@ use weir_upload::{DaemonRequest, Service};
 
 use crate::cache::{OpenError, Opened};
 use crate::computing::BUSY;
-use crate::daemon::Daemon;
+use crate::daemon::{Counted, Daemon};
 use crate::http_body::Answer;
 use crate::http_route::{Route, route};
 use crate::locate::{Client, Refusal as LocateRefusal};
@@ -41,6 +41,8 @@ pub(crate) const GIT_PROTOCOL: HeaderName = HeaderName::from_static("git-protoco
 pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 32 << 10;
+/// What is said to a client of a proxy who asks too much at a time.
+const TOO_MANY: &str = "too many requests at once; try again in a minute";
 /// Streams of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 32;
 
@@ -121,9 +123,18 @@ impl Daemon {
             let (daemon, under_way) = (self.clone(), under_way.clone());
             service_fn(move |mut request: Request<hyper::body::Incoming>| {
                 request.extensions_mut().insert(scheme.clone());
-                let guard = UnderWay::start(&under_way);
                 let daemon = daemon.clone();
-                async move { Ok::<_, Infallible>(daemon.answer_http(request, peer).await.map(|body| body.guarded(guard))) }
+                // A proxy's clients are told apart here; others were when they connected.
+                let client = daemon.proxies.client(request.headers(), peer);
+                let counted = if daemon.proxies.trusts(peer) { daemon.count(client).map(Some) } else { Ok(None) };
+                let admitted = counted.map(|counted| UnderWay::start(&under_way, counted));
+                async move {
+                    let Ok(guard) = admitted else {
+                        daemon.notices.say(client.map(|c| c.ip()), "refused", &TOO_MANY);
+                        return Ok(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY).into_response());
+                    };
+                    Ok::<_, Infallible>(daemon.answer_http(request, client).await.map(|body| body.guarded(guard)))
+                }
             })
         };
         let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -247,18 +258,22 @@ impl Daemon {
 }
 
 /// A request that has no answer yet, or one that is not sent yet.
-pub(crate) struct UnderWay(Arc<AtomicUsize>);
+pub(crate) struct UnderWay {
+    all: Arc<AtomicUsize>,
+    /// Of the client behind a proxy.
+    _counted: Option<Counted>,
+}
 
 impl UnderWay {
-    fn start(count: &Arc<AtomicUsize>) -> UnderWay {
-        count.fetch_add(1, Ordering::Relaxed);
-        UnderWay(count.clone())
+    fn start(all: &Arc<AtomicUsize>, counted: Option<Counted>) -> UnderWay {
+        all.fetch_add(1, Ordering::Relaxed);
+        UnderWay { all: all.clone(), _counted: counted }
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.all.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_mirror::Stop;
-use weir_serve::{Address, Daemon, DaemonLimits, Door, Listener, Presentation, Text, Tls, raise_descriptor_limit, serve_text};
+use weir_serve::{
+    Address, Daemon, DaemonLimits, Door, Listener, Presentation, Text, Tls, TrustedProxies, raise_descriptor_limit, serve_text,
+};
 use weir_upload::{Limits, Options};
 
 use super::crawl;
@@ -109,7 +111,9 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let scratch = pool.scratch().folder.unwrap_or_else(std::env::temp_dir);
     let presentation = Presentation { files: c.files, ..Presentation::default() };
     raise_descriptor_limit();
-    let daemon = Arc::new(Daemon::new(Arc::new(CatalogLocator::new(&pool)?), options, limits(c, scratch), presentation)?);
+    let proxies = TrustedProxies::new(&c.trusted_proxies, c.proxy_protocol).map_err(Error::Message)?;
+    let daemon = Daemon::new(Arc::new(CatalogLocator::new(&pool)?), options, limits(c, scratch), presentation)?;
+    let daemon = Arc::new(daemon.behind(proxies));
     let stop = Stop::default();
     let asked_to_stop = stop_on_signal(&stop)?;
     for (door, listener) in &listeners {
