@@ -108,6 +108,18 @@ pub(crate) enum Command {
         #[arg(long = "as", value_name = "NAME")]
         known_as: Option<String>,
     },
+    /// Look for what is wrong here, or soon will be: configuration, modes, disk, clocks, limits, catalog, archives, each host
+    #[command(
+        after_help = "Each host of an upstream and each forge is asked once. Nothing is changed. Ends with 1 if anything is an error."
+    )]
+    Check {
+        /// Ask no host
+        #[arg(long)]
+        offline: bool,
+        /// Name at most so many of a kind; the others are counted
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+        max_count: usize,
+    },
     /// Show how the mirror is: visits, lag, errors, pauses, forges, space
     Status,
     /// List what is due next

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, Serializer};
-use weir_serve::{Access, AccessRule, Address, IpNet, MapRule, Token};
+use weir_serve::{Access, AccessRule, Address, IpNet, MapRule, Token, TrustedProxies};
 
 pub(crate) use crate::config_values::{Interval, MirrorRule, RefsConfig, Size, Span, span_argument};
 use crate::error::{Error, Result};
@@ -233,6 +233,8 @@ pub(crate) struct ServeConfig {
     pub(crate) steps_max: u64,
     pub(crate) drain_timeout: Span,
     pub(crate) push_hint: bool,
+    pub(crate) trusted_proxies: Vec<String>,
+    pub(crate) proxy_protocol: bool,
     /// What URLs mean: without rules, the name of a repository.
     pub(crate) map: Vec<MapConfig>,
 }
@@ -343,6 +345,8 @@ impl Default for ServeConfig {
             steps_max: weir_upload::Limits::default().steps_max,
             drain_timeout: Span(d.drain_timeout),
             push_hint: false,
+            trusted_proxies: Vec::new(),
+            proxy_protocol: false,
             map: Vec::new(),
         }
     }
@@ -425,6 +429,9 @@ impl Config {
         if let Some((key, _)) = at_least_one.into_iter().find(|(_, value)| *value == 0) {
             return Err((key, "must be at least 1".to_owned()));
         }
+        if let Some(url) = &self.catalog.url {
+            weir_catalog::check_url(url).map_err(|e| ("catalog.url", format!("is wrong: {e}")))?;
+        }
         if self.mirror.interval_min.0 > self.mirror.interval_max.0 {
             return Err(("mirror.interval_min", "is more than mirror.interval_max".to_owned()));
         }
@@ -442,6 +449,11 @@ impl Config {
         }
         if !self.serve.https.is_empty() && (self.serve.tls_certificate.is_none() || self.serve.tls_key.is_none()) {
             return Err(("serve.https", "needs serve.tls_certificate and serve.tls_key".to_owned()));
+        }
+        let proxies = TrustedProxies::new(&self.serve.trusted_proxies, self.serve.proxy_protocol);
+        proxies.map_err(|e| ("serve.trusted_proxies", format!("is wrong: {e}")))?;
+        if self.serve.proxy_protocol && self.serve.trusted_proxies.is_empty() {
+            return Err(("serve.proxy_protocol", "needs serve.trusted_proxies: who begins connections so".to_owned()));
         }
         for (n, rule) in self.mirror.rules.iter().enumerate() {
             rule.check().map_err(|e| ("mirror.rules", format!("number {}: it {e}", n + 1)))?;

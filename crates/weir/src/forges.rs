@@ -174,6 +174,9 @@ impl ForgeConfig {
         if self.wikis && !matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea | ForgeKind::Gitlab) {
             return Err("wikis are repositories on GitHub, GitLab and Gitea only".to_owned());
         }
+        if let Some(since) = self.active_since.as_ref().filter(|since| !is_date(since)) {
+            return Err(format!("active_since '{since}' is no date: YYYY-MM-DD"));
+        }
         if !self.metadata.is_empty() && !self.has_metadata() {
             return Err("metadata is told by GitHub, GitLab and Gitea only".to_owned());
         }
@@ -284,6 +287,16 @@ impl ForgeConfig {
         Ok(Some((app, GitHub::rest(&self.url))))
     }
 
+    /// Files that hold its tokens and keys.
+    pub(crate) fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.token_files.iter().chain(&self.app_key_file)
+    }
+
+    /// The forge itself, asked once and not waited for.
+    pub(crate) fn open_once(&self) -> Result<Box<dyn Forge>> {
+        self.open_with(1, Box::new(|time: Duration| time.is_zero()))
+    }
+
     /// The forge itself. It waits for limits unless `stop` is asked for.
     pub(crate) fn open(&self, stop: &Stop) -> Result<Box<dyn Forge>> {
         let stop = stop.clone();
@@ -295,15 +308,19 @@ impl ForgeConfig {
             }
             !stop.is_stopped()
         };
+        self.open_with(self.tries, Box::new(wait))
+    }
+
+    fn open_with(&self, tries: u32, wait: Box<dyn FnMut(Duration) -> bool + Send>) -> Result<Box<dyn Forge>> {
         let api = Api::new(ApiOptions {
             tokens: self.tokens()?,
             app: self.app()?,
             scheme: if self.kind == ForgeKind::Gitea { "token" } else { "Bearer" },
             agent: format!("weir/{}", env!("CARGO_PKG_VERSION")),
-            tries: self.tries,
+            tries,
             retry: self.retry.0,
             roots: self.roots(),
-            wait: Box::new(wait),
+            wait,
             ..ApiOptions::default()
         });
         let owners = self.owners.clone();
@@ -327,6 +344,14 @@ impl ForgeConfig {
             ForgeKind::Folder => Box::new(Folder::new(Path::new(&self.url))),
         })
     }
+}
+
+/// Whether `text` begins with a date as forges write them (RFC 3339).
+fn is_date(text: &str) -> bool {
+    let is_digits = |text: &str, len| text.len() == len && text.bytes().all(|c| c.is_ascii_digit());
+    let day = text.split('T').next().unwrap_or(text);
+    let parts: Vec<&str> = day.split('-').collect();
+    matches!(parts[..], [year, month, day] if is_digits(year, 4) && is_digits(month, 2) && is_digits(day, 2))
 }
 
 fn host_of(url: &str) -> &str {

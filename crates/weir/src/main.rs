@@ -15,6 +15,7 @@ mod catalog_url;
 mod cli;
 mod commands;
 mod config;
+mod config_files;
 mod config_values;
 mod error;
 mod forge_credentials;
@@ -26,6 +27,7 @@ mod notify;
 mod output;
 mod pool;
 mod shared_store;
+mod store_files;
 mod systemd;
 
 use std::io::IsTerminal;

@@ -19,6 +19,7 @@ use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions, Pr
 use crate::catalog_url;
 use crate::cli::Global;
 use crate::config::{self, Config};
+use crate::config_files::is_for_everybody;
 use crate::error::{Error, InRepo, Result};
 use crate::forge_credentials::ForgeCredentials;
 use crate::local::LocalUpstreams;
@@ -43,7 +44,7 @@ pub(crate) struct Pool {
 }
 
 /// A clock that is wrong by more is told of.
-const CLOCK_SKEW_TOLD_S: i64 = 30;
+pub(crate) const CLOCK_SKEW_TOLD_S: i64 = 30;
 
 /// The pool that the flags, the environment or custom name.
 pub(crate) fn path_of(global: &Global) -> Result<PathBuf> {
@@ -149,17 +150,19 @@ impl Pool {
 
     /// Says so if others on this machine may read secrets in the pool's files.
     pub(crate) fn warn_of_readable_secrets(&self) {
-        let mode = |path: &Path| std::fs::metadata(path).map_or(0, |m| m.permissions().mode());
-        let others_come_in = mode(&self.path) & 0o005 != 0;
-        for name in [config::FILE_NAME, CATALOG_NAME] {
-            let path = self.path.join(name);
-            if others_come_in && mode(&path) & 0o004 != 0 {
-                tracing::warn!(
-                    "'{0}' may hold tokens and passwords, and everybody on this machine may read it: chmod o= '{0}'",
-                    path.display()
-                );
-            }
+        for path in self.readable_secrets() {
+            tracing::warn!(
+                "'{0}' may hold tokens and passwords, and everybody on this machine may read it: chmod o= '{0}'",
+                path.display()
+            );
         }
+    }
+
+    /// The pool's files with secrets that everybody on this machine may read.
+    pub(crate) fn readable_secrets(&self) -> Vec<PathBuf> {
+        let others_come_in = std::fs::metadata(&self.path).is_ok_and(|m| m.permissions().mode() & 0o005 != 0);
+        let files = [config::FILE_NAME, CATALOG_NAME].map(|name| self.path.join(name));
+        files.into_iter().filter(|path| others_come_in && is_for_everybody(path)).collect()
     }
 
     /// Opens the pool that `global` names.
@@ -306,6 +309,7 @@ impl Pool {
                 compacting: Compacting { packs_max: c.archive.packs_max as usize, unused_percent_max: c.archive.unused_percent_max },
                 accepts_empty: false,
                 store: Some(Arc::new(StoreMark { path: self.store().join(STORE_ID_NAME), id: self.store_id.clone() })),
+                progress: Arc::default(),
             },
             options: MirrorOptions {
                 lease_s: c.mirror.lease.0.as_secs().max(1),

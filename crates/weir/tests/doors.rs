@@ -134,28 +134,7 @@ fn tls() {
     let upstream = env.odd_repository("odd.git");
     env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
-    let (certificate, key) = (env.path("c.pem"), env.path("k.pem"));
-    let make = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-        ])
-        .args(["-addext", "subjectAltName=IP:127.0.0.1", "-keyout"])
-        .arg(&key)
-        .arg("-out")
-        .arg(&certificate)
-        .output()
-        .unwrap();
-    assert!(make.status.success(), "{make:?}");
+    let (certificate, key) = env.certificate();
     let port = free_port();
     let (address, certificate_text, key_text) = (format!("127.0.0.1:{port}"), certificate.to_str().unwrap(), key.to_str().unwrap());
     let git = format!("127.0.0.1:{}", free_port());

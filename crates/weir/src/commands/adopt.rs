@@ -12,9 +12,8 @@ use crate::cli::Global;
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
 use crate::pool::{Pool, check_name, now};
+use crate::store_files::{SUFFIX, is_archive, walk};
 
-/// What the names of archives end in.
-const SUFFIX: &str = ".tar";
 /// Archives that are registered at a time.
 const BATCH_MAX: usize = 1000;
 
@@ -28,7 +27,15 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
     let known: std::collections::HashSet<String> = pool.catalog.list()?.into_iter().map(|r| r.path).collect();
     let store = pool.store();
     let mut paths = Vec::new();
-    find(&store, &mut paths)?;
+    let unread = walk(&store, &mut |path, kind| {
+        if kind.is_file() && is_archive(path) {
+            paths.push(path.to_owned());
+        }
+    })
+    .map_err(|source| Error::File { what: "read", path: store.clone(), source })?;
+    for (folder, e) in unread {
+        tracing::warn!(folder = %folder.display(), "not looked into: {e}");
+    }
     paths.sort();
     let (mut found, mut left_out) = (Vec::new(), Vec::new());
     for path in paths {
@@ -72,29 +79,6 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
         }
     }
     Ok(if left_out.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
-}
-
-/// Archives below `folder`; what is hidden is nobody's.
-fn find(folder: &Path, paths: &mut Vec<std::path::PathBuf>) -> Result<()> {
-    let fail = |source| Error::File { what: "read", path: folder.to_owned(), source };
-    for entry in std::fs::read_dir(folder).map_err(fail)? {
-        let entry = entry.map_err(fail)?;
-        let name = entry.file_name();
-        if name.as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
-        let kind = entry.file_type().map_err(fail)?;
-        if kind.is_dir() {
-            match find(&entry.path(), paths) {
-                // As every disk of its own has a folder that is only root's.
-                Err(Error::File { path, source, .. }) => tracing::warn!(folder = %path.display(), "not looked into: {source}"),
-                other => other?,
-            }
-        } else if kind.is_file() && name.as_encoded_bytes().ends_with(SUFFIX.as_bytes()) {
-            paths.push(entry.path());
-        }
-    }
-    Ok(())
 }
 
 /// What is to be registered of the archive at `path`, which is `below` the store.

@@ -11,20 +11,31 @@ use weir_transport::{Scheme, Url};
 use super::locate::CatalogLocator;
 use crate::cli::{Cli, Global};
 use crate::config;
+use crate::config_files::{Unusable, unusable};
 use crate::error::{Error, Result};
 use crate::output;
-use crate::pool::{Pool, path_of};
+use crate::pool::{Pool, STORE_NAME, path_of};
 
 pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode> {
     let path = path_of(global)?.join(config::FILE_NAME);
     if !path.exists() {
         return Err(Error::NoPool(path_of(global)?));
     }
-    config::load(&path)?;
+    let config = config::load(&path)?;
+    let unusable = unusable(&config, &path_of(global)?.join(STORE_NAME));
+    let ok = unusable.is_empty();
     if global.json {
-        output::json(&serde_json::json!({ "file": path, "ok": true }))?;
-    } else if !global.quiet {
-        writeln!(output::stdout(), "{}: well", path.display())?;
+        let unusable: Vec<_> = unusable.iter().map(|u| serde_json::json!({ "key": u.key, "why": u.why })).collect();
+        output::json(&serde_json::json!({ "file": path, "ok": ok, "unusable": unusable }))?;
+    } else if ok && !global.quiet {
+        writeln!(output::stdout(), "{}: OK", path.display())?;
+    } else {
+        for Unusable { key, why } in &unusable {
+            warn_line!("{}: {key}: {why}", path.display());
+        }
+    }
+    if !ok {
+        return Ok(ExitCode::from(2));
     }
     if urls.is_empty() {
         return Ok(ExitCode::SUCCESS);

@@ -212,6 +212,18 @@ impl Env {
         std::fs::write(path, text.replacen(&head, &format!("{head}{lines}\n"), 1)).unwrap();
     }
 
+    /// A certificate for 127.0.0.1 that nobody has signed, and its key.
+    pub fn certificate(&self) -> (PathBuf, PathBuf) {
+        let (certificate, key) = (self.path("c.pem"), self.path("k.pem"));
+        let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
+                     -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=IP:127.0.0.1";
+        let mut make = Command::new("openssl");
+        make.args(words.split_ascii_whitespace()).arg("-keyout").arg(&key).arg("-out").arg(&certificate);
+        let made = make.output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        (certificate, key)
+    }
+
     pub fn init_bare(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         self.git(self.dir.path(), &["init", "-q", "--bare", "-b", "main", name]);

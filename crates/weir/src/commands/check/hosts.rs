@@ -1,0 +1,116 @@
+//! Hosts of upstreams and forges: each is asked once.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use weir_catalog::Entry;
+use weir_mirror::remedy;
+use weir_transport::{ErrorClass, Options, Scheme, Session, Url};
+
+use super::{Level, Report};
+use crate::error::{Error, Result};
+use crate::forges::ForgeConfig;
+use crate::output;
+use crate::pool::{Pool, now, transport_options};
+
+/// Nobody waits for longer, whatever visits do.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A repository that stands for all of its host.
+struct Example {
+    name: String,
+    url: Url,
+    last_success: Option<i64>,
+    /// How many there are at that host.
+    count: usize,
+}
+
+/// Asks one repository of each host, the one that was last seen well, what it has.
+pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+    let mut hosts: BTreeMap<String, Example> = BTreeMap::new();
+    pool.catalog.for_each_entry(|entry| {
+        let Some((host, example)) = example(entry) else { return };
+        match hosts.get_mut(&host) {
+            None => drop(hosts.insert(host, example)),
+            Some(known) if known.last_success < example.last_success => *known = Example { count: known.count + 1, ..example },
+            Some(known) => known.count += 1,
+        }
+    })?;
+    let options = transport_options(&pool.config);
+    let options =
+        Options { connect_timeout: options.connect_timeout.min(TIMEOUT), idle_timeout: options.idle_timeout.min(TIMEOUT), ..options };
+    let jobs = usize::from(pool.config.mirror.jobs).min(hosts.len());
+    let queue = Mutex::new(hosts.into_iter());
+    std::thread::scope(|scope| {
+        let (sender, answers) = channel();
+        for _ in 0..jobs {
+            let (sender, queue, options) = (sender.clone(), &queue, &options);
+            scope.spawn(move || {
+                loop {
+                    let next = queue.lock().unwrap_or_else(|e| e.into_inner()).next();
+                    let Some((host, example)) = next else { return };
+                    let answer = Session::open(&example.url, options).map(drop);
+                    if sender.send((host, example, answer)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (host, example, answer) in answers {
+            let (level, message) = verdict(&host, &example, answer);
+            report.add(level, "host", message)?;
+        }
+        Ok(())
+    })
+}
+
+/// What `entry` is an example of; nothing, if it is on this machine or not visited.
+fn example(entry: Entry) -> Option<(String, Example)> {
+    let url = Url::parse(&entry.url).ok().filter(|url| url.scheme != Scheme::Local && entry.is_enabled)?;
+    let last_success = entry.last_success.filter(|_| entry.failures == 0);
+    Some((format!("{}://{}", url.scheme.name(), url.host_port()), Example { name: entry.name, url, last_success, count: 1 }))
+}
+
+fn verdict(host: &str, example: &Example, answer: weir_transport::Result<()>) -> (Level, String) {
+    let Example { name, count, .. } = example;
+    let of = if *count == 1 { "1 repository".to_owned() } else { format!("{count} repositories") };
+    let Err(e) = answer else { return (Level::Ok, format!("{host} ({of}) answers")) };
+    let class = e.class();
+    let remedy = remedy(class.name()).unwrap_or("see the message");
+    match class {
+        // It says so of one; of the others nobody knows.
+        ErrorClass::Gone => (Level::Warning, format!("{host} ({of}) answers, but not for '{name}': {e} ({}): {remedy}", class.name())),
+        // The remedy of a visit is to wait.
+        ErrorClass::Network | ErrorClass::Server => (Level::Error, format!("{host} ({of}), asked for '{name}': {e} ({})", class.name())),
+        _ => (Level::Error, format!("{host} ({of}), asked for '{name}': {e} ({}): {remedy}", class.name())),
+    }
+}
+
+/// Asks each forge for the first page of its listing.
+pub(super) fn forges(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+    for forge in &pool.config.forge {
+        let (level, message) = match ask(forge) {
+            Ok(budgets) => (Level::Ok, format!("{} ({}) answers{budgets}", forge.name(), forge.url)),
+            Err(e) => (Level::Error, format!("{} ({}): {e}", forge.name(), forge.url)),
+        };
+        report.add(level, "forge", message)?;
+    }
+    Ok(())
+}
+
+fn ask(config: &ForgeConfig) -> Result<String> {
+    let mut forge = config.open_once()?;
+    let start = forge.start();
+    forge.page(start).map_err(|e| match e {
+        weir_forge::Error::Stopped => Error::Message("its rate limit is used up".to_owned()),
+        e => Error::Message(e.to_string()),
+    })?;
+    let left = |b: &weir_catalog::Budget| {
+        let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));
+        format!(", {}: {}{of} requests left, whole again in {}", b.credential, b.remaining, output::span(b.reset_at - now()))
+    };
+    Ok(forge.budgets().iter().map(left).collect())
+}

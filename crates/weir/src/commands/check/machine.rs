@@ -1,0 +1,166 @@
+//! This machine: whose files they are, room, clocks, limits of the process.
+
+use std::os::unix::fs::MetadataExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::sys::statvfs::statvfs;
+use nix::unistd::geteuid;
+
+use super::{Level, Report};
+use crate::config;
+use crate::error::{Error, Result};
+use crate::output;
+use crate::pool::{CATALOG_NAME, CLOCK_SKEW_TOLD_S, Pool, now};
+use crate::shared_store::check_locks;
+
+/// Files that a file system must be able to make yet; a visit makes two.
+const INODES_MIN: u64 = 1000;
+/// What is used of `store.bytes_max` before it is worth a word.
+const QUOTA_PERCENT_TOLD: u64 = 90;
+
+/// Who owns the pool, and whether it can be written to.
+pub(super) fn owner(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+    const CHECK: &str = "pool";
+    let user = geteuid();
+    let mut is_well = true;
+    for path in [pool.path.clone(), pool.path.join(config::FILE_NAME), pool.path.join(CATALOG_NAME), pool.store()] {
+        let Ok(found) = std::fs::metadata(&path) else { continue };
+        let path = path.display();
+        if found.uid() != user.as_raw() {
+            is_well = false;
+            let owner = found.uid();
+            report.add(
+                Level::Warning,
+                CHECK,
+                format!("'{path}' belongs to user {owner}, and this is user {user}: run weir as its owner"),
+            )?;
+        }
+        if found.mode() & 0o002 != 0 {
+            is_well = false;
+            report.add(Level::Error, CHECK, format!("everybody on this machine may write to '{path}': chmod o-w '{path}'"))?;
+        }
+    }
+    match std::env::current_exe().and_then(std::fs::metadata) {
+        Ok(program) if program.mode() & 0o002 != 0 => {
+            report.add(Level::Warning, CHECK, "everybody on this machine may write to the weir program itself")?;
+        }
+        _ => {}
+    }
+    if pool.catalog.is_remote()
+        && let Err(e) = check_locks(&pool.store())
+    {
+        is_well = false;
+        report.add(Level::Error, CHECK, e.to_string())?;
+    }
+    if is_well {
+        report.add(Level::Ok, CHECK, format!("'{}' belongs to user {user}, who runs this", pool.path.display()))?;
+    }
+    Ok(())
+}
+
+/// Room for archives, and for packs on their way.
+pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+    const CHECK: &str = "disk";
+    let store = pool.store();
+    let stat = statvfs(&store).map_err(|e| Error::File { what: "look at", path: store.clone(), source: e.into() })?;
+    let free = stat.blocks_available() * stat.fragment_size();
+    let wanted = pool.config.store.free_bytes_min.0;
+    let room = format!("{} free", output::bytes(free));
+    if free < wanted {
+        let wanted = output::bytes(wanted);
+        report.add(Level::Error, CHECK, format!("{room}, and visits pause below {wanted} (store.free_bytes_min): make room"))?;
+    } else {
+        report.add(Level::Ok, CHECK, room)?;
+    }
+    // Some file systems count none, and say 0 of 0.
+    if stat.files() > 0 && stat.files_available() < INODES_MIN {
+        let left = stat.files_available();
+        report.add(Level::Error, CHECK, format!("the store's file system can hold {left} more files: it has no more inodes"))?;
+    }
+    if let Some(quota) = pool.config.store.bytes_max {
+        let used = pool.catalog.archive_bytes()?;
+        if used >= quota.0 / 100 * QUOTA_PERCENT_TOLD {
+            let (used, quota) = (output::bytes(used), output::bytes(quota.0));
+            report.add(Level::Warning, CHECK, format!("archives take {used} of the {quota} that store.bytes_max allows"))?;
+        }
+    }
+    let scratch = pool.scratch().folder.unwrap_or_else(std::env::temp_dir);
+    let written = tempfile::tempfile_in(&scratch);
+    if let Err(e) = written {
+        report.add(Level::Error, CHECK, format!("cannot write to the scratch folder '{}': {e}", scratch.display()))?;
+    }
+    Ok(())
+}
+
+/// This machine's clock beside the catalog's and the store's.
+pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+    const CHECK: &str = "clock";
+    let mut is_well = true;
+    let ahead = pool.catalog.follow_clock()?;
+    if ahead.abs() > CLOCK_SKEW_TOLD_S {
+        is_well = false;
+        report.add(Level::Warning, CHECK, format!("the database's is {}; weir goes by that", told(ahead)))?;
+    }
+    // A file's time is the server's, on a store that a network leads to.
+    let store = pool.store();
+    match tempfile::tempfile_in(&store).and_then(|file| file.metadata()?.modified()) {
+        Err(e) => {
+            is_well = false;
+            report.add(Level::Error, "pool", format!("cannot write to the store '{}': {e}", store.display()))?;
+        }
+        Ok(time) => {
+            let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+            let ahead = seconds(time) - seconds(SystemTime::now());
+            if ahead.abs() > CLOCK_SKEW_TOLD_S {
+                is_well = false;
+                report.add(Level::Warning, CHECK, format!("the store's is {}", told(ahead)))?;
+            }
+        }
+    }
+    let ahead = pool.catalog.last_visit_at()?.map_or(0, |last| last - now());
+    if ahead > CLOCK_SKEW_TOLD_S {
+        is_well = false;
+        let ahead = output::span(ahead);
+        report.add(Level::Error, CHECK, format!("the last visit was {ahead} from now: this clock is wrong, or was wrong then"))?;
+    }
+    if is_well {
+        report.add(Level::Ok, CHECK, format!("it is {} UTC here", output::time(now())))?;
+    }
+    Ok(())
+}
+
+fn told(ahead_s: i64) -> String {
+    let by = output::span(ahead_s.abs());
+    if ahead_s > 0 { format!("{by} ahead of this machine's") } else { format!("{by} behind this machine's") }
+}
+
+/// What the system lets one process have.
+pub(super) fn limits(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+    const CHECK: &str = "limits";
+    let hard = |what: Resource| getrlimit(what).map_or(RLIM_INFINITY, |(_, hard)| hard);
+    let mut is_well = true;
+    let (files, connections) = (hard(Resource::RLIMIT_NOFILE), pool.config.serve.connections_max as u64);
+    // As weir-serve divides them.
+    if files / 2 < connections {
+        is_well = false;
+        let served = files / 2;
+        report.add(
+            Level::Warning,
+            CHECK,
+            format!("{files} open files (ulimit -Hn): 'weir serve' takes {served} connections at once, not {connections}"),
+        )?;
+    }
+    for (what, name, flag) in [(Resource::RLIMIT_FSIZE, "file size", "-f"), (Resource::RLIMIT_AS, "address space", "-v")] {
+        let limit = hard(what);
+        if limit != RLIM_INFINITY {
+            is_well = false;
+            let limit = output::bytes(limit);
+            report.add(Level::Warning, CHECK, format!("{name} is limited to {limit} (ulimit -H{flag}): larger archives fail; lift it"))?;
+        }
+    }
+    if is_well {
+        report.add(Level::Ok, CHECK, format!("{files} open files"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Programs and files that the configuration names, tried as they would be used.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+use weir_serve::Tls;
+
+use crate::config::Config;
+
+/// A key of the configuration, and why what it names cannot be used.
+pub(crate) struct Unusable {
+    pub(crate) key: String,
+    pub(crate) why: String,
+}
+
+/// All that cannot be used. Hooks run in `store`.
+pub(crate) fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
+    let mut found = Vec::new();
+    let mut try_out = |key: &str, outcome: Result<(), String>| {
+        if let Err(why) = outcome {
+            found.push(Unusable { key: key.to_owned(), why });
+        }
+    };
+    let here = Path::new("");
+    for (key, words) in [("hooks.post_update", &config.hooks.post_update), ("hooks.notify", &config.hooks.notify)] {
+        if let Some(program) = words.first() {
+            try_out(key, find_program(program, store));
+        }
+    }
+    if let Some(hook) = &config.access.hook {
+        try_out("access.hook", find_program(&hook.to_string_lossy(), here));
+    }
+    if let Some(program) = config.transport.ssh_command.as_deref().and_then(program_of_line) {
+        try_out("transport.ssh_command", find_program(program, here));
+    }
+    if let Some(netrc) = &config.transport.netrc {
+        try_out("transport.netrc", read(netrc));
+    }
+    if let (Some(certificate), Some(key)) = (&config.serve.tls_certificate, &config.serve.tls_key) {
+        try_out("serve.tls_certificate", Tls::load(certificate, key).map(drop));
+    }
+    for forge in &config.forge {
+        let key = |name: &str| format!("{name} of the forge {}", forge.name());
+        try_out(&key("token_files"), forge.tokens().map(drop).map_err(|e| e.to_string()));
+        try_out(&key("app_key_file"), forge.app().map(drop).map_err(|e| e.to_string()));
+    }
+    found
+}
+
+/// Files that hold secrets, among those that the configuration names.
+pub(crate) fn secret_files(config: &Config) -> Vec<PathBuf> {
+    let named = config.serve.tls_key.iter().chain(&config.transport.netrc);
+    let of_forges = config.forge.iter().flat_map(|forge| forge.secret_files());
+    named.cloned().chain(of_forges.cloned()).collect()
+}
+
+/// Whether everybody on this machine may read the file at `path`, as far as its own mode says.
+pub(crate) fn is_for_everybody(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o004 != 0)
+}
+
+/// Looks for `program` as execvp(3) does, from `folder`.
+fn find_program(program: &str, folder: &Path) -> Result<(), String> {
+    let may_run = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+    if program.contains('/') {
+        let path = folder.join(program);
+        return match path.is_file() {
+            true if may_run(&path) => Ok(()),
+            true => Err(format!("'{}' may not be run: chmod +x", path.display())),
+            false => Err(format!("there is no program '{}'", path.display())),
+        };
+    }
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    match std::env::split_paths(&places).any(|place| may_run(&place.join(program))) {
+        true => Ok(()),
+        false => Err(format!("no program is called '{program}' in any folder of PATH")),
+    }
+}
+
+/// The program that a line for the shell starts with; none, if only a shell could tell.
+fn program_of_line(line: &str) -> Option<&str> {
+    let word = line.split_ascii_whitespace().find(|word| !word.contains('='))?;
+    (!word.contains(['"', '\'', '\\', '$', '`', '(', '~', '*', '?', '['])).then_some(word)
+}
+
+fn read(path: &Path) -> Result<(), String> {
+    std::fs::File::open(path).map(drop).map_err(|e| format!("cannot read '{}': {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_looked_for_as_the_system_does() {
+        assert!(find_program("sh", Path::new("")).is_ok() && find_program("/bin/sh", Path::new("")).is_ok());
+        assert!(find_program("no-such-program", Path::new("")).unwrap_err().contains("in any folder of PATH"));
+        assert!(find_program("./no-such-program", Path::new("/")).unwrap_err().contains("there is no program '/./no-such-program'"));
+        assert!(find_program("/etc/passwd", Path::new("")).unwrap_err().contains("may not be run"));
+        for (line, program) in
+            [("ssh -v", Some("ssh")), ("A=1 /x/ssh -i 'a b'", Some("/x/ssh")), ("\"$HOME/ssh\" -v", None), ("~/ssh", None), ("", None)]
+        {
+            assert_eq!(program_of_line(line), program, "{line}");
+        }
+    }
+}

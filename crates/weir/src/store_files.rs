@@ -1,0 +1,72 @@
+//! What lies in a store, whatever the catalog knows of it.
+
+use std::fs::{self, FileType};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What the names of archives end in.
+pub(crate) const SUFFIX: &str = ".tar";
+
+/// Gives each file below `folder` to `each`; what is hidden is weir's own, for a while. Returns folders below that cannot be read, and
+/// why: as every disk of its own has one that is only root's.
+///
+/// # Errors
+/// If `folder` itself cannot be read.
+pub(crate) fn walk(folder: &Path, each: &mut dyn FnMut(&Path, FileType)) -> io::Result<Vec<(PathBuf, io::Error)>> {
+    let mut unread = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(at) = folders.pop() {
+        let entries = match fs::read_dir(&at) {
+            Err(e) if at != folder => {
+                unread.push((at, e));
+                continue;
+            }
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            match entry.file_type()? {
+                kind if kind.is_dir() => folders.push(entry.path()),
+                kind => each(&entry.path(), kind),
+            }
+        }
+    }
+    Ok(unread)
+}
+
+/// Whether what lies at `path` is called as an archive is.
+pub(crate) fn is_archive(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes())
+}
+
+/// Whether what lies at `path` was kept when an archive was damaged: the archive itself, or commits that were cut from it.
+pub(crate) fn is_kept_aside(path: &Path) -> bool {
+    let Some(text) = path.to_str() else { return false };
+    let Some(at) = text.rfind(&format!("{SUFFIX}.")) else { return false };
+    let archive = Path::new(&text[..at + SUFFIX.len()]);
+    weir_mirror::places_aside(archive).chain(weir_repo::torn_places(archive)).any(|place| place == path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        assert!(is_archive(Path::new("/s/a/b.tar")) && !is_archive(Path::new("/s/a/b.tar.damaged")));
+        for (path, is_kept) in [
+            ("/s/a.tar.damaged", true),
+            ("/s/a.tar.damaged-2", true),
+            ("/s/a.tar.torn", true),
+            ("/s/a.tar.torn-9", true),
+            ("/s/a.tar.damaged-x", false),
+            ("/s/a.tar.gz", false),
+            ("/s/a.tar", false),
+        ] {
+            assert_eq!(is_kept_aside(Path::new(path)), is_kept, "{path}");
+        }
+    }
+}
