@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use ureq::config::RedirectAuthHeaders;
+use ureq::config::{ConfigBuilder, RedirectAuthHeaders};
 use ureq::http::header::{ACCEPT, AUTHORIZATION, ETAG, HeaderName, IF_NONE_MATCH, LINK, RETRY_AFTER};
 use ureq::http::{HeaderMap, Response, StatusCode};
-use ureq::tls::{RootCerts, TlsConfig};
+use ureq::typestate::AgentScope;
 use ureq::{Agent, Body};
 
 use crate::app::GitHubApp;
@@ -35,6 +35,9 @@ const ETAG_BYTES_MAX: usize = 200;
 /// Characters of an error's body that are shown.
 const DETAIL_CHARS_MAX: usize = 200;
 
+/// Makes a client of what is configured.
+pub type Connect = Box<dyn Fn(ConfigBuilder<AgentScope>) -> Agent + Send>;
+
 /// How a forge is asked.
 pub struct ApiOptions {
     /// Tokens, by turns; empty for none.
@@ -51,8 +54,8 @@ pub struct ApiOptions {
     pub retry: Duration,
     /// Time for one answer.
     pub timeout: Duration,
-    /// Certificate authorities that are believed.
-    pub roots: RootCerts,
+    /// Makes the client: by which proxies it connects, and whom it believes.
+    pub connect: Connect,
     /// Waits for so long, and says whether to go on.
     pub wait: Box<dyn FnMut(Duration) -> bool + Send>,
 }
@@ -67,7 +70,7 @@ impl Default for ApiOptions {
             tries: 4,
             retry: Duration::from_secs(2),
             timeout: Duration::from_secs(60),
-            roots: RootCerts::WebPki,
+            connect: Box::new(|config| config.build().new_agent()),
             wait: Box::new(|time| {
                 std::thread::sleep(time);
                 true
@@ -157,12 +160,10 @@ impl Api {
     pub fn new(options: ApiOptions) -> Api {
         let config = Agent::config_builder()
             .user_agent(options.agent.as_str())
-            .tls_config(TlsConfig::builder().root_certs(options.roots.clone()).build())
             .http_status_as_error(false)
             .timeout_global(Some(options.timeout))
             .max_redirects(5)
-            .redirect_auth_headers(RedirectAuthHeaders::SameHost)
-            .build();
+            .redirect_auth_headers(RedirectAuthHeaders::SameHost);
         let authorization = |token: &String| Some(format!("{} {token}", options.scheme));
         let mut credentials: Vec<Credential> = options.tokens.iter().map(|token| Credential::new(authorization(token), None)).collect();
         if let Some((app, _)) = &options.app {
@@ -172,7 +173,7 @@ impl Api {
         if credentials.is_empty() {
             credentials.push(Credential::new(None, None));
         }
-        Api { agent: Agent::new_with_config(config), credentials, current: 0, options, usage: Usage::default(), if_none_match: None }
+        Api { agent: (options.connect)(config), credentials, current: 0, options, usage: Usage::default(), if_none_match: None }
     }
 
     /// Whether there is a token.

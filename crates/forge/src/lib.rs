@@ -26,7 +26,7 @@ mod webindex;
 mod whole;
 
 pub use accounts::{AccountsPage, AccountsProgress, accounts_listing, crawl_accounts, forge_of_accounts_listing};
-pub use api::{Api, ApiOptions, Usage};
+pub use api::{Api, ApiOptions, Connect, Usage};
 pub use app::GitHubApp;
 pub use app_tokens::AppTokens;
 pub use bitbucket::Bitbucket;

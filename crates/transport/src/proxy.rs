@@ -5,10 +5,17 @@ use std::fmt;
 use std::io;
 
 use base64::Engine;
-use ureq::Proxy;
+use ureq::config::ConfigBuilder;
 use ureq::http::Uri;
-use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, TcpConnector, Transport};
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::typestate::AgentScope;
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{
+    Buffers, ConnectProxyConnector, ConnectionDetails, Connector, NextTimeout, RustlsConnector, TcpConnector, Transport,
+};
+use ureq::{Agent, Proxy};
 
+use crate::pinned::PinnedConnector;
 use crate::url::{Scheme, Url};
 
 /// Proxies that HTTP goes through, as curl's environment variables name them.
@@ -25,11 +32,18 @@ pub struct Proxies {
 impl Proxies {
     /// The proxy for `url`, if there is one.
     pub(crate) fn of(&self, url: &Url) -> Result<Option<Proxy>, String> {
-        let named = match url.scheme {
-            Scheme::Http { tls: false } => &self.http,
-            Scheme::Http { tls: true } => &self.https,
-            _ => &None,
-        };
+        match url.scheme {
+            Scheme::Http { tls } => self.of_http(tls),
+            _ => Ok(None),
+        }
+    }
+
+    /// The proxy for https:// URLs, or for http:// ones, if there is one.
+    ///
+    /// # Errors
+    /// If what is named is no URL of a proxy.
+    pub fn of_http(&self, tls: bool) -> Result<Option<Proxy>, String> {
+        let named = if tls { &self.https } else { &self.http };
         let Some(named) = named.as_deref().filter(|named| !named.is_empty()) else { return Ok(None) };
         let bad = |e: ureq::Error| format!("the proxy '{}' is no URL of one: {e}", shown(named));
         let proxy = Proxy::new(named).map_err(bad)?;
@@ -42,6 +56,12 @@ impl Proxies {
     }
 }
 
+/// Returns an HTTP client that connects as visits do: by `proxy`, if there is one, to servers that `roots` believe.
+pub fn http_client(config: ConfigBuilder<AgentScope>, proxy: Option<Proxy>, roots: RootCerts) -> Agent {
+    let tls = TlsConfig::builder().root_certs(roots).build();
+    Agent::with_parts(config.tls_config(tls).proxy(proxy).build(), ProxyConnector::default(), DefaultResolver::default())
+}
+
 /// Where a proxy is, without who may use it.
 fn shown(proxy: &str) -> &str {
     proxy.rsplit('@').next().unwrap_or_default()
@@ -52,9 +72,28 @@ pub(crate) fn place_of(proxy: &Proxy) -> String {
     format!("{}:{}", proxy.host(), proxy.port())
 }
 
-/// Connects as ureq does, but asks proxies for whole http:// URLs.
-#[derive(Debug, Default)]
-pub(crate) struct ProxyConnector(DefaultConnector);
+/// Connects as ureq does, but asks proxies for whole http:// URLs, and believes servers as [`PinnedConnector`] does.
+#[derive(Debug)]
+pub(crate) struct ProxyConnector(Box<dyn Connector<(), Out = Box<dyn Transport>>>);
+
+impl Default for ProxyConnector {
+    fn default() -> ProxyConnector {
+        let direct = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default());
+        ProxyConnector(Box::new(direct.chain(PinnedConnector::default()).chain(RustlsConnector::default()).chain(Boxing)))
+    }
+}
+
+/// The end of a chain: whatever was connected, as one type.
+#[derive(Debug)]
+struct Boxing;
+
+impl<In: Transport> Connector<In> for Boxing {
+    type Out = Box<dyn Transport>;
+
+    fn connect(&self, _: &ConnectionDetails, chained: Option<In>) -> Result<Option<Self::Out>, ureq::Error> {
+        Ok(chained.map(|transport| -> Box<dyn Transport> { Box::new(transport) }))
+    }
+}
 
 impl Connector<()> for ProxyConnector {
     type Out = Box<dyn Transport>;

@@ -38,7 +38,11 @@ pub fn roots_in(file: &Path) -> Result<RootCerts, String> {
 
 /// Why a server's certificate is not believed, if that is what `error` says.
 pub(crate) fn why_not_believed(error: &io::Error) -> Option<String> {
-    let rustls::Error::InvalidCertificate(why) = error.get_ref()?.downcast_ref()? else { return None };
+    let error: &rustls::Error = error.get_ref()?.downcast_ref()?;
+    if is_of_authority(error) {
+        return Some("it says of itself that it is an authority's (basicConstraints=CA:TRUE), and no server's".to_owned());
+    }
+    let rustls::Error::InvalidCertificate(why) = error else { return None };
     Some(match why {
         CertificateError::UnknownIssuer => "no authority that is believed here has issued it".to_owned(),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired, by this machine's clock".to_owned(),
@@ -46,10 +50,11 @@ pub(crate) fn why_not_believed(error: &io::Error) -> Option<String> {
             "it is not valid yet, by this machine's clock".to_owned()
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => "it is for another name".to_owned(),
-        // webpki's word for it, which rustls passes on as it is.
-        other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
-            "it says of itself that it is an authority's (basicConstraints=CA:TRUE), and no server's".to_owned()
-        }
         other => other.to_string(),
     })
+}
+
+/// Whether `error` says that a server shows the certificate of an authority: webpki's word for it, which rustls passes on as it is.
+pub(crate) fn is_of_authority(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidCertificate(CertificateError::Other(why)) if why.to_string() == "CaUsedAsEndEntity")
 }

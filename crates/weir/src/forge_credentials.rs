@@ -5,6 +5,7 @@ use std::time::Duration;
 use weir_forge::{Api, ApiOptions, AppTokens};
 use weir_transport::{CredentialSource, Credentials, Url};
 
+use crate::error::Result;
 use crate::forges::ForgeConfig;
 
 /// Of one forge.
@@ -20,23 +21,27 @@ pub(crate) struct ForgeCredentials(Vec<OfForge>);
 impl ForgeCredentials {
     pub(crate) fn of(forges: &[ForgeConfig]) -> ForgeCredentials {
         let of_forge = |config: &ForgeConfig| {
-            let app = config.app().unwrap_or_else(|e| {
+            let app = app_of(config).unwrap_or_else(|e| {
                 tracing::warn!("{}: clones go without its App: {e}", config.name());
                 None
             });
-            let options = |app| ApiOptions {
-                app: Some(app),
-                agent: format!("weir/{}", env!("CARGO_PKG_VERSION")),
-                tries: 1,
-                timeout: Duration::from_secs(20),
-                roots: config.roots(),
-                ..Default::default()
-            };
-            let app = app.map(|app| AppTokens::new(Api::new(options(app))));
             Some(OfForge { user: config.clone_user()?, app, config: config.clone() })
         };
         ForgeCredentials(forges.iter().filter_map(of_forge).collect())
     }
+}
+
+/// Tokens of the App of a forge, if it has one.
+fn app_of(config: &ForgeConfig) -> Result<Option<AppTokens>> {
+    let Some(app) = config.app()? else { return Ok(None) };
+    Ok(Some(AppTokens::new(Api::new(ApiOptions {
+        app: Some(app),
+        agent: format!("weir/{}", env!("CARGO_PKG_VERSION")),
+        tries: 1,
+        timeout: Duration::from_secs(20),
+        connect: config.connect()?,
+        ..Default::default()
+    }))))
 }
 
 impl CredentialSource for ForgeCredentials {

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_forge::{
-    Api, ApiOptions, Bitbucket, Filter, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed, Manifest, MetadataKind, Sourcehut,
-    WebIndex, WebIndexKind,
+    Api, ApiOptions, Bitbucket, Connect, Filter, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed, Manifest, MetadataKind,
+    Sourcehut, WebIndex, WebIndexKind,
 };
 use weir_mirror::Stop;
-use weir_transport::RootCerts;
+use weir_transport::http_client;
 
-use crate::config::{Size, Span, hidden};
+use crate::config::{RefsConfig, Size, Span, hidden};
 use crate::error::{Error, Result};
-use crate::pool::{check_name, roots};
+use crate::pool::{check_name, proxies, roots};
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
@@ -57,6 +57,8 @@ pub(crate) struct ForgeConfig {
     /// What is taken of what is said around repositories.
     #[serde(default)]
     metadata: Vec<MetadataKind>,
+    /// Which refs of its repositories are mirrored.
+    pub(crate) refs: Option<RefsConfig>,
     /// As `transport.ca_file` says.
     #[serde(skip)]
     pub(crate) ca_file: Option<PathBuf>,
@@ -273,9 +275,11 @@ impl ForgeConfig {
         Ok(tokens)
     }
 
-    /// Certificate authorities that it is believed by.
-    pub(crate) fn roots(&self) -> RootCerts {
-        roots(self.ca_file.as_deref())
+    /// How its API is connected to: as upstreams are.
+    pub(crate) fn connect(&self) -> Result<Connect> {
+        let proxy = proxies().of_http(self.url.starts_with("https://")).map_err(Error::Message)?;
+        let roots = roots(self.ca_file.as_deref());
+        Ok(Box::new(move |config| http_client(config, proxy.clone(), roots.clone())))
     }
 
     /// Its App, with the URL of its API.
@@ -319,7 +323,7 @@ impl ForgeConfig {
             agent: format!("weir/{}", env!("CARGO_PKG_VERSION")),
             tries,
             retry: self.retry.0,
-            roots: self.roots(),
+            connect: self.connect()?,
             wait,
             ..ApiOptions::default()
         });

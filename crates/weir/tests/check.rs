@@ -131,6 +131,44 @@ fn a_certificate_that_is_not_believed_is_a_class_with_a_remedy() {
 }
 
 #[test]
+fn a_server_whose_very_certificate_is_named_is_believed_as_git_believes_it() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    // openssl's recipe makes what says that it is an authority's.
+    let (own, own_key) = env.certificate_with("own", &["subjectAltName=IP:127.0.0.1"]);
+    let (other_name, other_key) = env.certificate_with("other", &["subjectAltName=DNS:example.org"]);
+    let client = Env::new();
+    let path = client.pool().join("weir.toml");
+    for (certificate, key, trusted, said) in [
+        (&own, &own_key, &own, None),
+        (&other_name, &other_key, &other_name, Some("it is for another name")),
+        (&own, &own_key, &other_name, Some("not believed")),
+    ] {
+        let address = format!("127.0.0.1:{}", free_port());
+        let files = ["--tls-certificate", certificate.to_str().unwrap(), "--tls-key", key.to_str().unwrap()];
+        let server = Http::serve(&env, &[&["--https", &address], &files[..]].concat());
+        let url = format!("https://{address}/odd");
+        let git = client.git_command(client.dir.path(), &["ls-remote", &url]).env("GIT_SSL_CAINFO", trusted).output().unwrap();
+        assert_eq!(git.status.success(), said.is_none(), "{git:?}");
+        client.weir(&["add", "--name", &address.replace(':', "-"), &url]);
+        let forge = format!("[[forge]]\ntype = 'gitea'\nname = 'f'\nurl = 'https://{address}'\n");
+        fs::write(&path, format!("[transport]\nca_file = '{}'\n{forge}", trusted.display())).unwrap();
+        let (_, found) = findings(&client, &[]);
+        let of = |check: &str| found.iter().find(|f| f.1 == check && f.2.contains(&address)).map(|f| f.2.clone());
+        match said {
+            // Of a forge there is nothing here, but it answers.
+            None => assert!(of("host").is_none() && of("forge").unwrap().contains("nothing of that name"), "{found:#?}"),
+            Some(said) => {
+                assert!(of("host").unwrap().contains(said) && !of("forge").unwrap().contains("nothing of that name"), "{found:#?}")
+            }
+        }
+        drop(server);
+    }
+}
+
+#[test]
 fn modes_and_limits_are_looked_at() {
     let env = Env::new();
     let mode = |path: &str, mode| fs::set_permissions(env.pool().join(path), Permissions::from_mode(mode)).unwrap();
@@ -175,7 +213,7 @@ fn a_configuration_that_names_what_is_not_there_is_told_of() {
         assert_found(&found, "error", "config", &[said]);
     }
     for (text, said) in [
-        ("[catalog]\nurl = 'mysql://x'\n", "weir.toml:2: catalog.url is wrong: "),
+        ("[catalog]\nurl = 'mysql://x'\n", "catalog.url: the catalog's URL mysql://x: it begins with postgres://"),
         (
             "[[forge]]\ntype = 'github'\nurl = 'https://github.com'\nactive_since = 'yesterday'\n",
             "active_since 'yesterday' is no date: YYYY-MM-DD",

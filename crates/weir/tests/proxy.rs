@@ -92,3 +92,19 @@ fn plain_http_is_asked_for_by_whole_urls() {
     let said = mirror(&[("http_proxy", dead.clone())]);
     assert!(said.contains("by the proxy 127.0.0.1:"), "{said}");
 }
+
+#[test]
+fn forges_are_asked_by_the_same_proxies() {
+    let env = Env::new();
+    let server = Http::serve(&env, &[]);
+    let (port, log) = proxy();
+    let (path, url) = (env.pool().join("weir.toml"), server.url("manifest.js"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, format!("{text}\n[[forge]]\ntype = 'manifest'\nname = 'f'\nurl = '{url}'\n")).unwrap();
+    let mut command = env.weir_command(&["crawl"]);
+    // There is none: that it was asked for is enough.
+    let output = command.env("http_proxy", format!("http://127.0.0.1:{port}")).env_remove("no_proxy").env_remove("NO_PROXY").output();
+    assert!(!output.unwrap().status.success());
+    let sent = String::from_utf8_lossy(&log.lock().unwrap()).into_owned();
+    assert!(sent.contains(&format!("GET {url} HTTP/1.1")) && !sent.contains("CONNECT"), "{sent}");
+}

@@ -212,13 +212,18 @@ impl Env {
         std::fs::write(path, text.replacen(&head, &format!("{head}{lines}\n"), 1)).unwrap();
     }
 
-    /// A certificate for 127.0.0.1 that nobody has signed, and its key.
+    /// A server's certificate for 127.0.0.1 that nobody else has signed, and its key.
     pub fn certificate(&self) -> (PathBuf, PathBuf) {
-        let (certificate, key) = (self.path("c.pem"), self.path("k.pem"));
-        let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
-                     -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=IP:127.0.0.1";
+        self.certificate_with("c", &["basicConstraints=critical,CA:FALSE", "subjectAltName=IP:127.0.0.1"])
+    }
+
+    /// One with these extensions beside openssl's own, in files called so.
+    pub fn certificate_with(&self, name: &str, extensions: &[&str]) -> (PathBuf, PathBuf) {
+        let (certificate, key) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}-key.pem")));
+        let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost";
         let mut make = Command::new("openssl");
         make.args(words.split_ascii_whitespace()).arg("-keyout").arg(&key).arg("-out").arg(&certificate);
+        make.args(extensions.iter().flat_map(|extension| ["-addext", extension]));
         let made = make.output().unwrap();
         assert!(made.status.success(), "{made:?}");
         (certificate, key)
