@@ -50,7 +50,7 @@ pub use listing::{Listing, SkippedPage, Unseen};
 pub use looks::{MetadataCounts, MetadataLook, MetadataTask};
 pub use pages::KeptPage;
 pub use repository::{Hold, Repository};
-pub use settings::{PRIORITY_MAX, Settings};
+pub use settings::{Interval, PRIORITY_MAX, Settings};
 pub use sharing::Base;
 pub use status::{Counts, PausedHost};
 pub use take::Taken;

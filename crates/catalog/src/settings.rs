@@ -9,13 +9,41 @@ pub const PRIORITY_MAX: i64 = 3;
 /// value; what it can only guess at it looks up in the wrong index.
 pub(crate) const AHEAD_MAX: i64 = PRIORITY_MAX + 1;
 
+/// When a repository is visited again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Interval {
+    /// After so many seconds, however often it changes.
+    Seconds(u64),
+    /// By how often it changes.
+    #[serde(with = "auto")]
+    Auto,
+}
+
+/// The word for it.
+mod auto {
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    const WORD: &str = "auto";
+
+    pub(super) fn serialize<S: Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(WORD)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+        let word = String::deserialize(deserializer)?;
+        if word == WORD { Ok(()) } else { Err(D::Error::custom("neither a number of seconds nor 'auto'")) }
+    }
+}
+
 /// What is said of one repository alone; `None` where what holds for all holds for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// Seconds between visits, however often it changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub interval_s: Option<u64>,
+    /// When it is visited.
+    #[serde(skip_serializing_if = "Option::is_none", rename = "interval_s")]
+    pub interval: Option<Interval>,
     /// Patterns of the refs that are mirrored.
     #[serde(skip_serializing_if = "Option::is_none", alias = "heads_and_tags_only", deserialize_with = "patterns_of_refs")]
     pub refs: Option<Vec<String>>,
@@ -51,7 +79,7 @@ impl Settings {
     #[must_use]
     pub fn or(self, other: &Settings) -> Settings {
         Settings {
-            interval_s: self.interval_s.or(other.interval_s),
+            interval: self.interval.or(other.interval),
             refs: self.refs.or_else(|| other.refs.clone()),
             lfs: self.lfs.or(other.lfs),
             metadata: self.metadata.or(other.metadata),
@@ -67,12 +95,21 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
-    use super::Settings;
+    use super::{Interval, Settings};
 
     #[test]
     fn what_older_catalogs_say_of_refs_is_understood() {
         let old = Settings::from_json(Some(r#"{"heads_and_tags_only":true,"lfs":false}"#));
         assert_eq!((old.refs.as_deref(), old.lfs), (Some(&["heads-and-tags".to_owned()][..]), Some(false)));
         assert_eq!(serde_json::to_string(&old).unwrap(), r#"{"refs":["heads-and-tags"],"lfs":false}"#);
+    }
+
+    #[test]
+    fn intervals_are_seconds_or_a_word() {
+        for (text, interval) in [(r#"{"interval_s":60}"#, Interval::Seconds(60)), (r#"{"interval_s":"auto"}"#, Interval::Auto)] {
+            let settings = Settings::from_json(Some(text));
+            assert_eq!((settings.interval, serde_json::to_string(&settings).unwrap().as_str()), (Some(interval), text));
+        }
+        assert_eq!(Settings::from_json(Some(r#"{"interval_s":"often"}"#)), Settings::default());
     }
 }

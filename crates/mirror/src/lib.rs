@@ -31,7 +31,7 @@ pub use options::{Compacting, VisitOptions};
 pub use pool::{Event, Leased, Mirror, MirrorOptions, More, Stop, Summary};
 pub use refs_wanted::RefsWanted;
 pub use replace::{places_aside, relink_or_replace};
-pub use rules::SettingsRule;
+pub use rules::{ForgeRefs, SettingsRule};
 pub use scratch::Scratch;
 pub use space::Space;
 pub use store::StoreMark;

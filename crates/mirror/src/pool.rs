@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_catalog::clock::now;
-use weir_catalog::{Base, Catalog, Outcome, Repository, Settings, Visit};
+use weir_catalog::{Base, Catalog, Interval, Outcome, Repository, Settings, Visit};
 use weir_repo::Progress;
 use weir_transport::Url;
 
@@ -15,7 +15,7 @@ use crate::batch::Batch;
 use crate::failure::{BASE, DAMAGED, FENCED, Failure};
 use crate::options::{SharedOptions, VisitOptions};
 use crate::queue::{Done, Mailbox, Message, Queue, Task};
-use crate::rules::{SettingsRule, own_options, settings_of};
+use crate::rules::{ForgeRefs, SettingsRule, own_options, settings_of};
 use crate::schedule::{Observed, Policy, spread};
 use crate::space::Space;
 use crate::throttle::{Pause, Throttle};
@@ -54,7 +54,7 @@ pub struct MirrorOptions {
     /// What holds for some: of several rules that match, the first that says something of a setting.
     pub rules: Vec<SettingsRule>,
     /// Patterns of the refs that are mirrored of what a forge lists, where nothing else is said; all, if there are none.
-    pub forge_refs: Vec<String>,
+    pub forge_refs: ForgeRefs,
 }
 
 /// Asks a run to stop: what is under way is finished, nothing new started.
@@ -560,10 +560,13 @@ impl Mirror {
                 let quiet_s = if is_changed { (!is_first).then_some(0) } else { repository.last_change.map(since) };
                 let is_news = failed_before.is_some() || !matches!(outcome, Outcome::Unchanged);
                 let settings = self.settings_of(&repository);
-                let wait_s = match settings.interval_s {
-                    Some(own) => own,
-                    None if is_first => schedule.second_s(),
-                    None => schedule.next_s(&observed, quiet_s),
+                let by_changes = Policy { interval_s: None, ..*schedule };
+                let wait_s = match (settings.interval, is_first) {
+                    (Some(Interval::Seconds(own)), _) => own,
+                    (Some(Interval::Auto), true) => by_changes.second_s(),
+                    (Some(Interval::Auto), false) => by_changes.next_s(&observed, quiet_s),
+                    (None, true) => schedule.second_s(),
+                    (None, false) => schedule.next_s(&observed, quiet_s),
                 };
                 let wants_lfs = settings.lfs.unwrap_or(self.visit.lfs);
                 let lfs_missing = visited.lfs.map(|report| report.missing).or((!wants_lfs).then_some(0));

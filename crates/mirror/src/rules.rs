@@ -1,5 +1,7 @@
 //! What holds for one repository: what is said of it alone, by a rule about names, or of what forges list.
 
+use std::collections::HashMap;
+
 use weir_catalog::{Repository, Settings};
 use weir_git::name_matches;
 
@@ -15,13 +17,30 @@ pub struct SettingsRule {
     pub settings: Settings,
 }
 
+/// Patterns of the refs that are mirrored of what forges list.
+#[derive(Clone, Debug, Default)]
+pub struct ForgeRefs {
+    /// Of some forges, by their names.
+    pub named: HashMap<String, Vec<String>>,
+    /// Of all others; empty where those of all repositories hold.
+    pub others: Vec<String>,
+}
+
+impl ForgeRefs {
+    /// Those of `repository`, if a forge lists it.
+    fn of(&self, repository: &Repository) -> Option<&Vec<String>> {
+        let (forge, _) = repository.forge.as_deref()?.split_once(' ')?;
+        Some(self.named.get(forge).unwrap_or(&self.others)).filter(|refs| !refs.is_empty())
+    }
+}
+
 /// What holds for `repository`: what is said of it alone, else by the first of `rules` that says something, else, of what a forge lists,
-/// the refs that match `forge_refs`.
-pub(crate) fn settings_of(repository: &Repository, rules: &[SettingsRule], forge_refs: &[String]) -> Settings {
+/// those that `forge_refs` say.
+pub(crate) fn settings_of(repository: &Repository, rules: &[SettingsRule], forge_refs: &ForgeRefs) -> Settings {
     let is_about = |rule: &&SettingsRule| rule.repositories.iter().any(|pattern| name_matches(pattern, &repository.name));
     let mut settings = rules.iter().filter(is_about).fold(repository.settings.clone(), |own, rule| own.or(&rule.settings));
-    if repository.forge.is_some() && settings.refs.is_none() && !forge_refs.is_empty() {
-        settings.refs = Some(forge_refs.to_vec());
+    if settings.refs.is_none() {
+        settings.refs = forge_refs.of(repository).cloned();
     }
     settings
 }

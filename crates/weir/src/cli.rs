@@ -364,6 +364,9 @@ pub(crate) struct AddArgs {
     /// Register paths where nothing is, and pages of forges, too
     #[arg(long)]
     pub(crate) force: bool,
+    /// Register the others where some cannot be; without it, all or none
+    #[arg(long, short)]
+    pub(crate) keep_going: bool,
 }
 
 #[derive(Args)]
@@ -377,9 +380,9 @@ pub(crate) struct SetArgs {
     /// From 0, as all are, to 3: who goes first
     #[arg(long, value_name = "N", value_parser = crate::commands::or_default(crate::commands::priority_argument))]
     pub(crate) priority: Option<Setting<i64>>,
-    /// Time from one visit to the next, however often it changes (1h, 7d)
-    #[arg(long, value_name = "TIME", value_parser = crate::commands::or_default(crate::config::span_argument))]
-    pub(crate) interval: Option<Setting<std::time::Duration>>,
+    /// Time from one visit to the next, however often it changes (1h, 7d); or auto: by how often it changes
+    #[arg(long, value_name = "TIME", value_parser = crate::commands::or_default(crate::config::interval_argument))]
+    pub(crate) interval: Option<Setting<crate::config::Interval>>,
     /// Which refs to mirror: all, heads-and-tags, or patterns between commas ('refs/heads/*,^refs/heads/tmp/*')
     #[arg(long, value_name = "PATTERNS", value_parser = crate::commands::or_default(crate::commands::refs_argument))]
     pub(crate) refs: Option<Setting<Vec<String>>>,

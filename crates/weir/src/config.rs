@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize, Serializer};
 use weir_serve::{Access, AccessRule, Address, IpNet, MapRule, Token, TrustedProxies};
 
-pub(crate) use crate::config_values::{Interval, MirrorRule, RefsConfig, Size, Span, span_argument};
+pub(crate) use crate::config_values::{Interval, MirrorRule, RefsConfig, Size, Span, interval_argument, span_argument};
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
 
@@ -428,9 +428,6 @@ impl Config {
         ];
         if let Some((key, _)) = at_least_one.into_iter().find(|(_, value)| *value == 0) {
             return Err((key, "must be at least 1".to_owned()));
-        }
-        if let Some(url) = &self.catalog.url {
-            weir_catalog::check_url(url).map_err(|e| ("catalog.url", format!("is wrong: {e}")))?;
         }
         if self.mirror.interval_min.0 > self.mirror.interval_max.0 {
             return Err(("mirror.interval_min", "is more than mirror.interval_max".to_owned()));

@@ -40,6 +40,9 @@ pub(crate) fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
     if let (Some(certificate), Some(key)) = (&config.serve.tls_certificate, &config.serve.tls_key) {
         try_out("serve.tls_certificate", Tls::load(certificate, key).map(drop));
     }
+    if let Some(url) = &config.catalog.url {
+        try_out("catalog.url", weir_catalog::check_url(url).map_err(|e| e.to_string()));
+    }
     for forge in &config.forge {
         let key = |name: &str| format!("{name} of the forge {}", forge.name());
         try_out(&key("token_files"), forge.tokens().map(drop).map_err(|e| e.to_string()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-use weir_catalog::Settings;
+use weir_catalog::{Interval as OwnInterval, Settings};
 use weir_mirror::{RefsWanted, SettingsRule};
 
 /// A number of bytes: `4096`, `"64 MiB"`, `"1GB"`.
@@ -37,7 +37,25 @@ impl Interval {
             Interval::Every(span) => Some(span.0.as_secs()),
         }
     }
+
+    /// As settings of some repositories have it.
+    pub(crate) fn own(self) -> OwnInterval {
+        self.fixed_s().map_or(OwnInterval::Auto, |seconds| OwnInterval::Seconds(seconds.max(1)))
+    }
 }
+
+/// Parses an interval on a command line.
+pub(crate) fn interval_argument(text: &str) -> Result<Interval, String> {
+    match parse_span(text) {
+        _ if text == "auto" => Ok(Interval::Auto),
+        Some(1..=INTERVAL_MAX_S) => span_argument(text).map(|time| Interval::Every(Span(time))),
+        Some(_) => Err("an interval is at least a second, and at most ten years".to_owned()),
+        None => Err("either auto, default, or a time such as 5m, 1h or 7d".to_owned()),
+    }
+}
+
+/// Ten years.
+const INTERVAL_MAX_S: u64 = 315_360_000;
 
 impl<'de> Deserialize<'de> for Interval {
     fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
@@ -187,7 +205,7 @@ impl<'de> Deserialize<'de> for RefsConfig {
 #[serde(deny_unknown_fields)]
 pub(crate) struct MirrorRule {
     pub(crate) repositories: Vec<String>,
-    pub(crate) interval: Option<Span>,
+    pub(crate) interval: Option<Interval>,
     pub(crate) refs: Option<RefsConfig>,
     pub(crate) lfs: Option<bool>,
 }
@@ -207,7 +225,7 @@ impl MirrorRule {
 
     pub(crate) fn rule(&self) -> SettingsRule {
         let settings = Settings {
-            interval_s: self.interval.map(|interval| interval.0.as_secs().max(1)),
+            interval: self.interval.map(Interval::own),
             refs: self.refs.as_ref().map(RefsConfig::patterns),
             lfs: self.lfs,
             metadata: None,

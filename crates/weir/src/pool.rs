@@ -11,7 +11,7 @@ pub(crate) use weir_catalog::clock::now;
 use weir_catalog::{Catalog, Repository};
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
-use weir_mirror::{Compacting, Mirror, MirrorOptions, Scratch, Space, StoreMark, VisitOptions};
+use weir_mirror::{Compacting, ForgeRefs, Mirror, MirrorOptions, Scratch, Space, StoreMark, VisitOptions};
 use weir_repo::ingest::{Limits, Quota};
 use weir_repo::{Repo, Rewrite, Sharing};
 use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions, Proxies, RootCerts, SshCommand, roots_in, system_roots};
@@ -318,7 +318,10 @@ impl Pool {
                 shares_forks: c.store.share_forks,
                 rules: c.mirror.rules.iter().map(config::MirrorRule::rule).collect(),
                 // What a forge makes and remakes by itself is no change of a repository.
-                forge_refs: if c.mirror.refs.is_default() { FORGE_REFS.map(str::to_owned).into() } else { Vec::new() },
+                forge_refs: ForgeRefs {
+                    named: c.forge.iter().filter_map(|forge| Some((forge.name(), forge.refs.as_ref()?.patterns()))).collect(),
+                    others: if c.mirror.refs.is_default() { FORGE_REFS.map(str::to_owned).into() } else { Vec::new() },
+                },
                 schedule: Policy {
                     interval_s: c.mirror.interval.fixed_s(),
                     interval_daily_s: c.mirror.interval_daily.0.as_secs(),
@@ -365,7 +368,7 @@ pub(crate) fn transport_options(c: &Config) -> TransportOptions {
 }
 
 /// Proxies, as curl finds them: `HTTP_PROXY` in capitals is what a web server sets for a CGI program from a header of its client's.
-fn proxies() -> Proxies {
+pub(crate) fn proxies() -> Proxies {
     let named = |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
     Proxies {
         http: named(&["http_proxy", "all_proxy", "ALL_PROXY"]),

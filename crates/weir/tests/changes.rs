@@ -100,3 +100,29 @@ fn refs_are_chosen_by_pattern() {
         assert!(said.contains(why), "{said}");
     }
 }
+
+#[test]
+fn refs_are_chosen_by_forge() {
+    let env = Env::new();
+    std::fs::create_dir(env.path("forge")).unwrap();
+    let up = env.odd_repository("forge/up.git");
+    let main = env.git(&up, &["rev-parse", "main"]);
+    env.git(&up, &["update-ref", "refs/pull/1/merge", &main]);
+    let path = env.pool().join("weir.toml");
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    for (name, refs) in [("f", ""), ("g", "refs = ['refs/*']"), ("h", "refs = 'heads-and-tags'")] {
+        text += &format!("\n[[forge]]\ntype = 'folder'\nname = '{name}'\nurl = '{}'\n{refs}\n", env.path("forge").display());
+    }
+    std::fs::write(&path, &text).unwrap();
+    env.weir(&["crawl"]);
+    env.weir(&["mirror"]);
+    let server = env.serve();
+    let has = |of: &str, name: &str| refs_of(&env, &server, of).iter().any(|r| r == name);
+    assert!(has("f/up", "refs/pull/1/head") && !has("f/up", "refs/pull/1/merge"));
+    assert!(has("g/up", "refs/pull/1/head") && has("g/up", "refs/pull/1/merge"));
+    assert!(has("h/up", "refs/heads/main") && !has("h/up", "refs/pull/1/head"));
+    // What is said of one alone goes before.
+    env.weir(&["set", "h/up", "--refs", "refs/pull/*"]);
+    env.weir(&["mirror"]);
+    assert!(!has("h/up", "refs/heads/main") && has("h/up", "refs/pull/1/merge"));
+}

@@ -53,6 +53,12 @@ fn every_line_of_a_list_that_is_wrong_is_told_of() {
     }
     assert!(said.contains("nothing was registered") && !said.contains("secret"), "{said}");
     assert_eq!(states(&env, &[]).len(), 3);
+    // Or the others, all the same.
+    let output = env.weir_command(&["--json", "add", "--keep-going", "--from", list.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&said["new"], said["refused"].as_array().unwrap().len()), (&serde_json::json!(["h/new", "y"]), 4), "{said}");
+    assert_eq!(states(&env, &[]).len(), 5);
     env.weir(&["add", "--force", "--name", "p", "http://user:secret@h/p"]);
     let said = env.weir_fails(&["add", "--name", "p", "http://user:other@h/p"]);
     assert!(said.contains("mirrored from http://h/p") && !said.contains("secret") && !said.contains("other@"), "{said}");
@@ -138,7 +144,10 @@ fn paths_are_what_they_lead_to() {
 fn what_names_nothing_is_said() {
     let env = Env::new();
     env.weir(&["add", "git://h/o/a.git", "git://h/o/b.git", "git://h/c.git"]);
-    assert!(env.weir_fails(&["errors", "Gone"]).contains("no class of failures is called 'Gone'; there are network, server, gone,"));
+    assert!(
+        env.weir_fails(&["errors", "Gone"])
+            .contains("no class of failures is called 'Gone'; there are network, server, certificate, gone,")
+    );
     assert_eq!(env.weir(&["errors", "gone"]), "");
     assert!(!env.weir_command(&["hint", "nosuch"]).status().unwrap().success());
     assert!(env.weir(&["hint", "nosuch", "h/c"]).contains("unknown: nosuch"));

@@ -76,7 +76,7 @@ fn every_update_is_told_once_and_in_order() {
     assert_eq!((all.len(), all["u0"].len(), all["u1"].len()), (COUNT, 1, 3), "{all:?}");
     assert!(all["u1"].is_sorted() && seqs(&env).iter().all(|(name, seq)| all[name].last() == Some(seq)));
     assert!(lines(&env.path("started")).len() <= 3 * 2, "two programs a run, not one an update");
-    assert!(env.weir(&["config", "check"]).contains("well"));
+    assert!(env.weir(&["config", "check"]).contains("OK"));
 }
 
 #[test]

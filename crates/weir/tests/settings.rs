@@ -112,6 +112,28 @@ fn one_repository_has_settings_of_its_own() {
 }
 
 #[test]
+fn one_goes_by_its_changes_where_others_have_an_interval() {
+    let env = Env::new();
+    env.configure("mirror", "interval = '5m'\nrules = [{ repositories = ['r*'], interval = 'auto' }]");
+    let upstream = known_snapshot(&env);
+    for name in ["a", "b", "r"] {
+        env.weir(&["add", "--name", name, upstream.to_str().unwrap()]);
+    }
+    env.weir(&["set", "--interval", "auto", "a"]);
+    assert_eq!(env.weir_json(&["show", "a"])["settings"]["interval_s"], "auto");
+    assert!(env.weir(&["set"]).contains("auto"));
+    env.weir(&["mirror"]);
+    let wait = |name: &str| {
+        let shown = env.weir_json(&["show", name]);
+        shown["next_due"].as_i64().unwrap() - shown["last_success"].as_i64().unwrap()
+    };
+    assert!(wait("a") > 400 && wait("r") > 400 && (300..400).contains(&wait("b")), "{} {} {}", wait("a"), wait("r"), wait("b"));
+    for (interval, said) in [("0s", "at least a second"), ("4000d", "at most ten years"), ("often", "either auto, default, or a time")] {
+        assert!(env.weir_fails(&["set", "--interval", interval, "a"]).contains(said), "{interval}");
+    }
+}
+
+#[test]
 fn what_is_hinted_at_is_visited_by_whoever_mirrors() {
     let env = Env::new();
     let upstreams = [env.init_bare("a.git"), env.init_bare("b.git")];

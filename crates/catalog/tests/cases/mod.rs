@@ -1,8 +1,8 @@
 //! What a catalog promises, over whichever database it is.
 
 use weir_catalog::{
-    Account, AccountKind, Budget, Catalog, Error, Hold, ImportPosition, Listed, Listing, MetadataCounts, MetadataLook, MetadataTask,
-    Outcome, PRIORITY_MAX, Repository, Settings, Taken, Visit, Which,
+    Account, AccountKind, Budget, Catalog, Error, Hold, ImportPosition, Interval, Listed, Listing, MetadataCounts, MetadataLook,
+    MetadataTask, Outcome, PRIORITY_MAX, Repository, Settings, Taken, Visit, Which,
 };
 
 const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false, ahead_only: false };
@@ -447,12 +447,12 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
     };
     let visits: Vec<Visit> = names.iter().zip(10..).map(|(name, due)| visit(id(c, name), 0, 5, due)).collect();
     c.record(&visits).unwrap();
-    let settings = Settings { interval_s: Some(60), ..Settings::default() };
+    let settings = Settings { interval: Some(Interval::Seconds(60)), ..Settings::default() };
     let (e, set) = (id(c, "e"), [id(c, "f"), id(c, "e"), id(c, "b"), -1]);
     c.change_settings(&set, i64::MAX, &|priority, _| *priority += 1).unwrap();
     // What another set meanwhile stays.
     c.change_settings(&[e], i64::MAX, &|priority, _| *priority += 8).unwrap();
-    c.change_settings(&[e], i64::MAX, &|_, settings| settings.interval_s = Some(60)).unwrap();
+    c.change_settings(&[e], i64::MAX, &|_, settings| settings.interval = Some(Interval::Seconds(60))).unwrap();
     let said = c.get("e").unwrap().unwrap();
     assert_eq!((said.priority, said.settings), (PRIORITY_MAX, settings));
     assert_eq!(c.hint(&[id(c, "d"), id(c, "c"), -1], 20).unwrap(), 2);

@@ -57,7 +57,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Man { folder } => done(meta::man(&folder)),
         Command::Config(ConfigCommand::Check { urls }) => meta::config_check(global, &urls),
         Command::Config(ConfigCommand::Show) => done(meta::config_show(&Pool::open(global)?, global)),
-        Command::Add(args) => done(register::add(&mut Pool::open(global)?, global, args)),
+        Command::Add(args) => register::add(&mut Pool::open(global)?, global, args),
         Command::Crawl(args) => crawl::crawl(Pool::open(global)?, global, &args),
         Command::Metadata(command) => metadata::metadata(Pool::open(global)?, global, command),
         Command::Import(args) => import::import(Pool::open(global)?, global, &args),

@@ -3,13 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
+use std::process::ExitCode;
 
 use weir_catalog::{Base, Hold, Repository};
 use weir_repo::Origin;
 use weir_transport::{Scheme, Url};
 
 use crate::cli::{AddArgs, Global};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
 use crate::pool::{Pool, check_name, now, path_of};
 
@@ -36,8 +37,8 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
     Ok(())
 }
 
-pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<()> {
-    let AddArgs { urls, from, name, reference, force } = args;
+pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<ExitCode> {
+    let AddArgs { urls, from, name, reference, force, keep_going } = args;
     let base = reference.map(|name| pool.get(&name)).transpose()?;
     if name.is_some() && urls.len() != 1 {
         return Err(Error::Message("--name needs exactly one URL".to_owned()));
@@ -85,7 +86,10 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<()>
         first.iter().take(PROBLEMS_SHOWN).for_each(|problem| warn_line!("error: {problem}"));
         let unsaid = first.len().saturating_sub(PROBLEMS_SHOWN);
         let more = if unsaid > 0 { format!("; and {unsaid} more") } else { String::new() };
-        return Err(Error::Message(format!("{last}{more}; nothing was registered")));
+        match keep_going {
+            true => warn_line!("error: {last}{more}"),
+            false => return Err(Error::Message(format!("{last}{more}; nothing was registered ('--keep-going' registers the others)"))),
+        }
     }
     let added = pool.catalog.add(&entries, now())?;
     if let Some(base) = base {
@@ -99,7 +103,7 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<()>
     }
     if global.json {
         let names: Vec<&str> = entries.iter().map(|e| e.0.as_str()).collect();
-        output::json(&serde_json::json!({ "added": added, "names": names, "new": new }))?;
+        output::json(&serde_json::json!({ "added": added, "names": names, "new": new, "refused": problems }))?;
     } else if !global.quiet {
         let mut out = output::stdout();
         if entries.len() <= 20 {
@@ -107,9 +111,10 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<()>
                 writeln!(out, "{name}  <-  {}", Url::parse(url)?)?;
             }
         }
-        writeln!(out, "{added} added, {} there already", entries.len() - added)?;
+        let refused = if problems.is_empty() { String::new() } else { format!(", {} refused", problems.len()) };
+        writeln!(out, "{added} added, {} there already{refused}", entries.len() - added)?;
     }
-    Ok(())
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
 }
 
 /// Lines of a list that are said to be wrong one by one.

@@ -5,18 +5,16 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use weir_catalog::{PRIORITY_MAX, Settings};
+use weir_catalog::{Interval as OwnInterval, PRIORITY_MAX, Settings};
 use weir_mirror::RefsWanted;
 use weir_transport::Url;
 
 use super::register::{entry, look_at};
 use crate::cli::{Global, SetArgs, Setting};
+use crate::config::Interval;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{Pool, now};
-
-/// Ten years.
-const INTERVAL_MAX_S: u64 = 315_360_000;
 
 /// What parses an option, or its taking back.
 pub(crate) fn or_default<T: Clone + Send + Sync + 'static>(
@@ -59,7 +57,7 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
     pool.catalog.change_settings(&ids, if is_looked_at { now() } else { i64::MAX }, &|own_priority, s| {
         *own_priority = priority.map_or(*own_priority, |priority| priority.own().unwrap_or(0));
         if let Some(interval) = interval {
-            s.interval_s = interval.own().map(|time| time.as_secs().clamp(1, INTERVAL_MAX_S));
+            s.interval = interval.own().map(Interval::own);
         }
         if let Some(refs) = refs.clone() {
             s.refs = refs.own();
@@ -114,7 +112,10 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
         let or_default = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         rows.push(vec![
             r.priority.to_string(),
-            or_default(s.interval_s.map(|s| output::span(s.min(i64::MAX as u64) as i64))),
+            or_default(s.interval.map(|interval| match interval {
+                OwnInterval::Auto => "auto".to_owned(),
+                OwnInterval::Seconds(s) => output::span(s.min(i64::MAX as u64) as i64),
+            })),
             or_default(s.refs.as_ref().map(|refs| refs.join(","))),
             or_default(s.lfs.map(|lfs| lfs.to_string())),
             or_default(s.metadata.map(|metadata| metadata.to_string())),
@@ -126,8 +127,8 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
 
 /// Settings as programs read them: what is not said is null.
 pub(crate) fn as_json(settings: &Settings) -> serde_json::Value {
-    let Settings { interval_s, refs, lfs, metadata, .. } = settings;
-    json!({ "interval_s": interval_s, "refs": refs, "lfs": lfs, "metadata": metadata })
+    let Settings { interval, refs, lfs, metadata, .. } = settings;
+    json!({ "interval_s": interval, "refs": refs, "lfs": lfs, "metadata": metadata })
 }
 
 pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, from: Option<&Path>) -> Result<ExitCode> {
