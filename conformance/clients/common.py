@@ -97,6 +97,21 @@ class Pool:
         self.weir("mirror", "--all")
 
     @contextlib.contextmanager
+    def configured(self, section, lines):
+        """The pool with more in a section of weir.toml, for a while."""
+        configuration, head = os.path.join(self.folder, "weir.toml"), f"[{section}]\n"
+        with open(configuration) as f:
+            before = f.read()
+        assert head in before, section
+        with open(configuration, "w") as f:
+            f.write(before.replace(head, f"{head}{lines}\n", 1))
+        try:
+            yield
+        finally:
+            with open(configuration, "w") as f:
+                f.write(before)
+
+    @contextlib.contextmanager
     def serve(self, **ports):
         """A server that has answered nobody yet, and has no answers of another one: the URLs of the repository by scheme.
 

@@ -39,7 +39,8 @@ ProxyPassReverse "/weir/" "http://127.0.0.1:{behind}/"
 """
 HAPROXY = """
 defaults
-    mode http
+    mode {mode}
+    {more}
     timeout connect 10s
     timeout client 60s
     timeout server 60s
@@ -47,8 +48,10 @@ frontend all
     bind 127.0.0.1:{port}
     default_backend weir
 backend weir
-    server weir 127.0.0.1:{behind}
+    server weir 127.0.0.1:{behind} {server}
 """
+# As docs/user-guide.md has it.
+FORWARDED = UNBUFFERED + "proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; client_max_body_size 0;"
 
 
 @contextlib.contextmanager
@@ -74,12 +77,12 @@ def httpd(folder, behind):
 
 
 @contextlib.contextmanager
-def haproxy(folder, behind):
+def haproxy(folder, behind, mode="http", more="", server=""):
     need("haproxy")
     os.makedirs(folder)
     number = port()
     with open(f"{folder}/conf", "w") as f:
-        f.write(HAPROXY.format(port=number, behind=behind))
+        f.write(HAPROXY.format(port=number, behind=behind, mode=mode, more=more, server=server))
     with process(["haproxy", "-db", "-f", f"{folder}/conf"], [number], f"{folder}/log"):
         yield f"http://127.0.0.1:{number}/it", {}
 
@@ -90,6 +93,18 @@ CLIENTS = {
     "nginx, TLS and HTTP/2": lambda *args: nginx(*args, tls=" ssl http2"),
     "Apache httpd, below a folder": httpd,
     "HAProxy": haproxy,
+    "nginx, whose word is taken": lambda *args: nginx(*args, more=FORWARDED),
+    "HAProxy, whose word is taken": lambda *args: haproxy(*args, more="option forwardfor"),
+    "HAProxy, PROXY protocol": lambda *args: haproxy(*args, mode="tcp", server="send-proxy-v2"),
+    "HAProxy, PROXY protocol, version 1": lambda *args: haproxy(*args, mode="tcp", server="send-proxy"),
+}
+# What the server is told of them; clients from elsewhere than this machine would get nothing.
+TRUSTED = "trusted_proxies = ['127.0.0.1']"
+SERVE = {
+    "nginx, whose word is taken": TRUSTED,
+    "HAProxy, whose word is taken": TRUSTED,
+    "HAProxy, PROXY protocol": f"{TRUSTED}\nproxy_protocol = true",
+    "HAProxy, PROXY protocol, version 1": f"{TRUSTED}\nproxy_protocol = true",
 }
 
 
@@ -109,7 +124,7 @@ def table(out, work, wanted):
 
                     @contextlib.contextmanager
                     def fresh():
-                        with pool.serve(http=behind):
+                        with pool.configured("serve", SERVE.get(name, "")), pool.serve(http=behind):
                             yield url
 
                     out.row([name], list(cells(client, place, pool, fresh, stock_urls["http"])))

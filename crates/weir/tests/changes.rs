@@ -30,8 +30,12 @@ fn a_url_and_a_name_can_be_changed() {
     let tree = env.git_with(&other, &["mktree"], b"");
     let commit = env.git(&other, &["commit-tree", "-m", "other", &tree]);
     env.git(&other, &["update-ref", "refs/heads/main", &commit]);
-    let said = env.weir_fails(&["add", "--name", "o/old", &daemon.url("other.git")]);
-    assert!(said.contains("choose another name"), "{said}");
+    env.weir(&["add", "--name", "o/old", &daemon.url("other.git")]);
+    env.weir(&["mirror", "o/old"]);
+    env.assert_same(&server, "o/old", &other, "a new one of the old name");
+    env.assert_same(&server, "new", &up, "which has not taken its archive");
+    env.weir(&["rm", "--delete", "o/old"]);
+    env.assert_same(&server, "new", &up, "nor takes it along");
     env.weir(&["add", "--name", "other", &daemon.url("other.git")]);
     for (args, why) in [
         (&["rename", "other", "new"][..], "is there already"),

@@ -185,6 +185,10 @@ pub(crate) fn look_at(text: &str) -> Result<()> {
 
 /// Refuses a new repository whose archive is there and is of another upstream: it would be served under that name.
 fn check_archive(pool: &Pool, (_, url, path): &(String, String, String)) -> Result<()> {
+    // That of one which had the name before: the new one gets another file.
+    if pool.catalog.has_archive_at(path)? {
+        return Ok(());
+    }
     let place = pool.store().join(path);
     let Some(found) = weir_archive::Archive::open(&place).ok().and_then(|archive| Origin::of(&archive)) else { return Ok(()) };
     if found.url == Url::parse(url)?.without_userinfo() {
