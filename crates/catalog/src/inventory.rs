@@ -6,7 +6,9 @@ use crate::{Catalog, Result};
 /// What the catalog says of a repository and its archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The repository's name.
+    /// The repository's number.
+    pub id: i64,
+    /// Its name.
     pub name: String,
     /// Its upstream.
     pub url: String,
@@ -30,17 +32,18 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn for_each_entry(&self, mut each: impl FnMut(Entry)) -> Result<()> {
-        let sql = "SELECT name, url, path, seq, archive_bytes, last_success, failures, enabled FROM repositories";
+        let sql = "SELECT id, name, url, path, seq, archive_bytes, last_success, failures, enabled FROM repositories";
         self.database.stream(sql, &mut |row| {
             each(Entry {
-                name: row.get(0)?,
-                url: row.get(1)?,
-                path: row.get(2)?,
-                seq: row.get(3)?,
-                archive_bytes: row.get(4)?,
-                last_success: row.get(5)?,
-                failures: row.get(6)?,
-                is_enabled: row.get::<i64>(7)? != 0,
+                id: row.get(0)?,
+                name: row.get(1)?,
+                url: row.get(2)?,
+                path: row.get(3)?,
+                seq: row.get(4)?,
+                archive_bytes: row.get(5)?,
+                last_success: row.get(6)?,
+                failures: row.get(7)?,
+                is_enabled: row.get::<i64>(8)? != 0,
             });
             Ok(())
         })

@@ -170,6 +170,21 @@ fn what_is_hinted_at_is_visited_by_whoever_mirrors() {
 }
 
 #[test]
+fn a_hint_finds_what_is_mirrored_from_a_url_under_any_name() {
+    let env = Env::new();
+    known_snapshot(&env);
+    let daemon = env.git_daemon(&[]);
+    for name in ["x", "y/z"] {
+        env.weir(&["add", "--name", name, &daemon.url("known.git")]);
+    }
+    env.weir(&["mirror"]);
+    // A webhook tells of another URL than the one that is mirrored by.
+    let told = env.weir_json(&["hint", "https://user@127.0.0.1/known", "ssh://git@127.0.0.1/other.git", "no-such"]);
+    assert_eq!(told, serde_json::json!({ "hinted": 2, "unknown": ["ssh://git@127.0.0.1/other.git", "no-such"] }));
+    assert!(env.weir(&["mirror"]).contains("2 unchanged"));
+}
+
+#[test]
 fn hints_go_before_what_waits_already() {
     let env = Env::new();
     // Each visit takes a while, one at a time.

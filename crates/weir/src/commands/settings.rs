@@ -1,5 +1,6 @@
 //! `set`, `hint`: what is said of some repositories alone.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use weir_catalog::{Interval as OwnInterval, PRIORITY_MAX, Settings};
 use weir_mirror::RefsWanted;
-use weir_transport::Url;
+use weir_transport::{Scheme, Url};
 
 use super::register::{entry, look_at};
 use crate::cli::{Global, SetArgs, Setting};
@@ -144,6 +145,7 @@ pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, fro
             found => ids.extend(found),
         }
     }
+    find_by_url(pool, &mut unknown, &mut ids)?;
     ids.sort_unstable();
     ids.dedup();
     let hinted = pool.catalog.hint(&ids, now())?;
@@ -169,4 +171,22 @@ fn find(pool: &Pool, text: &str) -> Result<Vec<i64>> {
     }
     let Ok(url) = Url::parse(text) else { return Ok(Vec::new()) };
     Ok(pool.catalog.get(&url.default_name())?.map(|r| r.id).into_iter().collect())
+}
+
+/// Moves those of `unknown` that are URLs something is mirrored from, under whatever name, to `ids`. Reads every row, once.
+fn find_by_url(pool: &Pool, unknown: &mut Vec<String>, ids: &mut Vec<i64>) -> Result<()> {
+    // By host and path: who tells of a change may know another scheme than the one that is mirrored by.
+    let place = |url: &str| Url::parse(url).ok().filter(|url| url.scheme != Scheme::Local).map(|url| url.default_name());
+    let mut wanted: HashMap<String, bool> = unknown.iter().filter_map(|text| Some((place(text)?, false))).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    pool.catalog.for_each_entry(|entry| {
+        if let Some(is_found) = place(&entry.url).and_then(|place| wanted.get_mut(&place)) {
+            *is_found = true;
+            ids.push(entry.id);
+        }
+    })?;
+    unknown.retain(|text| !place(text).is_some_and(|place| wanted[&place]));
+    Ok(())
 }
