@@ -232,8 +232,8 @@ impl Daemon {
         let Ok(stream) = stream.leave() else { return };
         let all = self.connections.fetch_add(1, Ordering::Relaxed);
         let connection = Connection(self.clone());
-        // A proxy's connections are those of its clients, who are counted once they are known.
-        let counted = if self.proxies.trusts(peer) { Ok(None) } else { self.count(peer).map(Some) };
+        // Whom a header is to name is counted once it has.
+        let counted = if self.proxies.announces(peer) { Ok(None) } else { self.count_connection(peer, &door) };
         let shard = self.shards.next().clone();
         shard.spawn(async move {
             let (_connection, address) = (connection, peer.map(network_of));
@@ -245,6 +245,12 @@ impl Daemon {
                 self.notices.say(address, "connection ended", &e);
             }
         });
+    }
+
+    /// Counts a connection of `peer`, unless its clients are counted by request: those of a proxy over HTTP.
+    fn count_connection(self: &Arc<Self>, peer: Option<SocketAddr>, door: &Door) -> Result<Option<Counted>, TooMany> {
+        let is_by_request = !matches!(door, Door::Git) && self.proxies.trusts(peer);
+        if is_by_request { Ok(None) } else { self.count(peer).map(Some) }
     }
 
     /// Counts a connection, or a request that a proxy passes on, of `peer`, until what is returned is dropped.
@@ -274,8 +280,8 @@ impl Daemon {
         if admitted.is_some() && self.proxies.announces(peer) {
             let header = tokio::time::timeout(self.limits.init_timeout, read_proxy_header(&stream)).await;
             let Ok(header) = header else { return Err(io::Error::new(io::ErrorKind::TimedOut, "no header of the PROXY protocol came")) };
-            peer = header?;
-            admitted = self.count(peer).ok().map(Some);
+            peer = Some(header?);
+            admitted = self.count_connection(peer, &door).ok();
         }
         let Some(_counted) = admitted else {
             self.notices.say(peer.map(|p| p.ip()), "refused", &"too many connections");

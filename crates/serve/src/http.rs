@@ -45,6 +45,8 @@ const HEAD_BYTES_MAX: usize = 32 << 10;
 const TOO_MANY: &str = "too many requests at once; try again in a minute";
 /// Streams of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 32;
+/// Bytes of one stream that wait for its client.
+const STREAM_BYTES_MAX: usize = 32 << 10;
 
 /// Why a request gets no answer.
 #[derive(Debug)]
@@ -146,7 +148,9 @@ impl Daemon {
             .max_concurrent_streams(STREAMS_MAX)
             .keep_alive_interval(idle_timeout)
             .keep_alive_timeout(init_timeout)
-            .max_header_list_size(HEAD_BYTES_MAX as u32);
+            .max_header_list_size(HEAD_BYTES_MAX as u32)
+            // A client may let nothing come, on all streams of all its connections: hyper would hold 400 KiB for each.
+            .max_send_buf_size(STREAM_BYTES_MAX);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let mut stopping = self.stopping.subscribe();
         let mut has_stopped = false;

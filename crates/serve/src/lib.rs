@@ -47,7 +47,7 @@ pub use ipnet::IpNet;
 pub use lfs_ssh::serve_lfs_ssh;
 pub use locate::{Client, Found, Locator, Refusal};
 pub use mapping::{MapRule, map};
-pub use proxies::TrustedProxies;
+pub use proxies::{TrustedProxies, network};
 pub use socket::{Address, Listener};
 pub use text::{Text, serve_text};
 pub use tls::Tls;

@@ -4,11 +4,11 @@
 //! doc/proxy-protocol.txt, versions 1 and 2) at the start of each connection. Nobody else is believed.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hyper::HeaderMap;
 use hyper::header::HeaderName;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use proxy_header::{ParseConfig, ProxyHeader};
 
 use crate::socket::Socket;
@@ -24,6 +24,8 @@ const V2_HEAD_BYTES: usize = 16;
 const V2_MORE_BYTES_MAX: usize = 4096;
 /// Bytes of a header of version 1, with its line's end.
 const V1_BYTES_MAX: usize = 107;
+/// Bits that say that an address of IPv6 is one of IPv4 (RFC 4291, 2.5.5.2).
+const MAPPED_BITS: u8 = 96;
 /// Addresses of one request that are looked at.
 const HOPS_MAX: usize = 32;
 
@@ -45,10 +47,10 @@ impl TrustedProxies {
     pub fn new(list: &[String], speak_proxy_protocol: bool) -> Result<TrustedProxies, String> {
         let mut proxies = TrustedProxies { speak_proxy_protocol, ..TrustedProxies::default() };
         for text in list {
-            match text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)) {
-                Ok(network) => proxies.networks.push(network),
-                Err(_) if text == UNIX => proxies.over_unix = true,
-                Err(_) => return Err(format!("'{text}' is no address, no network such as 10.0.0.0/8, and not '{UNIX}'")),
+            match network(text) {
+                Some(network) => proxies.networks.push(network),
+                None if text == UNIX => proxies.over_unix = true,
+                None => return Err(format!("'{text}' is no address, no network such as 10.0.0.0/8, and not '{UNIX}'")),
             }
         }
         Ok(proxies)
@@ -69,8 +71,8 @@ impl TrustedProxies {
         self.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// Whom a request with these headers comes from, which came from `peer`: the last address that is no proxy's. None, where a proxy
-    /// says what is no address: nothing is let in for the proxy's own then.
+    /// Whom a request with these headers comes from, which came from `peer`: the last address that is no proxy's. [`UNKNOWN`], where a
+    /// proxy says what is no address: nothing is let in for the proxy's own then.
     pub(crate) fn client(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Option<SocketAddr> {
         if !self.trusts(peer) {
             return peer;
@@ -79,13 +81,24 @@ impl TrustedProxies {
         let lines: Vec<&[u8]> = headers.get_all(FORWARDED_FOR).iter().map(|line| line.as_bytes()).collect();
         let hops = lines.iter().rev().flat_map(|line| line.rsplit(|&c| c == b','));
         for hop in hops.take(HOPS_MAX) {
-            client = Some(address(hop)?);
-            if !self.trusts(client) {
+            client = Some(address(hop).unwrap_or(UNKNOWN));
+            if client == Some(UNKNOWN) || !self.trusts(client) {
                 break;
             }
         }
         client
     }
+}
+
+/// Who comes from nowhere that a proxy can name: all of them share the limits for one address.
+pub(crate) const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// The network that `text` names, or the one address. What is written as IPv4 in IPv6 is IPv4.
+pub fn network(text: &str) -> Option<IpNet> {
+    let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()?;
+    let IpNet::V6(v6) = network else { return Some(network) };
+    let mapped = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(MAPPED_BITS));
+    mapped.map_or(Some(network), |(address, bits)| Ipv4Net::new(address, bits).ok().map(IpNet::V4))
 }
 
 /// The address that a proxy writes down: with a port or without, that of IPv6 in brackets then.
@@ -97,41 +110,43 @@ fn address(hop: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(found.ip().to_canonical(), found.port()))
 }
 
-/// Reads the header of the PROXY protocol from `stream`: whom the connection comes from, if it says so of an address.
+/// Reads the header of the PROXY protocol from `stream`: whom the connection comes from, [`UNKNOWN`] where it says nothing of that.
 ///
 /// # Errors
 /// If there is none, or the connection breaks.
-pub(crate) async fn read_proxy_header(stream: &Socket) -> io::Result<Option<SocketAddr>> {
+pub(crate) async fn read_proxy_header(stream: &Socket) -> io::Result<SocketAddr> {
     let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("PROXY protocol: {why}"));
+    let cut = |e: io::Error| if e.kind() == io::ErrorKind::UnexpectedEof { bad("the header is cut short") } else { e };
     let mut header = vec![0; SIGNATURE.len()];
     // A proxy that looks whether we are there hangs up, and that is all.
     read_exactly(stream, &mut header[..1]).await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionReset))?;
-    read_exactly(stream, &mut header[1..]).await?;
+    read_exactly(stream, &mut header[1..]).await.map_err(cut)?;
     if header == SIGNATURE {
         header.resize(V2_HEAD_BYTES, 0);
-        read_exactly(stream, &mut header[SIGNATURE.len()..]).await?;
+        read_exactly(stream, &mut header[SIGNATURE.len()..]).await.map_err(cut)?;
         let more = usize::from(u16::from_be_bytes([header[V2_HEAD_BYTES - 2], header[V2_HEAD_BYTES - 1]]));
         if more > V2_MORE_BYTES_MAX {
-            return Err(bad("its header is too long"));
+            return Err(bad(&format!("the header has {more} bytes, more than {V2_MORE_BYTES_MAX}")));
         }
         header.resize(V2_HEAD_BYTES + more, 0);
-        read_exactly(stream, &mut header[V2_HEAD_BYTES..]).await?;
+        read_exactly(stream, &mut header[V2_HEAD_BYTES..]).await.map_err(cut)?;
     } else if header.starts_with(b"PROXY ") {
         // What follows the line is for others: a byte at a time.
         while !header.ends_with(b"\n") {
             if header.len() == V1_BYTES_MAX {
-                return Err(bad("its header is too long"));
+                return Err(bad(&format!("the header is no line of at most {V1_BYTES_MAX} bytes")));
             }
             header.push(0);
             let last = header.len() - 1;
-            read_exactly(stream, &mut header[last..]).await?;
+            read_exactly(stream, &mut header[last..]).await.map_err(cut)?;
         }
     } else {
         return Err(bad("a trusted proxy sent no header; serve.proxy_protocol expects one"));
     }
     let config = ParseConfig { include_tlvs: false, ..ParseConfig::default() };
-    let (parsed, _) = ProxyHeader::parse(&header, config).map_err(|e| bad(&e.to_string()))?;
-    Ok(parsed.proxied_address().map(|a| SocketAddr::new(a.source.ip().to_canonical(), a.source.port())))
+    // All that it says it has is here: what is too short for it is malformed.
+    let (parsed, _) = ProxyHeader::parse(&header, config).map_err(|_| bad("the header is malformed"))?;
+    Ok(parsed.proxied_address().map_or(UNKNOWN, |a| SocketAddr::new(a.source.ip().to_canonical(), a.source.port())))
 }
 
 async fn read_exactly(stream: &Socket, mut out: &mut [u8]) -> io::Result<()> {
@@ -182,14 +197,19 @@ mod tests {
         is(client(at("10.1.1.1"), &["10.9.9.9,10.2.2.2"]), "10.9.9.9");
         is(client(at("10.1.1.1"), &[]), "10.1.1.1");
         // Nothing that is let in for its address is let in for that of the proxy.
-        assert_eq!(client(at("10.1.1.1"), &["unknown"]), None);
-        assert_eq!(client(at("10.1.1.1"), &["198.51.100.1, "]), None);
-        assert_eq!(client(at("10.1.1.1"), &[""]), None);
+        for garbage in ["unknown", "198.51.100.1, ", "", "unix:", "10.1.1.1, garbage"] {
+            is(client(at("10.1.1.1"), &[garbage]), "0.0.0.0");
+            is(client(None, &[garbage]), "0.0.0.0");
+        }
         assert_eq!(proxies(&[]).client(&HeaderMap::new(), None), None);
         assert!(TrustedProxies::new(&["example.org".to_owned()], false).is_err());
+        for mapped in ["::ffff:10.1.1.1", "::ffff:10.0.0.0/104"] {
+            assert!(proxies(&[mapped]).trusts(at("10.1.1.1")) && !proxies(&[mapped]).trusts(at("11.1.1.1")), "{mapped}");
+        }
+        assert!(!proxies(&["::/0"]).trusts(at("10.1.1.1")) && proxies(&["::/0"]).trusts(at("2001:db8::7")));
     }
 
-    async fn read(sent: &[u8]) -> (io::Result<Option<SocketAddr>>, Vec<u8>) {
+    async fn read(sent: &[u8]) -> (io::Result<SocketAddr>, Vec<u8>) {
         let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
         theirs.write_all(sent).await.unwrap();
         drop(theirs);
@@ -205,19 +225,19 @@ mod tests {
     async fn headers_of_both_versions_are_read_and_nothing_behind_them() {
         let v1 = b"PROXY TCP4 198.51.100.1 10.0.0.1 4711 9418\r\nrest";
         let (found, rest) = read(v1).await;
-        assert_eq!((found.unwrap().unwrap().to_string().as_str(), &rest[..]), ("198.51.100.1:4711", &b"rest"[..]));
+        assert_eq!((found.unwrap().to_string().as_str(), &rest[..]), ("198.51.100.1:4711", &b"rest"[..]));
         let (found, rest) = read(b"PROXY UNKNOWN\r\nrest").await;
-        assert_eq!((found.unwrap(), &rest[..]), (None, &b"rest"[..]));
+        assert_eq!((found.unwrap(), &rest[..]), (UNKNOWN, &b"rest"[..]));
         let mut v2 = [&SIGNATURE[..], &[0x21, 0x21, 0, 36]].concat();
         v2.extend("2001:db8::7".parse::<std::net::Ipv6Addr>().unwrap().octets());
         v2.extend([0; 16]);
         v2.extend([0x12, 0x67, 0, 80]);
         let (found, rest) = read(&[&v2[..], b"rest"].concat()).await;
-        assert_eq!((found.unwrap().unwrap().to_string().as_str(), &rest[..]), ("[2001:db8::7]:4711", &b"rest"[..]));
+        assert_eq!((found.unwrap().to_string().as_str(), &rest[..]), ("[2001:db8::7]:4711", &b"rest"[..]));
         // A proxy that looks whether we are there.
         let local = [&SIGNATURE[..], &[0x20, 0, 0, 0], b"rest"].concat();
         let (found, rest) = read(&local).await;
-        assert_eq!((found.unwrap(), &rest[..]), (None, &b"rest"[..]));
+        assert_eq!((found.unwrap(), &rest[..]), (UNKNOWN, &b"rest"[..]));
         let too_long = [b"PROXY TCP4 ", &[b'1'; 200][..]].concat();
         let long_v2 = [&SIGNATURE[..], &[0x21, 0x11, 0xff, 0xff]].concat();
         for bad in [&b"0032git-upload-pack /x\0host=h\0"[..], &too_long, &long_v2, b"PROXY TCP4 x y 1 2\r\n", b"PROXY", &v2[..30]] {

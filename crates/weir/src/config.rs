@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, Serializer};
-use weir_serve::{Access, AccessRule, Address, IpNet, MapRule, Token, TrustedProxies};
+use weir_serve::{Access, AccessRule, Address, MapRule, Token, TrustedProxies, network as network_of};
 
 pub(crate) use crate::config_values::{Interval, MirrorRule, RefsConfig, Size, Span, interval_argument, span_argument};
 use crate::error::{Error, Result};
@@ -306,12 +306,8 @@ impl AccessConfig {
             if let Some(unknown) = r.tokens.iter().find(|name| !tokens.iter().any(|t| t.name == **name)) {
                 return Err(format!("the rule for {:?} names a token '{unknown}', which is not among access.tokens", r.repositories));
             }
-            let network = |text: &String| {
-                let single = text.parse::<std::net::IpAddr>().map(IpNet::from);
-                single
-                    .or_else(|_| text.parse::<IpNet>())
-                    .map_err(|_| format!("'{text}' is neither an address nor a network such as 10.0.0.0/8"))
-            };
+            let network =
+                |text: &String| network_of(text).ok_or_else(|| format!("'{text}' is neither an address nor a network such as 10.0.0.0/8"));
             let addresses = r.addresses.iter().map(network).collect::<std::result::Result<_, String>>()?;
             Ok(AccessRule { repositories: r.repositories.clone(), public: r.public, tokens: r.tokens.clone(), addresses })
         };

@@ -80,6 +80,36 @@ fn a_proxys_clients_are_limited_one_by_one() {
 }
 
 #[test]
+fn what_is_not_told_apart_by_requests_is_counted_by_connections() {
+    let env = pool("connections_per_address_max = 2");
+    let server = Http::serve(&env, &[]);
+    // A git:// connection says for whom by no header: the proxy's address has what an address has.
+    let waiting: Vec<_> = (0..2).map(|_| TcpStream::connect(("127.0.0.1", server.1)).unwrap()).collect();
+    let is_full = || {
+        let mut third = TcpStream::connect(("127.0.0.1", server.1)).unwrap();
+        third.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let mut said = String::new();
+        let _ = third.read_to_string(&mut said);
+        said.contains("too many connections")
+    };
+    assert!((0..20).any(|_| is_full()), "a third connection is refused");
+    // Requests of a proxy's clients are counted for themselves.
+    assert_eq!(status(&server, "X-Forwarded-For: 198.51.100.1\r\n"), "200");
+    drop(waiting);
+    // All whom a proxy cannot name are one client.
+    let begin = |name: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.0.port)).unwrap();
+        let head = format!("POST /it/git-upload-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nX-Forwarded-For: {name}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        let _ = stream.read_exact(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    // Refused as nobody's, each at once: none is under way any more.
+    assert_eq!(begin("unknown"), "HTTP/1.1 404");
+}
+
+#[test]
 fn connections_begin_with_the_proxy_protocol() {
     let env = pool("proxy_protocol = true");
     let server = Http::serve(&env, &[]);
