@@ -328,6 +328,8 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     pub fn repack(&mut self, oid: &Oid) -> Result<()> {
         let size = self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1;
         if let Some(turn) = LargeTurn::for_bytes(size) {
+            // The turn may have been long in coming: who has gone meanwhile has nothing worked out.
+            self.out.flush()?;
             return self.repack_large(oid, turn);
         }
         let object = self.reader.require(oid)?;
