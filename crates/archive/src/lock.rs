@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -60,7 +60,21 @@ pub fn try_lock_existing(path: &Path) -> Result<LockedFile> {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).open(path)
+    open_file(OpenOptions::new().read(true).write(true), path)
+}
+
+/// Opens the file at `path` to be read.
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    open_file(OpenOptions::new().read(true), path)
+}
+
+/// Nothing but a file is an archive; a pipe would be waited for until somebody else opens it.
+fn open_file(how: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = how.custom_flags(libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no ordinary file"));
+    }
+    Ok(file)
 }
 
 /// Whether `path` leads to `file`. It is opened for that: on a network file system only opening asks the server what is there, and

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
+use crate::lock::open_to_read;
 use crate::record::{Record, RecordPlace};
 use crate::region::Region;
 use crate::state::{self, Member, State};
@@ -29,7 +30,7 @@ impl Archive {
     /// # Errors
     /// Of the system; [`crate::Error::NoCommit`] and [`crate::Error::Damaged`] as the file is.
     pub fn open(path: &Path) -> Result<Archive> {
-        Archive::from_file(Arc::new(File::open(path)?))
+        Archive::from_file(Arc::new(open_to_read(path)?))
     }
 
     /// The same from an open file.
@@ -56,7 +57,7 @@ impl Archive {
     /// # Errors
     /// As [`Archive::open`]; [`Error::Tail`] if commits are damaged that somebody was told of.
     pub fn check_end(path: &Path) -> Result<u64> {
-        let (record, tail) = state::find_last(&File::open(path)?)?;
+        let (record, tail) = state::find_last(&open_to_read(path)?)?;
         match tail.filter(|tail| tail.kind == TailKind::Committed) {
             Some(tail) => Err(Error::Tail(tail)),
             None => Ok(record.seq),

@@ -122,7 +122,8 @@ impl ForgeConfig {
     pub(crate) fn name(&self) -> String {
         self.name.clone().unwrap_or_else(|| match self.kind {
             ForgeKind::Folder => Path::new(&self.url).file_name().map_or("folder".into(), |n| n.to_string_lossy().into_owned()),
-            _ => host_of(&self.url).to_owned(),
+            // As repositories of such a host are called.
+            _ => host_of(&self.url).replace(':', "_"),
         })
     }
 
@@ -157,7 +158,7 @@ impl ForgeConfig {
 
     /// What is wrong with it, if something is.
     pub(crate) fn check(&self) -> std::result::Result<(), String> {
-        check_name(&self.name()).map_err(|e| e.to_string())?;
+        check_name(&self.name()).map_err(|e| format!("{e}; say 'name'"))?;
         if self.kind != ForgeKind::Github && (!self.search.is_empty() || self.app.is_some()) {
             return Err("search and app are GitHub's".to_owned());
         }

@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     let ansi = color && log == Log::Stderr;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(move || LogWriter(log))
+        .with_writer(move || LogWriter { log, is_coloured: ansi })
         .with_ansi(ansi)
         .with_target(false)
         .log_internal_errors(false)

@@ -1,6 +1,6 @@
 //! Printing: sizes, times, tables, JSON.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use serde::Serialize;
@@ -56,12 +56,19 @@ pub(crate) fn json(value: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// The text of a file, or of standard input if that is called `-`.
-pub(crate) fn read_text(path: &Path) -> Result<String> {
-    if path.as_os_str() == "-" {
-        return Ok(io::read_to_string(io::stdin())?);
-    }
-    std::fs::read_to_string(path).map_err(|source| Error::File { what: "read", path: path.to_owned(), source })
+/// The lines of a file, or of standard input if that is called `-`, each by itself: one that is no UTF-8 is `None`.
+pub(crate) fn read_lines(path: &Path) -> Result<Vec<Option<String>>> {
+    let bytes = match path.as_os_str() == "-" {
+        true => {
+            let mut bytes = Vec::new();
+            io::stdin().read_to_end(&mut bytes)?;
+            bytes
+        }
+        false => std::fs::read(path).map_err(|source| Error::File { what: "read", path: path.to_owned(), source })?,
+    };
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    Ok(bytes.split(|&c| c == b'\n').map(|line| String::from_utf8(line.to_vec()).ok()).collect())
 }
 
 /// Prints values as an array, each as it comes.

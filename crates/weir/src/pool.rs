@@ -409,7 +409,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     let bad_char = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\\' | '*' | '?' | '@' | ':');
     if name.len() > 1000 || name.chars().any(bad_char) || name.split('/').any(bad_part) {
         return Err(Error::Message(format!(
-            "'{name}' cannot be a name: parts between slashes must not be empty, start with a dot, end in .tar, or hold spaces or any of \\*?@:; choose one with --name"
+            "'{name}' cannot be a name: parts between slashes must not be empty, start with a dot, end in .tar, or hold spaces or any of \\*?@:"
         )));
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// What the names of archives end in.
 pub(crate) const SUFFIX: &str = ".tar";
 
-/// Gives each file below `folder` to `each`; what is hidden is weir's own, for a while. Returns folders below that cannot be read, and
+/// Gives each file and folder below `folder` to `each`; what is hidden is weir's own, for a while. Returns folders below that cannot be read, and
 /// why: as every disk of its own has one that is only root's.
 ///
 /// # Errors
@@ -28,9 +28,10 @@ pub(crate) fn walk(folder: &Path, each: &mut dyn FnMut(&Path, FileType)) -> io::
             if entry.file_name().as_encoded_bytes().starts_with(b".") {
                 continue;
             }
-            match entry.file_type()? {
-                kind if kind.is_dir() => folders.push(entry.path()),
-                kind => each(&entry.path(), kind),
+            let kind = entry.file_type()?;
+            each(&entry.path(), kind);
+            if kind.is_dir() {
+                folders.push(entry.path());
             }
         }
     }

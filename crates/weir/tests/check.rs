@@ -77,7 +77,54 @@ fn many_of_a_kind_are_counted() {
     }
     let (_, found) = findings(&env, &["--offline", "--max-count", "2"]);
     assert_eq!(found.len(), 3, "{found:#?}");
-    assert_found(&found, "error", "archives", &["and 3 more"]);
+    assert_found(&found, "error", "archives", &["3 more that are missing"]);
+    let said = String::from_utf8(env.weir_command(&["check", "--offline", "-n", "0"]).output().unwrap().stdout).unwrap();
+    assert!(said.contains("5 more that are missing") && said.ends_with("5 errors, 0 warnings\n"), "{said}");
+    // Of hosts, too.
+    for n in 0..5 {
+        env.weir(&["add", "--name", &format!("h{n}"), &format!("git://127.0.0.1:{}/x", free_port())]);
+    }
+    let (_, found) = findings(&env, &["--max-count", "2"]);
+    assert_eq!(found.iter().filter(|f| f.1 == "host").count(), 3, "{found:#?}");
+}
+
+#[test]
+fn what_is_no_archive_and_what_is_no_catalog_is_said() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    for name in ["folder", "pipe"] {
+        env.weir(&["add", "--name", name, upstream.to_str().unwrap()]);
+    }
+    env.weir(&["mirror"]);
+    let store = env.pool().join("store");
+    for name in ["folder.tar", "pipe.tar"] {
+        fs::rename(store.join(name), store.join(name).with_extension("kept")).unwrap();
+    }
+    fs::create_dir(store.join("folder.tar")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(store.join("pipe.tar")).status().unwrap().success());
+    fs::copy(store.join("pipe.kept"), store.join("a name.tar")).unwrap();
+    let (_, found) = findings(&env, &["--offline"]);
+    assert_found(&found, "error", "archives", &["'folder' is no file", "weir mirror folder"]);
+    assert_found(&found, "error", "archives", &["'pipe' is no file"]);
+    assert_found(&found, "warning", "archives", &["a name.tar", "give the file another name"]);
+    // Nobody waits for somebody to write into the pipe.
+    let said = env.weir_fails(&["mirror", "--all"]);
+    assert!(said.matches("it is no ordinary file").count() == 2 && said.contains("2 failed"), "{said}");
+    fs::remove_file(store.join("pipe.tar")).unwrap();
+    env.weir(&["mirror", "pipe"]);
+    // The doctor says so of what others only fail with.
+    let catalog = env.pool().join("catalog.db");
+    for file in ["catalog.db-wal", "catalog.db-shm"] {
+        let _ = fs::remove_file(env.pool().join(file));
+    }
+    fs::write(&catalog, "no catalog".repeat(1000)).unwrap();
+    let (code, found) = findings(&env, &[]);
+    assert_eq!(code, Some(1));
+    assert_found(&found, "error", "pool", &["file is not a database", "weir init", "weir adopt"]);
+    fs::remove_file(catalog).unwrap();
+    env.weir(&["init"]);
+    env.weir_command(&["adopt"]).output().unwrap();
+    assert_eq!(env.weir_json(&["show", "pipe"])["state"], "ok");
 }
 
 #[test]

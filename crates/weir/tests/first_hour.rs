@@ -33,6 +33,13 @@ fn what_is_no_repository_is_not_registered() {
     assert_eq!(states(&env, &[]).len(), 2);
 }
 
+/// A copy of the file at `path`, with more at its end.
+fn fs_with(path: &std::path::Path, more: &[u8]) -> std::path::PathBuf {
+    let copy = path.with_extension("more");
+    std::fs::write(&copy, [&std::fs::read(path).unwrap()[..], more].concat()).unwrap();
+    copy
+}
+
 #[test]
 fn every_line_of_a_list_that_is_wrong_is_told_of() {
     let env = Env::new();
@@ -53,6 +60,10 @@ fn every_line_of_a_list_that_is_wrong_is_told_of() {
     }
     assert!(said.contains("nothing was registered") && !said.contains("secret"), "{said}");
     assert_eq!(states(&env, &[]).len(), 3);
+    // One line that is not UTF-8 does not hide the others.
+    let bytes = fs_with(&list, b"git://h/caf\xe9.git\n");
+    let said = env.weir_fails(&["add", "--from", bytes.to_str().unwrap()]);
+    assert!(said.contains(":7: it is not UTF-8") && said.contains(":6: 'y' is taken"), "{said}");
     // Or the others, all the same.
     let output = env.weir_command(&["--json", "add", "--keep-going", "--from", list.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{output:?}");

@@ -83,8 +83,11 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
 
 /// What is to be registered of the archive at `path`, which is `below` the store.
 fn look(path: &Path, below: &str) -> std::result::Result<Adopted, String> {
+    if below.contains(char::REPLACEMENT_CHARACTER) && path.to_str().is_none() {
+        return Err("its name is not UTF-8: give the file another".to_owned());
+    }
     let name = below.strip_suffix(SUFFIX).unwrap_or(below).to_owned();
-    check_name(&name).map_err(|e| e.to_string())?;
+    check_name(&name).map_err(|e| format!("{e}: give the file another name"))?;
     let repo = Repo::open_archive(path).map_err(|e| e.to_string())?;
     let archive = repo.archive().ok_or("it is no archive")?;
     let Some(Origin { url, forge }) = Origin::of(archive) else {

@@ -1,10 +1,12 @@
 //! `config`, `completions`, `man`: about weir itself.
 
+use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
+use serde::Serialize;
 use weir_serve::Client;
 use weir_transport::{Scheme, Url};
 
@@ -24,26 +26,49 @@ pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode>
     let config = config::load(&path)?;
     let unusable = unusable(&config, &path_of(global)?.join(STORE_NAME));
     let ok = unusable.is_empty();
-    if global.json {
-        let unusable: Vec<_> = unusable.iter().map(|u| serde_json::json!({ "key": u.key, "why": u.why })).collect();
-        output::json(&serde_json::json!({ "file": path, "ok": ok, "unusable": unusable }))?;
-    } else if ok && !global.quiet {
-        writeln!(output::stdout(), "{}: OK", path.display())?;
-    } else {
+    if !global.json {
         for Unusable { key, why } in &unusable {
             warn_line!("{}: {key}: {why}", path.display());
         }
+        if ok && !global.quiet {
+            writeln!(output::stdout(), "{}: OK", path.display())?;
+        }
     }
-    if !ok {
-        return Ok(ExitCode::from(2));
+    let mut meanings = Vec::new();
+    if ok && !urls.is_empty() {
+        let pool = Pool::open(global)?;
+        let locator = CatalogLocator::new(&pool)?;
+        for url in urls {
+            meanings.push(Meaning::of(url, &locator)?);
+        }
     }
-    if urls.is_empty() {
-        return Ok(ExitCode::SUCCESS);
+    if global.json {
+        let unusable: Vec<_> = unusable.iter().map(|u| serde_json::json!({ "key": u.key, "why": u.why })).collect();
+        output::json(&serde_json::json!({ "file": path, "ok": ok, "unusable": unusable, "urls": meanings }))?;
+    } else {
+        for meaning in &meanings {
+            writeln!(output::stdout(), "{meaning}")?;
+        }
     }
-    let pool = Pool::open(global)?;
-    let locator = CatalogLocator::new(&pool)?;
-    let mut all_found = true;
-    for url in urls {
+    Ok(match ok {
+        false => ExitCode::from(2),
+        true if meanings.iter().all(|meaning| meaning.found) => ExitCode::SUCCESS,
+        true => ExitCode::from(1),
+    })
+}
+
+/// What a client's URL means here.
+#[derive(Serialize)]
+struct Meaning {
+    url: String,
+    name: Option<String>,
+    found: bool,
+    public: bool,
+    error: Option<String>,
+}
+
+impl Meaning {
+    fn of(url: &str, locator: &CatalogLocator) -> Result<Meaning> {
         let (host, path) = match Url::parse(url)? {
             url if url.scheme == Scheme::Local => (None, url.path),
             url => (Some(url.host), url.path),
@@ -52,22 +77,21 @@ pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode>
         let path = if path.starts_with('/') { path } else { format!("/{path}") };
         let named = locator.name_of(host.as_deref(), &path);
         let (name, repository) = named.as_ref().map_or((String::new(), None), |name| locator.look_up(name));
-        let is_public = named.is_ok() && locator.check(&name, repository.as_ref(), &Client::default()).is_ok();
-        all_found &= repository.is_some();
-        if global.json {
-            let error = named.as_ref().err();
-            let answer = serde_json::json!({ "url": url, "name": named.as_ref().ok().map(|_| &name), "found": repository.is_some(), "public": is_public, "error": error });
-            output::json_line(&answer)?;
-            continue;
-        }
-        let found = match (&named, &repository) {
-            (Err(why), _) => why.clone(),
-            (Ok(_), None) => format!("{name}, which is not in the pool"),
-            (Ok(_), Some(_)) => format!("{name}, {}", if is_public { "for everybody" } else { "not for everybody" }),
-        };
-        writeln!(output::stdout(), "{url}: {found}")?;
+        let public = named.is_ok() && locator.check(&name, repository.as_ref(), &Client::default()).is_ok();
+        let error = named.as_ref().err().cloned();
+        Ok(Meaning { url: url.to_owned(), name: named.is_ok().then_some(name), found: repository.is_some(), public, error })
     }
-    Ok(if all_found { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+impl fmt::Display for Meaning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.url)?;
+        match (&self.name, self.found) {
+            (None, _) => f.write_str(self.error.as_deref().unwrap_or_default()),
+            (Some(name), false) => write!(f, "{name}, which is not in the pool"),
+            (Some(name), true) => write!(f, "{name}, {}", if self.public { "for everybody" } else { "not for everybody" }),
+        }
+    }
 }
 
 pub(crate) fn config_show(pool: &Pool, global: &Global) -> Result<()> {

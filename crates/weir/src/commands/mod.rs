@@ -68,7 +68,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::UploadPack(args) => upload_pack::upload_pack(&args),
         Command::HttpBackend => http_backend::http_backend(),
         Command::Shell { command, known_as } => shell::shell(global, command, known_as),
-        Command::Check { offline, max_count } => check::check(&Pool::open(global)?, global, offline, max_count),
+        Command::Check { offline, max_count } => check::check(global, offline, max_count),
         Command::Status => done(status::status(&Pool::open(global)?, global)),
         Command::Due { max_count } => done(status::due(&Pool::open(global)?, global, max_count)),
         Command::Errors { class, max_count } => done(status::errors(&Pool::open(global)?, global, class.as_deref(), max_count)),

@@ -46,10 +46,9 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
     let mut wanted: Vec<Wanted> = urls.into_iter().map(|url| Wanted { url, name: name.clone(), at: String::new() }).collect();
     let mut problems = Vec::new();
     if let Some(from) = from {
-        let text = output::read_text(&from)?;
-        for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+        for (number, line) in output::read_lines(&from)?.iter().enumerate() {
             let at = format!("{}:{}: ", from.display(), number + 1);
-            match listed(line) {
+            match line.as_deref().map_or(Err("it is not UTF-8".to_owned()), listed) {
                 Ok(Some((url, name))) => wanted.push(Wanted { url, name, at }),
                 Ok(None) => {}
                 Err(why) => problems.push(format!("{at}{why}")),

@@ -134,8 +134,14 @@ pub(crate) fn as_json(settings: &Settings) -> serde_json::Value {
 
 pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, from: Option<&Path>) -> Result<ExitCode> {
     if let Some(from) = from {
-        let text = output::read_text(from)?;
-        repos.extend(text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned));
+        for line in output::read_lines(from)? {
+            // What is not UTF-8 names nothing here.
+            let line = line.unwrap_or_else(|| char::REPLACEMENT_CHARACTER.to_string());
+            let line = line.trim();
+            if !line.is_empty() && !line.starts_with('#') {
+                repos.push(line.to_owned());
+            }
+        }
     }
     let (mut ids, mut unknown) = (Vec::new(), Vec::new());
     for text in repos {
@@ -146,6 +152,8 @@ pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, fro
         }
     }
     find_by_url(pool, &mut unknown, &mut ids)?;
+    // Without a password.
+    unknown.iter_mut().for_each(|text| *text = Url::parse(text).map_or_else(|_| text.clone(), |url| url.to_string()));
     ids.sort_unstable();
     ids.dedup();
     let hinted = pool.catalog.hint(&ids, now())?;

@@ -59,9 +59,15 @@ pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
             });
         }
         drop(sender);
+        // What is wrong is named as it comes, so many of a kind.
+        let mut kinds = [Level::Ok, Level::Warning, Level::Error].map(|level| (level, report.many("of hosts")));
         for (host, example, answer) in answers {
             let (level, message) = verdict(&host, &example, answer);
-            report.add(level, "host", message)?;
+            let (_, many) = kinds.iter_mut().find(|(of, _)| *of == level).expect("each is there");
+            many.add(|| message);
+        }
+        for (level, many) in kinds {
+            report.add_all(level, "host", many)?;
         }
         Ok(())
     })

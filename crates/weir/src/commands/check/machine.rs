@@ -1,17 +1,17 @@
 //! This machine: whose files they are, room, clocks, limits of the process.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
-use nix::unistd::geteuid;
+use nix::unistd::{AccessFlags, access, geteuid};
 
 use super::{Level, Report};
-use crate::config;
 use crate::error::{Error, Result};
 use crate::output;
-use crate::pool::{CATALOG_NAME, CLOCK_SKEW_TOLD_S, Pool, now};
+use crate::pool::{CLOCK_SKEW_TOLD_S, Pool, now};
 use crate::shared_store::check_locks;
 
 /// Files that a file system must be able to make yet; a visit makes two.
@@ -19,26 +19,27 @@ const INODES_MIN: u64 = 1000;
 /// What is used of `store.bytes_max` before it is worth a word.
 const QUOTA_PERCENT_TOLD: u64 = 90;
 
-/// Who owns the pool, and whether it can be written to.
-pub(super) fn owner(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+/// Who owns the files of the pool at `path`, and whether they can be written to.
+pub(super) fn owner(path: &Path, report: &mut Report<'_>) -> Result<()> {
     const CHECK: &str = "pool";
     let user = geteuid();
-    let mut is_well = true;
-    for path in [pool.path.clone(), pool.path.join(config::FILE_NAME), pool.path.join(CATALOG_NAME), pool.store()] {
-        let Ok(found) = std::fs::metadata(&path) else { continue };
-        let path = path.display();
+    let mut foreign = report.many("that belong to others");
+    let mut open_to_all = report.many("that everybody may write to");
+    let mut closed = report.many("that cannot be read and written");
+    let files = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in std::iter::once(path.to_owned()).chain(files) {
+        let Ok(found) = std::fs::symlink_metadata(&path).and_then(|_| std::fs::metadata(&path)) else { continue };
+        let shown = path.display();
         if found.uid() != user.as_raw() {
-            is_well = false;
             let owner = found.uid();
-            report.add(
-                Level::Warning,
-                CHECK,
-                format!("'{path}' belongs to user {owner}, and this is user {user}: run weir as its owner"),
-            )?;
+            foreign.add(|| format!("'{shown}' belongs to user {owner}, and this is user {user}: run weir as one user, and chown the rest"));
         }
         if found.mode() & 0o002 != 0 {
-            is_well = false;
-            report.add(Level::Error, CHECK, format!("everybody on this machine may write to '{path}': chmod o-w '{path}'"))?;
+            open_to_all.add(|| format!("everybody on this machine may write to '{shown}': chmod o-w '{shown}'"));
+        }
+        let wanted = AccessFlags::R_OK | AccessFlags::W_OK | if found.is_dir() { AccessFlags::X_OK } else { AccessFlags::empty() };
+        if access(&path, wanted).is_err() {
+            closed.add(|| format!("'{shown}' cannot be read and written by user {user}: chmod u+rw, or chown it"));
         }
     }
     match std::env::current_exe().and_then(std::fs::metadata) {
@@ -47,16 +48,12 @@ pub(super) fn owner(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         }
         _ => {}
     }
-    if pool.catalog.is_remote()
-        && let Err(e) = check_locks(&pool.store())
-    {
-        is_well = false;
-        report.add(Level::Error, CHECK, e.to_string())?;
+    if foreign.is_empty() && open_to_all.is_empty() && closed.is_empty() && path.is_dir() {
+        report.add(Level::Ok, CHECK, format!("'{}' belongs to user {user}, who runs this", path.display()))?;
     }
-    if is_well {
-        report.add(Level::Ok, CHECK, format!("'{}' belongs to user {user}, who runs this", pool.path.display()))?;
-    }
-    Ok(())
+    report.add_all(Level::Error, CHECK, open_to_all)?;
+    report.add_all(Level::Error, CHECK, closed)?;
+    report.add_all(Level::Warning, CHECK, foreign)
 }
 
 /// Room for archives, and for packs on their way.
@@ -84,6 +81,11 @@ pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
             let (used, quota) = (output::bytes(used), output::bytes(quota.0));
             report.add(Level::Warning, CHECK, format!("archives take {used} of the {quota} that store.bytes_max allows"))?;
         }
+    }
+    if pool.catalog.is_remote()
+        && let Err(e) = check_locks(&store)
+    {
+        report.add(Level::Error, CHECK, e.to_string())?;
     }
     let scratch = pool.scratch().folder.unwrap_or_else(std::env::temp_dir);
     let written = tempfile::tempfile_in(&scratch);

@@ -5,14 +5,14 @@ use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
 
-use nix::unistd::geteuid;
+use nix::unistd::{AccessFlags, access, geteuid};
 use weir_catalog::Entry;
 
 use super::{Level, Report};
 use crate::error::{Error, Result};
 use crate::output;
-use crate::pool::Pool;
-use crate::store_files::{is_archive, is_kept_aside, walk};
+use crate::pool::{Pool, check_name};
+use crate::store_files::{SUFFIX, is_archive, is_kept_aside, walk};
 
 const CATALOG: &str = "catalog";
 const ARCHIVES: &str = "archives";
@@ -38,8 +38,10 @@ pub(super) fn catalog(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
 /// Archives that are not there, shorter than they were, somebody else's, or nobody's. What is in them is 'weir fsck's.
 pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     let store = pool.store();
-    let (mut missing, mut short, mut foreign) = (report.many(), report.many(), report.many());
-    let (mut orphans, mut kept, mut unread) = (report.many(), report.many(), report.many());
+    let (mut missing, mut short) = (report.many("that are missing"), report.many("that were cut short"));
+    let (mut odd, mut foreign) = (report.many("that are no files"), report.many("that visits cannot write to"));
+    let (mut orphans, mut kept) = (report.many("that the catalog does not know"), report.many("that were kept from damage"));
+    let mut unread = report.many("that cannot be read");
     let hasher = RandomState::new();
     // Of ten million paths, 80 MB.
     let mut known = HashSet::new();
@@ -50,7 +52,7 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         known.insert(hasher.hash_one(&entry.path));
         let Some(len) = wanted_len(&entry) else { return };
         match fs::metadata(store.join(&entry.path)) {
-            Ok(found) if found.len() >= len => {
+            Ok(found) if found.is_file() && found.len() >= len => {
                 (count, bytes) = (count + 1, bytes + found.len());
                 if !user.is_root() && found.uid() != user.as_raw() {
                     let owner = found.uid();
@@ -69,6 +71,11 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
                 missing.add(|| format!("that of '{name}' is missing ('{}'): 'weir mirror {name}' clones it anew", path.display()));
             }
             Err(e) => missing.add(|| format!("that of '{name}' cannot be looked at ('{}'): {e}", path.display())),
+            Ok(found) if !found.is_file() => {
+                odd.add(|| {
+                    format!("that of '{name}' is no file ('{}'): move it away, and 'weir mirror {name}' clones it anew", path.display())
+                });
+            }
             Ok(found) if found.len() < now.archive_bytes.unwrap_or(0).unsigned_abs() => {
                 short.add(|| format!("that of '{name}' has been cut short: 'weir fsck --repair {name}' mends it"));
             }
@@ -77,6 +84,9 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     }
     let mut strangers = Vec::new();
     let unreadable = walk(&store, &mut |path, kind| {
+        if kind.is_dir() && access(path, AccessFlags::W_OK | AccessFlags::X_OK).is_err() {
+            foreign.add(|| format!("visits cannot write to the folder '{}': chmod u+rwx, or chown it", path.display()));
+        }
         if !kind.is_file() {
             return;
         }
@@ -98,19 +108,26 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     for path in strangers {
         // It may have been registered since.
         if path.exists() && !below(pool, &path).map_or(Ok(false), |path| pool.catalog.has_archive_at(&path))? {
-            orphans.add(|| format!("the catalog does not know '{}': 'weir adopt' registers it", path.display()));
+            orphans.add(|| {
+                let name = below(pool, &path).and_then(|below| Some(below.strip_suffix(SUFFIX)?.to_owned()));
+                let remedy = match name.as_deref().map(check_name) {
+                    Some(Ok(())) => "'weir adopt' registers it",
+                    _ => "nothing can be called so: give the file another name, and 'weir adopt' registers it",
+                };
+                format!("the catalog does not know '{}': {remedy}", path.display())
+            });
         }
     }
     for (folder, e) in unreadable {
         unread.add(|| format!("cannot read '{}': {e}", folder.display()));
     }
-    if missing.is_empty() && short.is_empty() {
+    if missing.is_empty() && short.is_empty() && odd.is_empty() {
         report.add(Level::Ok, ARCHIVES, format!("{count} are there, {}; 'weir fsck' checks what is in them", output::bytes(bytes)))?;
     }
-    for found in [&missing, &short, &foreign] {
+    for found in [missing, short, odd, foreign] {
         report.add_all(Level::Error, ARCHIVES, found)?;
     }
-    for found in [&orphans, &kept, &unread] {
+    for found in [orphans, kept, unread] {
         report.add_all(Level::Warning, ARCHIVES, found)?;
     }
     Ok(())
