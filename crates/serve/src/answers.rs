@@ -26,7 +26,7 @@ const SHORT_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of those in all.
 const MEMORY_BYTES_MAX: u64 = 32 << 20;
 /// Bytes read from a spool at a time.
-const PIECE_BYTES: usize = 256 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 /// How far clients may fall behind before the work waits.
 const WINDOW_BYTES: u64 = 4 << 20;
 /// How long the work waits for somebody slow before it goes to a spool.
