@@ -204,7 +204,10 @@ impl Answers {
                 break;
             }
             if let Some(turn) = turn.as_mut().filter(|_| state.is_slow && !is_away) {
-                turn.leave()?;
+                if let Err(e) = turn.leave() {
+                    state.give_up();
+                    return Err(e);
+                }
                 is_away = true;
             }
             let (woken, waited) = spool.read.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
@@ -234,6 +237,30 @@ impl Answers {
         drop(state);
         spool.progress.send_replace(len);
         Ok(())
+    }
+
+    /// Waits until those who read an answer whose work has ended so have most of it; what somebody slow leaves goes to the spool. If there
+    /// is no room for that, he gets no more of it: an answer that nobody makes any more takes no turn, and would be counted by nobody.
+    pub(crate) fn settle(&self, spool: &Spool, outcome: WorkOutcome) -> WorkOutcome {
+        let mut state = lock(&spool.state);
+        while !state.is_spooled {
+            let Some(slowest) = state.readers.values().copied().min() else { break };
+            state.let_go(slowest);
+            if state.len - state.start.max(slowest) <= SHORT_BYTES_MAX {
+                break;
+            }
+            let (woken, waited) = spool.read.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            if waited.timed_out() {
+                let has_room = self.has_room() && !state.is_too_large && state.len <= self.answer_bytes_max();
+                (state.is_spooled, state.file_start) = (has_room, state.start);
+                if !has_room || state.spill(&self.folder, &self.spooled).is_err() {
+                    state.give_up();
+                    return WorkOutcome::Failed("it reads too slowly, and too many others do".to_owned());
+                }
+            }
+        }
+        outcome
     }
 
     /// Says how it ended. What was sent in full is kept, as long as there is room.
@@ -329,6 +356,12 @@ impl State {
             self.start += chunk.len() as u64;
             self.chunks.pop_front();
         }
+    }
+
+    /// Forgets what is in memory: whoever has not read it yet finds that it is gone.
+    fn give_up(&mut self) {
+        self.chunks.clear();
+        self.start = self.len;
     }
 
     /// Writes what is in memory to the file.
@@ -508,6 +541,32 @@ mod tests {
         }
         let Place::Follow(reader) = answers.place(Some([1; 32])) else { panic!("not kept") };
         assert_eq!(all(reader).await.0.len(), 1_000_000);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_nobody_reads_stays_in_memory_for_nobody() {
+        for (bytes_max, has_room) in [(0, false), (64 << 20, true)] {
+            let answers = Answers::new(std::env::temp_dir(), bytes_max);
+            let (spool, mut reader) = make(&answers, [1; 32]);
+            write(&answers, 1, &spool, &[7; 100_000]).unwrap();
+            write(&answers, 1, &spool, &[7; 3_000_000]).unwrap();
+            assert_eq!(reader.next().await.unwrap().unwrap().len(), 100_000);
+            let outcome = answers.settle(&spool, WorkOutcome::Sent);
+            assert_eq!(outcome == WorkOutcome::Sent, has_room);
+            assert!(lock(&spool.state).chunks.is_empty());
+            answers.end(Some([1; 32]), &spool, outcome);
+            match has_room {
+                true => assert_eq!(all(reader).await.0.len(), 3_000_000),
+                false => assert_eq!(reader.next().await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof),
+            }
+        }
+        // Who reads is waited for, and little is left where it is.
+        let answers = Answers::new(std::env::temp_dir(), 0);
+        let (spool, reader) = make(&answers, [2; 32]);
+        write(&answers, 2, &spool, &[7; 50_000]).unwrap();
+        assert_eq!(answers.settle(&spool, WorkOutcome::Sent), WorkOutcome::Sent);
+        answers.end(Some([2; 32]), &spool, WorkOutcome::Sent);
+        assert_eq!(all(reader).await.0.len(), 50_000);
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -97,6 +97,7 @@ impl Daemon {
                 let mut send = |bytes: Vec<u8>| inner.answers.write(key, &its_spool, bytes, turn.as_mut());
                 // A panic in here ends this one answer: the task reports it as an error.
                 let outcome = work.run(&mut send, &its_spool.cancelled);
+                let outcome = inner.answers.settle(&its_spool, outcome);
                 inner.answers.end(key, &its_spool, outcome);
             });
             if running.await.is_err() {
