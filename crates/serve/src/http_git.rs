@@ -1,7 +1,7 @@
 //! Smart HTTP (gitprotocol-http).
 
 use std::fmt::Display;
-use std::io;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -59,13 +59,8 @@ impl Daemon {
         Arc::new(options)
     }
 
-    /// The whole body of a request of at most `bytes_max`, unpacked, and the room it takes.
-    pub(crate) async fn body_of<B>(
-        &self,
-        request: Request<B>,
-        bytes_max: usize,
-        peer: Option<SocketAddr>,
-    ) -> Result<(Vec<u8>, Share), Refusal>
+    /// The whole body of a request of at most `bytes_max` once it is unpacked, as it came.
+    pub(crate) async fn body_of<B>(&self, request: Request<B>, bytes_max: usize, peer: Option<SocketAddr>) -> Result<Received, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
@@ -104,26 +99,18 @@ impl Daemon {
                 window = (tokio::time::Instant::now(), body.len());
             }
         }
-        if !is_packed {
-            return Ok((body, share));
+        let mut len = body.len();
+        if is_packed {
+            if !body.starts_with(&[0x1f, 0x8b]) {
+                return Err(bad_gzip("it does not begin as gzip does"));
+            }
+            // What it says that it is (RFC 1952, 2.3.1): no more of it is unpacked.
+            len = body.last_chunk().map_or(0, |size| u32::from_le_bytes(*size) as usize);
+            if len > bytes_max {
+                return Err(too_large());
+            }
         }
-        if !body.starts_with(&[0x1f, 0x8b]) {
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad gzip data: it does not begin as gzip does"));
-        }
-        // What it says that it is (RFC 1952, 2.3.1): no more of it is unpacked.
-        let said = body.last_chunk().map_or(0, |size| u32::from_le_bytes(*size) as usize);
-        if said > bytes_max {
-            return Err(too_large());
-        }
-        share.resize(body.len() + said).map_err(busy)?;
-        let unpack = move || {
-            sirocco::decompress(sirocco::Format::Gzip, &body, said).map_err(|e| match e {
-                sirocco::inflate::Error::InsufficientSpace => "it is longer than it says".to_owned(),
-                e => e.to_string(),
-            })
-        };
-        let unpacked = if said <= PARSED_AT_ONCE_BYTES { unpack() } else { blocking(unpack).await? };
-        unpacked.map(|body| (body, share)).map_err(|e| Refusal::new(StatusCode::BAD_REQUEST, format!("bad gzip data: {e}")))
+        Ok(Received { body, is_packed, len, share })
     }
 
     /// Answers one request: at once if it is short, else as it is made.
@@ -142,18 +129,17 @@ impl Daemon {
             return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
         }
         let version = version_asked(&request);
-        let (body, mut share) = self.body_of(request, self.options.limits.request_bytes_max, peer).await?;
-        share.resize(body.len() * PARSED_TIMES).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
+        let mut received = self.body_of(request, self.options.limits.request_bytes_max, peer).await?;
+        received.share.resize(received.len * PARSED_TIMES).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
         let party = Party { address: peer.map(network_of), repository: opened.repo.path().to_owned() };
         let mut machine = UploadPack::answering(opened.repo, version, self.stateless(opened.features));
-        let is_large = body.len() > PARSED_AT_ONCE_BYTES;
+        let is_large = received.len > PARSED_AT_ONCE_BYTES;
         let feed = move || {
-            // A refusal is queued for the client.
-            let _ = body.chunks(FED_BYTES).try_for_each(|part| machine.feed(part));
-            machine
+            let share = received.feed(&mut machine)?;
+            Ok::<_, Refusal>((machine, share))
         };
         // Much is parsed where it holds up nobody.
-        let machine = if is_large { blocking(feed).await? } else { feed() };
+        let (machine, share) = if is_large { blocking(feed).await? } else { feed() }?;
         self.run_http(machine, Vec::new(), RESULT, party, Some(share)).await
     }
 
@@ -227,6 +213,71 @@ impl Daemon {
                 Next::Step(Step::Read | Step::Done) => return Ok(()),
             }
             next = Next::Step(machine.step());
+        }
+    }
+}
+
+/// The body of a request.
+pub(crate) struct Received {
+    body: Vec<u8>,
+    is_packed: bool,
+    /// Bytes that it is, or says that it is, once it is unpacked.
+    len: usize,
+    /// The room that it takes.
+    share: Share,
+}
+
+fn bad_gzip(why: &str) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, format!("bad gzip data: {why}"))
+}
+
+impl Received {
+    /// All of it, unpacked, and the room that it takes then.
+    ///
+    /// # Errors
+    /// If there is no room, or it cannot be unpacked.
+    pub(crate) async fn unpacked(mut self) -> Result<(Vec<u8>, Share), Refusal> {
+        if !self.is_packed {
+            return Ok((self.body, self.share));
+        }
+        self.share.resize(self.body.len() + self.len).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
+        let is_large = self.len > PARSED_AT_ONCE_BYTES;
+        let unpack = move || {
+            let mut whole = Vec::with_capacity(self.len);
+            self.pieces(&mut |piece| whole.extend_from_slice(piece))?;
+            Ok((whole, self.share))
+        };
+        if is_large { blocking(unpack).await? } else { unpack() }
+    }
+
+    /// Gives it to `machine` piece by piece: what is unpacked is never there as a whole. Returns the room that was taken.
+    fn feed(self, machine: &mut UploadPack) -> Result<Share, Refusal> {
+        let mut goes_on = true;
+        // A refusal is queued for the client.
+        self.pieces(&mut |piece| goes_on = goes_on && machine.feed(piece).is_ok())?;
+        Ok(self.share)
+    }
+
+    fn pieces(&self, give: &mut dyn FnMut(&[u8])) -> Result<(), Refusal> {
+        if !self.is_packed {
+            self.body.chunks(FED_BYTES).for_each(give);
+            return Ok(());
+        }
+        let mut reader = sirocco::inflate::Reader::new(sirocco::Format::Gzip, &self.body[..]);
+        let (mut piece, mut total) = (vec![0; FED_BYTES], 0);
+        loop {
+            match reader.read(&mut piece) {
+                Ok(0) if total == self.len => return Ok(()),
+                Ok(0) => return Err(bad_gzip("it is shorter than it says")),
+                Ok(n) => {
+                    total += n;
+                    if total > self.len {
+                        return Err(bad_gzip("it is longer than it says"));
+                    }
+                    give(&piece[..n]);
+                }
+                Err(e) => return Err(bad_gzip(&e.to_string())),
+            }
         }
     }
 }

@@ -70,7 +70,7 @@ impl Daemon {
             let words = format!("the Authorization header has more than {SHOWN_BYTES_MAX} bytes");
             return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, words));
         }
-        let (body, mut share) = self.body_of(request, REQUEST_BYTES_MAX, peer).await?;
+        let (body, mut share) = self.body_of(request, REQUEST_BYTES_MAX, peer).await?.unpacked().await?;
         let question: Question =
             serde_json::from_slice(&body).map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, format!("no LFS batch: {e}")))?;
         if question.operation != "download" {
