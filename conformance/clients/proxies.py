@@ -98,7 +98,7 @@ CLIENTS = {
     "HAProxy, PROXY protocol": lambda *args: haproxy(*args, mode="tcp", server="send-proxy-v2"),
     "HAProxy, PROXY protocol, version 1": lambda *args: haproxy(*args, mode="tcp", server="send-proxy"),
 }
-# What the server is told of them; clients from elsewhere than this machine would get nothing.
+# Lines of [serve] for each of them.
 TRUSTED = "trusted_proxies = ['127.0.0.1']"
 SERVE = {
     "nginx, whose word is taken": TRUSTED,

@@ -3,7 +3,7 @@
 use crate::database::values;
 use crate::{Catalog, Result};
 
-/// What the catalog says of a repository and its archive.
+/// A row of the catalog: a repository and its archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The repository's number.
@@ -66,8 +66,7 @@ impl Catalog {
         Ok(latest.flatten())
     }
 
-    /// What SQLite finds wrong with the file (`PRAGMA integrity_check`), at most `max` findings; nothing of PostgreSQL, which looks after
-    /// its own.
+    /// Returns at most `max` faults that SQLite finds in the file (`PRAGMA integrity_check`); none of PostgreSQL, which checks its own.
     ///
     /// # Errors
     /// If the database fails.

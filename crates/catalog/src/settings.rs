@@ -13,7 +13,7 @@ pub(crate) const AHEAD_MAX: i64 = PRIORITY_MAX + 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Interval {
-    /// After so many seconds, however often it changes.
+    /// This many seconds after the last visit, however often it changes.
     Seconds(u64),
     /// By how often it changes.
     #[serde(with = "auto")]

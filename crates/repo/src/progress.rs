@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// What is being done.
+/// A phase of a visit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
     /// Talking about what there is.
@@ -20,7 +20,7 @@ pub enum Phase {
     Deriving,
     /// Fetching the files of Git LFS: objects, and bytes of them.
     Lfs,
-    /// Writing the archive anew.
+    /// Compacting the archive.
     Compacting,
 }
 

@@ -196,7 +196,7 @@ impl Daemon {
         })
     }
 
-    /// The same server behind `proxies`.
+    /// Returns the server with `proxies` in front of it.
     #[must_use]
     pub fn behind(self, proxies: TrustedProxies) -> Daemon {
         Daemon { proxies, ..self }

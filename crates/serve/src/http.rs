@@ -41,7 +41,7 @@ pub(crate) const GIT_PROTOCOL: HeaderName = HeaderName::from_static("git-protoco
 pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 32 << 10;
-/// What is said to a client of a proxy who asks too much at a time.
+/// The refusal of a client behind a proxy that has too many requests under way.
 const TOO_MANY: &str = "too many requests at once; try again in a minute";
 /// Streams of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 32;
