@@ -25,6 +25,7 @@ fuzz_target!(|data: &[u8]| {
         shallow: &none,
         lost: &none,
         delta_bytes_max: 1 << 10,
+        progress: &weir_repo::Progress::default(),
     };
     let spill = |_| Ok(SpillPlace::unlimited(tempfile::tempfile()?));
     let _ = ingest(&mut &pack[..], &spill, &options);
