@@ -264,7 +264,7 @@ impl Daemon {
 /// A request that has no answer yet, or one that is not sent yet.
 pub(crate) struct UnderWay {
     all: Arc<AtomicUsize>,
-    /// Of the client behind a proxy.
+    /// The count of the client behind a proxy, if it is counted by request.
     _counted: Option<Counted>,
 }
 

@@ -14,9 +14,9 @@ use proxy_header::{ParseConfig, ProxyHeader};
 use crate::socket::Socket;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// What stands for sockets of this machine in a list of networks.
+/// The word for Unix sockets in a list of networks.
 const UNIX: &str = "unix";
-/// What a header of version 2 starts with.
+/// The first bytes of a header of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Bytes of a header of version 2 before its addresses; the last two say how many follow.
 const V2_HEAD_BYTES: usize = 16;

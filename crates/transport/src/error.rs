@@ -4,7 +4,7 @@ use std::io;
 
 use weir_git::pktline::PktError;
 
-/// What an error means for what is done next (`docs/user-guide.md`, "Errors").
+/// A class of errors: it decides when the next visit is, and what the user is told to do (`docs/user-guide.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
     /// The network or the server's host: keep the copy, try again later.

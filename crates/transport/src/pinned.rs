@@ -1,8 +1,8 @@
 //! TLS with servers whose own certificate is among those that are believed.
 //!
-//! What `openssl req -x509` makes says of itself that it is an authority's. OpenSSL and GnuTLS, and so git and curl, take it from a
-//! server all the same if it is the very one that the client was given; rustls does not. Here it is taken, if nothing else is wrong
-//! with it: its time, the name, and that the server has its key.
+//! `openssl req -x509` marks a certificate as an authority's (CA:TRUE). OpenSSL and GnuTLS, and so git and curl, accept it from a server
+//! all the same, if it is the very one that the client was given; rustls does not. This verifier accepts it, if it has not expired, the
+//! name is right and the server has its key.
 
 use std::fmt;
 use std::io::{Read, Write};

@@ -20,7 +20,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// What stands before `://`.
+    /// Returns the part of a URL before `://`.
     pub fn name(&self) -> &'static str {
         match self {
             Scheme::Git => "git",

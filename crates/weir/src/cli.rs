@@ -116,7 +116,7 @@ pub(crate) enum Command {
         /// Ask no host
         #[arg(long)]
         offline: bool,
-        /// Name at most so many of a kind; the others are counted
+        /// Print at most N findings of each kind, and count the others
         #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
         max_count: usize,
     },

@@ -29,7 +29,7 @@ fn a_pool_in_order_is_said_to_be() {
     env.weir(&["add", "--name", "a", &daemon.url("up.git")]);
     env.weir(&["mirror"]);
     let said = env.weir(&["check"]);
-    assert!(said.contains("(1 repository) answers") && said.contains("1 are there") && said.ends_with("0 errors, 0 warnings\n"), "{said}");
+    assert!(said.contains("(1 repository) answers") && said.contains("1 present") && said.ends_with("0 errors, 0 warnings\n"), "{said}");
     assert_eq!(findings(&env, &[]), (Some(0), Vec::new()));
     assert!(!env.weir(&["check", "--offline"]).contains("answers"));
 }

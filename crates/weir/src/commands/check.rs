@@ -38,7 +38,7 @@ impl Level {
     }
 }
 
-/// What was found.
+/// One thing that a check found.
 #[derive(Serialize)]
 pub(super) struct Finding {
     level: Level,

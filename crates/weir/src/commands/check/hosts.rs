@@ -59,7 +59,6 @@ pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
             });
         }
         drop(sender);
-        // What is wrong is named as it comes, so many of a kind.
         let mut kinds = [Level::Ok, Level::Warning, Level::Error].map(|level| (level, report.many("of hosts")));
         for (host, example, answer) in answers {
             let (level, message) = verdict(&host, &example, answer);

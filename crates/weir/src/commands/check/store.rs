@@ -122,7 +122,7 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         unread.add(|| format!("cannot read '{}': {e}", folder.display()));
     }
     if missing.is_empty() && short.is_empty() && odd.is_empty() {
-        report.add(Level::Ok, ARCHIVES, format!("{count} are there, {}; 'weir fsck' checks what is in them", output::bytes(bytes)))?;
+        report.add(Level::Ok, ARCHIVES, format!("{count} present, {}; 'weir fsck' checks their content", output::bytes(bytes)))?;
     }
     for found in [missing, short, odd, foreign] {
         report.add_all(Level::Error, ARCHIVES, found)?;
