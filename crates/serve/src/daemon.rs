@@ -73,7 +73,7 @@ impl Default for DaemonLimits {
             computed_per_repository_max: cores * 2,
             queue_max: 1024,
             queue_timeout: Duration::from_secs(60),
-            kept_bytes_max: 512 << 20,
+            kept_bytes_max: 1 << 30,
             scratch: std::env::temp_dir(),
             drain_timeout: Duration::from_secs(30),
         }
