@@ -13,6 +13,8 @@ upstream drops at once what its refs no longer reach, so that neither server has
   Nor is it what is in a tree that a ref or its tag names: git counts its depth from the entries, and filters the tree itself only if
   it was met in another one before. Nor is it that one of the servers does not send a tree that it is asked for by name, for the same reason;
 - git fsck --connectivity-only finds nothing wrong in either.
+Where the dates of commits run backwards git's walk may miss that a ref reaches a commit of the boundary, and does not deepen it: that
+is counted, where git rev-list says the same.
 All objects, with those that nothing reaches, may differ: how often, and which way, is counted.
 
 WEIR_SEED is the first state's, the others follow. WEIR_WITHOUT_DEEPEN=1 leaves --deepen out, WEIR_JOBS are done at a time. A
@@ -64,7 +66,7 @@ class State:
         self.step = self.number = 0
         self.script, self.unlike = [], (set(), set())
         self.is_partial = self.combines = self.is_without_commits = False
-        self.refs, self.tried = {}, ""
+        self.refs, self.tried, self.boundary = {}, "", []
         # What the clients' commits reached before, whether it was there or not; and objects that one of them has and need not have.
         self.known, self.excused = set(), set()
 
@@ -114,7 +116,9 @@ class State:
             # Of a partial client either server may think it has a tree that it asks for by name, as its commits reach that.
             side = "git" if codes["git"] else "weir"
             lacking = re.search(r"bad (?:object|revision) '?([0-9a-f]{40})", ended[side][2])
-            if self.is_partial and lacking and lacking[1] in self.known and self.upstream.objects[lacking[1]][0] in ("tree", "blob"):
+            is_partial = self.is_partial or any(a.startswith("--filter") for a in arguments)
+            known = self.upstream.reached() if arguments[0] == "clone" else self.known
+            if is_partial and lacking and lacking[1] in known and self.upstream.objects[lacking[1]][0] in ("tree", "blob"):
                 self.counts[f"{side} does not send a partial client a tree or blob that it wants, as its commits reach it"] += 1
                 raise Enough
             raise Difference("ended otherwise:\n" + "".join(f"{side}: {codes[side]}: {ended[side][2]}" for side in SIDES))
@@ -168,7 +172,7 @@ class State:
             named = self.upstream.reached(self.upstream.named())
             way = "each has some of its own" if less and more else "weir's client has more" if more else "weir's client has fewer"
             may = self.is_partial and all(kinds[oid] in ("tree", "blob") for oid in less | more)
-            if may and self.combines and not less:
+            if may and self.combines and less <= self.known | named:
                 self.counts["combined filters: weir's client has trees or blobs that git forgot"] += 1
             elif may and less | more <= named:
                 self.counts[f"partial clients hold other parts of trees that refs name: {way}"] += 1
@@ -184,8 +188,18 @@ class State:
         if unlike != self.unlike and any(unlike):
             self.counts["all objects differ: " + ("each has some of its own" if all(unlike) else "weir's client has fewer" if unlike[0] else "weir's client has more")] += 1
         self.unlike = unlike
+        if wrong and "--deepen" in self.tried and self.is_misled_by_dates():
+            self.counts["git does not deepen a commit that a ref reaches: its dates run backwards"] += 1
+            raise Enough
         if wrong:
             raise Difference("\n".join(wrong))
+        self.boundary = git["shallow"].split()
+
+    def is_misled_by_dates(self):
+        """Whether git's own walk, which upload-pack asks what refs reach, takes a commit of the clients' boundary for one that none does."""
+        place = os.path.join(self.servers.up, self.name)
+        reached = [oid for oid in self.boundary if oid in self.upstream.reached()]
+        return bool(reached and self.run("git", "-C", place, "rev-list", *reached, "--not", "--all")[1].strip())
 
     def filter(self, is_clone):
         rng = self.rng
