@@ -193,9 +193,17 @@ impl Download<'_> {
         let path = self.folder.path().join(&place);
         self.save(body, &path)?;
         // Hashed at once: whoever may choose what an id means could lead on for ever.
-        let bytes_max = self.options.limits.object_bytes_max.min(self.options.limits.held_bytes_max);
-        let (kind, data) = read_loose(&self.folder.path().join("objects"), oid, bytes_max)
-            .map_err(|e| Failure::new("bad-pack", format!("the loose object {oid} of the upstream: {e}")))?;
+        let limits = &self.options.limits;
+        let (limit, option) = [(limits.object_bytes_max, "limits.object_bytes_max"), (limits.held_bytes_max, "limits.held_bytes_max")]
+            .into_iter()
+            .min()
+            .expect("two");
+        let (kind, data) = read_loose(&self.folder.path().join("objects"), oid, limit).map_err(|e| match e {
+            weir_repo::Error::TooLarge { size, .. } => {
+                weir_repo::Error::Limit { what: format!("the object {oid} of {size} bytes"), limit, option }.into()
+            }
+            e => Failure::new("bad-pack", format!("the loose object {oid} of the upstream: {e}")),
+        })?;
         if !Hasher::hash(self.hash, kind, &data).is_ok_and(|is| is == *oid) {
             return Err(Failure::new("bad-pack", format!("the loose object {oid} of the upstream is not what it is called")));
         }

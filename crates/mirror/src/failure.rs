@@ -123,6 +123,7 @@ impl From<weir_repo::Error> for Failure {
                     },
                 };
             }
+            E::TooLarge { .. } => "limit",
             E::NotFound(_) | E::Unsupported(_) => "local",
         };
         Failure::new(class, e.to_string())

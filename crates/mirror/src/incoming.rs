@@ -1,5 +1,6 @@
 //! What an upstream has and we lack: asked for, taken in and committed, one class of refs after the other.
 
+use std::borrow::Cow;
 use std::io::Read;
 use std::path::Path;
 
@@ -27,9 +28,9 @@ pub(crate) struct Update<'a> {
 
 impl Update<'_> {
     /// Heads and tags first, then the rest: each a pack and a commit of its own, if it brings something.
-    pub(crate) fn run(&mut self, refs: &Refs) -> Result<UpdateReport, Failure> {
-        let heads = Refs::new(refs.list().iter().filter(|r| refname::is_head_or_tag(&r.name)).cloned().collect(), refs.head.clone());
-        let has_rest = heads.list().len() < refs.list().len();
+    pub(crate) fn run(&mut self, refs: Refs) -> Result<UpdateReport, Failure> {
+        let is_rest = |r: &&Ref| !refname::is_head_or_tag(&r.name);
+        let has_rest = refs.list().iter().any(|r| is_rest(&r));
         let mut appended = 0;
         let mut added = 0;
         let mut add = |report: UpdateReport| {
@@ -37,28 +38,29 @@ impl Update<'_> {
             added += report.objects_added;
             UpdateReport { bytes_appended: appended, objects_added: added, ..report }
         };
-        let wants = self.wants(RefClass::HeadsAndTags, heads.head_and_tag_tips())?;
+        let wants = self.wants(RefClass::HeadsAndTags, refs.head_and_tag_tips())?;
         let rest_wants = |this: &mut Self| if has_rest { this.wants(RefClass::Rest, refs.tips()) } else { Ok(Vec::new()) };
         if wants.is_empty() {
             let rest = rest_wants(self)?;
-            return self.commit(RefClass::Rest, &rest, refs, false).map(add);
+            return self.commit(RefClass::Rest, &rest, Cow::Owned(refs), false).map(add);
         }
         // Refs of the rest stay as they were until their own pack is here.
         let kept: Vec<Ref> = match self.archive.repo()? {
-            Some(old) => old.refs().list().iter().filter(|r| !refname::is_head_or_tag(&r.name)).cloned().collect(),
+            Some(old) => old.refs().list().iter().filter(is_rest).cloned().collect(),
             None => Vec::new(),
         };
-        let interim = if has_rest || !kept.is_empty() {
-            Refs::new(heads.list().iter().cloned().chain(kept).collect(), refs.head.clone())
-        } else {
-            refs.clone()
-        };
-        let report = add(self.commit(RefClass::HeadsAndTags, &wants, &interim, interim != *refs)?);
-        if interim == *refs {
-            return Ok(report);
+        if !has_rest && kept.is_empty() {
+            // Of a million there is no second list.
+            return self.commit(RefClass::HeadsAndTags, &wants, Cow::Owned(refs), false);
         }
+        let heads = refs.list().iter().filter(|r| !is_rest(r)).cloned();
+        let interim = Refs::new(heads.chain(kept).collect(), refs.head.clone());
+        if interim == refs {
+            return self.commit(RefClass::HeadsAndTags, &wants, Cow::Owned(refs), false);
+        }
+        add(self.commit(RefClass::HeadsAndTags, &wants, Cow::Owned(interim), true)?);
         let rest = rest_wants(self)?;
-        self.commit(RefClass::Rest, &rest, refs, false).map(add)
+        self.commit(RefClass::Rest, &rest, Cow::Owned(refs), false).map(add)
     }
 
     /// Tips that are not here yet.
@@ -70,7 +72,7 @@ impl Update<'_> {
         Ok(wants)
     }
 
-    fn commit(&mut self, class: RefClass, wants: &[Oid], refs: &Refs, is_partial: bool) -> Result<UpdateReport, Failure> {
+    fn commit(&mut self, class: RefClass, wants: &[Oid], refs: Cow<'_, Refs>, is_partial: bool) -> Result<UpdateReport, Failure> {
         let (added, shallow) = if wants.is_empty() {
             let shallow = self.archive.repo()?.map(|r| r.shallow().to_vec()).unwrap_or_default();
             (None, shallow)
@@ -80,7 +82,7 @@ impl Update<'_> {
         self.options.progress.begin(Phase::Writing, 0);
         let kind = if is_partial { StateKind::Partial } else { StateKind::Mirrored };
         let now = NewState { refs, shallow: &shallow, time: self.now, epoch: self.epoch, kind };
-        Ok(self.archive.commit(added.map(|a| (class, a)), &now)?)
+        Ok(self.archive.commit(added.map(|a| (class, a)), now)?)
     }
 
     /// Fetches what `wants` lead to and is not here; gives that, and the commits at which history ends here then.

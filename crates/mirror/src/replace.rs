@@ -66,7 +66,7 @@ fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitO
         put_aside(path)?;
     }
     let (mut session, advertised, mut visited) = list(url, options)?;
-    let refs = snapshot(&advertised, None);
+    let refs = snapshot(advertised, None);
     if refs.list().is_empty() {
         return Err(Failure::new(DAMAGED, "the archive is damaged, and its upstream is empty: it stays as it is"));
     }
@@ -80,7 +80,8 @@ fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitO
     let mut archive = ArchiveRepo::create_beside(path, session.hash(), first_seq)?;
     build_on_base(&mut archive, known, now);
     archive.set_origin(Some(origin(url, known)));
-    let report = take_in(&mut archive, &mut session, url, path, &refs, known.epoch, now, options)?;
+    let added = RefsChange::between(&Refs::default(), &refs);
+    let report = take_in(&mut archive, &mut session, url, path, refs, known.epoch, now, options)?;
     // What was built on the old one finds all it needs in this one, or is to find out that it does not.
     let is_same = match (&old, archive.repo()?) {
         // Not if the old one had lost its last commits already.
@@ -98,7 +99,7 @@ fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitO
     let aside = put_aside(path)?;
     archive.persist(Takes::PlaceOf(&lock))?;
     drop(lock);
-    visited.change = Some((RefsChange::between(&Refs::default(), &refs), report));
+    visited.change = Some((added, report));
     visited.archive = archive.committed();
     visited.snapshot = snapshot_id(&mut archive);
     visited.damaged = Some(aside);

@@ -125,7 +125,7 @@ pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, option
         let name = session.hash().name();
         return Err(Failure::new("protocol", format!("the upstream has become a {name} repository; add it under another name")));
     }
-    let refs = snapshot(&advertised, old.as_deref());
+    let refs = snapshot(advertised, old.as_deref());
     let before = old.as_ref().map(|r| r.refs().clone()).unwrap_or_default();
     if refs.list().is_empty() && !before.list().is_empty() && !options.accepts_empty {
         let count = before.list().len();
@@ -135,8 +135,10 @@ pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, option
         return Err(Failure::new(EMPTIED, error));
     }
     if old.as_ref().is_none_or(|r| !r.refs().lead_where(&refs)) {
-        let report = take_in(&mut archive, &mut session, url, path, &refs, known.epoch, now, options)?;
-        visited.change = Some((RefsChange::between(&before, &refs), report));
+        let change = RefsChange::between(&before, &refs);
+        drop(before);
+        let report = take_in(&mut archive, &mut session, url, path, refs, known.epoch, now, options)?;
+        visited.change = Some((change, report));
         visited.archive = archive.committed();
         visited.snapshot = snapshot_id(&mut archive);
     }
@@ -214,7 +216,7 @@ pub(crate) fn take_in(
     session: &mut Session,
     url: &Url,
     path: &Path,
-    refs: &Refs,
+    refs: Refs,
     epoch: u64,
     now: u64,
     options: &VisitOptions,
@@ -243,11 +245,11 @@ fn is_same(one: &Origin, other: &Origin) -> bool {
 }
 
 /// The refs as they will be stored. What tags peel to is found out from the objects.
-pub(crate) fn snapshot(advertised: &Advertised, old: Option<&Repo>) -> Refs {
-    let list = advertised.refs.iter().map(|r| Ref { name: r.name.clone(), oid: r.oid, peeled: None }).collect();
-    let head = match &advertised.head {
-        Symbolic::Branch(name) => Head::Symbolic(name.clone()),
-        Symbolic::Detached(oid) => Head::Detached(*oid),
+pub(crate) fn snapshot(advertised: Advertised, old: Option<&Repo>) -> Refs {
+    let list = advertised.refs.into_iter().map(|r| Ref { name: r.name, oid: r.oid, peeled: None }).collect();
+    let head = match advertised.head {
+        Symbolic::Branch(name) => Head::Symbolic(name),
+        Symbolic::Detached(oid) => Head::Detached(oid),
         // An upstream that says nothing of HEAD: it stays what it was.
         Symbolic::Unknown => old.map_or_else(Head::default, |r| r.refs().head.clone()),
     };

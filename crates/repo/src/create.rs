@@ -1,5 +1,6 @@
 //! Creating and updating an archive of a repository: one commit group an update.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,10 +53,10 @@ pub struct ArchiveRepo {
 }
 
 /// What a commit says of the refs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NewState<'a> {
     /// All refs.
-    pub refs: &'a Refs,
+    pub refs: Cow<'a, Refs>,
     /// Commits at which history ends.
     pub shallow: &'a [Oid],
     /// Seconds since 1970.
@@ -353,14 +354,14 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// If the disk fails, or a later lease has written; then nothing has changed.
-    pub fn commit(&mut self, added: Option<(RefClass, Ingested)>, now: &NewState<'_>) -> Result<UpdateReport> {
-        let NewState { refs, shallow, time, epoch, kind } = *now;
+    pub fn commit(&mut self, added: Option<(RefClass, Ingested)>, now: NewState<'_>) -> Result<UpdateReport> {
+        let NewState { refs, shallow, time, epoch, kind } = now;
         let old = self.repo()?;
         old.as_ref().map_or(Ok(()), |old| old.check_reads())?;
         // Tags of a new fork may be all in what it builds on.
         let of_base = if old.is_none() { self.base.as_ref().map(|(base, _)| Repo::empty_on(base)) } else { None };
         let tags = added.as_ref().map_or(&[][..], |(_, pack)| &pack.tags);
-        let refs = &peeled(refs, old.as_deref().or(of_base.as_ref()), old.as_deref(), tags)?;
+        let refs = &peeled(refs.into_owned(), old.as_deref().or(of_base.as_ref()), old.as_deref(), tags)?;
         let addition = added.as_ref().map(|(class, pack)| Addition { class: *class, pack });
         let link = self.link(old.as_deref())?;
         // What builds on another archive is no whole clone by itself.
@@ -420,7 +421,7 @@ impl ArchiveRepo {
         let link = self.link(old.as_deref())?;
         // Version 1 took the upstream's word for what tags peel to.
         let of_base = if old.is_none() { self.base.as_ref().map(|(base, _)| Repo::empty_on(base)) } else { None };
-        let refs = &peeled(refs, old.as_deref().or(of_base.as_ref()), None, &[])?;
+        let refs = &peeled(refs.clone(), old.as_deref().or(of_base.as_ref()), None, &[])?;
         let mut group = self.begin_group(link.as_ref())?;
         set_refs(&mut group, refs, shallow)?;
         if !history.is_empty() {
@@ -519,13 +520,12 @@ fn repo_of(writer: &Writer<LockedFile>, path: &Path) -> Result<Repo> {
 
 /// `refs` with what their tags peel to, as the objects say: an upstream's word is not taken for it. `tags` are those that came in.
 /// What tags peel to that have not moved since `known` is taken from there.
-fn peeled(refs: &Refs, here: Option<&Repo>, known: Option<&Repo>, tags: &[(Oid, Oid)]) -> Result<Refs> {
+fn peeled(mut refs: Refs, here: Option<&Repo>, known: Option<&Repo>, tags: &[(Oid, Oid)]) -> Result<Refs> {
     let new: OidMap<Oid> = tags.iter().copied().collect();
     let mut reader = here.map(Repo::reader);
     // Version 1 took the upstream's word.
     let known = known.filter(|old| old.archive().is_some_and(|archive| archive.state().record.version >= PEELED_SINCE_VERSION));
-    let mut list = refs.list().to_vec();
-    for r in &mut list {
+    for r in refs.list_mut() {
         if let Some(known) = known.and_then(|old| old.refs().get(&r.name)).filter(|known| known.oid == r.oid) {
             r.peeled = known.peeled;
             continue;
@@ -547,9 +547,7 @@ fn peeled(refs: &Refs, here: Option<&Repo>, known: Option<&Repo>, tags: &[(Oid, 
         }
         r.peeled = (at != r.oid).then_some(at);
     }
-    let mut peeled = Refs::new(list, refs.head.clone());
-    peeled.symbolic.clone_from(&refs.symbolic);
-    Ok(peeled)
+    Ok(refs)
 }
 
 /// What the bodies of a class are together, once `added` is one of them.

@@ -38,7 +38,7 @@ const GROWTH_BYTES_MIN: usize = 64 << 10;
 /// Returns the loose object `oid` below `objects`, a folder of objects, of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// If it cannot be read, is none, or is larger.
+/// If it cannot be read, is none, or is larger: [`Error::TooLarge`].
 pub fn read_loose(objects: &Path, oid: &Oid, bytes_max: u64) -> Result<(Kind, Vec<u8>)> {
     Loose { folder: objects.to_owned() }.read_at_most(oid, bytes_max, &mut Inflate::default())
 }
@@ -82,6 +82,7 @@ impl Loose {
                 let parsed = header.split_once(' ').and_then(|(k, s)| Some((Kind::from_name(k.as_bytes())?, s.parse::<u64>().ok()?)));
                 match parsed {
                     Some((kind, size)) if size <= bytes_max => total = Some((kind, nul + 1, nul + 1 + size as usize)),
+                    Some((_, size)) => return Err(Error::TooLarge { oid: *oid, size, limit: bytes_max }),
                     _ => return bad("bad object header"),
                 }
             }
@@ -91,7 +92,9 @@ impl Loose {
                     return bad("its size is not what its header says");
                 }
                 out.truncate(len);
-                return Ok((kind, out.split_off(start)));
+                // In place: an object that was read is in memory once.
+                out.drain(..start);
+                return Ok((kind, out));
             }
             if len >= end + 16 {
                 return bad("it is longer than its header says");

@@ -55,6 +55,16 @@ pub enum Error {
     /// An object that should be here is not.
     #[error("object {0} is missing")]
     Missing(Oid),
+    /// An object is larger than what its reader takes.
+    #[error("object {oid} has {size} bytes (limit {limit})")]
+    TooLarge {
+        /// Which.
+        oid: Oid,
+        /// Its bytes.
+        size: u64,
+        /// The most that are taken.
+        limit: u64,
+    },
     /// Something asked for does not exist.
     #[error("{0}")]
     NotFound(String),

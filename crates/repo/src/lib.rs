@@ -63,7 +63,7 @@ pub use directory::{folders_of, named_by_file, open_directory, read_loose};
 pub use entry::{EntryHead, Stored, apply_delta};
 pub use error::{Error, Result};
 pub use export::{ExportReport, bundle_header, copy_out, export_bundle, export_directory};
-pub use files::read_at_most;
+pub use files::{read_at_most, read_if_there};
 pub use filter::{Filter, FilterError, FilterSort};
 pub use fsck::{FsckReport, fsck};
 pub use history::{FollowedRefs, RefStates, StateChange};

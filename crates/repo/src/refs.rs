@@ -44,10 +44,13 @@ pub struct Refs {
 impl Refs {
     /// A snapshot of `list`, in any order; of several with one name the last counts.
     pub fn new(mut list: Vec<Ref>, head: Head) -> Refs {
-        list.sort_by(|a, b| a.name.cmp(&b.name));
-        list.reverse();
-        list.dedup_by(|a, b| a.name == b.name);
-        list.reverse();
+        // As git lists them.
+        if !list.is_sorted_by(|a, b| a.name < b.name) {
+            list.sort_by(|a, b| a.name.cmp(&b.name));
+            list.reverse();
+            list.dedup_by(|a, b| a.name == b.name);
+            list.reverse();
+        }
         Refs { list, head, symbolic: Vec::new() }
     }
 
@@ -117,6 +120,11 @@ impl Refs {
         &self.list
     }
 
+    /// The same, for what tags peel to: their names stay.
+    pub(crate) fn list_mut(&mut self) -> &mut [Ref] {
+        &mut self.list
+    }
+
     /// Whether all refs and HEAD lead where those of `other` do, whatever is known of what tags peel to.
     pub fn lead_where(&self, other: &Refs) -> bool {
         let is_same = |(a, b): (&Ref, &Ref)| (&a.name, a.oid) == (&b.name, b.oid);
@@ -149,7 +157,10 @@ impl Refs {
 
     /// The `packed-refs` file (git-pack-refs), fully peeled and sorted.
     pub fn to_packed_refs(&self) -> Vec<u8> {
-        let mut out = b"# pack-refs with: peeled fully-peeled sorted \n".to_vec();
+        let head = b"# pack-refs with: peeled fully-peeled sorted \n";
+        let lines = |r: &Ref| r.oid.as_bytes().len() * 2 + r.name.len() + 2 + r.peeled.map_or(0, |oid| oid.as_bytes().len() * 2 + 2);
+        let mut out = Vec::with_capacity(head.len() + self.list.iter().map(lines).sum::<usize>());
+        out.extend_from_slice(head);
         for r in &self.list {
             push_packed_ref(&mut out, r);
         }

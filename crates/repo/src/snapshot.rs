@@ -40,17 +40,15 @@ impl Repo {
             branches.push((name, kind, oid.as_bytes()));
         }
         branches.sort_unstable();
-        let mut manifest = Vec::with_capacity(branches.len() * 64);
-        for (name, kind, target) in branches {
-            manifest.extend_from_slice(kind.as_bytes());
-            manifest.push(b' ');
-            manifest.extend_from_slice(name);
-            manifest.extend_from_slice(format!("\0{}:", target.len()).as_bytes());
-            manifest.extend_from_slice(target);
-        }
+        // Of a million refs the manifest is not made: its length is hashed first.
+        let count_of = |target: &[u8]| format!("\0{}:", target.len());
+        let bytes = |(name, kind, target): &(&[u8], &str, &[u8])| kind.len() + 1 + name.len() + count_of(target).len() + target.len();
+        let manifest_bytes: usize = branches.iter().map(bytes).sum();
         let mut hasher = plain_sha(HashKind::Sha1);
-        hasher.update(format!("snapshot {}\0", manifest.len()).as_bytes());
-        hasher.update(&manifest);
+        hasher.update(format!("snapshot {manifest_bytes}\0").as_bytes());
+        for (name, kind, target) in branches {
+            hasher.update(&[kind.as_bytes(), b" ", name, count_of(target).as_bytes(), target].concat());
+        }
         Ok(Some(hasher.finish()))
     }
 }

@@ -1,5 +1,6 @@
 //! An older state that lacks something, as archives may have that were made before such were refused.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -43,7 +44,7 @@ fn spill(_: u64) -> std::io::Result<SpillPlace> {
 }
 
 fn state(refs: &Refs, time: u64) -> NewState<'_> {
-    NewState { refs, shallow: &[], time, epoch: 0, kind: StateKind::Mirrored }
+    NewState { refs: Cow::Borrowed(refs), shallow: &[], time, epoch: 0, kind: StateKind::Mirrored }
 }
 
 #[test]
@@ -68,10 +69,10 @@ fn a_hole_in_an_older_state_stays_one_and_keeps_nothing_else_from_being_compacte
     let mut archive = ArchiveRepo::create(&path, HashKind::Sha1, 1).unwrap();
     let refs = |oid| Refs::new(vec![Ref { name: b"refs/heads/main".to_vec(), oid, peeled: None }], Head::default());
     let added = take(&pack(&[&older, &tree]), None, &[gone]).unwrap().unwrap();
-    archive.commit(Some((RefClass::HeadsAndTags, added)), &state(&refs(older), 1)).unwrap();
+    archive.commit(Some((RefClass::HeadsAndTags, added)), state(&refs(older), 1)).unwrap();
     let base = archive.base_for(RefClass::HeadsAndTags).unwrap();
     let added = take(&pack(&[&now]), base.as_ref(), &[]).unwrap().unwrap();
-    archive.commit(Some((RefClass::HeadsAndTags, added)), &state(&refs(now), 2)).unwrap();
+    archive.commit(Some((RefClass::HeadsAndTags, added)), state(&refs(now), 2)).unwrap();
     drop(archive);
     let whole = std::fs::read(&path).unwrap();
 
@@ -97,7 +98,7 @@ fn a_hole_in_an_older_state_stays_one_and_keeps_nothing_else_from_being_compacte
     // And so is what refs lead to.
     put(&whole);
     let mut archive = ArchiveRepo::open(&path).unwrap();
-    archive.commit(None, &state(&refs(older), 3)).unwrap();
+    archive.commit(None, state(&refs(older), 3)).unwrap();
     drop(archive);
     assert!(matches!(weir_repo::compact(&path, &how), Err(weir_repo::Error::Missing(oid)) if oid == gone));
 }

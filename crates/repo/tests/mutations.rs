@@ -1,6 +1,7 @@
 //! Real packs, indices and archives with bytes changed at random: whatever comes of it is an error or a sound result, never
 //! a panic, an endless loop or memory without bound. (The fuzzers in `fuzz/` go on from here.)
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -88,7 +89,7 @@ fn sample() -> (Vec<u8>, weir_git::Oid) {
 }
 
 fn state(refs: &Refs, time: u64) -> NewState<'_> {
-    NewState { refs, shallow: &[], time, epoch: 0, kind: StateKind::Mirrored }
+    NewState { refs: Cow::Borrowed(refs), shallow: &[], time, epoch: 0, kind: StateKind::Mirrored }
 }
 
 fn take(pack: &[u8]) -> weir_repo::Result<Option<Ingested>> {
@@ -138,9 +139,9 @@ fn archive(folder: &Path) -> std::path::PathBuf {
     let path = folder.join("a.tar");
     let mut archive = ArchiveRepo::create(&path, HashKind::Sha1, 1).unwrap();
     let refs = Refs::new(vec![Ref { name: b"refs/heads/main".to_vec(), oid, peeled: None }], Head::Symbolic(b"refs/heads/main".to_vec()));
-    archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), &state(&refs, 1)).unwrap();
-    archive.commit(None, &state(&Refs::new(Vec::new(), Head::default()), 2)).unwrap();
-    archive.commit(None, &state(&refs, 3)).unwrap();
+    archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), state(&refs, 1)).unwrap();
+    archive.commit(None, state(&Refs::new(Vec::new(), Head::default()), 2)).unwrap();
+    archive.commit(None, state(&refs, 3)).unwrap();
     path
 }
 
@@ -214,7 +215,7 @@ fn a_tree_named_as_a_file_survives_compaction() {
     let mut archive = ArchiveRepo::create(&path, HashKind::Sha1, 1).unwrap();
     let main = b"refs/heads/main".to_vec();
     let refs = Refs::new(vec![Ref { name: main.clone(), oid: id(&commit), peeled: None }], Head::Symbolic(main));
-    archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), &state(&refs, 1)).unwrap();
+    archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), state(&refs, 1)).unwrap();
     drop(archive);
     weir_repo::compact(&path, &rewrite(2)).unwrap();
     let repo = Repo::open_archive(&path).unwrap();

@@ -110,6 +110,8 @@ pub struct Session {
     refs_bytes_max: u64,
     /// Refs that came unasked (v0 and v1).
     early: Option<Advertised>,
+    /// Whether refs were listed when it began, as v0, v1 and plain files do.
+    lists_early: bool,
     /// Commits an upstream says are its shallow boundary (v0 and v1).
     pub(crate) shallow: Vec<Oid>,
     pub(crate) used_up: bool,
@@ -123,7 +125,7 @@ impl Drop for Session {
     /// Ends a conversation of v0 or v1 in which nothing was wanted as git does: a server would log a connection that broke.
     fn drop(&mut self) {
         if let Wire::Stream(_, writer) = &mut self.wire
-            && self.early.is_some()
+            && self.lists_early
             && !self.used_up
         {
             let _ = writer.write_all(b"0000").and_then(|()| writer.flush());
@@ -221,6 +223,7 @@ impl Session {
             agent: options.agent.clone(),
             refs_bytes_max: options.refs_bytes_max,
             early: None,
+            lists_early: false,
             shallow: Vec::new(),
             used_up: false,
             has_fetched: false,
@@ -277,7 +280,7 @@ impl Session {
                 Greeting::Other(body) => {
                     let head = http.file("HEAD")?;
                     let (hash, advertised) = dumb::read_advertised(body, head, self.refs_bytes_max)?;
-                    (self.hash, self.early, self.is_dumb) = (hash, Some(advertised), true);
+                    (self.hash, self.early, self.lists_early, self.is_dumb) = (hash, Some(advertised), true, true);
                     return Ok(());
                 }
             },
@@ -289,6 +292,7 @@ impl Session {
             first = next_line(reader)?;
         }
         let Some(first) = first else {
+            self.lists_early = true;
             self.early = Some(Advertised { refs: Vec::new(), head: Symbolic::Unknown, refused: Vec::new() });
             return Ok(());
         };
@@ -318,19 +322,21 @@ impl Session {
             }
             let symref = self.capabilities.iter().find_map(|c| c.strip_prefix("symref=HEAD:")).map(|s| s.as_bytes().to_vec());
             self.shallow = std::mem::take(&mut early.shallow);
+            self.lists_early = true;
             self.early = Some(early.finish(symref));
         }
         self.hash = hash_of(&self.capabilities)?;
         Ok(())
     }
 
-    /// Lists the upstream's refs, those starting with one of `prefixes` if there are any (v2; others give all).
+    /// Lists the upstream's refs, those starting with one of `prefixes` if there are any (v2; others give all, and once).
     ///
     /// # Errors
     /// Any of [`Error`].
     pub fn ls_refs(&mut self, prefixes: &[&str]) -> Result<Advertised> {
-        if let Some(early) = &self.early {
-            return Ok(early.clone());
+        if self.lists_early {
+            // A million refs are in memory once.
+            return self.early.take().ok_or_else(|| Error::Protocol("its refs were listed already".to_owned()));
         }
         let request = ls_refs_request(&self.capabilities, &self.agent, prefixes)?;
         match &mut self.wire {

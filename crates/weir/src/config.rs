@@ -8,9 +8,12 @@ use weir_serve::{Access, AccessRule, Address, MapRule, Token, TrustedProxies, ne
 pub(crate) use crate::config_values::{Interval, MirrorRule, RefsConfig, Size, Span, interval_argument, span_argument};
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
+use crate::names::check_pattern;
 
 /// The name of the file in a pool.
 pub(crate) const FILE_NAME: &str = "weir.toml";
+/// Bytes of one.
+const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// What a new pool's file says.
 pub(crate) const TEMPLATE: &str = include_str!("../../../docs/weir.toml");
@@ -303,6 +306,7 @@ impl AccessConfig {
         };
         let tokens: Vec<Token> = self.tokens.iter().map(token).collect::<std::result::Result<_, String>>()?;
         let rule = |r: &RuleConfig| {
+            r.repositories.iter().try_for_each(|pattern| check_pattern(pattern))?;
             if let Some(unknown) = r.tokens.iter().find(|name| !tokens.iter().any(|t| t.name == **name)) {
                 return Err(format!("the rule for {:?} names a token '{unknown}', which is not among access.tokens", r.repositories));
             }
@@ -350,11 +354,9 @@ impl Default for ServeConfig {
 
 /// Reads and checks the file at `path`; one that is not there says nothing.
 pub(crate) fn load(path: &Path) -> Result<Config> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
-        Err(source) => return Err(Error::File { what: "read", path: path.to_owned(), source }),
-    };
+    let failed = |source| Error::File { what: "read", path: path.to_owned(), source };
+    let Some(text) = weir_repo::read_if_there(path, FILE_BYTES_MAX).map_err(failed)? else { return Ok(Config::default()) };
+    let text = String::from_utf8(text).map_err(|e| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, e.utf8_error())))?;
     let config = parse(&text, &path.display().to_string())?;
     if let Some(file) = &config.transport.ca_file {
         weir_transport::roots_in(file).map_err(|why| Error::Config(format!("{}: transport.ca_file: {why}", path.display())))?;
@@ -373,9 +375,8 @@ pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
         });
         Error::Config(format!("{file}{place}: {}", e.message().trim().replace('\n', " ")))
     })?;
-    config.check().map_err(|(key, why)| {
-        let (section, name) = key.split_once('.').unwrap_or(("", key));
-        let line = line_of(text, section, name).map_or(String::new(), |n| format!(":{n}"));
+    config.check().map_err(|Wrong { key, table, why }| {
+        let line = line_of(text, key, table).map_or(String::new(), |n| format!(":{n}"));
         Error::Config(format!("{file}{line}: {key} {why}"))
     })?;
     for forge in &mut config.forge {
@@ -384,22 +385,37 @@ pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
     Ok(config)
 }
 
-/// The line on which `name` is set in `[section]`.
-fn line_of(text: &str, section: &str, name: &str) -> Option<usize> {
+/// Something that is wrong with a configuration.
+struct Wrong {
+    /// The setting, or the table.
+    key: &'static str,
+    /// Which of the tables of that name, from 0 on.
+    table: usize,
+    why: String,
+}
+
+impl From<(&'static str, String)> for Wrong {
+    fn from((key, why): (&'static str, String)) -> Wrong {
+        Wrong { key, table: 0, why }
+    }
+}
+
+/// The line on which `key` is set, or where the table of that name begins: number `table`, from 0 on, if there are several.
+fn line_of(text: &str, key: &str, table: usize) -> Option<usize> {
+    let header_of = |line: &str| line.starts_with('[').then(|| line.trim_matches(['[', ']']).trim().to_owned());
+    let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).enumerate();
+    let headers = lines.clone().filter(|(_, line)| header_of(line).is_some_and(|name| name == key));
+    let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
     let mut inside = false;
-    text.lines()
-        .position(|line| {
-            let line = line.trim();
-            if line.starts_with('[') {
-                inside = line.trim_matches(['[', ']']).trim() == section;
-            }
-            inside && line.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with('='))
-        })
-        .map(|n| n + 1)
+    let is_set = |&(_, line): &(usize, &str)| {
+        inside = header_of(line).map_or(inside, |header| header == section);
+        inside && line.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with('='))
+    };
+    headers.skip(table).map(|(n, _)| n + 1).next().or_else(|| lines.find(is_set).map(|(n, _)| n + 1))
 }
 
 impl Config {
-    fn check(&self) -> std::result::Result<(), (&'static str, String)> {
+    fn check(&self) -> std::result::Result<(), Wrong> {
         let at_least_one = [
             ("mirror.jobs", u64::from(self.mirror.jobs)),
             ("mirror.jobs_per_host", self.mirror.jobs_per_host.into()),
@@ -423,16 +439,16 @@ impl Config {
             ("access.hook_timeout", self.access.hook_timeout.0.as_secs()),
         ];
         if let Some((key, _)) = at_least_one.into_iter().find(|(_, value)| *value == 0) {
-            return Err((key, "must be at least 1".to_owned()));
+            return Err((key, "must be at least 1".to_owned()).into());
         }
         if self.mirror.interval_min.0 > self.mirror.interval_max.0 {
-            return Err(("mirror.interval_min", "is more than mirror.interval_max".to_owned()));
+            return Err(("mirror.interval_min", "is more than mirror.interval_max".to_owned()).into());
         }
         if self.transport.protocol_version_max > 2 {
-            return Err(("transport.protocol_version_max", "must be 0, 1 or 2".to_owned()));
+            return Err(("transport.protocol_version_max", "must be 0, 1 or 2".to_owned()).into());
         }
         if self.scratch.folder.as_ref().is_some_and(|f| !f.is_dir()) {
-            return Err(("scratch.folder", "is not a folder".to_owned()));
+            return Err(("scratch.folder", "is not a folder".to_owned()).into());
         }
         let metrics = ("serve.metrics", &self.serve.metrics);
         for (key, list) in [metrics, ("serve.git", &self.serve.git), ("serve.http", &self.serve.http), ("serve.https", &self.serve.https)] {
@@ -441,26 +457,27 @@ impl Config {
             }
         }
         if !self.serve.https.is_empty() && (self.serve.tls_certificate.is_none() || self.serve.tls_key.is_none()) {
-            return Err(("serve.https", "needs serve.tls_certificate and serve.tls_key".to_owned()));
+            return Err(("serve.https", "needs serve.tls_certificate and serve.tls_key".to_owned()).into());
         }
         let proxies = TrustedProxies::new(&self.serve.trusted_proxies, self.serve.proxy_protocol);
         proxies.map_err(|e| ("serve.trusted_proxies", format!("is wrong: {e}")))?;
         if self.serve.proxy_protocol && self.serve.trusted_proxies.is_empty() {
-            return Err(("serve.proxy_protocol", "needs serve.trusted_proxies: who begins connections so".to_owned()));
+            return Err(("serve.proxy_protocol", "needs serve.trusted_proxies: who begins connections so".to_owned()).into());
         }
         for (n, rule) in self.mirror.rules.iter().enumerate() {
-            rule.check().map_err(|e| ("mirror.rules", format!("number {}: it {e}", n + 1)))?;
+            rule.check().map_err(|e| Wrong { key: "mirror.rules", table: n, why: format!("number {}: {e}", n + 1) })?;
         }
-        for map in &self.serve.map {
-            map.rule().map_err(|e| ("serve.map", format!("is wrong: {e}")))?;
+        let wrong = |key, table| move |e| Wrong { key, table, why: format!("is wrong: {e}") };
+        for (n, map) in self.serve.map.iter().enumerate() {
+            map.rule().map_err(wrong("serve.map", n))?;
         }
-        for forge in &self.forge {
-            forge.check().map_err(|e| ("forge", format!("is wrong: {e}")))?;
+        for (n, forge) in self.forge.iter().enumerate() {
+            forge.check().map_err(wrong("forge", n))?;
         }
         let mut names: Vec<String> = self.forge.iter().map(ForgeConfig::name).collect();
         names.sort();
         if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
-            return Err(("forge", format!("is there twice as '{}': give one another name", twice[0])));
+            return Err(("forge", format!("is there twice as '{}': give one another name", twice[0])).into());
         }
         self.access.rules().map_err(|e| ("access", format!("is wrong: {e}")))?;
         Ok(())
@@ -494,11 +511,27 @@ mod tests {
     }
 
     #[test]
+    fn a_pipe_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE_NAME);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = load(&path).unwrap_err().to_string();
+        assert!(error.contains("is no file"), "{error}");
+    }
+
+    #[test]
     fn errors_name_the_line() {
         let fails = |text: &str| parse(text, "f").unwrap_err().to_string();
         assert!(fails("[mirror]\njobs = 8\nmirror_all = 1\n").starts_with("f:3:1: "));
         assert!(fails("[mirror]\n\njobs = 0\n").starts_with("f:3: mirror.jobs must be at least 1"));
         assert!(fails("[limits]\npack_bytes_max = \"many\"\n").starts_with("f:2:"));
         assert!(fails("[mirror\n").starts_with("f:1:"));
+        let forge = "[[forge]]\ntype = \"gitlab\"\nurl = \"https://h\"\n";
+        assert!(fails(&format!("{forge}\n[[ forge ]] # two\ntype = \"gitlab\"\nurl = \"nonsense\"\n")).starts_with("f:5: forge is wrong"));
+        let rule = "[[mirror.rules]]\nrepositories = [\"a\"]\nlfs = true\n";
+        let error = fails(&format!("{rule}{}", rule.replace("\"a\"", "\"a b\"")));
+        assert!(error.starts_with("f:4: mirror.rules number 2: the pattern 'a b' matches no name"), "{error}");
+        let error = fails("[access]\nrules = [{ repositories = [\"\"] }]\n");
+        assert!(error.starts_with("f:1: access is wrong: the pattern '' matches no name"), "{error}");
     }
 }

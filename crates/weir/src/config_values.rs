@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use weir_catalog::{Interval as OwnInterval, Settings};
 use weir_mirror::{RefsWanted, SettingsRule};
 
+use crate::names::check_pattern;
+
 /// A number of bytes: `4096`, `"64 MiB"`, `"1GB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
@@ -211,14 +213,15 @@ pub(crate) struct MirrorRule {
 }
 
 impl MirrorRule {
-    /// Says what is missing, if the rule holds for no repository or says nothing of any.
-    pub(crate) fn check(&self) -> std::result::Result<(), &'static str> {
+    /// Says what is wrong, if the rule holds for no repository or says nothing of any.
+    pub(crate) fn check(&self) -> std::result::Result<(), String> {
         if self.repositories.is_empty() {
-            return Err("needs at least one pattern of names in 'repositories'");
+            return Err("it needs at least one pattern of names in 'repositories'".to_owned());
         }
+        self.repositories.iter().try_for_each(|pattern| check_pattern(pattern))?;
         let MirrorRule { repositories: _, interval, refs, lfs } = self;
         if interval.is_none() && refs.is_none() && lfs.is_none() {
-            return Err("says none of 'interval', 'refs' and 'lfs'");
+            return Err("it says none of 'interval', 'refs' and 'lfs'".to_owned());
         }
         Ok(())
     }

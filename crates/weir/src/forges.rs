@@ -13,7 +13,8 @@ use weir_transport::http_client;
 
 use crate::config::{RefsConfig, Size, Span, hidden};
 use crate::error::{Error, Result};
-use crate::pool::{check_name, proxies, roots};
+use crate::names::{check_name, check_pattern};
+use crate::pool::{proxies, roots};
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
@@ -159,6 +160,7 @@ impl ForgeConfig {
     /// What is wrong with it, if something is.
     pub(crate) fn check(&self) -> std::result::Result<(), String> {
         check_name(&self.name()).map_err(|e| format!("{e}; say 'name'"))?;
+        self.include.iter().chain(&self.exclude).try_for_each(|pattern| check_pattern(pattern))?;
         if self.kind != ForgeKind::Github && (!self.search.is_empty() || self.app.is_some()) {
             return Err("search and app are GitHub's".to_owned());
         }

@@ -23,6 +23,7 @@ mod forges;
 mod hooks;
 mod local;
 mod metrics;
+mod names;
 mod notify;
 mod output;
 mod pool;

@@ -117,9 +117,19 @@ pub(crate) fn store_id(store: &Path) -> Result<String> {
     }
 }
 
+/// What there is now that was not there before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Made {
+    Pool,
+    /// The pool's catalog, which was lost.
+    Catalog,
+    Nothing,
+}
+
 impl Pool {
-    /// Makes a pool at `path`, with its catalog at the URL `catalog` if one is given; one that is there already is left as it is.
-    pub(crate) fn init(path: &Path, catalog: Option<&str>) -> Result<bool> {
+    /// Makes a pool at `path`, with its catalog at the URL `catalog` if one is given; one that is there already is left as it is, but
+    /// for a catalog where it has none.
+    pub(crate) fn init(path: &Path, catalog: Option<&str>) -> Result<Made> {
         let file = |what, path: &Path| {
             let path = path.to_owned();
             move |source| Error::File { what, path, source }
@@ -144,8 +154,14 @@ impl Pool {
             let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&config);
             new.and_then(|mut new| new.write_all(catalog_url::template(catalog).as_bytes())).map_err(file("write", &config))?;
         }
-        open_catalog(path, &config::load(&config)?)?;
-        Ok(is_new)
+        let config = config::load(&config)?;
+        let has_catalog = config.catalog.url.is_some() || path.join(CATALOG_NAME).exists();
+        open_catalog(path, &config)?;
+        Ok(match (is_new, has_catalog) {
+            (true, _) => Made::Pool,
+            (false, false) => Made::Catalog,
+            (false, true) => Made::Nothing,
+        })
     }
 
     /// Says so if others on this machine may read secrets in the pool's files.
@@ -399,33 +415,5 @@ fn ssh_command(configured: Option<&str>) -> SshCommand {
         (Some(line), _) => SshCommand::line(&line),
         (None, Some(program)) => SshCommand::program(program),
         (None, None) => SshCommand::default(),
-    }
-}
-
-/// Checks a repository's name: it becomes a path below the store and part of URLs.
-pub(crate) fn check_name(name: &str) -> Result<()> {
-    let bad_part =
-        |part: &str| part.is_empty() || part == "." || part == ".." || part.starts_with('.') || part.len() > 200 || part.ends_with(".tar");
-    let bad_char = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\\' | '*' | '?' | '@' | ':');
-    if name.len() > 1000 || name.chars().any(bad_char) || name.split('/').any(bad_part) {
-        return Err(Error::Message(format!(
-            "'{name}' cannot be a name: parts between slashes must not be empty, start with a dot, end in .tar, or hold spaces or any of \\*?@:"
-        )));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names() {
-        for good in ["github.com/git/git", "a", "a-b/c_d.e"] {
-            assert!(check_name(good).is_ok(), "{good}");
-        }
-        for bad in ["", "/a", "a//b", "../x", "a/.hidden", "a b", "a@1", "x.tar", "a\n"] {
-            assert!(check_name(bad).is_err(), "{bad:?}");
-        }
     }
 }

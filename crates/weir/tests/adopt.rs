@@ -23,7 +23,8 @@ fn a_lost_catalog_is_made_again_from_the_store() {
     for name in ["catalog.db", "catalog.db-wal", "catalog.db-shm"] {
         let _ = std::fs::remove_file(env.pool().join(name));
     }
-    env.weir(&["init"]);
+    let said = env.weir(&["init"]);
+    assert!(said.contains("made an empty catalog"), "{said}");
     assert_eq!(env.weir_json(&["ls"]).as_array().unwrap().len(), 0);
     std::fs::write(env.pool().join("store/host/stray.tar"), b"no archive").unwrap();
     assert!(env.weir_fails(&["adopt", "--dry-run"]).contains("2 would be registered, 1 left out"));

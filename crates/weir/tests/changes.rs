@@ -96,6 +96,7 @@ fn refs_are_chosen_by_pattern() {
     for (rule, why) in [
         ("repositories = []\nlfs = true", "mirror.rules number 1: it needs at least one pattern of names"),
         ("repositories = ['a/*']", "mirror.rules number 1: it says none of"),
+        ("repositories = ['a b', 'c']\nlfs = true", "mirror.rules number 1: the pattern 'a b' matches no name"),
         ("repositories = ['a/*']\nrefs = []", "there is no pattern of refs"),
         ("repositories = ['a/*']\nrefs = ['refs/a..b']", "'refs/a..b' matches no ref"),
     ] {

@@ -130,7 +130,7 @@ fn lies_and_gaps_are_told_of() {
     let mut large = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut large, b"blob 4000000000\0x").unwrap();
     write(&large.finish().unwrap());
-    fails("bad-pack", "the loose object");
+    fails("limit", "raise 'limits.held_bytes_max'");
     fs::remove_file(place(&tip)).unwrap();
     fails("incomplete", "git update-server-info");
     // A pack that is listed and not there, an index that is none.

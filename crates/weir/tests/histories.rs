@@ -4,6 +4,7 @@
 //! `random_walk.rs` does the same with the program and stock git, and takes a thousand times as long. A new seed each time, which is
 //! printed; `WEIR_SEED` makes a run again; `WEIR_HISTORIES` and `WEIR_STEPS` say how many, and of how many operations.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -237,7 +238,9 @@ impl History {
         assert!(refs.tips().all(|tip| repo.contains(&tip)), "{}: a state of {n} that is not whole", self.what);
         let shallow = repo.shallow().to_vec();
         drop(repo);
-        archive.commit(None, &NewState { refs: &refs, shallow: &shallow, time: self.now, epoch: 0, kind: StateKind::Restored }).unwrap();
+        archive
+            .commit(None, NewState { refs: Cow::Owned(refs), shallow: &shallow, time: self.now, epoch: 0, kind: StateKind::Restored })
+            .unwrap();
     }
 
     /// Asks for `wants` with `haves`, and more lines; a client that holds `holds`.

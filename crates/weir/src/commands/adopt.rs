@@ -10,8 +10,9 @@ use weir_repo::{Origin, Repo, StateKind};
 
 use crate::cli::Global;
 use crate::error::{Error, Result, SOME_FAILED};
+use crate::names::check_name;
 use crate::output;
-use crate::pool::{Pool, check_name, now};
+use crate::pool::{Pool, now};
 use crate::store_files::{SUFFIX, is_archive, walk};
 
 /// Archives that are registered at a time.

@@ -1,5 +1,6 @@
 //! `fsck`, `compact`, `restore`.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,8 +12,9 @@ use weir_repo::{ArchiveRepo, NewState, Sharing, StateKind, Takes, write_anew};
 
 use crate::cli::Global;
 use crate::error::{Error, InRepo, Result, SOME_FAILED};
+use crate::names::check_name;
 use crate::output;
-use crate::pool::{Pool, check_name, now};
+use crate::pool::{Pool, now};
 
 pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repair: bool) -> Result<ExitCode> {
     let mut damaged = 0;
@@ -188,8 +190,8 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
         }
         shallow = kept;
     }
-    let restored = NewState { refs: &refs, shallow: &shallow, time: now() as u64, epoch: 0, kind: StateKind::Restored };
-    let report = archive.commit(None, &restored).in_repo(&r.name)?;
+    let restored = NewState { refs: Cow::Borrowed(&refs), shallow: &shallow, time: now() as u64, epoch: 0, kind: StateKind::Restored };
+    let report = archive.commit(None, restored).in_repo(&r.name)?;
     let shown = name.unwrap_or_else(|| r.name.clone());
     if shown != r.name {
         pool.catalog.add_copy((&shown, &r.url, &format!("{shown}.tar")), r.id, now())?;

@@ -11,16 +11,17 @@ use weir_transport::{Scheme, Url};
 
 use crate::cli::{AddArgs, Global};
 use crate::error::{Error, Result, SOME_FAILED};
+use crate::names::check_name;
 use crate::output;
-use crate::pool::{Pool, check_name, now, path_of};
+use crate::pool::{Made, Pool, now, path_of};
 
 pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&str>) -> Result<()> {
     let path = match path {
         Some(path) => path,
         None => path_of(global)?,
     };
-    let is_new = Pool::init(&path, catalog_url)?;
-    if let (false, Some(url)) = (is_new, catalog_url) {
+    let made = Pool::init(&path, catalog_url)?;
+    if let (false, Some(url)) = (made == Made::Pool, catalog_url) {
         let message = format!(
             "there is a pool already at '{}': take its catalog to PostgreSQL with 'weir migrate {}'",
             path.display(),
@@ -29,10 +30,16 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
         return Err(Error::Message(message));
     }
     if global.json {
-        output::json(&serde_json::json!({ "pool": path, "new": is_new }))?;
+        output::json(&serde_json::json!({ "pool": path, "new": made == Made::Pool }))?;
     } else if !global.quiet {
-        let what = if is_new { "made a pool at" } else { "there is a pool already at" };
-        writeln!(output::stdout(), "{what} {}", path.display())?;
+        let path = path.display();
+        match made {
+            Made::Pool => writeln!(output::stdout(), "made a pool at {path}")?,
+            Made::Catalog => {
+                writeln!(output::stdout(), "made an empty catalog for the pool at {path}: 'weir adopt' enters its archives again")?
+            }
+            Made::Nothing => writeln!(output::stdout(), "there is a pool already at {path}")?,
+        }
     }
     Ok(())
 }

@@ -10,8 +10,9 @@ use weir_catalog::Entry;
 
 use super::{Level, Report};
 use crate::error::{Error, Result};
+use crate::names::check_name;
 use crate::output;
-use crate::pool::{Pool, check_name};
+use crate::pool::Pool;
 use crate::store_files::{SUFFIX, is_archive, is_kept_aside, walk};
 
 const CATALOG: &str = "catalog";
