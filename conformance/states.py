@@ -142,24 +142,27 @@ class State:
         fetched = read("FETCH_HEAD")
         tips = re.findall(r"(?m)^[0-9a-f]{40}", fetched)
         held = dict(line.split(" ") for line in must("cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objectname) %(objecttype)").splitlines())
-        # Where even commits are filtered away git 2.39 ends at the first, and everything there is counts.
+        # Where even commits, or a tree that a tag names, are filtered away git 2.39 ends at the first.
         code, listed, wrong = self.run("git", "-C", side, "rev-list", "--objects", "--missing=print", "--all", *(tip for tip in tips if tip in held))
         if code and not self.is_partial:
             raise Difference(f"git rev-list with {side}: {wrong}")
-        listed = list(held) if code else listed.splitlines()
+        listed = None if code else listed.splitlines()
         code, said, wrong = self.run("git", "-C", side, "fsck", "--connectivity-only", "--no-dangling", "--no-progress")
         return {
             "refs": "".join(sorted(must("for-each-ref", "--format=%(refname) %(objectname) %(symref)").splitlines(True))) + read("HEAD"),
             "shallow": "".join(sorted(read("shallow").splitlines(True))),
             "FETCH_HEAD": re.sub(r"\S+://\S+", "URL", fetched),
             "fsck": f"{code} {said}{wrong}",
-            "reached": {line[:40] for line in listed if line[0] != "?"} & set(held),
-            "missing": {line[1:41] for line in listed if line[0] == "?"} | {tip for tip in tips if tip not in held},
+            "reached": None if listed is None else {line[:40] for line in listed if line[0] != "?"} & set(held),
+            "missing": {line[1:41] for line in listed or [] if line[0] == "?"} | {tip for tip in tips if tip not in held},
             "held": held,
         }
 
     def compare(self):
         git, weir = (self.look(side) for side in SIDES)
+        if git["reached"] is None or weir["reached"] is None:
+            # Everything there is counts.
+            git["reached"], weir["reached"] = set(git["held"]), set(weir["held"])
         self.counts["operations compared"] += 1
         self.refs = {line.split()[0]: line.split()[1] for line in git["refs"].splitlines() if line.startswith("refs/") and line.split()[0] != "refs/remotes/origin/HEAD"}
         wrong = [f"{what}:\n  git:\n{git[what]}  weir:\n{weir[what]}" for what in ("refs", "shallow", "FETCH_HEAD", "fsck") if git[what] != weir[what]]
