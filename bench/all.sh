@@ -14,3 +14,4 @@ python3 bench/unchanged.py
 python3 bench/catalog.py
 python3 bench/forks.py
 python3 bench/memory.py
+python3 bench/visits.py
