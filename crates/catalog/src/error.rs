@@ -49,7 +49,7 @@ pub enum Error {
     #[error("the catalog has schema version {0}, made by a newer weir; use that")]
     TooNew(i64),
     /// A name is taken.
-    #[error("a repository called '{name}' is there already, mirrored from {url}; choose another name with --name")]
+    #[error("a repository called '{name}' is there already, mirrored from {url}; choose another name")]
     NameTaken {
         /// The name.
         name: String,

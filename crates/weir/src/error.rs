@@ -20,6 +20,9 @@ pub(crate) enum Error {
     /// No repository matches.
     #[error("no repository matches '{0}'; 'weir ls' lists those there are")]
     NoMatch(String),
+    /// A folder or a pattern where one repository is wanted.
+    #[error("'{name}' is the name of no repository, though it matches {count}; 'weir ls {name}' lists them")]
+    NotOne { name: String, count: usize },
     /// A repository without content.
     #[error("'{0}' has not been mirrored yet; run 'weir mirror {0}'")]
     NotMirrored(String),

@@ -256,7 +256,10 @@ impl Pool {
             Some(found) => Some(found),
             None => self.catalog.get(name.strip_suffix(".git").unwrap_or(name))?,
         };
-        found.ok_or_else(|| Error::NoMatch(name.to_owned()))
+        match found {
+            Some(found) => Ok(found),
+            None => Err(Error::NotOne { count: self.matching(Some(name))?.len(), name: name.to_owned() }),
+        }
     }
 
     /// Opens the archive of `repository`.

@@ -168,7 +168,8 @@ fn what_names_nothing_is_said() {
     assert_eq!(env.weir_json(&["show", "h/c"])["priority"], 0);
     assert!(env.weir_fails(&["set", "--priority", "9", "h/c"]).contains("either a number from 0 to 3, or default"));
     // A folder alone does not mean what is below it: that would be a large mistake.
-    assert!(env.weir_fails(&["rm", "h/o"]).contains("no repository matches 'h/o'"));
+    assert!(env.weir_fails(&["rm", "h/o"]).contains("'h/o' is the name of no repository, though it matches 2"));
+    assert!(env.weir_fails(&["show", "h/o"]).contains("'h/o' is the name of no repository, though it matches 2"));
     env.weir(&["rm", "h/o/*"]);
     assert_eq!(states(&env, &[]).len(), 1);
 }

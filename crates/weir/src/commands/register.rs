@@ -65,7 +65,11 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
     let (mut entries, mut new) = (Vec::new(), Vec::new());
     let mut seen: HashMap<String, String> = HashMap::new();
     for Wanted { url, name, at } in wanted {
-        let is_sound = if force { Ok(()) } else { look_at(&url) };
+        let is_sound = look_at(&url).or_else(|e| match e {
+            _ if force => Ok(()),
+            Error::Message(why) => Err(Error::Message(format!("{why} ('weir add --force' registers it all the same)"))),
+            e => Err(e),
+        });
         let one = is_sound.and_then(|()| entry(&url, name.as_deref())).and_then(|one| {
             let known = pool.catalog.get(&one.0)?.map(|r| r.url);
             let is_new = known.is_none() && !seen.contains_key(&one.0);
@@ -151,7 +155,7 @@ const OWNER_AND_NAME: [&str; 3] = ["github.com", "codeberg.org", "bitbucket.org"
 /// Refuses what cannot be a repository's URL, though it has the form of one.
 pub(crate) fn look_at(text: &str) -> Result<()> {
     let url = Url::parse(text)?;
-    let refuse = |why: String| Err(Error::Message(format!("{why} ('weir add --force' registers it all the same)")));
+    let refuse = |why: String| Err(Error::Message(why));
     if url.scheme == Scheme::Local {
         let path = url.local_path();
         let mut with_suffix = path.clone().into_os_string();
