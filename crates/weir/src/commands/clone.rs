@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -488,8 +488,18 @@ fn remote_url(url: &Url) -> String {
 }
 
 fn check_out(target: &Target, detached: Option<&str>) -> Result<()> {
-    let mut command = Command::new("git");
-    command.arg("-C").arg(&target.top).args(["-c", "advice.detachedHead=false"]);
+    let git = || {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(&target.top);
+        command
+    };
+    let mut command = git();
+    command.args(["-c", "advice.detachedHead=false"]);
+    // Making the files is most of a clone: as many workers as there are cores, unless git's configuration says how many.
+    let says_workers = git().args(["config", "--get", "checkout.workers"]).stdout(Stdio::null()).status().is_ok_and(|s| s.success());
+    if !says_workers {
+        command.args(["-c", "checkout.workers=0"]);
+    }
     match detached {
         Some(oid) => command.args(["checkout", "--quiet", "--detach", oid]),
         // HEAD is a branch without an index yet: what is in neither is checked out.
