@@ -41,22 +41,13 @@ def oid_of(kind, data):
     return hashlib.sha1(f"{kind} {len(data)}\0".encode() + data).digest()
 
 
-def number(n, bits, head=0):
-    out, n = [head | n & (1 << bits) - 1], n >> bits
-    while n:
-        out[-1] |= 0x80
-        out.append(n & 0x7f)
-        n >>= 7
-    return bytes(out)
-
-
 def entry(kind, data, level=6):
-    return number(len(data), 4, KINDS[kind] << 4) + zlib.compress(data, level)
+    return wire.number(len(data), 4, KINDS[kind] << 4) + zlib.compress(data, level)
 
 
 def delta(base, base_len, result_len, changes):
-    changes = number(base_len, 7) + number(result_len, 7) + changes
-    return number(len(changes), 4, 7 << 4) + base + zlib.compress(changes)
+    changes = wire.number(base_len, 7) + wire.number(result_len, 7) + changes
+    return wire.number(len(changes), 4, 7 << 4) + base + zlib.compress(changes)
 
 
 def copies(of, length):

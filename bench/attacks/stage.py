@@ -12,6 +12,8 @@ import threading
 import time
 import zlib
 
+from . import wire
+
 HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(HERE, "target/release/weir")))
 SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
@@ -115,20 +117,12 @@ def deltas():
     oid = lambda data: hashlib.sha1(b"blob %d\0" % len(data) + data)
     second = first + b"x"
 
-    def number(n, bits, head=0):
-        out, n = [head | n & (1 << bits) - 1], n >> bits
-        while n:
-            out[-1] |= 0x80
-            out.append(n & 0x7f)
-            n >>= 7
-        return bytes(out)
-
-    changes = number(size, 7) + number(size + 1, 7)
+    changes = wire.number(size, 7) + wire.number(size + 1, 7)
     for at in range(0, size, 0x800000):
         changes += b"\xff" + struct.pack("<I", at) + struct.pack("<I", min(0x800000, size - at))[:3]
     changes += b"\x01x"
-    pack = b"PACK" + struct.pack(">II", 2, 2) + number(size, 4, 3 << 4) + zlib.compress(first, 0)
-    pack += number(len(changes), 4, 7 << 4) + oid(first).digest() + zlib.compress(changes)
+    pack = b"PACK" + struct.pack(">II", 2, 2) + wire.number(size, 4, 3 << 4) + zlib.compress(first, 0)
+    pack += wire.number(len(changes), 4, 7 << 4) + oid(first).digest() + zlib.compress(changes)
     git(repo, "index-pack", "--stdin", input=pack + hashlib.sha1(pack).digest())
     for n, data in enumerate((first, second)):
         tree = git(repo, "mktree", input=f"100644 blob {oid(data).hexdigest()}\tf\n".encode())

@@ -94,6 +94,16 @@ def post(path, body, kind=UPLOAD_PACK, headers=(), packed=False, length=None):
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
+def number(n, bits, head=0):
+    """A number as packs and deltas have it, `bits` of it in the first byte beside `head` (gitformat-pack)."""
+    out, n = [head | n & (1 << bits) - 1], n >> bits
+    while n:
+        out[-1] |= 0x80
+        out.append(n & 0x7f)
+        n >>= 7
+    return bytes(out)
+
+
 def frame(kind, flags, stream, payload=b""):
     return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
 

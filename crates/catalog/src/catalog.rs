@@ -4,8 +4,7 @@ use std::path::Path;
 
 use crate::database::{Database, Kind, values};
 
-use crate::repository::{COLUMNS, Repository, remove_what_belongs_to};
-use crate::sharing::refuse_if_built_on;
+use crate::repository::{COLUMNS, Repository, refuse_if_built_on, remove_what_belongs_to};
 use crate::take::{free_path, remember_name};
 use crate::{Error, Result, schema};
 

@@ -1,10 +1,10 @@
 //! A repository as the catalog knows it.
 
-use crate::Result;
 use serde::Serialize;
 
 use crate::database::{Database, Row, values};
 use crate::settings::Settings;
+use crate::{Error, Result};
 
 /// A repository as the catalog knows it. Times are in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -120,4 +120,13 @@ pub(crate) fn remove_what_belongs_to(db: &Database, id: i64) -> Result<()> {
         db.execute(&format!("DELETE FROM {table} WHERE repository_id = ?1"), &values![id])?;
     }
     Ok(())
+}
+
+/// Refuses if others build on repository `id`.
+pub(crate) fn refuse_if_built_on(db: &Database, id: i64) -> Result<()> {
+    let sql = "SELECT count(*), min(name) FROM repositories WHERE base_id = ?1";
+    match db.query_one(sql, &values![id], |row| Ok((row.get::<i64>(0)?, row.get::<Option<String>>(1)?)))? {
+        Some((count, Some(first))) => Err(Error::BuiltOn { count, first }),
+        _ => Ok(()),
+    }
 }

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::database::{Database, Kind, Row, Type, Value, values};
-use crate::repository::{COLUMNS, Repository};
+use crate::repository::{COLUMNS, Repository, refuse_if_built_on};
 use crate::{Catalog, Error, Result};
 
 /// Forks of forks followed.
@@ -190,15 +190,6 @@ impl Catalog {
         let sql = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
                    ahead = GREATEST(ahead, 1) WHERE base_id = ?1";
         self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![id, now])).map(|_| ())
-    }
-}
-
-/// Refuses if others build on repository `id`.
-pub(crate) fn refuse_if_built_on(db: &Database, id: i64) -> Result<()> {
-    let sql = "SELECT count(*), min(name) FROM repositories WHERE base_id = ?1";
-    match db.query_one(sql, &values![id], |row| Ok((row.get::<i64>(0)?, row.get::<Option<String>>(1)?)))? {
-        Some((count, Some(first))) => Err(Error::BuiltOn { count, first }),
-        _ => Ok(()),
     }
 }
 

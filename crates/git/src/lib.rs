@@ -4,6 +4,7 @@
 //! bytes from outside, so nothing here may panic on any input.
 
 mod hash;
+mod hash_kind;
 mod object;
 mod oid;
 pub mod pktline;
@@ -11,7 +12,8 @@ pub mod refname;
 mod sha1dc;
 mod text;
 
-pub use hash::{BatchHasher, CollisionError, HashKind, Hasher, PlainHasher, plain_sha};
+pub use hash::{BatchHasher, CollisionError, Hasher, PlainHasher, plain_sha};
+pub use hash_kind::HashKind;
 pub use object::{
     CommitLinks, Kind, ObjectError, TreeEntry, TreeIter, commit_links, commit_time, link_targets, tag_target, tree_entry_len,
 };

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -18,6 +17,7 @@ use crate::queue::{Done, Mailbox, Message, Queue, Task};
 use crate::rules::{ForgeRefs, SettingsRule, own_options, settings_of};
 use crate::schedule::{Observed, Policy, spread};
 use crate::space::Space;
+use crate::stop::Stop;
 use crate::throttle::{Pause, Throttle};
 use crate::visit::visit;
 use crate::visited::{Known, Visited};
@@ -55,22 +55,6 @@ pub struct MirrorOptions {
     pub rules: Vec<SettingsRule>,
     /// Patterns of the refs that are mirrored of what a forge lists, where nothing else is said; all, if there are none.
     pub forge_refs: ForgeRefs,
-}
-
-/// Asks a run to stop: what is under way is finished, nothing new started.
-#[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    /// Asks.
-    pub fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it was asked for.
-    pub fn is_stopped(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// What happens during a run.

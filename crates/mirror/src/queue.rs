@@ -9,7 +9,7 @@ use weir_catalog::{Base, Repository};
 use weir_repo::Progress;
 
 use crate::failure::Failure;
-use crate::pool::Stop;
+use crate::stop::Stop;
 use crate::throttle::Pause;
 use crate::visited::Visited;
 

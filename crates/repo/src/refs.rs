@@ -120,7 +120,7 @@ impl Refs {
         &self.list
     }
 
-    /// The same, for what tags peel to: their names stay.
+    /// Returns the refs in that order, to be told what their tags peel to. Their names must stay.
     pub(crate) fn list_mut(&mut self) -> &mut [Ref] {
         &mut self.list
     }

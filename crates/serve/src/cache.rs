@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_repo::Repo;
-use weir_upload::Features;
 
 use crate::directory::Presentation;
 use crate::locate::Found;
+use crate::opened::{HttpFeatures, Opened};
 
 /// Why a repository cannot be opened.
 #[derive(Debug)]
@@ -20,26 +20,6 @@ pub enum OpenError {
     Broken(weir_repo::Error),
     /// Too many are being opened.
     Busy,
-}
-
-/// A repository that is open.
-#[derive(Clone)]
-pub struct Opened {
-    /// It.
-    pub repo: Arc<Repo>,
-    /// What its own configuration offers, if it has one.
-    pub features: Option<Features>,
-    /// What is offered over HTTP alone.
-    pub http: HttpFeatures,
-}
-
-/// What is offered over HTTP alone (git-config, `http.*`, as git-http-backend reads it).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HttpFeatures {
-    /// Files, which dumb clients take. They hold whatever the repository holds, reachable or not.
-    pub files: bool,
-    /// Smart HTTP.
-    pub upload_pack: bool,
 }
 
 /// What tells one state of an archive from another: its file, its length (it grows, is replaced, or cut where it is damaged), and when it

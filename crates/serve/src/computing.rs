@@ -9,6 +9,7 @@ use weir_upload::{Keepalive, Work, WorkOutcome};
 
 use crate::answers::{Place, Reader};
 use crate::daemon::Daemon;
+use crate::locate::BUSY;
 use crate::send::Gone;
 use crate::turns::{Held, Party};
 
@@ -16,8 +17,6 @@ use crate::turns::{Held, Party};
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
 /// Time that the head of an answer waits for its first word: a client that hung up is noticed once something is sent to it.
 const PEEK: Duration = Duration::from_secs(1);
-/// What those are told for whom there is no turn.
-pub(crate) const BUSY: &str = "weir: too much to do; try again in a minute";
 
 /// Where answers go.
 pub(crate) trait Out: Send {

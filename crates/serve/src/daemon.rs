@@ -13,13 +13,13 @@ use weir_git::pktline;
 use weir_upload::{DaemonRequest, Features, Options};
 
 use crate::answers::Answers;
-use crate::cache::{OpenError, Opened, RepoCache};
+use crate::cache::{OpenError, RepoCache};
 use crate::clones::Clones;
-use crate::computing::BUSY;
 use crate::descriptors::descriptors_max;
 use crate::directory::Presentation;
-use crate::locate::{Client, Found, Locator, Refusal};
+use crate::locate::{BUSY, Client, Found, Locator, Refusal};
 use crate::notice::Notices;
+use crate::opened::Opened;
 use crate::proxies::{TrustedProxies, read_proxy_header};
 use crate::room::RequestRoom;
 use crate::send::Sender;

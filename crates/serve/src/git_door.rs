@@ -9,10 +9,12 @@ use bytes::Bytes;
 use weir_git::pktline::{self, Pkt};
 use weir_upload::{Step, UploadPack, Version, parse_daemon_request};
 
-use crate::cache::{OpenError, Opened};
-use crate::computing::{BUSY, Out};
+use crate::cache::OpenError;
+use crate::computing::Out;
 use crate::daemon::{Daemon, network_of};
+use crate::locate::BUSY;
 use crate::locate::Client;
+use crate::opened::Opened;
 use crate::send::{Gone, Sender, WINDOW};
 use crate::socket::Socket;
 use crate::turns::Party;

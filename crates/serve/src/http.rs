@@ -27,15 +27,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use weir_upload::{DaemonRequest, Service};
 
-use crate::cache::{OpenError, Opened};
-use crate::computing::BUSY;
-use crate::daemon::{Counted, Daemon};
+use crate::cache::OpenError;
+use crate::daemon::Daemon;
 use crate::http_body::Answer;
 use crate::http_route::{Route, route};
-use crate::locate::{Client, Refusal as LocateRefusal};
+use crate::locate::{BUSY, Client, Refusal as LocateRefusal};
+use crate::opened::Opened;
 use crate::paced::{Activity, Paced};
 use crate::socket::Socket;
 use crate::tls::{Tls, handshake};
+use crate::under_way::UnderWay;
 
 pub(crate) const GIT_PROTOCOL: HeaderName = HeaderName::from_static("git-protocol");
 pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -258,26 +259,6 @@ impl Daemon {
             }
             Err(e) => Err(internal(e.to_string())),
         }
-    }
-}
-
-/// A request that has no answer yet, or one that is not sent yet.
-pub(crate) struct UnderWay {
-    all: Arc<AtomicUsize>,
-    /// The count of the client behind a proxy, if it is counted by request.
-    _counted: Option<Counted>,
-}
-
-impl UnderWay {
-    fn start(all: &Arc<AtomicUsize>, counted: Option<Counted>) -> UnderWay {
-        all.fetch_add(1, Ordering::Relaxed);
-        UnderWay { all: all.clone(), _counted: counted }
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.all.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -14,9 +14,9 @@ use weir_upload::Framing;
 
 use crate::computing::Out;
 use crate::daemon::DaemonLimits;
-use crate::http::UnderWay;
 use crate::room::Share;
 use crate::send::{Gone, RELEASE_BYTES, Sending};
+use crate::under_way::UnderWay;
 
 /// Side-band frames in one piece of a body: about a megabyte.
 const FRAMES_A_PIECE: usize = 16;

@@ -17,12 +17,12 @@ use weir_archive::Region;
 use weir_repo::{BodyBundle, Repo};
 use weir_upload::Framing;
 
-use crate::cache::Opened;
 use crate::computing::Out;
 use crate::daemon::{Daemon, DaemonLimits};
 use crate::http::{Refusal, TEXT, ok};
 use crate::http_body::{Answer, Stream};
 use crate::http_route::{ClonePart, Route};
+use crate::opened::Opened;
 
 const PACK: HeaderValue = HeaderValue::from_static("application/x-git-packed-objects");
 const INDEX: HeaderValue = HeaderValue::from_static("application/x-git-packed-objects-toc");

@@ -12,11 +12,12 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use weir_upload::{Features, Options, Step, UploadPack, Version};
 
-use crate::cache::Opened;
-use crate::computing::{BUSY, Out};
+use crate::computing::Out;
 use crate::daemon::{Daemon, network_of};
 use crate::http::{GIT_PROTOCOL, Refusal, ok};
 use crate::http_body::{Answer, Stream};
+use crate::locate::BUSY;
+use crate::opened::Opened;
 use crate::room::Share;
 use crate::send::WINDOW;
 use crate::turns::Party;

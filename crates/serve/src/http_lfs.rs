@@ -14,11 +14,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use weir_repo::is_lfs_oid;
 
-use crate::cache::Opened;
-use crate::computing::BUSY;
 use crate::daemon::Daemon;
 use crate::http::{Refusal, ok};
 use crate::http_body::Answer;
+use crate::locate::BUSY;
+use crate::opened::Opened;
 
 const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/vnd.git-lfs+json");
 /// What a proxy before us says it was asked by.

@@ -32,6 +32,9 @@ pub enum Found {
     Directory(PathBuf),
 }
 
+/// The answer to a client whose turn did not come in time.
+pub(crate) const BUSY: &str = "weir: too much to do; try again in a minute";
+
 /// Why a client gets nothing, with what it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {

@@ -7,7 +7,7 @@ use ureq::http::{StatusCode, header};
 use crate::dumb;
 use crate::error::{Error, Result};
 use crate::http::Http;
-use crate::session::Options;
+use crate::options::Options;
 use crate::url::{Scheme, Url};
 
 /// The files of one repository.

@@ -12,9 +12,9 @@ use ureq::{Agent, Body, ResponseExt};
 
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::proxy::{ProxyConnector, place_of};
 use crate::resolver::GuardedResolver;
-use crate::session::Options;
 use crate::stream::Pace;
 use crate::tls::why_not_believed;
 use crate::url::Url;

@@ -11,8 +11,9 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::http::Http;
+use crate::lfs_answer::{LfsAnswer, LfsDownload, Source};
 use crate::lfs_ssh::LfsSsh;
-use crate::session::Options;
+use crate::options::Options;
 use crate::ssh::ssh_output;
 use crate::text::printable;
 use crate::url::{Scheme, Url};
@@ -36,32 +37,6 @@ enum Place {
     Ssh(Box<LfsSsh>),
     /// Git directories that may be the one.
     Local(Vec<PathBuf>),
-}
-
-/// Where an object is, or why it is nowhere.
-pub enum LfsAnswer {
-    /// It can be had.
-    Here(LfsDownload),
-    /// The server does not have it; in its words.
-    Absent(String),
-    /// It may be had another time.
-    Later(String),
-}
-
-/// An object to be had.
-pub struct LfsDownload(Source);
-
-enum Source {
-    Href(String, HashMap<String, String>),
-    /// Its id, and what is said with it.
-    Ssh(String, Vec<String>),
-    File(PathBuf),
-}
-
-impl LfsAnswer {
-    pub(crate) fn over_ssh(oid: &str, arguments: Vec<String>) -> LfsAnswer {
-        LfsAnswer::Here(LfsDownload(Source::Ssh(oid.to_owned(), arguments)))
-    }
 }
 
 #[derive(Deserialize)]

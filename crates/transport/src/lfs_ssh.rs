@@ -8,8 +8,8 @@ use std::ops::Range;
 use weir_git::pktline::{self, Pkt, PktReader};
 
 use crate::error::{Error, Result};
-use crate::lfs::LfsAnswer;
-use crate::session::Options;
+use crate::lfs_answer::LfsAnswer;
+use crate::options::Options;
 use crate::ssh::Ssh;
 use crate::text::printable;
 use crate::url::Url;

@@ -1,26 +1,21 @@
 //! A conversation with an upstream: version and capabilities, then refs, then packs.
 
 use std::io::{BufReader, Read, Write};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use ureq::tls::RootCerts;
 use weir_git::pktline::{self, Pkt, PktReader};
 use weir_git::{HashKind, Oid};
 
 use crate::advertised::{Advertised, Early, Listing, Symbolic};
-use crate::credentials::{CredentialSource, GitCredentialHelper, Netrc};
 use crate::dumb;
 use crate::error::{Error, Result};
 use crate::files::HttpFiles;
 use crate::http::{Greeting, Http};
-use crate::met::{Acquaintance, Met};
-use crate::proxy::Proxies;
-use crate::ssh::{Ssh, SshCommand};
+use crate::met::Acquaintance;
+use crate::options::Options;
+use crate::ssh::Ssh;
 use crate::stream::Tcp;
 use crate::text::printable;
-use crate::tls::system_roots;
 use crate::url::{Scheme, Url};
 
 /// Lines of capabilities that an upstream may make us hold.
@@ -28,72 +23,6 @@ const CAPABILITY_LINES_MAX: usize = 1000;
 /// Bytes before the content of a packet line.
 const PKT_LEN_BYTES: usize = 4;
 const BUFFER_BYTES: usize = 64 << 10;
-
-/// Both directions of a local connection.
-pub type LocalStream = (Box<dyn Read + Send>, Box<dyn Write + Send>);
-
-/// Serves repositories on this machine's disk, in place of a git process.
-pub trait LocalServer: Send + Sync {
-    /// Connects to the repository at `path`, asking for protocol `version` 2.
-    ///
-    /// # Errors
-    /// If there is none.
-    fn connect(&self, path: &Path) -> std::result::Result<LocalStream, String>;
-}
-
-/// How upstreams are talked to.
-#[derive(Clone)]
-pub struct Options {
-    /// Time to connect.
-    pub connect_timeout: Duration,
-    /// Time without a byte after which an upstream has hung.
-    pub idle_timeout: Duration,
-    /// Bytes a second below which it is too slow; 0 for no limit.
-    pub bytes_per_second_min: u64,
-    /// How ssh is started.
-    pub ssh_command: SshCommand,
-    /// The `User-Agent` and agent capability.
-    pub agent: String,
-    /// Where HTTP passwords may be found.
-    pub netrc: Option<Netrc>,
-    /// What else knows some: asked after netrc.
-    pub credential_source: Option<Arc<dyn CredentialSource>>,
-    /// git's credential helpers, if they may be asked.
-    pub credential_helper: Option<GitCredentialHelper>,
-    /// Serves local paths.
-    pub local: Option<Arc<dyn LocalServer>>,
-    /// The highest protocol version asked for: 0, 1 or 2.
-    pub version_max: u8,
-    /// Certificate authorities that are believed.
-    pub roots: RootCerts,
-    /// Proxies that HTTP goes through.
-    pub proxies: Proxies,
-    /// Bytes of memory that an upstream's list of refs may take.
-    pub refs_bytes_max: u64,
-    /// What git:// servers were able to do when last met.
-    pub met: Met,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            connect_timeout: Duration::from_secs(30),
-            idle_timeout: Duration::from_secs(120),
-            bytes_per_second_min: 0,
-            ssh_command: SshCommand::default(),
-            agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(),
-            netrc: None,
-            credential_source: None,
-            credential_helper: None,
-            local: None,
-            version_max: 2,
-            roots: system_roots(),
-            proxies: Proxies::default(),
-            refs_bytes_max: 256 << 20,
-            met: Met::default(),
-        }
-    }
-}
 
 pub(crate) enum Wire {
     Stream(PktReader<BufReader<Box<dyn Read + Send>>>, Box<dyn Write + Send>),

@@ -1,14 +1,12 @@
 //! The system's ssh, running a program at an upstream.
 
-use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
-use std::path::Path;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::session::Options;
+use crate::options::Options;
 use crate::stream::Pace;
 use crate::text::printable;
 use crate::url::Url;
@@ -18,81 +16,6 @@ const COMPLAINT_BYTES_MAX: usize = 4096;
 const COMPLAINT_TIME_MAX: Duration = Duration::from_secs(5);
 /// A pipe that takes something takes so much at once.
 const PIPE_BYTES_MIN: usize = libc::PIPE_BUF;
-
-/// How ssh is started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SshCommand {
-    words: Words,
-    /// Whether it understands OpenSSH's options.
-    is_openssh: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Words {
-    /// A program and its first arguments.
-    Plain(Vec<OsString>),
-    /// A line for the shell.
-    Shell(String),
-}
-
-impl Default for SshCommand {
-    fn default() -> SshCommand {
-        SshCommand::program("ssh".into())
-    }
-}
-
-impl SshCommand {
-    /// A program, by its path or name (`GIT_SSH` in git(1)).
-    pub fn program(program: OsString) -> SshCommand {
-        let is_openssh = is_named_ssh(&program.to_string_lossy());
-        SshCommand { words: Words::Plain(vec![program]), is_openssh }
-    }
-
-    /// A command line, which the shell interprets where it holds anything that is for a shell (`GIT_SSH_COMMAND` in git(1)).
-    pub fn line(line: &str) -> SshCommand {
-        let is_assignment =
-            |word: &str| word.split_once('=').is_some_and(|(name, _)| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
-        let program = line.split_ascii_whitespace().find(|word| !is_assignment(word));
-        let is_openssh = program.is_some_and(|program| is_named_ssh(program.trim_matches(['\'', '"'])));
-        // As git's run-command.c has it, but that blanks alone need no shell.
-        let words = match line.contains(|c| "|&;<>()$`\\\"'*?[#~=%\n".contains(c)) {
-            true => Words::Shell(line.to_owned()),
-            false => Words::Plain(line.split_ascii_whitespace().map(OsString::from).collect()),
-        };
-        SshCommand { words, is_openssh }
-    }
-
-    /// To the host of `url`, before the words of the command there; and what it is called in errors.
-    fn to(&self, url: &Url, options: &Options) -> Result<(Command, String)> {
-        let (mut command, name) = match &self.words {
-            Words::Plain(words) => {
-                let (program, arguments) =
-                    words.split_first().ok_or_else(|| Error::Local("the ssh command is empty; set transport.ssh_command".to_owned()))?;
-                let mut command = Command::new(program);
-                command.args(arguments);
-                (command, program.to_string_lossy().into_owned())
-            }
-            Words::Shell(line) => {
-                let mut command = Command::new("sh");
-                command.arg("-c").arg(format!("{line} \"$@\"")).arg(line);
-                (command, line.clone())
-            }
-        };
-        if self.is_openssh {
-            command.args(["-o", "SendEnv=GIT_PROTOCOL", "-o", "BatchMode=yes"]);
-            command.arg("-o").arg(format!("ConnectTimeout={}", options.connect_timeout.as_secs().max(1)));
-        }
-        if let Some(port) = url.port {
-            command.arg("-p").arg(port.to_string());
-        }
-        command.arg(url.user.as_ref().map_or(url.host.clone(), |u| format!("{u}@{}", url.host)));
-        Ok((command, name))
-    }
-}
-
-fn is_named_ssh(program: &str) -> bool {
-    Path::new(program).file_name().is_some_and(|n| n == "ssh")
-}
 
 /// A conversation with a program at the host of a URL.
 pub(crate) struct Ssh {
@@ -108,7 +31,7 @@ pub(crate) struct Ssh {
 impl Ssh {
     /// Runs `program PATH WORD` at the host of `url`.
     pub(crate) fn run(url: &Url, options: &Options, program: &str, word: Option<&str>) -> Result<Ssh> {
-        let (mut command, name) = options.ssh_command.to(url, options)?;
+        let (mut command, name) = options.ssh_command.to(url, options.connect_timeout)?;
         let words = [program.to_owned(), quote(path_at_host(url))].into_iter().chain(word.map(str::to_owned));
         command.arg(words.collect::<Vec<_>>().join(" "));
         command.env("GIT_PROTOCOL", "version=2").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -225,25 +148,5 @@ impl Drop for Ssh {
         self.stdin = None;
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_for_the_shell_where_they_say_so() {
-        let plain = SshCommand::line("ssh -i  key -4");
-        assert_eq!(plain, SshCommand { words: Words::Plain(["ssh", "-i", "key", "-4"].map(OsString::from).to_vec()), is_openssh: true });
-        for (line, is_openssh) in [
-            ("ssh -i ~/key", true),
-            ("FOO=1 /usr/bin/ssh", true),
-            ("'/usr/bin/ssh' -v 2>/dev/null", true),
-            ("sh -c 'exec ssh \"$@\"' --", false),
-            ("~/bin/wrapper", false),
-        ] {
-            assert_eq!(SshCommand::line(line), SshCommand { words: Words::Shell(line.to_owned()), is_openssh }, "{line}");
-        }
     }
 }

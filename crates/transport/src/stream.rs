@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::session::Options;
+use crate::options::Options;
 use crate::url::Url;
 
 /// Time over which the minimum throughput is measured.

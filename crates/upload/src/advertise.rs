@@ -6,7 +6,7 @@ use weir_git::pktline::{push, push_flush};
 use weir_git::{Oid, refname};
 use weir_repo::{Head, Ref, Repo};
 
-use crate::machine::Options;
+use crate::options::Options;
 use crate::policy::WantPolicy;
 
 /// The capability advertisement of v2.

@@ -6,7 +6,8 @@ use weir_git::pktline::{self, Pkt, push, push_delim};
 use weir_git::{HashKind, Oid, OidSet};
 use weir_repo::{Cut, Deepen, Filter, FilterError, Refs, Repo};
 
-use crate::machine::{Context, RequestError, refuse};
+use crate::error::{RequestError, refuse};
+use crate::options::Context;
 
 /// Shallow commits, `deepen-not` refs and the like in one request.
 const SHALLOW_LINES_MAX: usize = 100_000;

@@ -5,18 +5,24 @@
 //! [`Limits`]. It serves; it never writes to a repository, runs a hook or executes anything.
 
 mod advertise;
+mod answer;
 mod band;
+mod error;
 mod fetch;
 mod git_config;
 mod machine;
+mod options;
 mod policy;
 mod request;
 mod v0;
 mod v2;
 mod work;
 
+pub use answer::Step;
 pub use band::Framing;
-pub use machine::{Limits, Options, RequestError, Step, UploadPack, Version};
+pub use error::RequestError;
+pub use machine::{UploadPack, Version};
+pub use options::{Limits, Options};
 pub use policy::{Features, FilterPolicy, WantPolicy};
 pub use request::{DaemonRequest, Service, parse_daemon_request};
 pub use work::{Keepalive, Work, WorkOutcome};

@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_archive::Region;
-use weir_git::pktline::{self, PktError};
-use weir_git::{Oid, OidSet};
+use weir_git::pktline;
 use weir_repo::{Repo, StoredClone, pack_header};
 
-use crate::advertise::LISTED_AT_ONCE_MAX;
+use crate::answer::{Answer, Step, list_refs};
 use crate::band::Framing;
-use crate::policy::Features;
+use crate::error::{RequestError, refuse};
+use crate::options::{Context, Options};
 use crate::v0::V0;
 use crate::v2::V2;
 use crate::work::{RefsList, RefsRequest, TrailerRequest, Work, WorkOutcome};
@@ -44,70 +43,6 @@ impl Version {
         let versions = words.split(':').filter_map(|word| word.strip_prefix("version=")?.parse::<u8>().ok());
         Version::from_number(versions.filter(|v| *v <= 2).max().unwrap_or(0))
     }
-}
-
-/// What one request may cost.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes of one request.
-    pub request_bytes_max: usize,
-    /// Wants, haves and ref prefixes in one request, each.
-    pub lines_max: usize,
-    /// Commits and trees looked at for one answer.
-    pub steps_max: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        // A clone of half a million refs wants as many lines of 50 bytes.
-        Limits { request_bytes_max: 32 << 20, lines_max: 600_000, steps_max: 200_000_000 }
-    }
-}
-
-/// How to serve.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The agent capability.
-    pub agent: String,
-    /// Limits.
-    pub limits: Limits,
-    /// What is offered.
-    pub features: Features,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(), limits: Limits::default(), features: Features::default() }
-    }
-}
-
-/// Why a request is refused. The client is told; the connection ends.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// Malformed framing.
-    #[error(transparent)]
-    Pkt(#[from] PktError),
-    /// Anything the protocol does not allow, or this server does not do.
-    #[error("{0}")]
-    Refused(String),
-}
-
-pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, RequestError> {
-    Err(RequestError::Refused(why.into()))
-}
-
-/// What to do next.
-pub enum Step {
-    /// Send these bytes.
-    Send(Vec<u8>),
-    /// Send these bytes of a file, wrapped as said.
-    SendRegion(Region, Framing),
-    /// Run this where blocking is allowed, sending what it yields, then call [`UploadPack::finish`].
-    Work(Work),
-    /// Read and [`UploadPack::feed`].
-    Read,
-    /// The conversation is over.
-    Done,
 }
 
 /// Regions smaller than this are copied into the bytes around them: one system call instead of several.
@@ -335,47 +270,5 @@ impl UploadPack {
         framing.push(&mut wrapped, bytes);
         bytes.clear();
         self.send(wrapped);
-    }
-}
-
-/// Lists refs: at once where they are few.
-pub(crate) fn list_refs(request: RefsRequest) -> Step {
-    if request.repo.refs().list().len() > LISTED_AT_ONCE_MAX {
-        return Step::Work(Work::Refs(request));
-    }
-    let mut list = Vec::new();
-    let mut give = |piece: Vec<u8>| {
-        list.extend_from_slice(&piece);
-        Ok(())
-    };
-    request.write(&mut give).expect("memory takes all of it");
-    Step::Send(list)
-}
-
-/// What the protocols see of the machine.
-pub(crate) struct Context {
-    pub(crate) repo: Arc<Repo>,
-    pub(crate) options: Arc<Options>,
-}
-
-/// What the protocols answer.
-pub(crate) enum Answer {
-    Step(Step),
-    /// A pack that is sent as its bodies lie.
-    Whole {
-        before: Vec<u8>,
-        clone: StoredClone,
-        framing: Framing,
-        after: Vec<u8>,
-    },
-    End,
-}
-
-impl Context {
-    /// The whole clone that answers `wants`, if these bodies are just that.
-    pub(crate) fn whole(&self, wants: &[Oid], before: Vec<u8>, framing: Framing, after: Vec<u8>) -> Option<Answer> {
-        let set: OidSet = wants.iter().copied().collect();
-        let clone = self.repo.bodies().whole_clone(&self.repo, &set)?;
-        Some(Answer::Whole { before, clone, framing, after })
     }
 }

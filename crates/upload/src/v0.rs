@@ -4,11 +4,12 @@ use weir_git::pktline::{Pkt, push};
 use weir_git::{Oid, OidSet};
 use weir_repo::Cut;
 
+use crate::answer::{Answer, Step, answer_pack};
 use crate::band::Framing;
+use crate::error::{RequestError, refuse};
 use crate::fetch::{Asked, check_object_format, shown};
-use crate::machine::{Answer, Context, RequestError, Step, refuse};
+use crate::options::Context;
 use crate::policy::WantPolicy;
-use crate::v2::answer_pack;
 use crate::work::{CutRequest, CutWork, Meeting, PackRequest, Work};
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]

@@ -4,10 +4,12 @@ use weir_git::Oid;
 use weir_git::pktline::{Pkt, push, push_flush};
 
 use crate::advertise::{LsRefs, PREFIXES_MAX};
+use crate::answer::{Answer, Step, answer_pack, list_refs};
 use crate::band::Framing;
+use crate::error::{RequestError, refuse};
 use crate::fetch::{Asked, Sections, check_object_format, shown};
-use crate::machine::{Answer, Context, RequestError, Step, list_refs, refuse};
-use crate::work::{BundlesRequest, CutRequest, Negotiation, ObjectInfo, PackRequest, RefsList, RefsRequest, Work};
+use crate::options::Context;
+use crate::work::{BundlesRequest, Negotiation, ObjectInfo, PackRequest, RefsList, RefsRequest, Work};
 
 /// Objects of one `object-info`.
 const OBJECT_INFO_MAX: usize = 10_000;
@@ -201,21 +203,4 @@ fn answer_fetch(context: &Context, asked: Asked) -> Vec<Answer> {
         return vec![Answer::Step(Step::Send(sections.banded(out)))];
     }
     vec![Answer::Step(Step::Work(Work::Negotiate(Box::new(Negotiation { request, acknowledged: out }))))]
-}
-
-/// The pack, after what goes before it: as its bodies lie, or computed.
-pub(crate) fn answer_pack(context: &Context, request: PackRequest, mut before: Vec<u8>) -> Vec<Answer> {
-    let is_plain = request.common.is_empty() && request.ofs_delta && request.filter.is_none() && matches!(request.cut, CutRequest::None);
-    if is_plain {
-        let mut with_sections = before.clone();
-        if let Some(sections) = &request.sections {
-            with_sections.extend_from_slice(&sections.write(None));
-        }
-        let after = if request.flush_after { b"0000".to_vec() } else { Vec::new() };
-        if let Some(answer) = context.whole(&request.wants, with_sections, request.framing, after) {
-            return vec![answer];
-        }
-    }
-    let work = Answer::Step(Step::Work(Work::Pack(Box::new(request))));
-    if before.is_empty() { vec![work] } else { vec![Answer::Step(Step::Send(std::mem::take(&mut before))), work] }
 }

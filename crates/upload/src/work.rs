@@ -12,7 +12,7 @@ use weir_repo::{BodyBundle, Cut, Deepen, Filter, PackPlan, Query, Repo, Result, 
 use crate::advertise::{Give, LsRefs, ls_refs, refs_v0};
 use crate::band::Framing;
 use crate::fetch::{Asked, Sections, push_cut};
-use crate::machine::{Context, Options};
+use crate::options::{Context, Options};
 use crate::policy::WantPolicy;
 
 /// Commits looked at to find out whether wants and haves meet; beyond that the client is asked for more.

@@ -117,7 +117,7 @@ pub(crate) fn store_id(store: &Path) -> Result<String> {
     }
 }
 
-/// What there is now that was not there before.
+/// Says which part of a pool `init` made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Made {
     Pool,

@@ -9,7 +9,7 @@ use weir_upload::{DaemonRequest, Limits, Options, Service, UploadPack, Version};
 use super::daemon::open;
 use super::locate::CatalogLocator;
 use super::stdio;
-use super::upload_pack::FATAL;
+use super::stdio::FATAL;
 use crate::cli::Global;
 use crate::error::Result;
 use crate::pool::Pool;

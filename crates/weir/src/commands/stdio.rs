@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use weir_serve::serve_blocking;
 use weir_upload::UploadPack;
 
-use super::upload_pack::FATAL;
+/// git's own exit code for what it cannot go on with.
+pub(super) const FATAL: u8 = 128;
 
 /// Time between looks at whether the client is there.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -11,12 +11,9 @@ use weir_repo::{GitConfig, Repo};
 use weir_serve::{Opened, Presentation, candidates, serve_blocking};
 use weir_upload::{Features, Options, UploadPack, Version};
 
-use super::stdio;
+use super::stdio::{self, FATAL};
 use crate::cli::UploadPackArgs;
 use crate::error::Result;
-
-/// git's own exit code for what it cannot go on with.
-pub(super) const FATAL: u8 = 128;
 
 pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
     let (repo, mut features) = match open(args) {

@@ -1,0 +1,80 @@
+//! How upstreams are talked to.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::tls::RootCerts;
+
+use crate::credentials::{CredentialSource, GitCredentialHelper, Netrc};
+use crate::met::Met;
+use crate::proxy::Proxies;
+use crate::ssh_command::SshCommand;
+use crate::tls::system_roots;
+
+/// Both directions of a local connection.
+pub type LocalStream = (Box<dyn Read + Send>, Box<dyn Write + Send>);
+
+/// Serves repositories on this machine's disk, in place of a git process.
+pub trait LocalServer: Send + Sync {
+    /// Connects to the repository at `path`, asking for protocol `version` 2.
+    ///
+    /// # Errors
+    /// If there is none.
+    fn connect(&self, path: &Path) -> std::result::Result<LocalStream, String>;
+}
+
+/// How upstreams are talked to.
+#[derive(Clone)]
+pub struct Options {
+    /// Time to connect.
+    pub connect_timeout: Duration,
+    /// Time without a byte after which an upstream has hung.
+    pub idle_timeout: Duration,
+    /// Bytes a second below which it is too slow; 0 for no limit.
+    pub bytes_per_second_min: u64,
+    /// How ssh is started.
+    pub ssh_command: SshCommand,
+    /// The `User-Agent` and agent capability.
+    pub agent: String,
+    /// Where HTTP passwords may be found.
+    pub netrc: Option<Netrc>,
+    /// What else knows some: asked after netrc.
+    pub credential_source: Option<Arc<dyn CredentialSource>>,
+    /// git's credential helpers, if they may be asked.
+    pub credential_helper: Option<GitCredentialHelper>,
+    /// Serves local paths.
+    pub local: Option<Arc<dyn LocalServer>>,
+    /// The highest protocol version asked for: 0, 1 or 2.
+    pub version_max: u8,
+    /// Certificate authorities that are believed.
+    pub roots: RootCerts,
+    /// Proxies that HTTP goes through.
+    pub proxies: Proxies,
+    /// Bytes of memory that an upstream's list of refs may take.
+    pub refs_bytes_max: u64,
+    /// What git:// servers were able to do when last met.
+    pub met: Met,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            connect_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(120),
+            bytes_per_second_min: 0,
+            ssh_command: SshCommand::default(),
+            agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(),
+            netrc: None,
+            credential_source: None,
+            credential_helper: None,
+            local: None,
+            version_max: 2,
+            roots: system_roots(),
+            proxies: Proxies::default(),
+            refs_bytes_max: 256 << 20,
+            met: Met::default(),
+        }
+    }
+}

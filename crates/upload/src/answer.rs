@@ -1,0 +1,75 @@
+//! What is answered: at once, or as work that takes time.
+
+use weir_archive::Region;
+use weir_git::{Oid, OidSet};
+use weir_repo::StoredClone;
+
+use crate::advertise::LISTED_AT_ONCE_MAX;
+use crate::band::Framing;
+use crate::options::Context;
+use crate::work::{CutRequest, PackRequest, RefsRequest, Work};
+
+/// What to do next.
+pub enum Step {
+    /// Send these bytes.
+    Send(Vec<u8>),
+    /// Send these bytes of a file, wrapped as said.
+    SendRegion(Region, Framing),
+    /// Run this where blocking is allowed, sending what it yields, then call [`UploadPack::finish`].
+    Work(Work),
+    /// Read and [`UploadPack::feed`].
+    Read,
+    /// The conversation is over.
+    Done,
+}
+
+/// What the protocols answer.
+pub(crate) enum Answer {
+    Step(Step),
+    /// A pack that is sent as its bodies lie.
+    Whole {
+        before: Vec<u8>,
+        clone: StoredClone,
+        framing: Framing,
+        after: Vec<u8>,
+    },
+    End,
+}
+
+/// Lists refs: at once where they are few.
+pub(crate) fn list_refs(request: RefsRequest) -> Step {
+    if request.repo.refs().list().len() > LISTED_AT_ONCE_MAX {
+        return Step::Work(Work::Refs(request));
+    }
+    let mut list = Vec::new();
+    let mut give = |piece: Vec<u8>| {
+        list.extend_from_slice(&piece);
+        Ok(())
+    };
+    request.write(&mut give).expect("memory takes all of it");
+    Step::Send(list)
+}
+
+/// The pack, after what goes before it: as its bodies lie, or computed.
+pub(crate) fn answer_pack(context: &Context, request: PackRequest, mut before: Vec<u8>) -> Vec<Answer> {
+    let is_plain = request.common.is_empty() && request.ofs_delta && request.filter.is_none() && matches!(request.cut, CutRequest::None);
+    if is_plain {
+        let mut with_sections = before.clone();
+        if let Some(sections) = &request.sections {
+            with_sections.extend_from_slice(&sections.write(None));
+        }
+        let after = if request.flush_after { b"0000".to_vec() } else { Vec::new() };
+        if let Some(answer) = whole(context, &request.wants, with_sections, request.framing, after) {
+            return vec![answer];
+        }
+    }
+    let work = Answer::Step(Step::Work(Work::Pack(Box::new(request))));
+    if before.is_empty() { vec![work] } else { vec![Answer::Step(Step::Send(std::mem::take(&mut before))), work] }
+}
+
+/// The whole clone that answers `wants`, if these bodies are just that.
+fn whole(context: &Context, wants: &[Oid], before: Vec<u8>, framing: Framing, after: Vec<u8>) -> Option<Answer> {
+    let set: OidSet = wants.iter().copied().collect();
+    let clone = context.repo.bodies().whole_clone(&context.repo, &set)?;
+    Some(Answer::Whole { before, clone, framing, after })
+}

@@ -1,0 +1,48 @@
+//! How a repository is served, and what a request of it may cost.
+
+use std::sync::Arc;
+
+use weir_repo::Repo;
+
+use crate::policy::Features;
+
+/// What one request may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of one request.
+    pub request_bytes_max: usize,
+    /// Wants, haves and ref prefixes in one request, each.
+    pub lines_max: usize,
+    /// Commits and trees looked at for one answer.
+    pub steps_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // A clone of half a million refs wants as many lines of 50 bytes.
+        Limits { request_bytes_max: 32 << 20, lines_max: 600_000, steps_max: 200_000_000 }
+    }
+}
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The agent capability.
+    pub agent: String,
+    /// Limits.
+    pub limits: Limits,
+    /// What is offered.
+    pub features: Features,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(), limits: Limits::default(), features: Features::default() }
+    }
+}
+
+/// What the protocols see of a conversation.
+pub(crate) struct Context {
+    pub(crate) repo: Arc<Repo>,
+    pub(crate) options: Arc<Options>,
+}
