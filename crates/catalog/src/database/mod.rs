@@ -4,7 +4,7 @@ mod address;
 mod dialect;
 mod locks;
 mod postgres_client;
-mod value;
+pub(crate) mod value;
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, OpenOptions};

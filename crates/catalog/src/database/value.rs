@@ -85,7 +85,7 @@ impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
 
 /// Values of any types as parameters.
 macro_rules! values {
-    ($($value:expr),* $(,)?) => { [$($crate::database::Value::from($value)),*] };
+    ($($value:expr),* $(,)?) => { [$($crate::database::value::Value::from($value)),*] };
 }
 pub(crate) use values;
 

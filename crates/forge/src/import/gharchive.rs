@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use weir_catalog::Listed;
 
-use super::{Row, clone_url_of, full_name_of};
+use super::row::{Row, clone_url_of, full_name_of};
 
 #[derive(Deserialize)]
 struct Event {

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 use weir_catalog::Listed;
 
-use super::{Row, clone_url_of, full_name_of};
+use super::row::{Row, clone_url_of, full_name_of};
 
 /// Fields that are looked at.
 const FIELDS: usize = 9;

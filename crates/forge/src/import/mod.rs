@@ -7,6 +7,7 @@ mod gharchive;
 mod ghtorrent;
 mod lines;
 mod objects;
+mod row;
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -15,6 +16,7 @@ use weir_catalog::{Account, Catalog, ImportPosition, Listed, Taken};
 
 use crate::filter::{Filter, Verdict};
 use lines::{Line, Lines, Unit};
+use row::Row;
 
 /// Rows of a batch: one transaction.
 const BATCH_ROWS: usize = 10_000;
@@ -89,18 +91,6 @@ pub struct Imported {
     pub is_finished: bool,
     /// ...and that before this import.
     pub was_finished: bool,
-}
-
-/// What one row says.
-enum Row {
-    /// Of a repository.
-    Of(Box<Listed>),
-    /// Of somebody.
-    Account(Account),
-    /// Of somebody who belongs to the organisation of that name.
-    Member(String, Account),
-    /// Nothing of interest.
-    Nothing,
 }
 
 /// Accounts of a batch.
@@ -250,18 +240,6 @@ impl Import<'_> {
             }
         }
     }
-}
-
-/// Owner and name in a URL of GitHub's site or API.
-fn full_name_of(url: &str) -> Option<&str> {
-    let path = url.split_once("://")?.1.split_once('/')?.1;
-    let path = path.strip_prefix("repos/").unwrap_or(path);
-    let (owner, name) = path.split_once('/')?;
-    (!owner.is_empty() && !name.is_empty() && !name.contains('/')).then_some(path)
-}
-
-fn clone_url_of(full_name: &str) -> String {
-    format!("https://github.com/{full_name}.git")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use bson::{RawBsonRef, RawDocument};
 use serde_json::{Map, Value};
 
-use super::{Row, clone_url_of};
+use super::row::{Row, clone_url_of};
 use crate::github;
 
 /// Documents within documents that are looked into: an owner, a parent and its owner.

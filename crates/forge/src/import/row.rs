@@ -1,0 +1,28 @@
+//! What one row of a dump says, and the names and URLs in it.
+
+use weir_catalog::{Account, Listed};
+
+/// What one row says.
+pub(super) enum Row {
+    /// Of a repository.
+    Of(Box<Listed>),
+    /// Of somebody.
+    Account(Account),
+    /// Of somebody who belongs to the organisation of that name.
+    Member(String, Account),
+    /// Nothing of interest.
+    Nothing,
+}
+
+/// Owner and name in a URL of GitHub's site or API.
+pub(super) fn full_name_of(url: &str) -> Option<&str> {
+    let path = url.split_once("://")?.1.split_once('/')?.1;
+    let path = path.strip_prefix("repos/").unwrap_or(path);
+    let (owner, name) = path.split_once('/')?;
+    (!owner.is_empty() && !name.is_empty() && !name.contains('/')).then_some(path)
+}
+
+/// Where a repository of GitHub is cloned from.
+pub(super) fn clone_url_of(full_name: &str) -> String {
+    format!("https://github.com/{full_name}.git")
+}
