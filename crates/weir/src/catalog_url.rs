@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::config::{self, TEMPLATE};
 use crate::error::{Error, Result};
-use crate::pool::has_password;
 
 /// What a new pool's file says.
 pub(crate) fn template(url: Option<&str>) -> String {
@@ -62,6 +61,11 @@ fn with_url(text: &str, url: Option<&str>) -> Option<String> {
     // It is believed only if it reads back as what was meant.
     let is_so = config::parse(&changed, "").is_ok_and(|config| config.catalog.url.as_deref() == url);
     is_so.then_some(changed)
+}
+
+/// Whether a URL holds what not everybody may read.
+pub(crate) fn has_password(url: &str) -> bool {
+    weir_catalog::redacted(url) != url
 }
 
 #[cfg(test)]

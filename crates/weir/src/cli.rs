@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_serve::Address;
 
-use crate::commands::{SortKey, State};
+use crate::listing::{SortKey, State};
+use crate::setting::{self, Setting};
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
 
 /// Keep faithful, fresh copies of git repositories, one tar file each, and serve them.
@@ -378,36 +379,20 @@ pub(crate) struct SetArgs {
     #[arg(long)]
     pub(crate) url: Option<String>,
     /// From 0, as all are, to 3: who goes first
-    #[arg(long, value_name = "N", value_parser = crate::commands::or_default(crate::commands::priority_argument))]
+    #[arg(long, value_name = "N", value_parser = setting::or_default(setting::priority_argument))]
     pub(crate) priority: Option<Setting<i64>>,
     /// Time from one visit to the next, however often it changes (1h, 7d); or auto: by how often it changes
-    #[arg(long, value_name = "TIME", value_parser = crate::commands::or_default(crate::config::interval_argument))]
+    #[arg(long, value_name = "TIME", value_parser = setting::or_default(crate::config::interval_argument))]
     pub(crate) interval: Option<Setting<crate::config::Interval>>,
     /// Which refs to mirror: all, heads-and-tags, or patterns between commas ('refs/heads/*,^refs/heads/tmp/*')
-    #[arg(long, value_name = "PATTERNS", value_parser = crate::commands::or_default(crate::commands::refs_argument))]
+    #[arg(long, value_name = "PATTERNS", value_parser = setting::or_default(setting::refs_argument))]
     pub(crate) refs: Option<Setting<Vec<String>>>,
     /// Whether the files that Git LFS keeps beside it are mirrored: true or false
-    #[arg(long, value_name = "BOOL", value_parser = crate::commands::or_default(crate::commands::bool_argument))]
+    #[arg(long, value_name = "BOOL", value_parser = setting::or_default(setting::bool_argument))]
     pub(crate) lfs: Option<Setting<bool>>,
     /// Whether issues, pull requests and releases are taken into the archive: true or false
-    #[arg(long, value_name = "BOOL", value_parser = crate::commands::or_default(crate::commands::bool_argument))]
+    #[arg(long, value_name = "BOOL", value_parser = setting::or_default(setting::bool_argument))]
     pub(crate) metadata: Option<Setting<bool>>,
-}
-
-/// What is said of a repository alone, or that nothing is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Setting<T> {
-    Default,
-    Own(T),
-}
-
-impl<T> Setting<T> {
-    pub(crate) fn own(self) -> Option<T> {
-        match self {
-            Setting::Default => None,
-            Setting::Own(value) => Some(value),
-        }
-    }
 }
 
 #[derive(Args)]

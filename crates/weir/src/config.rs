@@ -46,11 +46,6 @@ fn without_password<S: Serializer>(url: &Option<String>, serializer: S) -> std::
     url.as_deref().map(weir_catalog::redacted).serialize(serializer)
 }
 
-/// Secrets, as they are shown.
-pub(crate) fn hidden<S: Serializer>(secrets: &[String], serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    serializer.collect_seq(secrets.iter().map(|_| "***"))
-}
-
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MirrorConfig {

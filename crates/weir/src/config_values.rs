@@ -202,6 +202,11 @@ impl<'de> Deserialize<'de> for RefsConfig {
     }
 }
 
+/// Secrets, as they are shown.
+pub(crate) fn hidden<S: Serializer>(secrets: &[String], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_seq(secrets.iter().map(|_| "***"))
+}
+
 /// What holds for some repositories.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]

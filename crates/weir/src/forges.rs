@@ -11,10 +11,10 @@ use weir_forge::{
 use weir_mirror::Stop;
 use weir_transport::http_client;
 
-use crate::config::{RefsConfig, Size, Span, hidden};
+use crate::config_values::{RefsConfig, Size, Span, hidden};
+use crate::environment::{proxies, roots};
 use crate::error::{Error, Result};
 use crate::names::{check_name, check_pattern};
-use crate::pool::{proxies, roots};
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]

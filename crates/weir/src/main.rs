@@ -17,16 +17,20 @@ mod commands;
 mod config;
 mod config_files;
 mod config_values;
+mod environment;
 mod error;
 mod forge_credentials;
 mod forges;
 mod hooks;
+mod listing;
 mod local;
+mod log_output;
 mod metrics;
 mod names;
 mod notify;
 mod output;
 mod pool;
+mod setting;
 mod shared_store;
 mod store_files;
 mod systemd;
@@ -37,8 +41,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, ColorChoice, Command};
-use crate::commands::{Log, LogWriter, log_destination};
+use crate::commands::log_destination;
 use crate::error::Error;
+use crate::log_output::{Log, LogWriter};
 
 /// The command line. Called by the name of one of git's programs, weir is that program.
 fn arguments() -> Vec<std::ffi::OsString> {

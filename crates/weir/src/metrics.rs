@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use weir_catalog::Catalog;
 use weir_mirror::{Event, Failure, Visited};
 
-use crate::commands::space;
 use crate::error::Result;
-use crate::pool::{Pool, now};
+use crate::pool::{Pool, now, space};
 
 /// The catalog is asked no more often: of millions of repositories that takes seconds.
 const AGE_MAX: Duration = Duration::from_secs(60);

@@ -14,12 +14,13 @@ use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{Compacting, ForgeRefs, Mirror, MirrorOptions, Scratch, Space, StoreMark, VisitOptions};
 use weir_repo::ingest::{Limits, Quota};
 use weir_repo::{Repo, Rewrite, Sharing};
-use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions, Proxies, RootCerts, SshCommand, roots_in, system_roots};
+use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions};
 
 use crate::catalog_url;
 use crate::cli::Global;
 use crate::config::{self, Config};
 use crate::config_files::is_for_everybody;
+use crate::environment::{proxies, roots, ssh_command};
 use crate::error::{Error, InRepo, Result};
 use crate::forge_credentials::ForgeCredentials;
 use crate::local::LocalUpstreams;
@@ -56,11 +57,6 @@ pub(crate) fn path_of(global: &Global) -> Result<PathBuf> {
     let folder =
         data.or(home).ok_or_else(|| Error::Message("neither HOME nor XDG_DATA_HOME is set; name the pool with --pool".to_owned()))?;
     Ok(folder.join("weir"))
-}
-
-/// Whether a URL holds what not everybody may read.
-pub(crate) fn has_password(url: &str) -> bool {
-    weir_catalog::redacted(url) != url
 }
 
 /// The catalog of the pool at `path`.
@@ -386,37 +382,9 @@ pub(crate) fn transport_options(c: &Config) -> TransportOptions {
     }
 }
 
-/// Proxies, as curl finds them: `HTTP_PROXY` in capitals is what a web server sets for a CGI program from a header of its client's.
-pub(crate) fn proxies() -> Proxies {
-    let named = |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
-    Proxies {
-        http: named(&["http_proxy", "all_proxy", "ALL_PROXY"]),
-        https: named(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]),
-        none_for: named(&["no_proxy", "NO_PROXY"]),
-    }
-}
-
-/// Certificate authorities that are believed: those in `ca_file`, those that git's environment names, those of the system. None, where
-/// a file that is named cannot be read.
-pub(crate) fn roots(ca_file: Option<&Path>) -> RootCerts {
-    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    match ca_file.map(Path::to_owned).or_else(|| named("GIT_SSL_CAINFO")) {
-        Some(file) => roots_in(&file).unwrap_or_else(|why| {
-            tracing::error!("no https server is believed: {why}");
-            RootCerts::new_with_certs(&[])
-        }),
-        None if named("SSL_CERT_FILE").or_else(|| named("SSL_CERT_DIR")).is_some() => RootCerts::PlatformVerifier,
-        None => system_roots(),
-    }
-}
-
-/// How ssh is started: as configured, or as git has it.
-fn ssh_command(configured: Option<&str>) -> SshCommand {
-    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let line = configured.map(str::to_owned).or_else(|| named("GIT_SSH_COMMAND").map(|line| line.to_string_lossy().into_owned()));
-    match (line, named("GIT_SSH")) {
-        (Some(line), _) => SshCommand::line(&line),
-        (None, Some(program)) => SshCommand::program(program),
-        (None, None) => SshCommand::default(),
-    }
+/// Bytes that are free at `path` for us, and in all.
+pub(crate) fn space(path: &Path) -> Result<(u64, u64)> {
+    let stat = nix::sys::statvfs::statvfs(path).map_err(std::io::Error::from)?;
+    let unit = stat.fragment_size();
+    Ok((stat.blocks_available() * unit, stat.blocks() * unit))
 }

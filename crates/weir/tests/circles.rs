@@ -38,10 +38,6 @@ const IN_CIRCLES: &[(&str, &[&str])] = &[
             "write",
         ],
     ),
-    (
-        "weir",
-        &["catalog_url", "cli", "commands", "config", "config_files", "forge_credentials", "forges", "hooks", "metrics", "notify", "pool"],
-    ),
 ];
 
 /// The file of a module, by its path within the crate; that of the crate itself is called "".

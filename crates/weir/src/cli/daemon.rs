@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use crate::commands::Log;
+use crate::log_output::Log;
 
 #[derive(Args)]
 pub(crate) struct DaemonArgs {

@@ -16,7 +16,6 @@ use weir_serve::{
 };
 use weir_upload::{DaemonRequest, Features, Options, UploadPack, Version, parse_daemon_request};
 
-use super::log::Log;
 use super::mirror::stop_on_signal;
 use super::paths::PathLocator;
 use super::stdio;
@@ -24,6 +23,7 @@ use super::upload_pack::presentation;
 use crate::cli::{DaemonArgs, Global};
 use crate::config::MapConfig;
 use crate::error::{Error, Result};
+use crate::log_output::Log;
 
 /// Where clients look for us.
 const PORT: u16 = 9418;

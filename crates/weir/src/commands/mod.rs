@@ -14,7 +14,6 @@ mod import;
 mod import_clones;
 mod inspect;
 mod locate;
-mod log;
 mod maintain;
 mod manifest;
 mod meta;
@@ -35,10 +34,6 @@ mod upload_pack;
 mod visit_bars;
 
 pub(crate) use daemon::log_destination;
-pub(crate) use inspect::{SortKey, State};
-pub(crate) use log::{Log, LogWriter};
-pub(crate) use settings::{bool_argument, or_default, priority_argument, refs_argument};
-pub(crate) use status::space;
 
 use std::process::ExitCode;
 

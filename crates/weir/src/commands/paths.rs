@@ -7,7 +7,7 @@ use weir_repo::named_by_file;
 use weir_serve::{Client, Found, Hook, Locator, MapRule, Presentation, Refusal, candidates, map};
 use weir_upload::{DaemonRequest, Service};
 
-use super::log::Log;
+use crate::log_output::Log;
 
 /// What says that a repository is for everybody.
 const EXPORT_FILE: &str = "git-daemon-export-ok";

@@ -6,39 +6,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use weir_catalog::{Interval as OwnInterval, PRIORITY_MAX, Settings};
-use weir_mirror::RefsWanted;
+use weir_catalog::{Interval as OwnInterval, Settings};
 use weir_transport::{Scheme, Url};
 
 use super::register::{entry, look_at};
-use crate::cli::{Global, SetArgs, Setting};
+use crate::cli::{Global, SetArgs};
 use crate::config::Interval;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{Pool, now};
-
-/// What parses an option, or its taking back.
-pub(crate) fn or_default<T: Clone + Send + Sync + 'static>(
-    parse: fn(&str) -> std::result::Result<T, String>,
-) -> impl Fn(&str) -> std::result::Result<Setting<T>, String> + Clone + Send + Sync + 'static {
-    move |text| if text == "default" { Ok(Setting::Default) } else { parse(text).map(Setting::Own) }
-}
-
-/// How far ahead of others one goes.
-pub(crate) fn priority_argument(text: &str) -> std::result::Result<i64, String> {
-    let number = text.parse().ok().filter(|n| (0..=PRIORITY_MAX).contains(n));
-    number.ok_or_else(|| format!("either a number from 0 to {PRIORITY_MAX}, or default"))
-}
-
-/// Patterns of refs, between commas.
-pub(crate) fn refs_argument(text: &str) -> std::result::Result<Vec<String>, String> {
-    let patterns: Vec<String> = text.split(',').map(str::to_owned).collect();
-    RefsWanted::parse(&patterns).map(|_| patterns)
-}
-
-pub(crate) fn bool_argument(text: &str) -> std::result::Result<bool, String> {
-    text.parse().map_err(|_| "either true, false or default".to_owned())
-}
 
 pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()> {
     let SetArgs { patterns, url, priority, interval, refs, lfs, metadata } = args;

@@ -9,7 +9,7 @@ use weir_mirror::{CLASSES, remedy};
 use crate::cli::Global;
 use crate::error::{Error, Result};
 use crate::output;
-use crate::pool::{Pool, now};
+use crate::pool::{Pool, now, space};
 
 pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
     let now = now();
@@ -204,11 +204,4 @@ fn metadata_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
         writeln!(out, "{METADATA:<12}{name}: {error}")?;
     }
     Ok(())
-}
-
-/// Bytes that are free at `path` for us, and in all.
-pub(crate) fn space(path: &std::path::Path) -> Result<(u64, u64)> {
-    let stat = nix::sys::statvfs::statvfs(path).map_err(std::io::Error::from)?;
-    let unit = stat.fragment_size();
-    Ok((stat.blocks_available() * unit, stat.blocks() * unit))
 }

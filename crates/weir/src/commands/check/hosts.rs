@@ -9,7 +9,7 @@ use weir_catalog::Entry;
 use weir_mirror::remedy;
 use weir_transport::{ErrorClass, Options, Scheme, Session, Url};
 
-use super::{Level, Report};
+use super::report::{Level, Report};
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
 use crate::output;

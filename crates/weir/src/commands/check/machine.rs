@@ -8,7 +8,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access, geteuid};
 
-use super::{Level, Report};
+use super::report::{Level, Report};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{CLOCK_SKEW_TOLD_S, Pool, now};

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use nix::unistd::{AccessFlags, access, geteuid};
 use weir_catalog::Entry;
 
-use super::{Level, Report};
+use super::report::{Level, Report};
 use crate::error::{Error, Result};
 use crate::names::check_name;
 use crate::output;
