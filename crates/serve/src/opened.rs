@@ -8,15 +8,15 @@ use weir_upload::Features;
 /// A repository that is open.
 #[derive(Clone)]
 pub struct Opened {
-    /// It.
+    /// The repository.
     pub repo: Arc<Repo>,
-    /// What its own configuration offers, if it has one.
+    /// Features that its own git configuration turns on or off, if it has one.
     pub features: Option<Features>,
-    /// What is offered over HTTP alone.
+    /// Features of HTTP.
     pub http: HttpFeatures,
 }
 
-/// What is offered over HTTP alone (git-config, `http.*`, as git-http-backend reads it).
+/// Features that only HTTP has (git-config, `http.*`, as git-http-backend reads it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpFeatures {
     /// Files, which dumb clients take. They hold whatever the repository holds, reachable or not.

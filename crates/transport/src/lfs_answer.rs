@@ -1,4 +1,4 @@
-//! What a server says of the LFS objects that it is asked for.
+//! A server's answers about LFS objects.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

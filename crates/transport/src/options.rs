@@ -40,7 +40,7 @@ pub struct Options {
     pub agent: String,
     /// Where HTTP passwords may be found.
     pub netrc: Option<Netrc>,
-    /// What else knows some: asked after netrc.
+    /// Another source of passwords, asked after netrc.
     pub credential_source: Option<Arc<dyn CredentialSource>>,
     /// git's credential helpers, if they may be asked.
     pub credential_helper: Option<GitCredentialHelper>,

@@ -1,8 +1,8 @@
-//! What one row of a dump says, and the names and URLs in it.
+//! Rows of a dump, parsed, and the names and URLs in them.
 
 use weir_catalog::{Account, Listed};
 
-/// What one row says.
+/// A row of a dump.
 pub(super) enum Row {
     /// Of a repository.
     Of(Box<Listed>),
