@@ -15,9 +15,9 @@ pub enum Step {
     Send(Vec<u8>),
     /// Send these bytes of a file, wrapped as said.
     SendRegion(Region, Framing),
-    /// Run this where blocking is allowed, sending what it yields, then call [`UploadPack::finish`].
+    /// Run this where blocking is allowed, sending what it yields, then call [`crate::UploadPack::finish`].
     Work(Work),
-    /// Read and [`UploadPack::feed`].
+    /// Read and [`crate::UploadPack::feed`].
     Read,
     /// The conversation is over.
     Done,
