@@ -15,7 +15,8 @@ import zlib
 from . import wire
 
 HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(HERE, "target/release/weir")))
+TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
+WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(TARGET, "release/weir")))
 SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
 TICK = os.sysconf("SC_CLK_TCK")
 # The attack is ended when the server has taken this much: the bar is missed by then, and the machine is others', too.
