@@ -54,7 +54,7 @@ pub struct Options {
     pub proxies: Proxies,
     /// Bytes of memory that an upstream's list of refs may take.
     pub refs_bytes_max: u64,
-    /// What git:// servers were able to do when last met.
+    /// Capabilities that git:// servers had at the last visit.
     pub met: Met,
 }
 

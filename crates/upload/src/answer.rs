@@ -1,4 +1,4 @@
-//! What is answered: at once, or as work that takes time.
+//! Answers to a client: sent at once, or made by work that takes time.
 
 use weir_archive::Region;
 use weir_git::{Oid, OidSet};
@@ -9,7 +9,7 @@ use crate::band::Framing;
 use crate::options::Context;
 use crate::work::{CutRequest, PackRequest, RefsRequest, Work};
 
-/// What to do next.
+/// The next thing that the driver of a conversation does.
 pub enum Step {
     /// Send these bytes.
     Send(Vec<u8>),
@@ -23,7 +23,7 @@ pub enum Step {
     Done,
 }
 
-/// What the protocols answer.
+/// An answer of v0, v1 or v2 to a request.
 pub(crate) enum Answer {
     Step(Step),
     /// A pack that is sent as its bodies lie.

@@ -6,7 +6,7 @@ use weir_repo::Repo;
 
 use crate::policy::Features;
 
-/// What one request may cost.
+/// Limits on the cost of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of one request.
@@ -31,7 +31,7 @@ pub struct Options {
     pub agent: String,
     /// Limits.
     pub limits: Limits,
-    /// What is offered.
+    /// Features that are offered to clients.
     pub features: Features,
 }
 
@@ -41,7 +41,7 @@ impl Default for Options {
     }
 }
 
-/// What the protocols see of a conversation.
+/// The repository and options of a conversation, as v0, v1 and v2 see them.
 pub(crate) struct Context {
     pub(crate) repo: Arc<Repo>,
     pub(crate) options: Arc<Options>,

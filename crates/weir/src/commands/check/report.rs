@@ -1,4 +1,4 @@
-//! What a check found, shown as it comes.
+//! The report of `weir check`: findings, each shown as it comes.
 
 use std::io::Write;
 use std::process::ExitCode;
