@@ -3,10 +3,11 @@
 mod common;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use common::{Env, free_port, wait_for_port};
+use common::Env;
 
 /// A web server over the folder of a test.
 struct Web {
@@ -16,16 +17,18 @@ struct Web {
 
 impl Web {
     fn new(env: &Env) -> Web {
-        let port = free_port();
-        let child = Command::new("python3")
-            .args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()])
+        let mut child = Command::new("python3")
+            .args(["-u", "-m", "http.server", "--bind", "127.0.0.1", "0"])
             .current_dir(env.dir.path())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        wait_for_port(port);
-        Web { child, port }
+        // "Serving HTTP on 127.0.0.1 port 41234 (http://127.0.0.1:41234/) ..."
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line.split(' ').nth(5).and_then(|port| port.parse().ok());
+        Web { child, port: port.unwrap_or_else(|| panic!("no port in {line:?}")) }
     }
 
     fn url(&self, name: &str) -> String {

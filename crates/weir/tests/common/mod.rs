@@ -57,7 +57,9 @@ pub fn free_port() -> u16 {
 
 pub fn wait_for_port(port: u16) {
     let end = Instant::now() + Duration::from_secs(20);
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+    // A connection may be one to itself, where the system gives out the port that it is to reach.
+    let listens = |stream: TcpStream| stream.local_addr().unwrap().port() != port;
+    while !TcpStream::connect(("127.0.0.1", port)).is_ok_and(listens) {
         assert!(Instant::now() < end, "nobody listens on port {port}");
         std::thread::sleep(Duration::from_millis(5));
     }
