@@ -5,7 +5,11 @@ use weir_repo::{Filter, GitConfig};
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(config) = GitConfig::parse(data) {
-        let _ = (config.truth("core.bare"), config.number("uploadpackfilter.tree.maxdepth"), config.truths_of("uploadpackfilter", "allow"));
+        let _ = (
+            config.truth("core.bare"),
+            config.number("uploadpackfilter.tree.maxdepth"),
+            config.truths_of("uploadpackfilter", "allow"),
+        );
         let _ = config.all(&["transfer.hiderefs"]).count();
     }
     if let Ok(spec) = std::str::from_utf8(data) {

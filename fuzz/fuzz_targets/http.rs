@@ -26,20 +26,30 @@ fn daemon() -> Arc<Daemon> {
     DAEMON
         .get_or_init(|| {
             let folder = tempfile::tempdir().unwrap().keep();
-            assert!(Command::new("git").args(["init", "-q", "--bare"]).arg(&folder).status().unwrap().success());
+            assert!(
+                Command::new("git").args(["init", "-q", "--bare"]).arg(&folder).status().unwrap().success()
+            );
             let presentation = Presentation { files: true, ..Presentation::default() };
-            Arc::new(Daemon::new(Arc::new(One(folder)), Options::default(), DaemonLimits::default(), presentation).unwrap())
+            Arc::new(
+                Daemon::new(Arc::new(One(folder)), Options::default(), DaemonLimits::default(), presentation)
+                    .unwrap(),
+            )
         })
         .clone()
 }
 
 fuzz_target!(|data: &[u8]| {
     static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
-    let runtime = RUNTIME.get_or_init(|| tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
+    let runtime = RUNTIME.get_or_init(|| {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    });
     let end = data.windows(2).position(|w| w == b"\n\n").unwrap_or(data.len());
     let head = String::from_utf8_lossy(&data[..end]);
-    let mut variables: HashMap<String, String> = HashMap::from([("REQUEST_METHOD".to_owned(), "GET".to_owned())]);
-    variables.extend(head.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())));
+    let mut variables: HashMap<String, String> =
+        HashMap::from([("REQUEST_METHOD".to_owned(), "GET".to_owned())]);
+    variables.extend(
+        head.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())),
+    );
     let mut body = data.get(end + 2..).unwrap_or_default();
     let _ = runtime.block_on(serve_cgi(daemon(), &variables, &mut body, &mut std::io::sink()));
 });

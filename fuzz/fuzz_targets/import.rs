@@ -29,6 +29,9 @@ fuzz_target!(|data: &[u8]| {
         let is_compressed = data.starts_with(&[0x1f, 0x8b]);
         // A document takes five bytes at least.
         let documents = data.len() as u64 / 5;
-        assert!(done.is_finished && (is_compressed || done.lines <= if first % 4 == 3 { documents } else { lines }));
+        assert!(
+            done.is_finished
+                && (is_compressed || done.lines <= if first % 4 == 3 { documents } else { lines })
+        );
     }
 });

@@ -10,6 +10,9 @@ fuzz_target!(|data: &[u8]| {
     let mut line = || lines.next().unwrap_or_default();
     let Ok(rule) = MapRule::new(line(), line(), line()) else { return };
     if let Some(Ok(name)) = map(&[rule], Some(line()), line()) {
-        assert!(name.trim_start_matches('/').split('/').all(|part| !matches!(part, "" | "." | "..")), "{name}");
+        assert!(
+            name.trim_start_matches('/').split('/').all(|part| !matches!(part, "" | "." | "..")),
+            "{name}"
+        );
     }
 });

@@ -1,4 +1,5 @@
-//! pkt-lines, first lines of git://, URLs, ref names, packed-refs, object parsing: everything that takes plain bytes.
+//! pkt-lines, first lines of git://, URLs, ref names, packed-refs, object parsing: everything that takes
+//! plain bytes.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use weir_git::{HashKind, Kind, pktline};

@@ -15,13 +15,22 @@ fn repo() -> Arc<Repo> {
     REPO.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap().keep();
         let git = |args: &[&str], input: &[u8]| {
-            let mut git = Command::new("git").current_dir(&folder).args(args).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+            let mut git = Command::new("git")
+                .current_dir(&folder)
+                .args(args)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
             git.stdin.take().unwrap().write_all(input).unwrap();
             assert!(git.wait().unwrap().success());
         };
         let mut history = String::new();
         for n in 1..=40 {
-            history += &format!("commit refs/heads/main\nmark :{n}\ncommitter C <c@x> {} +0000\ndata 1\nx\n", n * 1000);
+            history += &format!(
+                "commit refs/heads/main\nmark :{n}\ncommitter C <c@x> {} +0000\ndata 1\nx\n",
+                n * 1000
+            );
             history += &format!("M 644 inline d{}/f{}\ndata 3\n{n:03}\n\n", n % 3, n % 7);
             if n % 10 == 0 {
                 history += &format!("tag v{n}\nfrom :{n}\ntagger T <t@x> 1 +0000\ndata 1\nt\n");

@@ -1,4 +1,5 @@
-//! The end mark (section 5): where the committed part ended last, kept beside the file's data, so that opening looks for nothing.
+//! The end mark (section 5): where the committed part ended last, kept beside the file's data, so that
+//! opening looks for nothing.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +11,8 @@ const NAME: &str = "user.weir.end";
 /// Longest value read, in bytes.
 const VALUE_BYTES_MAX: usize = 256;
 
-/// Where the committed part of an archive ended when somebody last committed to it. It need not be there, and may lag behind: it is
-/// written once a commit is durable, and lost when the file is copied.
+/// Where the committed part of an archive ended when somebody last committed to it. It need not be there, and
+/// may lag behind: it is written once a commit is durable, and lost when the file is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndMark {
     /// The offset behind the last commit record, in bytes.
@@ -29,7 +30,11 @@ impl EndMark {
 
     fn from_text(text: &[u8]) -> Option<EndMark> {
         let mut words = std::str::from_utf8(text).ok()?.split(' ');
-        let mark = EndMark { end: words.next()?.parse().ok()?, sum: unhex(words.next()?)?, seq_max: words.next()?.parse().ok()? };
+        let mark = EndMark {
+            end: words.next()?.parse().ok()?,
+            sum: unhex(words.next()?)?,
+            seq_max: words.next()?.parse().ok()?,
+        };
         words.next().is_none().then_some(mark)
     }
 
@@ -39,7 +44,9 @@ impl EndMark {
         let mut value = [0u8; VALUE_BYTES_MAX];
         match rustix::fs::fgetxattr(file, NAME, &mut value[..]) {
             Ok(len) => Ok(EndMark::from_text(&value[..len])),
-            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE | Errno::NOSYS | Errno::PERM | Errno::ACCESS) => Ok(None),
+            Err(
+                Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE | Errno::NOSYS | Errno::PERM | Errno::ACCESS,
+            ) => Ok(None),
             Err(e) => Err(e.into()),
         }
     }

@@ -25,7 +25,10 @@ pub enum Error {
     #[error("{}; run 'weir fsck --repair' on it", tail_is(.0))]
     Tail(Tail),
     /// A later lease has written already.
-    #[error("the lease has passed to another visit, which has written already (lease {epoch}, the archive has {highest})")]
+    #[error(
+        "the lease has passed to another visit, which has written already (lease {epoch}, the archive has \
+        {highest})"
+    )]
     Fenced {
         /// The number of the lease that was to write.
         epoch: u64,
@@ -78,8 +81,8 @@ impl Error {
     }
 }
 
-/// Whether `e` says that a disk cannot read what it has stored (EIO), that a file is no more where it was (ESTALE), or that it ends
-/// before what was to be read.
+/// Whether `e` says that a disk cannot read what it has stored (EIO), that a file is no more where it was
+/// (ESTALE), or that it ends before what was to be read.
 pub fn is_unreadable(e: &io::Error) -> bool {
     e.kind() == io::ErrorKind::UnexpectedEof || matches!(e.raw_os_error(), Some(libc::EIO | libc::ESTALE))
 }

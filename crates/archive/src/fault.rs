@@ -1,8 +1,9 @@
-//! Maps of files that a disk cannot read any more, or that were cut short: whoever reads such a page gets zeroes and the map is marked,
-//! instead of the whole process being ended by SIGBUS. Readers look at the mark before they believe what they read.
+//! Maps of files that a disk cannot read any more, or that were cut short: whoever reads such a page gets
+//! zeroes and the map is marked, instead of the whole process being ended by SIGBUS. Readers look at the mark
+//! before they believe what they read.
 //!
-//! The handler is installed with the first map, and passes on what concerns no map of ours. It touches nothing but atomics, and calls
-//! `mmap` and `sigaction`.
+//! The handler is installed with the first map, and passes on what concerns no map of ours. It touches
+//! nothing but atomics, and calls `mmap` and `sigaction`.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -12,7 +13,8 @@ use std::sync::{Mutex, Once, PoisonError};
 
 /// Slots for maps are allocated in chunks of this many.
 const CHUNK_SLOTS: usize = 1024;
-/// Pieces at the most. Maps beyond are not noted: what cannot be read of them ends the process, as it does without a handler.
+/// Pieces at the most. Maps beyond are not noted: what cannot be read of them ends the process, as it does
+/// without a handler.
 const CHUNKS_MAX: usize = 256;
 
 /// A map that is noted.
@@ -63,9 +65,14 @@ impl Noted {
         }
         let chunk = &CHUNKS[number / CHUNK_SLOTS];
         if chunk.load(Ordering::Acquire).is_null() {
-            let new = || Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), is_marked: AtomicBool::new(false) };
+            let new = || Slot {
+                start: AtomicUsize::new(0),
+                end: AtomicUsize::new(0),
+                is_marked: AtomicBool::new(false),
+            };
             let slots: Vec<Slot> = (0..CHUNK_SLOTS).map(|_| new()).collect();
-            let slots: Box<Chunk> = slots.try_into().unwrap_or_else(|_| unreachable!("as many as a chunk has"));
+            let slots: Box<Chunk> =
+                slots.try_into().unwrap_or_else(|_| unreachable!("as many as a chunk has"));
             chunk.store(Box::into_raw(slots), Ordering::Release);
         }
         if let Some(slot) = slot(number) {
@@ -95,12 +102,14 @@ impl Drop for Noted {
 }
 
 fn install() {
-    // SAFETY: the structures are zeroed as C programs do, and live as long as they are used; the handler is async-signal-safe.
+    // SAFETY: the structures are zeroed as C programs do, and live as long as they are used; the handler is
+    // async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = handle;
         action.sa_sigaction = handler as usize;
-        // On the stack that threads have for that, where they have one, as Rust's own handler of overflows wants it.
+        // On the stack that threads have for that, where they have one, as Rust's own handler of overflows
+        // wants it.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         libc::sigemptyset(&raw mut action.sa_mask);
         libc::sigaction(libc::SIGBUS, ptr::null(), BEFORE.0.get().cast());
@@ -109,7 +118,8 @@ fn install() {
 }
 
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the system gives the address for SIGBUS; `mmap` replaces one page of a map that is ours and only read.
+    // SAFETY: the system gives the address for SIGBUS; `mmap` replaces one page of a map that is ours and
+    // only read.
     unsafe {
         let address = (*info).si_addr() as usize;
         let errno = *libc::__errno_location();
@@ -132,7 +142,8 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
                 libc::sigaction(signal, &raw const action, ptr::null_mut());
             }
             other if (*before).sa_flags & libc::SA_SIGINFO != 0 => {
-                let other: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = std::mem::transmute(other);
+                let other: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                    std::mem::transmute(other);
                 other(signal, info, context);
             }
             other => {
@@ -145,7 +156,8 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
 
 /// Marks the map that `address` is in, if it is in one.
 fn mark(address: usize) -> Option<()> {
-    let chunks = CHUNKS.iter().map(|chunk| chunk.load(Ordering::Acquire)).take_while(|chunk| !chunk.is_null());
+    let chunks =
+        CHUNKS.iter().map(|chunk| chunk.load(Ordering::Acquire)).take_while(|chunk| !chunk.is_null());
     // SAFETY: chunks are leaked boxes, and only read.
     let mut slots = chunks.flat_map(|chunk| unsafe { &*chunk });
     let slot = slots.find(|slot| {

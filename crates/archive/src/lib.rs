@@ -1,9 +1,10 @@
 //! One ordinary tar file that only grows: named members, appended in groups that are committed or never were.
 //!
-//! The format is normative in `docs/archive-format.md`; section numbers in this crate refer to it. What this crate must
-//! never do: know git, overwrite a committed byte, or trust the end of a tar.
+//! The format is normative in `docs/archive-format.md`; section numbers in this crate refer to it. What this
+//! crate must never do: know git, overwrite a committed byte, or trust the end of a tar.
 //!
-//! - [`Archive`] reads: it maps the committed part and finds members in it. Any number of readers, never disturbed.
+//! - [`Archive`] reads: it maps the committed part and finds members in it. Any number of readers, never
+//!   disturbed.
 //! - [`Writer`] appends a [`Group`] at a time, under a lock that dies with its process.
 //! - [`Replacement`] writes a whole new file beside an old one and takes its place only when durable.
 
@@ -30,7 +31,9 @@ pub use lock::{LockedFile, lock_existing, try_lock_existing};
 pub use reader::{Archive, Records};
 pub use record::{Record, RecordPlace};
 pub use region::Region;
-pub use replace::{Replacement, TEMPORARY_SUFFIX, Takes, WORK_PREFIX, remove_stale, sync_folder, sync_folder_of};
+pub use replace::{
+    Replacement, TEMPORARY_SUFFIX, Takes, WORK_PREFIX, remove_stale, sync_folder, sync_folder_of,
+};
 pub use seal::{seal_prefix, write_sealed};
 pub use state::{Member, State};
 pub use storage::Storage;

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// A file that is open for writing and locked; unlocked when dropped, even while readers still use copies of the handle.
+/// A file that is open for writing and locked; unlocked when dropped, even while readers still use copies of
+/// the handle.
 #[derive(Debug)]
 pub struct LockedFile(pub File);
 
@@ -23,7 +24,8 @@ impl LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Closing would only unlock once every duplicate of the handle is closed too, and open repositories hold such.
+        // Closing would only unlock once every duplicate of the handle is closed too, and open repositories
+        // hold such.
         let _ = self.0.unlock();
     }
 }
@@ -77,8 +79,8 @@ fn open_file(how: &mut OpenOptions, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether `path` leads to `file`. It is opened for that: on a network file system only opening asks the server what is there, and
-/// looking at the name may be answered from what was there a minute ago.
+/// Whether `path` leads to `file`. It is opened for that: on a network file system only opening asks the
+/// server what is there, and looking at the name may be answered from what was there a minute ago.
 pub(crate) fn is_still_at(file: &File, path: &Path) -> io::Result<bool> {
     let ours = file.metadata()?;
     match File::open(path).and_then(|file| file.metadata()) {

@@ -15,7 +15,8 @@ use crate::storage::Storage;
 use crate::sum::Sha256Sum;
 use crate::tail::{Tail, TailKind};
 
-/// An archive as of one commit: what was open stays readable whatever is appended, compacted or renamed meanwhile.
+/// An archive as of one commit: what was open stays readable whatever is appended, compacted or renamed
+/// meanwhile.
 #[derive(Clone)]
 pub struct Archive {
     file: Arc<File>,
@@ -42,7 +43,8 @@ impl Archive {
         Ok(Archive { tail: found.tail, ..Archive::with_state(file, found.state)? })
     }
 
-    /// The same in a `state` that is known: a writer's on that file, say. Nothing is searched or verified again.
+    /// The same in a `state` that is known: a writer's on that file, say. Nothing is searched or verified
+    /// again.
     ///
     /// # Errors
     /// Of the system.
@@ -51,8 +53,8 @@ impl Archive {
         Ok(Archive { file, region, state: Arc::new(state), tail: None })
     }
 
-    /// Number of the last commit of the archive at `path`, which is held against what was written, as far as that can be told without
-    /// reading more than that.
+    /// Number of the last commit of the archive at `path`, which is held against what was written, as far as
+    /// that can be told without reading more than that.
     ///
     /// # Errors
     /// As [`Archive::open`]; [`Error::Tail`] if commits are damaged that somebody was told of.
@@ -64,7 +66,8 @@ impl Archive {
         }
     }
 
-    /// The archive as of commit `seq`; `None` if it has no such commit (any more). Costs a walk from the last one.
+    /// The archive as of commit `seq`; `None` if it has no such commit (any more). Costs a walk from the last
+    /// one.
     ///
     /// # Errors
     /// If the chain of records is damaged.
@@ -89,8 +92,9 @@ impl Archive {
         self.tail.as_ref()
     }
 
-    /// The data of the live member called `name`, if there is one, read into memory and held against its checksum: for what is small,
-    /// and must not be believed if it has changed. [`Archive::member`] is for what is checked by what it says.
+    /// The data of the live member called `name`, if there is one, read into memory and held against its
+    /// checksum: for what is small, and must not be believed if it has changed. [`Archive::member`] is for
+    /// what is checked by what it says.
     ///
     /// # Errors
     /// As [`Archive::read_member`].
@@ -103,7 +107,10 @@ impl Archive {
     /// # Errors
     /// [`Error::Damaged`] if it is not as it was written.
     pub fn read_member(&self, name: &str, member: &Member) -> Result<Vec<u8>> {
-        let bad = |what: &str| Error::Damaged { offset: member.offset, what: format!("the content of '{name}' {what}") };
+        let bad = |what: &str| Error::Damaged {
+            offset: member.offset,
+            what: format!("the content of '{name}' {what}"),
+        };
         if member.offset.checked_add(member.len).is_none_or(|end| end > self.state.end()) {
             return Err(bad("reaches beyond its commit"));
         }
@@ -123,7 +130,10 @@ impl Archive {
     pub fn check_member(&self, name: &str, member: &Member) -> Result<()> {
         match state::data_holds(&*self.file, member.offset, member.len, &member.sha256)? {
             true => Ok(()),
-            false => Err(Error::Damaged { offset: member.offset, what: format!("the content of '{name}' has a wrong checksum") }),
+            false => Err(Error::Damaged {
+                offset: member.offset,
+                what: format!("the content of '{name}' has a wrong checksum"),
+            }),
         }
     }
 

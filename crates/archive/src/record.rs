@@ -75,13 +75,15 @@ impl Record {
         let mut t = String::with_capacity(1024);
         let yes = |b| if b { "yes" } else { "no" };
         let Record { version, seq, epoch, time, start, .. } = self;
-        writeln!(t, "{MAGIC}{version}\nseq {seq}\nepoch {epoch}\ntime {time}\nstart {start}").expect("to a string");
+        writeln!(t, "{MAGIC}{version}\nseq {seq}\nepoch {epoch}\ntime {time}\nstart {start}")
+            .expect("to a string");
         match &self.previous {
             Some(RecordPlace { offset, len, sum }) => writeln!(t, "previous {offset} {len} {}", hex(sum)),
             None => writeln!(t, "previous none"),
         }
         .expect("to a string");
-        writeln!(t, "full {}\nsynced {}\nframe {}", yes(self.full), yes(self.synced), hex(&self.frame)).expect("to a string");
+        writeln!(t, "full {}\nsynced {}\nframe {}", yes(self.full), yes(self.synced), hex(&self.frame))
+            .expect("to a string");
         for (name, offset, len, sum) in &self.members {
             writeln!(t, "member {offset} {len} {} {name}", hex(sum)).expect("to a string");
         }

@@ -27,9 +27,10 @@ struct Mapped {
 }
 
 impl Region {
-    /// Maps the first `len` bytes of `file`, which nobody writes to while the region lives. For archives this holds because committed
-    /// bytes are never changed; for packs of a git directory because git writes them once and only ever unlinks them. What a disk
-    /// cannot read, or what is cut off after all, reads as zeroes, and [`Region::check`] tells.
+    /// Maps the first `len` bytes of `file`, which nobody writes to while the region lives. For archives this
+    /// holds because committed bytes are never changed; for packs of a git directory because git writes them
+    /// once and only ever unlinks them. What a disk cannot read, or what is cut off after all, reads as
+    /// zeroes, and [`Region::check`] tells.
     ///
     /// # Errors
     /// Of the system; `UnexpectedEof` if the file is shorter.
@@ -65,8 +66,8 @@ impl Region {
         Some(Region { range: self.range.start + start..self.range.start + end, ..self.clone() })
     }
 
-    /// Whether all that was read of the map so far was there. Whoever has read something asks before it is believed: of what could not be
-    /// read there were zeroes.
+    /// Whether all that was read of the map so far was there. Whoever has read something asks before it is
+    /// believed: of what could not be read there were zeroes.
     ///
     /// # Errors
     /// If something could not be read; then nothing that comes from this map is to be believed.
@@ -78,16 +79,19 @@ impl Region {
         }
     }
 
-    /// Lets go of the pages that hold `range`: they stay in the system's cache and come back when they are read, but count
-    /// no longer as this process's memory. Only a hint.
+    /// Lets go of the pages that hold `range`: they stay in the system's cache and come back when they are
+    /// read, but count no longer as this process's memory. Only a hint.
     pub fn release_pages(&self, range: Range<usize>) {
         const PAGE_BYTES: usize = 4096;
         let Some(map) = &self.map else { return };
         let start = (self.range.start + range.start).next_multiple_of(PAGE_BYTES);
         let end = (self.range.start + range.end.min(self.range.len())) / PAGE_BYTES * PAGE_BYTES;
         if start < end {
-            // SAFETY: the map is of a file, shared and only read: pages dropped here are read from the file again.
-            let _ = unsafe { map.bytes.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+            // SAFETY: the map is of a file, shared and only read: pages dropped here are read from the file
+            // again.
+            let _ = unsafe {
+                map.bytes.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
+            };
         }
     }
 

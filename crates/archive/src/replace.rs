@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::lock::LockedFile;
 
-/// What the names of files being written end in. Such a file counts for nothing and may be removed when nobody locks it.
+/// What the names of files being written end in. Such a file counts for nothing and may be removed when
+/// nobody locks it.
 pub const TEMPORARY_SUFFIX: &str = ".weir-tmp";
 
 /// What the names of folders begin with in which something is prepared: no archives are in them yet.
@@ -69,8 +70,8 @@ impl Replacement {
         self.file.as_ref().expect("present until persisted").try_clone()
     }
 
-    /// Gives the file its name, where that `takes` what is there, and makes that durable. Its content must be durable. It stays locked
-    /// by whoever has a handle on it.
+    /// Gives the file its name, where that `takes` what is there, and makes that durable. Its content must be
+    /// durable. It stays locked by whoever has a handle on it.
     ///
     /// # Errors
     /// [`Error::Exists`] if something else is there; of the system. Then what stood there stands.
@@ -81,14 +82,17 @@ impl Replacement {
         Ok(())
     }
 
-    /// The same, but the name is durable only after [`sync_folder_of`]: for those who make many and sync once.
+    /// The same, but the name is durable only after [`sync_folder_of`]: for those who make many and sync
+    /// once.
     ///
     /// # Errors
     /// As [`Replacement::persist`].
     pub fn persist_unsynced(mut self, takes: Takes<'_>) -> Result<()> {
         match takes {
             Takes::FreePlace => rename_to_free_place(&self.temporary, &self.path)?,
-            Takes::PlaceOf(locked) if locked.is_still_at(&self.path)? => fs::rename(&self.temporary, &self.path)?,
+            Takes::PlaceOf(locked) if locked.is_still_at(&self.path)? => {
+                fs::rename(&self.temporary, &self.path)?
+            }
             Takes::PlaceOf(_) => return Err(Error::Exists),
         }
         self.file = None;
@@ -137,8 +141,8 @@ impl Drop for Replacement {
     }
 }
 
-/// Removes files below `folder` that killed processes left half-written. Gives how many, and the folders that cannot be read: these
-/// are passed over.
+/// Removes files below `folder` that killed processes left half-written. Gives how many, and the folders that
+/// cannot be read: these are passed over.
 ///
 /// # Errors
 /// If `folder` itself cannot be read.

@@ -1,7 +1,8 @@
-//! Finding the committed state of a file (section 5): from what is known forward, from header to header, to the last record that
-//! holds; and the chain of records before it.
+//! Finding the committed state of a file (section 5): from what is known forward, from header to header, to
+//! the last record that holds; and the chain of records before it.
 //!
-//! The walk never searches the data of members: an upstream chose those bytes, and they decide nothing about commits.
+//! The walk never searches the data of members: an upstream chose those bytes, and they decide nothing about
+//! commits.
 
 use std::collections::BTreeMap;
 
@@ -99,8 +100,8 @@ enum Group {
     Open,
 }
 
-/// Walks the headers of the group that starts at `start`, behind the record at `previous`, to its record. What members hold is
-/// passed over.
+/// Walks the headers of the group that starts at `start`, behind the record at `previous`, to its record.
+/// What members hold is passed over.
 fn group_at(storage: &impl Storage, start: u64, previous: Option<RecordPlace>, len: u64) -> Result<Group> {
     let mut headers = Headers::new(storage, start, len);
     let mut frame = Sha256::new();
@@ -119,7 +120,9 @@ fn group_at(storage: &impl Storage, start: u64, previous: Option<RecordPlace>, l
             Err(e) => return Err(e),
         }
     };
-    let Some((record, sum)) = read_record(storage, record_at.offset, record_at.len)? else { return Ok(Group::Broken) };
+    let Some((record, sum)) = read_record(storage, record_at.offset, record_at.len)? else {
+        return Ok(Group::Broken);
+    };
     let place = RecordPlace { offset: record_at.offset, len: record_at.len, sum };
     let is_right = record.start == start
         && record.previous == previous
@@ -131,12 +134,14 @@ fn group_at(storage: &impl Storage, start: u64, previous: Option<RecordPlace>, l
 /// Whether the members that `record` lists of its own group are just those that headers lead to.
 fn members_fit(record: &Record, own_members: &BTreeMap<u64, (String, u64)>) -> bool {
     let mut listed = record.members.iter().filter(|m| m.1 >= record.start);
-    let all_are_there = listed.clone().all(|(name, offset, len, _)| own_members.get(offset).is_some_and(|m| (&m.0, m.1) == (name, *len)));
+    let all_are_there = listed
+        .clone()
+        .all(|(name, offset, len, _)| own_members.get(offset).is_some_and(|m| (&m.0, m.1) == (name, *len)));
     all_are_there && listed.by_ref().count() == own_members.len()
 }
 
-/// Whether the data of the group of `record` is as it was. What was durable before the record was written needs no look here:
-/// [`crate::verify()`] takes one.
+/// Whether the data of the group of `record` is as it was. What was durable before the record was written
+/// needs no look here: [`crate::verify()`] takes one.
 fn data_of_group_holds(storage: &impl Storage, record: &Record) -> Result<bool> {
     if record.synced {
         return Ok(true);
@@ -178,7 +183,12 @@ struct Last {
 }
 
 /// Goes forward from the record that the end mark means, whose group is held against it if `reads_group`.
-fn last_from_mark(storage: &impl Storage, (record, place): Placed, len: u64, reads_group: bool) -> Result<Last> {
+fn last_from_mark(
+    storage: &impl Storage,
+    (record, place): Placed,
+    len: u64,
+    reads_group: bool,
+) -> Result<Last> {
     let is_whole = !reads_group
         || match group_at(storage, record.start, record.previous, place.end())? {
             Group::Whole(found) => found.1 == place && data_of_group_holds(storage, &record)?,
@@ -195,7 +205,8 @@ fn last_from(storage: &impl Storage, known: Option<Placed>, len: u64) -> Result<
     let known_at = known.as_ref().map(|(_, place)| *place);
     let mut last = known;
     let mut is_broken = loop {
-        let (start, previous, seq) = last.as_ref().map_or((0, None, 0), |(record, place)| (place.end(), Some(*place), record.seq));
+        let (start, previous, seq) =
+            last.as_ref().map_or((0, None, 0), |(record, place)| (place.end(), Some(*place), record.seq));
         match group_at(storage, start, previous, len)? {
             Group::Whole(found) if previous.is_none() || found.0.seq > seq => last = Some(*found),
             Group::Whole(_) | Group::Broken => break true,
@@ -213,8 +224,8 @@ fn last_from(storage: &impl Storage, known: Option<Placed>, len: u64) -> Result<
     Ok(Last { placed: last, is_lost: false, is_broken })
 }
 
-/// The committed state of `storage`, and what lies behind it. Starts at the end mark, or where there is none at the first byte, and
-/// goes from header to header.
+/// The committed state of `storage`, and what lies behind it. Starts at the end mark, or where there is none
+/// at the first byte, and goes from header to header.
 ///
 /// # Errors
 /// [`Error::NoCommit`] if nothing was ever committed, [`Error::Damaged`] if the chain of records is broken.
@@ -223,8 +234,9 @@ pub(crate) fn find(storage: &impl Storage) -> Result<Found> {
     Ok(Found { state: assemble(storage, record, place)?, tail, seq_max })
 }
 
-/// The last record that holds, and what lies behind it, without the chain of records before. The group that the end mark means is not
-/// read but for its record: it was durable before the mark was written, and a look at the ends of ten million archives reads none.
+/// The last record that holds, and what lies behind it, without the chain of records before. The group that
+/// the end mark means is not read but for its record: it was durable before the mark was written, and a look
+/// at the ends of ten million archives reads none.
 ///
 /// # Errors
 /// [`Error::NoCommit`] if nothing was ever committed.
@@ -272,7 +284,13 @@ fn locate(storage: &impl Storage, reads_group: bool) -> Result<Located> {
             (false, true) => TailKind::Doubtful,
             (false, false) => TailKind::Unfinished,
         };
-        tail = Some(Tail { offset: place.end(), len: len.saturating_sub(place.end()), seq: record.seq, seq_max, kind });
+        tail = Some(Tail {
+            offset: place.end(),
+            len: len.saturating_sub(place.end()),
+            seq: record.seq,
+            seq_max,
+            kind,
+        });
     }
     Ok(Located { record, place, tail, seq_max })
 }
@@ -290,7 +308,8 @@ fn seq_in_ending(storage: &impl Storage, start: u64, len: u64) -> Result<Option<
     let from = end.saturating_sub(len).max(start);
     storage.read_exact_at(&mut head, from)?;
     let text = String::from_utf8_lossy(&head);
-    let seq = text.strip_prefix(MAGIC).and_then(|text| text.lines().nth(1)?.strip_prefix("seq ")?.parse().ok());
+    let seq =
+        text.strip_prefix(MAGIC).and_then(|text| text.lines().nth(1)?.strip_prefix("seq ")?.parse().ok());
     Ok(Some(seq.unwrap_or(0)))
 }
 
@@ -301,8 +320,15 @@ pub(crate) fn previous(storage: &impl Storage, record: &Record) -> Result<Option
         return damaged(offset, format!("commit {} does not start where the one before ends", record.seq));
     }
     match read_record(storage, offset, len)? {
-        Some((older, older_sum)) if older_sum == sum && older.seq < record.seq && older.start < record.start => Ok(Some((older, place))),
-        _ => damaged(offset, format!("the commit record before number {} is not what that one says", record.seq)),
+        Some((older, older_sum))
+            if older_sum == sum && older.seq < record.seq && older.start < record.start =>
+        {
+            Ok(Some((older, place)))
+        }
+        _ => damaged(
+            offset,
+            format!("the commit record before number {} is not what that one says", record.seq),
+        ),
     }
 }
 

@@ -36,7 +36,12 @@ mod tests {
         let sum = [0xea; 32];
         assert_eq!(unhex(&hex(&sum)), Some(sum));
         // A flipped bit makes an `E` of an `e`.
-        for other in [hex(&sum).to_uppercase(), hex(&sum)[1..].to_owned(), hex(&sum) + "0", hex(&sum).replacen('e', "+", 1)] {
+        for other in [
+            hex(&sum).to_uppercase(),
+            hex(&sum)[1..].to_owned(),
+            hex(&sum) + "0",
+            hex(&sum).replacen('e', "+", 1),
+        ] {
             assert_eq!(unhex(&other), None, "{other}");
         }
     }

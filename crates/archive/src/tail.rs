@@ -30,13 +30,24 @@ pub enum TailKind {
 pub(crate) fn tail_is(tail: &Tail) -> String {
     let Tail { offset, len, seq, seq_max, kind } = tail;
     match kind {
-        TailKind::Unfinished => format!("commit {seq} ends at byte {offset}; the {len} bytes behind it were never committed"),
+        TailKind::Unfinished => {
+            format!("commit {seq} ends at byte {offset}; the {len} bytes behind it were never committed")
+        }
         TailKind::Doubtful => {
-            format!("the {len} bytes behind commit {seq}, from byte {offset} on, may be a commit that is damaged, or was never finished")
+            format!(
+                "the {len} bytes behind commit {seq}, from byte {offset} on, may be a commit that is \
+                damaged, or was never finished"
+            )
         }
         TailKind::Committed if seq_max - seq > 1 => {
-            format!("damaged behind byte {offset}: commits {} to {seq_max} are not as they were written, {len} bytes are left", seq + 1)
+            format!(
+                "damaged behind byte {offset}: commits {} to {seq_max} are not as they were written, {len} \
+                bytes are left",
+                seq + 1
+            )
         }
-        TailKind::Committed => format!("damaged behind byte {offset}: commit {seq_max} is not as it was written, {len} bytes are left"),
+        TailKind::Committed => format!(
+            "damaged behind byte {offset}: commit {seq_max} is not as it was written, {len} bytes are left"
+        ),
     }
 }

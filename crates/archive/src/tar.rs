@@ -96,9 +96,11 @@ pub(crate) struct Parsed {
 
 fn number(field: &[u8]) -> Option<u64> {
     if field[0] & 0x80 != 0 {
-        // Base-256: the first byte is a mark, the last eight are all a size may need. A checksum has no room for it.
+        // Base-256: the first byte is a mark, the last eight are all a size may need. A checksum has no room
+        // for it.
         let (high, low) = field.split_at(field.len() - 8);
-        let high_is_zero = high.split_first().is_some_and(|(&mark, rest)| mark == 0x80 && rest.iter().all(|&b| b == 0));
+        let high_is_zero =
+            high.split_first().is_some_and(|(&mark, rest)| mark == 0x80 && rest.iter().all(|&b| b == 0));
         return high_is_zero.then(|| u64::from_be_bytes(low.try_into().expect("eight bytes")));
     }
     let digits = field.trim_ascii_start();
@@ -111,7 +113,8 @@ fn number(field: &[u8]) -> Option<u64> {
 }
 
 pub(crate) fn parse_header(h: &[u8; 512]) -> Option<Parsed> {
-    let sum: u32 = h.iter().enumerate().map(|(i, &c)| if (148..156).contains(&i) { 32 } else { u32::from(c) }).sum();
+    let sum: u32 =
+        h.iter().enumerate().map(|(i, &c)| if (148..156).contains(&i) { 32 } else { u32::from(c) }).sum();
     if number(&h[148..156]) != Some(u64::from(sum)) || &h[257..262] != b"ustar" {
         return None;
     }
@@ -155,8 +158,8 @@ impl<'s, S: Storage> Headers<'s, S> {
         Headers { storage, position: start, end }
     }
 
-    /// The next member, together with the frame bytes before its data: its pax header, if any, and its own. `None` at the end. The
-    /// data of members is passed over, and padding after it is not read.
+    /// The next member, together with the frame bytes before its data: its pax header, if any, and its own.
+    /// `None` at the end. The data of members is passed over, and padding after it is not read.
     ///
     /// # Errors
     /// If a header is malformed or a member reaches beyond the end.
@@ -196,17 +199,24 @@ impl<'s, S: Storage> Headers<'s, S> {
             TYPE_DIRECTORY => false,
             t => return damaged(at - BLOCK_BYTES, format!("unexpected member type {t:#x}")),
         };
-        let member = Walked { name: parsed.name, start: self.position, offset: at, len: parsed.size, is_file };
+        let member =
+            Walked { name: parsed.name, start: self.position, offset: at, len: parsed.size, is_file };
         self.position = member.end();
         Ok(Some((member, frame)))
     }
 }
 
-/// Walks the members in `start..end` and gives each to `visit`, together with the frame bytes before its data.
+/// Walks the members in `start..end` and gives each to `visit`, together with the frame bytes before its
+/// data.
 ///
 /// # Errors
 /// If a header is malformed or a member reaches beyond `end`.
-pub fn walk_members(storage: &impl Storage, start: u64, end: u64, mut visit: impl FnMut(&Walked, &[u8]) -> Result<()>) -> Result<()> {
+pub fn walk_members(
+    storage: &impl Storage,
+    start: u64,
+    end: u64,
+    mut visit: impl FnMut(&Walked, &[u8]) -> Result<()>,
+) -> Result<()> {
     let mut headers = Headers::new(storage, start, end);
     while let Some((member, frame)) = headers.next()? {
         visit(&member, &frame)?;

@@ -25,8 +25,8 @@ pub struct Damage {
     pub is_unfinished: bool,
 }
 
-/// Checks all groups of an archive: every record, every header, every member's checksum, and that nothing is behind the last
-/// commit. Reports blocks that cannot be read, and goes on behind them.
+/// Checks all groups of an archive: every record, every header, every member's checksum, and that nothing is
+/// behind the last commit. Reports blocks that cannot be read, and goes on behind them.
 ///
 /// # Errors
 /// Of the system, and [`Error::NoCommit`]. Damage is no error but the answer.
@@ -67,7 +67,12 @@ fn told(e: Error, offset: u64) -> Result<(u64, String)> {
     }
 }
 
-fn verify_group(storage: &impl Storage, record: &Record, at: &RecordPlace, damage: &mut Vec<Damage>) -> Result<()> {
+fn verify_group(
+    storage: &impl Storage,
+    record: &Record,
+    at: &RecordPlace,
+    damage: &mut Vec<Damage>,
+) -> Result<()> {
     let sums: BTreeMap<u64, (&str, Sha256Sum)> =
         record.members.iter().map(|(name, offset, _, sum)| (*offset, (name.as_str(), *sum))).collect();
     let mut frame = Sha256::new();
@@ -107,6 +112,11 @@ fn verify_group(storage: &impl Storage, record: &Record, at: &RecordPlace, damag
         Ok(()) => found.push((header_at, "the header of the commit record has changed".to_owned())),
         Err(e) => found.push(told(e, header_at)?),
     }
-    damage.extend(found.into_iter().map(|(offset, what)| Damage { offset, seq: record.seq, what, is_unfinished: false }));
+    damage.extend(found.into_iter().map(|(offset, what)| Damage {
+        offset,
+        seq: record.seq,
+        what,
+        is_unfinished: false,
+    }));
     Ok(())
 }

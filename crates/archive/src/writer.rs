@@ -14,11 +14,13 @@ use crate::tar::{self, BLOCK_BYTES};
 
 /// Records between two full ones: bounds what opening has to read.
 const CHAIN_LEN_MAX: u32 = 64;
-/// A group larger than this is made durable before its record is written, so that opening need not read it again.
+/// A group larger than this is made durable before its record is written, so that opening need not read it
+/// again.
 const UNSYNCED_GROUP_BYTES_MAX: u64 = 1 << 20;
 /// The attribute that keeps the highest number of a lease under which something was written.
 pub(crate) const EPOCH_KEY: &str = "epoch";
-/// Small members are gathered up to this before they are written; larger ones are written from where they are.
+/// Small members are gathered up to this before they are written; larger ones are written from where they
+/// are.
 const PENDING_BYTES_MAX: usize = 64 << 10;
 
 /// Appends to an archive. Whoever makes one sees to it that it is the only one (see [`crate::LockedFile`]).
@@ -44,7 +46,8 @@ impl<S: Storage> Writer<S> {
     /// A writer on an archive that has a commit. A group that was never finished is cut off.
     ///
     /// # Errors
-    /// As [`crate::Archive::open`]; [`Error::Tail`] if what lies behind the last commit that holds may be a commit, too.
+    /// As [`crate::Archive::open`]; [`Error::Tail`] if what lies behind the last commit that holds may be a
+    /// commit, too.
     pub fn open(storage: S) -> Result<Writer<S>> {
         Writer::open_keeping(storage, |tail| match tail.kind {
             TailKind::Unfinished => Ok(()),
@@ -52,8 +55,8 @@ impl<S: Storage> Writer<S> {
         })
     }
 
-    /// The same, of an archive whose last commits may be damaged: `keep` is called before what lies behind the last one that holds is
-    /// cut off, and copies it. Their numbers are given to no other commit.
+    /// The same, of an archive whose last commits may be damaged: `keep` is called before what lies behind
+    /// the last one that holds is cut off, and copies it. Their numbers are given to no other commit.
     ///
     /// # Errors
     /// As [`crate::Archive::open`], and of `keep`; then nothing was cut.
@@ -184,12 +187,23 @@ impl<S: Storage> Group<'_, S> {
     ///
     /// # Errors
     /// Of `read`, for a bad name, if it is not `len` bytes, and of the system.
-    pub fn append_aligned_pieces(&mut self, name: &str, len: u64, read: impl FnOnce(Take<'_>) -> Result<()>) -> Result<()> {
+    pub fn append_aligned_pieces(
+        &mut self,
+        name: &str,
+        len: u64,
+        read: impl FnOnce(Take<'_>) -> Result<()>,
+    ) -> Result<()> {
         let filler = tar::alignment_filler(self.position);
         self.append_member(name, len, filler, read)
     }
 
-    fn append_member(&mut self, name: &str, len: u64, mut header: Vec<u8>, read: impl FnOnce(Take<'_>) -> Result<()>) -> Result<()> {
+    fn append_member(
+        &mut self,
+        name: &str,
+        len: u64,
+        mut header: Vec<u8>,
+        read: impl FnOnce(Take<'_>) -> Result<()>,
+    ) -> Result<()> {
         self.check_name(name)?;
         header.extend_from_slice(&tar::file_header(name, len));
         self.frame.update(&header);
@@ -229,8 +243,9 @@ impl<S: Storage> Group<'_, S> {
         Ok(())
     }
 
-    /// Reserves the next place, aligned, for a member whose name and length are not known yet. The caller writes its data
-    /// at [`Reserved::offset`] and then calls [`Group::finish_reserved`], before anything else is added.
+    /// Reserves the next place, aligned, for a member whose name and length are not known yet. The caller
+    /// writes its data at [`Reserved::offset`] and then calls [`Group::finish_reserved`], before anything
+    /// else is added.
     ///
     /// # Errors
     /// Of the system.
@@ -249,7 +264,13 @@ impl<S: Storage> Group<'_, S> {
     ///
     /// # Errors
     /// For a bad name, if the file is shorter than that, and of the system.
-    pub fn finish_reserved(&mut self, reserved: Reserved, name: &str, len: u64, sha256: Sha256Sum) -> Result<()> {
+    pub fn finish_reserved(
+        &mut self,
+        reserved: Reserved,
+        name: &str,
+        len: u64,
+        sha256: Sha256Sum,
+    ) -> Result<()> {
         self.check_name(name)?;
         let storage = &self.writer.storage;
         let (end, file_len) = (reserved.offset + len, storage.len()?);
@@ -301,8 +322,8 @@ impl<S: Storage> Group<'_, S> {
         self.unset.push(key.to_owned());
     }
 
-    /// Makes the group durable, and with it everything it says. `epoch` is the number of the lease under which it is written, 0 for
-    /// none.
+    /// Makes the group durable, and with it everything it says. `epoch` is the number of the lease under
+    /// which it is written, 0 for none.
     ///
     /// # Errors
     /// [`Error::Fenced`] if a later lease has written already; of the system. Then nothing has changed.
@@ -326,7 +347,8 @@ impl<S: Storage> Group<'_, S> {
         }
         members.extend(self.members.iter().map(|(k, v)| (k.clone(), *v)));
         attributes.extend(self.set.iter().map(|(k, v)| (k.clone(), v.clone())));
-        // A full record lists what is live, and of this group all, live or not, so that the group can be checked.
+        // A full record lists what is live, and of this group all, live or not, so that the group can be
+        // checked.
         let listed = if full { &members } else { &self.members };
         let record = Record {
             version: old.map_or(VERSION, |s| s.record.version),
@@ -369,7 +391,8 @@ impl<S: Storage> Group<'_, S> {
 
     /// Refuses who has been given a lease before the one that wrote last; remembers the highest.
     fn pass_fence(&mut self, epoch: u64) -> Result<()> {
-        let highest = self.writer.state.as_ref().and_then(|s| s.attributes.get(EPOCH_KEY)?.parse().ok()).unwrap_or(0);
+        let highest =
+            self.writer.state.as_ref().and_then(|s| s.attributes.get(EPOCH_KEY)?.parse().ok()).unwrap_or(0);
         if epoch != 0 && epoch < highest {
             return Err(Error::Fenced { epoch, highest });
         }
@@ -379,8 +402,8 @@ impl<S: Storage> Group<'_, S> {
         Ok(())
     }
 
-    /// Makes sure that nothing of a group before this one, which was given up, is behind its start: headers lead through what is
-    /// written, and nobody else's bytes may be met there.
+    /// Makes sure that nothing of a group before this one, which was given up, is behind its start: headers
+    /// lead through what is written, and nobody else's bytes may be met there.
     fn write_from_start(&mut self) -> Result<()> {
         if !self.has_begun {
             if self.writer.storage.len()? != self.start {

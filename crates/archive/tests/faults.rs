@@ -1,5 +1,5 @@
-//! Torn tails, flipped bits, full disks, forged records: after recovery the archive is exactly a committed state, or the damage is
-//! named (docs/archive-format.md, section 5).
+//! Torn tails, flipped bits, full disks, forged records: after recovery the archive is exactly a committed
+//! state, or the damage is named (docs/archive-format.md, section 5).
 
 mod common;
 
@@ -49,7 +49,9 @@ fn torn_at_every_boundary() {
         shorter.cut(cut as u64);
         match (Writer::open(&shorter).map(drop), expected) {
             (Ok(()), _) => assert_eq!(cut, whole.len()),
-            (Err(Error::Tail(Tail { kind: TailKind::Committed, seq, seq_max: 4, .. })), Some(state)) => assert_eq!(seq, state.record.seq),
+            (Err(Error::Tail(Tail { kind: TailKind::Committed, seq, seq_max: 4, .. })), Some(state)) => {
+                assert_eq!(seq, state.record.seq)
+            }
             (Err(Error::NoCommit), None) => {}
             (other, _) => panic!("cut at {cut}: {other:?}"),
         }
@@ -68,13 +70,20 @@ fn each_flipped_bit_is_told_of() {
             let at = rng.below(disk.seen.borrow().len() as u64);
             // Of padding only whoever reads all tells.
             let last_start = states.iter().rev().nth(1).map_or(0, |state| state.end());
-            let is_data_of_last =
-                states.last().unwrap().members.values().any(|m| m.offset >= last_start && (m.offset..m.offset + m.len).contains(&at));
+            let is_data_of_last = states
+                .last()
+                .unwrap()
+                .members
+                .values()
+                .any(|m| m.offset >= last_start && (m.offset..m.offset + m.len).contains(&at));
             let (marked, unmarked) = (disk.copy(), disk.unmarked());
             for bad in [&marked, &unmarked] {
                 bad.flip(at, rng.below(8));
                 match verify(bad) {
-                    Ok(damage) => assert!(!damage.is_empty(), "WEIR_SEED={seed}, round {round}: byte {at} was not noticed"),
+                    Ok(damage) => assert!(
+                        !damage.is_empty(),
+                        "WEIR_SEED={seed}, round {round}: byte {at} was not noticed"
+                    ),
                     Err(Error::NoCommit | Error::Damaged { .. }) => {}
                     Err(e) => panic!("WEIR_SEED={seed}, round {round}: byte {at}: {e}"),
                 }
@@ -84,13 +93,22 @@ fn each_flipped_bit_is_told_of() {
                 Ok(writer) => {
                     assert_eq!(writer.state(), states.last(), "WEIR_SEED={seed}, round {round}: byte {at}");
                     let is_synced = writer.state().unwrap().record.synced;
-                    assert!(is_synced || !is_data_of_last, "WEIR_SEED={seed}, round {round}: byte {at} is of the last group");
+                    assert!(
+                        is_synced || !is_data_of_last,
+                        "WEIR_SEED={seed}, round {round}: byte {at} is of the last group"
+                    );
                 }
-                Err(Error::NoCommit | Error::Damaged { .. } | Error::Tail(Tail { kind: TailKind::Committed, .. })) => {}
+                Err(
+                    Error::NoCommit
+                    | Error::Damaged { .. }
+                    | Error::Tail(Tail { kind: TailKind::Committed, .. }),
+                ) => {}
                 Err(e) => panic!("WEIR_SEED={seed}, round {round}: byte {at}: {e}"),
             }
             match Writer::open(&unmarked) {
-                Ok(writer) => assert_eq!(writer.state(), states.last(), "WEIR_SEED={seed}, round {round}: byte {at}"),
+                Ok(writer) => {
+                    assert_eq!(writer.state(), states.last(), "WEIR_SEED={seed}, round {round}: byte {at}")
+                }
                 Err(Error::NoCommit | Error::Damaged { .. } | Error::Tail(_)) => {}
                 Err(e) => panic!("WEIR_SEED={seed}, round {round}: byte {at}: {e}"),
             }
@@ -140,7 +158,8 @@ fn a_full_disk_changes_nothing() {
 fn forged(at: u64, previous: &str) -> Vec<u8> {
     let frame: String = Sha256::digest(b"").iter().map(|b| format!("{b:02x}")).collect();
     let mut text = format!(
-        "weir-commit 2\nseq 99\nepoch 0\ntime 1\nstart {}\nprevious {previous}\nfull yes\nsynced yes\nframe {frame}\nset owner attacker\n",
+        "weir-commit 2\nseq 99\nepoch 0\ntime 1\nstart {}\nprevious {previous}\nfull yes\nsynced yes\nframe \
+        {frame}\nset owner attacker\n",
         at - 512
     );
     let total = (text.len() + 82).div_ceil(512) * 512;
@@ -168,9 +187,11 @@ fn records_forged_inside_members_are_never_believed() {
         group.commit(1, 0).unwrap();
         let end = writer.state().unwrap().end();
         let file = std::fs::read(&path).unwrap();
-        let header_at = (0..file.len()).step_by(512).find(|&at| file[at..].starts_with(b"weir/commit\0")).unwrap();
+        let header_at =
+            (0..file.len()).step_by(512).find(|&at| file[at..].starts_with(b"weir/commit\0")).unwrap();
         let header = &file[header_at..header_at + 512];
-        // The next group is a pack or LFS object whose bytes somebody else chose, for the place where they know it will lie.
+        // The next group is a pack or LFS object whose bytes somebody else chose, for the place where they
+        // know it will lie.
         let data_at = (end + 512).next_multiple_of(4096);
         let mut data: Vec<u8> = (0..300_000).map(|_| rng.below(256) as u8).collect();
         for place in (8192..260_000).step_by(4096 << rng.below(3)) {
@@ -257,7 +278,10 @@ fn what_cannot_be_read_is_told_of_and_the_rest_is_looked_at() {
     bad.unreadable.set(Some((unreadable.offset + 4096, unreadable.offset + 8192)));
     let damage = verify(&bad).unwrap();
     assert_eq!(damage.len(), 2, "{damage:?}");
-    assert!(damage[0].what.contains("cannot be read") && damage[1].what.contains("wrong checksum"), "{damage:?}");
+    assert!(
+        damage[0].what.contains("cannot be read") && damage[1].what.contains("wrong checksum"),
+        "{damage:?}"
+    );
     // Opening needs none of it.
     assert_eq!(Writer::open(&bad).unwrap().state(), writer.state());
     // A block of the last record is an error, and never the end of the archive.
@@ -326,7 +350,8 @@ fn nobody_takes_a_place_they_have_not_looked_at() {
     assert_eq!(stands(), 3);
     assert!(matches!(make(4).persist(Takes::PlaceOf(&old)), Err(Error::Exists)));
     assert_eq!(stands(), 3);
-    let left: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["a.tar"], "nothing half-made is left");
 }
 
@@ -349,7 +374,10 @@ fn long_chains_and_old_states() {
     let archive = Archive::open(&path).unwrap();
     assert!(archive.state().chain_len <= 65);
     assert_eq!(&*archive.member("packed-refs").unwrap(), b"199");
-    assert_eq!(archive.records().map(|r| r.unwrap().seq).collect::<Vec<_>>(), (1..=200).rev().collect::<Vec<_>>());
+    assert_eq!(
+        archive.records().map(|r| r.unwrap().seq).collect::<Vec<_>>(),
+        (1..=200).rev().collect::<Vec<_>>()
+    );
     let old = archive.at(17).unwrap().unwrap();
     assert_eq!(&*old.member("packed-refs").unwrap(), b"16");
     assert!(archive.at(777).unwrap().is_none());
@@ -372,7 +400,8 @@ fn one_folder_that_cannot_be_read_stops_nothing() {
     let temporary = folder.path().join(format!("owner/.a.tar.1{}", weir_archive::TEMPORARY_SUFFIX));
     std::fs::create_dir_all(temporary.parent().unwrap()).unwrap();
     std::fs::write(&temporary, b"half").unwrap();
-    // Not a folder any more when it is looked into, as one that is removed meanwhile; root may read any other.
+    // Not a folder any more when it is looked into, as one that is removed meanwhile; root may read any
+    // other.
     std::os::unix::fs::symlink("/nowhere", folder.path().join("lost+found")).unwrap();
     let (removed, _) = weir_archive::remove_stale(folder.path()).unwrap();
     assert_eq!(removed, 1);

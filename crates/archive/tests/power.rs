@@ -1,4 +1,5 @@
-//! Power that fails at any call, with syncs that do what they say and with syncs that lie (docs/archive-format.md, section 5).
+//! Power that fails at any call, with syncs that do what they say and with syncs that lie
+//! (docs/archive-format.md, section 5).
 
 mod common;
 
@@ -29,15 +30,24 @@ fn honest_syncs_lose_nothing_wherever_the_power_fails() {
         // Recovery is interrupted, too.
         if rng.below(2) == 0 {
             after.power_left.set(Some(rng.below(8)));
-            let again = Writer::open_keeping(&after, |_| Ok(())).and_then(|mut w| append(&mut w, &mut rng, 60));
+            let again =
+                Writer::open_keeping(&after, |_| Ok(())).and_then(|mut w| append(&mut w, &mut rng, 60));
             states.extend(again);
             after = after.after_power_cut(&mut rng);
         }
-        let (state, tail) = recover(&after, &mut rng).unwrap_or_else(|e| panic!("WEIR_SEED={seed}, round {round}: {e}"));
+        let (state, tail) =
+            recover(&after, &mut rng).unwrap_or_else(|e| panic!("WEIR_SEED={seed}, round {round}: {e}"));
         let last = states.last().unwrap();
-        assert!(state.record.seq >= last.record.seq, "WEIR_SEED={seed}, round {round}: an acknowledged commit is lost");
+        assert!(
+            state.record.seq >= last.record.seq,
+            "WEIR_SEED={seed}, round {round}: an acknowledged commit is lost"
+        );
         let kind = tail.map(|tail| tail.kind);
-        assert_ne!(kind, Some(TailKind::Committed), "WEIR_SEED={seed}, round {round}: what was never acknowledged is called lost");
+        assert_ne!(
+            kind,
+            Some(TailKind::Committed),
+            "WEIR_SEED={seed}, round {round}: what was never acknowledged is called lost"
+        );
     }
 }
 
@@ -50,17 +60,23 @@ fn syncs_that_lie_cost_states_but_not_without_a_word() {
         let (disk, mut states) = archive(&mut rng, groups);
         let before = disk.copy();
         before.lose_syncs.set(true);
-        let mut writer = if states.is_empty() { Writer::create(&before, 1) } else { Writer::open(&before) }.unwrap();
+        let mut writer =
+            if states.is_empty() { Writer::create(&before, 1) } else { Writer::open(&before) }.unwrap();
         states.push(append(&mut writer, &mut rng, 50).unwrap());
         let after = before.after_power_cut(&mut rng);
         let of = |n: usize| states.len().checked_sub(n).map(|n| &states[n]);
         // What was durable once is there; what was lost is found by opening, or by whoever reads all.
         let damage = verify(&after);
         match recover_to(&after) {
-            Ok((state, kind)) if of(1) == Some(&state) => assert_eq!(kind, None, "WEIR_SEED={seed}, round {round}"),
+            Ok((state, kind)) if of(1) == Some(&state) => {
+                assert_eq!(kind, None, "WEIR_SEED={seed}, round {round}")
+            }
             Ok((state, kind)) => {
                 assert_eq!(of(2), Some(&state), "WEIR_SEED={seed}, round {round}: a state never committed");
-                assert!(kind.is_none() || !damage.unwrap().is_empty(), "WEIR_SEED={seed}, round {round}: lost without a word");
+                assert!(
+                    kind.is_none() || !damage.unwrap().is_empty(),
+                    "WEIR_SEED={seed}, round {round}: lost without a word"
+                );
             }
             Err(Error::NoCommit) => assert_eq!(states.len(), 1, "WEIR_SEED={seed}, round {round}: all lost"),
             Err(e) => panic!("WEIR_SEED={seed}, round {round}: {e}"),

@@ -1,4 +1,5 @@
-//! `weir-bench catalog FOLDER|URL ROWS VISITS`: fills a catalog, in SQLite or PostgreSQL, then leases and completes visits in batches, as the mirror does.
+//! `weir-bench catalog FOLDER|URL ROWS VISITS`: fills a catalog, in SQLite or PostgreSQL, then leases and
+//! completes visits in batches, as the mirror does.
 
 use std::time::Instant;
 
@@ -37,7 +38,8 @@ pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::
     let mut now = 1_000_000;
     while done < visits {
         let started = Instant::now();
-        let leased = catalog.lease("bench", now, now + 3600, &Which { due_only: true, ..Which::default() }, BATCH)?;
+        let leased =
+            catalog.lease("bench", now, now + 3600, &Which { due_only: true, ..Which::default() }, BATCH)?;
         leasing_s += started.elapsed().as_secs_f64();
         if leased.is_empty() {
             return Err("nothing is due".into());
@@ -71,8 +73,10 @@ pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::
     }
     println!(
         "{}",
-        serde_json::json!({ "rows": rows, "filled_per_second": rows as f64 / filled_s, "visits": done, "leases_per_second": done as f64 / leasing_s,
-                            "completions_per_second": done as f64 / recording_s, "visits_per_second": done as f64 / (leasing_s + recording_s) })
+        serde_json::json!({ "rows": rows, "filled_per_second": rows as f64 / filled_s, "visits": done,
+            "leases_per_second": done as f64 / leasing_s,
+                            "completions_per_second": done as f64 / recording_s,
+                            "visits_per_second": done as f64 / (leasing_s + recording_s) })
     );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The same clone over smart HTTP/1.1 (gitprotocol-http, protocol v2), three requests on one connection, as git makes them.
+//! The same clone over smart HTTP/1.1 (gitprotocol-http, protocol v2), three requests on one connection, as
+//! git makes them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -63,11 +64,20 @@ pub(crate) fn clone_once(a: &Arguments) -> Result<Cloned, Error> {
     let mut stream = BufReader::with_capacity(256 << 10, stream);
     let common = format!("Host: {}\r\nGit-Protocol: version=2\r\n", a.address);
     ask(&mut stream, &format!("GET {}/info/refs?service=git-upload-pack HTTP/1.1\r\n{common}", a.path), b"")?;
-    let post = format!("POST {}/git-upload-pack HTTP/1.1\r\n{common}Content-Type: application/x-git-upload-pack-request\r\n", a.path);
+    let post = format!(
+        "POST {}/git-upload-pack HTTP/1.1\r\n{common}Content-Type: application/x-git-upload-pack-request\r\n",
+        a.path
+    );
     let mut body = Vec::new();
     push(&mut body, b"command=ls-refs\n");
     push_delim(&mut body);
-    for line in [&b"peel\n"[..], b"symrefs\n", b"ref-prefix HEAD\n", b"ref-prefix refs/heads/\n", b"ref-prefix refs/tags/\n"] {
+    for line in [
+        &b"peel\n"[..],
+        b"symrefs\n",
+        b"ref-prefix HEAD\n",
+        b"ref-prefix refs/heads/\n",
+        b"ref-prefix refs/tags/\n",
+    ] {
         push(&mut body, line);
     }
     push_flush(&mut body);

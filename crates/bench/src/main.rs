@@ -9,12 +9,13 @@
 //! `weir-bench states ARCHIVE COUNT [--same]`
 //! `weir-bench hash BYTES`
 //!
-//! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds, clones a
-//! second, failures, and the times to the first pack byte. `--hold` stops reading after the first bytes for that long, so
-//! that a server's memory can be looked at while clones run. `--depth` asks for that much of history, `--filter` leaves out.
-//! `http` does the same over smart HTTP, for small repositories. `idle` opens connections that have said what repository they
-//! are about, and nothing more; `slow` makes clones that take a little of their pack a second; both for SECONDS. `hash` tells how
-//! fast objects of BYTES are hashed.
+//! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds,
+//! clones a second, failures, and the times to the first pack byte. `--hold` stops reading after the first
+//! bytes for that long, so that a server's memory can be looked at while clones run. `--depth` asks for that
+//! much of history, `--filter` leaves out. `http` does the same over smart HTTP, for small repositories.
+//! `idle` opens connections that have said what repository they are about, and nothing more; `slow` makes
+//! clones that take a little of their pack a second; both for SECONDS. `hash` tells how fast objects of BYTES
+//! are hashed.
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -50,13 +51,15 @@ struct Cloned {
 
 fn arguments() -> Result<Arguments, Error> {
     let mut words = std::env::args().skip(1);
-    let usage = "usage: weir-bench sink HOST:PORT PATH CLIENTS CLONES [--all-refs] [--hold SECONDS] [--want OID --have OID]";
+    let usage = "usage: weir-bench sink HOST:PORT PATH CLIENTS CLONES [--all-refs] [--hold SECONDS] [--want \
+        OID --have OID]";
     let mut next = || words.next().ok_or(usage);
     let over_http = match next()?.as_str() {
         "sink" => false,
         "http" => true,
         what @ ("idle" | "slow") => {
-            let (address, path, connections, seconds) = (next()?, next()?, next()?.parse()?, next()?.parse()?);
+            let (address, path, connections, seconds) =
+                (next()?, next()?, next()?.parse()?, next()?.parse()?);
             crowd(what == "slow", &address, &path, connections, Duration::from_secs_f64(seconds))?;
             std::process::exit(0);
         }
@@ -167,8 +170,13 @@ fn clone_once(a: &Arguments) -> Result<Cloned, Error> {
     drain(&a.hold, reader.into_inner(), started)
 }
 
-/// Reads a side-band stream to its end, in large pieces and without copying: the client shares the machine with the server.
-fn drain(hold: &Option<Duration>, mut source: BufReader<TcpStream>, started: Instant) -> Result<Cloned, Error> {
+/// Reads a side-band stream to its end, in large pieces and without copying: the client shares the machine
+/// with the server.
+fn drain(
+    hold: &Option<Duration>,
+    mut source: BufReader<TcpStream>,
+    started: Instant,
+) -> Result<Cloned, Error> {
     let mut cloned = Cloned { bytes: 0, first_byte_s: 0.0 };
     let mut buffer = vec![0; 1 << 20];
     let mut head = [0u8; 5];
@@ -200,7 +208,9 @@ fn drain(hold: &Option<Duration>, mut source: BufReader<TcpStream>, started: Ins
             }
             if have == 5 {
                 have = 0;
-                skip = usize::from_str_radix(std::str::from_utf8(&head[..4])?, 16)?.checked_sub(5).ok_or("bad length")?;
+                skip = usize::from_str_radix(std::str::from_utf8(&head[..4])?, 16)?
+                    .checked_sub(5)
+                    .ok_or("bad length")?;
                 if head[4] == 1 && skip > 0 {
                     if cloned.bytes == 0 {
                         cloned.first_byte_s = started.elapsed().as_secs_f64();
@@ -247,7 +257,11 @@ fn crowd(slow: bool, address: &str, path: &str, connections: usize, time: Durati
             wants.dedup();
             let mut out = Vec::new();
             for (n, want) in wants.iter().enumerate() {
-                push(&mut out, format!("want {want}{}\n", if n == 0 { " ofs-delta side-band-64k" } else { "" }).as_bytes());
+                push(
+                    &mut out,
+                    format!("want {want}{}\n", if n == 0 { " ofs-delta side-band-64k" } else { "" })
+                        .as_bytes(),
+                );
             }
             push_flush(&mut out);
             push(&mut out, b"done\n");
@@ -286,12 +300,16 @@ fn main() -> Result<(), Error> {
     let mut firsts: Vec<f64> = results.iter().flatten().map(|c| c.first_byte_s).collect();
     firsts.sort_by(f64::total_cmp);
     let bytes: u64 = results.iter().flatten().map(|c| c.bytes).sum();
-    let failures: Vec<String> = results.iter().filter_map(|r| r.as_ref().err().map(ToString::to_string)).collect();
-    let at = |share: f64| firsts.get(((firsts.len() as f64 * share) as usize).min(firsts.len().saturating_sub(1))).copied();
+    let failures: Vec<String> =
+        results.iter().filter_map(|r| r.as_ref().err().map(ToString::to_string)).collect();
+    let at = |share: f64| {
+        firsts.get(((firsts.len() as f64 * share) as usize).min(firsts.len().saturating_sub(1))).copied()
+    };
     println!(
         "{}",
         serde_json::json!({
-            "bytes": bytes, "wall_s": wall, "clones": firsts.len(), "clones_per_s": firsts.len() as f64 / wall, "failed": failures.len(),
+            "bytes": bytes, "wall_s": wall, "clones": firsts.len(),
+            "clones_per_s": firsts.len() as f64 / wall, "failed": failures.len(),
             "first_failure": failures.first(), "first_byte_median_s": at(0.5), "first_byte_max_s": at(1.0),
         })
     );

@@ -1,4 +1,5 @@
-//! `weir-bench states ARCHIVE COUNT [--same]`: adds COUNT commits to an archive, each of which moves one ref, or none.
+//! `weir-bench states ARCHIVE COUNT [--same]`: adds COUNT commits to an archive, each of which moves one ref,
+//! or none.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -24,7 +25,16 @@ pub(crate) fn run(path: &str, count: u64, same: bool) -> Result<(), crate::Error
             list[moved].oid = if list[moved].oid == other { first } else { other };
         }
         let refs = Refs::new(list.clone(), head.clone());
-        archive.commit(None, NewState { refs: Cow::Owned(refs), shallow: &[], time: start + n, epoch: 0, kind: StateKind::Mirrored })?;
+        archive.commit(
+            None,
+            NewState {
+                refs: Cow::Owned(refs),
+                shallow: &[],
+                time: start + n,
+                epoch: 0,
+                kind: StateKind::Mirrored,
+            },
+        )?;
     }
     Ok(())
 }

@@ -49,8 +49,9 @@ pub struct Budget {
 }
 
 impl Catalog {
-    /// Takes a page of the listing of a forge's accounts: accounts, and for organisations, by their ids at the forge, all who belong to
-    /// them. Keeps where to go on, as [`Catalog::take_page`] does. `forge` is whose accounts they are.
+    /// Takes a page of the listing of a forge's accounts: accounts, and for organisations, by their ids at
+    /// the forge, all who belong to them. Keeps where to go on, as [`Catalog::take_page`] does. `forge` is
+    /// whose accounts they are.
     ///
     /// # Errors
     /// If the database fails.
@@ -71,15 +72,18 @@ impl Catalog {
             for (organization, members) in members {
                 let Some(id) = ids.get(organization.as_str()) else { continue };
                 db.execute("DELETE FROM memberships WHERE organization_id = ?1", &values![*id])?;
-                let mut rows: Vec<i64> = members.iter().filter_map(|member| ids.get(member.forge_id.as_str()).copied()).collect();
+                let mut rows: Vec<i64> =
+                    members.iter().filter_map(|member| ids.get(member.forge_id.as_str()).copied()).collect();
                 rows.sort_unstable();
                 rows.dedup();
-                let rows: Vec<Vec<Value<'_>>> = rows.into_iter().map(|member| values![*id, member].to_vec()).collect();
+                let rows: Vec<Vec<Value<'_>>> =
+                    rows.into_iter().map(|member| values![*id, member].to_vec()).collect();
                 let sql = "INSERT INTO memberships (organization_id, account_id) SELECT * FROM rows";
                 db.execute_rows(sql, &[Type::Integer; 2], &rows)?;
             }
             db.execute(
-                "UPDATE forges SET position = ?3, listed = listed + ?4, finished_at = ?5 WHERE name = ?1 AND pass = ?2",
+                "UPDATE forges SET position = ?3, listed = listed + ?4, finished_at = ?5 WHERE name = ?1 AND \
+                pass = ?2",
                 &values![&listing.forge, listing.pass, next, accounts.len(), finished_at],
             )
         })?;
@@ -89,12 +93,18 @@ impl Catalog {
         Ok(())
     }
 
-    /// Takes accounts of `forge` that a dump tells of, and who belongs to organisations, by the names of these: as far as they are
-    /// known. What a listing has told stays as that told it, for a dump is of the past.
+    /// Takes accounts of `forge` that a dump tells of, and who belongs to organisations, by the names of
+    /// these: as far as they are known. What a listing has told stays as that told it, for a dump is of the
+    /// past.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn take_import_accounts(&mut self, forge: &str, accounts: &[Account], members: &[(String, Account)]) -> Result<()> {
+    pub fn take_import_accounts(
+        &mut self,
+        forge: &str,
+        accounts: &[Account],
+        members: &[(String, Account)],
+    ) -> Result<()> {
         if accounts.is_empty() && members.is_empty() {
             return Ok(());
         }
@@ -105,15 +115,24 @@ impl Catalog {
                 return Ok(());
             }
             let logins = members.iter().map(|(organization, _)| organization.as_str()).collect();
-            let sql = "SELECT login, id FROM accounts WHERE forge = ?1 AND kind = 'organization' AND login = ANY(?2)";
-            let known = db.query(sql, &[forge.into(), Value::Texts(logins)], |row| Ok((row.get::<String>(0)?, row.get::<i64>(1)?)))?;
+            let sql = "SELECT login, id FROM accounts WHERE forge = ?1 AND kind = 'organization' AND login = \
+                ANY(?2)";
+            let known = db.query(sql, &[forge.into(), Value::Texts(logins)], |row| {
+                Ok((row.get::<String>(0)?, row.get::<i64>(1)?))
+            })?;
             let known: HashMap<String, i64> = known.into_iter().collect();
-            let belongs = |(organization, member): &(String, Account)| Some((*known.get(organization)?, *ids.get(&member.forge_id)?));
+            let belongs = |(organization, member): &(String, Account)| {
+                Some((*known.get(organization)?, *ids.get(&member.forge_id)?))
+            };
             let mut rows: Vec<(i64, i64)> = members.iter().filter_map(belongs).collect();
             rows.sort_unstable();
             rows.dedup();
-            let rows: Vec<Vec<Value<'_>>> = rows.into_iter().map(|(organization, member)| values![organization, member].to_vec()).collect();
-            let sql = "INSERT INTO memberships (organization_id, account_id) SELECT * FROM rows ON CONFLICT (organization_id, account_id) DO NOTHING";
+            let rows: Vec<Vec<Value<'_>>> = rows
+                .into_iter()
+                .map(|(organization, member)| values![organization, member].to_vec())
+                .collect();
+            let sql = "INSERT INTO memberships (organization_id, account_id) SELECT * FROM rows ON CONFLICT \
+                (organization_id, account_id) DO NOTHING";
             db.execute_rows(sql, &[Type::Integer; 2], &rows).map(|_| ())
         })
     }
@@ -123,8 +142,10 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn account_counts(&self, forge: &str) -> Result<AccountCounts> {
-        let sql = "SELECT count(*) FILTER (WHERE kind = 'user'), count(*) FILTER (WHERE kind = 'organization'),
-                   (SELECT count(*) FROM memberships m JOIN accounts o ON o.id = m.organization_id WHERE o.forge = ?1)
+        let sql = "SELECT count(*) FILTER (WHERE kind = 'user'), count(*) FILTER (WHERE kind = \
+            'organization'),
+                   (SELECT count(*) FROM memberships m JOIN accounts o ON o.id = m.organization_id WHERE
+                   o.forge = ?1)
                    FROM accounts WHERE forge = ?1";
         let counts = self.database.query_one(sql, &values![forge], |row| {
             Ok(AccountCounts { users: row.get(0)?, organizations: row.get(1)?, memberships: row.get(2)? })
@@ -137,17 +158,28 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn accounts(&self, login: Option<&str>, max: usize) -> Result<Vec<KnownAccount>> {
-        let sql = "SELECT a.id, a.forge, a.forge_id, a.login, a.kind FROM accounts a WHERE CAST(?1 AS TEXT) IS NULL OR a.login = ?1 ORDER BY a.login, a.forge LIMIT ?2";
+        let sql = "SELECT a.id, a.forge, a.forge_id, a.login, a.kind FROM accounts a WHERE CAST(?1 AS TEXT) \
+            IS NULL OR a.login = ?1 ORDER BY a.login, a.forge LIMIT ?2";
         let mut list: Vec<(i64, KnownAccount)> = self.database.query(sql, &values![login, max], |row| {
-            let kind = if row.get::<String>(4)? == "organization" { AccountKind::Organization } else { AccountKind::User };
+            let kind = if row.get::<String>(4)? == "organization" {
+                AccountKind::Organization
+            } else {
+                AccountKind::User
+            };
             let account = Account { forge_id: row.get(2)?, login: row.get(3)?, kind };
-            Ok((row.get(0)?, KnownAccount { forge: row.get(1)?, account, organizations: Vec::new(), repositories: 0 }))
+            Ok((
+                row.get(0)?,
+                KnownAccount { forge: row.get(1)?, account, organizations: Vec::new(), repositories: 0 },
+            ))
         })?;
-        let sql = "SELECT m.account_id, o.login FROM memberships m JOIN accounts o ON o.id = m.organization_id
+        let sql =
+            "SELECT m.account_id, o.login FROM memberships m JOIN accounts o ON o.id = m.organization_id
                    WHERE m.account_id = ANY(?1) ORDER BY o.login";
         let ids = Value::Integers(list.iter().map(|(id, _)| *id).collect());
         let mut of: HashMap<i64, Vec<String>> = HashMap::new();
-        for (id, login) in self.database.query(sql, &[ids], |row| Ok((row.get::<i64>(0)?, row.get::<String>(1)?)))? {
+        for (id, login) in
+            self.database.query(sql, &[ids], |row| Ok((row.get::<i64>(0)?, row.get::<String>(1)?)))?
+        {
             of.entry(id).or_default().push(login);
         }
         // Once through all repositories, not once for each account.
@@ -167,10 +199,13 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn set_budgets(&mut self, forge: &str, budgets: &[Budget], now: i64) -> Result<()> {
-        let row = |b: &Budget| values![forge, b.credential.clone(), b.limit, b.remaining, b.reset_at, now].to_vec();
+        let row =
+            |b: &Budget| values![forge, b.credential.clone(), b.limit, b.remaining, b.reset_at, now].to_vec();
         let rows: Vec<Vec<Value<'_>>> = budgets.iter().map(row).collect();
-        let sql = "INSERT INTO budgets (forge, credential, request_limit, remaining, reset_at, at) SELECT * FROM rows
-                   ON CONFLICT (forge, credential) DO UPDATE SET request_limit = excluded.request_limit, remaining = excluded.remaining,
+        let sql = "INSERT INTO budgets (forge, credential, request_limit, remaining, reset_at, at) SELECT * \
+            FROM rows
+                   ON CONFLICT (forge, credential) DO UPDATE SET request_limit = excluded.request_limit,
+                   remaining = excluded.remaining,
                    reset_at = excluded.reset_at, at = excluded.at";
         let types = [Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer, Type::Integer];
         self.database.transaction(Kind::Listing, |db| {
@@ -186,39 +221,67 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn budgets(&self, now: i64) -> Result<Vec<(String, Budget)>> {
-        let sql =
-            "SELECT forge, credential, request_limit, remaining, reset_at FROM budgets WHERE reset_at > ?1 ORDER BY forge, credential";
+        let sql = "SELECT forge, credential, request_limit, remaining, reset_at FROM budgets WHERE reset_at \
+            > ?1 ORDER BY forge, credential";
         self.database.query(sql, &values![now], |row| {
-            Ok((row.get(0)?, Budget { credential: row.get(1)?, limit: row.get(2)?, remaining: row.get(3)?, reset_at: row.get(4)? }))
+            Ok((
+                row.get(0)?,
+                Budget {
+                    credential: row.get(1)?,
+                    limit: row.get(2)?,
+                    remaining: row.get(3)?,
+                    reset_at: row.get(4)?,
+                },
+            ))
         })
     }
 }
 
 /// Accounts as rows, those of one id once: the last.
-fn rows_of<'a>(forge: &'a str, told: impl Iterator<Item = &'a Account>) -> (HashMap<&'a str, &'a Account>, Vec<Vec<Value<'a>>>) {
+fn rows_of<'a>(
+    forge: &'a str,
+    told: impl Iterator<Item = &'a Account>,
+) -> (HashMap<&'a str, &'a Account>, Vec<Vec<Value<'a>>>) {
     let told = told.filter(|account| fits(&account.forge_id) && fits(&account.login));
     let told: HashMap<&str, &Account> = told.map(|account| (account.forge_id.as_str(), account)).collect();
-    let mut rows: Vec<Vec<Value<'_>>> = told.values().map(|a| values![forge, &a.forge_id, &a.login, a.kind.name()].to_vec()).collect();
+    let mut rows: Vec<Vec<Value<'_>>> =
+        told.values().map(|a| values![forge, &a.forge_id, &a.login, a.kind.name()].to_vec()).collect();
     // In one order everywhere, so that nobody waits for each other.
     rows.sort_by(|a, b| format!("{:?}", a[1]).cmp(&format!("{:?}", b[1])));
     (told, rows)
 }
 
 /// Adds those accounts that are not known; the numbers of all by their ids at the forge.
-fn add_accounts<'a>(db: &Database, forge: &'a str, told: impl Iterator<Item = &'a Account>) -> Result<HashMap<String, i64>> {
+fn add_accounts<'a>(
+    db: &Database,
+    forge: &'a str,
+    told: impl Iterator<Item = &'a Account>,
+) -> Result<HashMap<String, i64>> {
     let (told, rows) = rows_of(forge, told);
-    let sql = "INSERT INTO accounts (forge, forge_id, login, kind) SELECT * FROM rows ON CONFLICT (forge, forge_id) DO NOTHING";
+    let sql = "INSERT INTO accounts (forge, forge_id, login, kind) SELECT * FROM rows ON CONFLICT (forge, \
+        forge_id) DO NOTHING";
     db.execute_rows(sql, &[Type::Text; 4], &rows)?;
     let sql = "SELECT forge_id, id FROM accounts WHERE forge = ?1 AND forge_id = ANY(?2)";
-    let ids = db.query(sql, &[forge.into(), Value::Texts(told.into_keys().collect())], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let ids = db.query(sql, &[forge.into(), Value::Texts(told.into_keys().collect())], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })?;
     Ok(ids.into_iter().collect())
 }
 
 /// Writes accounts; their numbers by their ids at the forge. Of several with one id the last counts.
-fn write_accounts<'a>(db: &Database, forge: &'a str, told: impl Iterator<Item = &'a Account>) -> Result<HashMap<&'a str, i64>> {
+fn write_accounts<'a>(
+    db: &Database,
+    forge: &'a str,
+    told: impl Iterator<Item = &'a Account>,
+) -> Result<HashMap<&'a str, i64>> {
     let (told, rows) = rows_of(forge, told);
     let sql = "INSERT INTO accounts (forge, forge_id, login, kind) SELECT * FROM rows
-               ON CONFLICT (forge, forge_id) DO UPDATE SET login = excluded.login, kind = excluded.kind RETURNING forge_id, id";
-    let ids = db.query_rows(sql, &[Type::Text; 4], &rows, |row| Ok((row.get::<String>(0)?, row.get::<i64>(1)?)))?;
-    Ok(ids.into_iter().filter_map(|(forge_id, id)| told.get_key_value(forge_id.as_str()).map(|(key, _)| (*key, id))).collect())
+               ON CONFLICT (forge, forge_id) DO UPDATE SET login = excluded.login,
+               kind = excluded.kind RETURNING forge_id, id";
+    let ids =
+        db.query_rows(sql, &[Type::Text; 4], &rows, |row| Ok((row.get::<String>(0)?, row.get::<i64>(1)?)))?;
+    Ok(ids
+        .into_iter()
+        .filter_map(|(forge_id, id)| told.get_key_value(forge_id.as_str()).map(|(key, _)| (*key, id)))
+        .collect())
 }

@@ -1,4 +1,5 @@
-//! Records what happens to archives outside visits: an archive was restored, compacted, found damaged, or adopted from the store.
+//! Records what happens to archives outside visits: an archive was restored, compacted, found damaged, or
+//! adopted from the store.
 
 use crate::database::{Kind, values};
 use crate::repository::Hold;
@@ -28,7 +29,8 @@ pub struct Adopted {
 }
 
 impl Catalog {
-    /// Says whether `hold` keeps the repository called `name` from being visited; nothing else that does is changed.
+    /// Says whether `hold` keeps the repository called `name` from being visited; nothing else that does is
+    /// changed.
     ///
     /// # Errors
     /// If the database fails.
@@ -39,25 +41,28 @@ impl Catalog {
         };
         // What is set back or resumed has other refs than the upstream was last seen with.
         let sql = format!(
-            "UPDATE repositories SET {column} = ?2, enabled = CASE WHEN CAST(?2 AS BIGINT) = 0 AND {other} = 0 THEN 1 ELSE 0 END, fingerprint = NULL
+            "UPDATE repositories SET {column} = ?2, enabled = CASE WHEN CAST(?2 AS BIGINT) = 0 AND {other} = \
+            0 THEN 1 ELSE 0 END, fingerprint = NULL
              WHERE name = ?1"
         );
         self.database.execute(&sql, &values![name, is_held]).map(|_| ())
     }
 
-    /// Writes down that the archive of the repository called `name` was set back to an older state, which is its last commit now, with
-    /// its number, the archive's bytes, how many refs it has, and the highest number of a lease it was written under: it is not visited
-    /// any more.
+    /// Writes down that the archive of the repository called `name` was set back to an older state, which is
+    /// its last commit now, with its number, the archive's bytes, how many refs it has, and the highest
+    /// number of a lease it was written under: it is not visited any more.
     ///
     /// # Errors
     /// If the database fails.
     pub fn pin(&mut self, name: &str, seq: u64, bytes: u64, refs: u64, epoch: u64) -> Result<()> {
-        let sql = "UPDATE repositories SET pinned = 1, enabled = 0, fingerprint = NULL, seq = ?2, archive_bytes = ?3, ref_count = ?4,
+        let sql = "UPDATE repositories SET pinned = 1, enabled = 0, fingerprint = NULL, seq = ?2, \
+            archive_bytes = ?3, ref_count = ?4,
                    epoch = GREATEST(epoch, ?5) WHERE name = ?1";
         self.database.execute(sql, &values![name, seq, bytes, refs, epoch]).map(|_| ())
     }
 
-    /// Records that the archive of repository `id` was rewritten: the number of its last commit, and its length in bytes.
+    /// Records that the archive of repository `id` was rewritten: the number of its last commit, and its
+    /// length in bytes.
     ///
     /// # Errors
     /// If the database fails.
@@ -66,8 +71,9 @@ impl Catalog {
         self.database.execute(sql, &values![id, seq, bytes]).map(|_| ())
     }
 
-    /// Writes down that something was added to the archive of repository `id` that is no change of its upstream: it had `from` for the
-    /// number of its last commit. If that is not what is known here, a visit has still to be told of.
+    /// Writes down that something was added to the archive of repository `id` that is no change of its
+    /// upstream: it had `from` for the number of its last commit. If that is not what is known here, a visit
+    /// has still to be told of.
     ///
     /// # Errors
     /// If the database fails.
@@ -81,13 +87,15 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn look_again(&mut self, name: &str, now: i64) -> Result<()> {
-        let sql = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
+        let sql =
+            "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
                    ahead = GREATEST(ahead, 1) WHERE name = ?1";
         self.database.execute(sql, &values![name, now]).map(|_| ())
     }
 
-    /// Registers archives that are in the store, and of which this catalog knows nothing, as they are; each is due. Gives how many that
-    /// were: a name, a path or a forge's id that it knows already is left as it is.
+    /// Registers archives that are in the store, and of which this catalog knows nothing, as they are; each
+    /// is due. Gives how many that were: a name, a path or a forge's id that it knows already is left as it
+    /// is.
     ///
     /// # Errors
     /// If the database fails.
@@ -97,16 +105,29 @@ impl Catalog {
             for a in archives {
                 let (forge, id) = a.forge.as_deref().and_then(|forge| forge.split_once(' ')).unzip();
                 let sql = "SELECT id FROM repositories WHERE name = ?1 OR path = ?2 LIMIT 1";
-                let is_known = db.query_one(sql, &values![&a.name, &a.path], |row| row.get::<i64>(0))?.is_some();
+                let is_known =
+                    db.query_one(sql, &values![&a.name, &a.path], |row| row.get::<i64>(0))?.is_some();
                 let sql = "SELECT id FROM repositories WHERE forge = ?1 AND forge_id = ?2";
                 if is_known || db.query_one(sql, &values![forge, id], |row| row.get::<i64>(0))?.is_some() {
                     continue;
                 }
                 db.execute(
-                    "INSERT INTO repositories (name, url, path, added_at, seq, archive_bytes, ref_count, epoch, forge, forge_id, pinned, enabled)
+                    "INSERT INTO repositories (name, url, path, added_at, seq, archive_bytes, ref_count, \
+                    epoch, forge, forge_id, pinned, enabled)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
                     &values![
-                        &a.name, &a.url, &a.path, now, a.seq, a.archive_bytes, a.ref_count, a.epoch, forge, id, a.is_pinned, !a.is_pinned
+                        &a.name,
+                        &a.url,
+                        &a.path,
+                        now,
+                        a.seq,
+                        a.archive_bytes,
+                        a.ref_count,
+                        a.epoch,
+                        forge,
+                        id,
+                        a.is_pinned,
+                        !a.is_pinned
                     ],
                 )?;
                 added += 1;
@@ -115,12 +136,15 @@ impl Catalog {
         })
     }
 
-    /// Says that the archive of repository `id` was found to be damaged: it is due at `now`, and whoever visits it looks at all of it.
+    /// Says that the archive of repository `id` was found to be damaged: it is due at `now`, and whoever
+    /// visits it looks at all of it.
     ///
     /// # Errors
     /// If the database fails.
     pub fn set_damaged(&mut self, id: i64, what: &str, now: i64) -> Result<()> {
-        let sql = "UPDATE repositories SET error_class = 'damaged', error = ?2, fingerprint = NULL, next_due = LEAST(next_due, ?3)
+        let sql =
+            "UPDATE repositories SET error_class = 'damaged', error = ?2, fingerprint = NULL, next_due \
+            = LEAST(next_due, ?3)
                    WHERE id = ?1";
         self.database.execute(sql, &values![id, what, now]).map(|_| ())
     }

@@ -37,7 +37,8 @@ impl Catalog {
         Catalog::over(Database::open(path)?)
     }
 
-    /// Opens the catalog in the PostgreSQL database at `url`, `postgres://user@host/database`, with options as libpq names them.
+    /// Opens the catalog in the PostgreSQL database at `url`, `postgres://user@host/database`, with options
+    /// as libpq names them.
     ///
     /// # Errors
     /// If it cannot be connected to, or is newer than this program.
@@ -65,14 +66,16 @@ impl Catalog {
         if self.store()?.as_deref() == Some(store) {
             return Ok(());
         }
-        self.database
-            .execute("INSERT INTO properties (name, value) VALUES ('store', ?1) ON CONFLICT (name) DO NOTHING", &values![store])?;
+        self.database.execute(
+            "INSERT INTO properties (name, value) VALUES ('store', ?1) ON CONFLICT (name) DO NOTHING",
+            &values![store],
+        )?;
         let of = self.store()?;
         if of.as_deref() == Some(store) { Ok(()) } else { Err(Error::OtherStore(store.to_owned())) }
     }
 
-    /// Adds repositories (name, URL, path of the archive) in one transaction; those with the same name and URL are left as
-    /// they are. Returns how many are new.
+    /// Adds repositories (name, URL, path of the archive) in one transaction; those with the same name and
+    /// URL are left as they are. Returns how many are new.
     ///
     /// # Errors
     /// If a name is taken by another URL; then nothing is added.
@@ -81,7 +84,9 @@ impl Catalog {
             let mut added = 0;
             for (name, url, path) in list {
                 let there: Option<String> =
-                    db.query_one("SELECT url FROM repositories WHERE name = ?1", &values![name], |row| row.get(0))?;
+                    db.query_one("SELECT url FROM repositories WHERE name = ?1", &values![name], |row| {
+                        row.get(0)
+                    })?;
                 match there {
                     Some(there) if there == *url => {}
                     Some(there) => return Err(Error::NameTaken { name: name.clone(), url: there }),
@@ -105,7 +110,11 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn list(&self) -> Result<Vec<Repository>> {
-        self.database.query(&format!("SELECT {COLUMNS} FROM repositories ORDER BY name"), &[], Repository::from_row)
+        self.database.query(
+            &format!("SELECT {COLUMNS} FROM repositories ORDER BY name"),
+            &[],
+            Repository::from_row,
+        )
     }
 
     /// Repositories whose name begins with `prefix`, by name.
@@ -136,17 +145,26 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn get(&self, name: &str) -> Result<Option<Repository>> {
-        self.database.query_one(&format!("SELECT {COLUMNS} FROM repositories WHERE name = ?1"), &values![name], Repository::from_row)
+        self.database.query_one(
+            &format!("SELECT {COLUMNS} FROM repositories WHERE name = ?1"),
+            &values![name],
+            Repository::from_row,
+        )
     }
 
-    /// Gives the repository called `name` another one. Its archive stays where it is, and rules about its old name hold for it.
+    /// Gives the repository called `name` another one. Its archive stays where it is, and rules about its old
+    /// name hold for it.
     ///
     /// # Errors
     /// If the new name is taken, or its forge names it.
     pub fn rename(&mut self, name: &str, new: &str) -> Result<()> {
         self.database.transaction(Kind::Listing, |db| {
             let get = |name: &str| {
-                db.query_one(&format!("SELECT {COLUMNS} FROM repositories WHERE name = ?1"), &values![name], Repository::from_row)
+                db.query_one(
+                    &format!("SELECT {COLUMNS} FROM repositories WHERE name = ?1"),
+                    &values![name],
+                    Repository::from_row,
+                )
             };
             if let Some(other) = get(new)? {
                 return Err(Error::NameTaken { name: new.to_owned(), url: other.url });
@@ -156,11 +174,13 @@ impl Catalog {
                 return Err(Error::OfForge(name.to_owned()));
             }
             remember_name(db, repository.id, name)?;
-            db.execute("UPDATE repositories SET name = ?2 WHERE id = ?1", &values![repository.id, new]).map(|_| ())
+            db.execute("UPDATE repositories SET name = ?2 WHERE id = ?1", &values![repository.id, new])
+                .map(|_| ())
         })
     }
 
-    /// Says that the repository called `name` is mirrored from `url` from now on: it is due at `now`, whatever came of the old one.
+    /// Says that the repository called `name` is mirrored from `url` from now on: it is due at `now`,
+    /// whatever came of the old one.
     ///
     /// # Errors
     /// If its forge says where it is.
@@ -170,9 +190,11 @@ impl Catalog {
             if db.query_one(sql, &values![name], |row| row.get::<i64>(0))?.is_some() {
                 return Err(Error::OfForge(name.to_owned()));
             }
-            let sql = "UPDATE repositories SET url = ?2, fingerprint = NULL, failures = 0, error_class = NULL, error = NULL,
+            let sql = "UPDATE repositories SET url = ?2, fingerprint = NULL, failures = 0, error_class = \
+                NULL, error = NULL,
                        next_due = LEAST(next_due, ?3),
-                       hinted_at = CASE WHEN lease_owner IS NOT NULL THEN GREATEST(hinted_at, ?3) ELSE hinted_at END WHERE name = ?1";
+                       hinted_at = CASE WHEN lease_owner IS NOT NULL THEN GREATEST(hinted_at,
+                       ?3) ELSE hinted_at END WHERE name = ?1";
             db.execute(sql, &values![name, url, now]).map(|_| ())
         })
     }
@@ -183,12 +205,20 @@ impl Catalog {
     /// If the archives of others build on its own.
     pub fn remove(&mut self, name: &str) -> Result<bool> {
         self.database.transaction(Kind::Listing, |db| {
-            if let Some(id) = db.query_one("SELECT id FROM repositories WHERE name = ?1", &values![name], |row| row.get(0))? {
+            if let Some(id) =
+                db.query_one("SELECT id FROM repositories WHERE name = ?1", &values![name], |row| row.get(0))?
+            {
                 refuse_if_built_on(db, id)?;
             }
             // The next crawl reads the forge's pages again: the repository may match the filters again.
-            db.execute("DELETE FROM pages WHERE forge IN (SELECT forge FROM repositories WHERE name = ?1)", &values![name])?;
-            let removed: Vec<i64> = db.query("DELETE FROM repositories WHERE name = ?1 RETURNING id", &values![name], |row| row.get(0))?;
+            db.execute(
+                "DELETE FROM pages WHERE forge IN (SELECT forge FROM repositories WHERE name = ?1)",
+                &values![name],
+            )?;
+            let removed: Vec<i64> =
+                db.query("DELETE FROM repositories WHERE name = ?1 RETURNING id", &values![name], |row| {
+                    row.get(0)
+                })?;
             for id in &removed {
                 remove_what_belongs_to(db, *id)?;
             }

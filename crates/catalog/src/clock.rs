@@ -24,7 +24,8 @@ fn here() -> i64 {
 }
 
 impl Catalog {
-    /// Goes by the database's clock from here on, for the whole process; gives the seconds it is ahead of this machine's.
+    /// Goes by the database's clock from here on, for the whole process; gives the seconds it is ahead of
+    /// this machine's.
     ///
     /// # Errors
     /// If the database fails.
@@ -40,14 +41,17 @@ impl Catalog {
         Ok(ahead)
     }
 
-    /// Makes due what a clock that was ahead has put off, and frees what it has leased; gives how many they were. Reads every row once.
+    /// Makes due what a clock that was ahead has put off, and frees what it has leased; gives how many they
+    /// were. Reads every row once.
     ///
     /// # Errors
     /// If the database fails.
     pub fn mend_times(&mut self, now: i64) -> Result<u64> {
-        let sql = "UPDATE repositories SET next_due = LEAST(next_due, ?1), last_attempt = LEAST(last_attempt, ?1),
+        let sql = "UPDATE repositories SET next_due = LEAST(next_due, ?1), last_attempt = \
+            LEAST(last_attempt, ?1),
                    last_success = CASE WHEN last_success > ?1 THEN ?1 ELSE last_success END,
-                   last_change = CASE WHEN last_change > ?1 THEN ?1 ELSE last_change END WHERE last_attempt > ?2";
+                   last_change = CASE WHEN last_change > ?1 THEN ?1 ELSE last_change END WHERE last_attempt >
+                   ?2";
         let put_off = self.database.execute(sql, &values![now, now.saturating_add(AHEAD_MAX_S)])?;
         let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_until > ?1";
         Ok(put_off + self.database.execute(sql, &values![now.saturating_add(LEASE_MAX_S)])?)

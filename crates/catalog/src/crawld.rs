@@ -6,14 +6,19 @@ use std::thread::JoinHandle;
 use crate::database::connect_to;
 use crate::{Error, Result};
 
-/// Its repositories of GitHub in the order they were found, each as GitHub's API has it, a line of JSON (db/create_schema.sql of
-/// crawld). JSON has no control characters: what quotes and delimits in CSV is not in it.
+/// Its repositories of GitHub in the order they were found, each as GitHub's API has it, a line of JSON
+/// (db/create_schema.sql of crawld). JSON has no control characters: what quotes and delimits in CSV is not
+/// in it.
 const REPOSITORIES: &str = r#"COPY (
-    SELECT json_strip_nulls(json_build_object('id', g.github_id, 'full_name', g.full_name, 'clone_url', r.clone_url, 'html_url', g.html_url,
+    SELECT json_strip_nulls(json_build_object('id', g.github_id, 'full_name', g.full_name, 'clone_url',
+    r.clone_url, 'html_url', g.html_url,
         'description', g.description, 'homepage', g.homepage, 'language', r.primary_language, 'fork', g.fork,
-        'default_branch', g.default_branch, 'size', g.size_in_kb, 'stargazers_count', g.stargazers_count, 'forks_count', g.forks_count,
-        'open_issues_count', g.open_issues_count, 'created_at', to_char(g.created_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
-        'updated_at', to_char(g.updated_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'pushed_at', to_char(g.pushed_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))
+        'default_branch', g.default_branch, 'size', g.size_in_kb, 'stargazers_count', g.stargazers_count,
+        'forks_count', g.forks_count,
+        'open_issues_count', g.open_issues_count, 'created_at', to_char(g.created_at,
+        'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+        'updated_at', to_char(g.updated_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'pushed_at', to_char(g.pushed_at,
+        'YYYY-MM-DD"T"HH24:MI:SS"Z"')))
     FROM gh_repositories g JOIN repositories r ON r.id = g.repository_id ORDER BY r.id, g.id
     ) TO STDOUT (FORMAT csv, QUOTE E'\x01', DELIMITER E'\x02')"#;
 
@@ -30,14 +35,16 @@ impl Read for Lines {
             && !buffer.is_empty()
             && let Some(from) = self.from.take()
         {
-            from.join().unwrap_or_else(|_| Err(Error::Copy(IoError::other("it ended early")))).map_err(IoError::other)?;
+            from.join()
+                .unwrap_or_else(|_| Err(Error::Copy(IoError::other("it ended early"))))
+                .map_err(IoError::other)?;
         }
         Ok(n)
     }
 }
 
-/// The repositories in the database of a crawld at `url` (`postgres://user@host/database`), one a line of JSON as GitHub's API has
-/// them. They are read as they are taken.
+/// The repositories in the database of a crawld at `url` (`postgres://user@host/database`), one a line of
+/// JSON as GitHub's API has them. They are read as they are taken.
 ///
 /// # Errors
 /// If it cannot be connected to. What happens later is an error of the reader.

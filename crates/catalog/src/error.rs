@@ -57,19 +57,27 @@ pub enum Error {
         url: String,
     },
     /// Its forge says what it is called, and where it is.
-    #[error("'{0}' is listed by a forge, which says its name and URL: the next crawl would take the change back")]
+    #[error(
+        "'{0}' is listed by a forge, which says its name and URL: the next crawl would take the change back"
+    )]
     OfForge(String),
     /// A catalog that is to be filled has something in it.
     #[error("there is a catalog with {0} repositories already; migrate into an empty database")]
     NotEmpty(i64),
     /// It is of another pool.
-    #[error("the catalog belongs to another store than {0}: each pool needs a database, or a schema in it, of its own")]
+    #[error(
+        "the catalog belongs to another store than {0}: each pool needs a database, or a schema in it, of \
+        its own"
+    )]
     OtherStore(String),
     /// Something reads a catalog that is to be moved.
     #[error("the catalog is read by somebody else: it cannot be given its name yet")]
     Unsettled,
     /// Archives build on it.
-    #[error("{count} archives build on it, '{first}' the first: they would be lost with it; 'weir dissociate' makes them whole")]
+    #[error(
+        "{count} archives build on it, '{first}' the first: they would be lost with it; 'weir dissociate' \
+        makes them whole"
+    )]
     BuiltOn {
         /// How many.
         count: i64,

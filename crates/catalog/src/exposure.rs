@@ -26,24 +26,28 @@ impl Catalog {
         Ok(Exposure { former_names, is_private: private.flatten() == Some(1) })
     }
 
-    /// Adds a copy of repository `of` (its name, URL, and path of the archive): who may not have that may not have the copy either.
+    /// Adds a copy of repository `of` (its name, URL, and path of the archive): who may not have that may not
+    /// have the copy either.
     ///
     /// # Errors
     /// If the name is taken.
     pub fn add_copy(&mut self, entry: (&str, &str, &str), of: i64, now: i64) -> Result<()> {
         let (name, url, path) = entry;
         self.database.transaction(Kind::Listing, |db| {
-            let sql = "INSERT INTO repositories (name, url, path, added_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING RETURNING id";
+            let sql = "INSERT INTO repositories (name, url, path, added_at) VALUES (?1, ?2, ?3, ?4) ON \
+                CONFLICT DO NOTHING RETURNING id";
             let Some(id) = db.query_one(sql, &values![name, url, path, now], |row| row.get::<i64>(0))? else {
                 return Err(Error::NameTaken { name: name.to_owned(), url: url.to_owned() });
             };
-            let sql = "SELECT name FROM former_names WHERE repository_id = ?1 UNION SELECT name FROM repositories WHERE id = ?1";
+            let sql = "SELECT name FROM former_names WHERE repository_id = ?1 UNION SELECT name FROM \
+                repositories WHERE id = ?1";
             let names: Vec<String> = db.query(sql, &values![of], |row| row.get(0))?;
             for name in names {
                 remember_name(db, id, &name)?;
             }
             let sql = "INSERT INTO metadata (repository_id, listed_at, full_name, private)
-                       SELECT ?1, listed_at, full_name, private FROM metadata WHERE repository_id = ?2 AND private = 1
+                       SELECT ?1, listed_at, full_name, private FROM metadata WHERE repository_id = ?2 AND
+                       private = 1
                        ON CONFLICT DO NOTHING";
             db.execute(sql, &values![id, of]).map(|_| ())
         })
@@ -91,7 +95,10 @@ mod tests {
         let copy = catalog.get("copy").unwrap().unwrap().id;
         let Exposure { mut former_names, is_private } = catalog.exposure(copy).unwrap();
         former_names.sort();
-        assert_eq!((former_names, is_private), (vec!["f/moved".to_owned(), "f/secret".to_owned(), "f/secret~1".to_owned()], true));
+        assert_eq!(
+            (former_names, is_private),
+            (vec!["f/moved".to_owned(), "f/secret".to_owned(), "f/secret~1".to_owned()], true)
+        );
         catalog.remove("copy").unwrap();
         assert_eq!(catalog.exposure(copy).unwrap(), Exposure::default());
     }

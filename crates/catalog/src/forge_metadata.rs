@@ -80,11 +80,14 @@ impl Catalog {
     /// If the database fails.
     pub fn forge_metadata(&self, ids: &[i64]) -> Result<HashMap<i64, ForgeMetadata>> {
         let of = || [Value::Integers(ids.to_vec())];
-        let sql = "SELECT m.repository_id, m.full_name, a.login, m.description, m.homepage, m.language, m.default_branch, m.fork,
-                   coalesce(p.name, m.parent_id), m.archived, m.private, m.kibibytes, m.stars, m.forks, m.open_issues, m.created_at,
-                   m.updated_at, m.pushed_at, m.listed_at FROM metadata m JOIN repositories r ON r.id = m.repository_id
-                   LEFT JOIN accounts a ON a.id = m.owner_id LEFT JOIN repositories p ON p.forge = r.forge AND p.forge_id = m.parent_id
-                   WHERE m.repository_id = ANY(?1)";
+        let sql = "SELECT m.repository_id, m.full_name, a.login, m.description, m.homepage, m.language, \
+            m.default_branch, m.fork,
+                   coalesce(p.name, m.parent_id), m.archived, m.private, m.kibibytes, m.stars, m.forks,
+                   m.open_issues, m.created_at,
+                   m.updated_at, m.pushed_at, m.listed_at FROM metadata m JOIN repositories r ON r.id =
+                   m.repository_id
+                   LEFT JOIN accounts a ON a.id = m.owner_id LEFT JOIN repositories p
+                   ON p.forge = r.forge AND p.forge_id = m.parent_id WHERE m.repository_id = ANY(?1)";
         let rows = self.database.query(sql, &of(), |row| {
             let truth = |n| Ok::<_, crate::Error>(row.get::<Option<i64>>(n)?.map(|n| n != 0));
             let metadata = ForgeMetadata {
@@ -113,7 +116,9 @@ impl Catalog {
         })?;
         let mut found: HashMap<i64, ForgeMetadata> = rows.into_iter().collect();
         let sql = "SELECT repository_id, language, bytes FROM languages WHERE repository_id = ANY(?1)";
-        for (id, language, bytes) in self.database.query(sql, &of(), |row| Ok((row.get::<i64>(0)?, row.get(1)?, row.get(2)?)))? {
+        for (id, language, bytes) in
+            self.database.query(sql, &of(), |row| Ok((row.get::<i64>(0)?, row.get(1)?, row.get(2)?)))?
+        {
             if let Some(metadata) = found.get_mut(&id) {
                 metadata.languages.insert(language, bytes);
             }
@@ -127,7 +132,8 @@ impl Catalog {
         Ok(found)
     }
 
-    /// The numbers of repositories of which forges say what is wished. Letters of languages and topics may be large or small.
+    /// The numbers of repositories of which forges say what is wished. Letters of languages and topics may be
+    /// large or small.
     ///
     /// # Errors
     /// If the database fails.
@@ -135,10 +141,12 @@ impl Catalog {
         let sql = "SELECT m.repository_id FROM metadata m JOIN repositories r ON r.id = m.repository_id
                    WHERE (CAST(?1 AS TEXT) IS NULL OR lower(m.language) = lower(?1))
                    AND (CAST(?2 AS TEXT) IS NULL
-                        OR EXISTS (SELECT 1 FROM topics t WHERE t.repository_id = m.repository_id AND lower(t.topic) = lower(?2)))
+                        OR EXISTS (SELECT 1 FROM topics t WHERE t.repository_id = m.repository_id AND
+                        lower(t.topic) = lower(?2)))
                    AND (CAST(?3 AS BIGINT) IS NULL OR m.stars >= ?3)
                    AND (CAST(?4 AS TEXT) IS NULL
-                        OR EXISTS (SELECT 1 FROM repositories p WHERE p.name = ?4 AND p.forge = r.forge AND p.forge_id = m.parent_id))";
+                        OR EXISTS (SELECT 1 FROM repositories p WHERE p.name = ?4 AND p.forge = r.forge AND
+                        p.forge_id = m.parent_id))";
         let ForgeWish { language, topic, stars_min, fork_of } = wish;
         let parameters = values![language.as_deref(), topic.as_deref(), *stars_min, fork_of.as_deref()];
         Ok(self.database.query(sql, &parameters, |row| row.get(0))?.into_iter().collect())

@@ -1,5 +1,5 @@
-//! What visits have found: those that wrote to the archive, and those that ended otherwise than the one before. All between two of
-//! them were as the first.
+//! What visits have found: those that wrote to the archive, and those that ended otherwise than the one
+//! before. All between two of them were as the first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -26,12 +26,15 @@ pub struct PastVisit {
     pub error: Option<String>,
 }
 
-/// Of `rows`, p1 is the repository, p2 the epoch, p3 the time, p4 the archive's commit, p5 the snapshot, p6 and p7 the error.
-pub(crate) const KEEP_VISIT: &str = "INSERT INTO visits (repository_id, at, seq, snapshot, error_class, error)
+/// Of `rows`, p1 is the repository, p2 the epoch, p3 the time, p4 the archive's commit, p5 the snapshot, p6
+/// and p7 the error.
+pub(crate) const KEEP_VISIT: &str =
+    "INSERT INTO visits (repository_id, at, seq, snapshot, error_class, error)
     SELECT rows.p1, rows.p3, rows.p4, rows.p5, rows.p6, rows.p7 FROM rows WHERE EXISTS
     (SELECT 1 FROM repositories WHERE id = rows.p1 AND epoch = rows.p2)
     ON CONFLICT (repository_id, at) DO UPDATE SET seq = coalesce(excluded.seq, visits.seq),
-    snapshot = coalesce(excluded.snapshot, visits.snapshot), error_class = excluded.error_class, error = excluded.error";
+    snapshot = coalesce(excluded.snapshot, visits.snapshot), error_class = excluded.error_class,
+    error = excluded.error";
 pub(crate) const KEPT_VISIT: [Type; 7] = {
     use Type::{Blob, Integer, Text};
     [Integer, Integer, Integer, Integer, Blob, Text, Text]
@@ -82,9 +85,16 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn past_visits(&self, id: i64, max: usize) -> Result<Vec<PastVisit>> {
-        let sql = "SELECT at, seq, snapshot, error_class, error FROM visits WHERE repository_id = ?1 ORDER BY at DESC LIMIT ?2";
+        let sql = "SELECT at, seq, snapshot, error_class, error FROM visits WHERE repository_id = ?1 ORDER \
+            BY at DESC LIMIT ?2";
         self.database.query(sql, &values![id, max], |row| {
-            Ok(PastVisit { at: row.get(0)?, seq: row.get(1)?, snapshot: row.get(2)?, error_class: row.get(3)?, error: row.get(4)? })
+            Ok(PastVisit {
+                at: row.get(0)?,
+                seq: row.get(1)?,
+                snapshot: row.get(2)?,
+                error_class: row.get(3)?,
+                error: row.get(4)?,
+            })
         })
     }
 }

@@ -27,8 +27,9 @@ impl Catalog {
         Ok(position.unwrap_or_default())
     }
 
-    /// Takes `rows` of the dump `source`, each with the name it gets here, as repositories of `forge`, and keeps how far it was
-    /// read: all or nothing. A dump is of the past: what a listing of the forge itself has told stays as that told it.
+    /// Takes `rows` of the dump `source`, each with the name it gets here, as repositories of `forge`, and
+    /// keeps how far it was read: all or nothing. A dump is of the past: what a listing of the forge itself
+    /// has told stays as that told it.
     ///
     /// # Errors
     /// If the database fails.
@@ -45,7 +46,8 @@ impl Catalog {
             let taken = take(db, forge, Source::Dump, rows, now)?;
             db.execute(
                 "INSERT INTO imports (source, lines, started_at, finished_at) VALUES (?1, ?2, ?3, ?4)
-                 ON CONFLICT (source) DO UPDATE SET lines = excluded.lines, finished_at = excluded.finished_at",
+                 ON CONFLICT (source) DO UPDATE SET lines = excluded.lines, finished_at =
+                 excluded.finished_at",
                 &values![source, position.lines, now, finished_at],
             )?;
             Ok(taken)

@@ -32,7 +32,8 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn for_each_entry(&self, mut each: impl FnMut(Entry)) -> Result<()> {
-        let sql = "SELECT id, name, url, path, seq, archive_bytes, last_success, failures, enabled FROM repositories";
+        let sql = "SELECT id, name, url, path, seq, archive_bytes, last_success, failures, enabled FROM \
+            repositories";
         self.database.stream(sql, &mut |row| {
             each(Entry {
                 id: row.get(0)?,
@@ -54,7 +55,10 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn has_archive_at(&self, path: &str) -> Result<bool> {
-        Ok(self.database.query_one("SELECT 1 FROM repositories WHERE path = ?1", &values![path], |_| Ok(()))?.is_some())
+        Ok(self
+            .database
+            .query_one("SELECT 1 FROM repositories WHERE path = ?1", &values![path], |_| Ok(()))?
+            .is_some())
     }
 
     /// The latest time that a visit has written down, in seconds since 1970.
@@ -62,11 +66,14 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn last_visit_at(&self) -> Result<Option<i64>> {
-        let latest = self.database.query_one("SELECT max(last_attempt) FROM repositories", &[], |row| row.get::<Option<i64>>(0))?;
+        let latest = self
+            .database
+            .query_one("SELECT max(last_attempt) FROM repositories", &[], |row| row.get::<Option<i64>>(0))?;
         Ok(latest.flatten())
     }
 
-    /// Returns at most `max` faults that SQLite finds in the file (`PRAGMA integrity_check`); none of PostgreSQL, which checks its own.
+    /// Returns at most `max` faults that SQLite finds in the file (`PRAGMA integrity_check`); none of
+    /// PostgreSQL, which checks its own.
     ///
     /// # Errors
     /// If the database fails.
@@ -74,7 +81,8 @@ impl Catalog {
         if self.database.is_postgres() {
             return Ok(Vec::new());
         }
-        let mut found: Vec<String> = self.database.query(&format!("PRAGMA integrity_check({})", max.max(1)), &[], |row| row.get(0))?;
+        let mut found: Vec<String> =
+            self.database.query(&format!("PRAGMA integrity_check({})", max.max(1)), &[], |row| row.get(0))?;
         found.retain(|line| line != "ok");
         Ok(found)
     }

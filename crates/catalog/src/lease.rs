@@ -19,13 +19,20 @@ pub struct Which<'a> {
 }
 
 impl Catalog {
-    /// Leases repositories to `owner` until `until`, `max` at most: of what is due those with a priority first, then those that
-    /// somebody said have changed, then the most overdue. Leases of others that have not run out at `now` are respected; one's own
-    /// are renewed, unless only what is free is wanted.
+    /// Leases repositories to `owner` until `until`, `max` at most: of what is due those with a priority
+    /// first, then those that somebody said have changed, then the most overdue. Leases of others that have
+    /// not run out at `now` are respected; one's own are renewed, unless only what is free is wanted.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn lease(&mut self, owner: &str, now: i64, until: i64, which: &Which<'_>, max: usize) -> Result<Vec<Repository>> {
+    pub fn lease(
+        &mut self,
+        owner: &str,
+        now: i64,
+        until: i64,
+        which: &Which<'_>,
+        max: usize,
+    ) -> Result<Vec<Repository>> {
         if !which.due_only || (which.ids.is_some() && !which.ahead_only) {
             return self.lease_some(owner, now, until, which, max, "", &[]);
         }
@@ -71,23 +78,28 @@ impl Catalog {
             parameters.push(Value::Integers(but.to_vec()));
             without = format!("AND NOT (id = ANY(?{}))", parameters.len());
         }
-        // Numbers are no lower than the time: a repository that is added again, or a catalog that was had back from a copy, gives higher
-        // ones than those under which its archive was written.
-        // One's own that has run out is still under way.
-        let (lapsed, own) = if which.free_only { ("AND lease_owner <> ?1", "") } else { ("", "OR lease_owner = ?1") };
+        // Numbers are no lower than the time: a repository that is added again, or a catalog that was had
+        // back from a copy, gives higher ones than those under which its archive was written. One's own that
+        // has run out is still under way.
+        let (lapsed, own) =
+            if which.free_only { ("AND lease_owner <> ?1", "") } else { ("", "OR lease_owner = ?1") };
         let sql = format!(
-            "UPDATE repositories SET lease_owner = ?1, lease_until = ?2, epoch = GREATEST(epoch + 1, ?4) WHERE id IN (
+            "UPDATE repositories SET lease_owner = ?1, lease_until = ?2, epoch = GREATEST(epoch + 1, ?4) \
+            WHERE id IN (
                  SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?3 {these} {ids} {without}
                  AND (lease_until IS NULL OR (lease_until <= ?4 {lapsed}) {own}) ORDER BY next_due LIMIT ?5
                  {locked})
              RETURNING {COLUMNS}"
         );
-        let mut leased = self.database.transaction(Kind::Visits, |db| db.query(&sql, &parameters, Repository::from_row))?;
+        let mut leased = self
+            .database
+            .transaction(Kind::Visits, |db| db.query(&sql, &parameters, Repository::from_row))?;
         leased.sort_by_key(|r| (r.next_due, r.id));
         Ok(leased)
     }
 
-    /// Numbers of those, `max` at most, that are due at `now` and leased, and go ahead of what is only due: the first first.
+    /// Numbers of those, `max` at most, that are due at `now` and leased, and go ahead of what is only due:
+    /// the first first.
     ///
     /// # Errors
     /// If the database fails.
@@ -96,25 +108,29 @@ impl Catalog {
         // Each is found by one look into an index, as in `lease`.
         for ahead in (1..=AHEAD_MAX).rev() {
             let sql = format!(
-                "SELECT id FROM repositories WHERE ahead > 0 AND ahead = {ahead} AND next_due <= ?1 AND lease_until > ?1 ORDER BY next_due LIMIT ?2"
+                "SELECT id FROM repositories WHERE ahead > 0 AND ahead = {ahead} AND next_due <= ?1 AND \
+                lease_until > ?1 ORDER BY next_due LIMIT ?2"
             );
             ids.append(&mut self.database.query(&sql, &values![now, max - ids.len()], |row| row.get(0))?);
         }
         Ok(ids)
     }
 
-    /// Makes leases hold until `until`: numbers of repositories with the epochs of the leases. Those that have passed to another stay
-    /// that one's.
+    /// Makes leases hold until `until`: numbers of repositories with the epochs of the leases. Those that
+    /// have passed to another stay that one's.
     ///
     /// # Errors
     /// If the database fails.
     pub fn renew(&mut self, leases: &[(i64, i64)], until: i64) -> Result<()> {
-        let mut rows: Vec<Vec<Value<'_>>> = leases.iter().map(|(id, epoch)| values![*id, *epoch, until].to_vec()).collect();
+        let mut rows: Vec<Vec<Value<'_>>> =
+            leases.iter().map(|(id, epoch)| values![*id, *epoch, until].to_vec()).collect();
         // In one order everywhere, so that nobody waits for each other.
         rows.sort_by_key(|row| if let Value::Integer(id) = row[0] { id } else { 0 });
-        let sql =
-            "UPDATE repositories SET lease_until = rows.p3 FROM rows WHERE id = rows.p1 AND epoch = rows.p2 AND lease_owner IS NOT NULL";
-        self.database.transaction(Kind::Visits, |db| db.execute_rows(sql, &[Type::Integer; 3], &rows)).map(|_| ())
+        let sql = "UPDATE repositories SET lease_until = rows.p3 FROM rows WHERE id = rows.p1 AND epoch = \
+            rows.p2 AND lease_owner IS NOT NULL";
+        self.database
+            .transaction(Kind::Visits, |db| db.execute_rows(sql, &[Type::Integer; 3], &rows))
+            .map(|_| ())
     }
 
     /// Gives leases back without a visit.
@@ -126,34 +142,41 @@ impl Catalog {
         self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![owner])).map(|_| ())
     }
 
-    /// Gives back the leases of all owners whose name begins with `prefix`: for when it is known that none of them lives.
+    /// Gives back the leases of all owners whose name begins with `prefix`: for when it is known that none of
+    /// them lives.
     ///
     /// # Errors
     /// If the database fails.
     pub fn release_all(&mut self, prefix: &str) -> Result<()> {
-        let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE substr(lease_owner, 1, ?2) = ?1";
+        let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE substr(lease_owner, \
+            1, ?2) = ?1";
         let parameters = values![prefix, prefix.chars().count()];
         self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters)).map(|_| ())
     }
 
-    /// Says that the archive of repository `id`, which is leased with the number `epoch`, was written under a later lease, number
-    /// `written`, of which this catalog knows nothing: it gives higher numbers from now on, and the repository is due at `now`.
+    /// Says that the archive of repository `id`, which is leased with the number `epoch`, was written under a
+    /// later lease, number `written`, of which this catalog knows nothing: it gives higher numbers from now
+    /// on, and the repository is due at `now`.
     ///
     /// # Errors
     /// If the database fails.
     pub fn raise_epoch(&mut self, id: i64, epoch: i64, written: i64, now: i64) -> Result<()> {
-        let sql = "UPDATE repositories SET epoch = ?3, lease_owner = NULL, lease_until = NULL, fingerprint = NULL, next_due = ?4
+        let sql =
+            "UPDATE repositories SET epoch = ?3, lease_owner = NULL, lease_until = NULL, fingerprint = \
+            NULL, next_due = ?4
                    WHERE id = ?1 AND epoch = ?2 AND epoch < ?3";
         self.database.execute(sql, &values![id, epoch, written, now]).map(|_| ())
     }
 
-    /// Whether something is due at `now` that nobody has leased. It may be so although a lease got nothing: what another is just
-    /// writing down is passed over.
+    /// Whether something is due at `now` that nobody has leased. It may be so although a lease got nothing:
+    /// what another is just writing down is passed over.
     ///
     /// # Errors
     /// If the database fails.
     pub fn is_any_due(&self, now: i64) -> Result<bool> {
-        let sql = "SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?1 AND (lease_until IS NULL OR lease_until <= ?1)
+        let sql =
+            "SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?1 AND (lease_until IS NULL \
+            OR lease_until <= ?1)
                    ORDER BY next_due LIMIT 1";
         Ok(self.database.query_one(sql, &values![now], |row| row.get::<i64>(0))?.is_some())
     }

@@ -90,12 +90,16 @@ const WIKI: &str = ".wiki";
 const WIKI_ID: &str = ":wiki";
 
 impl Listed {
-    /// The repository that its wiki is, on the forges that have one at `NAME.wiki.git`; `None` if it has none.
+    /// The repository that its wiki is, on the forges that have one at `NAME.wiki.git`; `None` if it has
+    /// none.
     pub fn wiki_repository(&self) -> Option<Listed> {
         (self.wiki == Some(true)).then(|| Listed {
             forge_id: self.forge_id.clone() + WIKI_ID,
             full_name: self.full_name.clone() + WIKI,
-            clone_url: format!("{}{WIKI}.git", self.clone_url.strip_suffix(".git").unwrap_or(&self.clone_url)),
+            clone_url: format!(
+                "{}{WIKI}.git",
+                self.clone_url.strip_suffix(".git").unwrap_or(&self.clone_url)
+            ),
             owner: self.owner.clone(),
             private: self.private,
             ..Listed::default()

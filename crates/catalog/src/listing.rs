@@ -53,7 +53,8 @@ pub struct Unseen {
 }
 
 impl Catalog {
-    /// Takes the listing of `forge` for this process, until [`Catalog::unlock_listing`] or its end; false if another has it.
+    /// Takes the listing of `forge` for this process, until [`Catalog::unlock_listing`] or its end; false if
+    /// another has it.
     ///
     /// # Errors
     /// If the database fails, or a file beside it cannot be locked.
@@ -69,7 +70,8 @@ impl Catalog {
         self.database.unlock(forge)
     }
 
-    /// The listing of `forge` that is to go on: the last one if it did not end and lists the same `scope`, else a new one.
+    /// The listing of `forge` that is to go on: the last one if it did not end and lists the same `scope`,
+    /// else a new one.
     ///
     /// # Errors
     /// If the database fails.
@@ -78,13 +80,18 @@ impl Catalog {
             // Positions mean something else there.
             for table in ["skipped_pages", "pages"] {
                 db.execute(
-                    &format!("DELETE FROM {table} WHERE forge = ?1 AND EXISTS (SELECT 1 FROM forges WHERE name = ?1 AND scope <> ?2)"),
+                    &format!(
+                        "DELETE FROM {table} WHERE forge = ?1 AND EXISTS (SELECT 1 FROM forges WHERE \
+                        name = ?1 AND scope <> ?2)"
+                    ),
                     &values![forge, scope],
                 )?;
             }
             db.execute(
-                "INSERT INTO forges (name, scope, pass, listed, started_at) VALUES (?1, ?2, 1, 0, ?3) ON CONFLICT (name) DO UPDATE SET
-                 scope = excluded.scope, pass = forges.pass + 1, position = NULL, listed = 0, started_at = excluded.started_at,
+                "INSERT INTO forges (name, scope, pass, listed, started_at) VALUES (?1, ?2, 1, 0, ?3) ON \
+                CONFLICT (name) DO UPDATE SET
+                 scope = excluded.scope, pass = forges.pass + 1, position = NULL, listed = 0,
+                 started_at = excluded.started_at,
                  finished_at = NULL WHERE forges.finished_at IS NOT NULL OR forges.scope <> excluded.scope",
                 &values![forge, scope, now],
             )?;
@@ -109,17 +116,24 @@ impl Catalog {
         self.database.execute(sql, &values![forge, now, error]).map(|_| ())
     }
 
-    /// Takes a page of `listing`, each repository with the name it gets here, and keeps where to go on: `next`, or that the
-    /// listing has ended. All of it or nothing.
+    /// Takes a page of `listing`, each repository with the name it gets here, and keeps where to go on:
+    /// `next`, or that the listing has ended. All of it or nothing.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn take_page(&mut self, listing: &mut Listing, page: &[(String, Listed)], next: Option<&str>, now: i64) -> Result<Taken> {
+    pub fn take_page(
+        &mut self,
+        listing: &mut Listing,
+        page: &[(String, Listed)],
+        next: Option<&str>,
+        now: i64,
+    ) -> Result<Taken> {
         let finished_at = next.is_none().then_some(now);
         let taken = self.database.transaction(Kind::Listing, |db| {
             let taken = take(db, &listing.forge, Source::Listing(listing.pass), page, now)?;
             db.execute(
-                "UPDATE forges SET position = ?3, listed = listed + ?4, finished_at = ?5, failed_at = NULL, error = NULL
+                "UPDATE forges SET position = ?3, listed = listed + ?4, finished_at = ?5, failed_at = NULL, \
+                error = NULL
                  WHERE name = ?1 AND pass = ?2",
                 &values![&listing.forge, listing.pass, next, page.len(), finished_at],
             )?;
@@ -137,7 +151,8 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn mark_seen(&mut self, listing: &Listing, forge_ids: &[&str]) -> Result<()> {
-        let sql = "UPDATE repositories SET seen_pass = ?3 WHERE forge = ?1 AND forge_id = ANY(?2) AND seen_pass < ?3";
+        let sql = "UPDATE repositories SET seen_pass = ?3 WHERE forge = ?1 AND forge_id = ANY(?2) AND \
+            seen_pass < ?3";
         let parameters = [Value::from(&listing.forge), Value::Texts(forge_ids.to_vec()), listing.pass.into()];
         self.database.transaction(Kind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
     }
@@ -147,7 +162,9 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn take_more(&mut self, listing: &Listing, more: &[(String, Listed)], now: i64) -> Result<Taken> {
-        self.database.transaction(Kind::Listing, |db| take(db, &listing.forge, Source::Listing(listing.pass), more, now))
+        self.database.transaction(Kind::Listing, |db| {
+            take(db, &listing.forge, Source::Listing(listing.pass), more, now)
+        })
     }
 
     /// Writes down that a page could not be had.
@@ -155,8 +172,10 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn skip_page(&mut self, forge: &str, position: &str, error: &str, now: i64) -> Result<()> {
-        let sql = "INSERT INTO skipped_pages (forge, position, error, tries, first_at, last_at) VALUES (?1, ?2, ?3, 1, ?4, ?4)
-                   ON CONFLICT (forge, position) DO UPDATE SET error = excluded.error, tries = skipped_pages.tries + 1,
+        let sql = "INSERT INTO skipped_pages (forge, position, error, tries, first_at, last_at) VALUES (?1, \
+            ?2, ?3, 1, ?4, ?4)
+                   ON CONFLICT (forge, position) DO UPDATE SET error = excluded.error,
+                   tries = skipped_pages.tries + 1,
                    last_at = excluded.last_at";
         self.database.execute(sql, &values![forge, position, error, now]).map(|_| ())
     }
@@ -166,8 +185,16 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn skipped_pages(&self, forge: &str) -> Result<Vec<SkippedPage>> {
-        let sql = "SELECT position, tries, error, last_at FROM skipped_pages WHERE forge = ?1 ORDER BY first_at, position";
-        let page = |row: &Row<'_>| Ok(SkippedPage { position: row.get(0)?, tries: row.get(1)?, error: row.get(2)?, last_at: row.get(3)? });
+        let sql = "SELECT position, tries, error, last_at FROM skipped_pages WHERE forge = ?1 ORDER BY \
+            first_at, position";
+        let page = |row: &Row<'_>| {
+            Ok(SkippedPage {
+                position: row.get(0)?,
+                tries: row.get(1)?,
+                error: row.get(2)?,
+                last_at: row.get(3)?,
+            })
+        };
         self.database.query(sql, &values![forge], page)
     }
 
@@ -180,25 +207,30 @@ impl Catalog {
         self.database.execute(sql, &values![forge, position]).map(|_| ())
     }
 
-    /// At most `max` repositories that `listing` has not named and that are not known to be gone, by number from `after` on.
+    /// At most `max` repositories that `listing` has not named and that are not known to be gone, by number
+    /// from `after` on.
     ///
     /// # Errors
     /// If the database fails.
     pub fn unseen(&self, listing: &Listing, after: i64, max: usize) -> Result<Vec<Unseen>> {
         // By number, not by the forge's index: it is read on from `after`.
-        let sql = "SELECT id, name, forge_id FROM repositories WHERE forge || '' = ?1 AND seen_pass < ?2 AND gone_at IS NULL AND id > ?3
+        let sql =
+            "SELECT id, name, forge_id FROM repositories WHERE forge || '' = ?1 AND seen_pass < ?2 AND \
+            gone_at IS NULL AND id > ?3
                    ORDER BY id LIMIT ?4";
         self.database.query(sql, &values![&listing.forge, listing.pass, after, max], |row| {
             Ok(Unseen { id: row.get(0)?, name: row.get(1)?, forge_id: row.get(2)? })
         })
     }
 
-    /// Writes down that a forge has these no more, and when to look at them again all the same. Their archives stay.
+    /// Writes down that a forge has these no more, and when to look at them again all the same. Their
+    /// archives stay.
     ///
     /// # Errors
     /// If the database fails.
     pub fn set_gone(&mut self, ids: &[i64], now: i64, next_due: i64) -> Result<()> {
-        let sql = "UPDATE repositories SET gone_at = ?2, next_due = GREATEST(next_due, ?3) WHERE id = ANY(?1)";
+        let sql =
+            "UPDATE repositories SET gone_at = ?2, next_due = GREATEST(next_due, ?3) WHERE id = ANY(?1)";
         let parameters = [Value::Integers(ids.to_vec()), now.into(), next_due.into()];
         self.database.transaction(Kind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
     }
@@ -208,7 +240,8 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn has_gone(&self, forge: &str, forge_ids: &[String]) -> Result<bool> {
-        let sql = "SELECT 1 FROM repositories WHERE forge = ?1 AND forge_id = ANY(?2) AND gone_at IS NOT NULL LIMIT 1";
+        let sql = "SELECT 1 FROM repositories WHERE forge = ?1 AND forge_id = ANY(?2) AND gone_at IS NOT \
+            NULL LIMIT 1";
         let ids = Value::Texts(forge_ids.iter().map(String::as_str).collect());
         Ok(self.database.query_one(sql, &[forge.into(), ids], |row| row.get::<i64>(0))?.is_some())
     }
@@ -235,7 +268,8 @@ impl Catalog {
 
 fn listing(db: &Database, forge: &str) -> Result<Option<Listing>> {
     db.query_one(
-        "SELECT name, pass, position, listed, started_at, finished_at, failed_at, error FROM forges WHERE name = ?1",
+        "SELECT name, pass, position, listed, started_at, finished_at, failed_at, error FROM forges WHERE \
+        name = ?1",
         &values![forge],
         |row| {
             Ok(Listing {

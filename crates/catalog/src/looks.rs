@@ -10,7 +10,8 @@ use crate::{Catalog, Repository, Result};
 const NOTED_AT_ONCE: usize = 5_000;
 /// Tries to lease before others have it all.
 const LEASE_TRIES: usize = 8;
-/// Whether it is wanted; `?4` says whether it is of those of which nothing is said. Settings are JSON without spaces, written here only.
+/// Whether it is wanted; `?4` says whether it is of those of which nothing is said. Settings are JSON without
+/// spaces, written here only.
 const WANTED: &str = "(coalesce(settings, '') LIKE '%\"metadata\":true%'
     OR (?4 = 1 AND coalesce(settings, '') NOT LIKE '%\"metadata\":false%'))";
 
@@ -25,7 +26,8 @@ pub struct MetadataTask {
     pub changed_at: Option<i64>,
     /// Looks that failed, in turn.
     pub failures: i64,
-    /// Until when it is leased, in seconds since 1970. No two leases of one end at the same time: this tells whose it is.
+    /// Until when it is leased, in seconds since 1970. No two leases of one end at the same time: this tells
+    /// whose it is.
     pub leased_until: i64,
 }
 
@@ -56,29 +58,42 @@ pub struct MetadataCounts {
 }
 
 impl Catalog {
-    /// Notes which of the repositories of `forge` with numbers above `after` are to be looked at, of the next few thousand: those that
-    /// have an archive, are not gone, and of which that is wanted; all of which nothing is said, if it is so `by_default`. Returns where to
-    /// go on, `None` at the end.
+    /// Notes which of the repositories of `forge` with numbers above `after` are to be looked at, of the next
+    /// few thousand: those that have an archive, are not gone, and of which that is wanted; all of which
+    /// nothing is said, if it is so `by_default`. Returns where to go on, `None` at the end.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn note_metadata(&mut self, forge: &str, by_default: bool, after: i64, now: i64) -> Result<Option<i64>> {
+    pub fn note_metadata(
+        &mut self,
+        forge: &str,
+        by_default: bool,
+        after: i64,
+        now: i64,
+    ) -> Result<Option<i64>> {
         // By number, not by the forge's index: it is read on from `after`.
-        let sql = "SELECT max(id) FROM (SELECT id FROM repositories WHERE id > ?1 ORDER BY id LIMIT ?2) AS next";
-        let Some(Some(last)) = self.database.query_one(sql, &values![after, NOTED_AT_ONCE], |row| row.get::<Option<i64>>(0))? else {
+        let sql =
+            "SELECT max(id) FROM (SELECT id FROM repositories WHERE id > ?1 ORDER BY id LIMIT ?2) AS next";
+        let Some(Some(last)) =
+            self.database.query_one(sql, &values![after, NOTED_AT_ONCE], |row| row.get::<Option<i64>>(0))?
+        else {
             return Ok(None);
         };
         let parameters = values![forge, after, last, i64::from(by_default)];
         self.database.transaction(Kind::Visits, |db| {
-            let wanted = "forge || '' = ?1 AND id > ?2 AND id <= ?3 AND enabled = 1 AND seq IS NOT NULL AND gone_at IS NULL";
+            let wanted = "forge || '' = ?1 AND id > ?2 AND id <= ?3 AND enabled = 1 AND seq IS NOT NULL AND \
+                gone_at IS NULL";
             let sql = format!(
-                "INSERT INTO metadata_looks (repository_id, forge) SELECT id, forge FROM repositories WHERE {wanted}
+                "INSERT INTO metadata_looks (repository_id, forge) SELECT id, forge FROM repositories WHERE \
+                {wanted}
                  AND forge_id NOT LIKE '%:wiki' AND {WANTED} ON CONFLICT (repository_id) DO NOTHING"
             );
             db.execute(&sql, &parameters)?;
             let sql = format!(
-                "DELETE FROM metadata_looks WHERE forge || '' = ?1 AND repository_id > ?2 AND repository_id <= ?3 AND leased_until <= ?5
-                 AND NOT EXISTS (SELECT 1 FROM repositories WHERE id = repository_id AND {wanted} AND {WANTED})"
+                "DELETE FROM metadata_looks WHERE forge || '' = ?1 AND repository_id > ?2 AND repository_id \
+                <= ?3 AND leased_until <= ?5
+                 AND NOT EXISTS (SELECT 1 FROM repositories WHERE id = repository_id AND {wanted} AND
+                 {WANTED})"
             );
             db.execute(&sql, &values![forge, after, last, i64::from(by_default), now]).map(|_| ())
         })?;
@@ -90,24 +105,38 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn note_metadata_of(&mut self, forge: &str, ids: &[i64]) -> Result<Vec<i64>> {
-        let sql = "INSERT INTO metadata_looks (repository_id, forge) SELECT id, forge FROM repositories WHERE id = ANY(?2) AND forge = ?1
-                   AND enabled = 1 AND seq IS NOT NULL AND gone_at IS NULL AND forge_id NOT LIKE '%:wiki' ON CONFLICT (repository_id) DO NOTHING";
+        let sql = "INSERT INTO metadata_looks (repository_id, forge) SELECT id, forge FROM repositories \
+            WHERE id = ANY(?2) AND forge = ?1
+                   AND enabled = 1 AND seq IS NOT NULL AND gone_at IS NULL AND forge_id NOT LIKE '%:wiki' ON
+                   CONFLICT (repository_id) DO NOTHING";
         let parameters = [forge.into(), Value::Integers(ids.to_vec())];
         self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters))?;
-        let sql = "SELECT repository_id FROM metadata_looks WHERE forge = ?1 AND repository_id = ANY(?2) ORDER BY repository_id";
+        let sql = "SELECT repository_id FROM metadata_looks WHERE forge = ?1 AND repository_id = ANY(?2) \
+            ORDER BY repository_id";
         self.database.query(sql, &parameters, |row| row.get(0))
     }
 
-    /// Leases the repository of `forge` from `now` until `until` that has been due for a look for the longest, if it was so by `due`; or,
-    /// with `only`, that one, due or not.
+    /// Leases the repository of `forge` from `now` until `until` that has been due for a look for the
+    /// longest, if it was so by `due`; or, with `only`, that one, due or not.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn lease_metadata(&mut self, forge: &str, only: Option<i64>, due: i64, (now, until): (i64, i64)) -> Result<Option<MetadataTask>> {
+    pub fn lease_metadata(
+        &mut self,
+        forge: &str,
+        only: Option<i64>,
+        due: i64,
+        (now, until): (i64, i64),
+    ) -> Result<Option<MetadataTask>> {
         let columns = COLUMNS.split(", ").map(|column| format!("r.{column}")).collect::<Vec<_>>().join(", ");
-        let which = if only.is_some() { "l.repository_id = ?3" } else { "l.due_at <= ?3 AND r.gone_at IS NULL AND r.enabled = 1" };
+        let which = if only.is_some() {
+            "l.repository_id = ?3"
+        } else {
+            "l.due_at <= ?3 AND r.gone_at IS NULL AND r.enabled = 1"
+        };
         let sql = format!(
-            "SELECT {columns}, r.forge_id, l.changed_at, l.failures FROM metadata_looks l JOIN repositories r ON r.id = l.repository_id
+            "SELECT {columns}, r.forge_id, l.changed_at, l.failures FROM metadata_looks l JOIN repositories \
+            r ON r.id = l.repository_id
              WHERE l.forge = ?1 AND l.leased_until <= ?2 AND {which} ORDER BY l.due_at LIMIT 1"
         );
         // Another may be faster.
@@ -123,7 +152,8 @@ impl Catalog {
                 })
             })?;
             let Some(task) = task else { return Ok(None) };
-            let sql = "UPDATE metadata_looks SET leased_until = ?2 WHERE repository_id = ?1 AND leased_until <= ?3";
+            let sql =
+                "UPDATE metadata_looks SET leased_until = ?2 WHERE repository_id = ?1 AND leased_until <= ?3";
             let parameters = values![task.repository.id, until, now];
             if self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters))? > 0 {
                 return Ok(Some(task));
@@ -132,22 +162,29 @@ impl Catalog {
         Ok(None)
     }
 
-    /// Makes the lease of repository `id` that would end at `leased_until` last until `until`; says whether it was still there.
+    /// Makes the lease of repository `id` that would end at `leased_until` last until `until`; says whether
+    /// it was still there.
     ///
     /// # Errors
     /// If the database fails.
     pub fn extend_metadata_lease(&mut self, id: i64, leased_until: i64, until: i64) -> Result<bool> {
-        let sql = "UPDATE metadata_looks SET leased_until = ?3 WHERE repository_id = ?1 AND leased_until = ?2";
-        Ok(self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![id, leased_until, until]))? > 0)
+        let sql =
+            "UPDATE metadata_looks SET leased_until = ?3 WHERE repository_id = ?1 AND leased_until = ?2";
+        Ok(self
+            .database
+            .transaction(Kind::Visits, |db| db.execute(sql, &values![id, leased_until, until]))?
+            > 0)
     }
 
-    /// Writes down how a look ended; the lease ends with it. Says whether it was still there: if not, nothing is written.
+    /// Writes down how a look ended; the lease ends with it. Says whether it was still there: if not, nothing
+    /// is written.
     ///
     /// # Errors
     /// If the database fails.
     pub fn end_metadata_look(&mut self, look: &MetadataLook) -> Result<bool> {
         let MetadataLook { id, leased_until, at, due_at, is_changed, error } = look;
-        let sql = "UPDATE metadata_looks SET leased_until = 0, due_at = ?2, looked_at = ?3, changed_at = CASE WHEN ?4 = 1 THEN ?3 ELSE changed_at END,
+        let sql = "UPDATE metadata_looks SET leased_until = 0, due_at = ?2, looked_at = ?3, changed_at = \
+            CASE WHEN ?4 = 1 THEN ?3 ELSE changed_at END,
                    failures = CASE WHEN CAST(?5 AS TEXT) IS NULL THEN 0 ELSE failures + 1 END, error = ?5
                    WHERE repository_id = ?1 AND leased_until = ?6";
         let parameters = values![*id, *due_at, *at, i64::from(*is_changed), error.as_deref(), *leased_until];
@@ -160,7 +197,9 @@ impl Catalog {
     /// If the database fails.
     pub fn metadata_counts(&self) -> Result<MetadataCounts> {
         let sql = "SELECT count(looked_at), count(*) FILTER (WHERE failures > 0) FROM metadata_looks";
-        let counts = self.database.query_one(sql, &[], |row| Ok(MetadataCounts { looked_at: row.get(0)?, failing: row.get(1)? }))?;
+        let counts = self
+            .database
+            .query_one(sql, &[], |row| Ok(MetadataCounts { looked_at: row.get(0)?, failing: row.get(1)? }))?;
         Ok(counts.unwrap_or_default())
     }
 
@@ -169,7 +208,8 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn metadata_errors(&self, max: usize) -> Result<Vec<(String, String)>> {
-        let sql = "SELECT r.name, coalesce(l.error, '') FROM metadata_looks l JOIN repositories r ON r.id = l.repository_id
+        let sql = "SELECT r.name, coalesce(l.error, '') FROM metadata_looks l JOIN repositories r ON r.id = \
+            l.repository_id
                    WHERE l.failures > 0 ORDER BY l.looked_at DESC LIMIT ?1";
         self.database.query(sql, &values![max], |row| Ok((row.get(0)?, row.get(1)?)))
     }

@@ -23,7 +23,8 @@ fn tables() -> Result<Vec<Table>> {
         model.execute_batch(step)?;
     }
     let mut statement = model.prepare(
-        "SELECT m.name, c.name, c.type FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table' ORDER BY m.rowid, c.cid",
+        "SELECT m.name, c.name, c.type FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = \
+        'table' ORDER BY m.rowid, c.cid",
     )?;
     let mut rows = statement.query([])?;
     let mut tables: Vec<Table> = Vec::new();
@@ -52,7 +53,8 @@ impl Catalog {
     /// If not all could be moved.
     pub fn settle(&self) -> Result<()> {
         if !self.database.is_postgres() {
-            let is_busy = self.database.query_one("PRAGMA wal_checkpoint(TRUNCATE)", &[], |row| row.get::<i64>(0))?;
+            let is_busy =
+                self.database.query_one("PRAGMA wal_checkpoint(TRUNCATE)", &[], |row| row.get::<i64>(0))?;
             if is_busy != Some(0) {
                 return Err(Error::Unsettled);
             }
@@ -60,24 +62,29 @@ impl Catalog {
         Ok(())
     }
 
-    /// Copies everything into `destination`, which must have nothing in it: all of it or nothing. `observe` is told each table
-    /// and how many of its rows are copied, every few thousand and at its end.
+    /// Copies everything into `destination`, which must have nothing in it: all of it or nothing. `observe`
+    /// is told each table and how many of its rows are copied, every few thousand and at its end.
     ///
     /// # Errors
     /// If `destination` has repositories; of either database.
     pub fn migrate(&self, destination: &mut Catalog, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
         let tables = tables()?;
         let source = &self.database;
-        let count =
-            |db: &Database| -> Result<i64> { Ok(db.query_one("SELECT count(*) FROM repositories", &[], |row| row.get(0))?.unwrap_or(0)) };
+        let count = |db: &Database| -> Result<i64> {
+            Ok(db.query_one("SELECT count(*) FROM repositories", &[], |row| row.get(0))?.unwrap_or(0))
+        };
         // Before anything is locked: it may be the same database.
         match count(&destination.database)? {
             0 => {}
             there => return Err(Error::NotEmpty(there)),
         }
-        // What is read is of one moment, and nobody adds to it meanwhile; on PostgreSQL visits may still be written down.
+        // What is read is of one moment, and nobody adds to it meanwhile; on PostgreSQL visits may still be
+        // written down.
         let begin = match source.is_postgres() {
-            true => format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = '60s'; {LISTING_LOCK}"),
+            true => format!(
+                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = '60s'; \
+                {LISTING_LOCK}"
+            ),
             false => "BEGIN IMMEDIATE".to_owned(),
         };
         source.batch(&begin)?;
@@ -87,8 +94,14 @@ impl Catalog {
                 there => return Err(Error::NotEmpty(there)),
             }
             // Whose it is was said before.
-            tables.iter().filter(|table| table.name != "properties").try_for_each(|table| copy(source, db, table, observe))?;
-            db.batch("UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner IS NOT NULL")
+            tables
+                .iter()
+                .filter(|table| table.name != "properties")
+                .try_for_each(|table| copy(source, db, table, observe))?;
+            db.batch(
+                "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner IS \
+                NOT NULL",
+            )
         });
         let ended = source.batch("COMMIT");
         result.and(ended)
@@ -112,13 +125,17 @@ fn copy(source: &Database, db: &Database, table: &Table, observe: &mut dyn FnMut
     db.fill(name, columns, types, &rows)?;
     copied += rows.len() as i64;
     observe(name, copied.unsigned_abs());
-    let there: i64 = db.query_one(&format!("SELECT count(*) FROM {name}"), &[], |row| row.get(0))?.unwrap_or(0);
+    let there: i64 =
+        db.query_one(&format!("SELECT count(*) FROM {name}"), &[], |row| row.get(0))?.unwrap_or(0);
     if there != copied {
         return Err(Error::NotTheSame { table: name.clone(), source_rows: copied, copied_rows: there });
     }
     if db.is_postgres() && columns[0] == "id" {
         // Numbers go on after those that were given.
-        let sql = format!("SELECT setval(pg_get_serial_sequence('{name}', 'id'), (SELECT coalesce(max(id), 0) + 1 FROM {name}), false)");
+        let sql = format!(
+            "SELECT setval(pg_get_serial_sequence('{name}', 'id'), (SELECT coalesce(max(id), 0) + 1 FROM \
+            {name}), false)"
+        );
         db.batch(&sql)?;
     }
     Ok(())

@@ -36,8 +36,10 @@ impl Catalog {
     pub fn keep_page(&mut self, forge: &str, position: &str, page: &KeptPage) -> Result<()> {
         let KeptPage { etag, wanted, ids, next } = page;
         let ids = serde_json::to_string(ids).expect("words are JSON");
-        let sql = "INSERT INTO pages (forge, position, etag, wanted, ids, next) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                   ON CONFLICT (forge, position) DO UPDATE SET etag = excluded.etag, wanted = excluded.wanted, ids = excluded.ids,
+        let sql = "INSERT INTO pages (forge, position, etag, wanted, ids, next) VALUES (?1, ?2, ?3, ?4, ?5, \
+            ?6)
+                   ON CONFLICT (forge, position) DO UPDATE SET etag = excluded.etag,
+                   wanted = excluded.wanted, ids = excluded.ids,
                    next = excluded.next";
         let parameters: [Value<'_>; 6] = values![forge, position, etag, wanted, ids, next.as_deref()];
         self.database.transaction(Kind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())

@@ -9,11 +9,15 @@ use crate::{Catalog, Result};
 /// Columns of a visit as [`Catalog::record`] writes it.
 const VISIT: [Type; 15] = {
     use Type::{Blob, Integer, Real, Text};
-    [Integer, Integer, Integer, Integer, Integer, Integer, Blob, Real, Real, Integer, Integer, Integer, Text, Text, Integer]
+    [
+        Integer, Integer, Integer, Integer, Integer, Integer, Blob, Real, Real, Integer, Integer, Integer,
+        Text, Text, Integer,
+    ]
 };
 
-/// What a visit sets. Of `rows`, p1 is the id, p2 the epoch, p3 the outcome (0 unchanged, 1 updated, 2 failed, 3 put off), p4
-/// when it began, p5 when it ended, p6 when to come again; what was said to have changed meanwhile may not have been seen.
+/// What a visit sets. Of `rows`, p1 is the id, p2 the epoch, p3 the outcome (0 unchanged, 1 updated, 2
+/// failed, 3 put off), p4 when it began, p5 when it ended, p6 when to come again; what was said to have
+/// changed meanwhile may not have been seen.
 const RECORD: &str = "UPDATE repositories SET
     last_attempt = CASE WHEN rows.p3 < 3 THEN rows.p5 ELSE last_attempt END,
     last_success = CASE WHEN rows.p3 < 2 THEN rows.p5 ELSE last_success END,
@@ -29,13 +33,14 @@ const RECORD: &str = "UPDATE repositories SET
     failures = CASE WHEN rows.p3 < 2 THEN 0 WHEN rows.p3 = 2 THEN failures + 1 ELSE failures END,
     error_class = CASE WHEN rows.p3 < 3 THEN rows.p13 ELSE error_class END,
     error = CASE WHEN rows.p3 < 3 THEN rows.p14 ELSE error END,
-    missing_since = CASE WHEN rows.p3 < 2 THEN NULL WHEN rows.p13 = 'gone' THEN coalesce(missing_since, rows.p5) ELSE missing_since END,
+    missing_since = CASE WHEN rows.p3 < 2 THEN NULL WHEN rows.p13 = 'gone' THEN coalesce(missing_since,
+    rows.p5) ELSE missing_since END,
     lfs_missing = coalesce(rows.p15, lfs_missing),
     lease_owner = NULL, lease_until = NULL
     FROM rows WHERE id = rows.p1 AND epoch = rows.p2";
 
-/// Of visits whose lease has passed to another the archive may show what none that counts has seen: the next one looks. Of `rows`, p1 is
-/// the id, p2 the epoch, p3 when the visit ended.
+/// Of visits whose lease has passed to another the archive may show what none that counts has seen: the next
+/// one looks. Of `rows`, p1 is the id, p2 the epoch, p3 when the visit ended.
 const SUPERSEDED: &str = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, rows.p3)
     FROM rows WHERE id = rows.p1 AND epoch > rows.p2";
 
@@ -43,7 +48,9 @@ impl Visit {
     fn row(&self) -> Vec<Value<'_>> {
         let (kind, seq, archive_bytes, ref_count, class, error) = match &self.outcome {
             Outcome::Unchanged => (0, None, None, None, None, None),
-            Outcome::Updated { seq, archive_bytes, ref_count } => (1, Some(*seq), Some(*archive_bytes), Some(*ref_count), None, None),
+            Outcome::Updated { seq, archive_bytes, ref_count } => {
+                (1, Some(*seq), Some(*archive_bytes), Some(*ref_count), None, None)
+            }
             Outcome::Failed { class, error } => (2, None, None, None, Some(class), Some(error)),
             Outcome::PutOff => (3, None, None, None, None, None),
         };
@@ -70,8 +77,8 @@ impl Visit {
 }
 
 impl Catalog {
-    /// Writes visits down, in one transaction, and ends their leases. Returns how many counted: a visit whose lease has passed
-    /// to another meanwhile does not, and what it did is looked at again.
+    /// Writes visits down, in one transaction, and ends their leases. Returns how many counted: a visit whose
+    /// lease has passed to another meanwhile does not, and what it did is looked at again.
     ///
     /// # Errors
     /// If the database fails.
@@ -82,7 +89,8 @@ impl Catalog {
         let updates = self.updates_of(visits);
         let news = news_of(visits);
         let written = self.database.transaction(Kind::Visits, |db| {
-            // It holds the rows from here on: none of them is removed, or leased by another, before its update is kept.
+            // It holds the rows from here on: none of them is removed, or leased by another, before its
+            // update is kept.
             let written = db.execute_rows(RECORD, &VISIT, &rows)?;
             db.execute_rows(KEEP_UPDATE, &KEPT_UPDATE, &updates)?;
             db.execute_rows(KEEP_VISIT, &KEPT_VISIT, &news)?;

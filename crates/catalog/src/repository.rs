@@ -50,7 +50,8 @@ pub struct Repository {
     /// ...and the seconds they were looked for in.
     #[serde(skip)]
     pub watched_s: f64,
-    /// How far ahead of others it goes where not all that is due can be visited, 0 to [`crate::PRIORITY_MAX`].
+    /// How far ahead of others it goes where not all that is due can be visited, 0 to
+    /// [`crate::PRIORITY_MAX`].
     pub priority: i64,
     /// What is said of it alone.
     pub settings: Settings,
@@ -73,8 +74,10 @@ pub enum Hold {
     Pinned,
 }
 
-pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, last_change, fingerprint, seq, \
-                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s, priority, settings, forge, forge_id, paused, pinned, lfs_missing";
+pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, \
+    last_change, fingerprint, seq, \
+                       archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s,
+                       priority, settings, forge, forge_id, paused, pinned, lfs_missing";
 
 /// How many those are.
 pub(crate) const COLUMN_COUNT: usize = 26;

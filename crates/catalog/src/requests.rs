@@ -9,46 +9,63 @@ use crate::{Catalog, Result};
 const CHANGED_AT_ONCE: usize = 5_000;
 
 /// Number, priority, settings, when it is due at the latest, and how far it goes ahead by its priority alone.
-const CHANGE: &str = "UPDATE repositories SET priority = rows.p2, settings = rows.p3, next_due = LEAST(next_due, rows.p4),
-    hinted_at = CASE WHEN lease_owner IS NOT NULL AND rows.p4 < 9223372036854775807 THEN GREATEST(hinted_at, rows.p4) ELSE hinted_at END,
+const CHANGE: &str = "UPDATE repositories SET priority = rows.p2, settings = rows.p3, next_due = \
+    LEAST(next_due, rows.p4),
+    hinted_at = CASE WHEN lease_owner IS NOT NULL AND rows.p4 < 9223372036854775807 THEN GREATEST(hinted_at,
+    rows.p4) ELSE hinted_at END,
     ahead = GREATEST(rows.p5, CASE WHEN ahead = 1 THEN 1 ELSE 0 END) FROM rows WHERE id = rows.p1";
 
 impl Catalog {
-    /// Changes the priority of the repositories with these numbers, and what is said of each alone, from what it is at that moment;
-    /// they are due at `due` at the latest, also after a visit that is under way; `i64::MAX` leaves them as they are. What is leased and
-    /// waits is visited as it was. Some thousands at a time, so that others come in between.
+    /// Changes the priority of the repositories with these numbers, and what is said of each alone, from what
+    /// it is at that moment; they are due at `due` at the latest, also after a visit that is under way;
+    /// `i64::MAX` leaves them as they are. What is leased and waits is visited as it was. Some thousands at a
+    /// time, so that others come in between.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn change_settings(&mut self, ids: &[i64], due: i64, change: &dyn Fn(&mut i64, &mut Settings)) -> Result<()> {
+    pub fn change_settings(
+        &mut self,
+        ids: &[i64],
+        due: i64,
+        change: &dyn Fn(&mut i64, &mut Settings),
+    ) -> Result<()> {
         let mut ids = ids.to_vec();
         // In one order everywhere, so that nobody waits for each other.
         ids.sort_unstable();
         for ids in ids.chunks(CHANGED_AT_ONCE) {
             self.database.transaction(Kind::Visits, |db| {
-                let sql = "SELECT id, priority, settings FROM repositories WHERE id = ANY(?1) ORDER BY id FOR UPDATE";
+                let sql = "SELECT id, priority, settings FROM repositories WHERE id = ANY(?1) ORDER BY id \
+                    FOR UPDATE";
                 let rows = db.query(sql, &[Value::Integers(ids.to_vec())], |row| {
-                    let (id, mut priority, text) = (row.get::<i64>(0)?, row.get::<i64>(1)?, row.get::<Option<String>>(2)?);
+                    let (id, mut priority, text) =
+                        (row.get::<i64>(0)?, row.get::<i64>(1)?, row.get::<Option<String>>(2)?);
                     let mut settings = Settings::from_json(text.as_deref());
                     change(&mut priority, &mut settings);
                     let priority = priority.clamp(0, PRIORITY_MAX);
-                    let text = (!settings.is_empty()).then(|| serde_json::to_string(&settings).expect("numbers and words are JSON"));
+                    let text = (!settings.is_empty())
+                        .then(|| serde_json::to_string(&settings).expect("numbers and words are JSON"));
                     let ahead = if priority > 0 { priority + 1 } else { 0 };
                     Ok(values![id, priority, text, due, ahead].to_vec())
                 })?;
-                db.execute_rows(CHANGE, &[Type::Integer, Type::Integer, Type::Text, Type::Integer, Type::Integer], &rows).map(|_| ())
+                db.execute_rows(
+                    CHANGE,
+                    &[Type::Integer, Type::Integer, Type::Text, Type::Integer, Type::Integer],
+                    &rows,
+                )
+                .map(|_| ())
             })?;
         }
         Ok(())
     }
 
-    /// Somebody says that the repositories with these numbers have changed upstream: they are due, before those that are only
-    /// overdue. Returns how many are visited at all.
+    /// Somebody says that the repositories with these numbers have changed upstream: they are due, before
+    /// those that are only overdue. Returns how many are visited at all.
     ///
     /// # Errors
     /// If the database fails.
     pub fn hint(&mut self, ids: &[i64], now: i64) -> Result<u64> {
-        let sql = "UPDATE repositories SET hinted_at = GREATEST(hinted_at, ?2), next_due = LEAST(next_due, ?2), ahead = GREATEST(ahead, 1)
+        let sql = "UPDATE repositories SET hinted_at = GREATEST(hinted_at, ?2), next_due = LEAST(next_due, \
+            ?2), ahead = GREATEST(ahead, 1)
                    WHERE id = ANY(?1) AND enabled = 1";
         let parameters = [Value::Integers(ids.to_vec()), now.into()];
         self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters))
@@ -59,7 +76,10 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn with_settings(&self) -> Result<Vec<Repository>> {
-        let sql = format!("SELECT {COLUMNS} FROM repositories WHERE priority > 0 OR settings IS NOT NULL ORDER BY priority DESC, name");
+        let sql = format!(
+            "SELECT {COLUMNS} FROM repositories WHERE priority > 0 OR settings IS NOT NULL ORDER BY priority \
+            DESC, name"
+        );
         self.database.query(&sql, &[], Repository::from_row)
     }
 }

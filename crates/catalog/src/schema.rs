@@ -1,4 +1,5 @@
-//! The schema and how older ones become it. A step is written as SQLite takes it, and translated for PostgreSQL; one that stands on main is never changed again.
+//! The schema and how older ones become it. A step is written as SQLite takes it, and translated for
+//! PostgreSQL; one that stands on main is never changed again.
 
 use crate::database::{Database, Kind, schema_for_postgres};
 use crate::{Error, Result};
@@ -157,7 +158,8 @@ ALTER TABLE repositories ADD COLUMN base_id INTEGER;
 CREATE INDEX repositories_base ON repositories (base_id) WHERE base_id IS NOT NULL;
 ",
     "
--- whom to visit first where not all that is due can be visited, 0 to 3; and what is said of this one alone, as JSON
+-- whom to visit first where not all that is due can be visited, 0 to 3; and what is said of this one alone,
+as JSON
 ALTER TABLE repositories ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE repositories ADD COLUMN settings TEXT;
 -- who goes first of all that is due: 0 nobody, 1 what somebody said has changed, from 2 on by priority
@@ -214,7 +216,8 @@ CREATE TABLE pages (
 ) STRICT, WITHOUT ROWID;
 ",
     "
--- When forges were asked what they say around a repository (issues, pull requests, releases), and when they are again
+-- When forges were asked what they say around a repository (issues, pull requests, releases),
+and when they are again
 CREATE TABLE metadata_looks (
     repository_id   INTEGER PRIMARY KEY,
     forge           TEXT NOT NULL,
@@ -229,7 +232,8 @@ CREATE TABLE metadata_looks (
 CREATE INDEX metadata_looks_due ON metadata_looks (forge, due_at);
 ",
     "
--- Names that repositories had before, and those that copies were made of: rules of access about them still hold
+-- Names that repositories had before,
+and those that copies were made of: rules of access about them still hold
 CREATE TABLE former_names (
     repository_id   INTEGER NOT NULL,
     name            TEXT NOT NULL,
@@ -273,10 +277,12 @@ pub(crate) fn migrate(database: &Database) -> Result<()> {
             }
         }
         match db.is_postgres() {
-            // Rows are rewritten all the time: room beside them for the next version, and what is dead is swept early.
+            // Rows are rewritten all the time: room beside them for the next version, and what is dead is
+            // swept early.
             true => db.batch(&format!(
                 "ALTER TABLE repositories SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
-                 CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL); DELETE FROM schema_version;
+                 CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL); DELETE FROM
+                 schema_version;
                  INSERT INTO schema_version VALUES ({newest})"
             )),
             false => db.batch(&format!("PRAGMA user_version = {newest}")),
@@ -288,7 +294,12 @@ pub(crate) fn migrate(database: &Database) -> Result<()> {
 fn version(database: &Database) -> Result<i64> {
     let sql = match database.is_postgres() {
         false => "PRAGMA user_version",
-        true if database.query_one("SELECT to_regclass('schema_version') IS NULL", &[], |row| row.get(0))? == Some(true) => return Ok(0),
+        true if database
+            .query_one("SELECT to_regclass('schema_version') IS NULL", &[], |row| row.get(0))?
+            == Some(true) =>
+        {
+            return Ok(0);
+        }
         true => "SELECT version FROM schema_version",
     };
     Ok(database.query_one(sql, &[], |row| row.get(0))?.unwrap_or(0))
@@ -309,7 +320,8 @@ mod tests {
             let old = Connection::open(&path).unwrap();
             old.execute_batch(STEPS[0]).unwrap();
             old.execute_batch(
-                "INSERT INTO repositories (name, url, path, added_at) VALUES ('a', 'u', 'a.tar', 7); PRAGMA user_version = 1",
+                "INSERT INTO repositories (name, url, path, added_at) VALUES ('a', 'u', 'a.tar', 7); PRAGMA \
+                user_version = 1",
             )
             .unwrap();
         }

@@ -5,8 +5,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// The highest priority.
 pub const PRIORITY_MAX: i64 = 3;
 
-/// Who goes ahead of those that are only due: the highest of the column `ahead`. A column, for the database knows how many have which
-/// value; what it can only guess at it looks up in the wrong index.
+/// Who goes ahead of those that are only due: the highest of the column `ahead`. A column, for the database
+/// knows how many have which value; what it can only guess at it looks up in the wrong index.
 pub(crate) const AHEAD_MAX: i64 = PRIORITY_MAX + 1;
 
 /// When a repository is visited again.
@@ -45,7 +45,11 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none", rename = "interval_s")]
     pub interval: Option<Interval>,
     /// Patterns of the refs that are mirrored.
-    #[serde(skip_serializing_if = "Option::is_none", alias = "heads_and_tags_only", deserialize_with = "patterns_of_refs")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        alias = "heads_and_tags_only",
+        deserialize_with = "patterns_of_refs"
+    )]
     pub refs: Option<Vec<String>>,
     /// Whether the files that Git LFS keeps beside it are mirrored.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,9 +110,14 @@ mod tests {
 
     #[test]
     fn intervals_are_seconds_or_a_word() {
-        for (text, interval) in [(r#"{"interval_s":60}"#, Interval::Seconds(60)), (r#"{"interval_s":"auto"}"#, Interval::Auto)] {
+        for (text, interval) in
+            [(r#"{"interval_s":60}"#, Interval::Seconds(60)), (r#"{"interval_s":"auto"}"#, Interval::Auto)]
+        {
             let settings = Settings::from_json(Some(text));
-            assert_eq!((settings.interval, serde_json::to_string(&settings).unwrap().as_str()), (Some(interval), text));
+            assert_eq!(
+                (settings.interval, serde_json::to_string(&settings).unwrap().as_str()),
+                (Some(interval), text)
+            );
         }
         assert_eq!(Settings::from_json(Some(r#"{"interval_s":"often"}"#)), Settings::default());
     }

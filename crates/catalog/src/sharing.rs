@@ -1,6 +1,7 @@
 //! Archives that build on those of others: which on which.
 //!
-//! It is written down before anything is built, so that nobody deletes a base meanwhile. Bases are whole themselves.
+//! It is written down before anything is built, so that nobody deletes a base meanwhile. Bases are whole
+//! themselves.
 
 use std::collections::{HashMap, HashSet};
 
@@ -48,7 +49,8 @@ impl Base {
     }
 
     fn from_row(id: i64, row: &Row<'_>, at: usize) -> Result<Base> {
-        let (seq, enabled, gone_at): (Option<i64>, i64, Option<i64>) = (row.get(at + 3)?, row.get(at + 4)?, row.get(at + 5)?);
+        let (seq, enabled, gone_at): (Option<i64>, i64, Option<i64>) =
+            (row.get(at + 3)?, row.get(at + 4)?, row.get(at + 5)?);
         Ok(Base {
             id,
             base: row.get(at)?,
@@ -61,8 +63,10 @@ impl Base {
     }
 }
 
-/// What another builds on stays whole, and what builds on another is no base. Of `rows`, p1 is the id and p2 the base.
-const CHOOSE: &str = "UPDATE repositories SET base_id = rows.p2 FROM rows WHERE id = rows.p1 AND base_id IS NULL
+/// What another builds on stays whole, and what builds on another is no base. Of `rows`, p1 is the id and p2
+/// the base.
+const CHOOSE: &str =
+    "UPDATE repositories SET base_id = rows.p2 FROM rows WHERE id = rows.p1 AND base_id IS NULL
     AND NOT EXISTS (SELECT 1 FROM repositories o WHERE o.base_id = rows.p1)
     AND EXISTS (SELECT 1 FROM repositories b WHERE b.id = rows.p2 AND b.base_id IS NULL)";
 
@@ -75,7 +79,8 @@ struct Parent {
 }
 
 impl Catalog {
-    /// Chooses a base for those of `ids` that are not mirrored yet and have none, as [`Catalog::bases_by_forge`] says.
+    /// Chooses a base for those of `ids` that are not mirrored yet and have none, as
+    /// [`Catalog::bases_by_forge`] says.
     ///
     /// # Errors
     /// If the database fails.
@@ -85,11 +90,13 @@ impl Catalog {
             return Ok(());
         }
         let rows: Vec<Vec<Value<'_>>> = chosen.iter().map(|&(id, base)| values![id, base].into()).collect();
-        self.database.durably(Kind::Listing, |db| db.execute_rows(CHOOSE, &[Type::Integer, Type::Integer], &rows)).map(|_| ())
+        self.database
+            .durably(Kind::Listing, |db| db.execute_rows(CHOOSE, &[Type::Integer, Type::Integer], &rows))
+            .map(|_| ())
     }
 
-    /// Bases that those of `ids` could have that are forks and have none: the repository that all of their forge's network was
-    /// forked from, as far as that is known and open to everybody.
+    /// Bases that those of `ids` could have that are forks and have none: the repository that all of their
+    /// forge's network was forked from, as far as that is known and open to everybody.
     ///
     /// # Errors
     /// If the database fails.
@@ -99,7 +106,10 @@ impl Catalog {
         let bases = [Value::Integers(found.iter().map(|f| f.1).collect())];
         let bases = self.database.query(&sql, &bases, |row| Base::from_row(0, row, 0))?;
         let bases: HashMap<i64, Base> = bases.into_iter().map(|base| (base.base, base)).collect();
-        Ok(found.into_iter().filter_map(|(id, base)| Some(Base { id, ..bases.get(&base)?.clone() })).collect())
+        Ok(found
+            .into_iter()
+            .filter_map(|(id, base)| Some(Base { id, ..bases.get(&base)?.clone() }))
+            .collect())
     }
 
     /// Pairs of a fork and its base.
@@ -113,7 +123,8 @@ impl Catalog {
             let condition = if generation == 0 { condition } else { "" };
             level = read_parents(&self.database, level, condition, &mut parents)?;
         }
-        let mut found: Vec<(i64, i64)> = ids.iter().filter_map(|&id| Some((id, root(&parents, id)?))).collect();
+        let mut found: Vec<(i64, i64)> =
+            ids.iter().filter_map(|&id| Some((id, root(&parents, id)?))).collect();
         // Bases are whole: who would build on one that gets a base now is to ask again.
         let forks: HashSet<i64> = found.iter().map(|f| f.0).collect();
         found.retain(|(_, base)| !forks.contains(base));
@@ -131,7 +142,8 @@ impl Catalog {
     /// If the database fails.
     pub fn bases(&self, ids: &[i64]) -> Result<Vec<Base>> {
         let sql = format!(
-            "SELECT r.id, {BASE} FROM repositories r JOIN repositories b ON b.id = r.base_id WHERE r.base_id IS NOT NULL AND r.id = ANY(?1)"
+            "SELECT r.id, {BASE} FROM repositories r JOIN repositories b ON b.id = r.base_id WHERE r.base_id \
+            IS NOT NULL AND r.id = ANY(?1)"
         );
         self.database.query(&sql, &[Value::Integers(ids.to_vec())], |row| Base::from_row(row.get(0)?, row, 1))
     }
@@ -164,12 +176,14 @@ impl Catalog {
         })
     }
 
-    /// Writes down what the archive of repository `id` was found to build on: the one that lies at `path` below the store, or nothing.
+    /// Writes down what the archive of repository `id` was found to build on: the one that lies at `path`
+    /// below the store, or nothing.
     ///
     /// # Errors
     /// If the database fails.
     pub fn set_base_found(&mut self, id: i64, path: Option<&str>) -> Result<()> {
-        let sql = "UPDATE repositories SET base_id = (SELECT b.id FROM repositories b WHERE b.path = ?2 AND b.id <> ?1) WHERE id = ?1";
+        let sql = "UPDATE repositories SET base_id = (SELECT b.id FROM repositories b WHERE b.path = ?2 AND \
+            b.id <> ?1) WHERE id = ?1";
         self.database.durably(Kind::Listing, |db| db.execute(sql, &values![id, path])).map(|_| ())
     }
 
@@ -179,31 +193,47 @@ impl Catalog {
     /// If the database fails.
     pub fn clear_bases(&mut self, ids: &[i64]) -> Result<()> {
         let sql = "UPDATE repositories SET base_id = NULL WHERE base_id IS NOT NULL AND id = ANY(?1)";
-        self.database.transaction(Kind::Visits, |db| db.execute(sql, &[Value::Integers(ids.to_vec())])).map(|_| ())
+        self.database
+            .transaction(Kind::Visits, |db| db.execute(sql, &[Value::Integers(ids.to_vec())]))
+            .map(|_| ())
     }
 
-    /// Has those looked at again that build on repository `id`, whatever their fingerprints: another archive is in its place.
+    /// Has those looked at again that build on repository `id`, whatever their fingerprints: another archive
+    /// is in its place.
     ///
     /// # Errors
     /// If the database fails.
     pub fn look_again_at_what_builds_on(&mut self, id: i64, now: i64) -> Result<()> {
-        let sql = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
+        let sql =
+            "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
                    ahead = GREATEST(ahead, 1) WHERE base_id = ?1";
         self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![id, now])).map(|_| ())
     }
 }
 
 /// Reads the parents of `ids` that fulfil `condition`; returns those parents whose own parents matter, too.
-fn read_parents(db: &Database, mut ids: Vec<i64>, condition: &str, parents: &mut HashMap<i64, Parent>) -> Result<Vec<i64>> {
+fn read_parents(
+    db: &Database,
+    mut ids: Vec<i64>,
+    condition: &str,
+    parents: &mut HashMap<i64, Parent>,
+) -> Result<Vec<i64>> {
     ids.retain(|id| !parents.contains_key(id));
     let sql = format!(
-        "SELECT r.id, p.id, p.base_id, p.seq, m.private FROM repositories r JOIN metadata f ON f.repository_id = r.id
-         JOIN repositories p ON p.forge = r.forge AND p.forge_id = f.parent_id LEFT JOIN metadata m ON m.repository_id = p.id
+        "SELECT r.id, p.id, p.base_id, p.seq, m.private FROM repositories r JOIN metadata f ON \
+        f.repository_id = r.id
+         JOIN repositories p ON p.forge = r.forge AND p.forge_id = f.parent_id
+         LEFT JOIN metadata m ON m.repository_id = p.id
          WHERE r.base_id IS NULL AND r.id = ANY(?1) {condition}"
     );
     let found = db.query(&sql, &[Value::Integers(ids)], |row| {
         let (seq, private): (Option<i64>, Option<i64>) = (row.get(3)?, row.get(4)?);
-        let parent = Parent { id: row.get(1)?, base_id: row.get(2)?, is_mirrored: seq.is_some(), is_private: private == Some(1) };
+        let parent = Parent {
+            id: row.get(1)?,
+            base_id: row.get(2)?,
+            is_mirrored: seq.is_some(),
+            is_private: private == Some(1),
+        };
         Ok((row.get::<i64>(0)?, parent))
     })?;
     let mut next = Vec::new();
@@ -216,7 +246,8 @@ fn read_parents(db: &Database, mut ids: Vec<i64>, condition: &str, parents: &mut
     Ok(next)
 }
 
-/// The base for `id`: the nearest ancestor that is mirrored, or what that builds on; the oldest one known, if none is.
+/// The base for `id`: the nearest ancestor that is mirrored, or what that builds on; the oldest one known, if
+/// none is.
 fn root(parents: &HashMap<i64, Parent>, id: i64) -> Option<i64> {
     let (mut at, mut seen) = (id, HashSet::from([id]));
     let mut base = None;

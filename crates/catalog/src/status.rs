@@ -87,8 +87,11 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn archive_bytes(&self) -> Result<u64> {
-        let sum: Option<Option<i64>> =
-            self.database.query_one("SELECT CAST(sum(archive_bytes) AS BIGINT) FROM repositories", &[], |row| row.get(0))?;
+        let sum: Option<Option<i64>> = self.database.query_one(
+            "SELECT CAST(sum(archive_bytes) AS BIGINT) FROM repositories",
+            &[],
+            |row| row.get(0),
+        )?;
         Ok(sum.flatten().unwrap_or(0).unsigned_abs())
     }
 
@@ -108,11 +111,15 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn counts(&self, now: i64) -> Result<Counts> {
-        let sql = "SELECT count(*), count(seq), count(*) FILTER (WHERE enabled = 0), count(gone_at), count(*) FILTER (WHERE failures > 0),
-                   count(*) FILTER (WHERE enabled = 1 AND next_due <= ?1), count(*) FILTER (WHERE lease_until > ?1),
+        let sql = "SELECT count(*), count(seq), count(*) FILTER (WHERE enabled = 0), count(gone_at), \
+            count(*) FILTER (WHERE failures > 0),
+                   count(*) FILTER (WHERE enabled = 1 AND next_due <= ?1), count(*) FILTER (WHERE lease_until
+                   > ?1),
                    max(CASE WHEN enabled = 1 AND last_attempt IS NOT NULL THEN ?1 - next_due END),
-                   count(*) FILTER (WHERE last_success > ?1 - 3600), count(*) FILTER (WHERE last_success > ?1 - 86400),
-                   CAST(sum(archive_bytes) AS BIGINT), count(*) FILTER (WHERE paused = 1), count(*) FILTER (WHERE pinned = 1),
+                   count(*) FILTER (WHERE last_success > ?1 - 3600), count(*) FILTER (WHERE last_success > ?1
+                   - 86400),
+                   CAST(sum(archive_bytes) AS BIGINT), count(*) FILTER (WHERE paused = 1),
+                   count(*) FILTER (WHERE pinned = 1),
                    count(*) FILTER (WHERE lfs_missing > 0)
                    FROM repositories";
         let counts = self.database.query_one(sql, &values![now], |row| {
@@ -150,18 +157,23 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn failing(&self, class: Option<&str>, max: usize) -> Result<Vec<Repository>> {
-        self.some("failures > 0 AND (CAST(?1 AS TEXT) IS NULL OR error_class = ?1) ORDER BY last_attempt DESC, id", class, max)
+        self.some(
+            "failures > 0 AND (CAST(?1 AS TEXT) IS NULL OR error_class = ?1) ORDER BY last_attempt DESC, id",
+            class,
+            max,
+        )
     }
 
-    /// Repositories, by name, that have been gone upstream since `before` or longer, with their forges: their forge has them no
-    /// more, and no visit has found them since; or, if no forge lists them, all visits since then have found nothing. Those that
-    /// are not visited are left alone.
+    /// Repositories, by name, that have been gone upstream since `before` or longer, with their forges: their
+    /// forge has them no more, and no visit has found them since; or, if no forge lists them, all visits
+    /// since then have found nothing. Those that are not visited are left alone.
     ///
     /// # Errors
     /// If the database fails.
     pub fn gone_since(&self, before: i64) -> Result<Vec<(Repository, Option<String>)>> {
         let sql = format!("SELECT {COLUMNS}, forge FROM repositories WHERE {GONE} ORDER BY name");
-        self.database.query(&sql, &values![before], |row| Ok((Repository::from_row(row)?, row.get(COLUMN_COUNT)?)))
+        self.database
+            .query(&sql, &values![before], |row| Ok((Repository::from_row(row)?, row.get(COLUMN_COUNT)?)))
     }
 
     /// How many repositories each forge has; those that no forge lists are under `None`.
@@ -169,7 +181,9 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn counts_by_forge(&self) -> Result<Vec<(Option<String>, i64)>> {
-        self.database.query("SELECT forge, count(*) FROM repositories GROUP BY forge", &[], |row| Ok((row.get(0)?, row.get(1)?)))
+        self.database.query("SELECT forge, count(*) FROM repositories GROUP BY forge", &[], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
     }
 
     /// Forgets repository `id` if it is still as [`Catalog::gone_since`] says; says whether it was.
@@ -179,7 +193,10 @@ impl Catalog {
     pub fn remove_gone(&mut self, id: i64, before: i64) -> Result<bool> {
         self.database.transaction(Kind::Listing, |db| {
             // What is there again is to be listed anew.
-            db.execute("DELETE FROM pages WHERE forge IN (SELECT forge FROM repositories WHERE id = ?1)", &values![id])?;
+            db.execute(
+                "DELETE FROM pages WHERE forge IN (SELECT forge FROM repositories WHERE id = ?1)",
+                &values![id],
+            )?;
             let sql = format!(
                 "DELETE FROM repositories WHERE id = ?2 AND ({GONE})
                  AND NOT EXISTS (SELECT 1 FROM repositories o WHERE o.base_id = ?2)"
@@ -202,8 +219,10 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn errors_by_class(&self) -> Result<Vec<(String, i64)>> {
-        let sql = "SELECT error_class, count(*) FROM repositories WHERE failures > 0 GROUP BY error_class ORDER BY 2 DESC, 1";
-        self.database.query(sql, &[], |row| Ok((row.get::<Option<String>>(0)?.unwrap_or_default(), row.get(1)?)))
+        let sql = "SELECT error_class, count(*) FROM repositories WHERE failures > 0 GROUP BY error_class \
+            ORDER BY 2 DESC, 1";
+        self.database
+            .query(sql, &[], |row| Ok((row.get::<Option<String>>(0)?.unwrap_or_default(), row.get(1)?)))
     }
 
     /// How far the listings of all forges have come.
@@ -211,7 +230,8 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn listings(&self) -> Result<Vec<Listing>> {
-        let names: Vec<String> = self.database.query("SELECT name FROM forges ORDER BY name", &[], |row| row.get(0))?;
+        let names: Vec<String> =
+            self.database.query("SELECT name FROM forges ORDER BY name", &[], |row| row.get(0))?;
         let listings = names.iter().map(|name| self.listing(name));
         Ok(listings.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }

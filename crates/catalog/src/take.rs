@@ -1,5 +1,5 @@
-//! What pages of listings and dumps bring. Most rows of a page are new, or have the names they had: those are written together.
-//! The others, one at a time.
+//! What pages of listings and dumps bring. Most rows of a page are new, or have the names they had: those are
+//! written together. The others, one at a time.
 
 use std::collections::{HashMap, HashSet};
 
@@ -60,8 +60,11 @@ struct Known {
     pushed_at: Option<String>,
 }
 
-const KNOWN: &str = "SELECT r.forge_id, r.id, r.name, r.url, r.gone_at IS NOT NULL, coalesce(r.seen_pass, 0) > 0 OR r.gone_at IS NOT NULL,
-    m.pushed_at FROM repositories r LEFT JOIN metadata m ON m.repository_id = r.id WHERE r.forge = ?1 AND r.forge_id = ANY(?2)";
+const KNOWN: &str =
+    "SELECT r.forge_id, r.id, r.name, r.url, r.gone_at IS NOT NULL, coalesce(r.seen_pass, 0) \
+    > 0 OR r.gone_at IS NOT NULL,
+    m.pushed_at FROM repositories r LEFT JOIN metadata m ON m.repository_id = r.id WHERE r.forge = ?1 AND
+    r.forge_id = ANY(?2)";
 
 impl Known {
     fn from_row(row: &Row<'_>) -> Result<(String, Known)> {
@@ -104,18 +107,26 @@ const REMEMBER: &str = "INSERT INTO former_names (repository_id, name)
 
 /// A repository is there, by this name and URL; p5 says whether it is due now, p6.
 const TOUCH: &str =
-    "UPDATE repositories SET name = rows.p2, url = rows.p3, seen_pass = GREATEST(coalesce(seen_pass, 0), rows.p4), gone_at = NULL,
+    "UPDATE repositories SET name = rows.p2, url = rows.p3, seen_pass = GREATEST(coalesce(seen_pass, 0), \
+    rows.p4), gone_at = NULL,
     next_due = CASE WHEN rows.p5 = 1 THEN LEAST(next_due, rows.p6) ELSE next_due END,
-    hinted_at = CASE WHEN rows.p5 = 1 THEN rows.p6 ELSE hinted_at END, ahead = GREATEST(ahead, rows.p5) FROM rows WHERE id = rows.p1";
-const TOUCHED: [Type; 6] = [Type::Integer, Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer];
+    hinted_at = CASE WHEN rows.p5 = 1 THEN rows.p6 ELSE hinted_at END, ahead = GREATEST(ahead,
+    rows.p5) FROM rows WHERE id = rows.p1";
+const TOUCHED: [Type; 6] =
+    [Type::Integer, Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer];
 
-const INSERT: &str = "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass) SELECT * FROM rows
+const INSERT: &str =
+    "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass) SELECT * FROM rows
     ON CONFLICT DO NOTHING RETURNING name, id";
-const INSERTED: [Type; 7] = [Type::Text, Type::Text, Type::Text, Type::Integer, Type::Text, Type::Text, Type::Integer];
+const INSERTED: [Type; 7] =
+    [Type::Text, Type::Text, Type::Text, Type::Integer, Type::Text, Type::Text, Type::Integer];
 
 /// Where an archive of that name goes: no part of the path starts with a dot.
 pub(crate) fn path_for(name: &str) -> String {
-    let parts: Vec<String> = name.split('/').map(|part| part.strip_prefix('.').map_or(part.to_owned(), |p| format!("%2E{p}"))).collect();
+    let parts: Vec<String> = name
+        .split('/')
+        .map(|part| part.strip_prefix('.').map_or(part.to_owned(), |p| format!("%2E{p}")))
+        .collect();
     format!("{}.tar", parts.join("/"))
 }
 
@@ -140,16 +151,28 @@ fn repeated<'a>(keys: impl Iterator<Item = &'a str>) -> HashSet<&'a str> {
 }
 
 /// Takes `rows`, each with the name it gets here, as repositories of `forge`.
-pub(crate) fn take(db: &Database, forge: &str, source: Source, rows: &[(String, Listed)], now: i64) -> Result<Taken> {
+pub(crate) fn take(
+    db: &Database,
+    forge: &str,
+    source: Source,
+    rows: &[(String, Listed)],
+    now: i64,
+) -> Result<Taken> {
     let mut taken = Taken::default();
     let (rows, unfit): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, l)| fits(&l.forge_id));
     if let Some((name, _)) = unfit.first() {
-        tracing::warn!("{} repositories of {forge} have ids that are too long or no text, {name} for one: left out", unfit.len());
+        tracing::warn!(
+            "{} repositories of {forge} have ids that are too long or no text, {name} for one: left out",
+            unfit.len()
+        );
     }
     let ids: Vec<&str> = rows.iter().map(|(_, l)| l.forge_id.as_str()).filter(|id| !id.is_empty()).collect();
     let known: HashMap<String, Known> = match ids.is_empty() {
         true => HashMap::new(),
-        false => db.query(KNOWN, &[forge.into(), Value::Texts(ids.clone())], Known::from_row)?.into_iter().collect(),
+        false => db
+            .query(KNOWN, &[forge.into(), Value::Texts(ids.clone())], Known::from_row)?
+            .into_iter()
+            .collect(),
     };
     let repeated_names = repeated(rows.iter().map(|(name, _)| name.as_str()));
     let repeated_ids = repeated(ids.into_iter());
@@ -163,7 +186,8 @@ pub(crate) fn take(db: &Database, forge: &str, source: Source, rows: &[(String, 
     let mut told: Vec<(i64, &Listed)> = Vec::with_capacity(rows.len());
     for &row in &rows {
         let (name, listed) = row;
-        let is_alone = !repeated_names.contains(name.as_str()) && !repeated_ids.contains(listed.forge_id.as_str());
+        let is_alone =
+            !repeated_names.contains(name.as_str()) && !repeated_ids.contains(listed.forge_id.as_str());
         match known.get(&listed.forge_id) {
             Some(known) if source == Source::Dump && known.was_listed => taken.known += 1,
             Some(known) if is_alone && known.name == *name => {
@@ -171,14 +195,21 @@ pub(crate) fn take(db: &Database, forge: &str, source: Source, rows: &[(String, 
                 touched.push(known.row(name, listed, source.pass(), now));
                 told.push((known.id, listed));
             }
-            None if is_alone && !held_names.contains(name) && !held_paths.contains(&path_for(name)) => new.push(row),
+            None if is_alone && !held_names.contains(name) && !held_paths.contains(&path_for(name)) => {
+                new.push(row)
+            }
             _ => others.push(row),
         }
     }
     touch(db, &touched)?;
-    let inserts: Vec<_> = new.iter().map(|(name, listed)| inserted(forge, source, name, &path_for(name), listed, now)).collect();
-    let mut added: HashMap<String, i64> =
-        db.query_rows(INSERT, &INSERTED, &inserts, |row| Ok((row.get(0)?, row.get(1)?)))?.into_iter().collect();
+    let inserts: Vec<_> = new
+        .iter()
+        .map(|(name, listed)| inserted(forge, source, name, &path_for(name), listed, now))
+        .collect();
+    let mut added: HashMap<String, i64> = db
+        .query_rows(INSERT, &INSERTED, &inserts, |row| Ok((row.get(0)?, row.get(1)?)))?
+        .into_iter()
+        .collect();
     for row in new {
         match added.remove(&row.0) {
             Some(id) => {
@@ -208,15 +239,32 @@ pub(crate) fn remember_name(db: &Database, id: i64, name: &str) -> Result<()> {
     db.execute(sql, &values![id, name]).map(|_| ())
 }
 
-fn inserted<'a>(forge: &'a str, source: Source, name: &'a str, path: &str, listed: &'a Listed, now: i64) -> Vec<Value<'a>> {
+fn inserted<'a>(
+    forge: &'a str,
+    source: Source,
+    name: &'a str,
+    path: &str,
+    listed: &'a Listed,
+    now: i64,
+) -> Vec<Value<'a>> {
     // A dump that knows no ids of the forge gives none.
     let of_forge = !listed.forge_id.is_empty();
-    let (forge, forge_id, pass) = (of_forge.then_some(forge), of_forge.then_some(&listed.forge_id), of_forge.then_some(source.pass()));
+    let (forge, forge_id, pass) =
+        (of_forge.then_some(forge), of_forge.then_some(&listed.forge_id), of_forge.then_some(source.pass()));
     values![name, &listed.clone_url, path.to_owned(), now, forge, forge_id, pass].into()
 }
 
-/// Takes one row whose name or id is another's as well; says which repository it tells of, if that is to be told.
-fn take_one(db: &Database, forge: &str, source: Source, name: &str, listed: &Listed, now: i64, taken: &mut Taken) -> Result<Option<i64>> {
+/// Takes one row whose name or id is another's as well; says which repository it tells of, if that is to be
+/// told.
+fn take_one(
+    db: &Database,
+    forge: &str,
+    source: Source,
+    name: &str,
+    listed: &Listed,
+    now: i64,
+    taken: &mut Taken,
+) -> Result<Option<i64>> {
     if listed.forge_id.is_empty() {
         // What had that name before has another one now, and keeps its archive.
         let rows = [inserted(forge, source, name, &path_for(name), listed, now)];
@@ -224,12 +272,16 @@ fn take_one(db: &Database, forge: &str, source: Source, name: &str, listed: &Lis
         *(if id.is_some() { &mut taken.added } else { &mut taken.known }) += 1;
         return Ok(id);
     }
-    let known = db.query_one(KNOWN, &[forge.into(), Value::Texts(vec![&listed.forge_id])], Known::from_row)?.map(|(_, known)| known);
+    let known = db
+        .query_one(KNOWN, &[forge.into(), Value::Texts(vec![&listed.forge_id])], Known::from_row)?
+        .map(|(_, known)| known);
     if source == Source::Dump {
         // Nor does a repository of the past take the name of one that is there now.
-        let sql = "SELECT EXISTS (SELECT 1 FROM repositories WHERE name = ?1 AND forge = ?2 AND forge_id <> ?3
+        let sql =
+            "SELECT EXISTS (SELECT 1 FROM repositories WHERE name = ?1 AND forge = ?2 AND forge_id <> ?3
                    AND (seen_pass > 0 OR gone_at IS NOT NULL))";
-        let is_taken = db.query_one(sql, &values![name, forge, &listed.forge_id], |row| row.get(0))? == Some(true);
+        let is_taken =
+            db.query_one(sql, &values![name, forge, &listed.forge_id], |row| row.get(0))? == Some(true);
         if is_taken || known.as_ref().is_some_and(|k| k.was_listed) {
             taken.known += 1;
             return Ok(None);
@@ -250,9 +302,13 @@ fn take_one(db: &Database, forge: &str, source: Source, name: &str, listed: &Lis
 
 fn add(db: &Database, forge: &str, source: Source, name: &str, listed: &Listed, now: i64) -> Result<i64> {
     // What somebody added by its URL before.
-    let sql =
-        "UPDATE repositories SET forge = ?1, forge_id = ?2, seen_pass = ?3 WHERE forge IS NULL AND url = ?4 AND name = ?5 RETURNING id";
-    let adopted = db.query_one(sql, &values![forge, &listed.forge_id, source.pass(), &listed.clone_url, name], |row| row.get(0))?;
+    let sql = "UPDATE repositories SET forge = ?1, forge_id = ?2, seen_pass = ?3 WHERE forge IS NULL AND url \
+        = ?4 AND name = ?5 RETURNING id";
+    let adopted = db.query_one(
+        sql,
+        &values![forge, &listed.forge_id, source.pass(), &listed.clone_url, name],
+        |row| row.get(0),
+    )?;
     if let Some(id) = adopted {
         return Ok(id);
     }
@@ -263,7 +319,8 @@ fn add(db: &Database, forge: &str, source: Source, name: &str, listed: &Listed, 
         true => path,
         false => free_beside(db, "path", &name, &listed.forge_id)?,
     };
-    let sql = "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass) SELECT * FROM rows RETURNING id";
+    let sql = "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass) SELECT * \
+        FROM rows RETURNING id";
     let rows = [inserted(forge, source, &name, &path, listed, now)];
     Ok(db.query_rows(sql, &INSERTED, &rows, |row| row.get(0))?.pop().expect("one row was inserted"))
 }
@@ -273,13 +330,15 @@ fn set_aside(name: &str, forge_id: &str) -> String {
     format!("{name}~{}", forge_id.replace('/', "~"))
 }
 
-/// `name`, taken from whichever repository of the same forge had it, as that must have another one by now; or one beside it, if
-/// it belongs to something that this forge does not list: `own`, if it stands beside it already.
+/// `name`, taken from whichever repository of the same forge had it, as that must have another one by now; or
+/// one beside it, if it belongs to something that this forge does not list: `own`, if it stands beside it
+/// already.
 fn free_name(db: &Database, forge: &str, name: &str, listed: &Listed, own: Option<&str>) -> Result<String> {
-    let holder: Option<(i64, Option<String>, Option<String>)> =
-        db.query_one("SELECT id, forge, forge_id FROM repositories WHERE name = ?1", &values![name], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })?;
+    let holder: Option<(i64, Option<String>, Option<String>)> = db.query_one(
+        "SELECT id, forge, forge_id FROM repositories WHERE name = ?1",
+        &values![name],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    )?;
     match holder {
         None => Ok(name.to_owned()),
         Some((id, Some(of), Some(forge_id))) if of == forge => {
@@ -288,7 +347,9 @@ fn free_name(db: &Database, forge: &str, name: &str, listed: &Listed, own: Optio
             db.execute("UPDATE repositories SET name = ?2 WHERE id = ?1", &values![id, aside])?;
             Ok(name.to_owned())
         }
-        Some(_) => own.map_or_else(|| free_beside(db, "name", name, &listed.forge_id), |own| Ok(own.to_owned())),
+        Some(_) => {
+            own.map_or_else(|| free_beside(db, "name", name, &listed.forge_id), |own| Ok(own.to_owned()))
+        }
     }
 }
 
@@ -303,8 +364,8 @@ pub(crate) fn free_path(db: &Database, path: &str, name: &str) -> Result<String>
     unreachable!("numbers do not end")
 }
 
-/// What stands beside `name` for the repository with that id and is in no row of `column`, names or paths: a forge may list something
-/// that is called just so.
+/// What stands beside `name` for the repository with that id and is in no row of `column`, names or paths: a
+/// forge may list something that is called just so.
 fn free_beside(db: &Database, column: &str, name: &str, forge_id: &str) -> Result<String> {
     let first = set_aside(name, forge_id);
     let candidates = std::iter::once(first.clone()).chain((2..).map(|n| format!("{first}~{n}")));
@@ -317,22 +378,28 @@ fn free_beside(db: &Database, column: &str, name: &str, forge_id: &str) -> Resul
 }
 
 /// What a later listing does not say stays as it was known.
-const METADATA: &str = "INSERT INTO metadata AS m (repository_id, listed_at, full_name, owner_id, description, homepage, language,
-    default_branch, fork, parent_id, archived, private, kibibytes, stars, forks, open_issues, created_at, updated_at, pushed_at)
-    SELECT * FROM rows ON CONFLICT (repository_id) DO UPDATE SET listed_at = excluded.listed_at, full_name = excluded.full_name,
-    owner_id = coalesce(excluded.owner_id, m.owner_id), description = excluded.description, homepage = excluded.homepage,
-    language = coalesce(excluded.language, m.language), default_branch = coalesce(excluded.default_branch, m.default_branch),
+const METADATA: &str = "INSERT INTO metadata AS m (repository_id, listed_at, full_name, owner_id, \
+    description, homepage, language,
+    default_branch, fork, parent_id, archived, private, kibibytes, stars, forks, open_issues, created_at,
+    updated_at, pushed_at)
+    SELECT * FROM rows ON CONFLICT (repository_id) DO UPDATE SET listed_at = excluded.listed_at,
+    full_name = excluded.full_name,
+    owner_id = coalesce(excluded.owner_id, m.owner_id), description = excluded.description,
+    homepage = excluded.homepage,
+    language = coalesce(excluded.language, m.language), default_branch = coalesce(excluded.default_branch,
+    m.default_branch),
     fork = coalesce(excluded.fork, m.fork), parent_id = coalesce(excluded.parent_id, m.parent_id),
     archived = coalesce(excluded.archived, m.archived), private = coalesce(excluded.private, m.private),
     kibibytes = coalesce(excluded.kibibytes, m.kibibytes), stars = coalesce(excluded.stars, m.stars),
     forks = coalesce(excluded.forks, m.forks), open_issues = coalesce(excluded.open_issues, m.open_issues),
-    created_at = coalesce(excluded.created_at, m.created_at), updated_at = coalesce(excluded.updated_at, m.updated_at),
+    created_at = coalesce(excluded.created_at, m.created_at), updated_at = coalesce(excluded.updated_at,
+    m.updated_at),
     pushed_at = coalesce(excluded.pushed_at, m.pushed_at)";
 const METADATA_COLUMNS: [Type; 19] = {
     use Type::{Integer, Text};
     [
-        Integer, Integer, Text, Integer, Text, Text, Text, Text, Integer, Text, Integer, Integer, Integer, Integer, Integer, Integer, Text,
-        Text, Text,
+        Integer, Integer, Text, Integer, Text, Text, Text, Text, Integer, Text, Integer, Integer, Integer,
+        Integer, Integer, Integer, Text, Text, Text,
     ]
 };
 
@@ -371,20 +438,28 @@ fn write_metadata(db: &Database, forge: &str, told: &[(i64, &Listed)], now: i64)
         })
         .collect();
     db.execute_rows(METADATA, &METADATA_COLUMNS, &rows)?;
-    write_lists(db, "languages", &last, |l| l.languages.iter().map(|(name, bytes)| (name.as_str(), Some(*bytes))).collect())?;
+    write_lists(db, "languages", &last, |l| {
+        l.languages.iter().map(|(name, bytes)| (name.as_str(), Some(*bytes))).collect()
+    })?;
     write_lists(db, "topics", &last, |l| l.topics.iter().map(|topic| (topic.as_str(), None)).collect())
 }
 
 /// Writes the owners of what is told of; their numbers by their ids at the forge.
 fn write_owners(db: &Database, forge: &str, told: &[(i64, &Listed)]) -> Result<HashMap<String, i64>> {
-    let told: HashMap<&str, _> =
-        told.iter().filter_map(|(_, l)| l.owner.as_ref()).filter(|o| fits(&o.forge_id)).map(|o| (o.forge_id.as_str(), o)).collect();
+    let told: HashMap<&str, _> = told
+        .iter()
+        .filter_map(|(_, l)| l.owner.as_ref())
+        .filter(|o| fits(&o.forge_id))
+        .map(|o| (o.forge_id.as_str(), o))
+        .collect();
     if told.is_empty() {
         return Ok(HashMap::new());
     }
     let sql = "SELECT forge_id, id, login FROM accounts WHERE forge = ?1 AND forge_id = ANY(?2)";
     let known: Vec<(String, i64, String)> =
-        db.query(sql, &[forge.into(), Value::Texts(told.keys().copied().collect())], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        db.query(sql, &[forge.into(), Value::Texts(told.keys().copied().collect())], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?;
     // Most are as they were.
     let mut changed = told.clone();
     let mut ids = HashMap::new();
@@ -394,11 +469,15 @@ fn write_owners(db: &Database, forge: &str, told: &[(i64, &Listed)]) -> Result<H
         }
         ids.insert(forge_id, id);
     }
-    let rows = changed.into_values().map(|owner: &Account| values![forge, &owner.forge_id, &owner.login, owner.kind.name()].to_vec());
+    let rows = changed
+        .into_values()
+        .map(|owner: &Account| values![forge, &owner.forge_id, &owner.login, owner.kind.name()].to_vec());
     let rows: Vec<Vec<Value<'_>>> = rows.collect();
     let sql = "INSERT INTO accounts (forge, forge_id, login, kind) SELECT * FROM rows
                ON CONFLICT (forge, forge_id) DO UPDATE SET login = excluded.login RETURNING forge_id, id";
-    ids.extend(db.query_rows(sql, &[Type::Text; 4], &rows, |row| Ok((row.get::<String>(0)?, row.get::<i64>(1)?)))?);
+    ids.extend(
+        db.query_rows(sql, &[Type::Text; 4], &rows, |row| Ok((row.get::<String>(0)?, row.get::<i64>(1)?)))?,
+    );
     Ok(ids)
 }
 
@@ -412,7 +491,8 @@ fn write_lists<'a>(
     let (mut ids, mut rows) = (Vec::new(), Vec::new());
     let mut has_numbers = false;
     for &(id, listed) in told {
-        let of_one: HashMap<&str, Option<u64>> = list(listed).into_iter().filter(|(name, _)| fits(name)).collect();
+        let of_one: HashMap<&str, Option<u64>> =
+            list(listed).into_iter().filter(|(name, _)| fits(name)).collect();
         if !of_one.is_empty() {
             ids.push(id);
         }
@@ -428,6 +508,10 @@ fn write_lists<'a>(
     }
     db.execute(&format!("DELETE FROM {table} WHERE repository_id = ANY(?1)"), &[Value::Integers(ids)])?;
     let types = [Type::Integer, Type::Text, Type::Integer];
-    db.execute_rows(&format!("INSERT INTO {table} SELECT * FROM rows"), &types[..if has_numbers { 3 } else { 2 }], &rows)?;
+    db.execute_rows(
+        &format!("INSERT INTO {table} SELECT * FROM rows"),
+        &types[..if has_numbers { 3 } else { 2 }],
+        &rows,
+    )?;
     Ok(())
 }

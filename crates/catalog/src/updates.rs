@@ -27,7 +27,8 @@ pub struct Update {
 pub(crate) const KEEP_UPDATE: &str = "INSERT INTO updates (repository_id, seq, at, machine)
     SELECT rows.p1, rows.p3, rows.p4, rows.p5 FROM rows WHERE EXISTS
     (SELECT 1 FROM repositories WHERE id = rows.p1 AND epoch = rows.p2)";
-pub(crate) const KEPT_UPDATE: [Type; 5] = [Type::Integer, Type::Integer, Type::Integer, Type::Integer, Type::Text];
+pub(crate) const KEPT_UPDATE: [Type; 5] =
+    [Type::Integer, Type::Integer, Type::Integer, Type::Integer, Type::Text];
 
 impl Catalog {
     /// From here on, updates that are recorded are kept for the hooks of `machine`.
@@ -45,13 +46,22 @@ impl Catalog {
         visits.iter().filter_map(row).collect()
     }
 
-    /// At most `max` updates kept for `machine`, from after number `after` on, oldest first. Of several workers each takes the
-    /// repositories whose number leaves `worker` when divided by `workers`: those of one repository stay in order.
+    /// At most `max` updates kept for `machine`, from after number `after` on, oldest first. Of several
+    /// workers each takes the repositories whose number leaves `worker` when divided by `workers`: those of
+    /// one repository stay in order.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn updates(&self, machine: &str, worker: usize, workers: usize, after: i64, max: usize) -> Result<Vec<Update>> {
-        let sql = "SELECT u.id, r.id, r.name, r.url, r.path, u.seq, u.at FROM updates u JOIN repositories r ON r.id = u.repository_id
+    pub fn updates(
+        &self,
+        machine: &str,
+        worker: usize,
+        workers: usize,
+        after: i64,
+        max: usize,
+    ) -> Result<Vec<Update>> {
+        let sql = "SELECT u.id, r.id, r.name, r.url, r.path, u.seq, u.at FROM updates u JOIN repositories r \
+            ON r.id = u.repository_id
                    WHERE u.machine = ?1 AND u.repository_id % ?3 = ?2 AND u.id > ?4 ORDER BY u.id LIMIT ?5";
         self.database.query(sql, &values![machine, worker, workers, after, max], |row| {
             Ok(Update {
@@ -71,7 +81,8 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn update_count(&self, machine: &str) -> Result<i64> {
-        let sql = "SELECT count(*) FROM updates u JOIN repositories r ON r.id = u.repository_id WHERE u.machine = ?1";
+        let sql = "SELECT count(*) FROM updates u JOIN repositories r ON r.id = u.repository_id WHERE \
+            u.machine = ?1";
         Ok(self.database.query_one(sql, &values![machine], |row| row.get(0))?.unwrap_or(0))
     }
 

@@ -30,7 +30,8 @@ pub enum Outcome {
 pub struct Visit {
     /// Which repository.
     pub id: i64,
-    /// The number of the lease it was made under ([`crate::Repository::epoch`]): one that has passed to another counts no more.
+    /// The number of the lease it was made under ([`crate::Repository::epoch`]): one that has passed to
+    /// another counts no more.
     pub epoch: i64,
     /// When it began.
     pub began_at: i64,

@@ -19,7 +19,8 @@ macro_rules! cases {
             $(#[test]
             fn $name() {
                 let dir = tempfile::tempdir().unwrap();
-                crate::cases::$name(&mut weir_catalog::Catalog::open(&dir.path().join("catalog.db")).unwrap());
+                let mut catalog = weir_catalog::Catalog::open(&dir.path().join("catalog.db")).unwrap();
+                crate::cases::$name(&mut catalog);
             })*
         }
     };
@@ -120,7 +121,15 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
         // Somebody lists meanwhile, backwards, and touches the same rows.
         let listed = |n: usize| {
             let name = format!("r{n:05}");
-            (name.clone(), Listed { forge_id: n.to_string(), clone_url: format!("git://h/{n}"), full_name: name, ..Listed::default() })
+            (
+                name.clone(),
+                Listed {
+                    forge_id: n.to_string(),
+                    clone_url: format!("git://h/{n}"),
+                    full_name: name,
+                    ..Listed::default()
+                },
+            )
         };
         let mut catalog = Catalog::connect(&url).unwrap();
         for pass in 0..5 {
@@ -138,7 +147,10 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
     all.dedup();
     assert_eq!((all.len(), done.iter().map(Vec::len).sum::<usize>()), (total, total), "each once");
     let catalog = Catalog::connect(&url).unwrap();
-    assert_eq!((catalog.next_due().unwrap(), catalog.counts(10).unwrap().mirrored), (Some(1000), total as i64));
+    assert_eq!(
+        (catalog.next_due().unwrap(), catalog.counts(10).unwrap().mirrored),
+        (Some(1000), total as i64)
+    );
 }
 
 #[test]
@@ -165,7 +177,9 @@ fn a_server_that_crashes_is_come_back_to_and_what_was_written_is_there() {
 }
 
 /// Everything about repositories that a catalog tells.
-fn all_of(c: &Catalog) -> (Vec<Repository>, Vec<weir_catalog::Listing>, weir_catalog::Counts, Option<String>, ImportPosition) {
+fn all_of(
+    c: &Catalog,
+) -> (Vec<Repository>, Vec<weir_catalog::Listing>, weir_catalog::Counts, Option<String>, ImportPosition) {
     let list = c.list().unwrap();
     let described = c.description(list[0].id).unwrap();
     (list, c.listings().unwrap(), c.counts(5).unwrap(), described, c.import_position("dump").unwrap())
@@ -177,16 +191,29 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let mut old = Catalog::open(&dir.path().join("old.db")).unwrap();
     let mut listing = old.begin_listing("h", "all", 1).unwrap();
-    let owner = weir_catalog::Account { forge_id: "7".into(), login: "o".into(), kind: weir_catalog::AccountKind::User };
+    let owner = weir_catalog::Account {
+        forge_id: "7".into(),
+        login: "o".into(),
+        kind: weir_catalog::AccountKind::User,
+    };
     let description = Some("tab\t, line\n, return\r, \\N, \\. and \u{1f980}".to_owned());
     let languages = vec![("C".to_owned(), 5)];
     let page: Vec<_> = (0..12_000)
         .map(|n| {
-            let (name, owner, description, languages) = (format!("o/{n:05}"), Some(owner.clone()), description.clone(), languages.clone());
+            let (name, owner, description, languages) =
+                (format!("o/{n:05}"), Some(owner.clone()), description.clone(), languages.clone());
             let clone_url = format!("git://h/{n}");
             (
                 name.clone(),
-                Listed { forge_id: n.to_string(), full_name: name, clone_url, owner, description, languages, ..Listed::default() },
+                Listed {
+                    forge_id: n.to_string(),
+                    full_name: name,
+                    clone_url,
+                    owner,
+                    description,
+                    languages,
+                    ..Listed::default()
+                },
             )
         })
         .collect();
@@ -201,7 +228,10 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
     let mut new = Catalog::connect(&server.schema("new")).unwrap();
     let mut told = Vec::new();
     old.migrate(&mut new, &mut |table, rows| told.push((table.to_owned(), rows))).unwrap();
-    assert!(told.contains(&("repositories".to_owned(), 12_000)) && told.contains(&("languages".to_owned(), 12_000)));
+    assert!(
+        told.contains(&("repositories".to_owned(), 12_000))
+            && told.contains(&("languages".to_owned(), 12_000))
+    );
     assert!(all_of(&new) == all_of(&old));
     assert!(matches!(old.migrate(&mut new, &mut |_, _| ()), Err(Error::NotEmpty(12_000))));
     assert!(all_of(&new) == all_of(&old), "what was there stays");
@@ -217,7 +247,9 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
 fn certificates_are_looked_at_as_libpq_does() {
     let server = postgres::Server::start_with_tls();
     let (port, certificate) = (server.port(), server.folder().join("server.crt"));
-    let connect = |options: &str| Catalog::connect(&format!("postgres://weir@localhost:{port}/postgres?{options}")).map(|_| ());
+    let connect = |options: &str| {
+        Catalog::connect(&format!("postgres://weir@localhost:{port}/postgres?{options}")).map(|_| ())
+    };
     let own = format!("sslrootcert={}", certificate.display());
     connect("").unwrap();
     connect("sslmode=require").unwrap();

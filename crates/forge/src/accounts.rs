@@ -52,8 +52,8 @@ pub fn forge_of_accounts_listing(name: &str) -> Option<&str> {
     name.strip_suffix(LISTING)
 }
 
-/// Goes on with the listing of the accounts of `forge`, which is called `name`, until it ends, or `observe` says no; `None` if it
-/// tells of none. What a listing does not name stays.
+/// Goes on with the listing of the accounts of `forge`, which is called `name`, until it ends, or `observe`
+/// says no; `None` if it tells of none. What a listing does not name stays.
 ///
 /// # Errors
 /// If the forge or the catalog fails. What was taken stays taken.
@@ -82,7 +82,14 @@ pub fn crawl_accounts(
         } else {
             skipped_in_turn = 0;
         }
-        catalog.take_accounts(&mut listing, name, &page.accounts, &page.members, page.next.as_deref(), now())?;
+        catalog.take_accounts(
+            &mut listing,
+            name,
+            &page.accounts,
+            &page.members,
+            page.next.as_deref(),
+            now(),
+        )?;
         keep_budgets(name, catalog, forge, now())?;
         progress.listed += page.accounts.len() as u64;
         progress.memberships += page.members.iter().map(|(_, members)| members.len() as u64).sum::<u64>();
@@ -94,8 +101,8 @@ pub fn crawl_accounts(
     }
 }
 
-/// All accounts in the list at `url`, however many pages it has, but `max` at most. `None` if they cannot be had, for whatever reason:
-/// the others can.
+/// All accounts in the list at `url`, however many pages it has, but `max` at most. `None` if they cannot be
+/// had, for whatever reason: the others can.
 pub(crate) fn members(
     api: &mut Api,
     url: &str,

@@ -16,9 +16,12 @@ use crate::{Budget, Error, Result};
 /// Bytes of one answer.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// The names that forges have for what is left of a limit, and for when it is whole again.
-const REMAINING: [HeaderName; 2] = [HeaderName::from_static("x-ratelimit-remaining"), HeaderName::from_static("ratelimit-remaining")];
-const RESET: [HeaderName; 2] = [HeaderName::from_static("x-ratelimit-reset"), HeaderName::from_static("ratelimit-reset")];
-const LIMIT: [HeaderName; 2] = [HeaderName::from_static("x-ratelimit-limit"), HeaderName::from_static("ratelimit-limit")];
+const REMAINING: [HeaderName; 2] =
+    [HeaderName::from_static("x-ratelimit-remaining"), HeaderName::from_static("ratelimit-remaining")];
+const RESET: [HeaderName; 2] =
+    [HeaderName::from_static("x-ratelimit-reset"), HeaderName::from_static("ratelimit-reset")];
+const LIMIT: [HeaderName; 2] =
+    [HeaderName::from_static("x-ratelimit-limit"), HeaderName::from_static("ratelimit-limit")];
 const RESOURCE: HeaderName = HeaderName::from_static("x-ratelimit-resource");
 const UNRUNNABLE: &[u8] = b")]}'\n";
 /// What GitHub asks for where a limit comes without a time.
@@ -113,9 +116,19 @@ impl Credential {
             (_, Some(id)) => format!("installation {}", id.unwrap_or(0)),
             (None, None) => "none".to_owned(),
             // Not the token itself, nor what could be guessed from it.
-            (Some(text), None) => Sha256::digest(text).iter().take(4).map(|byte| format!("{byte:02x}")).collect(),
+            (Some(text), None) => {
+                Sha256::digest(text).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+            }
         };
-        Credential { authorization, spent_until: 0, is_refused: false, installation, holds_until: 0, name, said: None }
+        Credential {
+            authorization,
+            spent_until: 0,
+            is_refused: false,
+            installation,
+            holds_until: 0,
+            name,
+            said: None,
+        }
     }
 }
 
@@ -165,15 +178,29 @@ impl Api {
             .max_redirects(5)
             .redirect_auth_headers(RedirectAuthHeaders::SameHost);
         let authorization = |token: &String| Some(format!("{} {token}", options.scheme));
-        let mut credentials: Vec<Credential> = options.tokens.iter().map(|token| Credential::new(authorization(token), None)).collect();
+        let mut credentials: Vec<Credential> =
+            options.tokens.iter().map(|token| Credential::new(authorization(token), None)).collect();
         if let Some((app, _)) = &options.app {
             let all = app.installations.is_empty().then_some(None);
-            credentials.extend(app.installations.iter().map(|id| Some(*id)).chain(all).map(|id| Credential::new(None, Some(id))));
+            credentials.extend(
+                app.installations
+                    .iter()
+                    .map(|id| Some(*id))
+                    .chain(all)
+                    .map(|id| Credential::new(None, Some(id))),
+            );
         }
         if credentials.is_empty() {
             credentials.push(Credential::new(None, None));
         }
-        Api { agent: (options.connect)(config), credentials, current: 0, options, usage: Usage::default(), if_none_match: None }
+        Api {
+            agent: (options.connect)(config),
+            credentials,
+            current: 0,
+            options,
+            usage: Usage::default(),
+            if_none_match: None,
+        }
     }
 
     /// Whether there is a token.
@@ -187,7 +214,12 @@ impl Api {
         let integer = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let budget = |c: &Credential| {
             let (limit, left, reset) = c.said?;
-            Some(Budget { credential: c.name.clone(), limit: limit.map(integer), remaining: integer(left), reset_at: integer(reset) })
+            Some(Budget {
+                credential: c.name.clone(),
+                limit: limit.map(integer),
+                remaining: integer(left),
+                reset_at: integer(reset),
+            })
         };
         self.credentials.iter().filter_map(budget).collect()
     }
@@ -196,7 +228,8 @@ impl Api {
     pub(crate) fn remember(&mut self, budgets: &[Budget]) {
         let latest = now().saturating_add(LIMIT_WAIT_MAX.as_secs());
         for credential in &mut self.credentials {
-            if let Some(spent) = budgets.iter().find(|b| b.credential == credential.name && b.remaining == 0) {
+            if let Some(spent) = budgets.iter().find(|b| b.credential == credential.name && b.remaining == 0)
+            {
                 credential.spent_until = (spent.reset_at.max(0) as u64).min(latest);
             }
         }
@@ -211,7 +244,8 @@ impl Api {
         self.ask(url, None).and_then(|(headers, body)| parse(url, &headers, &body))
     }
 
-    /// The JSON at `url`; `None` if it is as it was when it had the tag `etag`, which costs nothing of a limit.
+    /// The JSON at `url`; `None` if it is as it was when it had the tag `etag`, which costs nothing of a
+    /// limit.
     pub(crate) fn get_unless(&mut self, url: &str, etag: Option<&str>) -> Result<Option<Answer>> {
         self.if_none_match = etag.map(str::to_owned);
         let answer = self.ask(url, None);
@@ -220,12 +254,15 @@ impl Api {
         if etag.is_some() && body.is_empty() { Ok(None) } else { parse(url, &headers, &body).map(Some) }
     }
 
-    /// What `read` makes of the JSON at `url`; `None` if there is nothing (any more), whoever asks. What it can make nothing of is
-    /// no answer.
+    /// What `read` makes of the JSON at `url`; `None` if there is nothing (any more), whoever asks. What it
+    /// can make nothing of is no answer.
     pub(crate) fn one<T>(&mut self, url: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<Option<T>> {
         match self.by_any(url, Api::get) {
             Ok(answer) => match read(&answer.value) {
-                None => Err(Error::Unexpected { url: url.to_owned(), detail: "not what a repository looks like".to_owned() }),
+                None => Err(Error::Unexpected {
+                    url: url.to_owned(),
+                    detail: "not what a repository looks like".to_owned(),
+                }),
                 found => Ok(found),
             },
             Err(Error::NotFound(_)) => Ok(None),
@@ -234,7 +271,11 @@ impl Api {
     }
 
     /// Asks with one credential after the other until there is something: one may see what another must not.
-    pub(crate) fn by_any<T>(&mut self, url: &str, mut ask: impl FnMut(&mut Api, &str) -> Result<T>) -> Result<T> {
+    pub(crate) fn by_any<T>(
+        &mut self,
+        url: &str,
+        mut ask: impl FnMut(&mut Api, &str) -> Result<T>,
+    ) -> Result<T> {
         let mut asked: Vec<String> = Vec::new();
         loop {
             match ask(self, url) {
@@ -242,8 +283,14 @@ impl Api {
                 answer => return answer,
             }
             // One that has nothing left of its limit might see it, too: the one that has again first.
-            let others = self.credentials.iter().enumerate().filter(|(_, c)| !c.is_refused && !asked.contains(&c.name));
-            let Some((other, spent_until)) = others.map(|(n, c)| (n, c.spent_until)).min_by_key(|(_, until)| *until) else {
+            let others = self
+                .credentials
+                .iter()
+                .enumerate()
+                .filter(|(_, c)| !c.is_refused && !asked.contains(&c.name));
+            let Some((other, spent_until)) =
+                others.map(|(n, c)| (n, c.spent_until)).min_by_key(|(_, until)| *until)
+            else {
                 return Err(Error::NotFound(url.to_owned()));
             };
             let now = now();
@@ -276,7 +323,9 @@ impl Api {
             self.usage.requests += 1;
             let verdict = match self.send(url, question) {
                 Err(e) => Verdict::Again(e.to_string()),
-                Ok(response) if response.status() == StatusCode::NOT_MODIFIED && self.if_none_match.is_some() => {
+                Ok(response)
+                    if response.status() == StatusCode::NOT_MODIFIED && self.if_none_match.is_some() =>
+                {
                     self.note_limit(response.headers());
                     return Ok((response.headers().clone(), Vec::new()));
                 }
@@ -292,9 +341,12 @@ impl Api {
                                 if body.starts_with(UNRUNNABLE) {
                                     body.drain(..UNRUNNABLE.len());
                                 }
-                                // What is no JSON although it should be was cut off on the way, or is an error's page.
+                                // What is no JSON although it should be was cut off on the way, or is an
+                                // error's page.
                                 match question.is_some() || is_json(&parts.headers) {
-                                    true if serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_err() => {
+                                    true if serde_json::from_slice::<serde::de::IgnoredAny>(&body)
+                                        .is_err() =>
+                                    {
                                         Verdict::Again("the answer is no whole JSON".to_owned())
                                     }
                                     _ => return Ok((parts.headers, body)),
@@ -309,19 +361,26 @@ impl Api {
                 Verdict::Good => {}
                 Verdict::Never(e) => return Err(e),
                 // Where no token was shown none is wrong.
-                Verdict::Refused(e) if self.credentials[self.current].authorization.is_none() => return Err(e),
+                Verdict::Refused(e) if self.credentials[self.current].authorization.is_none() => {
+                    return Err(e);
+                }
                 Verdict::Limited(until) => {
                     // Clocks differ, and some say 0: each refusal in turn waits longer, and none for ever.
                     limits = (limits * 2).clamp(1, LIMIT_WAIT_MAX.as_secs());
                     let now = now();
-                    let until = until.clamp(now.saturating_add(limits), now.saturating_add(LIMIT_WAIT_MAX.as_secs()));
+                    let until =
+                        until.clamp(now.saturating_add(limits), now.saturating_add(LIMIT_WAIT_MAX.as_secs()));
                     let credential = &mut self.credentials[self.current];
                     credential.spent_until = until;
                     credential.said = Some((credential.said.and_then(|said| said.0), 0, until));
                 }
                 Verdict::Refused(e) => {
                     self.credentials[self.current].is_refused = true;
-                    tracing::warn!("token {} of {} is not taken: {e}", self.current + 1, self.credentials.len());
+                    tracing::warn!(
+                        "token {} of {} is not taken: {e}",
+                        self.current + 1,
+                        self.credentials.len()
+                    );
                     if self.credentials.iter().all(|c| c.is_refused) {
                         return Err(e);
                     }
@@ -346,12 +405,17 @@ impl Api {
         match question {
             None => {
                 let request = self.agent.get(url).header(ACCEPT, "application/json");
-                let request = self.if_none_match.iter().fold(request, |r, etag| r.header(IF_NONE_MATCH, etag));
+                let request =
+                    self.if_none_match.iter().fold(request, |r, etag| r.header(IF_NONE_MATCH, etag));
                 authorization.into_iter().fold(request, |r, a| r.header(AUTHORIZATION, a)).call()
             }
             Some(question) => {
-                let request = self.agent.post(url).header(ACCEPT, "application/json").content_type("application/json");
-                authorization.into_iter().fold(request, |r, a| r.header(AUTHORIZATION, a)).send(question.to_string())
+                let request =
+                    self.agent.post(url).header(ACCEPT, "application/json").content_type("application/json");
+                authorization
+                    .into_iter()
+                    .fold(request, |r, a| r.header(AUTHORIZATION, a))
+                    .send(question.to_string())
             }
         }
     }
@@ -404,7 +468,10 @@ impl Api {
                 let detail = "the GitHub App is installed nowhere".to_owned();
                 return Err(Error::Forbidden { url: self.options.agent.clone(), status: 404, detail });
             }
-            self.credentials.splice(number..=number, found.into_iter().map(|(id, _)| Credential::new(None, Some(Some(id)))));
+            self.credentials.splice(
+                number..=number,
+                found.into_iter().map(|(id, _)| Credential::new(None, Some(Some(id)))),
+            );
             return Ok(());
         };
         let token = self.installation_token(installation)?;
@@ -418,7 +485,10 @@ impl Api {
     /// The App, its word for now, and the URL of its API.
     fn app(&self) -> Result<(&GitHubApp, String, &str)> {
         let Some((app, url)) = &self.options.app else {
-            return Err(Error::Unexpected { url: self.options.agent.clone(), detail: "there is no App".to_owned() });
+            return Err(Error::Unexpected {
+                url: self.options.agent.clone(),
+                detail: "there is no App".to_owned(),
+            });
         };
         let word = app.word(now()).map_err(|detail| Error::Unexpected { url: url.clone(), detail })?;
         Ok((app, word, url))
@@ -429,7 +499,8 @@ impl Api {
         let mut found = Vec::new();
         for page in 1..=INSTALLATION_PAGES_MAX {
             let (_, word, url) = self.app()?;
-            let list = self.ask_as_app(&format!("{url}/app/installations?per_page=100&page={page}"), &word, false)?;
+            let list =
+                self.ask_as_app(&format!("{url}/app/installations?per_page=100&page={page}"), &word, false)?;
             let all = list.as_array().map_or(&[][..], Vec::as_slice);
             let login = |one: &Value| one["account"]["login"].as_str().unwrap_or_default().to_owned();
             found.extend(all.iter().filter_map(|one| Some((one["id"].as_u64()?, login(one)))));
@@ -458,8 +529,18 @@ impl Api {
             self.usage.requests += 1;
             let authorization = format!("Bearer {word}");
             let sent = match is_post {
-                true => self.agent.post(url).header(ACCEPT, "application/json").header(AUTHORIZATION, authorization).send_empty(),
-                false => self.agent.get(url).header(ACCEPT, "application/json").header(AUTHORIZATION, authorization).call(),
+                true => self
+                    .agent
+                    .post(url)
+                    .header(ACCEPT, "application/json")
+                    .header(AUTHORIZATION, authorization)
+                    .send_empty(),
+                false => self
+                    .agent
+                    .get(url)
+                    .header(ACCEPT, "application/json")
+                    .header(AUTHORIZATION, authorization)
+                    .call(),
             };
             let detail = match sent {
                 Err(e) => e.to_string(),
@@ -469,7 +550,9 @@ impl Api {
                     match body {
                         Err(e) => format!("the answer broke off: {e}"),
                         Ok(body) => match judge(url, parts.status, &parts.headers, &body) {
-                            Verdict::Good => return parse(url, &parts.headers, &body).map(|answer| answer.value),
+                            Verdict::Good => {
+                                return parse(url, &parts.headers, &body).map(|answer| answer.value);
+                            }
                             Verdict::Never(e) | Verdict::Refused(e) => return Err(e),
                             Verdict::Again(detail) => detail,
                             Verdict::Limited(_) => "the rate limit of the App itself is used up".to_owned(),
@@ -520,39 +603,58 @@ fn reset_time(headers: &HeaderMap) -> Option<u64> {
 fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Verdict {
     let detail = || {
         let text = String::from_utf8_lossy(&body[..body.len().min(4 * DETAIL_CHARS_MAX)]);
-        let message = serde_json::from_slice::<Value>(body).ok().and_then(|v| Some(v.get("message")?.as_str()?.to_owned()));
+        let message = serde_json::from_slice::<Value>(body)
+            .ok()
+            .and_then(|v| Some(v.get("message")?.as_str()?.to_owned()));
         let text = message.unwrap_or_else(|| text.into_owned());
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_CHARS_MAX).collect::<String>()
     };
     match status.as_u16() {
         // GraphQL says so with a status that is well.
         200..=299
-            if body.len() < 64 << 10 && body.windows(14).any(|w| w == b"\"RATE_LIMITED\"") && number(headers, &REMAINING) == Some(0) =>
+            if body.len() < 64 << 10
+                && body.windows(14).any(|w| w == b"\"RATE_LIMITED\"")
+                && number(headers, &REMAINING) == Some(0) =>
         {
-            Verdict::Limited(reset_time(headers).unwrap_or_else(|| now().saturating_add(LIMIT_WAIT_MIN.as_secs())))
+            Verdict::Limited(
+                reset_time(headers).unwrap_or_else(|| now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
+            )
         }
         200..=299 => Verdict::Good,
         403 | 429 => {
             // GitHub: "retry-after", else "x-ratelimit-reset" once nothing remains, else a minute at least.
             let after = number(headers, &[RETRY_AFTER]).map(|s| now().saturating_add(s));
             let spent = (number(headers, &REMAINING) == Some(0)).then(|| reset_time(headers)).flatten();
-            let is_limit = status == StatusCode::TOO_MANY_REQUESTS || detail().to_ascii_lowercase().contains("rate limit");
+            let is_limit = status == StatusCode::TOO_MANY_REQUESTS
+                || detail().to_ascii_lowercase().contains("rate limit");
             match after.or(spent) {
                 Some(until) => Verdict::Limited(until),
                 None if is_limit => Verdict::Limited(now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
-                None => Verdict::Never(Error::Forbidden { url: url.to_owned(), status: status.as_u16(), detail: detail() }),
+                None => Verdict::Never(Error::Forbidden {
+                    url: url.to_owned(),
+                    status: status.as_u16(),
+                    detail: detail(),
+                }),
             }
         }
-        401 | 407 => Verdict::Refused(Error::Forbidden { url: url.to_owned(), status: status.as_u16(), detail: detail() }),
+        401 | 407 => Verdict::Refused(Error::Forbidden {
+            url: url.to_owned(),
+            status: status.as_u16(),
+            detail: detail(),
+        }),
         404 | 410 | 451 => Verdict::Never(Error::NotFound(url.to_owned())),
         422 => Verdict::Never(Error::Refused { url: url.to_owned(), detail: detail() }),
         408 | 500..=599 => Verdict::Again(format!("{status}: {}", detail())),
-        _ => Verdict::Never(Error::Unexpected { url: url.to_owned(), detail: format!("{status}: {}", detail()) }),
+        _ => Verdict::Never(Error::Unexpected {
+            url: url.to_owned(),
+            detail: format!("{status}: {}", detail()),
+        }),
     }
 }
 
 fn parse(url: &str, headers: &HeaderMap, body: &[u8]) -> Result<Answer> {
-    let value = serde_json::from_slice(body).map_err(|e| Error::Unexpected { url: url.to_owned(), detail: e.to_string() })?;
+    let value = serde_json::from_slice(body)
+        .map_err(|e| Error::Unexpected { url: url.to_owned(), detail: e.to_string() })?;
     let said = |name| headers.get(name).and_then(|value| value.to_str().ok());
     Ok(Answer {
         value,
@@ -565,7 +667,10 @@ fn parse(url: &str, headers: &HeaderMap, body: &[u8]) -> Result<Answer> {
 fn next_link(text: &str) -> Option<String> {
     text.split(',').find_map(|link| {
         let (target, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
-        parameters.split(';').any(|p| matches!(p.trim(), "rel=\"next\"" | "rel=next")).then(|| target.to_owned())
+        parameters
+            .split(';')
+            .any(|p| matches!(p.trim(), "rel=\"next\"" | "rel=next"))
+            .then(|| target.to_owned())
     })
 }
 

@@ -1,5 +1,5 @@
-//! Tokens of a GitHub App (docs.github.com/apps: "Generating a JSON Web Token", "Authenticating as an installation"): asked for with
-//! a signed word that holds for minutes, and good for an hour.
+//! Tokens of a GitHub App (docs.github.com/apps: "Generating a JSON Web Token", "Authenticating as an
+//! installation"): asked for with a signed word that holds for minutes, and good for an hour.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +41,9 @@ impl GitHubApp {
     pub fn new(issuer: &str, pem: &[u8], installations: Vec<u64>) -> Result<GitHubApp, String> {
         let key = match PrivateKeyDer::from_pem_slice(pem) {
             Ok(PrivateKeyDer::Pkcs1(key)) => from_pkcs1(&key),
-            Ok(PrivateKeyDer::Pkcs8(key)) => KeyPair::from_pkcs8(key.secret_pkcs8_der()).map_err(|e| e.to_string()),
+            Ok(PrivateKeyDer::Pkcs8(key)) => {
+                KeyPair::from_pkcs8(key.secret_pkcs8_der()).map_err(|e| e.to_string())
+            }
             Ok(_) => Err("it is no RSA key".to_owned()),
             Err(e) => Err(e.to_string()),
         };
@@ -51,8 +53,13 @@ impl GitHubApp {
 
     /// The word for `now`, in seconds since 1970 (RFC 7519, RS256).
     pub(crate) fn word(&self, now: u64) -> Result<String, String> {
-        let claims = serde_json::json!({ "iat": now.saturating_sub(EARLIER_S), "exp": now + HOLDS_S, "iss": self.issuer });
-        let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(r#"{"alg":"RS256","typ":"JWT"}"#), URL_SAFE_NO_PAD.encode(claims.to_string()));
+        let claims = serde_json::json!({ "iat": now.saturating_sub(EARLIER_S), "exp": now + HOLDS_S,
+            "iss": self.issuer });
+        let text = format!(
+            "{}.{}",
+            URL_SAFE_NO_PAD.encode(r#"{"alg":"RS256","typ":"JWT"}"#),
+            URL_SAFE_NO_PAD.encode(claims.to_string())
+        );
         let mut signature = vec![0; self.key.public().modulus_len()];
         self.key
             .sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text.as_bytes(), &mut signature)

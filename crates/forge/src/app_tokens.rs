@@ -30,7 +30,13 @@ impl AppTokens {
     /// Those of the App that `api` was made with.
     pub fn new(api: Api) -> AppTokens {
         AppTokens {
-            inner: Mutex::new(Inner { api, owners: HashMap::new(), looked_at: 0, tokens: HashMap::new(), refused: HashMap::new() }),
+            inner: Mutex::new(Inner {
+                api,
+                owners: HashMap::new(),
+                looked_at: 0,
+                tokens: HashMap::new(),
+                refused: HashMap::new(),
+            }),
         }
     }
 

@@ -1,7 +1,8 @@
-//! Bitbucket Cloud (developer.atlassian.com/cloud/bitbucket/rest: `GET /repositories/{workspace}`, `GET /user/workspaces`).
+//! Bitbucket Cloud (developer.atlassian.com/cloud/bitbucket/rest: `GET /repositories/{workspace}`, `GET
+//! /user/workspaces`).
 //!
-//! Its list of everything that is public, `GET /repositories`, is gone from bitbucket.org since 2026 (CHANGE-2770): without workspaces
-//! those of the credentials are listed.
+//! Its list of everything that is public, `GET /repositories`, is gone from bitbucket.org since 2026
+//! (CHANGE-2770): without workspaces those of the credentials are listed.
 
 use serde_json::Value;
 
@@ -12,8 +13,9 @@ use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result};
 const PER_PAGE: u64 = 100;
 const WORKSPACE_PAGES_MAX: u64 = 100;
 /// What is asked for: all that is said otherwise is ten times as much.
-const FIELDS: &str = "uuid,full_name,scm,description,website,language,is_private,size,created_on,updated_on,mainbranch.name,\
-                      parent.uuid,links.clone,owner.uuid,owner.type,owner.username,owner.nickname,owner.display_name";
+const FIELDS: &str = "uuid,full_name,scm,description,website,language,is_private,size,created_on,\
+    updated_on,mainbranch.name,parent.uuid,links.clone,owner.uuid,owner.type,\
+    owner.username,owner.nickname,owner.display_name";
 
 /// The API of Bitbucket Cloud.
 pub struct Bitbucket {
@@ -26,22 +28,32 @@ pub struct Bitbucket {
 }
 
 impl Bitbucket {
-    /// `url` is the web site's; `workspaces` are their slugs. If there are none: those that the credentials are a member of; without
-    /// credentials everything that is public, where the server lists that.
+    /// `url` is the web site's; `workspaces` are their slugs. If there are none: those that the credentials
+    /// are a member of; without credentials everything that is public, where the server lists that.
     pub fn new(url: &str, workspaces: Vec<String>, api: Api) -> Bitbucket {
         let url = url.trim_end_matches('/');
-        let base = if url == "https://bitbucket.org" { "https://api.bitbucket.org/2.0".to_owned() } else { format!("{url}/2.0") };
+        let base = if url == "https://bitbucket.org" {
+            "https://api.bitbucket.org/2.0".to_owned()
+        } else {
+            format!("{url}/2.0")
+        };
         let are_found = workspaces.is_empty() && api.is_known();
         Bitbucket { api, base, workspaces, are_found }
     }
 
-    /// Asks for the workspaces of the credentials, by name: a position means the same the next time, if none came or went.
+    /// Asks for the workspaces of the credentials, by name: a position means the same the next time, if none
+    /// came or went.
     fn find_workspaces(&mut self) -> Result<()> {
         let mut found = Vec::new();
         for page in 1..=WORKSPACE_PAGES_MAX {
-            let answer = self.api.get(&format!("{}/user/workspaces?pagelen={PER_PAGE}&page={page}", self.base))?.value;
+            let answer =
+                self.api.get(&format!("{}/user/workspaces?pagelen={PER_PAGE}&page={page}", self.base))?.value;
             let list = answer["values"].as_array().map_or(&[][..], Vec::as_slice);
-            found.extend(list.iter().filter_map(|access| text(&access["workspace"]["slug"]).or_else(|| text(&access["slug"]))));
+            found.extend(
+                list.iter().filter_map(|access| {
+                    text(&access["workspace"]["slug"]).or_else(|| text(&access["slug"]))
+                }),
+            );
             if answer["next"].is_null() {
                 break;
             }
@@ -75,13 +87,20 @@ impl Forge for Bitbucket {
             Some((n, page)) => match self.workspaces.get(n) {
                 None => return Ok(Page::default()),
                 // By time of creation: what is new comes last, and moves nothing.
-                Some(name) => format!("{}/repositories/{}?{common}&sort=created_on&page={page}", self.base, escape(name)),
+                Some(name) => format!(
+                    "{}/repositories/{}?{common}&sort=created_on&page={page}",
+                    self.base,
+                    escape(name)
+                ),
             },
         };
-        let next_workspace = of_workspace.and_then(|(n, _)| (n + 1 < self.workspaces.len()).then(|| format!("{}:1", n + 1)));
+        let next_workspace =
+            of_workspace.and_then(|(n, _)| (n + 1 < self.workspaces.len()).then(|| format!("{}:1", n + 1)));
         let answer = match (self.api.get(&url), of_workspace) {
             // Only numbered pages can be passed over: what comes after a time is not known without the page.
-            (Err(e), Some(_)) if e.is_of_owner() => return Ok(Page::leaving_out(position, &e, next_workspace)),
+            (Err(e), Some(_)) if e.is_of_owner() => {
+                return Ok(Page::leaving_out(position, &e, next_workspace));
+            }
             (Err(e), Some((n, page))) if e.is_of_page() => {
                 return Ok(Page::skipping(position, &e, Some(format!("{n}:{}", page.saturating_add(1)))));
             }
@@ -132,12 +151,18 @@ fn from_repository(repository: &Value) -> Option<Listed> {
         return None;
     }
     let owner = &repository["owner"];
-    let login = text(&owner["username"]).or_else(|| text(&owner["nickname"])).or_else(|| text(&owner["display_name"]));
+    let login = text(&owner["username"])
+        .or_else(|| text(&owner["nickname"]))
+        .or_else(|| text(&owner["display_name"]));
     let clones = repository["links"]["clone"].as_array()?;
     Some(Listed {
         forge_id: uuid(&repository["uuid"])?,
         full_name: text(&repository["full_name"])?,
-        clone_url: clones.iter().find(|clone| clone["name"] == "https").and_then(|clone| text(&clone["href"])).map(without_user)?,
+        clone_url: clones
+            .iter()
+            .find(|clone| clone["name"] == "https")
+            .and_then(|clone| text(&clone["href"]))
+            .map(without_user)?,
         owner: uuid(&owner["uuid"]).zip(login).map(|(forge_id, login)| Account {
             forge_id,
             login,

@@ -9,7 +9,8 @@ use crate::api::Usage;
 use crate::filter::{Filter, Verdict};
 use crate::{Error, Forge, Page, Skipped};
 
-/// Pages skipped one after the other before the forge is taken to be down. Nothing of them counts as passed then.
+/// Pages skipped one after the other before the forge is taken to be down. Nothing of them counts as passed
+/// then.
 const SKIPPED_IN_TURN_MAX: usize = 5;
 /// Tries of a page that could not be had, in as many crawls.
 const SKIPPED_TRIES_MAX: i64 = 10;
@@ -42,7 +43,8 @@ pub struct Crawl<'a> {
     pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, String>,
     /// Whether wikis are wanted, too, of what is wanted.
     pub wikis: bool,
-    /// All that says what is wanted, as text: a page that has not changed need not be looked through again while this is so.
+    /// All that says what is wanted, as text: a page that has not changed need not be looked through again
+    /// while this is so.
     pub wanted: &'a str,
     /// Ends after so many wanted repositories; 0 for no end.
     pub limit: u64,
@@ -84,7 +86,12 @@ pub struct Progress {
 }
 
 /// Writes down what is left of the limits of `forge`.
-pub(crate) fn keep_budgets(name: &str, catalog: &mut Catalog, forge: &dyn Forge, now: i64) -> Result<(), CrawlError> {
+pub(crate) fn keep_budgets(
+    name: &str,
+    catalog: &mut Catalog,
+    forge: &dyn Forge,
+    now: i64,
+) -> Result<(), CrawlError> {
     let budgets = forge.budgets();
     if !budgets.is_empty() {
         catalog.set_budgets(name, &budgets, now)?;
@@ -93,8 +100,18 @@ pub(crate) fn keep_budgets(name: &str, catalog: &mut Catalog, forge: &dyn Forge,
 }
 
 /// Tells `forge` what was left of them when that was written down.
-pub(crate) fn remember_budgets(name: &str, catalog: &Catalog, forge: &mut dyn Forge, now: i64) -> Result<(), CrawlError> {
-    let known: Vec<Budget> = catalog.budgets(now)?.into_iter().filter(|(forge, _)| forge == name).map(|(_, budget)| budget).collect();
+pub(crate) fn remember_budgets(
+    name: &str,
+    catalog: &Catalog,
+    forge: &mut dyn Forge,
+    now: i64,
+) -> Result<(), CrawlError> {
+    let known: Vec<Budget> = catalog
+        .budgets(now)?
+        .into_iter()
+        .filter(|(forge, _)| forge == name)
+        .map(|(_, budget)| budget)
+        .collect();
     forge.remember(&known);
     Ok(())
 }
@@ -109,7 +126,10 @@ impl Places {
         if self.0.insert(self.1.hash_one(position)) {
             return Ok(());
         }
-        Err(Error::Unexpected { url: name.to_owned(), detail: format!("the pages lead in a circle to '{position}'") })
+        Err(Error::Unexpected {
+            url: name.to_owned(),
+            detail: format!("the pages lead in a circle to '{position}'"),
+        })
     }
 }
 
@@ -130,7 +150,8 @@ impl Crawl<'_> {
         self.recover(catalog, forge, &listing, &mut progress)?;
         let mut position = listing.position.clone();
         if let Some(after) = position.as_ref().and_then(|p| p.strip_prefix(UNSEEN)?.parse().ok()) {
-            progress.finished = self.look_for_unseen(catalog, forge, &mut listing, after, &mut progress, observe)?;
+            progress.finished =
+                self.look_for_unseen(catalog, forge, &mut listing, after, &mut progress, observe)?;
             return Ok(progress);
         }
         let mut pending: Vec<Skipped> = Vec::new();
@@ -162,7 +183,15 @@ impl Crawl<'_> {
                     Some(_) if !goes_on => return Ok(progress),
                     Some(next) => position = Some(next),
                     None => {
-                        progress.finished = goes_on && self.look_for_unseen(catalog, forge, &mut listing, 0, &mut progress, observe)?;
+                        progress.finished = goes_on
+                            && self.look_for_unseen(
+                                catalog,
+                                forge,
+                                &mut listing,
+                                0,
+                                &mut progress,
+                                observe,
+                            )?;
                         return Ok(progress);
                     }
                 }
@@ -173,11 +202,14 @@ impl Crawl<'_> {
                 progress.skipped += 1;
             }
             if let Some(skipped) = page.skipped {
-                tracing::warn!(forge = self.name, position = %skipped.position, "page skipped: {}", skipped.error);
+                tracing::warn!(forge = self.name, position = %skipped.position, "page skipped: {}",
+                    skipped.error);
                 pending.push(skipped);
                 if pending.len() >= SKIPPED_IN_TURN_MAX {
                     let Skipped { position, error } = pending.swap_remove(0);
-                    let detail = format!("{SKIPPED_IN_TURN_MAX} pages in turn cannot be had, from {position} on: {error}");
+                    let detail = format!(
+                        "{SKIPPED_IN_TURN_MAX} pages in turn cannot be had, from {position} on: {error}"
+                    );
                     return Err(Error::Unavailable { url: self.name.to_owned(), detail }.into());
                 }
                 // What was skipped counts as passed once something behind it is there.
@@ -190,7 +222,10 @@ impl Crawl<'_> {
                 }
             }
             self.write_skipped(catalog, &mut pending, &mut progress)?;
-            let lists_nothing = progress.listed == 0 && position.is_none() && page.repositories.is_empty() && page.next.is_none();
+            let lists_nothing = progress.listed == 0
+                && position.is_none()
+                && page.repositories.is_empty()
+                && page.next.is_none();
             if lists_nothing && catalog.forge_counts(self.name)?.0 > 0 {
                 // One that has lost its access, say: what it had is not gone.
                 let detail = "it lists nothing any more; nothing is taken to be gone".to_owned();
@@ -201,7 +236,8 @@ impl Crawl<'_> {
             // More may be known of them the next time.
             let has_unknown = progress.unknown > unknown_before;
             // Of this listing, however many crawls it takes.
-            let room = if self.limit == 0 { u64::MAX } else { self.limit.saturating_sub(listing.listed as u64) };
+            let room =
+                if self.limit == 0 { u64::MAX } else { self.limit.saturating_sub(listing.listed as u64) };
             let is_enough = wanted.len() as u64 >= room;
             while wanted.len() as u64 > room {
                 wanted.pop();
@@ -215,16 +251,24 @@ impl Crawl<'_> {
             let kept = next.clone().or_else(|| (!is_enough).then(|| format!("{UNSEEN}0")));
             progress.taken += catalog.take_page(&mut listing, &wanted, kept.as_deref(), (self.now)())?;
             if let (Some(etag), 0, false) = (page.etag, self.limit, has_unknown) {
-                let wikis = wanted.iter().map(|(_, listed)| listed.forge_id.as_str()).filter(|id| Listed::of_wiki(id).is_some());
+                let wikis = wanted
+                    .iter()
+                    .map(|(_, listed)| listed.forge_id.as_str())
+                    .filter(|id| Listed::of_wiki(id).is_some());
                 let ids = named.iter().copied().chain(wikis).map(str::to_owned).collect();
-                catalog.keep_page(self.name, &place, &KeptPage { etag, wanted: self.wanted.to_owned(), ids, next: next.clone() })?;
+                catalog.keep_page(
+                    self.name,
+                    &place,
+                    &KeptPage { etag, wanted: self.wanted.to_owned(), ids, next: next.clone() },
+                )?;
             }
             progress.pages += 1;
             keep_budgets(self.name, catalog, forge, (self.now)())?;
             let goes_on = observe(&progress);
             if next.is_none() {
-                progress.finished =
-                    is_enough || (goes_on && self.look_for_unseen(catalog, forge, &mut listing, 0, &mut progress, observe)?);
+                progress.finished = is_enough
+                    || (goes_on
+                        && self.look_for_unseen(catalog, forge, &mut listing, 0, &mut progress, observe)?);
                 return Ok(progress);
             }
             if !goes_on {
@@ -264,7 +308,12 @@ impl Crawl<'_> {
     }
 
     /// Writes down pages that could not be had, once something behind them came.
-    fn write_skipped(&self, catalog: &mut Catalog, pending: &mut Vec<Skipped>, progress: &mut Progress) -> Result<(), CrawlError> {
+    fn write_skipped(
+        &self,
+        catalog: &mut Catalog,
+        pending: &mut Vec<Skipped>,
+        progress: &mut Progress,
+    ) -> Result<(), CrawlError> {
         for Skipped { position, error } in pending.drain(..) {
             catalog.skip_page(self.name, &position, &error, (self.now)())?;
             progress.skipped += 1;
@@ -273,7 +322,13 @@ impl Crawl<'_> {
     }
 
     /// Tries the pages again that could not be had before.
-    fn recover(&self, catalog: &mut Catalog, forge: &mut dyn Forge, listing: &Listing, progress: &mut Progress) -> Result<(), CrawlError> {
+    fn recover(
+        &self,
+        catalog: &mut Catalog,
+        forge: &mut dyn Forge,
+        listing: &Listing,
+        progress: &mut Progress,
+    ) -> Result<(), CrawlError> {
         let mut in_turn = 0;
         for weir_catalog::SkippedPage { position, tries, .. } in catalog.skipped_pages(self.name)? {
             // A forge that is down is told by its listing.
@@ -282,7 +337,10 @@ impl Crawl<'_> {
             }
             in_turn += 1;
             match forge.page(&position) {
-                Ok(Page { skipped: Some(Skipped { error, .. }), .. } | Page { left_out: Some(Skipped { error, .. }), .. }) => {
+                Ok(
+                    Page { skipped: Some(Skipped { error, .. }), .. }
+                    | Page { left_out: Some(Skipped { error, .. }), .. },
+                ) => {
                     catalog.skip_page(self.name, &position, &error, (self.now)())?;
                 }
                 Ok(page) => {
@@ -300,8 +358,9 @@ impl Crawl<'_> {
         Ok(())
     }
 
-    /// Asks for each repository by itself, from number `after` on, that the listing did not name: it may have moved while pages
-    /// were turned. Only what the forge says it does not have is gone. False if it was stopped.
+    /// Asks for each repository by itself, from number `after` on, that the listing did not name: it may have
+    /// moved while pages were turned. Only what the forge says it does not have is gone. False if it was
+    /// stopped.
     fn look_for_unseen(
         &self,
         catalog: &mut Catalog,
@@ -320,18 +379,24 @@ impl Crawl<'_> {
             let (mut gone, mut there) = (Vec::new(), Vec::new());
             for one in &unseen {
                 let found = match Listed::of_wiki(&one.forge_id) {
-                    Some(id) => forge.one(id).map(|listed| listed.and_then(|listed| listed.wiki_repository())),
+                    Some(id) => {
+                        forge.one(id).map(|listed| listed.and_then(|listed| listed.wiki_repository()))
+                    }
                     None => forge.one(&one.forge_id),
                 };
                 match found {
                     Ok(None) => gone.push(one.id),
                     // What is there is kept, whether it would be taken today or not.
-                    Ok(Some(listed)) => there.push(((self.name_of)(&listed).ok().flatten().unwrap_or_else(|| one.name.clone()), listed)),
+                    Ok(Some(listed)) => there.push((
+                        (self.name_of)(&listed).ok().flatten().unwrap_or_else(|| one.name.clone()),
+                        listed,
+                    )),
                     // It says nothing of this one, nor will it of the others.
                     Err(e) if e.is_of_all() => return Err(e.into()),
                     // One that is blocked, say: nobody knows about it, and the others are asked for.
                     Err(e) => {
-                        tracing::warn!(forge = self.name, repository = %one.name, "neither there nor gone: {e}");
+                        tracing::warn!(forge = self.name, repository = %one.name,
+                            "neither there nor gone: {e}");
                         failed_in_turn += 1;
                         if failed_in_turn >= SKIPPED_IN_TURN_MAX && matches!(e, Error::Unavailable { .. }) {
                             return Err(e.into());
@@ -410,7 +475,8 @@ mod tests {
         let mut forge = Circle(0);
         let error = crawl.run(&mut catalog, &mut forge, &mut |_| true).unwrap_err();
         assert!(error.to_string().contains("in a circle") && forge.0 == 2, "{error} {}", forge.0);
-        let error = crate::crawl_accounts("f", "all", &mut catalog, &mut forge, &|| 7, &mut |_| true).unwrap_err();
+        let error =
+            crate::crawl_accounts("f", "all", &mut catalog, &mut forge, &|| 7, &mut |_| true).unwrap_err();
         assert!(error.to_string().contains("in a circle") && forge.0 == 4, "{error} {}", forge.0);
     }
 }

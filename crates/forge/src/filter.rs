@@ -33,14 +33,15 @@ pub enum Verdict {
 }
 
 impl Filter {
-    /// Whether `listed` is wanted. What is not known is not let in: a forge that gives fewer details for a while must not let
-    /// everything through.
+    /// Whether `listed` is wanted. What is not known is not let in: a forge that gives fewer details for a
+    /// while must not let everything through.
     pub fn verdict(&self, listed: &Listed) -> Verdict {
         if listed.empty == Some(true) {
             return Verdict::Unwanted;
         }
         let names = || listed.language.iter().chain(listed.languages.iter().map(|(name, _)| name));
-        let is_spoken = || self.languages.iter().any(|wanted| names().any(|name| name.eq_ignore_ascii_case(wanted)));
+        let is_spoken =
+            || self.languages.iter().any(|wanted| names().any(|name| name.eq_ignore_ascii_case(wanted)));
         let active = || listed.pushed_at.as_ref().or(listed.updated_at.as_ref());
         let conditions = [
             ("whether it is a fork", self.skip_forks.then(|| listed.fork.map(|is| !is))),
@@ -49,7 +50,10 @@ impl Filter {
             ("its stars", (self.stars_min > 0).then(|| listed.stars.map(|stars| stars >= self.stars_min))),
             ("its size", self.kibibytes_max.map(|max| listed.kibibytes.map(|size| size <= max))),
             ("its languages", (!self.languages.is_empty()).then(|| names().next().map(|_| is_spoken()))),
-            ("when it was active", self.active_since.as_ref().map(|since| active().map(|at| at.as_str() >= since.as_str()))),
+            (
+                "when it was active",
+                self.active_since.as_ref().map(|since| active().map(|at| at.as_str() >= since.as_str())),
+            ),
         ];
         let asked = || conditions.iter().filter_map(|(what, answer)| answer.map(|answer| (*what, answer)));
         if asked().any(|(_, answer)| answer == Some(false)) {

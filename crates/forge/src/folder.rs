@@ -31,7 +31,8 @@ impl Folder {
         if depth >= DEPTH_MAX {
             return Ok(());
         }
-        let mut entries = fs::read_dir(folder).map_err(fail)?.collect::<std::io::Result<Vec<_>>>().map_err(fail)?;
+        let mut entries =
+            fs::read_dir(folder).map_err(fail)?.collect::<std::io::Result<Vec<_>>>().map_err(fail)?;
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
             // Links may lead in circles.

@@ -6,7 +6,10 @@ use crate::accounts::{MEMBERS_MAX, members};
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
 use crate::metadata::{List, Order, page_of, streams};
-use crate::{Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result};
+use crate::{
+    Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, MetadataKind, MetadataPage, Page,
+    Result,
+};
 
 /// What instances give at most, unless they say otherwise.
 const PER_PAGE: u64 = 50;
@@ -26,7 +29,13 @@ pub struct Gitea {
 impl Gitea {
     /// `url` is the web site's; `owners` are users and organisations, all if there are none.
     pub fn new(url: &str, owners: Vec<String>, api: Api) -> Gitea {
-        Gitea { api, base: format!("{}/api/v1", url.trim_end_matches('/')), owners, per_page: None, named: None }
+        Gitea {
+            api,
+            base: format!("{}/api/v1", url.trim_end_matches('/')),
+            owners,
+            per_page: None,
+            named: None,
+        }
     }
 
     /// Positions are numbers of pages: it must be the same in each crawl.
@@ -46,11 +55,18 @@ impl Gitea {
 
 impl Gitea {
     /// A page of `accounts`, with who belongs to the organisations among them.
-    fn with_members(&mut self, accounts: Vec<Account>, limit: u64, next: Option<String>) -> Result<AccountsPage> {
+    fn with_members(
+        &mut self,
+        accounts: Vec<Account>,
+        limit: u64,
+        next: Option<String>,
+    ) -> Result<AccountsPage> {
         let (mut of_all, mut room) = (Vec::new(), MEMBERS_MAX);
         for organization in accounts.iter().filter(|a| a.kind == AccountKind::Organization) {
             let url = format!("{}/orgs/{}/members?limit={limit}", self.base, escape(&organization.login));
-            if let Some(members) = members(&mut self.api, &url, limit, room, |item| account(item, AccountKind::User))? {
+            if let Some(members) =
+                members(&mut self.api, &url, limit, room, |item| account(item, AccountKind::User))?
+            {
                 room -= members.len();
                 of_all.push((organization.forge_id.clone(), members));
             }
@@ -82,14 +98,22 @@ impl Forge for Gitea {
         let place = |page: u64| owner.map_or(page.to_string(), |n| format!("{n}:{page}"));
         let next_owner = owner.and_then(|n| (n + 1 < self.owners.len()).then(|| format!("{}:1", n + 1)));
         let answer = match self.api.get(&url) {
-            Err(e) if owner.is_some() && e.is_of_owner() => return Ok(Page::leaving_out(position, &e, next_owner)),
-            Err(e) if e.is_of_page() => return Ok(Page::skipping(position, &e, Some(place(page.saturating_add(1))))),
+            Err(e) if owner.is_some() && e.is_of_owner() => {
+                return Ok(Page::leaving_out(position, &e, next_owner));
+            }
+            Err(e) if e.is_of_page() => {
+                return Ok(Page::skipping(position, &e, Some(place(page.saturating_add(1)))));
+            }
             answer => answer?,
         };
         // Searches are wrapped, lists are not.
         let Some(items) = answer.value["data"].as_array().or_else(|| answer.value.as_array()) else {
             let e = Error::Unexpected { url, detail: "not a list".to_owned() };
-            return Ok(Page::skipping(position, &e, if owner.is_some() { next_owner } else { Some(place(page.saturating_add(1))) }));
+            return Ok(Page::skipping(
+                position,
+                &e,
+                if owner.is_some() { next_owner } else { Some(place(page.saturating_add(1))) },
+            ));
         };
         // Private ones are left out after a page was cut: only an empty page without a link is the last.
         let is_last = answer.next.is_none() && (items.len() as u64) < limit;
@@ -111,14 +135,26 @@ impl Forge for Gitea {
         let (what, number) = position.split_once(':').unwrap_or(("people", "1"));
         let number: u64 = number.parse().unwrap_or(1);
         if what == "owner" {
-            let Some(name) = self.owners.get(number as usize).map(|name| escape(name)) else { return Ok(AccountsPage::default()) };
+            let Some(name) = self.owners.get(number as usize).map(|name| escape(name)) else {
+                return Ok(AccountsPage::default());
+            };
             let next = (number + 1 < self.owners.len() as u64).then(|| format!("owner:{}", number + 1));
             for (place, kind) in [("orgs", AccountKind::Organization), ("users", AccountKind::User)] {
                 match self.api.get(&format!("{}/{place}/{name}", self.base)) {
-                    Ok(answer) => return self.with_members(account(&answer.value, kind).into_iter().collect(), limit, next),
+                    Ok(answer) => {
+                        return self.with_members(
+                            account(&answer.value, kind).into_iter().collect(),
+                            limit,
+                            next,
+                        );
+                    }
                     Err(Error::NotFound(_)) => {}
                     Err(e) if e.is_of_page() => {
-                        return Ok(AccountsPage { next, skipped: Some(e.to_string()), ..AccountsPage::default() });
+                        return Ok(AccountsPage {
+                            next,
+                            skipped: Some(e.to_string()),
+                            ..AccountsPage::default()
+                        });
                     }
                     Err(e) => return Err(e),
                 }
@@ -131,7 +167,11 @@ impl Forge for Gitea {
         let further = format!("{what}:{}", number.saturating_add(1));
         let answer = match self.api.get(&url) {
             Err(e) if e.is_of_page() => {
-                return Ok(AccountsPage { next: Some(further), skipped: Some(e.to_string()), ..AccountsPage::default() });
+                return Ok(AccountsPage {
+                    next: Some(further),
+                    skipped: Some(e.to_string()),
+                    ..AccountsPage::default()
+                });
             }
             answer => answer?,
         };
@@ -152,11 +192,19 @@ impl Forge for Gitea {
         streams(wanted, &["review_comments"])
     }
 
-    fn metadata(&mut self, forge_id: &str, stream: &str, cursor: Option<&str>, now: i64) -> Result<MetadataPage> {
+    fn metadata(
+        &mut self,
+        forge_id: &str,
+        stream: &str,
+        cursor: Option<&str>,
+        now: i64,
+    ) -> Result<MetadataPage> {
         let limit = self.per_page()?;
         // Lists are found by names, which may be another's by now.
         if self.named.as_ref().is_none_or(|(id, _)| id != forge_id) {
-            let Some(listed) = self.one(forge_id)? else { return Err(Error::NotFound(format!("repository {forge_id}"))) };
+            let Some(listed) = self.one(forge_id)? else {
+                return Err(Error::NotFound(format!("repository {forge_id}")));
+            };
             let path: Vec<String> = listed.full_name.split('/').map(escape).collect();
             self.named = Some((forge_id.to_owned(), path.join("/")));
         }
@@ -187,7 +235,8 @@ impl Forge for Gitea {
 }
 
 fn account(value: &Value, kind: AccountKind) -> Option<Account> {
-    let login = text(&value["login"]).or_else(|| text(&value["username"])).or_else(|| text(&value["name"]))?;
+    let login =
+        text(&value["login"]).or_else(|| text(&value["username"])).or_else(|| text(&value["name"]))?;
     Some(Account { forge_id: value["id"].as_u64()?.to_string(), login, kind })
 }
 

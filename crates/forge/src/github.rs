@@ -1,7 +1,7 @@
 //! GitHub (docs.github.com/rest/repos: "List public repositories"; GraphQL: `nodes`).
 //!
-//! A list's items say little. With a token their ids go into one GraphQL question, which says all of a hundred repositories for
-//! one point: two requests for a hundred repositories.
+//! A list's items say little. With a token their ids go into one GraphQL question, which says all of a
+//! hundred repositories for one point: two requests for a hundred repositories.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,21 +11,27 @@ use crate::accounts::{MEMBERS_MAX, members};
 use crate::api::{Answer, Api, Usage, escape, parameter};
 use crate::github_search::{self, Place};
 use crate::metadata::{List, Order, page_of, streams};
-use crate::{Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result, Skipped};
+use crate::{
+    Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, MetadataKind, MetadataPage, Page,
+    Result, Skipped,
+};
 
 /// Ids in one `nodes` field, as documented.
 const NODES_MAX: usize = 100;
 const PER_PAGE: usize = 100;
-/// Ids passed over for the first page that cannot be had; twice as many for each further one in turn, as ids are sparse.
+/// Ids passed over for the first page that cannot be had; twice as many for each further one in turn, as ids
+/// are sparse.
 const SKIPPED_IDS: u64 = 100;
-/// Times in turn that a search is asked for half as much; then GitHub is down, and the next crawl goes on from there.
+/// Times in turn that a search is asked for half as much; then GitHub is down, and the next crawl goes on
+/// from there.
 const NARROWED_MAX: u32 = 4;
 
-const FIELDS: &str = "databaseId nameWithOwner url isFork isArchived isPrivate isEmpty diskUsage stargazerCount forkCount description \
-                      hasWikiEnabled homepageUrl createdAt updatedAt pushedAt defaultBranchRef{name} primaryLanguage{name} parent{databaseId} \
-                      issues(states:OPEN){totalCount} owner{__typename login ...on User{databaseId} ...on Organization{databaseId}} \
-                      languages(first:20,orderBy:{field:SIZE,direction:DESC}){edges{size node{name}}} \
-                      repositoryTopics(first:20){nodes{topic{name}}}";
+const FIELDS: &str = "databaseId nameWithOwner url isFork isArchived isPrivate isEmpty diskUsage \
+    stargazerCount forkCount description hasWikiEnabled homepageUrl createdAt updatedAt pushedAt \
+    defaultBranchRef{name} primaryLanguage{name} parent{databaseId} issues(states:OPEN){totalCount} \
+    owner{__typename login ...on User{databaseId} ...on Organization{databaseId}} \
+    languages(first:20,orderBy:{field:SIZE,direction:DESC}){edges{size node{name}}} \
+    repositoryTopics(first:20){nodes{topic{name}}}";
 
 /// The API of github.com, or of an Enterprise Server.
 pub struct GitHub {
@@ -39,15 +45,16 @@ pub struct GitHub {
     people: HashSet<usize>,
     /// Or only what these questions find.
     questions: Vec<String>,
-    /// Where the listing went on behind the last page that could not be had, and how many ids that was taken to span.
+    /// Where the listing went on behind the last page that could not be had, and how many ids that was taken
+    /// to span.
     skipped: Option<(u64, u64)>,
     /// Ranges of time in turn that a search could not be had for, each half of the one before.
     narrowed: u32,
 }
 
 impl GitHub {
-    /// `url` is the web site's, `https://github.com`; `owners` are users and organisations, all if there are none; `questions` are
-    /// as one asks GitHub's search for repositories, and go before owners.
+    /// `url` is the web site's, `https://github.com`; `owners` are users and organisations, all if there are
+    /// none; `questions` are as one asks GitHub's search for repositories, and go before owners.
     pub fn new(url: &str, owners: Vec<String>, questions: Vec<String>, api: Api) -> GitHub {
         let rest = GitHub::rest(url);
         let graphql = rest.strip_suffix("/v3").unwrap_or(&rest).to_owned() + "/graphql";
@@ -57,7 +64,11 @@ impl GitHub {
     /// The URL of the REST API of the web site at `url`.
     pub fn rest(url: &str) -> String {
         let url = url.trim_end_matches('/');
-        if url == "https://github.com" { "https://api.github.com".to_owned() } else { format!("{url}/api/v3") }
+        if url == "https://github.com" {
+            "https://api.github.com".to_owned()
+        } else {
+            format!("{url}/api/v3")
+        }
     }
 
     /// What a question finds, from `position` on.
@@ -78,7 +89,11 @@ impl GitHub {
                     Ok(Page { next: next(half), ..Page::default() })
                 }
                 Some(_) => Err(Error::Unavailable { url, detail }),
-                None => Ok(Page { next: next(place.skip_page(now)), skipped: Some(skipped(detail)), ..Page::default() }),
+                None => Ok(Page {
+                    next: next(place.skip_page(now)),
+                    skipped: Some(skipped(detail)),
+                    ..Page::default()
+                }),
             },
             // It searches for nothing of what is renamed, gone, or not for us to see.
             Err(Error::Refused { url, detail }) => {
@@ -88,9 +103,17 @@ impl GitHub {
             Err(e) => Err(e),
             Ok(found) if found.is_incomplete => {
                 let error = "GitHub gave up searching before it had found all".to_owned();
-                Ok(Page { next: next(place.skip_page(now)), skipped: Some(skipped(error)), ..Page::default() })
+                Ok(Page {
+                    next: next(place.skip_page(now)),
+                    skipped: Some(skipped(error)),
+                    ..Page::default()
+                })
             }
-            Ok(found) => Ok(Page { repositories: self.in_full(&found.items)?.0, next: next(found.next), ..Page::default() }),
+            Ok(found) => Ok(Page {
+                repositories: self.in_full(&found.items)?.0,
+                next: next(found.next),
+                ..Page::default()
+            }),
         }
     }
 
@@ -100,7 +123,10 @@ impl GitHub {
         let (answer, items) = match self.api.get(&url).and_then(|answer| list(&url, answer)) {
             Err(e) if e.is_of_page() => {
                 // Ids are sparse: where the page behind one that was skipped cannot be had either, more is.
-                let ids = self.skipped.filter(|(next, _)| *next == since).map_or(SKIPPED_IDS, |(_, ids)| ids.saturating_mul(2));
+                let ids = self
+                    .skipped
+                    .filter(|(next, _)| *next == since)
+                    .map_or(SKIPPED_IDS, |(_, ids)| ids.saturating_mul(2));
                 let next = since.saturating_add(ids);
                 self.skipped = Some((next, ids));
                 return Ok(Page::skipping(&since.to_string(), &e, Some(next.to_string())));
@@ -118,35 +144,54 @@ impl GitHub {
     fn owned(&mut self, owner: usize, page: u64, etag: Option<&str>) -> Result<Page> {
         let after = |owner: usize| (owner + 1 < self.owners.len()).then(|| format!("{}:1", owner + 1));
         let Some(name) = self.owners.get(owner) else { return Ok(Page::default()) };
-        let url = |kind| format!("{}/{kind}/{}/repos?per_page={PER_PAGE}&page={page}&sort=created&direction=asc", self.rest, escape(name));
+        let url = |kind| {
+            format!(
+                "{}/{kind}/{}/repos?per_page={PER_PAGE}&page={page}&sort=created&direction=asc",
+                self.rest,
+                escape(name)
+            )
+        };
         let position = format!("{owner}:{page}");
         // Of an organisation's, /users shows what is public only, whoever asks.
         let mut found = Err(Error::NotFound(String::new()));
         if self.api.is_known() && !self.people.contains(&owner) {
             let url = url("orgs");
-            found = self.api.get_unless(&url, etag).and_then(|answer| answer.map(|answer| list(&url, answer)).transpose());
+            found = self
+                .api
+                .get_unless(&url, etag)
+                .and_then(|answer| answer.map(|answer| list(&url, answer)).transpose());
         }
         if matches!(found, Err(Error::NotFound(_))) {
             self.people.insert(owner);
             let url = url("users");
-            found = self.api.get_unless(&url, etag).and_then(|answer| answer.map(|answer| list(&url, answer)).transpose());
+            found = self
+                .api
+                .get_unless(&url, etag)
+                .and_then(|answer| answer.map(|answer| list(&url, answer)).transpose());
         }
         let found = match found {
             // An owner who is gone, or not for us, is not the end of the others.
             Err(e) if e.is_of_owner() => return Ok(Page::leaving_out(&position, &e, after(owner))),
             Err(e) if e.is_of_page() => {
                 // What is no list at all is none on the next page either.
-                let next =
-                    if matches!(e, Error::Unavailable { .. }) { Some(format!("{owner}:{}", page.saturating_add(1))) } else { after(owner) };
+                let next = if matches!(e, Error::Unavailable { .. }) {
+                    Some(format!("{owner}:{}", page.saturating_add(1)))
+                } else {
+                    after(owner)
+                };
                 return Ok(Page::skipping(&position, &e, next));
             }
             found => found?,
         };
         let Some((answer, items)) = found else { return Ok(Page { is_unchanged: true, ..Page::default() }) };
-        let next = if answer.next.is_some() { Some(format!("{owner}:{}", page.saturating_add(1))) } else { after(owner) };
+        let next = if answer.next.is_some() {
+            Some(format!("{owner}:{}", page.saturating_add(1)))
+        } else {
+            after(owner)
+        };
         let (repositories, is_full) = self.in_full(&items)?;
-        // What is known in part only is to be asked for again.
-        // A full page without another behind it stays as it is when there is more; and the link is not what the tag is of.
+        // What is known in part only is to be asked for again. A full page without another behind it stays as
+        // it is when there is more; and the link is not what the tag is of.
         let may_grow = items.len() >= PER_PAGE && answer.next.is_none();
         let etag = answer.etag.filter(|_| is_full && !may_grow);
         Ok(Page { repositories, next, etag, ..Page::default() })
@@ -156,7 +201,8 @@ impl GitHub {
     fn with_members(&mut self, accounts: Vec<Account>, next: Option<String>) -> Result<AccountsPage> {
         let (mut of_all, mut room) = (Vec::new(), MEMBERS_MAX);
         for organization in accounts.iter().filter(|a| a.kind == AccountKind::Organization) {
-            let url = format!("{}/orgs/{}/members?per_page={PER_PAGE}", self.rest, escape(&organization.login));
+            let url =
+                format!("{}/orgs/{}/members?per_page={PER_PAGE}", self.rest, escape(&organization.login));
             if let Some(members) = members(&mut self.api, &url, PER_PAGE as u64, room, account)? {
                 room -= members.len();
                 of_all.push((organization.forge_id.clone(), members));
@@ -165,7 +211,8 @@ impl GitHub {
         Ok(AccountsPage { accounts, members: of_all, next, skipped: None })
     }
 
-    /// Everything about `items`, asked for in batches where there is a token; and whether there was an answer about each.
+    /// Everything about `items`, asked for in batches where there is a token; and whether there was an answer
+    /// about each.
     fn in_full(&mut self, items: &[Value]) -> Result<(Vec<Listed>, bool)> {
         // Holes in lists are real: repositories that are being deleted.
         let items: Vec<&Value> = items.iter().filter(|i| i["id"].is_u64()).collect();
@@ -173,7 +220,8 @@ impl GitHub {
         if self.api.is_known() {
             for batch in items.chunks(NODES_MAX) {
                 let ids: Vec<&str> = batch.iter().filter_map(|i| i["node_id"].as_str()).collect();
-                let question = json!({ "query": format!("query($ids:[ID!]!){{nodes(ids:$ids){{...on Repository{{{FIELDS}}}}}}}"), "variables": { "ids": ids } });
+                let query = format!("query($ids:[ID!]!){{nodes(ids:$ids){{...on Repository{{{FIELDS}}}}}}}");
+                let question = json!({ "query": query, "variables": { "ids": ids } });
                 let url = self.graphql.clone();
                 let answer = match self.api.post(&url, &question) {
                     // The list's own words must do, until the next time.
@@ -189,11 +237,15 @@ impl GitHub {
                     tracing::warn!("{url}: no details of {} repositories: {detail}", ids.len());
                     continue;
                 };
-                full.extend(nodes.iter().filter_map(|node| Some((node["databaseId"].as_u64()?, from_node(node)?))));
+                full.extend(
+                    nodes.iter().filter_map(|node| Some((node["databaseId"].as_u64()?, from_node(node)?))),
+                );
             }
         }
-        let is_full = !self.api.is_known() || items.iter().all(|item| item["id"].as_u64().is_some_and(|id| full.contains_key(&id)));
-        let listed = items.iter().filter_map(|item| full.remove(&item["id"].as_u64()?).or_else(|| from_item(item)));
+        let is_full = !self.api.is_known()
+            || items.iter().all(|item| item["id"].as_u64().is_some_and(|id| full.contains_key(&id)));
+        let listed =
+            items.iter().filter_map(|item| full.remove(&item["id"].as_u64()?).or_else(|| from_item(item)));
         Ok((listed.collect(), is_full))
     }
 }
@@ -236,7 +288,13 @@ impl Forge for GitHub {
             let url = format!("{}/users/{}", self.rest, escape(name));
             let found = match self.api.get(&url) {
                 Err(e) if e.is_of_owner() => None,
-                Err(e) if e.is_of_page() => return Ok(AccountsPage { next, skipped: Some(e.to_string()), ..AccountsPage::default() }),
+                Err(e) if e.is_of_page() => {
+                    return Ok(AccountsPage {
+                        next,
+                        skipped: Some(e.to_string()),
+                        ..AccountsPage::default()
+                    });
+                }
                 answer => account(&answer?.value),
             };
             return self.with_members(found.into_iter().collect(), next);
@@ -259,7 +317,13 @@ impl Forge for GitHub {
         streams(wanted, &[])
     }
 
-    fn metadata(&mut self, forge_id: &str, stream: &str, cursor: Option<&str>, now: i64) -> Result<MetadataPage> {
+    fn metadata(
+        &mut self,
+        forge_id: &str,
+        stream: &str,
+        cursor: Option<&str>,
+        now: i64,
+    ) -> Result<MetadataPage> {
         let since = Order::OldestFirst("since");
         let (path, order) = match stream {
             "issues" => ("issues?state=all&sort=updated&direction=asc", since),
@@ -271,11 +335,16 @@ impl Forge for GitHub {
             "labels" => ("labels?", Order::Whole),
             _ => ("releases?", Order::Whole),
         };
-        // By its id: its name may be another repository's by now. It is what GitHub's own links to further pages lead to.
+        // By its id: its name may be another repository's by now. It is what GitHub's own links to further
+        // pages lead to.
         let url = format!("{}/repositories/{}/{path}&per_page={PER_PAGE}", self.rest, escape(forge_id));
-        let mut page = page_of(&mut self.api, &List { url, order, per_page: PER_PAGE as u64 }, stream, cursor, now)?;
-        // Pull requests are issues, too; they have a stream that says more of them. Old servers name no pull request of an issue.
-        let is_pull = |item: &Value| item["pull_request"].as_object().is_some_and(|links| links.values().any(|link| !link.is_null()));
+        let mut page =
+            page_of(&mut self.api, &List { url, order, per_page: PER_PAGE as u64 }, stream, cursor, now)?;
+        // Pull requests are issues, too; they have a stream that says more of them. Old servers name no pull
+        // request of an issue.
+        let is_pull = |item: &Value| {
+            item["pull_request"].as_object().is_some_and(|links| links.values().any(|link| !link.is_null()))
+        };
         page.items.retain(|(name, item)| *name != "issues" || !is_pull(item));
         Ok(page)
     }
@@ -352,14 +421,27 @@ fn from_node(node: &Value) -> Option<Listed> {
         full_name: text(&node["nameWithOwner"])?,
         clone_url: format!("{}.git", text(&node["url"])?),
         owner: owner["databaseId"].as_u64().zip(text(&owner["login"])).map(|(id, login)| {
-            let kind = if owner["__typename"] == "Organization" { AccountKind::Organization } else { AccountKind::User };
+            let kind = if owner["__typename"] == "Organization" {
+                AccountKind::Organization
+            } else {
+                AccountKind::User
+            };
             Account { forge_id: id.to_string(), login, kind }
         }),
         description: text(&node["description"]),
         homepage: text(&node["homepageUrl"]),
         language: text(&node["primaryLanguage"]["name"]),
-        languages: edges.into_iter().flatten().filter_map(|e| Some((text(&e["node"]["name"])?, e["size"].as_u64()?))).collect(),
-        topics: node["repositoryTopics"]["nodes"].as_array().into_iter().flatten().filter_map(|t| text(&t["topic"]["name"])).collect(),
+        languages: edges
+            .into_iter()
+            .flatten()
+            .filter_map(|e| Some((text(&e["node"]["name"])?, e["size"].as_u64()?)))
+            .collect(),
+        topics: node["repositoryTopics"]["nodes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|t| text(&t["topic"]["name"]))
+            .collect(),
         default_branch: text(&node["defaultBranchRef"]["name"]),
         fork: node["isFork"].as_bool(),
         parent_id: node["parent"]["databaseId"].as_u64().map(|id| id.to_string()),

@@ -1,5 +1,6 @@
-//! GitHub's search for repositories (docs.github.com/rest/search: "Search repositories"). It gives a thousand of what a question
-//! finds, and no more: so each is asked for ranges of the time repositories were made in, halved until they are small enough.
+//! GitHub's search for repositories (docs.github.com/rest/search: "Search repositories"). It gives a thousand
+//! of what a question finds, and no more: so each is asked for ranges of the time repositories were made in,
+//! halved until they are small enough.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -43,7 +44,8 @@ impl Place {
     pub(crate) fn parse(text: &str, now: u64) -> Place {
         let mut numbers = text.split(':').map(|n| n.parse().unwrap_or(0));
         let mut next = || numbers.next().unwrap_or(0);
-        let place = Place { question: next() as usize, from: next(), to: next(), page: next().max(1), end: next() };
+        let place =
+            Place { question: next() as usize, from: next(), to: next(), page: next().max(1), end: next() };
         if place.from < FIRST_S || place.to < place.from {
             return Place::start(place.question, now);
         }
@@ -91,14 +93,18 @@ pub(crate) fn now() -> u64 {
 
 /// `2024-01-31T12:00:00Z`.
 fn written(seconds: u64) -> String {
-    let time = i64::try_from(seconds).ok().and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let time = i64::try_from(seconds)
+        .ok()
+        .and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok())
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH);
     time.format(&Rfc3339).unwrap_or_default()
 }
 
 /// The page of `question` at `place`.
 pub(crate) fn search(api: &mut Api, rest: &str, question: &str, place: Place, now: u64) -> Result<Found> {
     let asked = format!("{question} created:{}..{}", written(place.from), written(place.to));
-    let url = format!("{rest}/search/repositories?q={}&per_page={PER_PAGE}&page={}", escape(&asked), place.page);
+    let url =
+        format!("{rest}/search/repositories?q={}&per_page={PER_PAGE}&page={}", escape(&asked), place.page);
     let answer = api.get(&url)?.value;
     let unexpected = || Error::Unexpected { url: url.clone(), detail: "not what a search gives".to_owned() };
     let total = answer["total_count"].as_u64().ok_or_else(unexpected)?;

@@ -45,9 +45,16 @@ impl Forge for GitLab {
         let answer = match owner {
             None => self.api.get(&format!("{}/projects?{order}", self.base)),
             Some(n) => {
-                let Some(name) = self.owners.get(n).map(|name| escape(name)) else { return Ok(Page::default()) };
-                match self.api.get(&format!("{}/groups/{name}/projects?include_subgroups=true&{order}", self.base)) {
-                    Err(Error::NotFound(_)) => self.api.get(&format!("{}/users/{name}/projects?{order}", self.base)),
+                let Some(name) = self.owners.get(n).map(|name| escape(name)) else {
+                    return Ok(Page::default());
+                };
+                match self
+                    .api
+                    .get(&format!("{}/groups/{name}/projects?include_subgroups=true&{order}", self.base))
+                {
+                    Err(Error::NotFound(_)) => {
+                        self.api.get(&format!("{}/users/{name}/projects?{order}", self.base))
+                    }
                     answer => answer,
                 }
             }
@@ -56,7 +63,9 @@ impl Forge for GitLab {
         let next_owner = owner.and_then(|n| (n + 1 < self.owners.len()).then(|| format!("{}:0", n + 1)));
         let answer = match answer {
             // Some pages answer 500 for ever: what stands behind them can still be had.
-            Err(e) if owner.is_some() && e.is_of_owner() => return Ok(Page::leaving_out(position, &e, next_owner)),
+            Err(e) if owner.is_some() && e.is_of_owner() => {
+                return Ok(Page::leaving_out(position, &e, next_owner));
+            }
             Err(e) if e.is_of_page() => {
                 // Twice as far with each in turn: ids are sparse.
                 let next = place(after.saturating_add(self.skipped_ids));
@@ -87,7 +96,13 @@ impl Forge for GitLab {
         streams(wanted, &["comments", "review_comments"])
     }
 
-    fn metadata(&mut self, forge_id: &str, stream: &str, cursor: Option<&str>, now: i64) -> Result<MetadataPage> {
+    fn metadata(
+        &mut self,
+        forge_id: &str,
+        stream: &str,
+        cursor: Option<&str>,
+        now: i64,
+    ) -> Result<MetadataPage> {
         let project = format!("{}/projects/{}", self.base, escape(forge_id));
         let since = Order::OldestFirst("updated_after");
         let (path, order) = match stream {
@@ -101,11 +116,16 @@ impl Forge for GitLab {
             "issues" => ("issues", "comments"),
             "pulls" => ("merge_requests", "review_comments"),
             _ => {
-                let list = List { url: format!("{project}/{path}&per_page={PER_PAGE}"), order, per_page: PER_PAGE };
+                let list =
+                    List { url: format!("{project}/{path}&per_page={PER_PAGE}"), order, per_page: PER_PAGE };
                 return page_of(&mut self.api, &list, stream, cursor, now);
             }
         };
-        let list = List { url: format!("{project}/{path}&per_page={NOTED_PER_PAGE}"), order, per_page: NOTED_PER_PAGE };
+        let list = List {
+            url: format!("{project}/{path}&per_page={NOTED_PER_PAGE}"),
+            order,
+            per_page: NOTED_PER_PAGE,
+        };
         let mut page = page_of(&mut self.api, &list, stream, cursor, now)?;
         // Nobody is told them who does not say who asks.
         let noted: Vec<_> = page.items.iter().filter(|_| self.api.is_known()).collect();
@@ -116,9 +136,13 @@ impl Forge for GitLab {
                 match all(&mut self.api, &url, PER_PAGE, &mut room) {
                     Ok(all) => notes.extend(all.into_iter().map(|note| (notes_stream, note))),
                     // What it is about is had without.
-                    Err(e @ (Error::NotFound(_) | Error::Unexpected { .. })) => tracing::warn!("notes left out: {e}"),
+                    Err(e @ (Error::NotFound(_) | Error::Unexpected { .. })) => {
+                        tracing::warn!("notes left out: {e}")
+                    }
                     // That would be taken for a list that is turned off.
-                    Err(Error::Forbidden { url, detail, .. }) => return Err(Error::Unexpected { url, detail }),
+                    Err(Error::Forbidden { url, detail, .. }) => {
+                        return Err(Error::Unexpected { url, detail });
+                    }
                     Err(e) => return Err(e),
                 }
             }
@@ -139,7 +163,8 @@ fn from_project(project: &Value) -> Option<Listed> {
         full_name: text(&project["path_with_namespace"])?,
         clone_url: text(&project["http_url_to_repo"])?,
         owner: namespace["id"].as_u64().zip(text(&namespace["full_path"])).map(|(id, login)| {
-            let kind = if namespace["kind"] == "group" { AccountKind::Organization } else { AccountKind::User };
+            let kind =
+                if namespace["kind"] == "group" { AccountKind::Organization } else { AccountKind::User };
             Account { forge_id: id.to_string(), login, kind }
         }),
         description: text(&project["description"]),

@@ -1,8 +1,8 @@
 //! Repositories as forges list them: one page after the other, from a position that can be kept.
 //!
-//! This crate knows no SQL and no git. A [`Forge`] gives pages; a [`Crawl`] keeps the position after each in the catalog, so that
-//! a listing goes on where it ended, whatever ended it. Waiting for a rate limit happens inside a request: nothing is restarted.
-//! An [`Import`] reads dumps that others have made of a forge.
+//! This crate knows no SQL and no git. A [`Forge`] gives pages; a [`Crawl`] keeps the position after each in
+//! the catalog, so that a listing goes on where it ended, whatever ended it. Waiting for a rate limit happens
+//! inside a request: nothing is restarted. An [`Import`] reads dumps that others have made of a forge.
 
 mod accounts;
 mod api;
@@ -25,7 +25,9 @@ mod sourcehut;
 mod webindex;
 mod whole;
 
-pub use accounts::{AccountsPage, AccountsProgress, accounts_listing, crawl_accounts, forge_of_accounts_listing};
+pub use accounts::{
+    AccountsPage, AccountsProgress, accounts_listing, crawl_accounts, forge_of_accounts_listing,
+};
 pub use api::{Api, ApiOptions, Connect, Usage};
 pub use app::GitHubApp;
 pub use app_tokens::AppTokens;
@@ -125,7 +127,8 @@ pub trait Forge {
 
     /// The page at `position`: [`Forge::start`], or what an earlier page gave.
     ///
-    /// A page that the forge cannot give is skipped where the next one can be named: [`Page::skipped`] says so.
+    /// A page that the forge cannot give is skipped where the next one can be named: [`Page::skipped`] says
+    /// so.
     ///
     /// # Errors
     /// If it cannot be had, after several tries.
@@ -160,7 +163,8 @@ pub trait Forge {
         Ok(AccountsPage::default())
     }
 
-    /// The streams of what it says around a repository, as far as that is `wanted`: issues, pull requests, releases.
+    /// The streams of what it says around a repository, as far as that is `wanted`: issues, pull requests,
+    /// releases.
     fn metadata_streams(&self, wanted: &[MetadataKind]) -> Vec<&'static str> {
         let _ = wanted;
         Vec::new()
@@ -170,7 +174,13 @@ pub trait Forge {
     ///
     /// # Errors
     /// If it cannot be had, after several tries.
-    fn metadata(&mut self, forge_id: &str, stream: &str, cursor: Option<&str>, now: i64) -> Result<MetadataPage> {
+    fn metadata(
+        &mut self,
+        forge_id: &str,
+        stream: &str,
+        cursor: Option<&str>,
+        now: i64,
+    ) -> Result<MetadataPage> {
         let _ = (forge_id, stream, cursor, now);
         Ok(MetadataPage { is_last: true, ..MetadataPage::default() })
     }

@@ -1,4 +1,5 @@
-//! grokmirror's manifests (`manifest.js`, also compressed): all repositories of a host, with fingerprints of their refs.
+//! grokmirror's manifests (`manifest.js`, also compressed): all repositories of a host, with fingerprints of
+//! their refs.
 
 use std::fmt;
 
@@ -15,7 +16,8 @@ const MANIFEST_BYTES_MAX: usize = 256 << 20;
 /// Repositories in it.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// What it says of a repository, as far as that is wanted. What is of another kind than it should be counts as not said.
+/// What it says of a repository, as far as that is wanted. What is of another kind than it should be counts
+/// as not said.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Entry {
@@ -57,7 +59,9 @@ impl<'de> Deserialize<'de> for Entries {
                 let mut entries = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     if entries.len() == ENTRIES_MAX {
-                        return Err(serde::de::Error::custom(format!("more than {ENTRIES_MAX} repositories")));
+                        return Err(serde::de::Error::custom(format!(
+                            "more than {ENTRIES_MAX} repositories"
+                        )));
                     }
                     entries.push(entry);
                 }
@@ -87,7 +91,8 @@ impl Manifest {
         let mut bytes = self.api.bytes(&self.url)?;
         let unexpected = |detail: String| Error::Unexpected { url: self.url.clone(), detail };
         if bytes.starts_with(GZIP_MAGIC) {
-            bytes = sirocco::decompress(sirocco::Format::Gzip, &bytes, MANIFEST_BYTES_MAX).map_err(|e| unexpected(e.to_string()))?;
+            bytes = sirocco::decompress(sirocco::Format::Gzip, &bytes, MANIFEST_BYTES_MAX)
+                .map_err(|e| unexpected(e.to_string()))?;
         }
         let Entries(entries) = serde_json::from_slice(&bytes).map_err(|e| unexpected(e.to_string()))?;
         // An empty one is what a broken server has.
@@ -107,7 +112,8 @@ impl Manifest {
             full_name: full_name.to_owned(),
             clone_url: format!("{}/{path}", self.site),
             description: some(entry.description),
-            default_branch: some(entry.head).and_then(|h| h.strip_prefix("ref: refs/heads/").map(str::to_owned)),
+            default_branch: some(entry.head)
+                .and_then(|h| h.strip_prefix("ref: refs/heads/").map(str::to_owned)),
             // The fingerprint tells changes; the time need not.
             pushed_at: some(entry.fingerprint).or_else(|| entry.modified.map(|t| t.to_string())),
             ..Listed::default()

@@ -1,9 +1,9 @@
-//! What forges say around a repository: issues, pull requests, releases. Each list of a forge's API is a stream of items, asked for
-//! from where it was left; a position is text that the forge alone understands.
+//! What forges say around a repository: issues, pull requests, releases. Each list of a forge's API is a
+//! stream of items, asked for from where it was left; a position is text that the forge alone understands.
 //!
-//! A walk through a list begins where the one before was sure: ten minutes before it began, or before the latest change it saw, whichever
-//! is earlier. Clocks of servers differ, some changes are seen later than others, and some forges let anybody write a time. What is had
-//! again for that is known by its sum.
+//! A walk through a list begins where the one before was sure: ten minutes before it began, or before the
+//! latest change it saw, whichever is earlier. Clocks of servers differ, some changes are seen later than
+//! others, and some forges let anybody write a time. What is had again for that is known by its sum.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -51,8 +51,8 @@ pub struct MetadataPage {
 /// How a list can be asked for what is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// By the time of change, from the one this parameter names on: pages are turned within one second only, so nothing slips through
-    /// between two.
+    /// By the time of change, from the one this parameter names on: pages are turned within one second only,
+    /// so nothing slips through between two.
     OldestFirst(&'static str),
     /// By the time of change, the latest first: what changes meanwhile comes before what was had.
     NewestFirst,
@@ -143,8 +143,8 @@ pub fn failed(cursor: Option<&str>) -> String {
     text_of(&place)
 }
 
-/// The position of a walk that was left, a page back: things may have been removed since. From its beginning, if that page could not
-/// be had again and again.
+/// The position of a walk that was left, a page back: things may have been removed since. From its beginning,
+/// if that page could not be had again and again.
 pub fn resumed(cursor: &str) -> String {
     let mut place = Place::of(Some(cursor));
     match place.failures >= FAILURES_BEFORE_ANEW {
@@ -235,7 +235,8 @@ fn walk(api: &mut Api, list: &List, cursor: Option<&str>, now: i64) -> Result<Wa
         return Ok(Walked { items, cursor: text_of(&place), is_last });
     }
     if list.order == Order::NewestFirst {
-        let is_older = |item: &Value| changed_at(item).is_some_and(|at| place.since.is_some_and(|since| at < since));
+        let is_older =
+            |item: &Value| changed_at(item).is_some_and(|at| place.since.is_some_and(|since| at < since));
         is_last |= items.iter().any(is_older);
         items.retain(|item| !is_older(item));
     }
@@ -243,7 +244,8 @@ fn walk(api: &mut Api, list: &List, cursor: Option<&str>, now: i64) -> Result<Wa
     place.note(&items);
     let is_known = |item: &Value| {
         let (sum, at) = (sum(item), changed_at(item));
-        before.seen.contains(&sum) || before.recent.iter().any(|(known, other)| Some(*known) == at && *other == sum)
+        before.seen.contains(&sum)
+            || before.recent.iter().any(|(known, other)| Some(*known) == at && *other == sum)
     };
     items.retain(|item| !is_known(item));
     if is_last {
@@ -287,13 +289,20 @@ fn stream_called(name: &str) -> &'static str {
 }
 
 /// A page of `list` as one of the stream `name`.
-pub(crate) fn page_of(api: &mut Api, list: &List, name: &str, cursor: Option<&str>, now: i64) -> Result<MetadataPage> {
+pub(crate) fn page_of(
+    api: &mut Api,
+    list: &List,
+    name: &str,
+    cursor: Option<&str>,
+    now: i64,
+) -> Result<MetadataPage> {
     let Walked { items, cursor, is_last } = walk(api, list, cursor, now)?;
     let name = stream_called(name);
     Ok(MetadataPage { items: items.into_iter().map(|item| (name, item)).collect(), cursor, is_last })
 }
 
-/// All items of the list at `url`, however many pages it has, while they take no more than `room` bytes of JSON, which are taken off it.
+/// All items of the list at `url`, however many pages it has, while they take no more than `room` bytes of
+/// JSON, which are taken off it.
 pub(crate) fn all(api: &mut Api, url: &str, per_page: u64, room: &mut usize) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for page in 1..=PAGES_MAX {
@@ -303,7 +312,10 @@ pub(crate) fn all(api: &mut Api, url: &str, per_page: u64, room: &mut usize) -> 
         };
         let bytes: usize = items.iter().map(|item| item.to_string().len()).sum();
         let Some(left) = room.checked_sub(bytes) else {
-            return Err(Error::Unexpected { url: url.to_owned(), detail: "more than is believed".to_owned() });
+            return Err(Error::Unexpected {
+                url: url.to_owned(),
+                detail: "more than is believed".to_owned(),
+            });
         };
         *room = left;
         let count = items.len() as u64;

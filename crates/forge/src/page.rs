@@ -11,7 +11,8 @@ pub struct Page {
     pub repositories: Vec<Listed>,
     /// Where to go on; `None` at the end.
     pub next: Option<String>,
-    /// What tells this page from what it will be, if the forge says so and all about the repositories in it is known.
+    /// What tells this page from what it will be, if the forge says so and all about the repositories in it
+    /// is known.
     pub etag: Option<String>,
     /// It is as it was when it had the tag that was shown: then it lists nothing.
     pub is_unchanged: bool,
@@ -24,14 +25,19 @@ pub struct Page {
 impl Page {
     /// One that could not be had, and is passed over; `next` follows.
     pub(crate) fn skipping(position: &str, error: &Error, next: Option<String>) -> Page {
-        Page { next, skipped: Some(Skipped { position: position.to_owned(), error: error.to_string() }), ..Page::default() }
+        Page {
+            next,
+            skipped: Some(Skipped { position: position.to_owned(), error: error.to_string() }),
+            ..Page::default()
+        }
     }
 
     /// The pages of an owner that are not there, or not for us; `next` is the next owner's.
     pub(crate) fn leaving_out(position: &str, error: &Error, next: Option<String>) -> Page {
         tracing::warn!("left out: {error}");
         let is_forbidden = !matches!(error, Error::NotFound(_));
-        let left_out = is_forbidden.then(|| Skipped { position: position.to_owned(), error: error.to_string() });
+        let left_out =
+            is_forbidden.then(|| Skipped { position: position.to_owned(), error: error.to_string() });
         Page { next, left_out, ..Page::default() }
     }
 }

@@ -1,4 +1,5 @@
-//! sourcehut (docs.sourcehut.org/git.sr.ht: `user`, `repositories`). There is no list of everything; a token is needed.
+//! sourcehut (docs.sourcehut.org/git.sr.ht: `user`, `repositories`). There is no list of everything; a token
+//! is needed.
 
 use serde_json::{Value, json};
 
@@ -26,13 +27,15 @@ impl Sourcehut {
     fn listed(&self, repository: &Value) -> Option<Listed> {
         let (owner, name) = (text(&repository["owner"]["canonicalName"])?, text(&repository["name"])?);
         Some(Listed {
-            // It can be asked for by its name only: one that is renamed is another, and the old one's copy stays.
+            // It can be asked for by its name only: one that is renamed is another, and the old one's copy
+            // stays.
             forge_id: format!("{owner}/{name}"),
             full_name: format!("{owner}/{name}"),
             clone_url: format!("{}/{owner}/{name}", self.url),
             owner: Some(Account { forge_id: owner.clone(), login: owner, kind: AccountKind::User }),
             description: text(&repository["description"]),
-            default_branch: text(&repository["HEAD"]["name"]).and_then(|head| head.strip_prefix("refs/heads/").map(str::to_owned)),
+            default_branch: text(&repository["HEAD"]["name"])
+                .and_then(|head| head.strip_prefix("refs/heads/").map(str::to_owned)),
             private: repository["visibility"].as_str().map(|visibility| visibility == "PRIVATE"),
             created_at: text(&repository["created"]),
             updated_at: text(&repository["updated"]),
@@ -54,10 +57,12 @@ impl Forge for Sourcehut {
         let cursor = (!cursor.is_empty()).then_some(cursor);
         let question = match self.owners.get(n) {
             Some(owner) => json!({
-                "query": format!("query($name: String!, $cursor: Cursor) {{ user(username: $name) {{ repositories(cursor: $cursor) {{ cursor results {{ {FIELDS} }} }} }} }}"),
+                "query": format!("query($name: String!, $cursor: Cursor) {{ user(username: $name) \
+                {{ repositories(cursor: $cursor) {{ cursor results {{ {FIELDS} }} }} }} }}"),
                 "variables": { "name": owner, "cursor": cursor } }),
             None if self.owners.is_empty() => json!({
-                "query": format!("query($cursor: Cursor) {{ repositories(cursor: $cursor) {{ cursor results {{ {FIELDS} }} }} }}"),
+                "query": format!("query($cursor: Cursor) {{ repositories(cursor: $cursor) \
+                {{ cursor results {{ {FIELDS} }} }} }}"),
                 "variables": { "cursor": cursor } }),
             None => return Ok(Page::default()),
         };
@@ -65,7 +70,8 @@ impl Forge for Sourcehut {
         let answer = self.api.post(&url, &question)?.value;
         let next_owner = (n + 1 < self.owners.len()).then(|| format!("{}:", n + 1));
         let data = &answer["data"];
-        let found = if self.owners.is_empty() { &data["repositories"] } else { &data["user"]["repositories"] };
+        let found =
+            if self.owners.is_empty() { &data["repositories"] } else { &data["user"]["repositories"] };
         let Some(results) = found["results"].as_array() else {
             if !self.owners.is_empty() && data["user"].is_null() && answer["errors"].is_null() {
                 tracing::warn!("{url}: there is no user called '{}'", self.owners[n]);
@@ -78,23 +84,37 @@ impl Forge for Sourcehut {
             Some(next) => Some(format!("{n}:{next}")),
             None => next_owner,
         };
-        Ok(Page { repositories: results.iter().filter_map(|r| self.listed(r)).collect(), next, ..Page::default() })
+        Ok(Page {
+            repositories: results.iter().filter_map(|r| self.listed(r)).collect(),
+            next,
+            ..Page::default()
+        })
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
         let url = format!("{}/query", self.url);
         let unexpected = |detail: &str| Error::Unexpected { url: url.clone(), detail: detail.to_owned() };
-        let (owner, name) = forge_id.trim_start_matches('~').split_once('/').ok_or_else(|| unexpected("no owner and name"))?;
+        let (owner, name) = forge_id
+            .trim_start_matches('~')
+            .split_once('/')
+            .ok_or_else(|| unexpected("no owner and name"))?;
         let question = json!({
-            "query": format!("query($owner: String!, $name: String!) {{ user(username: $owner) {{ repository(name: $name) {{ {FIELDS} }} }} }}"),
+            "query": format!("query($owner: String!, $name: String!) {{ user(username: $owner) \
+            {{ repository(name: $name) {{ {FIELDS} }} }} }}"),
             "variables": { "owner": owner, "name": name } });
         let answer = self.api.post(&url, &question)?.value;
         match &answer["data"]["user"] {
             // Nothing, and nothing wrong: neither the user nor the repository is there.
-            user if answer["errors"].is_null() && (user.is_null() || user["repository"].is_null()) && answer["data"].is_object() => {
+            user if answer["errors"].is_null()
+                && (user.is_null() || user["repository"].is_null())
+                && answer["data"].is_object() =>
+            {
                 Ok(None)
             }
-            user => self.listed(&user["repository"]).map(Some).ok_or_else(|| unexpected("not what a repository looks like")),
+            user => self
+                .listed(&user["repository"])
+                .map(Some)
+                .ok_or_else(|| unexpected("not what a repository looks like")),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Indexes that cgit and gitweb show of the repositories they have. Neither says an id: a repository is its path.
+//! Indexes that cgit and gitweb show of the repositories they have. Neither says an id: a repository is its
+//! path.
 
 use html5gum::{Token, Tokenizer};
 
@@ -71,7 +72,11 @@ impl WebIndex {
     fn cgit(&self, offset: u64, html: &[u8]) -> Option<Page> {
         let index = read_cgit(html);
         // Links lead to where the index is.
-        let root = self.url.split_once("://").and_then(|(_, rest)| rest.find('/').map(|n| rest[n..].to_owned())).unwrap_or_default();
+        let root = self
+            .url
+            .split_once("://")
+            .and_then(|(_, rest)| rest.find('/').map(|n| rest[n..].to_owned()))
+            .unwrap_or_default();
         let row = |row: CgitRow| {
             let path = row.href.strip_prefix(&root).unwrap_or(&row.href);
             self.listed(&decoded(path), row.description, row.idle_since)
@@ -85,7 +90,8 @@ impl WebIndex {
         let text = String::from_utf8_lossy(body);
         let is_index = !text.trim_start().starts_with('<') && !text.trim().is_empty();
         let path = |line: &str| line.split(' ').next().map(|path| decoded(&path.replace('+', " ")));
-        let repositories = text.lines().filter_map(path).filter_map(|path| self.listed(&path, None, None)).collect();
+        let repositories =
+            text.lines().filter_map(path).filter_map(|path| self.listed(&path, None, None)).collect();
         is_index.then_some(Page { repositories, next: None, ..Page::default() })
     }
 }
@@ -143,7 +149,9 @@ fn read_cgit(html: &[u8]) -> CgitIndex {
     for token in Tokenizer::new(html).flatten() {
         match token {
             Token::StartTag(tag) => {
-                let attribute = |name: &[u8]| tag.attributes.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
+                let attribute = |name: &[u8]| {
+                    tag.attributes.get(name).map(|value| String::from_utf8_lossy(value).into_owned())
+                };
                 let class = attribute(b"class").unwrap_or_default();
                 match &**tag.name {
                     b"table" if class.contains("list") => is_inside = true,
@@ -170,8 +178,10 @@ fn read_cgit(html: &[u8]) -> CgitIndex {
             Token::String(string) if cell == 2 => text.push_str(&String::from_utf8_lossy(&string)),
             Token::EndTag(tag) if &**tag.name == b"td" && cell == 2 => {
                 let description = text.split_whitespace().collect::<Vec<_>>().join(" ");
-                if let Some(row) =
-                    index.rows.last_mut().filter(|_| !description.is_empty() && !description.starts_with("Unnamed repository;"))
+                if let Some(row) = index
+                    .rows
+                    .last_mut()
+                    .filter(|_| !description.is_empty() && !description.starts_with("Unnamed repository;"))
                 {
                     row.description = Some(description);
                 }
@@ -191,18 +201,33 @@ mod tests {
 
     #[test]
     fn a_table_of_cgit() {
-        let html = b"<html><table summary='repository list' class='list nowrap'><tr class='nohover'><th class='left'>Name</th></tr>
+        let html = b"<html><table summary='repository list' class='list nowrap'><tr class='nohover'><th \
+            class='left'>Name</th></tr>
             <tr><td colspan='5' class='reposection'>tools</td></tr>
-            <tr><td class='sublevel-repo'><a title='a.git' href='/cgit/t/a.git/'>a.git</a></td><td><a href='/cgit/t/a.git/'>A &amp; B
+            <tr><td class='sublevel-repo'><a title='a.git' href='/cgit/t/a.git/'>a.git</a></td>\
+            <td><a href='/cgit/t/a.git/'>A &amp; B
             </a></td><td><span class='age-weeks' title='2019-08-04 05:29:42 +0000'>4 weeks</span></td></tr>
-            <tr><td class='toplevel-repo'><a title='b' href='/cgit/b/'>b</a></td><td><a href='/cgit/b/'>Unnamed repository; edit this</a>
-            </td></tr></table><div class='pager'><a href='/cgit/?ofs=0'>[prev]</a> <a href='/cgit/?ofs=50'>[next]</a></div>";
+            <tr><td class='toplevel-repo'><a title='b' href='/cgit/b/'>b</a></td>\
+            <td><a href='/cgit/b/'>Unnamed repository; edit this</a>
+            </td></tr></table><div class='pager'><a href='/cgit/?ofs=0'>[prev]</a> \
+            <a href='/cgit/?ofs=50'>[next]</a></div>";
         let index = read_cgit(html);
         assert!(index.is_index && index.offsets == [0, 50]);
         assert_eq!(index.rows.len(), 2);
-        assert_eq!((index.rows[0].href.as_str(), index.rows[0].description.as_deref()), ("/cgit/t/a.git/", Some("A & B")));
-        assert_eq!((index.rows[0].idle_since.as_deref(), &index.rows[1].description), (Some("2019-08-04 05:29:42 +0000"), &None));
-        for junk in [&b""[..], b"<a href='?ofs=5'", b"<td class='toplevel-repo'><a href='/x/'>x</a></td></tr>", b"\xff\xfe<<<>>"] {
+        assert_eq!(
+            (index.rows[0].href.as_str(), index.rows[0].description.as_deref()),
+            ("/cgit/t/a.git/", Some("A & B"))
+        );
+        assert_eq!(
+            (index.rows[0].idle_since.as_deref(), &index.rows[1].description),
+            (Some("2019-08-04 05:29:42 +0000"), &None)
+        );
+        for junk in [
+            &b""[..],
+            b"<a href='?ofs=5'",
+            b"<td class='toplevel-repo'><a href='/x/'>x</a></td></tr>",
+            b"\xff\xfe<<<>>",
+        ] {
             assert!(!read_cgit(junk).is_index);
         }
     }

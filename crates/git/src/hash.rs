@@ -74,8 +74,9 @@ impl Hasher {
     }
 }
 
-/// Hashes many objects as [`Hasher::hash`] does, where the processor can sixteen of them at a time: in a quarter of the
-/// time. An object is held until it comes out of [`BatchHasher::pop`], not in the order they went in.
+/// Hashes many objects as [`Hasher::hash`] does, where the processor can sixteen of them at a time: in a
+/// quarter of the time. An object is held until it comes out of [`BatchHasher::pop`], not in the order they
+/// went in.
 pub struct BatchHasher<D> {
     hash: HashKind,
     /// SHA-1 on a processor that can.
@@ -134,7 +135,8 @@ fn object_header(out: &mut [u8; 32], kind: Kind, size: u64) -> usize {
     32 - cursor.len()
 }
 
-/// The hash that ends pack, index and bitmap files: without collision detection, for it guards against accidents only.
+/// The hash that ends pack, index and bitmap files: without collision detection, for it guards against
+/// accidents only.
 #[derive(Clone)]
 pub enum PlainHasher {
     /// SHA-1.
@@ -199,7 +201,8 @@ mod tests {
                 found.extend(std::iter::from_fn(|| batch.pop()));
                 assert_eq!(found.len(), count);
                 for (data, oid) in found {
-                    let kinds = [Kind::Blob, Kind::Commit].map(|kind| Hasher::hash(hash, kind, &data).unwrap());
+                    let kinds =
+                        [Kind::Blob, Kind::Commit].map(|kind| Hasher::hash(hash, kind, &data).unwrap());
                     assert!(kinds.contains(&oid.unwrap()), "{} bytes of {count}", data.len());
                 }
             }

@@ -1,7 +1,7 @@
 //! git's vocabulary: object ids and their hashes, parsing of commits, trees and tags, ref names, pkt-lines.
 //!
-//! This crate is pure: it opens no file and no socket, reads no clock and no environment. Everything here takes
-//! bytes from outside, so nothing here may panic on any input.
+//! This crate is pure: it opens no file and no socket, reads no clock and no environment. Everything here
+//! takes bytes from outside, so nothing here may panic on any input.
 
 mod hash;
 mod hash_kind;
@@ -15,7 +15,8 @@ mod text;
 pub use hash::{BatchHasher, CollisionError, Hasher, PlainHasher, plain_sha};
 pub use hash_kind::HashKind;
 pub use object::{
-    CommitLinks, Kind, ObjectError, TreeEntry, TreeIter, commit_links, commit_time, link_targets, tag_target, tree_entry_len,
+    CommitLinks, Kind, ObjectError, TreeEntry, TreeIter, commit_links, commit_time, link_targets, tag_target,
+    tree_entry_len,
 };
 pub use oid::{Oid, OidBuildHasher, OidMap, OidSet};
 pub use text::{glob_matches, is_unprintable, name_matches};

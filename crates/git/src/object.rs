@@ -101,7 +101,8 @@ pub fn commit_links(hash: HashKind, data: &[u8]) -> Result<CommitLinks, ObjectEr
     Ok(CommitLinks { tree, parents })
 }
 
-/// The committer's time of a commit in seconds since 1970, 0 if there is none that can be read, as git has it.
+/// The committer's time of a commit in seconds since 1970, 0 if there is none that can be read, as git has
+/// it.
 pub fn commit_time(data: &[u8]) -> u64 {
     let mut rest = data;
     while let Some(end) = memchr(b'\n', rest) {
@@ -218,7 +219,8 @@ fn first_nul(data: &[u8]) -> Option<usize> {
 /// If the `object` or the `type` line is malformed.
 pub fn tag_target(hash: HashKind, data: &[u8]) -> Result<(Oid, Kind), ObjectError> {
     let hex = hash.hex_len();
-    let rest = data.strip_prefix(b"object ").filter(|d| d.get(hex) == Some(&b'\n')).ok_or(ObjectError::Tag)?;
+    let rest =
+        data.strip_prefix(b"object ").filter(|d| d.get(hex) == Some(&b'\n')).ok_or(ObjectError::Tag)?;
     let oid = Oid::from_hex(hash, &rest[..hex]).ok_or(ObjectError::Tag)?;
     let line = rest[hex + 1..].strip_prefix(b"type ").ok_or(ObjectError::Tag)?;
     let end = memchr(b'\n', line).ok_or(ObjectError::Tag)?;
@@ -229,7 +231,12 @@ pub fn tag_target(hash: HashKind, data: &[u8]) -> Result<(Oid, Kind), ObjectErro
 ///
 /// # Errors
 /// If the object cannot be parsed.
-pub fn link_targets(hash: HashKind, kind: Kind, data: &[u8], mut link: impl FnMut(&[u8])) -> Result<(), ObjectError> {
+pub fn link_targets(
+    hash: HashKind,
+    kind: Kind,
+    data: &[u8],
+    mut link: impl FnMut(&[u8]),
+) -> Result<(), ObjectError> {
     match kind {
         Kind::Blob => {}
         Kind::Tree => {
@@ -284,7 +291,8 @@ mod tests {
     #[test]
     fn commit_heads() {
         let tree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
-        let text = format!("tree {tree}\nparent {tree}\nauthor a <b> 1 +0000\ncommitter x > <y> 123 +0200\n\nm");
+        let text =
+            format!("tree {tree}\nparent {tree}\nauthor a <b> 1 +0000\ncommitter x > <y> 123 +0200\n\nm");
         let links = commit_links(HashKind::Sha1, text.as_bytes()).unwrap();
         assert_eq!((links.tree.to_hex().as_str(), links.parents.len()), (tree, 1));
         assert_eq!(commit_time(text.as_bytes()), 123);

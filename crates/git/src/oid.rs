@@ -110,7 +110,10 @@ impl Ord for Oid {
     #[inline]
     fn cmp(&self, other: &Oid) -> Ordering {
         let first = |oid: &Oid| u64::from_be_bytes(oid.bytes[..8].try_into().expect("eight bytes"));
-        first(self).cmp(&first(other)).then_with(|| self.bytes.cmp(&other.bytes)).then_with(|| self.kind.cmp(&other.kind))
+        first(self)
+            .cmp(&first(other))
+            .then_with(|| self.bytes.cmp(&other.bytes))
+            .then_with(|| self.kind.cmp(&other.kind))
     }
 }
 
@@ -127,8 +130,9 @@ impl Hash for Oid {
     }
 }
 
-/// A hasher for maps keyed by [`Oid`]. An id is a hash already, but whoever sends packs chooses which ids trees and deltas name,
-/// of objects that need not exist: all bytes count, with keys that nobody outside knows.
+/// A hasher for maps keyed by [`Oid`]. An id is a hash already, but whoever sends packs chooses which ids
+/// trees and deltas name, of objects that need not exist: all bytes count, with keys that nobody outside
+/// knows.
 pub struct OidHasher {
     state: u64,
     keys: [u64; 3],
@@ -151,7 +155,8 @@ impl StdHasher for OidHasher {
         for (pair, key) in bytes.chunks(16).zip(self.keys[1..].iter().cycle()) {
             let mut words = [0; 16];
             words[..pair.len()].copy_from_slice(pair);
-            let [first, second] = [&words[..8], &words[8..]].map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
+            let [first, second] = [&words[..8], &words[8..]]
+                .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
             self.state = fold(self.state ^ first, key ^ second);
         }
     }
@@ -199,7 +204,11 @@ mod tests {
                 bytes[varying..varying + 4].copy_from_slice(&n.to_le_bytes());
                 places.insert(builder.hash_one(Oid::from_bytes(HashKind::Sha256, &bytes).unwrap()) >> 40);
             }
-            assert!(places.len() > 9_900, "{} places of ids that differ in byte {varying} and after it", places.len());
+            assert!(
+                places.len() > 9_900,
+                "{} places of ids that differ in byte {varying} and after it",
+                places.len()
+            );
         }
     }
 

@@ -129,8 +129,8 @@ impl<R: Read> PktReader<R> {
     }
 }
 
-/// Appends a pkt-line with the payload `data` to `out`. Longer payloads than a pkt-line holds are a caller's mistake and
-/// are cut.
+/// Appends a pkt-line with the payload `data` to `out`. Longer payloads than a pkt-line holds are a caller's
+/// mistake and are cut.
 pub fn push(out: &mut Vec<u8>, data: &[u8]) {
     let data = &data[..data.len().min(PACKET_BYTES_MAX - 4)];
     push_length(out, data.len() + 4);

@@ -1,6 +1,7 @@
 //! Which ref names are acceptable (git-check-ref-format(1)), with the bound weir adds.
 
-/// Longest ref name weir accepts, in bytes: what fits a pkt-line beside an id and a symref target with room to spare.
+/// Longest ref name weir accepts, in bytes: what fits a pkt-line beside an id and a symref target with room
+/// to spare.
 pub const NAME_BYTES_MAX: usize = 4096;
 
 /// Whether `name` is a full ref name that git would create: below `refs/`, well-formed.
@@ -9,14 +10,16 @@ pub fn is_valid(name: &[u8]) -> bool {
 }
 
 fn is_well_formed(name: &[u8]) -> bool {
-    let bad_byte = |&c: &u8| c <= b' ' || c == 0x7f || matches!(c, b'~' | b'^' | b':' | b'?' | b'*' | b'[' | b'\\');
+    let bad_byte =
+        |&c: &u8| c <= b' ' || c == 0x7f || matches!(c, b'~' | b'^' | b':' | b'?' | b'*' | b'[' | b'\\');
     if name.iter().any(bad_byte) || name.ends_with(b".") {
         return false;
     }
     if name.windows(2).any(|w| w == b".." || w == b"@{") {
         return false;
     }
-    name.split(|&c| c == b'/').all(|part| !part.is_empty() && !part.starts_with(b".") && !part.ends_with(b".lock"))
+    name.split(|&c| c == b'/')
+        .all(|part| !part.is_empty() && !part.starts_with(b".") && !part.ends_with(b".lock"))
 }
 
 /// Whether a ref belongs to the first class of bodies: what an ordinary clone takes (HEAD, heads and tags).
@@ -30,7 +33,14 @@ mod tests {
 
     #[test]
     fn as_git_check_ref_format() {
-        for good in ["refs/heads/main", "refs/heads/a/b", "refs/tags/v1.0", "refs/pull/1/head", "refs/heads/@", "refs/x"] {
+        for good in [
+            "refs/heads/main",
+            "refs/heads/a/b",
+            "refs/tags/v1.0",
+            "refs/pull/1/head",
+            "refs/heads/@",
+            "refs/x",
+        ] {
             assert!(is_valid(good.as_bytes()), "{good}");
         }
         for bad in [

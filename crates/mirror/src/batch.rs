@@ -35,7 +35,8 @@ impl Batch {
         self.waiting.len() >= BATCH_MAX || !self.waiting.is_empty() && self.began.elapsed() >= BATCH_AGE_MAX
     }
 
-    /// Writes down all visits but those whose archives below `store` may not be durable: these stay due, and are found in place then.
+    /// Writes down all visits but those whose archives below `store` may not be durable: these stay due, and
+    /// are found in place then.
     ///
     /// # Errors
     /// If the catalog fails.
@@ -47,7 +48,8 @@ impl Batch {
                 Ok(()) => visits.push(visit),
                 Err(e) => {
                     let path = named.unwrap_or_default();
-                    tracing::error!(path = %path.display(), "the archive's name may not be durable, its visit is not written down: {e}");
+                    tracing::error!(path = %path.display(), "the archive's name may not be durable, its \
+                        visit is not written down: {e}");
                 }
             }
         }
@@ -97,8 +99,12 @@ mod tests {
         assert!(folders.sync_above(&store.join("host/nobody/a.tar")).is_err());
         folders.sync_above(&store.join("host/owner/b.tar")).unwrap();
         folders.sync_above(&store.join("c.tar")).unwrap();
-        let mut looked_at: Vec<_> = folders.synced.keys().map(|f| f.strip_prefix(dir.path()).unwrap().to_owned()).collect();
+        let mut looked_at: Vec<_> =
+            folders.synced.keys().map(|f| f.strip_prefix(dir.path()).unwrap().to_owned()).collect();
         looked_at.sort();
-        assert_eq!(looked_at, ["store", "store/host", "store/host/nobody", "store/host/owner"].map(PathBuf::from));
+        assert_eq!(
+            looked_at,
+            ["store", "store/host", "store/host/nobody", "store/host/owner"].map(PathBuf::from)
+        );
     }
 }

@@ -8,8 +8,8 @@ use crate::options::{Compacting, VisitOptions};
 
 /// Less than this that is unused is not worth it.
 const UNUSED_BYTES_MIN: u64 = 4 << 20;
-/// Large files that are kept beside the repository are copied by each compaction: the more they are, the more packs it waits for, up to
-/// so many times as many.
+/// Large files that are kept beside the repository are copied by each compaction: the more they are, the more
+/// packs it waits for, up to so many times as many.
 const PACKS_TIMES_MAX: u64 = 20;
 /// Archives of less are compacted without regard to that.
 const COPIED_BYTES_MIN: u64 = 256 << 20;
@@ -23,7 +23,9 @@ impl Compacting {
         let unused = bytes.saturating_sub(live_bytes);
         if packs as u64 > packs_max {
             Some(format!("{packs} packs"))
-        } else if unused > UNUSED_BYTES_MIN && unused as f64 > bytes as f64 * f64::from(self.unused_percent_max) / 100.0 {
+        } else if unused > UNUSED_BYTES_MIN
+            && unused as f64 > bytes as f64 * f64::from(self.unused_percent_max) / 100.0
+        {
             Some(format!("{unused} bytes unused of {bytes}"))
         } else {
             None
@@ -31,9 +33,14 @@ impl Compacting {
     }
 }
 
-/// Compacts `archive`, which is at `path`, if that is due, there is room for it and it has not just failed. A compaction that fails
-/// costs nothing but time: the archive stands as it is, and is let be for some updates.
-pub(crate) fn compact_if_due(mut archive: ArchiveRepo, path: &Path, now: u64, options: &VisitOptions) -> Option<UpdateReport> {
+/// Compacts `archive`, which is at `path`, if that is due, there is room for it and it has not just failed. A
+/// compaction that fails costs nothing but time: the archive stands as it is, and is let be for some updates.
+pub(crate) fn compact_if_due(
+    mut archive: ArchiveRepo,
+    path: &Path,
+    now: u64,
+    options: &VisitOptions,
+) -> Option<UpdateReport> {
     let used = archive.used();
     let reason = options.compacting.reason(&used)?;
     if archive.compaction_is_put_off() {
@@ -43,7 +50,8 @@ pub(crate) fn compact_if_due(mut archive: ArchiveRepo, path: &Path, now: u64, op
     // The new file, and the largest pack once more where it does not fit the scratch folder.
     let needed = used.live_bytes.saturating_add(used.live_bytes - used.beside_bytes);
     if !options.space.has_room_for(needed) {
-        tracing::warn!(path = %path.display(), "not compacted ({reason}): {needed} bytes are needed for that, and less is free");
+        tracing::warn!(path = %path.display(), "not compacted ({reason}): {needed} bytes are needed for \
+            that, and less is free");
         return None;
     }
     let spill = |bytes| options.scratch.place(bytes, store);
@@ -72,7 +80,9 @@ mod tests {
     fn packs_and_unused_bytes_are_reasons() {
         const MIB: u64 = 1 << 20;
         let when = Compacting { packs_max: 50, unused_percent_max: 50 };
-        let used = |packs, bytes, live_bytes, beside_bytes| when.reason(&ArchiveUse { packs, bytes, live_bytes, beside_bytes });
+        let used = |packs, bytes, live_bytes, beside_bytes| {
+            when.reason(&ArchiveUse { packs, bytes, live_bytes, beside_bytes })
+        };
         assert_eq!(used(50, 100 * MIB, 100 * MIB, 0), None);
         assert!(used(51, 100 * MIB, 100 * MIB, 0).is_some());
         // Little is not worth it, half is.

@@ -1,8 +1,9 @@
-//! Fetching from upstreams that are plain files behind a web server: no process there makes packs, so that loose objects and whole
-//! packs are fetched as they lie, into a git directory below the store, and one pack is made of what was asked for.
+//! Fetching from upstreams that are plain files behind a web server: no process there makes packs, so that
+//! loose objects and whole packs are fetched as they lie, into a git directory below the store, and one pack
+//! is made of what was asked for.
 //!
-//! The walk believes nothing for long: loose objects are hashed when they come, and what is made of it all goes through the same
-//! ingest as any other pack.
+//! The walk believes nothing for long: loose objects are hashed when they come, and what is made of it all
+//! goes through the same ingest as any other pack.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -68,8 +69,16 @@ pub(crate) fn fetch(
     fs::create_dir_all(store).map_err(weir_repo::Error::from)?;
     let folder = WorkFolder::new(store).map_err(weir_repo::Error::from)?;
     let bytes_left = options.limits.pack_bytes_max;
-    let mut download =
-        Download { files: vec![files], hash, folder, packs: Vec::new(), named: HashSet::new(), listed: 0, bytes_left, options };
+    let mut download = Download {
+        files: vec![files],
+        hash,
+        folder,
+        packs: Vec::new(),
+        named: HashSet::new(),
+        listed: 0,
+        bytes_left,
+        options,
+    };
     download.prepare().map_err(weir_repo::Error::from)?;
     let pack = BufWriter::new(tempfile::tempfile_in(store).map_err(weir_repo::Error::from)?);
     let pack = download.write(wants, base, pack).map_err(of_upstream)?;
@@ -102,7 +111,10 @@ impl Download<'_> {
         fs::write(at.join("HEAD"), "ref: refs/heads/main\n")?;
         let config = match self.hash {
             HashKind::Sha1 => "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
-            HashKind::Sha256 => "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n",
+            HashKind::Sha256 => {
+                "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = \
+                sha256\n"
+            }
         };
         fs::write(at.join("config"), config)
     }
@@ -112,7 +124,12 @@ impl Download<'_> {
     }
 
     /// Fetches all that `wants` lead to but what `base` has, and writes it as a pack.
-    fn write(&mut self, wants: &[Oid], base: Option<&Repo>, mut pack: BufWriter<File>) -> Result<BufWriter<File>, Failure> {
+    fn write(
+        &mut self,
+        wants: &[Oid],
+        base: Option<&Repo>,
+        mut pack: BufWriter<File>,
+    ) -> Result<BufWriter<File>, Failure> {
         let (repo, objects) = self.walk(wants, base)?;
         PackPlan::new(&repo, Selection::of(objects), false, true)?.write(&repo, &mut pack)?;
         repo.check_reads()?;
@@ -163,11 +180,13 @@ impl Download<'_> {
         Ok((repo, objects))
     }
 
-    /// Looks for `oid` at the upstream: in a pack that is known to have it, as a loose object, in packs not yet listed, and at those the
-    /// upstream shares objects with.
+    /// Looks for `oid` at the upstream: in a pack that is known to have it, as a loose object, in packs not
+    /// yet listed, and at those the upstream shares objects with.
     fn find(&mut self, oid: &Oid) -> Result<Found, Failure> {
         loop {
-            if let Some(at) = self.packs.iter().position(|pack| !pack.is_here && pack.index.find(oid.as_bytes()).is_some()) {
+            if let Some(at) =
+                self.packs.iter().position(|pack| !pack.is_here && pack.index.find(oid.as_bytes()).is_some())
+            {
                 self.fetch_pack(at)?;
                 return Ok(Found::InNewPack);
             }
@@ -177,7 +196,10 @@ impl Download<'_> {
                 }
             }
             if self.listed == self.files.len() {
-                let error = format!("the upstream has no file with object {oid}; there, run 'git fsck' and 'git update-server-info'");
+                let error = format!(
+                    "the upstream has no file with object {oid}; there, run 'git fsck' and 'git \
+                    update-server-info'"
+                );
                 return Err(Failure::new(INCOMPLETE, error));
             }
             self.list(self.listed)?;
@@ -194,18 +216,28 @@ impl Download<'_> {
         self.save(body, &path)?;
         // Hashed at once: whoever may choose what an id means could lead on for ever.
         let limits = &self.options.limits;
-        let (limit, option) = [(limits.object_bytes_max, "limits.object_bytes_max"), (limits.held_bytes_max, "limits.held_bytes_max")]
-            .into_iter()
-            .min()
-            .expect("two");
-        let (kind, data) = read_loose(&self.folder.path().join("objects"), oid, limit).map_err(|e| match e {
-            weir_repo::Error::TooLarge { size, .. } => {
-                weir_repo::Error::Limit { what: format!("the object {oid} of {size} bytes"), limit, option }.into()
-            }
-            e => Failure::new("bad-pack", format!("the loose object {oid} of the upstream: {e}")),
-        })?;
+        let (limit, option) = [
+            (limits.object_bytes_max, "limits.object_bytes_max"),
+            (limits.held_bytes_max, "limits.held_bytes_max"),
+        ]
+        .into_iter()
+        .min()
+        .expect("two");
+        let (kind, data) =
+            read_loose(&self.folder.path().join("objects"), oid, limit).map_err(|e| match e {
+                weir_repo::Error::TooLarge { size, .. } => weir_repo::Error::Limit {
+                    what: format!("the object {oid} of {size} bytes"),
+                    limit,
+                    option,
+                }
+                .into(),
+                e => Failure::new("bad-pack", format!("the loose object {oid} of the upstream: {e}")),
+            })?;
         if !Hasher::hash(self.hash, kind, &data).is_ok_and(|is| is == *oid) {
-            return Err(Failure::new("bad-pack", format!("the loose object {oid} of the upstream is not what it is called")));
+            return Err(Failure::new(
+                "bad-pack",
+                format!("the loose object {oid} of the upstream is not what it is called"),
+            ));
         }
         Ok(true)
     }
@@ -233,10 +265,12 @@ impl Download<'_> {
     /// Writes an index to `path`: as much as its head says that it has.
     fn save_index(&mut self, mut body: Box<dyn Read + Send>, path: &Path) -> Result<(), Failure> {
         let mut head = vec![0; INDEX_HEAD_BYTES];
-        body.read_exact(&mut head)
-            .map_err(|e| Failure::new("bad-pack", format!("the index of a pack of the upstream is cut short: {e}")))?;
+        body.read_exact(&mut head).map_err(|e| {
+            Failure::new("bad-pack", format!("the index of a pack of the upstream is cut short: {e}"))
+        })?;
         let count = u64::from(u32::from_be_bytes(*head.last_chunk().expect("longer than that")));
-        // An id, a CRC, an offset and at most one of 64 bits for each, and two sums (gitformat-pack, version 2).
+        // An id, a CRC, an offset and at most one of 64 bits for each, and two sums (gitformat-pack, version
+        // 2).
         let hash_bytes = self.hash.len() as u64;
         let rest = count * (hash_bytes + 4 + 4 + 8) + 2 * hash_bytes;
         self.save(Box::new(Cursor::new(head).chain(body.take(rest + 1))), path)
@@ -245,7 +279,11 @@ impl Download<'_> {
     /// Reads what packs the repository `from` has, with their indices, and what it shares with others.
     fn list(&mut self, from: usize) -> Result<(), Failure> {
         for line in self.lines(from, "objects/info/packs")? {
-            let Some(name) = line.strip_prefix("P ").and_then(|name| name.strip_suffix(".pack")).filter(|name| is_pack_name(name)) else {
+            let Some(name) = line
+                .strip_prefix("P ")
+                .and_then(|name| name.strip_suffix(".pack"))
+                .filter(|name| is_pack_name(name))
+            else {
                 continue;
             };
             if !self.named.insert(name.to_owned()) {
@@ -262,7 +300,8 @@ impl Download<'_> {
             let file = File::open(&path).map_err(weir_repo::Error::from)?;
             let len = file.metadata().map_err(weir_repo::Error::from)?.len();
             let region = weir_repo::Region::map(Arc::new(file), len).map_err(weir_repo::Error::from)?;
-            let index = Index::open(&place, region, self.hash).map_err(|e| Failure::new("bad-pack", e.to_string()))?;
+            let index = Index::open(&place, region, self.hash)
+                .map_err(|e| Failure::new("bad-pack", e.to_string()))?;
             self.packs.push(Pack { from, name: name.to_owned(), index, is_here: false });
         }
         let mut alternates = self.lines(from, "objects/info/http-alternates")?;
@@ -271,7 +310,10 @@ impl Download<'_> {
         }
         for line in alternates.iter().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             if self.files.len() > ALTERNATES_MAX {
-                return Err(Failure::new("limit", format!("the upstream shares objects with more than {ALTERNATES_MAX} others")));
+                return Err(Failure::new(
+                    "limit",
+                    format!("the upstream shares objects with more than {ALTERNATES_MAX} others"),
+                ));
             }
             match self.files[from].alternate(line) {
                 Ok(files) => self.files.push(files),
@@ -293,7 +335,10 @@ impl Download<'_> {
     fn fetch_pack(&mut self, at: usize) -> Result<(), Failure> {
         let (from, place) = (self.packs[at].from, format!("objects/pack/{}.pack", self.packs[at].name));
         let Some(body) = self.files[from].get_whole(&place)? else {
-            return Err(Failure::new(INCOMPLETE, format!("the upstream lists '{place}' and has no such file: it is being packed anew")));
+            return Err(Failure::new(
+                INCOMPLETE,
+                format!("the upstream lists '{place}' and has no such file: it is being packed anew"),
+            ));
         };
         let path = self.folder.path().join(&place);
         self.save(body, &path)?;
@@ -303,13 +348,21 @@ impl Download<'_> {
 }
 
 /// Pushes what an object names; with each whether it is named as a file.
-fn push_links(hash: HashKind, oid: &Oid, reader: &mut ObjectReader<'_>, open: &mut Vec<(Oid, bool)>) -> Result<(), Failure> {
+fn push_links(
+    hash: HashKind,
+    oid: &Oid,
+    reader: &mut ObjectReader<'_>,
+    open: &mut Vec<(Oid, bool)>,
+) -> Result<(), Failure> {
     let (kind, size) = reader.kind_and_size(oid)?.ok_or(weir_repo::Error::Missing(*oid))?;
     if kind == Kind::Blob {
         return Ok(());
     }
     if size > LINKS_BYTES_MAX {
-        return Err(Failure::new("limit", format!("the {} {oid} has {size} bytes (limit {LINKS_BYTES_MAX})", kind.name())));
+        return Err(Failure::new(
+            "limit",
+            format!("the {} {oid} has {size} bytes (limit {LINKS_BYTES_MAX})", kind.name()),
+        ));
     }
     let data = reader.require(oid)?.data;
     let bad = |e: weir_git::ObjectError| Failure::new("bad-pack", format!("the {} {oid}: {e}", kind.name()));
@@ -328,7 +381,9 @@ fn push_links(hash: HashKind, oid: &Oid, reader: &mut ObjectReader<'_>, open: &m
 
 /// Whether `name` is one that git gives packs: nothing of it leads to another folder.
 fn is_pack_name(name: &str) -> bool {
-    name.starts_with("pack-") && name.len() <= 100 && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
+    name.starts_with("pack-")
+        && name.len() <= 100
+        && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
 }
 
 #[cfg(test)]

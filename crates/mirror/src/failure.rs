@@ -47,11 +47,15 @@ pub const CLASSES: [&str; 17] = [
 pub fn remedy(class: &str) -> Option<&'static str> {
     Some(match class {
         "network" | "server" => "nothing: it is tried again",
-        "certificate" => "name its authority in 'transport.ca_file', in weir.toml; or tell the upstream's keeper",
+        "certificate" => {
+            "name its authority in 'transport.ca_file', in weir.toml; or tell the upstream's keeper"
+        }
         "gone" => "'weir rm NAME' if it is gone for good; the copy stays",
         "forbidden" => "give credentials: netrc, tokens of a [[forge]], or a credential helper",
         "protocol" | "bad-pack" => "check the URL; if it is right, tell the upstream's keeper",
-        INCOMPLETE => "tell the upstream's keeper; 'weir set NAME --refs heads-and-tags' if the hole is elsewhere",
+        INCOMPLETE => {
+            "tell the upstream's keeper; 'weir set NAME --refs heads-and-tags' if the hole is elsewhere"
+        }
         "limit" => "raise the limit that the message names, in weir.toml",
         DAMAGED | BASE => "'weir fsck --repair NAME'",
         EMPTIED => "'weir mirror --accept-empty NAME' if that is right; or mend the patterns of its 'refs'",
@@ -116,7 +120,9 @@ impl From<weir_repo::Error> for Failure {
                 return match ours {
                     Some(t) => Failure::new(t.class().name(), t.to_string()),
                     None => match io.kind() {
-                        std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => {
+                        std::io::ErrorKind::UnexpectedEof
+                        | std::io::ErrorKind::ConnectionReset
+                        | std::io::ErrorKind::BrokenPipe => {
                             Failure::new(ErrorClass::Network.name(), format!("the connection broke: {io}"))
                         }
                         _ => Failure::new(ErrorClass::Local.name(), e.to_string()),

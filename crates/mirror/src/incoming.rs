@@ -39,7 +39,8 @@ impl Update<'_> {
             UpdateReport { bytes_appended: appended, objects_added: added, ..report }
         };
         let wants = self.wants(RefClass::HeadsAndTags, refs.head_and_tag_tips())?;
-        let rest_wants = |this: &mut Self| if has_rest { this.wants(RefClass::Rest, refs.tips()) } else { Ok(Vec::new()) };
+        let rest_wants =
+            |this: &mut Self| if has_rest { this.wants(RefClass::Rest, refs.tips()) } else { Ok(Vec::new()) };
         if wants.is_empty() {
             let rest = rest_wants(self)?;
             return self.commit(RefClass::Rest, &rest, Cow::Owned(refs), false).map(add);
@@ -72,7 +73,13 @@ impl Update<'_> {
         Ok(wants)
     }
 
-    fn commit(&mut self, class: RefClass, wants: &[Oid], refs: Cow<'_, Refs>, is_partial: bool) -> Result<UpdateReport, Failure> {
+    fn commit(
+        &mut self,
+        class: RefClass,
+        wants: &[Oid],
+        refs: Cow<'_, Refs>,
+        is_partial: bool,
+    ) -> Result<UpdateReport, Failure> {
         let (added, shallow) = if wants.is_empty() {
             let shallow = self.archive.repo()?.map(|r| r.shallow().to_vec()).unwrap_or_default();
             (None, shallow)
@@ -85,19 +92,30 @@ impl Update<'_> {
         Ok(self.archive.commit(added.map(|a| (class, a)), now)?)
     }
 
-    /// Fetches what `wants` lead to and is not here; gives that, and the commits at which history ends here then.
+    /// Fetches what `wants` lead to and is not here; gives that, and the commits at which history ends here
+    /// then.
     fn fetch(&mut self, class: RefClass, wants: &[Oid]) -> Result<(Option<Ingested>, Vec<Oid>), Failure> {
         let base = self.archive.base_for(class)?;
         let ended: OidSet = base.iter().flat_map(|b| b.shallow().iter().copied()).collect();
         if let Some(files) = self.session.plain_files() {
-            let mut pack = dumb::fetch(files, self.session.hash(), wants, base.as_ref(), self.options, self.store)?;
-            return take_in(&mut pack, self.session.hash(), base.as_ref(), wants, ended, self.options, self.store);
+            let mut pack =
+                dumb::fetch(files, self.session.hash(), wants, base.as_ref(), self.options, self.store)?;
+            return take_in(
+                &mut pack,
+                self.session.hash(),
+                base.as_ref(),
+                wants,
+                ended,
+                self.options,
+                self.store,
+            );
         }
         self.options.progress.begin(Phase::Asking, 0);
         self.open_again_if_used_up()?;
         let is_second = self.session.has_fetched();
         match self.fetch_pack(class, wants, base.as_ref(), ended.clone()) {
-            // JGit answers a second fetch on one connection as if what the first one had for common were all there is.
+            // JGit answers a second fetch on one connection as if what the first one had for common were all
+            // there is.
             Err(failure) if failure.class == INCOMPLETE && is_second => {
                 tracing::debug!("asking again on a connection of its own: {failure}");
                 *self.session = Session::open(self.url, &self.options.transport)?;
@@ -123,16 +141,20 @@ impl Update<'_> {
             let hash = pack.hash();
             return take_in(&mut pack, hash, base, wants, ended, self.options, self.store);
         }
-        // History that ended here goes on there by now. Our commits would be taken for whole: everything is asked for.
+        // History that ended here goes on there by now. Our commits would be taken for whole: everything is
+        // asked for.
         drop(pack);
         *self.session = Session::open(self.url, &self.options.transport)?;
         let mut nothing = Haves::new(None, class)?;
-        let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut nothing, progress: None })?;
+        let mut pack =
+            self.session.fetch(FetchRequest { wants, negotiator: &mut nothing, progress: None })?;
         let (hash, ends) = (pack.hash(), pack.shallow.iter().copied().collect());
         let (added, mut shallow) = take_in(&mut pack, hash, base, wants, ends, self.options, self.store)?;
         // Some may have vanished there, with what is behind them.
         if let Some(base) = base {
-            let is_here = |oid: &Oid| base.contains(oid) || added.as_ref().is_some_and(|a| a.objects.get(oid).is_some());
+            let is_here = |oid: &Oid| {
+                base.contains(oid) || added.as_ref().is_some_and(|a| a.objects.get(oid).is_some())
+            };
             for oid in ended {
                 if !base.parents(&oid)?.iter().all(is_here) {
                     shallow.push(oid);
@@ -211,8 +233,8 @@ impl Negotiator for Haves<'_> {
     fn next_haves(&mut self, max: usize) -> Vec<Oid> {
         let Some(repo) = self.repo else { return Vec::new() };
         if self.behind.is_none() {
-            // The newest say most, and an upstream looks back as far as the oldest it was told of. Of many thousand refs the first
-            // ones must do: the walk behind them finds the others.
+            // The newest say most, and an upstream looks back as far as the oldest it was told of. Of many
+            // thousand refs the first ones must do: the walk behind them finds the others.
             self.behind = HaveCommits::new(repo, std::mem::take(&mut self.tips)).ok();
             let batch: Vec<Oid> = self.behind.as_ref().map_or_else(Vec::new, |behind| behind.tips(max));
             if !batch.is_empty() {

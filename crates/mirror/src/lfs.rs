@@ -31,24 +31,33 @@ pub struct LfsReport {
 /// Objects of one archive: its records list each, and have an end.
 const OBJECTS_MAX: usize = 250_000;
 
-/// Fetches what pointers in `archive` name and it lacks. What a server fails to give is told of in the report: the repository itself is
-/// well without.
+/// Fetches what pointers in `archive` name and it lacks. What a server fails to give is told of in the
+/// report: the repository itself is well without.
 ///
 /// # Errors
 /// If the archive is damaged, or this machine's disk fails.
-pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: u64, options: &VisitOptions) -> Result<LfsReport, Failure> {
+pub(crate) fn fetch_lfs(
+    archive: &mut ArchiveRepo,
+    url: &Url,
+    path: &Path,
+    now: u64,
+    options: &VisitOptions,
+) -> Result<LfsReport, Failure> {
     let mut report = LfsReport::default();
     let missing = archive.lfs_missing(now)?;
     report.missing = missing.len() as u64;
     let limit = options.limits.object_bytes_max;
-    let (mut missing, too_large): (Vec<_>, Vec<_>) = missing.into_iter().partition(|pointer| pointer.size <= limit);
+    let (mut missing, too_large): (Vec<_>, Vec<_>) =
+        missing.into_iter().partition(|pointer| pointer.size <= limit);
     for LfsPointer { oid, size } in &too_large {
-        tracing::warn!(path = %path.display(), "LFS object {oid} has {size} bytes, more than limits.object_bytes_max: left out");
+        tracing::warn!(path = %path.display(), "LFS object {oid} has {size} bytes, more than \
+            limits.object_bytes_max: left out");
     }
     report.absent += too_large.len() as u64;
     let room = OBJECTS_MAX.saturating_sub(archive.repo()?.map_or(0, |repo| repo.lfs_count().0 as usize));
     if missing.len() > room {
-        tracing::warn!(path = %path.display(), "more than {OBJECTS_MAX} LFS objects: {} are left out", missing.len() - room);
+        tracing::warn!(path = %path.display(), "more than {OBJECTS_MAX} LFS objects: {} are left out",
+            missing.len() - room);
         report.absent += (missing.len() - room) as u64;
         missing.truncate(room);
     }
@@ -63,19 +72,28 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
     let spill = |bytes| options.scratch.place(bytes, store);
     let mut lfs = match Lfs::of(url, &options.transport) {
         Ok(lfs) => lfs,
-        // The repository was had this way just now: where ssh fails here there is no LFS server, as far as anybody can tell.
+        // The repository was had this way just now: where ssh fails here there is no LFS server, as far as
+        // anybody can tell.
         Err(e) => {
             tracing::warn!(path = %path.display(), "no LFS objects: {e}");
-            return Ok(LfsReport { absent: report.absent + missing.len() as u64, is_incomplete: true, ..report });
+            return Ok(LfsReport {
+                absent: report.absent + missing.len() as u64,
+                is_incomplete: true,
+                ..report
+            });
         }
     };
     let (mut here, mut here_bytes): (Vec<LfsObject>, u64) = (Vec::new(), 0);
     let mut failures_in_turn = 0;
-    let keep = |archive: &mut ArchiveRepo, here: &mut Vec<LfsObject>, report: &mut LfsReport| -> Result<(), Failure> {
+    let keep = |archive: &mut ArchiveRepo,
+                here: &mut Vec<LfsObject>,
+                report: &mut LfsReport|
+     -> Result<(), Failure> {
         let (count, sizes) = (here.len() as u64, here.iter().map(LfsObject::size).sum::<u64>());
         let wrong = archive.add_lfs_objects(std::mem::take(here), now)?;
         for LfsPointer { oid, .. } in &wrong {
-            tracing::warn!(path = %path.display(), "the upstream gives something else for LFS object {oid}: left out");
+            tracing::warn!(path = %path.display(), "the upstream gives something else for LFS object {oid}: \
+                left out");
         }
         report.absent += wrong.len() as u64;
         report.added += count - wrong.len() as u64;
@@ -86,7 +104,8 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
         Ok(())
     };
     'all: for batch in missing.chunks(LFS_BATCH_MAX) {
-        let asked: Vec<(&str, u64)> = batch.iter().map(|pointer| (pointer.oid.as_str(), pointer.size)).collect();
+        let asked: Vec<(&str, u64)> =
+            batch.iter().map(|pointer| (pointer.oid.as_str(), pointer.size)).collect();
         let answers = match lfs.batch(&asked) {
             Ok(answers) => answers,
             // There is no LFS server: the pointers are all there is.
@@ -105,24 +124,30 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
             let download = match answer {
                 LfsAnswer::Here(download) => download,
                 LfsAnswer::Later(why) => {
-                    tracing::warn!(path = %path.display(), "LFS object {} waits for the next visit: {why}", pointer.oid);
+                    tracing::warn!(path = %path.display(), "LFS object {} waits for the next visit: {why}",
+                        pointer.oid);
                     report.is_incomplete = true;
                     continue;
                 }
                 LfsAnswer::Absent(why) => {
-                    tracing::warn!(path = %path.display(), "the upstream has no LFS object {}: {why}", pointer.oid);
+                    tracing::warn!(path = %path.display(), "the upstream has no LFS object {}: {why}",
+                        pointer.oid);
                     report.absent += 1;
                     continue;
                 }
             };
             if let Some(cause) = options.space.shortage() {
-                tracing::warn!(path = %path.display(), "LFS objects wait for the next visit: {}", cause.name());
+                tracing::warn!(path = %path.display(), "LFS objects wait for the next visit: {}",
+                    cause.name());
                 report.is_incomplete = true;
                 break 'all;
             }
-            let object = lfs.download(&download).map_err(|e| (is_final(&e), Failure::from(e))).and_then(|mut reader| {
-                LfsObject::read(pointer.clone(), &mut reader, &spill).map_err(|e| (false, weir_repo::Error::Io(e).into()))
-            });
+            let object = lfs.download(&download).map_err(|e| (is_final(&e), Failure::from(e))).and_then(
+                |mut reader| {
+                    LfsObject::read(pointer.clone(), &mut reader, &spill)
+                        .map_err(|e| (false, weir_repo::Error::Io(e).into()))
+                },
+            );
             match object {
                 Ok(object) => {
                     failures_in_turn = 0;
@@ -132,7 +157,8 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
                     here.push(object);
                 }
                 Err((true, e)) => {
-                    tracing::warn!(path = %path.display(), "the upstream does not give LFS object {}: {e}", pointer.oid);
+                    tracing::warn!(path = %path.display(), "the upstream does not give LFS object {}: {e}",
+                        pointer.oid);
                     report.absent += 1;
                 }
                 Err((false, e)) => {
@@ -141,7 +167,8 @@ pub(crate) fn fetch_lfs(archive: &mut ArchiveRepo, url: &Url, path: &Path, now: 
                         keep(archive, &mut here, &mut report)?;
                         return Err(e);
                     }
-                    tracing::warn!(path = %path.display(), "LFS object {} waits for the next visit: {e}", pointer.oid);
+                    tracing::warn!(path = %path.display(), "LFS object {} waits for the next visit: {e}",
+                        pointer.oid);
                     report.is_incomplete = true;
                     failures_in_turn += 1;
                     if failures_in_turn >= FAILURES_MAX {

@@ -1,7 +1,8 @@
 //! Keeps archives like their upstreams.
 //!
-//! [`visit`] brings one archive up to date; [`Mirror`] does so for many in parallel and writes the results down in
-//! batches. Whatever an upstream does, what is committed stays: a visit adds a commit group or changes nothing.
+//! [`visit`] brings one archive up to date; [`Mirror`] does so for many in parallel and writes the results
+//! down in batches. Whatever an upstream does, what is committed stays: a visit adds a commit group or
+//! changes nothing.
 
 mod batch;
 mod compacting;

@@ -53,7 +53,8 @@ pub struct MirrorOptions {
     pub shares_forks: bool,
     /// What holds for some: of several rules that match, the first that says something of a setting.
     pub rules: Vec<SettingsRule>,
-    /// Patterns of the refs that are mirrored of what a forge lists, where nothing else is said; all, if there are none.
+    /// Patterns of the refs that are mirrored of what a forge lists, where nothing else is said; all, if
+    /// there are none.
     pub forge_refs: ForgeRefs,
 }
 
@@ -133,8 +134,8 @@ impl Mirror {
         settings_of(repository, &self.options.rules, &self.options.forge_refs)
     }
 
-    /// Visits all of `first`, and returns when that is done or `stop` was asked for. Meanwhile `more` is asked every now and then
-    /// for what else is to be visited: who takes long does not hold up the others.
+    /// Visits all of `first`, and returns when that is done or `stop` was asked for. Meanwhile `more` is
+    /// asked every now and then for what else is to be visited: who takes long does not hold up the others.
     ///
     /// # Errors
     /// If the catalog fails.
@@ -157,7 +158,9 @@ impl Mirror {
             for _ in 0..jobs {
                 let (queue, shared, mailbox) = (&queue, shared.clone(), &mailbox);
                 let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
-                worker.spawn_scoped(scope, move || self.work(queue, &shared, stop, mailbox)).expect("a thread can be started");
+                worker
+                    .spawn_scoped(scope, move || self.work(queue, &shared, stop, mailbox))
+                    .expect("a thread can be started");
             }
             let (mut asked, mut had_more) = (Instant::now(), true);
             let (mut asked_ahead, mut leased_ahead) = (Instant::now(), None);
@@ -168,11 +171,18 @@ impl Mirror {
                 let (messages, is_open) = mailbox.take();
                 for message in messages {
                     match message {
-                        Message::Started(repository, progress) => observe(Event::Started(&repository, progress)),
+                        Message::Started(repository, progress) => {
+                            observe(Event::Started(&repository, progress))
+                        }
                         Message::Paused(pause) => {
                             let until = pause.until_ms.div_ceil(1000) as i64;
                             // It is shown to others only: on a full disk it may fail itself.
-                            let told = catalog.set_throttle(pause.host.as_deref().unwrap_or(""), pause.cause.name(), now(), until);
+                            let told = catalog.set_throttle(
+                                pause.host.as_deref().unwrap_or(""),
+                                pause.cause.name(),
+                                now(),
+                                until,
+                            );
                             if let Err(e) = told {
                                 tracing::warn!("the pause is not shown by 'weir status': {e}");
                             }
@@ -232,7 +242,8 @@ impl Mirror {
                     let until = now() + self.options.lease_s as i64;
                     match catalog.renew(&queue.leases(), until) {
                         Ok(()) => queue.renew(until),
-                        // The next time may be early enough; what has lapsed by then is another's, or due again.
+                        // The next time may be early enough; what has lapsed by then is another's, or due
+                        // again.
                         Err(e) => tracing::warn!("leases are not renewed: {e}"),
                     }
                 }
@@ -352,20 +363,25 @@ impl Mirror {
             mailbox.put(Message::Started(Box::new(repository.clone()), options.progress.clone()));
             // A defect met in one repository must not end the run for all others.
             let visit = || self.visit_one(&repository, base.as_ref(), options);
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(visit))
-                .unwrap_or_else(|_| Err(Failure::new("defect", "weir itself failed on this repository; please report it")));
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(visit)).unwrap_or_else(|_| {
+                Err(Failure::new("defect", "weir itself failed on this repository; please report it"))
+            });
             let pause = match &result {
                 Ok(visited) => {
-                    self.space.add_used(visited.change.as_ref().map_or(0, |(_, report)| report.bytes_appended));
+                    self.space
+                        .add_used(visited.change.as_ref().map_or(0, |(_, report)| report.bytes_appended));
                     self.throttle().went_well(&host, now_ms());
                     None
                 }
-                Err(Failure { wait_s: Some(wait_s), .. }) => self.throttle().asked_to_wait(&host, *wait_s, now_ms()),
+                Err(Failure { wait_s: Some(wait_s), .. }) => {
+                    self.throttle().asked_to_wait(&host, *wait_s, now_ms())
+                }
                 Err(failure) => self.throttle().failed(&host, failure.class, now_ms()),
             };
             // Forks come again when this one does.
             let retry_s = |failure: &Failure| self.retry_s(&repository, failure.class);
-            let retry_s = result.as_ref().err().filter(|_| repository.failures < BASE_FAILURES_MAX).map(retry_s);
+            let retry_s =
+                result.as_ref().err().filter(|_| repository.failures < BASE_FAILURES_MAX).map(retry_s);
             for fork in queue.visited(repository.id, retry_s.is_some()) {
                 let until = now() + spread(retry_s.unwrap_or(0), repository.id) as i64 + BASE_WAIT_S;
                 mailbox.put(Message::PutOff(Box::new(fork.repository), until));
@@ -382,7 +398,8 @@ impl Mirror {
     /// Seconds until the next try of `repository`, whose visit has failed so.
     fn retry_s(&self, repository: &Repository, class: &str) -> u64 {
         // That it could not be reached before says nothing about whether it is gone.
-        let counts = !matches!(class, "gone" | "forbidden") || repository.error_class.as_deref() == Some(class);
+        let counts =
+            !matches!(class, "gone" | "forbidden") || repository.error_class.as_deref() == Some(class);
         let failures = if counts { repository.failures.clamp(0, 20) as u32 } else { 0 };
         self.options.schedule.retry_s(class, failures)
     }
@@ -422,10 +439,21 @@ impl Mirror {
         let path = self.store.join(&repository.path);
         let base = base.map(|base| self.store.join(&base.path));
         let own = own_options(&self.settings_of(repository), &self.visit);
-        crate::relink_or_replace(&url, &path, &known(repository, base.as_deref()), now() as u64, own.as_ref().unwrap_or(&self.visit))
+        crate::relink_or_replace(
+            &url,
+            &path,
+            &known(repository, base.as_deref()),
+            now() as u64,
+            own.as_ref().unwrap_or(&self.visit),
+        )
     }
 
-    fn visit_one(&self, repository: &Repository, base: Option<&Base>, options: &VisitOptions) -> Result<Visited, Failure> {
+    fn visit_one(
+        &self,
+        repository: &Repository,
+        base: Option<&Base>,
+        options: &VisitOptions,
+    ) -> Result<Visited, Failure> {
         let url = Url::parse(&repository.url).map_err(|e| Failure::new("protocol", e.to_string()))?;
         let path = self.store.join(Path::new(&repository.path));
         let base = base.map(|base| self.store.join(&base.path));
@@ -441,16 +469,20 @@ impl Mirror {
             Err(failure) if failure.class == FENCED => {
                 let path = self.store.join(&done.repository.path);
                 let epoch = weir_repo::epoch_of(&path).ok().and_then(|epoch| i64::try_from(epoch).ok());
-                epoch.map_or(Ok(()), |epoch| catalog.raise_epoch(done.repository.id, done.repository.epoch, epoch, now()))
+                epoch.map_or(Ok(()), |epoch| {
+                    catalog.raise_epoch(done.repository.id, done.repository.epoch, epoch, now())
+                })
             }
             // Whoever looks at the base itself finds what is wrong with it.
-            Err(failure) if failure.class == BASE => done.base.as_ref().map_or(Ok(()), |base| catalog.look_again(&base.name, now())),
+            Err(failure) if failure.class == BASE => {
+                done.base.as_ref().map_or(Ok(()), |base| catalog.look_again(&base.name, now()))
+            }
             Err(_) => Ok(()),
         }
     }
 
-    /// Writes down what the archive of `repository` builds on, if that is not `base`, and that those who build on it are to be
-    /// looked at, if it is another.
+    /// Writes down what the archive of `repository` builds on, if that is not `base`, and that those who
+    /// build on it are to be looked at, if it is another.
     ///
     /// # Errors
     /// If the catalog fails.
@@ -463,8 +495,11 @@ impl Mirror {
     ) -> weir_catalog::Result<()> {
         if let Some(found) = &visited.builds_on {
             let store = std::path::absolute(&self.store).unwrap_or_else(|_| self.store.clone());
-            let found = found.as_ref().map(|path| path.strip_prefix(&store).unwrap_or(path).to_string_lossy());
-            if found.as_deref() != base.map(|base| base.path.as_str()) || found.is_some() && visited.is_another {
+            let found =
+                found.as_ref().map(|path| path.strip_prefix(&store).unwrap_or(path).to_string_lossy());
+            if found.as_deref() != base.map(|base| base.path.as_str())
+                || found.is_some() && visited.is_another
+            {
                 catalog.set_base_found(repository.id, found.as_deref())?;
             }
         }
@@ -482,7 +517,8 @@ impl Mirror {
             catalog.choose_bases(&new)?;
         }
         let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
-        let mut bases: HashMap<i64, Base> = catalog.bases(&ids)?.into_iter().map(|base| (base.id, base)).collect();
+        let mut bases: HashMap<i64, Base> =
+            catalog.bases(&ids)?.into_iter().map(|base| (base.id, base)).collect();
         let task = |repository: Repository| {
             let host = Url::parse(&repository.url).map_or(String::new(), |u| u.host_port());
             Task { base: bases.remove(&repository.id), repository, host, leased_until: *until }
@@ -491,13 +527,16 @@ impl Mirror {
         Ok(std::mem::take(repositories).into_iter().map(task).collect())
     }
 
-    /// The archive that a visit left and whose name may not be durable yet, if there is one: the visit made it, or found it though no
-    /// visit before was written down.
+    /// The archive that a visit left and whose name may not be durable yet, if there is one: the visit made
+    /// it, or found it though no visit before was written down.
     fn named(&self, done: &Done) -> Option<PathBuf> {
         let is_new = match &done.result {
             Ok(visited) => visited.created || done.repository.seq.is_none(),
             // It may have got as far as a name.
-            Err(_) => done.repository.seq.is_none() && self.store.join(&done.repository.path).try_exists().unwrap_or(true),
+            Err(_) => {
+                done.repository.seq.is_none()
+                    && self.store.join(&done.repository.path).try_exists().unwrap_or(true)
+            }
         };
         is_new.then(|| self.store.join(&done.repository.path))
     }
@@ -541,7 +580,8 @@ impl Mirror {
                 };
                 let is_first = repository.last_success.is_none();
                 // Nobody knows when it changed before it was cloned.
-                let quiet_s = if is_changed { (!is_first).then_some(0) } else { repository.last_change.map(since) };
+                let quiet_s =
+                    if is_changed { (!is_first).then_some(0) } else { repository.last_change.map(since) };
                 let is_news = failed_before.is_some() || !matches!(outcome, Outcome::Unchanged);
                 let settings = self.settings_of(&repository);
                 let by_changes = Policy { interval_s: None, ..*schedule };

@@ -95,13 +95,15 @@ impl Queue {
         if are_first && state.tasks.iter().take(count).all(|task| place.contains_key(&task.repository.id)) {
             return count;
         }
-        let (mut first, rest): (Vec<Task>, Vec<Task>) = state.tasks.drain(..).partition(|task| place.contains_key(&task.repository.id));
+        let (mut first, rest): (Vec<Task>, Vec<Task>) =
+            state.tasks.drain(..).partition(|task| place.contains_key(&task.repository.id));
         first.sort_by_key(|task| place[&task.repository.id]);
         state.tasks = first.into_iter().chain(rest).collect();
         count
     }
 
-    /// Whether workers have nothing to do while others have. If so, whoever asks is to [`Queue::add`] what there is, be it nothing.
+    /// Whether workers have nothing to do while others have. If so, whoever asks is to [`Queue::add`] what
+    /// there is, be it nothing.
     pub(crate) fn wants_more(&self) -> bool {
         let mut state = self.lock();
         state.is_asking = state.idle > 0 && state.running_in_all > 0 && state.tasks.len() < TASKS_MAX;
@@ -113,7 +115,13 @@ impl Queue {
         let state = self.lock();
         let waiting = state.waiting.values().flatten();
         let in_hand = state.in_hand.iter().map(|(id, (epoch, _))| (*id, *epoch));
-        state.tasks.iter().chain(waiting).map(|task| (task.repository.id, task.repository.epoch)).chain(in_hand).collect()
+        state
+            .tasks
+            .iter()
+            .chain(waiting)
+            .map(|task| (task.repository.id, task.repository.epoch))
+            .chain(in_hand)
+            .collect()
     }
 
     /// Until when what a worker has taken is leased.
@@ -131,7 +139,10 @@ impl Queue {
         let mut state = self.lock();
         let State { tasks, waiting, in_hand, .. } = &mut *state;
         in_hand.values_mut().for_each(|(_, until)| *until = leased_until);
-        tasks.iter_mut().chain(waiting.values_mut().flatten()).for_each(|task| task.leased_until = leased_until);
+        tasks
+            .iter_mut()
+            .chain(waiting.values_mut().flatten())
+            .for_each(|task| task.leased_until = leased_until);
     }
 
     /// Ends it: nothing more is given out.
@@ -144,8 +155,9 @@ impl Queue {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// The next task whose host has room; `None` when there is none left. `ended` is the host of the visit before: whoever
-    /// ends one goes on with the next itself, for waking another to do so would cost more than many visits do.
+    /// The next task whose host has room; `None` when there is none left. `ended` is the host of the visit
+    /// before: whoever ends one goes on with the next itself, for waking another to do so would cost more
+    /// than many visits do.
     pub(crate) fn next(&self, ended: Option<&str>, jobs_per_host: usize, stop: &Stop) -> Option<Task> {
         let mut state = self.lock();
         if let Some(host) = ended {
@@ -162,8 +174,12 @@ impl Queue {
                 return None;
             }
             let State { tasks, running, .. } = &mut *state;
-            // Looking past some hundreds of waiting tasks of a busy host is enough; more would cost more than it gains.
-            let free = tasks.iter().take(1000).position(|t| running.get(&t.host).copied().unwrap_or(0) < jobs_per_host);
+            // Looking past some hundreds of waiting tasks of a busy host is enough; more would cost more than
+            // it gains.
+            let free = tasks
+                .iter()
+                .take(1000)
+                .position(|t| running.get(&t.host).copied().unwrap_or(0) < jobs_per_host);
             if let Some(task) = free.and_then(|i| tasks.remove(i)) {
                 match running.get_mut(&task.host) {
                     Some(n) => *n += 1,
@@ -184,12 +200,17 @@ impl Queue {
                 return None;
             }
             state.idle += 1;
-            state = self.changed.wait_timeout(state, Duration::from_millis(200)).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, Duration::from_millis(200))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
             state.idle -= 1;
         }
     }
 
-    /// What waits for repository `id`, which has been visited: it is given back if it `must_wait` on, else its turn comes.
+    /// What waits for repository `id`, which has been visited: it is given back if it `must_wait` on, else
+    /// its turn comes.
     pub(crate) fn visited(&self, id: i64, must_wait: bool) -> Vec<Task> {
         let mut state = self.lock();
         state.unfinished.remove(&id);
@@ -224,7 +245,8 @@ pub(crate) enum Message {
     GoesOn,
 }
 
-/// What workers have to say. Looked at every now and then: waking somebody for each visit would cost a good part of one.
+/// What workers have to say. Looked at every now and then: waking somebody for each visit would cost a good
+/// part of one.
 pub(crate) struct Mailbox {
     state: Mutex<(Vec<Message>, usize)>,
     changed: Condvar,
@@ -261,7 +283,11 @@ impl Mailbox {
     pub(crate) fn take(&self) -> (Vec<Message>, bool) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_open = |state: &mut (Vec<Message>, usize)| state.1 > 0;
-        let mut state = self.changed.wait_timeout_while(state, LOOK_EVERY, is_open).unwrap_or_else(PoisonError::into_inner).0;
+        let mut state = self
+            .changed
+            .wait_timeout_while(state, LOOK_EVERY, is_open)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
         (std::mem::take(&mut state.0), state.1 > 0)
     }
 }

@@ -16,8 +16,8 @@ pub struct RefsWanted {
 }
 
 impl RefsWanted {
-    /// What `patterns` say: `all`, `heads-and-tags`, names of refs with `*` for anything, and, as in git's negative refspecs, the same
-    /// behind a `^` for what is left out.
+    /// What `patterns` say: `all`, `heads-and-tags`, names of refs with `*` for anything, and, as in git's
+    /// negative refspecs, the same behind a `^` for what is left out.
     ///
     /// # Errors
     /// If one is none of that or can match no ref, or if there are none; in words.
@@ -36,15 +36,18 @@ impl RefsWanted {
                         Some(name) => (&mut wanted.exclude, name),
                         None => (&mut wanted.include, pattern),
                     };
-                    if !name.starts_with("refs/") || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+                    if !name.starts_with("refs/") || name.chars().any(|c| c.is_whitespace() || c.is_control())
+                    {
                         return Err(format!(
-                            "'{}' is no pattern of refs: all, heads-and-tags, refs/..., or ^refs/... for what is left out; '*' stands for anything",
+                            "'{}' is no pattern of refs: all, heads-and-tags, refs/..., or ^refs/... for \
+                            what is left out; '*' stands for anything",
                             pattern.escape_debug()
                         ));
                     }
                     if !refname::is_valid(name.replace(['*', '?'], "x").as_bytes()) {
                         return Err(format!(
-                            "'{pattern}' matches no ref, as git allows no such name; for all below a folder, put '*' at the end"
+                            "'{pattern}' matches no ref, as git allows no such name; for all below a folder, \
+                            put '*' at the end"
                         ));
                     }
                     list.push(name.to_owned());
@@ -63,13 +66,16 @@ impl RefsWanted {
         (self.include.is_empty() || is_in(&self.include)) && !is_in(&self.exclude)
     }
 
-    /// What their names begin with, to ask an upstream for (gitprotocol-v2, `ref-prefix`): all if there are none.
+    /// What their names begin with, to ask an upstream for (gitprotocol-v2, `ref-prefix`): all if there are
+    /// none.
     pub(crate) fn prefixes(&self) -> Vec<&str> {
         if self.include.is_empty() || self.include.len() > PREFIXES_MAX {
             return Vec::new();
         }
         let literal = |pattern: &'_ String| pattern.find(['*', '?']).unwrap_or(pattern.len());
-        std::iter::once("HEAD").chain(self.include.iter().map(|pattern| &pattern[..literal(pattern)])).collect()
+        std::iter::once("HEAD")
+            .chain(self.include.iter().map(|pattern| &pattern[..literal(pattern)]))
+            .collect()
     }
 }
 
@@ -87,8 +93,14 @@ mod tests {
         assert!(!few.wants(b"refs/heads/tmp/x") && !few.wants(b"refs/pull/1/head"));
         assert_eq!(few.prefixes(), ["HEAD", "refs/heads/", "refs/tags/", "refs/notes/"]);
         let most = of(&["^refs/pull/*/merge"]);
-        assert!(most.wants(b"refs/pull/1/head") && !most.wants(b"refs/pull/1/merge") && most.prefixes().is_empty());
-        for bad in ["", "heads", "^", "^heads", "refs heads", "HEAD", "refs/heads/", "refs/a..b", "^refs/pull//x"] {
+        assert!(
+            most.wants(b"refs/pull/1/head")
+                && !most.wants(b"refs/pull/1/merge")
+                && most.prefixes().is_empty()
+        );
+        for bad in
+            ["", "heads", "^", "^heads", "refs heads", "HEAD", "refs/heads/", "refs/a..b", "^refs/pull//x"]
+        {
             assert!(RefsWanted::parse(&[bad]).is_err(), "{bad}");
         }
         assert!(RefsWanted::parse::<&str>(&[]).is_err());

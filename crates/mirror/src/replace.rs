@@ -10,7 +10,8 @@ use crate::options::VisitOptions;
 use crate::update::{build_on_base, list, origin, snapshot, snapshot_id, take_in, take_in_lfs, update};
 use crate::visited::{Known, Visited};
 
-/// Whether the archive at `path` cannot be opened for what is in it, or not all of it is as it was written. Reads all of it.
+/// Whether the archive at `path` cannot be opened for what is in it, or not all of it is as it was written.
+/// Reads all of it.
 fn is_damaged(path: &Path) -> bool {
     match Repo::open_archive(path).and_then(|repo| weir_repo::fsck(&repo)) {
         Ok(report) => !report.problems.is_empty(),
@@ -18,17 +19,26 @@ fn is_damaged(path: &Path) -> bool {
     }
 }
 
-/// Has the archive at `path`, if only what it builds on has been replaced, build on that from now on, where all it needs is there.
-/// Else, if it is damaged, clones `url` anew beside it and lets the clone take its place once all of it is there and verified; what
-/// stood there is kept as `<path>.damaged` (`.damaged-2` and on, if there is one already).
+/// Has the archive at `path`, if only what it builds on has been replaced, build on that from now on, where
+/// all it needs is there. Else, if it is damaged, clones `url` anew beside it and lets the clone take its
+/// place once all of it is there and verified; what stood there is kept as `<path>.damaged` (`.damaged-2` and
+/// on, if there is one already).
 ///
 /// # Errors
-/// If it is not damaged, the clone fails, the upstream is empty or too many damaged ones are kept already; then what stands there
-/// stands.
-pub fn relink_or_replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
+/// If it is not damaged, the clone fails, the upstream is empty or too many damaged ones are kept already;
+/// then what stands there stands.
+pub fn relink_or_replace(
+    url: &Url,
+    path: &Path,
+    known: &Known<'_>,
+    now: u64,
+    options: &VisitOptions,
+) -> Result<Visited, Failure> {
     if let Some(base) = known.base.filter(|base| base.exists())
         && weir_repo::base_holds(path).is_err_and(|e| e.is_damage())
-        && weir_repo::open_as_base(base, now).and_then(|base| weir_repo::relink(path, &base, now)).unwrap_or(false)
+        && weir_repo::open_as_base(base, now)
+            .and_then(|base| weir_repo::relink(path, &base, now))
+            .unwrap_or(false)
     {
         tracing::warn!(path = %path.display(), "what it builds on has been replaced: all it needs is there");
         return update(url, path, &Known { fingerprint: None, ..*known }, now, options);
@@ -54,7 +64,13 @@ fn is_torn(path: &Path, known: &Known<'_>) -> bool {
 }
 
 /// The latter alone.
-fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
+fn replace(
+    url: &Url,
+    path: &Path,
+    known: &Known<'_>,
+    now: u64,
+    options: &VisitOptions,
+) -> Result<Visited, Failure> {
     // Nobody appends to it meanwhile, or replaces it.
     let lock = weir_repo::lock_archive(path)?;
     if !is_damaged(path) {
@@ -68,7 +84,10 @@ fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitO
     let (mut session, advertised, mut visited) = list(url, options)?;
     let refs = snapshot(advertised, None);
     if refs.list().is_empty() {
-        return Err(Failure::new(DAMAGED, "the archive is damaged, and its upstream is empty: it stays as it is"));
+        return Err(Failure::new(
+            DAMAGED,
+            "the archive is damaged, and its upstream is empty: it stays as it is",
+        ));
     }
     // Clients that saw the old one's numbers must not take new ones for older.
     let old = Repo::open_archive(path).ok();
@@ -112,7 +131,8 @@ fn replace(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitO
     Ok(visited)
 }
 
-/// Whether `new` has every object of `old`. Others may build on any of them, whether a ref ever led there or not.
+/// Whether `new` has every object of `old`. Others may build on any of them, whether a ref ever led there or
+/// not.
 fn holds_all_of(new: &Repo, old: &Repo) -> bool {
     let has = |pack: &weir_repo::Pack| (0..pack.index().count()).all(|n| new.contains(&pack.index().oid(n)));
     old.own_packs().iter().all(|pack| has(pack))
@@ -127,7 +147,10 @@ fn put_aside(path: &Path) -> Result<PathBuf, Failure> {
             Err(e) => return Err(Failure::new("local", format!("the damaged archive cannot be kept: {e}"))),
         }
     }
-    let error = format!("the archive is damaged, and {KEPT_MAX} damaged ones are kept beside it: look at the disk, and remove them");
+    let error = format!(
+        "the archive is damaged, and {KEPT_MAX} damaged ones are kept beside it: look at the disk, and \
+        remove them"
+    );
     Err(Failure::new(DAMAGED, error))
 }
 

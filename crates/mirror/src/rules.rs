@@ -34,11 +34,18 @@ impl ForgeRefs {
     }
 }
 
-/// What holds for `repository`: what is said of it alone, else by the first of `rules` that says something, else, of what a forge lists,
-/// those that `forge_refs` say.
-pub(crate) fn settings_of(repository: &Repository, rules: &[SettingsRule], forge_refs: &ForgeRefs) -> Settings {
-    let is_about = |rule: &&SettingsRule| rule.repositories.iter().any(|pattern| name_matches(pattern, &repository.name));
-    let mut settings = rules.iter().filter(is_about).fold(repository.settings.clone(), |own, rule| own.or(&rule.settings));
+/// What holds for `repository`: what is said of it alone, else by the first of `rules` that says something,
+/// else, of what a forge lists, those that `forge_refs` say.
+pub(crate) fn settings_of(
+    repository: &Repository,
+    rules: &[SettingsRule],
+    forge_refs: &ForgeRefs,
+) -> Settings {
+    let is_about = |rule: &&SettingsRule| {
+        rule.repositories.iter().any(|pattern| name_matches(pattern, &repository.name))
+    };
+    let mut settings =
+        rules.iter().filter(is_about).fold(repository.settings.clone(), |own, rule| own.or(&rule.settings));
     if settings.refs.is_none() {
         settings.refs = forge_refs.of(repository).cloned();
     }
@@ -49,7 +56,9 @@ pub(crate) fn settings_of(repository: &Repository, rules: &[SettingsRule], forge
 pub(crate) fn own_options(own: &Settings, options: &VisitOptions) -> Option<VisitOptions> {
     let refs = own.refs.as_ref().and_then(|patterns| {
         let parsed = RefsWanted::parse(patterns);
-        parsed.inspect_err(|why| tracing::warn!("refs are mirrored as those of all repositories are: {why}")).ok()
+        parsed
+            .inspect_err(|why| tracing::warn!("refs are mirrored as those of all repositories are: {why}"))
+            .ok()
     });
     let refs = refs.filter(|refs| *refs != options.refs);
     let lfs = own.lfs.unwrap_or(options.lfs);

@@ -1,15 +1,17 @@
 //! When to visit an upstream again.
 //!
-//! An upstream that changes with rate λ and is visited every T is behind by λT²/6 on average while λT is small (Cho and
-//! Garcia-Molina, "Effective page refresh policies for web crawlers", 2003, for Poisson changes). The least sum of that over many
-//! upstreams, at a given number of visits in all, has T proportional to λ^(-1/3): an upstream that changes a thousand times as
-//! often is visited ten times as often, not a thousand times. λ is estimated from what visits have found, the latest counting
-//! most; a new upstream is taken to go on as it was: what last changed a year ago will hardly change today.
+//! An upstream that changes with rate λ and is visited every T is behind by λT²/6 on average while λT is
+//! small (Cho and Garcia-Molina, "Effective page refresh policies for web crawlers", 2003, for Poisson
+//! changes). The least sum of that over many upstreams, at a given number of visits in all, has T
+//! proportional to λ^(-1/3): an upstream that changes a thousand times as often is visited ten times as
+//! often, not a thousand times. λ is estimated from what visits have found, the latest counting most; a new
+//! upstream is taken to go on as it was: what last changed a year ago will hardly change today.
 
 const DAY_S: f64 = 86_400.0;
 /// Observations count half after so long: projects wake up and fall asleep.
 const HALF_LIFE_S: f64 = 10.0 * DAY_S;
-/// What is taken to be known of an upstream before the first visit: so much of one change in the time since its last.
+/// What is taken to be known of an upstream before the first visit: so much of one change in the time since
+/// its last.
 const PRIOR_CHANGES: f64 = 0.3;
 /// Time since the last change, where nobody knows it, and its bounds.
 const QUIET_UNKNOWN_S: f64 = 30.0 * DAY_S;
@@ -35,7 +37,8 @@ pub struct Policy {
     pub retry_s: u64,
     /// The most after such failures.
     pub retry_max_s: u64,
-    /// The most after an upstream was found to be gone: a day the first time, four times as long with each further one.
+    /// The most after an upstream was found to be gone: a day the first time, four times as long with each
+    /// further one.
     pub gone_s: u64,
     /// The most after an upstream wanted other credentials, in the same way.
     pub forbidden_s: u64,
@@ -62,7 +65,8 @@ impl Observed {
     /// Changes a second, for an upstream that last changed `quiet_s` ago (`None` if nobody knows).
     fn rate(&self, quiet_s: Option<u64>) -> f64 {
         let quiet_s = quiet_s.map_or(QUIET_UNKNOWN_S, |s| (s as f64).clamp(QUIET_MIN_S, QUIET_MAX_S));
-        // Several changes between two visits look like one: where nearly every visit finds one there were more.
+        // Several changes between two visits look like one: where nearly every visit finds one there were
+        // more.
         let more = 1.0 + self.changes / 8.0;
         (self.changes * more + PRIOR_CHANGES) / (self.watched_s + PRIOR_CHANGES * quiet_s)
     }
@@ -84,8 +88,8 @@ impl Policy {
         (interval as u64).clamp(self.interval_min_s.min(self.interval_max_s), self.interval_max_s)
     }
 
-    /// Seconds until the next try after a failure of that class, where `failures` in turn came before; of what is gone or forbidden,
-    /// those that were so as well.
+    /// Seconds until the next try after a failure of that class, where `failures` in turn came before; of
+    /// what is gone or forbidden, those that were so as well.
     pub fn retry_s(&self, class: &str, failures: u32) -> u64 {
         match class {
             "gone" => REFUSED_FIRST_S.saturating_mul(1 << (2 * failures.min(20))).min(self.gone_s),
@@ -148,16 +152,28 @@ mod tests {
     fn an_interval_is_an_interval() {
         let p = Policy { interval_s: Some(300), ..policy() };
         let busy = Observed { changes: 50.0, watched_s: 86_400.0 };
-        assert_eq!((p.second_s(), p.next_s(&busy, Some(0)), p.next_s(&Observed::default(), None)), (300, 300, 300));
-        assert_eq!((policy().second_s(), Policy { interval_min_s: 7200, ..policy() }.second_s()), (HOUR_S, 7200));
+        assert_eq!(
+            (p.second_s(), p.next_s(&busy, Some(0)), p.next_s(&Observed::default(), None)),
+            (300, 300, 300)
+        );
+        assert_eq!(
+            (policy().second_s(), Policy { interval_min_s: 7200, ..policy() }.second_s()),
+            (HOUR_S, 7200)
+        );
     }
 
     #[test]
     fn failures_by_their_class() {
         let p = policy();
-        assert_eq!((p.retry_s("network", 0), p.retry_s("network", 3), p.retry_s("server", 40)), (300, 2400, 24 * HOUR_S));
+        assert_eq!(
+            (p.retry_s("network", 0), p.retry_s("network", 3), p.retry_s("server", 40)),
+            (300, 2400, 24 * HOUR_S)
+        );
         let day = 24 * HOUR_S;
-        assert_eq!([0, 1, 2, 3, 40].map(|n| p.retry_s("gone", n)), [day, 4 * day, 16 * day, p.gone_s, p.gone_s]);
+        assert_eq!(
+            [0, 1, 2, 3, 40].map(|n| p.retry_s("gone", n)),
+            [day, 4 * day, 16 * day, p.gone_s, p.gone_s]
+        );
         assert_eq!([0, 1, 2].map(|n| p.retry_s("forbidden", n)), [day, 4 * day, p.forbidden_s]);
         assert_eq!(Policy { gone_s: 60, ..p }.retry_s("gone", 0), 60);
         assert!((1000..=1100).contains(&spread(1000, 7)) && spread(0, 3) == 0);

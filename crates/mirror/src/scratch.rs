@@ -20,7 +20,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// A place for a pack of more than `bytes`: the scratch folder if that fits limit and space, the store otherwise.
+    /// A place for a pack of more than `bytes`: the scratch folder if that fits limit and space, the store
+    /// otherwise.
     ///
     /// # Errors
     /// Of the system.
@@ -41,6 +42,8 @@ impl Scratch {
 pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
     let path = CString::new(folder.as_os_str().as_bytes()).ok()?;
     let mut stat = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: `path` is a C string and `stat` has room for the answer, which is read only if the call succeeded.
-    unsafe { (libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) == 0).then(|| stat.assume_init()) }.map(|s| s.f_bavail * s.f_frsize)
+    // SAFETY: `path` is a C string and `stat` has room for the answer, which is read only if the call
+    // succeeded.
+    unsafe { (libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) == 0).then(|| stat.assume_init()) }
+        .map(|s| s.f_bavail * s.f_frsize)
 }

@@ -1,4 +1,5 @@
-//! Room for archives: visits stop before the disk is full, or the archives take more than they may, and go on when there is room.
+//! Room for archives: visits stop before the disk is full, or the archives take more than they may, and go on
+//! when there is room.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::scratch::free_bytes;
 use crate::throttle::Cause;
 
-/// How old the catalog's sum of all archives may be; what is appended meanwhile is added. While visits pause for it, somebody
-/// may be making room.
+/// How old the catalog's sum of all archives may be; what is appended meanwhile is added. While visits pause
+/// for it, somebody may be making room.
 const SUM_AGE_MAX: Duration = Duration::from_secs(600);
 const PAUSED_SUM_AGE_MAX: Duration = Duration::from_secs(15);
 
@@ -27,13 +28,20 @@ pub struct Space {
 impl Space {
     /// In the folder `store`: so much of its disk stays free, and all archives take `bytes_max` at most.
     pub fn new(store: PathBuf, free_bytes_min: u64, bytes_max: Option<u64>) -> Space {
-        Space { store, free_bytes_min, bytes_max, used: Mutex::new((0, None)), paused_until_ms: AtomicU64::new(0) }
+        Space {
+            store,
+            free_bytes_min,
+            bytes_max,
+            used: Mutex::new((0, None)),
+            paused_until_ms: AtomicU64::new(0),
+        }
     }
 
     /// Whether somebody should [`Space::set_used`]: that costs a look at every repository.
     pub(crate) fn wants_sum(&self) -> bool {
         let (used, at) = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let age_max = if self.bytes_max.is_some_and(|max| used >= max) { PAUSED_SUM_AGE_MAX } else { SUM_AGE_MAX };
+        let age_max =
+            if self.bytes_max.is_some_and(|max| used >= max) { PAUSED_SUM_AGE_MAX } else { SUM_AGE_MAX };
         self.bytes_max.is_some() && at.is_none_or(|at| at.elapsed() > age_max)
     }
 
@@ -65,7 +73,11 @@ impl Space {
     /// Whether a pause for want of space begins at `now_ms`, which lasts until it is told anew.
     pub(crate) fn pauses_from(&self, now_ms: u64, until_ms: u64) -> bool {
         let before = self.paused_until_ms.load(Ordering::Relaxed);
-        before <= now_ms && self.paused_until_ms.compare_exchange(before, until_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        before <= now_ms
+            && self
+                .paused_until_ms
+                .compare_exchange(before, until_ms, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// Whether such a pause ends here.

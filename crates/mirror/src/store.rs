@@ -24,7 +24,10 @@ impl StoreMark {
             Ok(_) => "is another store's".to_owned(),
             Err(e) => format!("cannot be read: {e}"),
         };
-        let error = format!("'{}', which says that the store is the one the catalog knows, {what}; is it mounted?", self.path.display());
+        let error = format!(
+            "'{}', which says that the store is the one the catalog knows, {what}; is it mounted?",
+            self.path.display()
+        );
         Err(Failure::new(STORE, error))
     }
 }

@@ -1,8 +1,10 @@
-//! Pauses where errors gather: of one host, of all if many hosts fail at once, of all at once if this machine is at fault.
+//! Pauses where errors gather: of one host, of all if many hosts fail at once, of all at once if this machine
+//! is at fault.
 //!
-//! Each sort of trouble has a bag that holds so many errors (crawld's and errbag's idea): one leaks out in each interval and with
-//! each visit that goes well; when it is full, visits pause. What an upstream alone answers for (bad packs, and that it is gone or
-//! not for us) is no trouble; but a host that says of one repository after the other that it is not there has lost something itself.
+//! Each sort of trouble has a bag that holds so many errors (crawld's and errbag's idea): one leaks out in
+//! each interval and with each visit that goes well; when it is full, visits pause. What an upstream alone
+//! answers for (bad packs, and that it is gone or not for us) is no trouble; but a host that says of one
+//! repository after the other that it is not there has lost something itself.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -93,7 +95,8 @@ impl Bag {
     fn take(&mut self, policy: &ThrottlePolicy, now_ms: u64) -> bool {
         self.leak(policy, now_ms);
         self.level += 1.0;
-        let is_full = policy.window > 0 && self.level >= f64::from(policy.window) && self.paused_until_ms <= now_ms;
+        let is_full =
+            policy.window > 0 && self.level >= f64::from(policy.window) && self.paused_until_ms <= now_ms;
         if is_full {
             // After the pause a few errors are enough for the next, not a whole bag.
             self.level /= 2.0;
@@ -117,13 +120,21 @@ pub struct Throttle {
 impl Throttle {
     /// Empty bags.
     pub fn new(policy: ThrottlePolicy) -> Throttle {
-        Throttle { policy, hosts: HashMap::new(), network: Bag::default(), local: Bag::default(), latest: VecDeque::new() }
+        Throttle {
+            policy,
+            hosts: HashMap::new(),
+            network: Bag::default(),
+            local: Bag::default(),
+            latest: VecDeque::new(),
+        }
     }
 
     /// A visit to `host` went well.
     pub fn went_well(&mut self, host: &str, now_ms: u64) {
         let policy = self.policy;
-        for bag in [Some(&mut self.network), Some(&mut self.local), self.hosts.get_mut(host)].into_iter().flatten() {
+        for bag in
+            [Some(&mut self.network), Some(&mut self.local), self.hosts.get_mut(host)].into_iter().flatten()
+        {
             bag.leak(&policy, now_ms);
             bag.level = (bag.level - 1.0).max(0.0);
             bag.refused = 0;
@@ -133,7 +144,11 @@ impl Throttle {
     /// A visit to `host` failed, in that class; the pause that begins with it, if one does.
     pub fn failed(&mut self, host: &str, class: &str, now_ms: u64) -> Option<Pause> {
         let policy = self.policy;
-        let pause = |host: Option<&str>, cause| Pause { host: host.map(str::to_owned), cause, until_ms: now_ms + policy.pause_ms };
+        let pause = |host: Option<&str>, cause| Pause {
+            host: host.map(str::to_owned),
+            cause,
+            until_ms: now_ms + policy.pause_ms,
+        };
         match class {
             "disk-full" | "store" => {
                 // Every further visit would fail as well.
@@ -145,7 +160,8 @@ impl Throttle {
             "gone" | "forbidden" => {
                 let bag = self.host(host, now_ms);
                 bag.refused += 1;
-                let is_too_much = policy.window > 0 && bag.refused >= policy.window && bag.paused_until_ms <= now_ms;
+                let is_too_much =
+                    policy.window > 0 && bag.refused >= policy.window && bag.paused_until_ms <= now_ms;
                 is_too_much.then(|| {
                     // After the pause a few tell whether it is still so.
                     bag.refused /= 2;
@@ -154,7 +170,9 @@ impl Throttle {
                 })
             }
             // All of a host's repositories have its certificate.
-            "certificate" => self.host(host, now_ms).take(&policy, now_ms).then(|| pause(Some(host), Cause::Host)),
+            "certificate" => {
+                self.host(host, now_ms).take(&policy, now_ms).then(|| pause(Some(host), Cause::Host))
+            }
             "network" | "server" => {
                 self.latest.push_back(host.to_owned());
                 if self.latest.len() > policy.window as usize {
@@ -173,7 +191,8 @@ impl Throttle {
         }
     }
 
-    /// `host` asks to be left alone for so long; the pause that begins with it, if it is not left alone for that long already.
+    /// `host` asks to be left alone for so long; the pause that begins with it, if it is not left alone for
+    /// that long already.
     pub fn asked_to_wait(&mut self, host: &str, seconds: u64, now_ms: u64) -> Option<Pause> {
         let until_ms = now_ms.saturating_add(seconds.saturating_mul(1000));
         let bag = self.host(host, now_ms);
@@ -213,8 +232,8 @@ mod tests {
     const POLICY: ThrottlePolicy = ThrottlePolicy { window: 60, leak_ms: 1000, pause_ms: 1_800_000 };
     const HOUR_MS: u64 = 3_600_000;
 
-    /// An hour in which visits to a hundred hosts, ten a second, end as `class` says for a second and a host; how many there
-    /// were, and the pauses.
+    /// An hour in which visits to a hundred hosts, ten a second, end as `class` says for a second and a host;
+    /// how many there were, and the pauses.
     fn an_hour(mut class: impl FnMut(u64, usize) -> Option<&'static str>) -> (usize, Vec<Pause>, Throttle) {
         let mut throttle = Throttle::new(POLICY);
         let (mut visits, mut pauses, mut turn) = (0, Vec::new(), 0usize);
@@ -239,7 +258,10 @@ mod tests {
     #[test]
     fn a_network_that_is_down_costs_a_few_visits_and_comes_back_within_a_pause() {
         let (visits, pauses, _) = an_hour(|second, _| (second < 600).then_some("network"));
-        assert_eq!(pauses.iter().map(|p| (p.host.is_none(), p.cause)).collect::<Vec<_>>(), [(true, Cause::Network)]);
+        assert_eq!(
+            pauses.iter().map(|p| (p.host.is_none(), p.cause)).collect::<Vec<_>>(),
+            [(true, Cause::Network)]
+        );
         assert!(pauses[0].until_ms < 10_000 + POLICY.pause_ms && visits > 17_000, "{visits} {pauses:?}");
     }
 
@@ -251,7 +273,9 @@ mod tests {
         let mut throttle = Throttle::new(POLICY);
         let pause = (0..100).find_map(|n| throttle.failed("h", "server", n * 10)).unwrap();
         assert_eq!((pause.host.as_deref(), pause.cause), (Some("h"), Cause::Host));
-        assert!(throttle.paused_until("h", 10_000).is_some() && throttle.paused_until("other", 10_000).is_none());
+        assert!(
+            throttle.paused_until("h", 10_000).is_some() && throttle.paused_until("other", 10_000).is_none()
+        );
         for class in ["bad-pack", "incomplete", "limit", "damaged", "protocol"] {
             let (visits, pauses, _) = an_hour(|_, _| Some(class));
             assert!(visits == 36_000 && pauses.is_empty(), "{class}");
@@ -264,10 +288,20 @@ mod tests {
             let mut throttle = Throttle::new(POLICY);
             let pause = (0..1000).find_map(|n| throttle.failed("h", class, n * 1000).map(|pause| (n, pause)));
             let (asked, pause) = pause.unwrap();
-            assert_eq!((asked, pause.host.as_deref(), pause.cause), (59, Some("h"), Cause::Refusals), "{class}");
-            assert!(throttle.paused_until("other", 60_000).is_none() && throttle.all_paused_until(60_000).is_none());
+            assert_eq!(
+                (asked, pause.host.as_deref(), pause.cause),
+                (59, Some("h"), Cause::Refusals),
+                "{class}"
+            );
+            assert!(
+                throttle.paused_until("other", 60_000).is_none()
+                    && throttle.all_paused_until(60_000).is_none()
+            );
             let after = pause.until_ms;
-            assert!((0..29).all(|n| throttle.failed("h", class, after + n).is_none()) && throttle.failed("h", class, after + 30).is_some());
+            assert!(
+                (0..29).all(|n| throttle.failed("h", class, after + n).is_none())
+                    && throttle.failed("h", class, after + 30).is_some()
+            );
             // One in sixty that is there is enough: old lists are like that.
             let mut throttle = Throttle::new(POLICY);
             for n in 0..10_000 {

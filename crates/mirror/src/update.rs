@@ -39,7 +39,8 @@ fn fingerprint(advertised: &Advertised, lfs: bool) -> Vec<u8> {
 /// Refs of an upstream, and the session they came by.
 pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advertised, Visited), Failure> {
     options.progress.begin(Phase::Asking, 0);
-    let (session, mut advertised) = Session::open_and_list(url, &options.transport, &options.refs.prefixes())?;
+    let (session, mut advertised) =
+        Session::open_and_list(url, &options.transport, &options.refs.prefixes())?;
     advertised.refs.retain(|r| options.refs.wants(&r.name));
     let fingerprint = fingerprint(&advertised, options.lfs);
     let ref_count = advertised.refs.len() as u64;
@@ -78,18 +79,28 @@ fn open(
     if exists(path)? {
         let (archive, lost) = ArchiveRepo::open_recovering(path, known.seq, now)?;
         if let Some(lost) = &lost {
-            tracing::error!(path = %path.display(), "the archive is damaged, and goes on from the last commit that holds: {lost}");
+            tracing::error!(path = %path.display(), "the archive is damaged, and goes on from the last \
+                commit that holds: {lost}");
         }
         if known.epoch > 0 && archive.epoch() > known.epoch {
             let (ours, theirs) = (known.epoch, archive.epoch());
             return Err(Failure::new(
                 FENCED,
-                format!("the lease has passed to another visit, which has written already ({ours}, {theirs})"),
+                format!(
+                    "the lease has passed to another visit, which has written already ({ours}, {theirs})"
+                ),
             ));
         }
-        // On a disk that does not tell large letters from small ones two names are one file; and names are given again.
-        if let Some(found) = archive.origin().filter(|found| known.seq.is_none() && !is_same(found, &origin(url, known))) {
-            let error = format!("'{}' is a copy of {} already: give this one another name, or delete that", path.display(), found.url);
+        // On a disk that does not tell large letters from small ones two names are one file; and names are
+        // given again.
+        if let Some(found) =
+            archive.origin().filter(|found| known.seq.is_none() && !is_same(found, &origin(url, known)))
+        {
+            let error = format!(
+                "'{}' is a copy of {} already: give this one another name, or delete that",
+                path.display(),
+                found.url
+            );
             return Err(Failure::new("local", error));
         }
         return Ok((archive, lost));
@@ -106,7 +117,13 @@ fn open(
     Ok((archive, lost))
 }
 
-pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, options: &VisitOptions) -> Result<Visited, Failure> {
+pub(crate) fn update(
+    url: &Url,
+    path: &Path,
+    known: &Known<'_>,
+    now: u64,
+    options: &VisitOptions,
+) -> Result<Visited, Failure> {
     let (mut session, advertised, mut visited) = list(url, options)?;
     let is_there = exists(path)?;
     if is_there && known.fingerprint == Some(visited.fingerprint.as_slice()) && is_sound(path, known)? {
@@ -123,15 +140,25 @@ pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, option
         && old.hash() != session.hash()
     {
         let name = session.hash().name();
-        return Err(Failure::new("protocol", format!("the upstream has become a {name} repository; add it under another name")));
+        return Err(Failure::new(
+            "protocol",
+            format!("the upstream has become a {name} repository; add it under another name"),
+        ));
     }
     let refs = snapshot(advertised, old.as_deref());
     let before = old.as_ref().map(|r| r.refs().clone()).unwrap_or_default();
     if refs.list().is_empty() && !before.list().is_empty() && !options.accepts_empty {
         let count = before.list().len();
         // The upstream lists only the refs that it is asked for, so it may have others.
-        let none = if options.refs == RefsWanted::default() { "no refs" } else { "no refs that match the patterns of its 'refs'" };
-        let error = format!("the upstream has {none} any more: the {count} it had stay here; 'weir mirror --accept-empty' follows it");
+        let none = if options.refs == RefsWanted::default() {
+            "no refs"
+        } else {
+            "no refs that match the patterns of its 'refs'"
+        };
+        let error = format!(
+            "the upstream has {none} any more: the {count} it had stay here; 'weir mirror --accept-empty' \
+            follows it"
+        );
         return Err(Failure::new(EMPTIED, error));
     }
     if old.as_ref().is_none_or(|r| !r.refs().lead_where(&refs)) {
@@ -155,9 +182,9 @@ pub(crate) fn update(url: &Url, path: &Path, known: &Known<'_>, now: u64, option
     Ok(visited)
 }
 
-/// Whether the archive at `path` is as it was when its last commit was told of, as far as that can be seen at its end, and what it
-/// builds on is there. One with later commits is looked into: they may be of a visit that was never written down, or one that went
-/// on from damage and came no further.
+/// Whether the archive at `path` is as it was when its last commit was told of, as far as that can be seen at
+/// its end, and what it builds on is there. One with later commits is looked into: they may be of a visit
+/// that was never written down, or one that went on from damage and came no further.
 fn is_sound(path: &Path, known: &Known<'_>) -> Result<bool, Failure> {
     match weir_repo::check_end(path) {
         Ok(seq) if known.seq.is_none_or(|known| known == seq) => {}
@@ -209,7 +236,8 @@ pub(crate) fn build_on_base(archive: &mut ArchiveRepo, known: &Known<'_>, now: u
     }
 }
 
-/// Fetches what `refs` need into `archive`, which will stand at `path`, and makes the files that answers are faster with.
+/// Fetches what `refs` need into `archive`, which will stand at `path`, and makes the files that answers are
+/// faster with.
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn take_in(
     archive: &mut ArchiveRepo,
@@ -227,7 +255,10 @@ pub(crate) fn take_in(
     let started = Instant::now();
     options.progress.begin(Phase::Deriving, 0);
     match weir_repo::derive(archive, now, options.threads) {
-        Ok(true) => tracing::debug!(path = %path.display(), "bitmaps and commit-graph made in {:?}", started.elapsed()),
+        Ok(true) => {
+            tracing::debug!(path = %path.display(), "bitmaps and commit-graph made in {:?}",
+                started.elapsed())
+        }
         Ok(false) => {}
         Err(e) => tracing::warn!(path = %path.display(), "no bitmaps: {e}"),
     }

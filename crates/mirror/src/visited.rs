@@ -27,7 +27,8 @@ pub struct Visited {
     pub damaged: Option<PathBuf>,
     /// What the archive builds on, if it was opened.
     pub builds_on: Option<Option<PathBuf>>,
-    /// What the upstream has, if the archive was written to: the SHA-1 of its snapshot ([`weir_repo::Repo::snapshot_id`]).
+    /// What the upstream has, if the archive was written to: the SHA-1 of its snapshot
+    /// ([`weir_repo::Repo::snapshot_id`]).
     pub snapshot: Option<Oid>,
     /// LFS objects, if they were looked for.
     pub lfs: Option<LfsReport>,
@@ -59,7 +60,8 @@ pub struct Known<'a> {
     pub base: Option<&'a Path>,
     /// What its forge knows it by, if it was listed by one ([`weir_repo::Origin::forge`]).
     pub forge: Option<&'a str>,
-    /// The repository that the archive is a copy of, if it is read from elsewhere: a clone of it that is taken over.
+    /// The repository that the archive is a copy of, if it is read from elsewhere: a clone of it that is
+    /// taken over.
     pub upstream: Option<&'a Url>,
     /// Somebody has found the archive damaged.
     pub is_damaged: bool,

@@ -1,4 +1,5 @@
-//! Folders below the store for what is on its way: gone when they are dropped, or when the next one is made after a kill.
+//! Folders below the store for what is on its way: gone when they are dropped, or when the next one is made
+//! after a kill.
 
 use std::fs::{self, File};
 use std::io;
@@ -25,7 +26,9 @@ impl WorkFolder {
         };
         for entry in fs::read_dir(store).map_err(about("read", store))? {
             let path = entry.map_err(about("read", store))?.path();
-            let is_ours = path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(weir_repo::WORK_PREFIX.as_bytes()));
+            let is_ours = path
+                .file_name()
+                .is_some_and(|n| n.as_encoded_bytes().starts_with(weir_repo::WORK_PREFIX.as_bytes()));
             if is_ours
                 && File::open(path.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok())
                 && let Err(e) = fs::remove_dir_all(&path)
@@ -33,9 +36,13 @@ impl WorkFolder {
                 tracing::warn!("cannot delete '{}', which nobody uses: {e}", path.display());
             }
         }
-        let folder = tempfile::Builder::new().prefix(weir_repo::WORK_PREFIX).tempdir_in(store).map_err(about("make a folder in", store))?;
+        let folder = tempfile::Builder::new()
+            .prefix(weir_repo::WORK_PREFIX)
+            .tempdir_in(store)
+            .map_err(about("make a folder in", store))?;
         let lock = folder.path().join(LOCK);
-        let lock = File::create(&lock).and_then(|lock| lock.lock().map(|()| lock)).map_err(about("lock", &lock))?;
+        let lock =
+            File::create(&lock).and_then(|lock| lock.lock().map(|()| lock)).map_err(about("lock", &lock))?;
         Ok(WorkFolder { folder, _lock: lock })
     }
 

@@ -1,9 +1,11 @@
-//! A month of many upstreams under a virtual clock: our schedule beside Software Heritage's, on the same changes.
+//! A month of many upstreams under a virtual clock: our schedule beside Software Heritage's, on the same
+//! changes.
 //!
-//! The world is made up: more than half of the upstreams sleep, a third wake up now and then for days of work, a tenth changes all
-//! the time, a hundredth every hour or more. Software Heritage's policy is that of its scheduler's documentation: an offset that
-//! falls by 2 with each visit that found something and grows by 1 with each that did not, from 4, within 0 and 10, and stands for
-//! 1, 1, 2, 2, 2 and then 4^(n-4) days, give or take a tenth.
+//! The world is made up: more than half of the upstreams sleep, a third wake up now and then for days of
+//! work, a tenth changes all the time, a hundredth every hour or more. Software Heritage's policy is that of
+//! its scheduler's documentation: an offset that falls by 2 with each visit that found something and grows by
+//! 1 with each that did not, from 4, within 0 and 10, and stands for 1, 1, 2, 2, 2 and then 4^(n-4) days,
+//! give or take a tenth.
 
 use weir_mirror::schedule::{Observed, Policy, spread};
 
@@ -54,7 +56,9 @@ impl Changes {
         let mut rng = Rng(id.wrapping_mul(0xd134_2543_de82_ef95));
         let (gap, rhythm) = match rng.unit() {
             u if u < 0.55 => (rng.scale(180.0 * DAY, 3650.0 * DAY), None),
-            u if u < 0.90 => (rng.scale(0.05 * DAY, 0.5 * DAY), Some((2.0 * DAY, rng.scale(10.0 * DAY, 120.0 * DAY)))),
+            u if u < 0.90 => {
+                (rng.scale(0.05 * DAY, 0.5 * DAY), Some((2.0 * DAY, rng.scale(10.0 * DAY, 120.0 * DAY))))
+            }
             u if u < 0.99 => (rng.scale(0.2 * DAY, 3.0 * DAY), None),
             _ => (rng.scale(0.01 * DAY, 0.2 * DAY), None),
         };
@@ -204,7 +208,10 @@ fn compare(upstreams: u64) {
         if weir(sample, middle).visits > budget { low = middle } else { high = middle }
     }
     let ours = weir(upstreams, high + high / 100);
-    println!("| {upstreams} upstreams, a month | weir, interval {:.1} h | Software Heritage's policy |", high as f64 / 3600.0);
+    println!(
+        "| {upstreams} upstreams, a month | weir, interval {:.1} h | Software Heritage's policy |",
+        high as f64 / 3600.0
+    );
     println!("| visits | {} | {} |", ours.visits, theirs.visits);
     println!("| mean staleness, hours | {:.2} | {:.2} |", ours.mean_hours(), theirs.mean_hours());
     println!("| 99th percentile, hours | {:.1} | {:.1} |", ours.p99_hours(), theirs.p99_hours());

@@ -23,7 +23,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let started = Instant::now();
     let mut file = std::fs::File::open(path)?;
-    let done = ingest(&mut file, &|_| Ok(SpillPlace::unlimited(tempfile::tempfile()?)), &options)?.ok_or("empty")?;
-    println!("{} objects, {} unreferenced, {:?}", done.sent_count, done.unreferenced.len(), started.elapsed());
+    let done =
+        ingest(&mut file, &|_| Ok(SpillPlace::unlimited(tempfile::tempfile()?)), &options)?.ok_or("empty")?;
+    println!(
+        "{} objects, {} unreferenced, {:?}",
+        done.sent_count,
+        done.unreferenced.len(),
+        started.elapsed()
+    );
     Ok(())
 }

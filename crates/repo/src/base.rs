@@ -1,7 +1,7 @@
 //! Archives that build on another: a fork holds what its base lacks (`docs/archive-format.md`, section 9).
 //!
-//! A base is whole by itself, and only grows: what it holds stays reachable to those who build on it, through its updates and
-//! compactions. It is named by its place, as git names alternates, and known by its id.
+//! A base is whole by itself, and only grows: what it holds stays reachable to those who build on it, through
+//! its updates and compactions. It is named by its place, as git names alternates, and known by its id.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -26,7 +26,8 @@ use crate::walk::{Budget, Steps, visit_reachable};
 
 /// The member that names the base, as git does (gitrepository-layout, "objects/info/alternates").
 pub(crate) const ALTERNATES: &str = "objects/info/alternates";
-/// The attribute that says which archive that must be, and its number of commits when something was last built on it.
+/// The attribute that says which archive that must be, and its number of commits when something was last
+/// built on it.
 pub(crate) const BASE_KEY: &str = "base";
 /// The attribute an archive is known by, through updates and compactions. A new clone has another.
 pub(crate) const ID_KEY: &str = "id";
@@ -55,7 +56,9 @@ impl Link {
     pub(crate) fn new(path: &Path, base: &Repo) -> Result<Link> {
         let state = base.archive.as_ref().map(Archive::state);
         let id = state.and_then(|s| Some((s.attributes.get(ID_KEY)?, s.record.seq)));
-        let unfit = |why: &str| Err(Error::Unsupported(format!("'{}' cannot be built on: {why}", base.path.display())));
+        let unfit = |why: &str| {
+            Err(Error::Unsupported(format!("'{}' cannot be built on: {why}", base.path.display())))
+        };
         let Some((id, seq)) = id else { return unfit("it has no id; 'weir compact' gives it one") };
         if base.base.is_some() {
             return unfit("it builds on another archive itself");
@@ -64,7 +67,9 @@ impl Link {
             return unfit("its history is cut off now; 'weir dissociate' makes what builds on it whole");
         }
         match relative(path, &base.path)? {
-            Some(place) => Ok(Link { line: format!("../../{place}/objects\n"), value: format!("{id} {seq}") }),
+            Some(place) => {
+                Ok(Link { line: format!("../../{place}/objects\n"), value: format!("{id} {seq}") })
+            }
             None => unfit(&format!("its name must end in {SUFFIX} and be UTF-8 without line breaks")),
         }
     }
@@ -74,17 +79,25 @@ impl Link {
         let id = self.value.split(' ').next();
         match Archive::open(base)?.attribute(ID_KEY) == id {
             true => Ok(()),
-            false => Err(Error::Unsupported(format!("'{}' has been replaced meanwhile; try again", base.display()))),
+            false => Err(Error::Unsupported(format!(
+                "'{}' has been replaced meanwhile; try again",
+                base.display()
+            ))),
         }
     }
 }
 
-/// Where the archive `base` is from the folder of the one at `path`, without suffix: also where it is when both are extracted
-/// beside themselves.
+/// Where the archive `base` is from the folder of the one at `path`, without suffix: also where it is when
+/// both are extracted beside themselves.
 fn relative(path: &Path, base: &Path) -> Result<Option<String>> {
     let (path, base) = (std::path::absolute(path)?, std::path::absolute(base)?);
-    let Some(name) = base.file_name().and_then(OsStr::to_str).and_then(|n| n.strip_suffix(SUFFIX)) else { return Ok(None) };
-    let parts = |p: &Path| p.parent().map_or(Vec::new(), |folder| folder.components().map(|c| c.as_os_str().to_owned()).collect());
+    let Some(name) = base.file_name().and_then(OsStr::to_str).and_then(|n| n.strip_suffix(SUFFIX)) else {
+        return Ok(None);
+    };
+    let parts = |p: &Path| {
+        p.parent()
+            .map_or(Vec::new(), |folder| folder.components().map(|c| c.as_os_str().to_owned()).collect())
+    };
     let (from, to): (Vec<_>, Vec<_>) = (parts(&path), parts(&base));
     let shared = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
     let mut place = "../".repeat(from.len() - shared);
@@ -105,7 +118,8 @@ pub fn base_path(archive: &Archive, path: &Path) -> Result<Option<PathBuf>> {
     let Some(member) = archive.member(ALTERNATES) else { return Ok(None) };
     let line = (member.len() <= LINE_BYTES_MAX).then(|| std::str::from_utf8(&member).ok()).flatten();
     let place = line.and_then(|l| l.strip_suffix('\n')?.strip_prefix("../../")?.strip_suffix("/objects"));
-    let is_place = |p: &&str| !p.contains('\n') && Path::new(p).is_relative() && Path::new(p).file_name().is_some();
+    let is_place =
+        |p: &&str| !p.contains('\n') && Path::new(p).is_relative() && Path::new(p).file_name().is_some();
     let Some(place) = place.filter(is_place) else {
         return corrupt(ALTERNATES, "it names no archive");
     };
@@ -130,7 +144,9 @@ pub(crate) fn open_base(archive: &Archive, path: &Path) -> Result<Option<Arc<Rep
     let base = check_base(archive, path, &base_path)?;
     let m = base.file().metadata()?;
     let key = (m.dev(), m.ino(), base.state().record.seq, base.state().end());
-    if let Some(base) = open_bases().get(&key).and_then(Weak::upgrade).filter(|base| base.check_reads().is_ok()) {
+    if let Some(base) =
+        open_bases().get(&key).and_then(Weak::upgrade).filter(|base| base.check_reads().is_ok())
+    {
         return Ok(Some(base));
     }
     let base = Arc::new(Repo::from_archive(base, &base_path).map_err(|e| unusable(&base_path, e))?);
@@ -140,7 +156,8 @@ pub(crate) fn open_base(archive: &Archive, path: &Path) -> Result<Option<Arc<Rep
     Ok(Some(base))
 }
 
-/// Bases that are open, by device and inode of their files, last commit and committed length: forks of one share it.
+/// Bases that are open, by device and inode of their files, last commit and committed length: forks of one
+/// share it.
 type OpenBases = HashMap<(u64, u64, u64, u64), Weak<Repo>>;
 
 fn open_bases() -> MutexGuard<'static, OpenBases> {
@@ -153,7 +170,8 @@ fn unusable(base: &Path, e: Error) -> Error {
     if e.is_damage() { Error::Base { path: base.to_owned(), source: Box::new(e) } } else { e }
 }
 
-/// Whether the base of the archive at `path`, if it has one, is there and the one it was built on; what both hold is not looked at.
+/// Whether the base of the archive at `path`, if it has one, is there and the one it was built on; what both
+/// hold is not looked at.
 ///
 /// # Errors
 /// If it is missing, another than it was, or cannot be opened.
@@ -166,7 +184,12 @@ pub fn base_holds(path: &Path) -> Result<()> {
 }
 
 fn check_base(archive: &Archive, path: &Path, base_path: &Path) -> Result<Archive> {
-    let bad = |what: &str| corrupt(path.display().to_string(), format!("the archive it builds on, '{}', {what}", base_path.display()));
+    let bad = |what: &str| {
+        corrupt(
+            path.display().to_string(),
+            format!("the archive it builds on, '{}', {what}", base_path.display()),
+        )
+    };
     let value = archive.attribute(BASE_KEY).and_then(|v| v.split_once(' '));
     let Some((id, seq)) = value.and_then(|(id, seq)| Some((id, seq.parse::<u64>().ok()?))) else {
         return corrupt("weir/commit", format!("attribute '{BASE_KEY}' is malformed"));
@@ -205,11 +228,14 @@ impl Repo {
         &self.packs[self.base.as_ref().map_or(0, |b| b.packs.len().min(self.packs.len()))..]
     }
 
-    /// Whether the object counts as had here: its own packs hold it, or refs reach it, its own or those of its base. What the base
-    /// holds besides was given to the base, by another upstream: whoever names it has yet to show it.
+    /// Whether the object counts as had here: its own packs hold it, or refs reach it, its own or those of
+    /// its base. What the base holds besides was given to the base, by another upstream: whoever names it has
+    /// yet to show it.
     pub fn has(&self, oid: &Oid) -> bool {
         let Some(base) = &self.base else { return self.contains(oid) };
-        self.own_packs().iter().any(|pack| pack.index().find(oid.as_bytes()).is_some()) || base.gives(oid) || self.gives(oid)
+        self.own_packs().iter().any(|pack| pack.index().find(oid.as_bytes()).is_some())
+            || base.gives(oid)
+            || self.gives(oid)
     }
 
     /// Whether its refs reach the object; no, where that cannot be found out.
@@ -217,7 +243,10 @@ impl Repo {
         match self.locate(oid) {
             None => false,
             Some(Location::Packed { pack, .. }) if self.bodies.is_reachable_whole(pack) => true,
-            Some(_) => self.reachable(&mut Steps::new(Budget::default())).and_then(|all| all.contains(self, oid)).unwrap_or(false),
+            Some(_) => self
+                .reachable(&mut Steps::new(Budget::default()))
+                .and_then(|all| all.contains(self, oid))
+                .unwrap_or(false),
         }
     }
 
@@ -248,7 +277,8 @@ impl Repo {
     }
 }
 
-/// Opens the archive at `path` for others to build on; gives it an id if it has none, for which it waits for whoever writes to it.
+/// Opens the archive at `path` for others to build on; gives it an id if it has none, for which it waits for
+/// whoever writes to it.
 ///
 /// # Errors
 /// If it cannot be opened, or the disk fails.
@@ -262,8 +292,8 @@ pub fn open_as_base(path: &Path, time: u64) -> Result<Arc<Repo>> {
     archive.repo()?.map_or_else(|| Err(Error::NotFound(format!("'{}' is empty", path.display()))), Ok)
 }
 
-/// Lets the archive at `path` build on `base`, in the place of one that it built on before, if that has all it needs: what its refs
-/// lead to, or led to once. Says whether it does.
+/// Lets the archive at `path` build on `base`, in the place of one that it built on before, if that has all
+/// it needs: what its refs lead to, or led to once. Says whether it does.
 ///
 /// # Errors
 /// If one of them cannot be read or written.
@@ -275,7 +305,13 @@ pub fn relink(path: &Path, base: &Arc<Repo>, time: u64) -> Result<bool> {
     let repo = Repo::from_archive_on(archive, path, Some(base.clone()))?;
     let tips = repo.tips_ever()?;
     let mut is_whole = true;
-    visit_reachable(&repo, |oid, _| base.contains(oid), tips, &mut Steps::unbounded(), |_, found, _| is_whole &= found.is_some())?;
+    visit_reachable(
+        &repo,
+        |oid, _| base.contains(oid),
+        tips,
+        &mut Steps::unbounded(),
+        |_, found, _| is_whole &= found.is_some(),
+    )?;
     if is_whole {
         let mut group = writer.begin();
         group.append(ALTERNATES, link.line.as_bytes())?;

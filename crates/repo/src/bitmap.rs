@@ -63,7 +63,8 @@ fn be32(data: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(data.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Xors an EWAH bitmap at `at` of `data` into `out`; gives where it ends. `None` if it is malformed or longer than `out`.
+/// Xors an EWAH bitmap at `at` of `data` into `out`; gives where it ends. `None` if it is malformed or longer
+/// than `out`.
 fn ewah_xor(data: &[u8], at: usize, out: Option<&mut [u64]>) -> Option<usize> {
     let words = be32(data, at + 4)? as usize;
     let start = at + 8;
@@ -167,7 +168,9 @@ impl Bitmaps {
             Some((kinds, entries, by_position))
         };
         match parse() {
-            Some((kinds, entries, by_position)) => Ok(Bitmaps { kinds, entries, by_position, words: count.div_ceil(64) as usize, data }),
+            Some((kinds, entries, by_position)) => {
+                Ok(Bitmaps { kinds, entries, by_position, words: count.div_ceil(64) as usize, data })
+            }
             None => corrupt(name, "not a version 1 bitmap of its pack"),
         }
     }
@@ -176,13 +179,15 @@ impl Bitmaps {
     pub(crate) fn kinds(&self) -> [Vec<u64>; 4] {
         self.kinds.map(|at| {
             let mut out = vec![0; self.words];
-            // It was read once when it was opened: it is whole, but may be too long, and then counts as far as it goes.
+            // It was read once when it was opened: it is whole, but may be too long, and then counts as far
+            // as it goes.
             let _ = ewah_xor(&self.data, at, Some(&mut out));
             out
         })
     }
 
-    /// What is reachable from the commit at index position `position`, as ranks in the pack; `None` if it has no bitmap.
+    /// What is reachable from the commit at index position `position`, as ranks in the pack; `None` if it has
+    /// no bitmap.
     pub(crate) fn reachable(&self, position: u32) -> Option<Vec<u64>> {
         let mut entry = *self.by_position.get(&position)?;
         let mut out = vec![0; self.words];
@@ -224,8 +229,9 @@ impl BitmapWriter {
         BitmapWriter { hash, count, out, last: Vec::new(), entries: Vec::new() }
     }
 
-    /// Adds what the commit at index position `position` reaches, as ranks. Ones that follow each other should be alike: each is
-    /// stored as what differs from the one before, where that is shorter. Returns its number.
+    /// Adds what the commit at index position `position` reaches, as ranks. Ones that follow each other
+    /// should be alike: each is stored as what differs from the one before, where that is shorter. Returns
+    /// its number.
     pub(crate) fn push(&mut self, position: u32, reachable: Bits) -> usize {
         let mut bytes = Vec::new();
         push_ewah(&mut bytes, &reachable.0, self.count);
@@ -265,7 +271,8 @@ impl BitmapWriter {
 
     /// The whole file.
     pub(crate) fn finish(mut self) -> Vec<u8> {
-        self.out[ENTRY_COUNT_AT..ENTRY_COUNT_AT + 4].copy_from_slice(&(self.entries.len() as u32).to_be_bytes());
+        self.out[ENTRY_COUNT_AT..ENTRY_COUNT_AT + 4]
+            .copy_from_slice(&(self.entries.len() as u32).to_be_bytes());
         append_checksum(self.hash, &mut self.out);
         self.out
     }
@@ -277,7 +284,15 @@ mod tests {
 
     #[test]
     fn ewah_comes_back() {
-        for words in [vec![], vec![0], vec![!0], vec![0, 0, 5, !0, !0, 7, 0], vec![1, 2, 3], vec![0, !0, 0, !0], vec![!0; 100]] {
+        for words in [
+            vec![],
+            vec![0],
+            vec![!0],
+            vec![0, 0, 5, !0, !0, 7, 0],
+            vec![1, 2, 3],
+            vec![0, !0, 0, !0],
+            vec![!0; 100],
+        ] {
             let mut out = Vec::new();
             push_ewah(&mut out, &words, words.len() as u32 * 64);
             let mut back = vec![0; words.len()];

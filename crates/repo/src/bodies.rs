@@ -1,7 +1,8 @@
-//! Packs as bodies: what of each was sent, to which class of refs it belongs, and which runs of them are whole clones.
+//! Packs as bodies: what of each was sent, to which class of refs it belongs, and which runs of them are
+//! whole clones.
 //!
-//! A full clone whose answer is a set of whole, closed bodies is sent as the bytes lie (`docs/archive-format.md`,
-//! section 8). What makes that sound is decided here, when an update is committed.
+//! A full clone whose answer is a set of whole, closed bodies is sent as the bytes lie
+//! (`docs/archive-format.md`, section 8). What makes that sound is decided here, when an update is committed.
 
 use std::sync::Arc;
 
@@ -68,8 +69,8 @@ pub struct Body {
 pub struct WholeClone {
     /// Objects in all of them.
     pub count: u32,
-    /// Checksum of header and bodies as they are sent, if it is known: several bodies are summed only when they are sent,
-    /// or each update would read the whole archive.
+    /// Checksum of header and bodies as they are sent, if it is known: several bodies are summed only when
+    /// they are sent, or each update would read the whole archive.
     pub trailer: Option<Oid>,
 }
 
@@ -141,7 +142,10 @@ impl StoredClone {
             start += region.len() as u64;
         }
         if entries.len() != self.count as usize {
-            return corrupt("weir/commit", format!("{} objects are sent, and {} counted", entries.len(), self.count));
+            return corrupt(
+                "weir/commit",
+                format!("{} objects are sent, and {} counted", entries.len(), self.count),
+            );
         }
         entries.sort_unstable_by_key(|entry| entry.oid);
         Ok(CloneIndex::Merged(write_index(repo.hash, entries.into_iter(), &trailer)))
@@ -186,7 +190,12 @@ pub(crate) fn body_key(short_pack_name: &str) -> String {
 
 impl Bodies {
     /// Of `packs` the first `of_base` are another archive's.
-    pub(crate) fn parse(hash: HashKind, archive: &Archive, packs: &[Arc<Pack>], of_base: usize) -> Result<Bodies> {
+    pub(crate) fn parse(
+        hash: HashKind,
+        archive: &Archive,
+        packs: &[Arc<Pack>],
+        of_base: usize,
+    ) -> Result<Bodies> {
         fn bad<T>(key: &str) -> Result<T> {
             corrupt("weir/commit", format!("attribute '{key}' is malformed"))
         }
@@ -196,10 +205,12 @@ impl Bodies {
             let Some(value) = archive.attribute(&key) else { continue };
             let mut words = value.split(' ');
             let mut word = || words.next().unwrap_or("");
-            let (class, end, count) = (RefClass::from_name(word()), word().parse::<u64>(), word().parse::<u32>());
+            let (class, end, count) =
+                (RefClass::from_name(word()), word().parse::<u64>(), word().parse::<u32>());
             match (class, end, count) {
                 (Some(class), Ok(sent_end), Ok(sent_count))
-                    if (PACK_HEADER_BYTES..=pack.entries_end()).contains(&sent_end) && sent_count <= pack.index().count() =>
+                    if (PACK_HEADER_BYTES..=pack.entries_end()).contains(&sent_end)
+                        && sent_count <= pack.index().count() =>
                 {
                     list.push(Body { pack: number as u32, class, sent_end, sent_count });
                 }
@@ -209,8 +220,10 @@ impl Bodies {
         // What builds on another is no whole clone, whatever it says.
         let is_part = archive.member(crate::base::ALTERNATES).is_some();
         // In version 1 pull requests could build on what only history holds, and count as whole all the same.
-        let is_rest_behind_history = list.iter().skip_while(|b| b.class != RefClass::History).any(|b| b.class == RefClass::Rest);
-        let is_doubtful = |key: &str| archive.state().record.version < 2 && key == ALL_KEY && is_rest_behind_history;
+        let is_rest_behind_history =
+            list.iter().skip_while(|b| b.class != RefClass::History).any(|b| b.class == RefClass::Rest);
+        let is_doubtful =
+            |key: &str| archive.state().record.version < 2 && key == ALL_KEY && is_rest_behind_history;
         let whole = |key: &str| match archive.attribute(key).filter(|_| !is_part && !is_doubtful(key)) {
             None => Ok(None),
             Some(value) => parse_whole(hash, value).map_or_else(|| bad(key), |w| Ok(Some(w))),
@@ -231,11 +244,12 @@ impl Bodies {
     /// The whole clone that answers `wants` exactly; `None` if the answer must be computed.
     pub fn whole_clone(&self, repo: &Repo, wants: &OidSet) -> Option<StoredClone> {
         let matches = |tips: OidSet| tips == *wants;
-        let (whole, with_rest) = if let Some(whole) = self.heads.filter(|_| matches(repo.refs().head_and_tag_tips().collect())) {
-            (whole, false)
-        } else {
-            (self.all.filter(|_| matches(repo.refs().tips().collect()))?, true)
-        };
+        let (whole, with_rest) =
+            if let Some(whole) = self.heads.filter(|_| matches(repo.refs().head_and_tag_tips().collect())) {
+                (whole, false)
+            } else {
+                (self.all.filter(|_| matches(repo.refs().tips().collect()))?, true)
+            };
         let (packs, regions) = self.sent_regions(&repo.packs, with_rest)?;
         Some(StoredClone { count: whole.count, regions, packs, trailer: whole.trailer, with_rest })
     }
@@ -272,10 +286,17 @@ impl Addition<'_> {
     }
 }
 
-/// Whether the bodies of a class are still exactly what its refs reach, after `old`'s refs have become `new` and
-/// `addition` came in. Saying no is always safe.
-pub(crate) fn still_exact(old: Option<&Repo>, new: &Refs, addition: Option<&Addition<'_>>, all: bool) -> Result<bool> {
-    let tips = |refs: &Refs| -> OidSet { if all { refs.tips().collect() } else { refs.head_and_tag_tips().collect() } };
+/// Whether the bodies of a class are still exactly what its refs reach, after `old`'s refs have become `new`
+/// and `addition` came in. Saying no is always safe.
+pub(crate) fn still_exact(
+    old: Option<&Repo>,
+    new: &Refs,
+    addition: Option<&Addition<'_>>,
+    all: bool,
+) -> Result<bool> {
+    let tips = |refs: &Refs| -> OidSet {
+        if all { refs.tips().collect() } else { refs.head_and_tag_tips().collect() }
+    };
     let is_of_class = |class: RefClass| class == RefClass::HeadsAndTags || (all && class == RefClass::Rest);
     let new_tips = tips(new);
     // What only older states of the refs reach is sent to nobody.
@@ -290,8 +311,8 @@ pub(crate) fn still_exact(old: Option<&Repo>, new: &Refs, addition: Option<&Addi
     }
     let sent = old.limited_to(|b| b.is_some_and(|b| is_of_class(b.class)));
     if let Some(a) = addition {
-        // All that the new objects name or are deltas of must be sent, too, and nothing twice: what is sent is then whole and closed,
-        // whatever it was fetched on.
+        // All that the new objects name or are deltas of must be sent, too, and nothing twice: what is sent
+        // is then whole and closed, whatever it was fetched on.
         let is_closed = a.pack.outside.iter().copied().chain(a.completing()).all(|oid| sent.contains(&oid));
         if !is_closed || a.sent().any(|oid| sent.contains(&oid)) {
             return Ok(false);
@@ -302,7 +323,8 @@ pub(crate) fn still_exact(old: Option<&Repo>, new: &Refs, addition: Option<&Addi
         return Ok(false);
     }
     let outside: OidSet = addition.map_or_else(OidSet::default, |a| a.pack.outside.iter().copied().collect());
-    let gone: Vec<Oid> = tips(&old.refs).into_iter().filter(|t| !new_tips.contains(t) && !outside.contains(t)).collect();
+    let gone: Vec<Oid> =
+        tips(&old.refs).into_iter().filter(|t| !new_tips.contains(t) && !outside.contains(t)).collect();
     if gone.is_empty() {
         return Ok(true);
     }

@@ -1,4 +1,5 @@
-//! Bodies of an archive as bundles, each of what one update brought (gitformat-bundle; git-bundle-uri's "creationToken").
+//! Bodies of an archive as bundles, each of what one update brought (gitformat-bundle; git-bundle-uri's
+//! "creationToken").
 
 use std::collections::HashMap;
 
@@ -13,8 +14,8 @@ use crate::pack::PACK_HEADER_BYTES;
 use crate::refs::Refs;
 use crate::repo::Repo;
 
-/// The token of the first bundle, which needs nothing. It stays the same when an archive is compacted: who has had the first
-/// one is not to take it again.
+/// The token of the first bundle, which needs nothing. It stays the same when an archive is compacted: who
+/// has had the first one is not to take it again.
 const FIRST_TOKEN: u64 = 1;
 
 /// A body that can be had as a bundle.
@@ -41,8 +42,8 @@ pub struct BundleParts {
 }
 
 impl Repo {
-    /// The bodies of HEAD, branches and tags as bundles, oldest first; none unless everything in them is reachable now. Found
-    /// out once for an open repository.
+    /// The bodies of HEAD, branches and tags as bundles, oldest first; none unless everything in them is
+    /// reachable now. Found out once for an open repository.
     ///
     /// # Errors
     /// If the archive is damaged.
@@ -59,9 +60,13 @@ impl Repo {
         if self.bodies.heads.is_none() || !self.shallow.is_empty() {
             return Ok(Vec::new());
         }
-        let bodies: Vec<&Body> = self.bodies.list.iter().filter(|b| b.class == RefClass::HeadsAndTags).collect();
-        let offsets: HashMap<u64, usize> =
-            bodies.iter().zip(0..).map(|(body, n)| (self.packs[body.pack as usize].data().file_offset(), n)).collect();
+        let bodies: Vec<&Body> =
+            self.bodies.list.iter().filter(|b| b.class == RefClass::HeadsAndTags).collect();
+        let offsets: HashMap<u64, usize> = bodies
+            .iter()
+            .zip(0..)
+            .map(|(body, n)| (self.packs[body.pack as usize].data().file_offset(), n))
+            .collect();
         // The commit that each came with.
         let mut seqs = vec![None; bodies.len()];
         for record in archive.records() {
@@ -75,7 +80,9 @@ impl Repo {
         let mut bundles = Vec::new();
         for (body, seq) in bodies.into_iter().zip(seqs) {
             let pack = &self.packs[body.pack as usize];
-            let Some(seq) = seq else { return corrupt("weir/commit", format!("no record of {}.pack", pack.name())) };
+            let Some(seq) = seq else {
+                return corrupt("weir/commit", format!("no record of {}.pack", pack.name()));
+            };
             let is_first = bundles.is_empty();
             bundles.push(BodyBundle {
                 token: if is_first { FIRST_TOKEN } else { seq.max(FIRST_TOKEN + 1) },
@@ -99,15 +106,22 @@ impl Repo {
             return corrupt(pack.name(), "shorter than what was sent of it");
         };
         let trailer = match self.body_trailers.get(bundle.body.pack as usize) {
-            _ if bundle.body.sent_end == pack.entries_end() && bundle.body.sent_count == pack.index().count() => bundle.name,
+            _ if bundle.body.sent_end == pack.entries_end()
+                && bundle.body.sent_count == pack.index().count() =>
+            {
+                bundle.name
+            }
             Some(known) => *known.get_or_init(|| sum(self.hash, bundle.body.sent_count, &entries)),
             None => sum(self.hash, bundle.body.sent_count, &entries),
         };
         let mut header = bundle_signature(self.hash);
         if let Some(archive) = &self.archive {
-            let refs_at = |place: Option<Place>| place.map_or_else(|| Ok(Refs::default()), |place| refs_of(archive, self.hash, &place));
+            let refs_at = |place: Option<Place>| {
+                place.map_or_else(|| Ok(Refs::default()), |place| refs_of(archive, self.hash, &place))
+            };
             let before = refs_at(bundle.refs_before)?;
-            let mut needed: Vec<Oid> = before.list().iter().filter(|r| r.name.starts_with(b"refs/heads/")).map(|r| r.oid).collect();
+            let mut needed: Vec<Oid> =
+                before.list().iter().filter(|r| r.name.starts_with(b"refs/heads/")).map(|r| r.oid).collect();
             needed.sort_unstable();
             needed.dedup();
             for oid in needed {
@@ -121,7 +135,8 @@ impl Repo {
         Ok(BundleParts { header, entries, trailer })
     }
 
-    /// Branches and tags as they were. What is reachable still, but has lost its name, gets one that tells nothing.
+    /// Branches and tags as they were. What is reachable still, but has lost its name, gets one that tells
+    /// nothing.
     fn push_refs(&self, header: &mut Vec<u8>, refs: &Refs) {
         let mut nameless = OidSet::default();
         for r in refs.list() {

@@ -1,5 +1,5 @@
-//! What commits bring, and objects said as changes of others, kept for the next who fetches: whoever is behind is behind by
-//! much the same.
+//! What commits bring, and objects said as changes of others, kept for the next who fetches: whoever is
+//! behind is behind by much the same.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,7 +56,9 @@ impl Changes {
         if BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes > BYTES_MAX {
             BYTES.fetch_sub(bytes, Ordering::Relaxed);
             self.clear();
-        } else if let Some(before) = self.brought.lock().unwrap_or_else(PoisonError::into_inner).insert(oid, brought.clone()) {
+        } else if let Some(before) =
+            self.brought.lock().unwrap_or_else(PoisonError::into_inner).insert(oid, brought.clone())
+        {
             BYTES.fetch_sub(brought_bytes(&before), Ordering::Relaxed);
         }
         brought
@@ -78,7 +80,8 @@ impl Changes {
 
     fn clear(&self) {
         let gone = std::mem::take(&mut *self.lock());
-        BYTES.fetch_sub(gone.values().map(|change| change.entry.len() + PLACE_BYTES).sum(), Ordering::Relaxed);
+        BYTES
+            .fetch_sub(gone.values().map(|change| change.entry.len() + PLACE_BYTES).sum(), Ordering::Relaxed);
         let gone = std::mem::take(&mut *self.brought.lock().unwrap_or_else(PoisonError::into_inner));
         BYTES.fetch_sub(gone.values().map(brought_bytes).sum(), Ordering::Relaxed);
     }

@@ -43,7 +43,12 @@ fn be64(data: &[u8], at: usize) -> u64 {
 impl CommitGraph {
     pub(crate) fn open(data: Region, hash: HashKind) -> Result<CommitGraph> {
         let bad = |what: &str| corrupt("objects/info/commit-graph", what);
-        if data.len() < 8 || data[..4] != *b"CGPH" || data[4] != 1 || data[5] != hash.format_id() || data[7] != 0 {
+        if data.len() < 8
+            || data[..4] != *b"CGPH"
+            || data[4] != 1
+            || data[5] != hash.format_id()
+            || data[7] != 0
+        {
             return bad("not a version 1 commit-graph of one layer");
         }
         let chunks = usize::from(data[6]);
@@ -66,7 +71,9 @@ impl CommitGraph {
             };
             found[which] = Some((start as usize, (end - start) as usize));
         }
-        let [Some(fan_out), Some(ids), Some(commits), edges] = found else { return bad("a chunk is missing") };
+        let [Some(fan_out), Some(ids), Some(commits), edges] = found else {
+            return bad("a chunk is missing");
+        };
         if fan_out.1 != 1024 {
             return bad("its fan-out is not of 256 numbers");
         }
@@ -129,7 +136,12 @@ impl CommitGraph {
         }
         let word = be64(&self.data, at + len + 8);
         let inside = parents.iter().all(|&p| p < self.count);
-        inside.then_some(GraphCommit { tree, parents, generation: (word >> 34) as u32, time: word & 0x3_ffff_ffff })
+        inside.then_some(GraphCommit {
+            tree,
+            parents,
+            generation: (word >> 34) as u32,
+            time: word & 0x3_ffff_ffff,
+        })
     }
 }
 
@@ -170,7 +182,8 @@ pub(crate) fn write_commit_graph(hash: HashKind, commits: &GraphInput<'_>) -> Ve
             }
         };
         data.extend_from_slice(&second.to_be_bytes());
-        let word = (u64::from(generations[i as usize].min(0x3fff_ffff)) << 34) | ((commits.time)(i) & 0x3_ffff_ffff);
+        let word =
+            (u64::from(generations[i as usize].min(0x3fff_ffff)) << 34) | ((commits.time)(i) & 0x3_ffff_ffff);
         data.extend_from_slice(&word.to_be_bytes());
     }
     let mut sum = 0;

@@ -1,5 +1,6 @@
-//! git's configuration files (git-config, "Syntax", "Includes"), as far as a server needs them: nothing in them is executed. What git
-//! would die of is an error here, too: a setting that hides something is not passed over.
+//! git's configuration files (git-config, "Syntax", "Includes"), as far as a server needs them: nothing in
+//! them is executed. What git would die of is an error here, too: a setting that hides something is not
+//! passed over.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,8 @@ const VALUES_MAX: usize = 100_000;
 /// Values of a configuration, in the order they stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GitConfig {
-    /// Keys as `section.key` or `section.subsection.key`, section and key in lower case; a key without a value is true.
+    /// Keys as `section.key` or `section.subsection.key`, section and key in lower case; a key without a
+    /// value is true.
     values: Vec<(String, String)>,
 }
 
@@ -52,7 +54,8 @@ impl GitConfig {
         Ok(config)
     }
 
-    /// Reads the file at `path`, if there is one, and what it includes; its values count more than those read before.
+    /// Reads the file at `path`, if there is one, and what it includes; its values count more than those read
+    /// before.
     ///
     /// # Errors
     /// If one cannot be read, is malformed, or includes under a condition that is not understood.
@@ -62,7 +65,10 @@ impl GitConfig {
 
     fn read_file(&mut self, file: &File<'_>) -> Result<()> {
         if file.depth > INCLUDE_DEPTH_MAX {
-            return corrupt(file.path.display().to_string(), format!("included by more than {INCLUDE_DEPTH_MAX} files in a row"));
+            return corrupt(
+                file.path.display().to_string(),
+                format!("included by more than {INCLUDE_DEPTH_MAX} files in a row"),
+            );
         }
         // What scripts name for no file at all.
         if file.path == Path::new("/dev/null") {
@@ -75,21 +81,33 @@ impl GitConfig {
                     Some(condition) => file.meets(condition)?,
                     None => false,
                 };
-            if is_included { config.read_file(&File { path: &file.named(value)?, depth: file.depth + 1, ..*file }) } else { Ok(()) }
+            if is_included {
+                config.read_file(&File { path: &file.named(value)?, depth: file.depth + 1, ..*file })
+            } else {
+                Ok(())
+            }
         })
     }
 
-    /// Sets `key`, written as `section.key` or `section.subsection.key`, as git does from its command line and environment.
+    /// Sets `key`, written as `section.key` or `section.subsection.key`, as git does from its command line
+    /// and environment.
     ///
     /// # Errors
     /// If it is no key.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         let parts = key.split_once('.').and_then(|(section, _)| Some((section, key.rsplit_once('.')?.1)));
-        let Some((section, name)) = parts.filter(|(section, name)| is_section(section) && is_key(name)) else {
-            return corrupt("the configuration of the environment", format!("'{}' is no key", key.escape_debug()));
+        let Some((section, name)) = parts.filter(|(section, name)| is_section(section) && is_key(name))
+        else {
+            return corrupt(
+                "the configuration of the environment",
+                format!("'{}' is no key", key.escape_debug()),
+            );
         };
         let within = &key[section.len()..key.len() - name.len()];
-        self.values.push((format!("{}{within}{}", section.to_ascii_lowercase(), name.to_ascii_lowercase()), value.to_owned()));
+        self.values.push((
+            format!("{}{within}{}", section.to_ascii_lowercase(), name.to_ascii_lowercase()),
+            value.to_owned(),
+        ));
         Ok(())
     }
 
@@ -99,7 +117,12 @@ impl GitConfig {
     }
 
     /// Reads a further text. `then` is called after each value.
-    fn extend(&mut self, data: &[u8], path: &Path, then: &mut dyn FnMut(&mut GitConfig, &str, &str) -> Result<()>) -> Result<()> {
+    fn extend(
+        &mut self,
+        data: &[u8],
+        path: &Path,
+        then: &mut dyn FnMut(&mut GitConfig, &str, &str) -> Result<()>,
+    ) -> Result<()> {
         let text = String::from_utf8_lossy(data);
         let mut section = String::new();
         let mut lines = Lines { rest: text.strip_prefix('\u{feff}').unwrap_or(&text), number: 0 };
@@ -161,7 +184,8 @@ impl GitConfig {
     pub fn number(&self, key: &str) -> Result<Option<u64>> {
         self.get(key)
             .map(|value| {
-                let (digits, unit) = value.split_at(value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len()));
+                let (digits, unit) =
+                    value.split_at(value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len()));
                 let shift = match unit.to_ascii_lowercase().as_str() {
                     "" => Some(0),
                     "k" => Some(10),
@@ -170,42 +194,64 @@ impl GitConfig {
                     _ => None,
                 };
                 let number = shift.and_then(|shift| digits.parse::<u64>().ok()?.checked_mul(1 << shift));
-                number.map_or_else(|| corrupt("the configuration", format!("{key} = {} is no number", value.escape_debug())), Ok)
+                number.map_or_else(
+                    || corrupt("the configuration", format!("{key} = {} is no number", value.escape_debug())),
+                    Ok,
+                )
             })
             .transpose()
     }
 
-    /// The hash of a repository with this configuration, if weir understands its format (gitrepository-layout(5)).
+    /// The hash of a repository with this configuration, if weir understands its format
+    /// (gitrepository-layout(5)).
     pub(crate) fn hash_of_format(&self) -> Result<HashKind> {
         let version = self.number("core.repositoryformatversion")?.unwrap_or(0);
         if version > 1 {
             return Err(Error::Unsupported(format!("its format has version {version}: weir knows 0 and 1")));
         }
-        let extensions = self.values.iter().filter_map(|(key, value)| Some((key.strip_prefix("extensions.")?, value.as_str())));
+        let extensions = self
+            .values
+            .iter()
+            .filter_map(|(key, value)| Some((key.strip_prefix("extensions.")?, value.as_str())));
         for (name, value) in extensions {
             match (name, value.to_ascii_lowercase().as_str()) {
                 ("noop-v1" | "objectformat" | "refstorage" | "relativeworktrees", _) if version == 0 => {
-                    return Err(Error::Unsupported(format!("its format has version 0, but the extension '{name}' of version 1")));
+                    return Err(Error::Unsupported(format!(
+                        "its format has version 0, but the extension '{name}' of version 1"
+                    )));
                 }
-                ("noop" | "noop-v1" | "preciousobjects" | "partialclone" | "worktreeconfig" | "objectformat" | "relativeworktrees", _)
+                (
+                    "noop" | "noop-v1" | "preciousobjects" | "partialclone" | "worktreeconfig"
+                    | "objectformat" | "relativeworktrees",
+                    _,
+                )
                 | ("refstorage", "files") => {}
                 ("refstorage", "reftable") => {}
                 ("refstorage", _) => {
                     let why = format!(
-                        "its refs are stored as '{}', which weir cannot read: 'git refs migrate --ref-format=files'",
+                        "its refs are stored as '{}', which weir cannot read: 'git refs migrate \
+                        --ref-format=files'",
                         value.escape_debug()
                     );
                     return Err(Error::Unsupported(why));
                 }
                 // Before there were versions anything could be called so.
                 _ if version == 0 => {}
-                _ => return Err(Error::Unsupported(format!("the repository extension '{}' is unknown", name.escape_debug()))),
+                _ => {
+                    return Err(Error::Unsupported(format!(
+                        "the repository extension '{}' is unknown",
+                        name.escape_debug()
+                    )));
+                }
             }
         }
         match self.get("extensions.objectformat") {
             None => Ok(HashKind::Sha1),
             Some(name) => HashKind::from_name(name.to_ascii_lowercase().as_bytes()).ok_or_else(|| {
-                Error::Unsupported(format!("object format '{}' is unknown: weir knows sha1 and sha256", name.escape_debug()))
+                Error::Unsupported(format!(
+                    "object format '{}' is unknown: weir knows sha1 and sha256",
+                    name.escape_debug()
+                ))
             }),
         }
     }
@@ -220,8 +266,13 @@ impl GitConfig {
     /// # Errors
     /// If one is none.
     pub fn truths_of(&self, section: &str, key: &str) -> Result<Vec<(String, bool)>> {
-        let within = |k: &str| Some(k.strip_prefix(section)?.strip_prefix('.')?.strip_suffix(key)?.strip_suffix('.')?.to_owned());
-        self.values.iter().filter_map(|(k, v)| within(k).map(|within| Ok((within, parse_truth(k, v)?)))).collect()
+        let within = |k: &str| {
+            Some(k.strip_prefix(section)?.strip_prefix('.')?.strip_suffix(key)?.strip_suffix('.')?.to_owned())
+        };
+        self.values
+            .iter()
+            .filter_map(|(k, v)| within(k).map(|within| Ok((within, parse_truth(k, v)?))))
+            .collect()
     }
 }
 
@@ -240,14 +291,19 @@ impl File<'_> {
     }
 
     fn not_understood<T>(&self, what: &str) -> Result<T> {
-        Err(Error::Unsupported(format!("'{}' includes a file by {what}, which weir does not understand", self.path.display())))
+        Err(Error::Unsupported(format!(
+            "'{}' includes a file by {what}, which weir does not understand",
+            self.path.display()
+        )))
     }
 
-    /// Whether a condition of an include is met (git-config, "Conditional includes"). What git does not know either is not.
+    /// Whether a condition of an include is met (git-config, "Conditional includes"). What git does not know
+    /// either is not.
     fn meets(&self, condition: &str) -> Result<bool> {
         let Some((kind, pattern)) = condition.split_once(':') else { return Ok(false) };
         let mode = Mode::NO_MATCH_SLASH_LITERAL;
-        let matches = |pattern: &str, text: &[u8], mode| wildmatch(pattern.as_bytes().into(), text.into(), mode);
+        let matches =
+            |pattern: &str, text: &[u8], mode| wildmatch(pattern.as_bytes().into(), text.into(), mode);
         let below = |pattern: String| if pattern.ends_with('/') { pattern + "**" } else { pattern };
         match kind.to_ascii_lowercase().as_str() {
             "gitdir" | "gitdir/i" => {
@@ -264,11 +320,16 @@ impl File<'_> {
                 Ok(places.iter().any(|place| matches(&pattern, place.as_os_str().as_encoded_bytes(), mode)))
             }
             "onbranch" => {
-                let head = self.scope.git_dir.map_or(Ok(None), |git_dir| read_if_there(&git_dir.join("HEAD"), FILE_BYTES_MAX))?;
+                let head = self
+                    .scope
+                    .git_dir
+                    .map_or(Ok(None), |git_dir| read_if_there(&git_dir.join("HEAD"), FILE_BYTES_MAX))?;
                 // The hash counts for a HEAD that is on no branch, and that is on none.
                 let head = head.and_then(|head| parse_head(HashKind::Sha1, &head).ok());
                 let Some(Head::Symbolic(name)) = head else { return Ok(false) };
-                Ok(name.strip_prefix(b"refs/heads/").is_some_and(|branch| matches(&below(pattern.to_owned()), branch, mode)))
+                Ok(name
+                    .strip_prefix(b"refs/heads/")
+                    .is_some_and(|branch| matches(&below(pattern.to_owned()), branch, mode)))
             }
             "hasconfig" => self.not_understood("hasconfig"),
             _ => Ok(false),
@@ -281,7 +342,8 @@ fn is_section(name: &str) -> bool {
 }
 
 fn is_key(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
+    name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
 }
 
 fn parse_truth(key: &str, value: &str) -> Result<bool> {
@@ -290,7 +352,10 @@ fn parse_truth(key: &str, value: &str) -> Result<bool> {
         "false" | "no" | "off" | "" => Ok(false),
         number => match number.parse::<i64>() {
             Ok(n) => Ok(n != 0),
-            Err(_) => corrupt("the configuration", format!("{key} = {} is neither true nor false", value.escape_debug())),
+            Err(_) => corrupt(
+                "the configuration",
+                format!("{key} = {} is neither true nor false", value.escape_debug()),
+            ),
         },
     }
 }
@@ -327,7 +392,12 @@ fn parse_header(header: &str) -> Option<(String, &str)> {
     let mut chars = rest.strip_prefix('"')?.char_indices();
     while let Some((at, c)) = chars.next() {
         match c {
-            '"' => return rest[1 + at + 1..].trim_start().strip_prefix(']').map(|after| (format!("{section}.{name}"), after)),
+            '"' => {
+                return rest[1 + at + 1..]
+                    .trim_start()
+                    .strip_prefix(']')
+                    .map(|after| (format!("{section}.{name}"), after));
+            }
             '\\' => name.push(chars.next()?.1),
             c => name.push(c),
         }
@@ -381,8 +451,10 @@ mod tests {
     #[test]
     fn values_as_git_reads_them() {
         let config = GitConfig::parse(
-            b"; a comment\n[core]\n\tbare = true # yes\n\tName = \"a ; b\" c  \n[uploadpack] allowFilter\n\thideRefs = refs/a\n\
-              hiderefs=!refs/a/b\n[uploadpackfilter \"blob:none\"]\n allow=false\n[x \"A\\\"b\"]\nk = one\\\n two\\t3\n[Core]\nbare = no\n[a]\r\nb=c\r\n",
+            b"; a comment\n[core]\n\tbare = true # yes\n\tName = \"a ; b\" c  \n[uploadpack] \
+                allowFilter\n\thideRefs = refs/a\n\
+              hiderefs=!refs/a/b\n[uploadpackfilter \"blob:none\"]\n allow=false\n[x \"A\\\"b\"]\nk = \
+                  one\\\n two\\t3\n[Core]\nbare = no\n[a]\r\nb=c\r\n",
         )
         .unwrap();
         assert_eq!(config.truth("core.bare").unwrap(), Some(false));

@@ -19,11 +19,14 @@ use crate::refs::Refs;
 use crate::repo::Repo;
 use crate::state_kind::StateKind;
 
-/// The attribute that names commits which were lost to damage: `FIRST-LAST`, with commas between. Nothing may build on them.
+/// The attribute that names commits which were lost to damage: `FIRST-LAST`, with commas between. Nothing may
+/// build on them.
 pub(crate) const LOST_KEY: &str = "lost";
-/// The attribute that says that an archive which is being written anew has objects only, so far: refs and older states come last.
+/// The attribute that says that an archive which is being written anew has objects only, so far: refs and
+/// older states come last.
 pub(crate) const UNFINISHED_KEY: &str = "unfinished";
-/// The attribute that holds the highest number of a lease under which something was written; kept by [`weir_archive`].
+/// The attribute that holds the highest number of a lease under which something was written; kept by
+/// [`weir_archive`].
 pub(crate) const EPOCH_KEY: &str = "epoch";
 
 /// From this version of the archive on tags are peeled here.
@@ -159,13 +162,16 @@ impl ArchiveRepo {
         Ok(())
     }
 
-    /// Lets a new archive be known by what the one was whose place it takes: all that one had is in it, or will be.
+    /// Lets a new archive be known by what the one was whose place it takes: all that one had is in it, or
+    /// will be.
     ///
     /// # Errors
     /// If the disk fails.
     pub fn goes_on_as(&mut self, old: &Repo, time: u64) -> Result<()> {
         let Some(archive) = old.archive() else { return Ok(()) };
-        let kept = [ID_KEY, LOST_KEY, EPOCH_KEY].into_iter().filter_map(|key| Some((key.to_owned(), archive.attribute(key)?.to_owned())));
+        let kept = [ID_KEY, LOST_KEY, EPOCH_KEY]
+            .into_iter()
+            .filter_map(|key| Some((key.to_owned(), archive.attribute(key)?.to_owned())));
         match self.writer.state() {
             None => self.first.extend(kept),
             Some(_) => self.commit_members(&[], &kept.collect::<Vec<_>>(), time)?,
@@ -181,8 +187,8 @@ impl ArchiveRepo {
         self.commit_members(&[], &[(ID_KEY.to_owned(), new_id())], time)
     }
 
-    /// The same, but its name is durable only when the caller has called [`weir_archive::sync_folder_of`]: one call does for
-    /// many.
+    /// The same, but its name is durable only when the caller has called [`weir_archive::sync_folder_of`]:
+    /// one call does for many.
     ///
     /// # Errors
     /// Of the system.
@@ -190,7 +196,8 @@ impl ArchiveRepo {
         Ok(ArchiveRepo { syncs_name_later: true, ..ArchiveRepo::create(path, hash, first_seq)? })
     }
 
-    /// A new archive that takes the place of the one at `path` only at [`ArchiveRepo::persist`]: until then that one stands.
+    /// A new archive that takes the place of the one at `path` only at [`ArchiveRepo::persist`]: until then
+    /// that one stands.
     ///
     /// # Errors
     /// Of the system.
@@ -198,7 +205,8 @@ impl ArchiveRepo {
         Ok(ArchiveRepo { persists_at_once: false, ..ArchiveRepo::create(path, hash, first_seq)? })
     }
 
-    /// Gives a new archive its name, where that `takes` what is there. All that was committed to it is durable.
+    /// Gives a new archive its name, where that `takes` what is there. All that was committed to it is
+    /// durable.
     ///
     /// # Errors
     /// If something else is there by now; of the system. Then what stands there stands.
@@ -209,7 +217,11 @@ impl ArchiveRepo {
                 link.holds(base.path())?;
             }
             // The writer keeps its own handle on the file, and with it the lock.
-            if self.syncs_name_later { replacement.persist_unsynced(takes) } else { replacement.persist(takes) }?;
+            if self.syncs_name_later {
+                replacement.persist_unsynced(takes)
+            } else {
+                replacement.persist(takes)
+            }?;
         }
         Ok(())
     }
@@ -337,8 +349,9 @@ impl ArchiveRepo {
         parse_whole(self.hash, value).map(|w| w.count)
     }
 
-    /// What a pack fetched for `class` may build on: what is sent together with it, so that bodies stay whole by themselves. So
-    /// heads and tags build on each other only, and nothing but history on what only history holds.
+    /// What a pack fetched for `class` may build on: what is sent together with it, so that bodies stay whole
+    /// by themselves. So heads and tags build on each other only, and nothing but history on what only
+    /// history holds.
     ///
     /// # Errors
     /// If the archive cannot be opened.
@@ -359,19 +372,26 @@ impl ArchiveRepo {
         let old = self.repo()?;
         old.as_ref().map_or(Ok(()), |old| old.check_reads())?;
         // Tags of a new fork may be all in what it builds on.
-        let of_base = if old.is_none() { self.base.as_ref().map(|(base, _)| Repo::empty_on(base)) } else { None };
+        let of_base =
+            if old.is_none() { self.base.as_ref().map(|(base, _)| Repo::empty_on(base)) } else { None };
         let tags = added.as_ref().map_or(&[][..], |(_, pack)| &pack.tags);
         let refs = &peeled(refs.into_owned(), old.as_deref().or(of_base.as_ref()), old.as_deref(), tags)?;
         let addition = added.as_ref().map(|(class, pack)| Addition { class: *class, pack });
         let link = self.link(old.as_deref())?;
         // What builds on another archive is no whole clone by itself.
-        let is_exact = |all| Ok::<_, Error>(link.is_none() && still_exact(old.as_deref(), refs, addition.as_ref(), all)?);
+        let is_exact = |all| {
+            Ok::<_, Error>(link.is_none() && still_exact(old.as_deref(), refs, addition.as_ref(), all)?)
+        };
         let (heads_exact, all_exact) = (is_exact(false)?, is_exact(true)?);
         // What a shallow upstream gave is no whole clone for anybody.
-        let of_heads = if heads_exact && shallow.is_empty() { whole_clone(old.as_deref(), added.as_ref(), false) } else { None };
+        let of_heads = if heads_exact && shallow.is_empty() {
+            whole_clone(old.as_deref(), added.as_ref(), false)
+        } else {
+            None
+        };
         let is_rest = |class: RefClass| class == RefClass::Rest;
-        let has_rest =
-            old.as_ref().is_some_and(|r| r.bodies.list.iter().any(|b| is_rest(b.class))) || added.as_ref().is_some_and(|a| is_rest(a.0));
+        let has_rest = old.as_ref().is_some_and(|r| r.bodies.list.iter().any(|b| is_rest(b.class)))
+            || added.as_ref().is_some_and(|a| is_rest(a.0));
         let of_all = match (all_exact && shallow.is_empty(), has_rest) {
             (true, false) if of_heads.is_some() => of_heads,
             (true, _) => whole_clone(old.as_deref(), added.as_ref(), true),
@@ -391,11 +411,17 @@ impl ArchiveRepo {
         self.committed_group(commit, added.map_or(0, |(_, pack)| pack.sent_count))
     }
 
-    /// Commits the one body of a class to an archive that is written anew, whose refs come once all bodies are there.
+    /// Commits the one body of a class to an archive that is written anew, whose refs come once all bodies
+    /// are there.
     ///
     /// # Errors
     /// If the disk fails; then nothing has changed.
-    pub(crate) fn commit_body(&mut self, class: RefClass, pack: &Ingested, time: u64) -> Result<UpdateReport> {
+    pub(crate) fn commit_body(
+        &mut self,
+        class: RefClass,
+        pack: &Ingested,
+        time: u64,
+    ) -> Result<UpdateReport> {
         let hash = self.hash;
         let link = self.link(None)?;
         let mut group = self.begin_group(link.as_ref())?;
@@ -405,7 +431,8 @@ impl ArchiveRepo {
         self.committed_group(commit, pack.sent_count)
     }
 
-    /// Commits the refs of an archive that is written anew, with the states before: `whole` says what its bodies are together.
+    /// Commits the refs of an archive that is written anew, with the states before: `whole` says what its
+    /// bodies are together.
     ///
     /// # Errors
     /// If the disk fails; then nothing has changed.
@@ -420,7 +447,8 @@ impl ArchiveRepo {
         let old = self.repo()?;
         let link = self.link(old.as_deref())?;
         // Version 1 took the upstream's word for what tags peel to.
-        let of_base = if old.is_none() { self.base.as_ref().map(|(base, _)| Repo::empty_on(base)) } else { None };
+        let of_base =
+            if old.is_none() { self.base.as_ref().map(|(base, _)| Repo::empty_on(base)) } else { None };
         let refs = &peeled(refs.clone(), old.as_deref().or(of_base.as_ref()), None, &[])?;
         let mut group = self.begin_group(link.as_ref())?;
         set_refs(&mut group, refs, shallow)?;
@@ -456,7 +484,8 @@ impl ArchiveRepo {
             }
         }
         replace_if_changed(&mut group, "config", config_file(hash, self.origin.as_ref()).as_bytes())?;
-        let (url, forge) = (self.origin.as_ref().map(|o| o.url.clone()), self.origin.as_ref().and_then(|o| o.forge.clone()));
+        let (url, forge) =
+            (self.origin.as_ref().map(|o| o.url.clone()), self.origin.as_ref().and_then(|o| o.forge.clone()));
         for (key, value) in [(URL_KEY, url), (FORGE_KEY, forge)] {
             match (group.state().and_then(|s| s.attributes.get(key).cloned()), value) {
                 (known, Some(value)) if known.as_ref() != Some(&value) => group.set(key, value),
@@ -478,14 +507,24 @@ impl ArchiveRepo {
             self.persist(Takes::FreePlace)?;
         }
         self.repo = None;
-        Ok(UpdateReport { seq: commit.seq, bytes_appended: commit.bytes, archive_bytes: commit.end, objects_added })
+        Ok(UpdateReport {
+            seq: commit.seq,
+            bytes_appended: commit.bytes,
+            archive_bytes: commit.end,
+            objects_added,
+        })
     }
 
     /// Adds members that are derived from what is committed (a commit-graph, say) in a commit of their own.
     ///
     /// # Errors
     /// If the disk fails; then nothing has changed.
-    pub(crate) fn commit_members(&mut self, members: &[(&str, &[u8])], attributes: &[(String, String)], time: u64) -> Result<()> {
+    pub(crate) fn commit_members(
+        &mut self,
+        members: &[(&str, &[u8])],
+        attributes: &[(String, String)],
+        time: u64,
+    ) -> Result<()> {
         self.commit_with(time, |group| {
             for (name, data) in members {
                 group.append(name, data)?;
@@ -501,7 +540,11 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// Of `fill`, or if the disk fails; then nothing has changed.
-    pub(crate) fn commit_with(&mut self, time: u64, fill: impl FnOnce(&mut Group<'_, LockedFile>) -> Result<()>) -> Result<()> {
+    pub(crate) fn commit_with(
+        &mut self,
+        time: u64,
+        fill: impl FnOnce(&mut Group<'_, LockedFile>) -> Result<()>,
+    ) -> Result<()> {
         self.repo.as_ref().map_or(Ok(()), |repo| repo.check_reads())?;
         let mut group = self.writer.begin();
         fill(&mut group)?;
@@ -518,15 +561,18 @@ fn repo_of(writer: &Writer<LockedFile>, path: &Path) -> Result<Repo> {
     Repo::from_unfinished(Archive::with_state(file, state)?, path)
 }
 
-/// `refs` with what their tags peel to, as the objects say: an upstream's word is not taken for it. `tags` are those that came in.
-/// What tags peel to that have not moved since `known` is taken from there.
+/// `refs` with what their tags peel to, as the objects say: an upstream's word is not taken for it. `tags`
+/// are those that came in. What tags peel to that have not moved since `known` is taken from there.
 fn peeled(mut refs: Refs, here: Option<&Repo>, known: Option<&Repo>, tags: &[(Oid, Oid)]) -> Result<Refs> {
     let new: OidMap<Oid> = tags.iter().copied().collect();
     let mut reader = here.map(Repo::reader);
     // Version 1 took the upstream's word.
-    let known = known.filter(|old| old.archive().is_some_and(|archive| archive.state().record.version >= PEELED_SINCE_VERSION));
+    let known = known.filter(|old| {
+        old.archive().is_some_and(|archive| archive.state().record.version >= PEELED_SINCE_VERSION)
+    });
     for r in refs.list_mut() {
-        if let Some(known) = known.and_then(|old| old.refs().get(&r.name)).filter(|known| known.oid == r.oid) {
+        if let Some(known) = known.and_then(|old| old.refs().get(&r.name)).filter(|known| known.oid == r.oid)
+        {
             r.peeled = known.peeled;
             continue;
         }
@@ -551,10 +597,15 @@ fn peeled(mut refs: Refs, here: Option<&Repo>, known: Option<&Repo>, tags: &[(Oi
 }
 
 /// What the bodies of a class are together, once `added` is one of them.
-fn whole_clone(old: Option<&Repo>, added: Option<&(RefClass, Ingested)>, with_rest: bool) -> Option<WholeClone> {
+fn whole_clone(
+    old: Option<&Repo>,
+    added: Option<&(RefClass, Ingested)>,
+    with_rest: bool,
+) -> Option<WholeClone> {
     let counts = |class: RefClass| class == RefClass::HeadsAndTags || (with_rest && class == RefClass::Rest);
     let added = added.filter(|(class, _)| counts(*class));
-    let before: Vec<&Body> = old.map_or(Vec::new(), |old| old.bodies.list.iter().filter(|b| counts(b.class)).collect());
+    let before: Vec<&Body> =
+        old.map_or(Vec::new(), |old| old.bodies.list.iter().filter(|b| counts(b.class)).collect());
     match (added, before.as_slice()) {
         // Nothing of these classes came in: what is known of them still holds.
         (None, _) if !before.is_empty() => {

@@ -1,4 +1,5 @@
-//! Making deltas (gitformat-pack, "Deltified representation"): one object said as copies from another and new bytes.
+//! Making deltas (gitformat-pack, "Deltified representation"): one object said as copies from another and new
+//! bytes.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -49,7 +50,8 @@ impl DeltaSource {
         DeltaSource { data, heads, before, shift }
     }
 
-    /// The longest match of what starts at `at` in `target`: its place in the source and its length; length 0 if none.
+    /// The longest match of what starts at `at` in `target`: its place in the source and its length; length 0
+    /// if none.
     fn longest(&self, target: &[u8], at: usize) -> (usize, usize) {
         let mut best = (0, 0);
         let mut place = self.heads[hash(&target[at..], self.shift)];
@@ -76,8 +78,8 @@ impl DeltaSource {
         Some(out)
     }
 
-    /// Appends to `out` what makes `target` of the source, which starts `shift` bytes into what the delta is made of; `None`
-    /// if the whole is longer than `bytes_max`.
+    /// Appends to `out` what makes `target` of the source, which starts `shift` bytes into what the delta is
+    /// made of; `None` if the whole is longer than `bytes_max`.
     fn encode_part(&self, target: &[u8], shift: usize, bytes_max: usize, out: &mut Vec<u8>) -> Option<()> {
         let (mut at, mut inserted) = (0, 0);
         while at + BLOCK <= target.len() {
@@ -111,8 +113,8 @@ const SMALL_CHANGE_BYTES: usize = 96;
 /// What is looked for matches in around the place of a change.
 const MARGIN_BYTES: usize = 512;
 
-/// The delta that makes `target` of `source`; `None` if it is longer than `bytes_max`. What both start and end with is not
-/// searched.
+/// The delta that makes `target` of `source`; `None` if it is longer than `bytes_max`. What both start and
+/// end with is not searched.
 pub(crate) fn delta_of(source: &[u8], target: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let start = common_bytes(source, target);
     let end = common_end(&source[start..], &target[start..]);
@@ -126,7 +128,8 @@ pub(crate) fn delta_of(source: &[u8], target: &[u8], bytes_max: usize) -> Option
     } else {
         let from = start.saturating_sub(MARGIN_BYTES);
         let to = (source.len() - end + MARGIN_BYTES).min(source.len());
-        DeltaSource::new(Rc::new(source[from..to].to_vec())).encode_part(changed, from, bytes_max, &mut out)?;
+        DeltaSource::new(Rc::new(source[from..to].to_vec()))
+            .encode_part(changed, from, bytes_max, &mut out)?;
     }
     push_copies(&mut out, source.len() - end, end);
     (out.len() <= bytes_max).then_some(out)
@@ -143,8 +146,8 @@ fn common_end(a: &[u8], b: &[u8]) -> usize {
 /// Copies shorter than this take more than what they copy.
 const COPY_MIN: usize = 8;
 
-/// The delta that makes the tree `target` of the tree `source`: their entries are in one order, so nothing is searched.
-/// `None` if it is longer than `bytes_max`, or one is malformed.
+/// The delta that makes the tree `target` of the tree `source`: their entries are in one order, so nothing is
+/// searched. `None` if it is longer than `bytes_max`, or one is malformed.
 pub(crate) fn tree_delta(hash: HashKind, source: &[u8], target: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes_max.min(512) + 32);
     push_size(&mut out, source.len());
@@ -288,7 +291,10 @@ mod tests {
             (x >> 33) as usize % n
         };
         let write = |entries: &std::collections::BTreeMap<String, u8>| -> Vec<u8> {
-            entries.iter().flat_map(|(name, id)| [b"100644 ", name.as_bytes(), b"\0", &[*id; 20]].concat()).collect()
+            entries
+                .iter()
+                .flat_map(|(name, id)| [b"100644 ", name.as_bytes(), b"\0", &[*id; 20]].concat())
+                .collect()
         };
         let mut entries = std::collections::BTreeMap::new();
         for n in 0..200u8 {

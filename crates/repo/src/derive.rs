@@ -1,7 +1,9 @@
-//! What is derived from a repository to answer faster: a commit-graph and reachability bitmaps, in git's own formats.
+//! What is derived from a repository to answer faster: a commit-graph and reachability bitmaps, in git's own
+//! formats.
 //!
-//! Bitmaps are made for the first body, which is closed by itself. Later bodies add to the history above it, so answers
-//! walk their commits and stop at bitmaps below: an update leaves both files as they are, and compaction makes them anew.
+//! Bitmaps are made for the first body, which is closed by itself. Later bodies add to the history above it,
+//! so answers walk their commits and stop at bitmaps below: an update leaves both files as they are, and
+//! compaction makes them anew.
 
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +41,8 @@ pub fn derive(archive: &mut ArchiveRepo, time: u64, threads: usize) -> Result<bo
     }
     let Some(repo) = archive.repo()? else { return Ok(false) };
     let Some(pack) = repo.packs.first() else { return Ok(false) };
-    let first_is_closed = repo.bodies.heads.is_some_and(|w| w.count == pack.index().count()) && repo.shallow.is_empty();
+    let first_is_closed =
+        repo.bodies.heads.is_some_and(|w| w.count == pack.index().count()) && repo.shallow.is_empty();
     let name = format!("{}.bitmap", pack.name());
     let done = repo.archive.as_ref().is_some_and(|a| a.member(&name).is_some());
     if !first_is_closed || done || pack.index().count() < OBJECTS_MIN {
@@ -93,7 +96,8 @@ impl History {
             }
         }
         // As they are met: what is known of each, parents by rank.
-        let mut met = History { ranks: Vec::new(), trees: Vec::new(), times: Vec::new(), parents: Lists::default() };
+        let mut met =
+            History { ranks: Vec::new(), trees: Vec::new(), times: Vec::new(), parents: Lists::default() };
         let count = repo.packs[0].index().count() as usize;
         let mut met_by_rank = vec![NONE; count];
         // Parents before children.
@@ -117,7 +121,8 @@ impl History {
             }
             let oid = id_of(repo, order, rank);
             let object = reader.require(&oid)?;
-            let links = commit_links(repo.hash, &object.data).map_err(|source| Error::Object { oid, source })?;
+            let links =
+                commit_links(repo.hash, &object.data).map_err(|source| Error::Object { oid, source })?;
             met_by_rank[rank as usize] = met.ranks.len() as u32;
             met.ranks.push(rank);
             met.trees.push(rank_of(repo, links.tree.as_bytes())?);
@@ -141,7 +146,8 @@ impl History {
         Ok(History { ranks: of(&met.ranks), trees: of(&met.trees), times, parents })
     }
 
-    /// For each commit, ranks of the objects its tree has and none of its parents' trees has at the same path.
+    /// For each commit, ranks of the objects its tree has and none of its parents' trees has at the same
+    /// path.
     fn new_objects(&self, repo: &Repo, resident: &Resident, threads: usize) -> Result<Lists> {
         let order = repo.packs[0].order()?;
         let next = AtomicUsize::new(0);
@@ -182,7 +188,8 @@ impl History {
         Ok(all)
     }
 
-    /// Commits that get a bitmap, older ones first: along HEAD's first parents ever closer to the tip, and all branch tips.
+    /// Commits that get a bitmap, older ones first: along HEAD's first parents ever closer to the tip, and
+    /// all branch tips.
     fn chosen(&self, repo: &Repo, number_by_rank: &[u32]) -> Vec<u32> {
         let number = |oid: &Oid| match number_by_rank[rank_of(repo, oid.as_bytes()).ok()? as usize] {
             NONE => None,
@@ -324,7 +331,13 @@ fn kinds(repo: &Repo, resident: &Resident) -> Result<[Bits; 4]> {
     Ok(sets)
 }
 
-fn difference(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid], depth: usize, found: &mut Lists) -> Result<()> {
+fn difference(
+    reader: &mut ObjectReader<'_>,
+    tree: &Oid,
+    before: &[Oid],
+    depth: usize,
+    found: &mut Lists,
+) -> Result<()> {
     if before.contains(tree) {
         return Ok(());
     }
@@ -341,8 +354,14 @@ fn difference(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid], depth: 
     let mut missing = None;
     changed_entries(hash, &object.data, &old_data, |entry, same_name| {
         if entry.is_tree() {
-            let old_trees = same_name.iter().filter(|o| o.is_tree()).map(|o| Oid::from_bytes(hash, o.id).expect("of its length"));
-            below.push((Oid::from_bytes(hash, entry.id).expect("of its length"), old_trees.collect::<Vec<_>>()));
+            let old_trees = same_name
+                .iter()
+                .filter(|o| o.is_tree())
+                .map(|o| Oid::from_bytes(hash, o.id).expect("of its length"));
+            below.push((
+                Oid::from_bytes(hash, entry.id).expect("of its length"),
+                old_trees.collect::<Vec<_>>(),
+            ));
         } else {
             match rank_of(repo, entry.id) {
                 Ok(rank) => found.add(rank),

@@ -1,4 +1,5 @@
-//! An ordinary git directory, bare or not, behind the same [`Repo`]: packs, loose objects, alternates, loose refs.
+//! An ordinary git directory, bare or not, behind the same [`Repo`]: packs, loose objects, alternates, loose
+//! refs.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
@@ -72,16 +73,24 @@ impl Loose {
         decoder.reset();
         let (mut len, mut consumed, mut total) = (0, 0, None);
         loop {
-            let Ok(progress) = decoder.decompress(&packed[consumed..], &mut out, true) else { return bad("bad zlib data") };
+            let Ok(progress) = decoder.decompress(&packed[consumed..], &mut out, true) else {
+                return bad("bad zlib data");
+            };
             len += progress.output.len();
             consumed += progress.consumed;
             let done = progress.done;
             if total.is_none() {
-                let Some(nul) = out[..len].iter().position(|&c| c == 0) else { return bad("no object header") };
+                let Some(nul) = out[..len].iter().position(|&c| c == 0) else {
+                    return bad("no object header");
+                };
                 let header = String::from_utf8_lossy(&out[..nul]).into_owned();
-                let parsed = header.split_once(' ').and_then(|(k, s)| Some((Kind::from_name(k.as_bytes())?, s.parse::<u64>().ok()?)));
+                let parsed = header
+                    .split_once(' ')
+                    .and_then(|(k, s)| Some((Kind::from_name(k.as_bytes())?, s.parse::<u64>().ok()?)));
                 match parsed {
-                    Some((kind, size)) if size <= bytes_max => total = Some((kind, nul + 1, nul + 1 + size as usize)),
+                    Some((kind, size)) if size <= bytes_max => {
+                        total = Some((kind, nul + 1, nul + 1 + size as usize))
+                    }
                     Some((_, size)) => return Err(Error::TooLarge { oid: *oid, size, limit: bytes_max }),
                     _ => return bad("bad object header"),
                 }
@@ -105,8 +114,8 @@ impl Loose {
     }
 }
 
-/// Returns the git directory at `path`, or below it, and the one that it shares objects and refs with, if it is a worktree's: else
-/// itself.
+/// Returns the git directory at `path`, or below it, and the one that it shares objects and refs with, if it
+/// is a worktree's: else itself.
 ///
 /// # Errors
 /// If there is none.
@@ -153,7 +162,11 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
         git_dir: Some(common.clone()),
         path: path.to_owned(),
     };
-    let found = if config.has_reftable() { refs_in_reftable(hash, &git_dir, &common)? } else { refs_in_files(hash, &git_dir, &common)? };
+    let found = if config.has_reftable() {
+        refs_in_reftable(hash, &git_dir, &common)?
+    } else {
+        refs_in_files(hash, &git_dir, &common)?
+    };
     repo.refs = resolve_refs(&repo, found)?;
     Ok(repo)
 }
@@ -170,8 +183,8 @@ fn find_git_dir(path: &Path) -> Result<PathBuf> {
     Err(Error::NotFound(format!("'{}' is not a git repository", path.display())))
 }
 
-/// The folder that a submodule's or a worktree's `.git` names, which is a file then (gitrepository-layout(5)). Whatever other file
-/// stands there is not read to its end.
+/// The folder that a submodule's or a worktree's `.git` names, which is a file then
+/// (gitrepository-layout(5)). Whatever other file stands there is not read to its end.
 pub fn named_by_file(path: &Path) -> Option<PathBuf> {
     let data = read_at_most(path, SMALL_BYTES_MAX).ok()?;
     let target = std::str::from_utf8(&data).ok()?.strip_prefix("gitdir: ")?.trim_end_matches(['\r', '\n']);
@@ -182,7 +195,13 @@ fn read_or_empty(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     Ok(read_if_there(path, bytes_max)?.unwrap_or_default())
 }
 
-fn add_objects(folder: &Path, hash: HashKind, depth: usize, packs: &mut Vec<Arc<Pack>>, loose: &mut Vec<Loose>) -> Result<()> {
+fn add_objects(
+    folder: &Path,
+    hash: HashKind,
+    depth: usize,
+    packs: &mut Vec<Arc<Pack>>,
+    loose: &mut Vec<Loose>,
+) -> Result<()> {
     if let Ok(entries) = fs::read_dir(folder.join("pack")) {
         let mut names: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
         names.retain(|p| p.extension().is_some_and(|e| e == "idx") && p.with_extension("pack").is_file());
@@ -194,12 +213,19 @@ fn add_objects(folder: &Path, hash: HashKind, depth: usize, packs: &mut Vec<Arc<
                 Ok(Region::map(Arc::new(file), len)?)
             };
             let stem = idx.with_extension("");
-            packs.push(Arc::new(Pack::open(&stem.display().to_string(), map(&idx.with_extension("pack"))?, map(&idx)?, hash)?));
+            packs.push(Arc::new(Pack::open(
+                &stem.display().to_string(),
+                map(&idx.with_extension("pack"))?,
+                map(&idx)?,
+                hash,
+            )?));
         }
     }
     loose.push(Loose { folder: folder.to_owned() });
     if depth < ALTERNATES_DEPTH_MAX {
-        for line in String::from_utf8_lossy(&read_or_empty(&folder.join("info/alternates"), SMALL_BYTES_MAX)?).lines() {
+        for line in
+            String::from_utf8_lossy(&read_or_empty(&folder.join("info/alternates"), SMALL_BYTES_MAX)?).lines()
+        {
             if !line.is_empty() && !line.starts_with('#') {
                 add_objects(&folder.join(line), hash, depth + 1, packs, loose)?;
             }
@@ -248,10 +274,13 @@ fn refs_in_reftable(hash: HashKind, git_dir: &Path, common: &Path) -> Result<Sto
         Some(RefValue::Symbolic(name)) => Head::Symbolic(name),
         None => return corrupt(common.join("reftable").display().to_string(), "no HEAD"),
     };
-    let mut stored = StoredRefs { by_name: BTreeMap::new(), symbolic: BTreeMap::new(), peeled: HashSet::new(), head };
+    let mut stored =
+        StoredRefs { by_name: BTreeMap::new(), symbolic: BTreeMap::new(), peeled: HashSet::new(), head };
     for (name, value) in values.into_iter().filter(|(name, _)| name.starts_with(b"refs/")) {
         match value {
-            RefValue::Direct(oid, peeled) => drop(stored.by_name.insert(name.clone(), Ref { name, oid, peeled })),
+            RefValue::Direct(oid, peeled) => {
+                drop(stored.by_name.insert(name.clone(), Ref { name, oid, peeled }))
+            }
             RefValue::Symbolic(target) => drop(stored.symbolic.insert(name, target)),
         }
     }
@@ -277,7 +306,8 @@ fn resolve_refs(repo: &Repo, stored: StoredRefs) -> Result<Refs> {
     }
     let mut list: Vec<Ref> = by_name.into_values().filter(|r| refname::is_valid(&r.name)).collect();
     for r in &mut list {
-        // packed-refs need not be fully peeled, loose refs never are; a ref to a missing object is broken and left out.
+        // packed-refs need not be fully peeled, loose refs never are; a ref to a missing object is broken and
+        // left out.
         if r.peeled.is_none() && !peeled.contains(&r.name) && repo.contains(&r.oid) {
             r.peeled = repo.peel(&r.oid)?;
         }

@@ -130,8 +130,8 @@ pub fn delta_sizes(delta: &[u8]) -> Option<(u64, u64)> {
     Some((delta_size(delta, &mut p)?, delta_size(delta, &mut p)?))
 }
 
-/// Applies `delta` to `base` and puts the result, of at most `result_bytes_max`, into `out`. `None` if the delta is
-/// malformed, made for another base, or its result is not as long as it says.
+/// Applies `delta` to `base` and puts the result, of at most `result_bytes_max`, into `out`. `None` if the
+/// delta is malformed, made for another base, or its result is not as long as it says.
 pub fn apply_delta(base: &[u8], delta: &[u8], result_bytes_max: u64, out: &mut Vec<u8>) -> Option<()> {
     let mut p = 0;
     let base_size = delta_size(delta, &mut p)?;
@@ -196,7 +196,10 @@ mod tests {
                 let mut delta = Vec::new();
                 push_ofs_delta_head(&mut delta, distance, size);
                 let head = EntryHead::parse(HashKind::Sha1, &delta).unwrap();
-                assert_eq!((head.stored, head.size, head.len), (Stored::OfsDelta(distance), size, delta.len()));
+                assert_eq!(
+                    (head.stored, head.size, head.len),
+                    (Stored::OfsDelta(distance), size, delta.len())
+                );
             }
         }
         assert_eq!(EntryHead::parse(HashKind::Sha1, &[0x80; 40]), None, "an endless size");

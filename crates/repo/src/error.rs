@@ -25,7 +25,10 @@ pub enum Error {
     #[error("the pack sent is invalid: {0}")]
     BadPack(String),
     /// The pack that came in is over a limit.
-    #[error("the pack sent is over a limit: {what} (limit {limit}); raise '{option}' in the configuration to take it")]
+    #[error(
+        "the pack sent is over a limit: {what} (limit {limit}); raise '{option}' in the configuration to \
+        take it"
+    )]
     Limit {
         /// What is too large.
         what: String,
@@ -92,7 +95,8 @@ impl Error {
     /// Whether there is no room left on the disk.
     pub fn is_disk_full(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
-        matches!(self, Error::Io(e) | Error::Archive(weir_archive::Error::Io(e)) if matches!(e.kind(), StorageFull | QuotaExceeded))
+        matches!(self, Error::Io(e) | Error::Archive(weir_archive::Error::Io(e)) if matches!(e.kind(),
+        StorageFull | QuotaExceeded))
     }
 
     /// Whether a later lease has written already.
@@ -105,7 +109,9 @@ impl Error {
         use weir_archive::Error::{Damaged, NoCommit, Tail};
         let is_unreadable = |e: &io::Error| e.raw_os_error().is_some() && weir_archive::is_unreadable(e);
         match self {
-            Error::Archive(Damaged { .. } | NoCommit | Tail(_)) | Error::Corrupt { .. } | Error::Missing(_) => true,
+            Error::Archive(Damaged { .. } | NoCommit | Tail(_))
+            | Error::Corrupt { .. }
+            | Error::Missing(_) => true,
             // A block that the disk cannot read is the commonest damage of all.
             Error::Archive(weir_archive::Error::Io(e)) | Error::Io(e) => is_unreadable(e),
             _ => false,

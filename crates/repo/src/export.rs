@@ -31,7 +31,10 @@ pub struct ExportReport {
 /// If it is not empty, or the disk fails.
 pub fn export_directory(repo: &Repo, target: &Path) -> Result<ExportReport> {
     if target.exists() && fs::read_dir(target)?.next().is_some() {
-        return Err(Error::NotFound(format!("'{}' exists and is not empty; name another folder", target.display())));
+        return Err(Error::NotFound(format!(
+            "'{}' exists and is not empty; name another folder",
+            target.display()
+        )));
     }
     for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags", "info"] {
         fs::create_dir_all(target.join(folder))?;
@@ -49,7 +52,8 @@ pub fn export_directory(repo: &Repo, target: &Path) -> Result<ExportReport> {
     if let Some(archive) = repo.archive() {
         for name in archive.state().members.keys() {
             let is_beside = is_lfs_object(name) || is_metadata(name);
-            let wanted = name.starts_with("objects/") || is_beside || matches!(name.as_str(), "config" | "shallow");
+            let wanted =
+                name.starts_with("objects/") || is_beside || matches!(name.as_str(), "config" | "shallow");
             if wanted && let Some(data) = archive.member(name) {
                 if let Some(folder) = target.join(name).parent().filter(|_| is_beside) {
                     fs::create_dir_all(folder)?;
@@ -63,7 +67,8 @@ pub fn export_directory(repo: &Repo, target: &Path) -> Result<ExportReport> {
     Ok(ExportReport { bytes })
 }
 
-/// Writes `region`, a part of a file, to a new file at `path`: sharing its blocks where the file system can, else copying.
+/// Writes `region`, a part of a file, to a new file at `path`: sharing its blocks where the file system can,
+/// else copying.
 ///
 /// # Errors
 /// If there is such a file already, or the disk fails.
@@ -73,9 +78,15 @@ pub fn copy_out(region: &Region, path: &Path) -> std::io::Result<()> {
     let mut file = File::options().write(true).create_new(true).open(path)?;
     let (offset, len) = (region.file_offset(), region.len() as u64);
     let mut shared = len / BLOCK_BYTES * BLOCK_BYTES;
-    let range = libc::file_clone_range { src_fd: region.file().as_raw_fd().into(), src_offset: offset, src_length: shared, dest_offset: 0 };
+    let range = libc::file_clone_range {
+        src_fd: region.file().as_raw_fd().into(),
+        src_offset: offset,
+        src_length: shared,
+        dest_offset: 0,
+    };
     // SAFETY: both descriptors are open, and the range is read only.
-    if shared == 0 || offset % BLOCK_BYTES != 0 || unsafe { libc::ioctl(file.as_raw_fd(), libc::FICLONERANGE, &raw const range) } != 0 {
+    let clone = || unsafe { libc::ioctl(file.as_raw_fd(), libc::FICLONERANGE, &raw const range) };
+    if shared == 0 || offset % BLOCK_BYTES != 0 || clone() != 0 {
         shared = 0;
     }
     file.seek(SeekFrom::Start(shared))?;
@@ -89,7 +100,9 @@ pub fn copy_out(region: &Region, path: &Path) -> std::io::Result<()> {
 /// If there is no ref to put into it, or the disk fails.
 pub fn export_bundle(repo: &Repo, path: &Path) -> Result<ExportReport> {
     if repo.refs().list().is_empty() {
-        return Err(Error::NotFound("a bundle needs at least one ref, and the repository has none".to_owned()));
+        return Err(Error::NotFound(
+            "a bundle needs at least one ref, and the repository has none".to_owned(),
+        ));
     }
     let header = bundle_header(repo, true);
     let mut out = BufWriter::new(File::create(path)?);
@@ -103,7 +116,10 @@ pub fn export_bundle(repo: &Repo, path: &Path) -> Result<ExportReport> {
         out.write_all(whole.trailer(repo).as_bytes())?;
     } else {
         let wants: Vec<_> = wants.into_iter().collect();
-        let selection = select(repo, &Query { wants: &wants, haves: &[], cut: None, filter: None, budget: Budget::default() })?;
+        let selection = select(
+            repo,
+            &Query { wants: &wants, haves: &[], cut: None, filter: None, budget: Budget::default() },
+        )?;
         PackPlan::new(repo, selection, false, true)?.write(repo, &mut out)?;
     }
     out.flush()?;

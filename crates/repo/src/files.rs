@@ -10,7 +10,8 @@ use std::path::Path;
 /// # Errors
 /// If it is not there, is no ordinary file, or has more than `bytes_max`.
 pub fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let bad = |what: String| io::Error::new(io::ErrorKind::InvalidData, format!("'{}' {what}", path.display()));
+    let bad =
+        |what: String| io::Error::new(io::ErrorKind::InvalidData, format!("'{}' {what}", path.display()));
     // A pipe that nobody writes to would be waited for.
     let file: File = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let metadata = file.metadata()?;

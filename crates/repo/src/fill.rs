@@ -14,7 +14,8 @@ use crate::select::{Query, Selection};
 use crate::tree_diff::{Changed, changed};
 use crate::walk::{Commits, Steps, TREE_DEPTH_MAX, peel_through};
 
-/// The same as [`crate::select`] for large answers: sets of object numbers, filled from bitmaps as far as they go.
+/// The same as [`crate::select`] for large answers: sets of object numbers, filled from bitmaps as far as
+/// they go.
 pub(crate) fn select_by_bitmaps<'r>(reader: ObjectReader<'r>, query: &Query<'r>) -> Result<Selection> {
     let repo = reader.repo();
     let commits_only = query.filter.is_some_and(Filter::is_commits_only);
@@ -48,8 +49,8 @@ const PAIRED_MAX: usize = 8;
 /// Of the client's, with each.
 const PAIRED_WITH: usize = 3;
 
-/// Finds for what stands in the wanted trees what stood at the same path in those the client has. In packs as git makes them
-/// it is just the newest of a path's objects that is stored whole.
+/// Finds for what stands in the wanted trees what stood at the same path in those the client has. In packs as
+/// git makes them it is just the newest of a path's objects that is stored whole.
 fn pair(repo: &Repo, query: &Query<'_>, selection: &mut Selection) -> Result<()> {
     let mut reader = repo.reader();
     let newest_trees = |reader: &mut ObjectReader<'_>, tips: &[Oid], max: usize| -> Result<Vec<Oid>> {
@@ -71,8 +72,18 @@ fn pair(repo: &Repo, query: &Query<'_>, selection: &mut Selection) -> Result<()>
     Ok(())
 }
 
-fn pair_trees(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid], selection: &mut Selection, depth: usize) -> Result<()> {
-    if depth > TREE_DEPTH_MAX || before.is_empty() || before.contains(tree) || selection.previous.contains_key(tree) {
+fn pair_trees(
+    reader: &mut ObjectReader<'_>,
+    tree: &Oid,
+    before: &[Oid],
+    selection: &mut Selection,
+    depth: usize,
+) -> Result<()> {
+    if depth > TREE_DEPTH_MAX
+        || before.is_empty()
+        || before.contains(tree)
+        || selection.previous.contains_key(tree)
+    {
         return Ok(());
     }
     let Changed { trees: below, blobs } = changed(reader, tree, before)?;
@@ -118,8 +129,8 @@ impl Filler<'_, '_, '_> {
         self.repo.number(location)?.ok_or_else(missing)
     }
 
-    /// Everything that `tips` reach, except that what is in `stop` need not be followed. Tips that are not here are an
-    /// error if `required`.
+    /// Everything that `tips` reach, except that what is in `stop` need not be followed. Tips that are not
+    /// here are an error if `required`.
     fn fill(&mut self, tips: &[Oid], stop: &Bits, required: bool) -> Result<Bits> {
         let repo = self.repo;
         let mut bits = Bits::new(repo.packed_count());
@@ -137,13 +148,16 @@ impl Filler<'_, '_, '_> {
                 bits.set(self.number(tag.as_bytes())?);
             }
             match kind {
-                Kind::Commit if seen.insert(oid) => queue.push((Commits::new(&mut self.reader).load(&oid)?.time, oid)),
+                Kind::Commit if seen.insert(oid) => {
+                    queue.push((Commits::new(&mut self.reader).load(&oid)?.time, oid))
+                }
                 Kind::Commit => {}
                 Kind::Tree => trees.push(oid),
                 Kind::Blob | Kind::Tag => drop(bits.set(self.number(oid.as_bytes())?)),
             }
         }
-        // Commits and their bitmaps first; trees of the commits between only afterwards, when most of them are known.
+        // Commits and their bitmaps first; trees of the commits between only afterwards, when most of them
+        // are known.
         while let Some((_, oid)) = queue.pop() {
             self.steps.take(1)?;
             let number = self.number(oid.as_bytes())?;
@@ -201,7 +215,9 @@ impl Filler<'_, '_, '_> {
             let kind = self.reader.kind(&oid)?.ok_or(Error::Missing(oid))?;
             let is_taken = takes(kind)
                 && match filter.blob_bytes_below {
-                    Some(below) if kind == Kind::Blob => self.reader.kind_and_size(&oid)?.ok_or(Error::Missing(oid))?.1 < below,
+                    Some(below) if kind == Kind::Blob => {
+                        self.reader.kind_and_size(&oid)?.ok_or(Error::Missing(oid))?.1 < below
+                    }
                     _ => true,
                 };
             if !is_taken {
@@ -231,7 +247,12 @@ impl Filler<'_, '_, '_> {
         for entry in TreeIter::new(hash, &object.data) {
             let entry = entry.map_err(|source| Error::Object { oid: *tree, source })?;
             if entry.is_tree() {
-                self.fill_tree(&Oid::from_bytes(hash, entry.id).expect("of its length"), bits, stop, depth + 1)?;
+                self.fill_tree(
+                    &Oid::from_bytes(hash, entry.id).expect("of its length"),
+                    bits,
+                    stop,
+                    depth + 1,
+                )?;
             } else if !entry.is_gitlink() {
                 bits.set(self.number(entry.id)?);
             }

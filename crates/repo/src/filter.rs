@@ -61,7 +61,8 @@ impl FilterSort {
 pub struct Filter {
     /// Blobs of so many bytes and more are left out; 0 leaves out all.
     pub(crate) blob_bytes_below: Option<u64>,
-    /// Trees and blobs so many levels below a commit's tree and more are left out; 0 leaves out that tree itself.
+    /// Trees and blobs so many levels below a commit's tree and more are left out; 0 leaves out that tree
+    /// itself.
     pub(crate) depth_below: Option<u64>,
     /// Objects of another kind are left out.
     pub(crate) kinds: [bool; 4],
@@ -93,9 +94,14 @@ impl Filter {
     /// Reads the specifications of paths it names. Until then they let all through.
     ///
     /// # Errors
-    /// If there is no such blob among what refs reach, it has too many patterns, or finding out takes more steps than `budget` has.
+    /// If there is no such blob among what refs reach, it has too many patterns, or finding out takes more
+    /// steps than `budget` has.
     pub fn resolve(&mut self, repo: &Repo, budget: Budget<'_>) -> Result<()> {
-        self.sparse = self.sparse_names.iter().map(|name| Patterns::named(repo, name, budget)).collect::<Result<_>>()?;
+        self.sparse = self
+            .sparse_names
+            .iter()
+            .map(|name| Patterns::named(repo, name, budget))
+            .collect::<Result<_>>()?;
         Patterns::check_all(&self.sparse)
     }
 
@@ -110,7 +116,8 @@ impl Filter {
 
     /// Whether no tree and no blob is taken, so that trees need not be looked at.
     pub(crate) fn is_commits_only(&self) -> bool {
-        self.depth_below == Some(0) || !(self.takes(Kind::Tree) || (self.takes(Kind::Blob) && self.blob_bytes_below != Some(0)))
+        self.depth_below == Some(0)
+            || !(self.takes(Kind::Tree) || (self.takes(Kind::Blob) && self.blob_bytes_below != Some(0)))
     }
 
     /// Whether what is taken depends on its path.
@@ -221,7 +228,11 @@ mod tests {
         assert_eq!(f("tree:3").depth_below, Some(3));
         let both = f("combine:tree:3+blob:limit=2m+combine%3atree:2%2bblob:limit=5");
         assert_eq!((both.depth_below, both.blob_bytes_below), (Some(2), Some(5)));
-        assert!(f("tree:0").is_commits_only() && f("object:type=commit").is_commits_only() && !f("object:type=blob").is_commits_only());
+        assert!(
+            f("tree:0").is_commits_only()
+                && f("object:type=commit").is_commits_only()
+                && !f("object:type=blob").is_commits_only()
+        );
         assert_eq!(f("combine:sparse:oid=main:x+sparse:oid=%62").sparse_names, ["main:x", "b"]);
         assert!(Filter::parse("combine:sparse:oid=a+sparse:oid=b+sparse:oid=c").is_err());
         let none = f("combine:object:type=blob+object:type=tree");

@@ -23,12 +23,13 @@ pub struct FsckReport {
     pub problems: Vec<String>,
     /// What could not be looked at, a line each.
     pub unchecked: Vec<String>,
-    /// What stands behind the last commit and was never committed: no damage, unless somebody was told of more commits than there are.
+    /// What stands behind the last commit and was never committed: no damage, unless somebody was told of
+    /// more commits than there are.
     pub unfinished: Option<String>,
 }
 
-/// Checks a repository: checksums of the archive, the hash of every object, and that all refs reach is here. What it builds on is
-/// only looked up: that is checked by itself.
+/// Checks a repository: checksums of the archive, the hash of every object, and that all refs reach is here.
+/// What it builds on is only looked up: that is checked by itself.
 ///
 /// # Errors
 /// Of the system. Damage is no error but the answer.
@@ -67,9 +68,13 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
             let location = Location::Packed { pack: number as u32, position };
             match reader.computed_id(location, &oid) {
                 Ok(computed) if computed == oid => {}
-                Ok(computed) => report.problems.push(format!("object {oid}: its content has the id {computed}")),
+                Ok(computed) => {
+                    report.problems.push(format!("object {oid}: its content has the id {computed}"))
+                }
                 // What is too large to be looked at is no damage.
-                Err(Error::Unsupported(why)) => report.unchecked.push(format!("object {oid} was not checked: {why}")),
+                Err(Error::Unsupported(why)) => {
+                    report.unchecked.push(format!("object {oid} was not checked: {why}"))
+                }
                 Err(e) => report.problems.push(format!("object {oid}: {e}")),
             }
         }
@@ -77,13 +82,19 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
     let mut problems = Vec::new();
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
     let is_of_base = |oid: &Oid, _| repo.base().is_some_and(|base| base.contains(oid));
-    let walked = visit_reachable(repo, is_of_base, repo.refs().tips(), &mut Steps::unbounded(), |oid, found, referrer| match found {
-        Some((_, kind)) => *counts.entry(kind.name()).or_default() += 1,
-        None => {
-            let by = referrer.map_or("a ref".to_owned(), |r| format!("object {r}"));
-            problems.push(format!("object {oid} is missing; {by} names it"));
-        }
-    });
+    let walked = visit_reachable(
+        repo,
+        is_of_base,
+        repo.refs().tips(),
+        &mut Steps::unbounded(),
+        |oid, found, referrer| match found {
+            Some((_, kind)) => *counts.entry(kind.name()).or_default() += 1,
+            None => {
+                let by = referrer.map_or("a ref".to_owned(), |r| format!("object {r}"));
+                problems.push(format!("object {oid} is missing; {by} names it"));
+            }
+        },
+    );
     if let Err(e) = repo.check_reads() {
         report.problems.push(format!("it cannot be read whole: {e}"));
     }

@@ -1,7 +1,8 @@
 //! States of the refs, from the oldest to the newest, each as what differs from the one before.
 //!
-//! Commits hold whole `packed-refs` files; those of before the last compaction are differences in a member of their own
-//! (`docs/archive-format.md`, section 8). Memory is what one state takes, whatever the number of states.
+//! Commits hold whole `packed-refs` files; those of before the last compaction are differences in a member of
+//! their own (`docs/archive-format.md`, section 8). Memory is what one state takes, whatever the number of
+//! states.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -87,13 +88,22 @@ impl FollowedRefs {
 
     /// All refs as they are now.
     pub fn to_refs(&self) -> Refs {
-        let list = self.by_name.iter().map(|(name, (oid, peeled))| Ref { name: name.clone(), oid: *oid, peeled: *peeled }).collect();
+        let list = self
+            .by_name
+            .iter()
+            .map(|(name, (oid, peeled))| Ref { name: name.clone(), oid: *oid, peeled: *peeled })
+            .collect();
         Refs::new(list, self.head.clone().unwrap_or_default())
     }
 
     /// What `next` has that differs.
     fn change_to(&self, next: &Refs, seq: u64, time: Option<u64>) -> StateChange {
-        let set = next.list().iter().filter(|r| self.by_name.get(&r.name) != Some(&(r.oid, r.peeled))).cloned().collect();
+        let set = next
+            .list()
+            .iter()
+            .filter(|r| self.by_name.get(&r.name) != Some(&(r.oid, r.peeled)))
+            .cloned()
+            .collect();
         let removed = self.by_name.keys().filter(|name| next.get(name).is_none()).cloned().collect();
         StateChange {
             seq,
@@ -161,7 +171,15 @@ impl<'r> RefStates<'r> {
         let last = places.last().map(|place| place.seq);
         places.retain(|place| !place.is_partial || Some(place.seq) == last);
         let places = places.into_iter();
-        Ok(Some(RefStates { archive, hash: repo.hash(), at, places, refs: FollowedRefs::default(), given: None, head_file: None }))
+        Ok(Some(RefStates {
+            archive,
+            hash: repo.hash(),
+            at,
+            places,
+            refs: FollowedRefs::default(),
+            given: None,
+            head_file: None,
+        }))
     }
 
     /// The next state, and the refs before it.
@@ -262,8 +280,8 @@ pub(crate) fn places(archive: &Archive) -> Result<Vec<Place>> {
     Ok(places)
 }
 
-/// Names that are gone and refs that differ, from one `packed-refs` file to the next. What both have alike is compared as bytes and not
-/// looked into: of many refs few change.
+/// Names that are gone and refs that differ, from one `packed-refs` file to the next. What both have alike is
+/// compared as bytes and not looked into: of many refs few change.
 fn difference(hash: HashKind, before: &[u8], after: &[u8]) -> Result<(Vec<Vec<u8>>, Vec<Ref>)> {
     let (mut removed, mut set) = (Vec::new(), Vec::new());
     let (mut old, mut new) = (before, after);
@@ -331,7 +349,8 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     at
 }
 
-/// Where the ref begins that ends at `at` or is cut there: what follows may be the line that says what it is peeled to.
+/// Where the ref begins that ends at `at` or is cut there: what follows may be the line that says what it is
+/// peeled to.
 fn ref_before(data: &[u8], at: usize) -> usize {
     let line_before = |at: usize| memrchr(b'\n', &data[..at]).map_or(0, |n| n + 1);
     let mut start = line_before(at);
@@ -343,8 +362,8 @@ fn ref_before(data: &[u8], at: usize) -> usize {
     }
 }
 
-/// Writes what [`RefStates`] reads from [`HISTORY_MEMBER`]: blocks of `state SEQ TIME H C D`, then H bytes of a `HEAD` file, C bytes
-/// of a `packed-refs` file and D bytes of names, a line each.
+/// Writes what [`RefStates`] reads from [`HISTORY_MEMBER`]: blocks of `state SEQ TIME H C D`, then H bytes of
+/// a `HEAD` file, C bytes of a `packed-refs` file and D bytes of names, a line each.
 pub(crate) fn encode_state(change: &StateChange, out: &mut Vec<u8>) {
     let head = change.head.as_ref().map_or_else(Vec::new, Head::to_file);
     let mut lines = Vec::new();
@@ -449,7 +468,10 @@ mod tests {
 
     fn refs(names: &[(&str, u8, Option<u8>)]) -> Refs {
         let oid = |c: u8| Oid::from_bytes(HashKind::Sha1, &[c; 20]).unwrap();
-        let list = names.iter().map(|(name, c, peeled)| Ref { name: (*name).into(), oid: oid(*c), peeled: peeled.map(oid) }).collect();
+        let list = names
+            .iter()
+            .map(|(name, c, peeled)| Ref { name: (*name).into(), oid: oid(*c), peeled: peeled.map(oid) })
+            .collect();
         Refs::new(list, Head::default())
     }
 
@@ -463,7 +485,9 @@ mod tests {
                 .iter()
                 .enumerate()
                 .filter(|(i, _)| (n * 7 + 3) >> i & 1 == 1)
-                .map(|(i, name)| (*name, (n >> i & 1) as u8, (n >> (i + 1) & 1 == 1).then_some((n & 3) as u8)))
+                .map(|(i, name)| {
+                    (*name, (n >> i & 1) as u8, (n >> (i + 1) & 1 == 1).then_some((n & 3) as u8))
+                })
                 .collect();
             sets.push(refs(&list));
         }
@@ -472,7 +496,8 @@ mod tests {
             followed.apply(&followed.change_to(a, 1, None));
             for b in &sets {
                 let expected = followed.change_to(b, 2, None);
-                let (removed, set) = difference(HashKind::Sha1, &a.to_packed_refs(), &b.to_packed_refs()).unwrap();
+                let (removed, set) =
+                    difference(HashKind::Sha1, &a.to_packed_refs(), &b.to_packed_refs()).unwrap();
                 assert_eq!((&removed, &set), (&expected.removed, &expected.set), "{a:?} {b:?}");
                 let change = StateChange {
                     seq: 7,
@@ -484,7 +509,10 @@ mod tests {
                 };
                 let mut encoded = Vec::new();
                 encode_state(&change, &mut encoded);
-                assert_eq!(decode_block(HashKind::Sha1, &encoded, true).unwrap(), Some((change, encoded.len())));
+                assert_eq!(
+                    decode_block(HashKind::Sha1, &encoded, true).unwrap(),
+                    Some((change, encoded.len()))
+                );
             }
         }
         for bad in ["", "state 1\n", "state 1 - 9 0 0\n", "state 1 x 0 0 0\n", "state 1 - 0 0 0 0\n"] {

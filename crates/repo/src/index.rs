@@ -20,7 +20,8 @@ fn be32(data: &[u8], at: usize) -> u32 {
 }
 
 impl Index {
-    /// Checks the shape of an index: header, fan-out and length. Ids and offsets are checked where they are used.
+    /// Checks the shape of an index: header, fan-out and length. Ids and offsets are checked where they are
+    /// used.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] with `name` in it.
@@ -81,8 +82,8 @@ impl Index {
     /// Largest offset that [`Index::offsets`] holds itself.
     pub(crate) const SMALL_OFFSET_MAX: u64 = 0x7fff_ffff;
 
-    /// The table of offsets in the pack by position, big-endian; larger ones than [`Index::SMALL_OFFSET_MAX`] are places in
-    /// another table.
+    /// The table of offsets in the pack by position, big-endian; larger ones than [`Index::SMALL_OFFSET_MAX`]
+    /// are places in another table.
     pub(crate) fn offsets(&self) -> &[[u8; 4]] {
         let n = self.count as usize;
         let table = HEADER_BYTES + n * (self.hash.len() + 4);

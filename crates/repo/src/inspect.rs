@@ -19,8 +19,8 @@ pub struct TreeListing {
     pub path: Vec<u8>,
 }
 
-/// The object that `revision` names: a ref in full or short (as git's rules go), `HEAD`, or an id of at least 4 digits,
-/// followed by any number of `^`, `^N`, `^{}`, `^{tree}`, `^{commit}` and `~N`.
+/// The object that `revision` names: a ref in full or short (as git's rules go), `HEAD`, or an id of at least
+/// 4 digits, followed by any number of `^`, `^N`, `^{}`, `^{tree}`, `^{commit}` and `~N`.
 ///
 /// # Errors
 /// If there is none, or several.
@@ -42,7 +42,10 @@ pub fn resolve_revision(repo: &Repo, revision: &str) -> Result<Oid> {
             rest = after;
             continue;
         }
-        let Some((operator, after)) = rest.split_at_checked(1).filter(|(o, _)| matches!(*o, "^" | "~")) else { return Err(not_found()) };
+        let Some((operator, after)) = rest.split_at_checked(1).filter(|(o, _)| matches!(*o, "^" | "~"))
+        else {
+            return Err(not_found());
+        };
         let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
         let n: usize = if digits == 0 { 1 } else { after[..digits].parse().map_err(|_| not_found())? };
         rest = &after[digits..];
@@ -64,16 +67,18 @@ pub fn resolve_revision(repo: &Repo, revision: &str) -> Result<Oid> {
 
 fn parents_of(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Vec<Oid>> {
     let object = reader.require(oid)?;
-    commit_links(reader.repo().hash(), &object.data).map(|l| l.parents).map_err(|source| Error::Object { oid: *oid, source })
+    commit_links(reader.repo().hash(), &object.data)
+        .map(|l| l.parents)
+        .map_err(|source| Error::Object { oid: *oid, source })
 }
 
 fn tree_of(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Oid> {
     let object = reader.require(oid)?;
     match object.kind {
         Kind::Tree => Ok(*oid),
-        Kind::Commit => {
-            commit_links(reader.repo().hash(), &object.data).map(|l| l.tree).map_err(|source| Error::Object { oid: *oid, source })
-        }
+        Kind::Commit => commit_links(reader.repo().hash(), &object.data)
+            .map(|l| l.tree)
+            .map_err(|source| Error::Object { oid: *oid, source }),
         kind => Err(Error::NotFound(format!("object {oid} is a {}, not a tree", kind.name()))),
     }
 }
@@ -120,12 +125,19 @@ pub fn resolve_path(repo: &Repo, revision: &str, path: &[u8]) -> Result<(u32, Oi
     let mut at = tree_of(&mut reader, &peeled)?;
     let mut mode = 0;
     for part in path.split(|&c| c == b'/').filter(|p| !p.is_empty() && *p != b".") {
-        let not_found = || Error::NotFound(format!("path '{}' does not exist in '{revision}'", String::from_utf8_lossy(path)));
+        let not_found = || {
+            Error::NotFound(format!(
+                "path '{}' does not exist in '{revision}'",
+                String::from_utf8_lossy(path)
+            ))
+        };
         let object = reader.require(&at)?;
         if object.kind != Kind::Tree {
             return Err(not_found());
         }
-        let entry = TreeIter::new(repo.hash(), &object.data).filter_map(std::result::Result::ok).find(|e| e.name == part);
+        let entry = TreeIter::new(repo.hash(), &object.data)
+            .filter_map(std::result::Result::ok)
+            .find(|e| e.name == part);
         let entry = entry.ok_or_else(not_found)?;
         (mode, at) = (entry.mode, Oid::from_bytes(repo.hash(), entry.id).expect("of its length"));
     }

@@ -1,5 +1,5 @@
-//! Turns for work on objects so large that a machine has room for one such work at a time: without them, clients or upstreams that
-//! come together would take as many times the memory.
+//! Turns for work on objects so large that a machine has room for one such work at a time: without them,
+//! clients or upstreams that come together would take as many times the memory.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 

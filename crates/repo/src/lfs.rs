@@ -1,5 +1,5 @@
-//! Git LFS: pointers in blobs, and the objects they name as members of the archive, where git-lfs has them itself
-//! (github.com/git-lfs/git-lfs, docs/spec.md; `lfs/objects/OI/D0/OID`).
+//! Git LFS: pointers in blobs, and the objects they name as members of the archive, where git-lfs has them
+//! itself (github.com/git-lfs/git-lfs, docs/spec.md; `lfs/objects/OI/D0/OID`).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,10 +18,12 @@ use crate::repo::Repo;
 /// A blob that is larger is no pointer.
 const POINTER_BYTES_MAX: u64 = 1024;
 /// What the first line of one says, and what it said before version 1.
-const VERSIONS: [&str; 3] = ["https://git-lfs.github.com/spec/v1", "https://hawser.github.com/spec/v1", "http://git-media.io/v/2"];
+const VERSIONS: [&str; 3] =
+    ["https://git-lfs.github.com/spec/v1", "https://hawser.github.com/spec/v1", "http://git-media.io/v/2"];
 /// Folder of the objects.
 const OBJECTS: &str = "lfs/objects/";
-/// Before the name of a pack: the pointers that are in it, a line each of object id, size and the blob that it stands in.
+/// Before the name of a pack: the pointers that are in it, a line each of object id, size and the blob that
+/// it stands in.
 const POINTERS: &str = "weir/lfs-";
 
 /// What stands in a blob for an object that is kept elsewhere.
@@ -43,7 +45,9 @@ impl LfsPointer {
         let (mut oid, mut size) = (None, None);
         for line in lines {
             match line.split_once(' ')? {
-                ("oid", value) => oid = value.trim_end().strip_prefix("sha256:").filter(|oid| is_lfs_oid(oid)),
+                ("oid", value) => {
+                    oid = value.trim_end().strip_prefix("sha256:").filter(|oid| is_lfs_oid(oid))
+                }
                 ("size", value) => size = value.trim_end().parse().ok(),
                 _ => {}
             }
@@ -65,7 +69,10 @@ impl Named {
         let mut words = line.split(' ');
         let oid = words.next().filter(|oid| is_lfs_oid(oid))?.to_owned();
         let size = words.next()?.parse().ok()?;
-        Some(Named { pointer: LfsPointer { oid, size }, blob: Oid::from_hex(hash, words.next()?.as_bytes())? })
+        Some(Named {
+            pointer: LfsPointer { oid, size },
+            blob: Oid::from_hex(hash, words.next()?.as_bytes())?,
+        })
     }
 }
 
@@ -120,8 +127,9 @@ fn sum_of(data: &[u8]) -> String {
 }
 
 impl Repo {
-    /// The object with that id, if the archive or what it builds on has it and its refs lead to a pointer to it: what only removed
-    /// history names is for nobody, as git's objects are. May look through all that refs reach when it is first asked.
+    /// The object with that id, if the archive or what it builds on has it and its refs lead to a pointer to
+    /// it: what only removed history names is for nobody, as git's objects are. May look through all that
+    /// refs reach when it is first asked.
     pub fn lfs_object(&self, oid: &str) -> Option<Region> {
         if self.gives_lfs(oid) { self.kept_lfs_object(oid) } else { None }
     }
@@ -145,7 +153,9 @@ impl Repo {
         let mut given = OidSet::default();
         for pack in self.packs() {
             let Some(list) = self.pointer_list(pack) else { continue };
-            for named in String::from_utf8_lossy(&list).lines().filter_map(|line| Named::from_line(self.hash(), line)) {
+            for named in
+                String::from_utf8_lossy(&list).lines().filter_map(|line| Named::from_line(self.hash(), line))
+            {
                 if let Some(id) = Oid::from_hex(HashKind::Sha256, named.pointer.oid.as_bytes())
                     && !given.contains(&id)
                     && self.gives(&named.blob)
@@ -167,7 +177,10 @@ impl Repo {
     /// How many objects its own archive has, and their bytes.
     pub fn lfs_count(&self) -> (u64, u64) {
         let members = self.archive().map(|archive| &archive.state().members);
-        let objects = members.into_iter().flat_map(|m| m.range(OBJECTS.to_owned()..)).take_while(|(name, _)| name.starts_with(OBJECTS));
+        let objects = members
+            .into_iter()
+            .flat_map(|m| m.range(OBJECTS.to_owned()..))
+            .take_while(|(name, _)| name.starts_with(OBJECTS));
         objects.fold((0, 0), |(count, bytes), (_, member)| (count + 1, bytes + member.len))
     }
 
@@ -190,8 +203,8 @@ impl Repo {
 }
 
 impl ArchiveRepo {
-    /// What pointers in its packs and those it builds on name and it lacks, unless what it builds on gives it. Packs that were not
-    /// looked through yet, here or there, are; what was found is written down here.
+    /// What pointers in its packs and those it builds on name and it lacks, unless what it builds on gives
+    /// it. Packs that were not looked through yet, here or there, are; what was found is written down here.
     ///
     /// # Errors
     /// If the archive is damaged or the disk fails.
@@ -207,7 +220,9 @@ impl ArchiveRepo {
                 Some(known) => known,
                 None => {
                     let found = repo.pointers_in(number)?;
-                    let line = |named: &Named| format!("{} {} {}\n", named.pointer.oid, named.pointer.size, named.blob);
+                    let line = |named: &Named| {
+                        format!("{} {} {}\n", named.pointer.oid, named.pointer.size, named.blob)
+                    };
                     lists.push((list_of(pack), found.iter().map(line).collect::<String>()));
                     found
                 }
@@ -217,7 +232,8 @@ impl ArchiveRepo {
         all.retain(|pointer| repo.kept_lfs_object(&pointer.oid).is_none());
         drop(repo);
         if !lists.is_empty() {
-            let members: Vec<(&str, &[u8])> = lists.iter().map(|(name, list)| (name.as_str(), list.as_bytes())).collect();
+            let members: Vec<(&str, &[u8])> =
+                lists.iter().map(|(name, list)| (name.as_str(), list.as_bytes())).collect();
             self.commit_members(&members, &[], time)?;
         }
         Ok(all.into_iter().collect())
@@ -229,7 +245,8 @@ impl ArchiveRepo {
     /// If the disk fails; then nothing has changed.
     pub fn add_lfs_objects(&mut self, objects: Vec<LfsObject>, time: u64) -> Result<Vec<LfsPointer>> {
         let (right, wrong): (Vec<_>, Vec<_>) = objects.into_iter().partition(LfsObject::is_right);
-        let members: Vec<(String, &[u8])> = right.iter().map(|object| (member_of(&object.pointer.oid), &*object.data)).collect();
+        let members: Vec<(String, &[u8])> =
+            right.iter().map(|object| (member_of(&object.pointer.oid), &*object.data)).collect();
         let members: Vec<(&str, &[u8])> = members.iter().map(|(name, data)| (name.as_str(), *data)).collect();
         if !members.is_empty() {
             self.commit_members(&members, &[], time)?;
@@ -237,7 +254,8 @@ impl ArchiveRepo {
         Ok(wrong.into_iter().map(|object| object.pointer).collect())
     }
 
-    /// Takes over the objects of another archive that are not here. Those that are damaged are left out if that is said.
+    /// Takes over the objects of another archive that are not here. Those that are damaged are left out if
+    /// that is said.
     ///
     /// # Errors
     /// If one is damaged, or the disk fails; then nothing has changed.
@@ -274,11 +292,13 @@ impl ArchiveRepo {
             return Ok(());
         }
         let missing = self.lfs_missing(time)?;
-        let objects: Vec<(String, Region)> = missing.iter().filter_map(|p| Some((member_of(&p.oid), base.lfs_object(&p.oid)?))).collect();
+        let objects: Vec<(String, Region)> =
+            missing.iter().filter_map(|p| Some((member_of(&p.oid), base.lfs_object(&p.oid)?))).collect();
         if let Some((name, _)) = objects.iter().find(|(name, data)| !name.ends_with(&sum_of(data))) {
             return corrupt(name.as_str(), "it is not what its name says");
         }
-        let members: Vec<(&str, &[u8])> = objects.iter().map(|(name, data)| (name.as_str(), &**data)).collect();
+        let members: Vec<(&str, &[u8])> =
+            objects.iter().map(|(name, data)| (name.as_str(), &**data)).collect();
         if members.is_empty() { Ok(()) } else { self.commit_members(&members, &[], time) }
     }
 }
@@ -303,7 +323,8 @@ mod tests {
             assert_eq!(LfsPointer::parse(pointer.as_bytes()), Some(good.clone()));
         }
         let v1 = VERSIONS[0];
-        let with_extension = text(v1, &format!("ext-0-foo sha256:{}\noid sha256:{OID}\nsize 12345\n", "0".repeat(64)));
+        let with_extension =
+            text(v1, &format!("ext-0-foo sha256:{}\noid sha256:{OID}\nsize 12345\n", "0".repeat(64)));
         assert_eq!(LfsPointer::parse(with_extension.as_bytes()), Some(good));
         for bad in [
             String::new(),

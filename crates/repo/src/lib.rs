@@ -1,7 +1,9 @@
-//! A git repository inside one archive: refs, packs, objects, reachability; and the same of an ordinary bare directory.
+//! A git repository inside one archive: refs, packs, objects, reachability; and the same of an ordinary bare
+//! directory.
 //!
-//! This crate knows no network and no SQL. It reads in place, what it reads it does not trust, and what it takes in
-//! ([`ingest`]) it verifies: no object enters an archive whose hash is wrong or whose links lead nowhere.
+//! This crate knows no network and no SQL. It reads in place, what it reads it does not trust, and what it
+//! takes in ([`ingest`]) it verifies: no object enters an archive whose hash is wrong or whose links lead
+//! nowhere.
 
 mod base;
 mod bitmap;
@@ -86,8 +88,8 @@ pub use state_kind::StateKind;
 pub use update::{ArchiveUse, Rewrite, Sharing, compact, write_anew};
 pub use weir_archive::{Region, Takes, WORK_PREFIX, sync_folder, sync_folder_of};
 
-/// Number of the last commit of the archive at `path`, which is held against what was written, as far as that can be told without
-/// reading more than that.
+/// Number of the last commit of the archive at `path`, which is held against what was written, as far as that
+/// can be told without reading more than that.
 ///
 /// # Errors
 /// If it cannot be opened, or commits are damaged that somebody was told of ([`Error::is_torn`]).
@@ -104,10 +106,13 @@ pub fn epoch_of(path: &std::path::Path) -> Result<u64> {
     Ok(archive.attribute(create::EPOCH_KEY).and_then(|epoch| epoch.parse().ok()).unwrap_or(0))
 }
 
-/// Whether something lies behind the last commit of the archive at `path` that holds which may be a commit, too.
+/// Whether something lies behind the last commit of the archive at `path` that holds which may be a commit,
+/// too.
 pub fn has_doubtful_tail(path: &std::path::Path) -> bool {
     let archive = weir_archive::Archive::open(path).ok();
-    archive.and_then(|archive| archive.tail().copied()).is_some_and(|tail| tail.kind != weir_archive::TailKind::Unfinished)
+    archive
+        .and_then(|archive| archive.tail().copied())
+        .is_some_and(|tail| tail.kind != weir_archive::TailKind::Unfinished)
 }
 
 /// Locks the archive at `path`: nobody else writes to it, or replaces it, while what is returned lives.

@@ -23,21 +23,30 @@ pub(crate) fn config_file(hash: HashKind, origin: Option<&Origin>) -> String {
         HashKind::Sha1 => 0,
         HashKind::Sha256 => 1,
     };
-    let mut config = format!("[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = true\n");
+    let mut config =
+        format!("[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = true\n");
     if hash == HashKind::Sha256 {
         config += "[extensions]\n\tobjectformat = sha256\n";
     }
     if let Some(Origin { url, .. }) = origin {
         // git-config(1), "Values": in quotes only these two mean something else.
         let url = url.replace('\\', "\\\\").replace('"', "\\\"");
-        config += &format!("[remote \"origin\"]\n\turl = \"{url}\"\n\tfetch = +refs/*:refs/*\n\tmirror = true\n");
+        config +=
+            &format!("[remote \"origin\"]\n\turl = \"{url}\"\n\tfetch = +refs/*:refs/*\n\tmirror = true\n");
     }
     config
 }
 
-pub(crate) fn replace_if_changed<S: Storage>(group: &mut Group<'_, S>, name: &str, data: &[u8]) -> Result<()> {
+pub(crate) fn replace_if_changed<S: Storage>(
+    group: &mut Group<'_, S>,
+    name: &str,
+    data: &[u8],
+) -> Result<()> {
     let sum: [u8; 32] = Sha256::digest(data).into();
-    let same = group.state().and_then(|s| s.members.get(name)).is_some_and(|m| m.sha256 == sum && m.len == data.len() as u64);
+    let same = group
+        .state()
+        .and_then(|s| s.members.get(name))
+        .is_some_and(|m| m.sha256 == sum && m.len == data.len() as u64);
     if !same {
         group.append(name, data)?;
     }
@@ -86,9 +95,14 @@ pub(crate) fn unset<S: Storage>(group: &mut Group<'_, S>, key: &str) {
     }
 }
 
-/// Appends a pack with its companions and says what it is. One that is there already is only said to be what it is now: what was
-/// kept as history may come again as it was.
-pub(crate) fn append_pack<S: Storage>(group: &mut Group<'_, S>, hash: HashKind, class: RefClass, pack: &Ingested) -> Result<()> {
+/// Appends a pack with its companions and says what it is. One that is there already is only said to be what
+/// it is now: what was kept as history may come again as it was.
+pub(crate) fn append_pack<S: Storage>(
+    group: &mut Group<'_, S>,
+    hash: HashKind,
+    class: RefClass,
+    pack: &Ingested,
+) -> Result<()> {
     let short = format!("pack-{}", pack.checksum);
     let name = format!("objects/pack/{short}");
     let what = format!("{} {} {}", class.name(), pack.sent_end, pack.sent_count);
@@ -111,7 +125,10 @@ pub(crate) fn append_pack<S: Storage>(group: &mut Group<'_, S>, hash: HashKind, 
     })?;
     group.append(&format!("{name}.idx"), &write_index(hash, pack.objects.iter(), &pack.checksum))?;
     if pack.objects.len() >= REVERSE_INDEX_OBJECTS_MIN {
-        group.append(&format!("{name}.rev"), &write_reverse_index(hash, &pack.objects.positions(), &pack.checksum))?;
+        group.append(
+            &format!("{name}.rev"),
+            &write_reverse_index(hash, &pack.objects.positions(), &pack.checksum),
+        )?;
     }
     group.set(&body_key(&short), what);
     Ok(())

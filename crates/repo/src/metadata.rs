@@ -1,5 +1,6 @@
-//! What a forge says around a repository (issues, pull requests, releases) as members of JSON lines, in streams:
-//! `metadata/issues-00000001.jsonl.gz` and so on. A line takes the place of all earlier ones of its stream about the same thing.
+//! What a forge says around a repository (issues, pull requests, releases) as members of JSON lines, in
+//! streams: `metadata/issues-00000001.jsonl.gz` and so on. A line takes the place of all earlier ones of its
+//! stream about the same thing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Write};
@@ -24,7 +25,8 @@ const SUFFIX: &str = ".jsonl.gz";
 const CURSOR: &str = "metadata.";
 /// Members at the end of a stream that are made one when there are so many of them...
 const TAIL_PARTS: usize = 16;
-/// ...none of which has more than so many times the bytes of all behind it: what is large is seldom written again.
+/// ...none of which has more than so many times the bytes of all behind it: what is large is seldom written
+/// again.
 const TAIL_GROWTH: u64 = 2;
 /// A longer line is damage.
 const LINE_BYTES_MAX: u64 = 64 << 20;
@@ -63,8 +65,9 @@ fn parts<'a>(archive: &'a Archive, stream: &str) -> Vec<(u64, &'a str)> {
     let prefix = format!("{FOLDER}{stream}-");
     let members = archive.state().members.range(prefix.clone()..);
     let names = members.map(|(name, _)| name.as_str()).take_while(|name| name.starts_with(&prefix));
-    let mut parts: Vec<(u64, &str)> =
-        names.filter_map(|name| Some((name[prefix.len()..].strip_suffix(SUFFIX)?.parse().ok()?, name))).collect();
+    let mut parts: Vec<(u64, &str)> = names
+        .filter_map(|name| Some((name[prefix.len()..].strip_suffix(SUFFIX)?.parse().ok()?, name)))
+        .collect();
     parts.sort_unstable();
     parts
 }
@@ -107,7 +110,8 @@ struct Lines {
 
 impl Lines {
     fn of(archive: &Archive, parts: &[(u64, &str)]) -> Lines {
-        let parts: Vec<_> = parts.iter().filter_map(|(_, name)| Some(((*name).to_owned(), archive.member(name)?))).collect();
+        let parts: Vec<_> =
+            parts.iter().filter_map(|(_, name)| Some(((*name).to_owned(), archive.member(name)?))).collect();
         Lines { parts: parts.into_iter(), current: None }
     }
 
@@ -126,7 +130,8 @@ impl Lines {
             match self.parts.next() {
                 None => return Ok(false),
                 Some((name, region)) => {
-                    self.current = Some((name, BufReader::new(MultiGzDecoder::new(Cursor::new(Bytes(region))))));
+                    self.current =
+                        Some((name, BufReader::new(MultiGzDecoder::new(Cursor::new(Bytes(region))))));
                 }
             }
         }
@@ -187,15 +192,19 @@ impl Read for Latest {
 /// Members of a stream as one, without what was said before.
 fn folded(archive: &Archive, parts: &[(u64, &str)], spill: SpillFn<'_>) -> Result<PackData> {
     let latest = BufReader::new(Latest::of(archive, parts)?);
-    spool_reader(&mut flate2::bufread::GzEncoder::new(latest, Compression::default()), spill).map_err(Error::Io)
+    spool_reader(&mut flate2::bufread::GzEncoder::new(latest, Compression::default()), spill)
+        .map_err(Error::Io)
 }
 
 impl Repo {
     /// The streams there are, by name.
     pub fn metadata_streams(&self) -> Vec<String> {
         let members = self.archive().map(|archive| &archive.state().members);
-        let names = members.into_iter().flat_map(|m| m.range(FOLDER.to_owned()..)).map(|(name, _)| name.as_str());
-        let streams = names.map_while(|name| name.strip_prefix(FOLDER)).filter_map(|name| Some(name.rsplit_once('-')?.0.to_owned()));
+        let names =
+            members.into_iter().flat_map(|m| m.range(FOLDER.to_owned()..)).map(|(name, _)| name.as_str());
+        let streams = names
+            .map_while(|name| name.strip_prefix(FOLDER))
+            .filter_map(|name| Some(name.rsplit_once('-')?.0.to_owned()));
         streams.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -207,12 +216,14 @@ impl Repo {
     /// Bytes of the members of `stream`, compressed.
     pub fn metadata_bytes(&self, stream: &str) -> u64 {
         let archive = self.archive();
-        let sizes =
-            archive.iter().flat_map(|archive| parts(archive, stream).into_iter().map(|(_, name)| archive.state().members[name].len));
+        let sizes = archive.iter().flat_map(|archive| {
+            parts(archive, stream).into_iter().map(|(_, name)| archive.state().members[name].len)
+        });
         sizes.sum()
     }
 
-    /// Gives `observe` the last line of `stream` about each thing, without its end, until it says no. Holds a sum a thing in memory.
+    /// Gives `observe` the last line of `stream` about each thing, without its end, until it says no. Holds a
+    /// sum a thing in memory.
     ///
     /// # Errors
     /// If the archive is damaged.
@@ -229,11 +240,17 @@ impl Repo {
 }
 
 impl ArchiveRepo {
-    /// Adds to streams in one commit; says whether all of them were where the additions begin. If not, nothing is added.
+    /// Adds to streams in one commit; says whether all of them were where the additions begin. If not,
+    /// nothing is added.
     ///
     /// # Errors
     /// If the archive is damaged or the disk fails; then nothing has changed.
-    pub fn add_metadata(&mut self, additions: &[MetadataAddition<'_>], spill: SpillFn<'_>, time: u64) -> Result<bool> {
+    pub fn add_metadata(
+        &mut self,
+        additions: &[MetadataAddition<'_>],
+        spill: SpillFn<'_>,
+        time: u64,
+    ) -> Result<bool> {
         let Some(repo) = self.repo()? else { return Err(Error::NotFound("no archive yet".to_owned())) };
         let Some(archive) = repo.archive() else { return Ok(false) };
         if additions.iter().any(|addition| repo.metadata_cursor(addition.stream) != addition.begins_at) {
@@ -243,12 +260,21 @@ impl ArchiveRepo {
         for addition in additions {
             debug_assert!(addition.stream.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
             let parts = parts(archive, addition.stream);
-            let tail = if addition.lines.is_empty() { parts.len() } else { tail_of(&parts, |name| archive.state().members[name].len) };
-            let fold = if parts.len() - tail >= TAIL_PARTS { Some(folded(archive, &parts[tail..], spill)?) } else { None };
+            let tail = if addition.lines.is_empty() {
+                parts.len()
+            } else {
+                tail_of(&parts, |name| archive.state().members[name].len)
+            };
+            let fold = if parts.len() - tail >= TAIL_PARTS {
+                Some(folded(archive, &parts[tail..], spill)?)
+            } else {
+                None
+            };
             folds.push((tail, fold));
         }
         self.commit_with(time, |group| {
-            for (MetadataAddition { stream, lines, cursor, .. }, (tail, fold)) in additions.iter().zip(&folds) {
+            for (MetadataAddition { stream, lines, cursor, .. }, (tail, fold)) in additions.iter().zip(&folds)
+            {
                 let parts = parts(archive, stream);
                 let mut number = parts.last().map_or(1, |(last, _)| last + 1);
                 if let Some(fold) = fold {
@@ -270,8 +296,8 @@ impl ArchiveRepo {
         Ok(true)
     }
 
-    /// Takes over the streams of another archive, each as one member if `spill` is given. Where something is damaged, that is left out
-    /// without it, and the stream is to be had anew.
+    /// Takes over the streams of another archive, each as one member if `spill` is given. Where something is
+    /// damaged, that is left out without it, and the stream is to be had anew.
     ///
     /// # Errors
     /// If something is damaged and `spill` is given, or the disk fails; then nothing has changed.
@@ -284,11 +310,14 @@ impl ArchiveRepo {
             let parts = parts(archive, &stream);
             let mut is_whole = true;
             match spill {
-                Some(spill) if parts.len() > 1 => members.push((part_name(&stream, 1), folded(archive, &parts, spill)?)),
+                Some(spill) if parts.len() > 1 => {
+                    members.push((part_name(&stream, 1), folded(archive, &parts, spill)?))
+                }
                 _ => {
                     for (_, name) in parts {
                         let Some(region) = archive.member(name) else { continue };
-                        let is_right = <[u8; 32]>::from(Sha256::digest(&*region)) == archive.state().members[name].sha256;
+                        let is_right = <[u8; 32]>::from(Sha256::digest(&*region))
+                            == archive.state().members[name].sha256;
                         if !is_right && spill.is_some() {
                             return corrupt(name, "it is not what was written");
                         }
@@ -301,7 +330,8 @@ impl ArchiveRepo {
                 attributes.push((format!("{CURSOR}{stream}"), cursor.to_owned()));
             }
         }
-        let mut all: Vec<(&str, &[u8])> = members.iter().map(|(name, data)| (name.as_str(), &**data)).collect();
+        let mut all: Vec<(&str, &[u8])> =
+            members.iter().map(|(name, data)| (name.as_str(), &**data)).collect();
         all.extend(regions.iter().map(|(name, region)| (*name, &**region)));
         if all.is_empty() { Ok(()) } else { self.commit_members(&all, &attributes, time) }
     }

@@ -5,7 +5,8 @@ use weir_git::{Oid, OidSet};
 use crate::bitmap::Bits;
 use crate::repo::{Location, Repo};
 
-/// A set of objects of one repository: a bit for each that its packs have, and the ids of others, loose or not here at all.
+/// A set of objects of one repository: a bit for each that its packs have, and the ids of others, loose or
+/// not here at all.
 pub(crate) struct ObjectSet {
     numbers: Bits,
     others: OidSet,

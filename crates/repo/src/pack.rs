@@ -52,7 +52,8 @@ impl PackOrder {
 }
 
 impl Pack {
-    /// Checks header, index and that they belong together. `name` is without suffix, for messages and companions.
+    /// Checks header, index and that they belong together. `name` is without suffix, for messages and
+    /// companions.
     ///
     /// # Errors
     /// If one is corrupt.
@@ -64,12 +65,23 @@ impl Pack {
         }
         let count = u32::from_be_bytes(data[8..12].try_into().expect("four bytes"));
         if count != index.count() {
-            return corrupt(format!("{name}.pack"), format!("it says {count} objects, its index {}", index.count()));
+            return corrupt(
+                format!("{name}.pack"),
+                format!("it says {count} objects, its index {}", index.count()),
+            );
         }
         if data[data.len() - trailer..] != *index.pack_checksum().as_bytes() {
             return corrupt(format!("{name}.idx"), "it belongs to another pack");
         }
-        Ok(Pack { name: name.to_owned(), data, index, hash, order: OnceLock::new(), reverse: None, rank_searches: AtomicU32::new(0) })
+        Ok(Pack {
+            name: name.to_owned(),
+            data,
+            index,
+            hash,
+            order: OnceLock::new(),
+            reverse: None,
+            rank_searches: AtomicU32::new(0),
+        })
     }
 
     /// The name without suffix: `objects/pack/pack-<checksum>`.
@@ -111,7 +123,10 @@ impl Pack {
         match head {
             Some(head) => match head.stored {
                 Stored::OfsDelta(distance) if distance == 0 || distance > offset - PACK_HEADER_BYTES => {
-                    corrupt(format!("{}.pack", self.name), format!("the delta at {offset} has its base outside"))
+                    corrupt(
+                        format!("{}.pack", self.name),
+                        format!("the delta at {offset} has its base outside"),
+                    )
                 }
                 _ => Ok(head),
             },
@@ -127,7 +142,10 @@ impl Pack {
     pub fn offset(&self, position: u32) -> Result<u64> {
         match self.index.offset(position) {
             Some(offset) if (PACK_HEADER_BYTES..self.entries_end()).contains(&offset) => Ok(offset),
-            _ => corrupt(format!("{}.idx", self.name), format!("the offset of object {position} is outside the pack")),
+            _ => corrupt(
+                format!("{}.idx", self.name),
+                format!("the offset of object {position} is outside the pack"),
+            ),
         }
     }
 
@@ -148,7 +166,8 @@ impl Pack {
         Ok(true)
     }
 
-    /// This pack with the reverse index (gitformat-pack, "pack-*.rev files") in `data`, if that looks like one of it.
+    /// This pack with the reverse index (gitformat-pack, "pack-*.rev files") in `data`, if that looks like
+    /// one of it.
     pub(crate) fn with_reverse_index(self, data: Option<Region>) -> Pack {
         let end = REVERSE_HEADER_BYTES + self.index.count() as usize * 4;
         let is_of_it = |data: &Region| {
@@ -165,7 +184,8 @@ impl Pack {
         let n = self.index.count() as usize;
         let Some(data) = &self.reverse else { return Ok(None) };
         let positions = data[REVERSE_HEADER_BYTES..REVERSE_HEADER_BYTES + n * 4].chunks_exact(4);
-        let index_by_rank: Vec<u32> = positions.map(|p| u32::from_be_bytes(p.try_into().expect("four bytes"))).collect();
+        let index_by_rank: Vec<u32> =
+            positions.map(|p| u32::from_be_bytes(p.try_into().expect("four bytes"))).collect();
         let mut offsets = Vec::with_capacity(n + 1);
         let mut rank_by_index = vec![0; n];
         for (rank, &position) in index_by_rank.iter().enumerate() {
@@ -193,9 +213,9 @@ impl Pack {
         Some((position, offset))
     }
 
-    /// The same with where the entry ends, if the reverse index looks right there: the object before lies before it, and the two
-    /// after one after the other, which no single wrong position passes. `None` leaves it to the whole order, which finds out
-    /// what is wrong.
+    /// The same with where the entry ends, if the reverse index looks right there: the object before lies
+    /// before it, and the two after one after the other, which no single wrong position passes. `None` leaves
+    /// it to the whole order, which finds out what is wrong.
     #[inline]
     fn stored_extent(&self, rank: u32) -> Option<(u32, u64, u64)> {
         let count = self.index.count();
@@ -204,9 +224,11 @@ impl Pack {
         }
         let before = if rank == 0 { PACK_HEADER_BYTES - 1 } else { self.stored_place(rank - 1)?.1 };
         let (position, start) = self.stored_place(rank)?;
-        let start_of = |rank| if rank >= count { Some(self.entries_end()) } else { Some(self.stored_place(rank)?.1) };
+        let start_of =
+            |rank| if rank >= count { Some(self.entries_end()) } else { Some(self.stored_place(rank)?.1) };
         let (end, after) = (start_of(rank + 1)?, start_of(rank + 2)?);
-        (before < start && start < end && (end < after || rank + 1 == count)).then_some((position, start, end))
+        (before < start && start < end && (end < after || rank + 1 == count))
+            .then_some((position, start, end))
     }
 
     /// The first rank whose object starts at `offset` or later, as the reverse index has it.
@@ -222,8 +244,8 @@ impl Pack {
         Some(low)
     }
 
-    /// Index position, start and end of the object with rank `rank`, looked up where they are stored until something needs the
-    /// whole order.
+    /// Index position, start and end of the object with rank `rank`, looked up where they are stored until
+    /// something needs the whole order.
     ///
     /// # Errors
     /// If the index is corrupt, or there is no such rank.
@@ -241,7 +263,8 @@ impl Pack {
         }
     }
 
-    /// Where the entries of the ranks `first..=last` start, and where the last one ends: one more than ranks, ascending.
+    /// Where the entries of the ranks `first..=last` start, and where the last one ends: one more than ranks,
+    /// ascending.
     ///
     /// # Errors
     /// If the index is corrupt, or there is no such rank.
@@ -251,14 +274,18 @@ impl Pack {
         if self.order.get().is_none()
             && let Some(reverse) = &self.reverse
         {
-            let positions = &reverse[REVERSE_HEADER_BYTES..].as_chunks::<4>().0[first as usize..=last as usize];
+            let positions =
+                &reverse[REVERSE_HEADER_BYTES..].as_chunks::<4>().0[first as usize..=last as usize];
             let offsets = self.index.offsets();
             // Nothing but reads that do not wait for each other; what is wrong shows in the order.
-            starts.extend(
-                positions.iter().map(|p| offsets.get(u32::from_be_bytes(*p) as usize).map_or(0, |o| u64::from(u32::from_be_bytes(*o)))),
-            );
+            starts.extend(positions.iter().map(|p| {
+                offsets.get(u32::from_be_bytes(*p) as usize).map_or(0, |o| u64::from(u32::from_be_bytes(*o)))
+            }));
             starts.push(end);
-            if starts[0] == start && starts.is_sorted_by(|a, b| a < b) && starts[starts.len() - 2] <= Index::SMALL_OFFSET_MAX {
+            if starts[0] == start
+                && starts.is_sorted_by(|a, b| a < b)
+                && starts[starts.len() - 2] <= Index::SMALL_OFFSET_MAX
+            {
                 return Ok(starts);
             }
             starts.clear();
@@ -316,7 +343,8 @@ impl Pack {
     /// If no object's does.
     pub fn position_at(&self, offset: u64) -> Result<u32> {
         if self.order.get().is_none()
-            && let Some((position, start)) = self.stored_rank_from(offset).and_then(|rank| self.stored_place(rank))
+            && let Some((position, start)) =
+                self.stored_rank_from(offset).and_then(|rank| self.stored_place(rank))
             && start == offset
         {
             return Ok(position);
@@ -341,8 +369,8 @@ mod tests {
         Region::map(file.into(), data.len() as u64).unwrap()
     }
 
-    /// A pack of `n` entries whose ids are in another order than they lie in, with the reverse index that `lie` makes of the
-    /// right one.
+    /// A pack of `n` entries whose ids are in another order than they lie in, with the reverse index that
+    /// `lie` makes of the right one.
     fn pack(n: u32, lie: impl Fn(&mut Vec<u32>)) -> (Pack, Vec<u32>, Vec<u64>) {
         let hash = HashKind::Sha1;
         let mut data = [b"PACK\0\0\0\x02".as_slice(), &n.to_be_bytes()].concat();
@@ -352,7 +380,11 @@ mod tests {
             starts.push(data.len() as u64);
             let mut id = [0; 20];
             id[..4].copy_from_slice(&rank.wrapping_mul(2_654_435_761).to_be_bytes());
-            entries.push(IndexEntry { oid: Oid::from_bytes(hash, &id).unwrap(), offset: data.len() as u64, crc32: 0 });
+            entries.push(IndexEntry {
+                oid: Oid::from_bytes(hash, &id).unwrap(),
+                offset: data.len() as u64,
+                crc32: 0,
+            });
             push_whole_head(&mut data, weir_git::Kind::Blob, 1);
             data.extend(std::iter::repeat_n(7, 1 + rank as usize % 5));
         }
@@ -376,7 +408,14 @@ mod tests {
     fn a_reverse_index_saves_the_order_and_one_that_lies_is_found_out() {
         let n = 100;
         type Lie = fn(&mut Vec<u32>);
-        let lies: [Lie; 6] = [|_| (), |r| r.swap(3, 60), |r| r.swap(50, 51), |r| r[70] = 9, |r| r[0] = u32::MAX, |r| r.fill(0)];
+        let lies: [Lie; 6] = [
+            |_| (),
+            |r| r.swap(3, 60),
+            |r| r.swap(50, 51),
+            |r| r[70] = 9,
+            |r| r[0] = u32::MAX,
+            |r| r.fill(0),
+        ];
         for (i, lie) in lies.into_iter().enumerate() {
             for rank in 0..n {
                 // Each looked up first in a pack of its own: nothing is known from others.

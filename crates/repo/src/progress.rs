@@ -24,8 +24,16 @@ pub enum Phase {
     Compacting,
 }
 
-const PHASES: [Phase; 8] =
-    [Phase::Asking, Phase::Receiving, Phase::Resolving, Phase::Connecting, Phase::Writing, Phase::Deriving, Phase::Lfs, Phase::Compacting];
+const PHASES: [Phase; 8] = [
+    Phase::Asking,
+    Phase::Receiving,
+    Phase::Resolving,
+    Phase::Connecting,
+    Phase::Writing,
+    Phase::Deriving,
+    Phase::Lfs,
+    Phase::Compacting,
+];
 
 /// How far something has come. Numbers are those of the moment, each by itself.
 #[derive(Debug, Default)]

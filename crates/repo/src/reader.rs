@@ -13,7 +13,8 @@ use crate::zlib::Inflate;
 
 /// Largest object read into memory, in bytes.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 4 << 30;
-/// Bytes of a size at the start of a delta (gitformat-pack(5), "Deltified representation"): 64 bits, seven in each.
+/// Bytes of a size at the start of a delta (gitformat-pack(5), "Deltified representation"): 64 bits, seven in
+/// each.
 const DELTA_SIZE_BYTES_MAX: usize = 10;
 /// Longest delta chain followed; git makes 50, and 4095 at most.
 const CHAIN_LEN_MAX: usize = 10_000;
@@ -101,7 +102,8 @@ impl<'r> ObjectReader<'r> {
     /// If the tag is missing or one of them is corrupt.
     pub(crate) fn tag(&mut self, oid: &Oid) -> Result<Option<(Oid, Kind)>> {
         let data = self.require(oid)?.data;
-        let target = tag_target(self.repo.hash, &data).map_err(|source| Error::Object { oid: *oid, source })?.0;
+        let target =
+            tag_target(self.repo.hash, &data).map_err(|source| Error::Object { oid: *oid, source })?.0;
         let Some(kind) = self.kind(&target)? else { return Ok(None) };
         if self.tags.len() < TAGS_KEPT_MAX {
             self.tags.insert(*oid, (target, kind));
@@ -126,7 +128,8 @@ impl<'r> ObjectReader<'r> {
         }
     }
 
-    /// The id that the content of the object at `location` has. Large ones that are stored whole are hashed piece by piece.
+    /// The id that the content of the object at `location` has. Large ones that are stored whole are hashed
+    /// piece by piece.
     ///
     /// # Errors
     /// If it is corrupt.
@@ -142,7 +145,9 @@ impl<'r> ObjectReader<'r> {
                 let input = &pack.data()[offset as usize + head.len..pack.entries_end() as usize];
                 return match self.hash_in_pieces(kind, head.size, input)? {
                     Some(oid) => Ok(oid),
-                    None => corrupt(format!("{}.pack", pack.name()), format!("bad compressed data at {offset}")),
+                    None => {
+                        corrupt(format!("{}.pack", pack.name()), format!("bad compressed data at {offset}"))
+                    }
                 };
             }
         }
@@ -159,7 +164,9 @@ impl<'r> ObjectReader<'r> {
         let mut produced = 0u64;
         loop {
             let (part, _) = input.split_at(input.len().min(PIECE_BYTES));
-            let Ok(progress) = decoder.decompress(part, &mut window, part.len() == input.len()) else { return Ok(None) };
+            let Ok(progress) = decoder.decompress(part, &mut window, part.len() == input.len()) else {
+                return Ok(None);
+            };
             hasher.update(progress.output);
             produced += progress.output.len() as u64;
             let (consumed, done, full) = (progress.consumed, progress.done, progress.full);
@@ -187,7 +194,11 @@ impl<'r> ObjectReader<'r> {
         for _ in 0..CHAIN_LEN_MAX {
             let Some(Location::Packed { pack, position }) = self.repo.locate(&at) else {
                 let object = self.read(&at)?;
-                return if at == *oid { Ok(object.map(|o| o.kind)) } else { Ok(Some(object.ok_or(Error::Missing(at))?.kind)) };
+                return if at == *oid {
+                    Ok(object.map(|o| o.kind))
+                } else {
+                    Ok(Some(object.ok_or(Error::Missing(at))?.kind))
+                };
             };
             let pack = &self.repo.packs[pack as usize];
             let mut offset = pack.offset(position)?;
@@ -198,7 +209,11 @@ impl<'r> ObjectReader<'r> {
                     Stored::OfsDelta(distance) => offset -= distance,
                     Stored::RefDelta(start) => {
                         let start = offset as usize + start;
-                        break Oid::from_bytes(self.repo.hash, &pack.data()[start..start + self.repo.hash.len()]).expect("of its length");
+                        break Oid::from_bytes(
+                            self.repo.hash,
+                            &pack.data()[start..start + self.repo.hash.len()],
+                        )
+                        .expect("of its length");
                     }
                 }
             };
@@ -211,7 +226,9 @@ impl<'r> ObjectReader<'r> {
     /// # Errors
     /// If it is corrupt.
     pub(crate) fn whole_entry(&mut self, oid: &Oid) -> Result<Option<&'r [u8]>> {
-        let Some(Location::Packed { pack: number, position }) = self.repo.locate(oid) else { return Ok(None) };
+        let Some(Location::Packed { pack: number, position }) = self.repo.locate(oid) else {
+            return Ok(None);
+        };
         let pack = &self.repo.packs[number as usize];
         let offset = pack.offset(position)?;
         let head = pack.entry(offset)?;
@@ -239,10 +256,16 @@ impl<'r> ObjectReader<'r> {
             let head = pack.entry(offset)?;
             if head.size > OBJECT_BYTES_MAX {
                 // It is whole, and sent as it lies; only who must have all of it in memory cannot.
-                return Err(Error::Unsupported(format!("an object of {} bytes is not read into memory", head.size)));
+                return Err(Error::Unsupported(format!(
+                    "an object of {} bytes is not read into memory",
+                    head.size
+                )));
             }
             if chain.len() > CHAIN_LEN_MAX {
-                return corrupt(format!("{}.pack", pack.name()), format!("the delta chain at {offset} does not end"));
+                return corrupt(
+                    format!("{}.pack", pack.name()),
+                    format!("the delta chain at {offset} does not end"),
+                );
             }
             match head.stored {
                 Stored::Whole(kind) => {
@@ -269,7 +292,12 @@ impl<'r> ObjectReader<'r> {
                                 offset = repo.packs[pack as usize].offset(position)?;
                                 pack_number = pack;
                             }
-                            _ => return corrupt(format!("{}.pack", pack.name()), format!("the delta at {offset} has no base")),
+                            _ => {
+                                return corrupt(
+                                    format!("{}.pack", pack.name()),
+                                    format!("the delta at {offset} has no base"),
+                                );
+                            }
                         },
                     }
                 }
@@ -281,7 +309,10 @@ impl<'r> ObjectReader<'r> {
             self.inflate_entry(pack_number, offset, &head, &mut delta)?;
             let mut out = Vec::new();
             if apply_delta(&data, &delta, OBJECT_BYTES_MAX, &mut out).is_none() {
-                return corrupt(format!("{}.pack", repo.packs[pack_number as usize].name()), format!("bad delta at {offset}"));
+                return corrupt(
+                    format!("{}.pack", repo.packs[pack_number as usize].name()),
+                    format!("bad delta at {offset}"),
+                );
             }
             if delta.capacity() <= RELEASED_BYTES_MIN {
                 self.delta = delta;
@@ -318,9 +349,13 @@ impl<'r> ObjectReader<'r> {
         let (mut pack_number, mut offset) = match self.repo.locate(oid) {
             None => return Ok(None),
             Some(Location::Loose(folder)) => {
-                return self.repo.loose[folder as usize].read(oid, &mut self.inflate).map(|(k, d)| Some((k, d.len() as u64)));
+                return self.repo.loose[folder as usize]
+                    .read(oid, &mut self.inflate)
+                    .map(|(k, d)| Some((k, d.len() as u64)));
             }
-            Some(Location::Packed { pack, position }) => (pack, self.repo.packs[pack as usize].offset(position)?),
+            Some(Location::Packed { pack, position }) => {
+                (pack, self.repo.packs[pack as usize].offset(position)?)
+            }
         };
         let mut size = None;
         for _ in 0..CHAIN_LEN_MAX {
@@ -332,7 +367,8 @@ impl<'r> ObjectReader<'r> {
             if size.is_none() {
                 let mut start = [0; 2 * DELTA_SIZE_BYTES_MAX];
                 let packed = &pack.data()[offset as usize + head.len..pack.entries_end() as usize];
-                let sizes = self.inflate.prefix(packed, &mut start).and_then(|len| delta_sizes(&start[..len]));
+                let sizes =
+                    self.inflate.prefix(packed, &mut start).and_then(|len| delta_sizes(&start[..len]));
                 let Some((_, result)) = sizes else {
                     return corrupt(format!("{}.pack", pack.name()), format!("bad delta at {offset}"));
                 };
@@ -342,7 +378,9 @@ impl<'r> ObjectReader<'r> {
                 Stored::OfsDelta(distance) => offset -= distance,
                 Stored::RefDelta(at) => {
                     let start = offset as usize + at;
-                    let base = Oid::from_bytes(self.repo.hash, &pack.data()[start..start + self.repo.hash.len()]).expect("sized");
+                    let base =
+                        Oid::from_bytes(self.repo.hash, &pack.data()[start..start + self.repo.hash.len()])
+                            .expect("sized");
                     match self.repo.locate(&base) {
                         Some(Location::Packed { pack, position }) => {
                             offset = self.repo.packs[pack as usize].offset(position)?;

@@ -1,5 +1,5 @@
-//! Going on behind the last commit that holds, when those after it are damaged: what is left of them is kept aside, their numbers are
-//! given to nobody else, and what builds on this archive is told.
+//! Going on behind the last commit that holds, when those after it are damaged: what is left of them is kept
+//! aside, their numbers are given to nobody else, and what builds on this archive is told.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -35,7 +35,8 @@ pub struct Lost {
     pub last: u64,
     /// Whether somebody was told of them; else they may never have been finished.
     pub is_certain: bool,
-    /// Whether they had the refs and all older states: the archive was written anew with them, and nothing came since.
+    /// Whether they had the refs and all older states: the archive was written anew with them, and nothing
+    /// came since.
     pub with_history: bool,
     /// Where what is left of them lies, if something is.
     pub kept: Option<PathBuf>,
@@ -46,10 +47,20 @@ pub struct Lost {
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Lost { first, last, .. } = self;
-        let commits = if first == last { format!("commit {first} is") } else { format!("commits {first} to {last} are") };
+        let commits = if first == last {
+            format!("commit {first} is")
+        } else {
+            format!("commits {first} to {last} are")
+        };
         match (&self.kept, self.is_certain) {
-            (Some(kept), true) => write!(f, "{commits} damaged; what is left is kept as '{}'", kept.display()),
-            (Some(kept), false) => write!(f, "{commits} damaged, or was never finished; what there is is kept as '{}'", kept.display()),
+            (Some(kept), true) => {
+                write!(f, "{commits} damaged; what is left is kept as '{}'", kept.display())
+            }
+            (Some(kept), false) => write!(
+                f,
+                "{commits} damaged, or was never finished; what there is is kept as '{}'",
+                kept.display()
+            ),
             (None, _) => write!(f, "{commits} gone"),
         }?;
         if self.with_history {
@@ -73,13 +84,17 @@ impl Lost {
 }
 
 impl ArchiveRepo {
-    /// The archive at `path`, locked, as [`ArchiveRepo::open`] opens it; `seq_known` is the number of a commit that somebody was told
-    /// of. If that is damaged, or what stands behind the last one that holds may be a commit, this is kept aside, and the archive goes
-    /// on from there.
+    /// The archive at `path`, locked, as [`ArchiveRepo::open`] opens it; `seq_known` is the number of a
+    /// commit that somebody was told of. If that is damaged, or what stands behind the last one that holds
+    /// may be a commit, this is kept aside, and the archive goes on from there.
     ///
     /// # Errors
     /// If it cannot be opened or the disk fails; then nothing was cut.
-    pub fn open_recovering(path: &Path, seq_known: Option<u64>, time: u64) -> Result<(ArchiveRepo, Option<Lost>)> {
+    pub fn open_recovering(
+        path: &Path,
+        seq_known: Option<u64>,
+        time: u64,
+    ) -> Result<(ArchiveRepo, Option<Lost>)> {
         let locked = weir_archive::lock_existing(path)?;
         let file = locked.0.try_clone()?;
         let mut lost = None;
@@ -108,9 +123,15 @@ impl ArchiveRepo {
         }
         let mut archive = ArchiveRepo::with_writer(path, writer)?;
         if let Some(lost) = &mut lost {
-            lost.with_history = archive.state().is_some_and(|state| state.attributes.contains_key(UNFINISHED_KEY));
-            let before = archive.repo()?.and_then(|repo| Some(repo.archive()?.attribute(LOST_KEY)?.to_owned()));
-            archive.commit_members(&[], &[(LOST_KEY.to_owned(), with_range(before.as_deref(), lost.first, lost.last))], time)?;
+            lost.with_history =
+                archive.state().is_some_and(|state| state.attributes.contains_key(UNFINISHED_KEY));
+            let before =
+                archive.repo()?.and_then(|repo| Some(repo.archive()?.attribute(LOST_KEY)?.to_owned()));
+            archive.commit_members(
+                &[],
+                &[(LOST_KEY.to_owned(), with_range(before.as_deref(), lost.first, lost.last))],
+                time,
+            )?;
         }
         Ok((archive, lost))
     }
@@ -138,7 +159,8 @@ fn keep(path: &Path, file: &File, tail: &Tail) -> io::Result<Lost> {
         match file.read_exact_at(part, tail.offset + done) {
             Err(e) if is_unreadable(&e) => {
                 for (n, block) in part.chunks_mut(UNREADABLE_BYTES).enumerate() {
-                    if file.read_exact_at(block, tail.offset + done + (n * UNREADABLE_BYTES) as u64).is_err() {
+                    if file.read_exact_at(block, tail.offset + done + (n * UNREADABLE_BYTES) as u64).is_err()
+                    {
                         block.fill(0);
                     }
                 }
@@ -164,8 +186,10 @@ fn create_aside(path: &Path) -> io::Result<(PathBuf, File)> {
             Err(e) => return Err(e),
         }
     }
-    let error =
-        format!("commits of it are damaged, and what is left of {KEPT_MAX} others is kept beside it: look at the disk, and remove those");
+    let error = format!(
+        "commits of it are damaged, and what is left of {KEPT_MAX} others is kept beside it: look at the \
+        disk, and remove those"
+    );
     Err(io::Error::other(error))
 }
 

@@ -54,23 +54,29 @@ impl Refs {
         Refs { list, head, symbolic: Vec::new() }
     }
 
-    /// What an ordinary clone tells of its upstream: branches as `origin` had them, its tags, and HEAD as `origin` had it. As it is, if
-    /// it is a mirror.
+    /// What an ordinary clone tells of its upstream: branches as `origin` had them, its tags, and HEAD as
+    /// `origin` had it. As it is, if it is a mirror.
     pub fn of_origin(&self) -> Refs {
         const REMOTE: &[u8] = b"refs/remotes/origin/";
-        let branch = |name: &[u8]| name.strip_prefix(REMOTE).filter(|n| *n != b"HEAD").map(|n| [b"refs/heads/", n].concat());
+        let branch = |name: &[u8]| {
+            name.strip_prefix(REMOTE).filter(|n| *n != b"HEAD").map(|n| [b"refs/heads/", n].concat())
+        };
         if !self.list.iter().any(|r| branch(&r.name).is_some()) {
             return self.clone();
         }
         // What else is its own (local branches, a stash) is nobody's but its keeper's.
         let own = self.list.iter().filter(|r| r.name.starts_with(b"refs/tags/")).cloned();
         let upstream = self.list.iter().filter_map(|r| Some(Ref { name: branch(&r.name)?, ..r.clone() }));
-        let head = self.symbolic.iter().find(|(name, _)| name == b"refs/remotes/origin/HEAD").and_then(|(_, target)| branch(target));
+        let head = self
+            .symbolic
+            .iter()
+            .find(|(name, _)| name == b"refs/remotes/origin/HEAD")
+            .and_then(|(_, target)| branch(target));
         Refs::new(own.chain(upstream).collect(), head.map_or_else(|| self.head.clone(), Head::Symbolic))
     }
 
-    /// The refs below `prefix`, which their names lose, and those of them that `patterns` hide. Of patterns that match the
-    /// last counts: `!` before one shows again, `^` looks at the name with its prefix.
+    /// The refs below `prefix`, which their names lose, and those of them that `patterns` hide. Of patterns
+    /// that match the last counts: `!` before one shows again, `^` looks at the name with its prefix.
     pub(crate) fn shown(self, prefix: &[u8], patterns: &[&str]) -> (Refs, Vec<Ref>) {
         let is_hidden = |full: &[u8], name: &[u8]| {
             patterns
@@ -108,7 +114,11 @@ impl Refs {
             if is_hidden(&r.name, name) { hidden.push(kept) } else { shown.push(kept) }
         }
         let strip = |name: Vec<u8>| name.strip_prefix(prefix).map(<[u8]>::to_vec);
-        let symbolic = self.symbolic.into_iter().filter_map(|(name, target)| Some((strip(name)?, strip(target)?))).collect();
+        let symbolic = self
+            .symbolic
+            .into_iter()
+            .filter_map(|(name, target)| Some((strip(name)?, strip(target)?)))
+            .collect();
         let mut refs = Refs::new(shown, head);
         refs.symbolic = symbolic;
         refs.symbolic.retain(|(name, _)| refs.list.binary_search_by(|r| r.name.cmp(name)).is_ok());
@@ -128,7 +138,9 @@ impl Refs {
     /// Whether all refs and HEAD lead where those of `other` do, whatever is known of what tags peel to.
     pub fn lead_where(&self, other: &Refs) -> bool {
         let is_same = |(a, b): (&Ref, &Ref)| (&a.name, a.oid) == (&b.name, b.oid);
-        self.head == other.head && self.list.len() == other.list.len() && self.list.iter().zip(&other.list).all(is_same)
+        self.head == other.head
+            && self.list.len() == other.list.len()
+            && self.list.iter().zip(&other.list).all(is_same)
     }
 
     /// The ref called `name`.
@@ -158,7 +170,12 @@ impl Refs {
     /// The `packed-refs` file (git-pack-refs), fully peeled and sorted.
     pub fn to_packed_refs(&self) -> Vec<u8> {
         let head = b"# pack-refs with: peeled fully-peeled sorted \n";
-        let lines = |r: &Ref| r.oid.as_bytes().len() * 2 + r.name.len() + 2 + r.peeled.map_or(0, |oid| oid.as_bytes().len() * 2 + 2);
+        let lines = |r: &Ref| {
+            r.oid.as_bytes().len() * 2
+                + r.name.len()
+                + 2
+                + r.peeled.map_or(0, |oid| oid.as_bytes().len() * 2 + 2)
+        };
         let mut out = Vec::with_capacity(head.len() + self.list.iter().map(lines).sum::<usize>());
         out.extend_from_slice(head);
         for r in &self.list {
@@ -228,7 +245,8 @@ pub fn parse_packed_refs(hash: HashKind, data: &[u8]) -> Result<Vec<Ref>> {
     Ok(list)
 }
 
-/// Whether a `packed-refs` file says of each ref what it peels to, if it is a tag (git-pack-refs: `fully-peeled`).
+/// Whether a `packed-refs` file says of each ref what it peels to, if it is a tag (git-pack-refs:
+/// `fully-peeled`).
 pub(crate) fn is_fully_peeled(data: &[u8]) -> bool {
     let header = data.split(|&c| c == b'\n').next().and_then(|line| line.strip_prefix(b"# pack-refs with:"));
     header.is_some_and(|words| words.split(|&c| c == b' ').any(|word| word == b"fully-peeled"))

@@ -1,5 +1,6 @@
-//! Refs in a reftable (reftable.adoc of git's technical documentation): a stack of tables, each of sorted blocks, of which later ones
-//! hide what earlier ones say. Only refs are read: logs, and indices that serve single lookups, are passed over.
+//! Refs in a reftable (reftable.adoc of git's technical documentation): a stack of tables, each of sorted
+//! blocks, of which later ones hide what earlier ones say. Only refs are read: logs, and indices that serve
+//! single lookups, are passed over.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -50,18 +51,31 @@ pub(crate) fn read_stack(folder: &Path, hash: HashKind) -> Result<RefValues> {
     'again: loop {
         tries += 1;
         let list = folder.join("tables.list");
-        let Some(list) = read_if_there(&list, LIST_BYTES_MAX)? else { return corrupt(list.display().to_string(), "it is missing") };
+        let Some(list) = read_if_there(&list, LIST_BYTES_MAX)? else {
+            return corrupt(list.display().to_string(), "it is missing");
+        };
         let mut refs = RefValues::new();
         for name in list.split(|&c| c == b'\n').filter(|name| !name.is_empty()) {
-            let name = std::str::from_utf8(name).ok().filter(|name| !name.contains('/') && *name != ".." && *name != ".");
+            let name = std::str::from_utf8(name)
+                .ok()
+                .filter(|name| !name.contains('/') && *name != ".." && *name != ".");
             let Some(name) = name else {
-                return corrupt(folder.join("tables.list").display().to_string(), "a name of a table leads elsewhere");
+                return corrupt(
+                    folder.join("tables.list").display().to_string(),
+                    "a name of a table leads elsewhere",
+                );
             };
             let path = folder.join(name);
             match read_if_there(&path, TABLE_BYTES_MAX)? {
                 Some(table) => read_table(&table, hash, &path.display().to_string(), &mut refs)?,
                 None if tries < TRIES_MAX => continue 'again,
-                None => return Err(io::Error::new(io::ErrorKind::NotFound, format!("'{}' is missing", path.display())).into()),
+                None => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::NotFound,
+                        format!("'{}' is missing", path.display()),
+                    )
+                    .into());
+                }
             }
         }
         return Ok(refs);
@@ -76,9 +90,15 @@ pub fn read_table(table: &[u8], hash: HashKind, name: &str, refs: &mut RefValues
     let header_bytes = match table {
         _ if !table.starts_with(MAGIC) => return corrupt(name, "no reftable"),
         [_, _, _, _, version @ (1 | 2), ..] => HEADER_BYTES[usize::from(*version) - 1],
-        _ => return Err(Error::Unsupported(format!("'{name}' is a reftable of a version that weir does not know"))),
+        _ => {
+            return Err(Error::Unsupported(format!(
+                "'{name}' is a reftable of a version that weir does not know"
+            )));
+        }
     };
-    let Some(footer_at) = table.len().checked_sub(header_bytes + FOOTER_REST_BYTES).filter(|at| *at >= header_bytes) else {
+    let Some(footer_at) =
+        table.len().checked_sub(header_bytes + FOOTER_REST_BYTES).filter(|at| *at >= header_bytes)
+    else {
         return corrupt(name, "cut short");
     };
     let (header, footer) = (&table[..header_bytes], &table[footer_at..]);
@@ -100,12 +120,16 @@ pub fn read_table(table: &[u8], hash: HashKind, name: &str, refs: &mut RefValues
     while at < footer_at {
         // The first block shares its place with the header.
         let head = if at == 0 { header_bytes } else { at };
-        let Some(&[kind, ref len @ ..]) = table[..footer_at].get(head..head + BLOCK_HEAD_BYTES) else { break };
+        let Some(&[kind, ref len @ ..]) = table[..footer_at].get(head..head + BLOCK_HEAD_BYTES) else {
+            break;
+        };
         if kind != b'r' {
             break;
         }
         let len = be24(len);
-        let Some(block) = table[..footer_at].get(at..at + len).filter(|block| block.len() > head - at + BLOCK_HEAD_BYTES) else {
+        let Some(block) =
+            table[..footer_at].get(at..at + len).filter(|block| block.len() > head - at + BLOCK_HEAD_BYTES)
+        else {
             return corrupt(name, format!("the block at {at} is cut short"));
         };
         read_block(&block[head - at + BLOCK_HEAD_BYTES..], hash, refs)
@@ -118,7 +142,8 @@ pub fn read_table(table: &[u8], hash: HashKind, name: &str, refs: &mut RefValues
 /// Takes the refs of a block without its head.
 fn read_block(block: &[u8], hash: HashKind, refs: &mut RefValues) -> Option<()> {
     let restarts = u16::from_be_bytes(block.last_chunk().copied()?);
-    let mut rest = block.get(..block.len().checked_sub(RESTART_COUNT_BYTES + usize::from(restarts) * RESTART_BYTES)?)?;
+    let mut rest =
+        block.get(..block.len().checked_sub(RESTART_COUNT_BYTES + usize::from(restarts) * RESTART_BYTES)?)?;
     let mut name: Vec<u8> = Vec::new();
     while !rest.is_empty() {
         let shared = varint(&mut rest)?;
@@ -181,7 +206,8 @@ fn take<'d>(rest: &mut &'d [u8], len: usize) -> Option<&'d [u8]> {
 mod tests {
     use super::*;
 
-    /// Tables that git 2.55 wrote: of several blocks, with an index and a log, and a second one that deletes and adds.
+    /// Tables that git 2.55 wrote: of several blocks, with an index and a log, and a second one that deletes
+    /// and adds.
     fn folder(hash: &str) -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/reftable").join(hash)
     }
@@ -206,7 +232,9 @@ mod tests {
         assert_eq!(refs.len(), count);
         let refs = read_stack(&folder("sha256"), HashKind::Sha256).unwrap();
         let head = refs.get(&b"HEAD"[..]).cloned();
-        assert!(matches!(head, Some(RefValue::Direct(..))) && refs.get(&b"refs/heads/trunk"[..]).cloned() == head);
+        assert!(
+            matches!(head, Some(RefValue::Direct(..))) && refs.get(&b"refs/heads/trunk"[..]).cloned() == head
+        );
         assert!(read_stack(&folder("sha256"), HashKind::Sha1).is_err());
     }
 

@@ -1,10 +1,11 @@
-//! A body made anew for compaction: stored deltas are kept, new ones made where packs that came one by one repeat each
-//! other, and objects laid so that history reads sequentially.
+//! A body made anew for compaction: stored deltas are kept, new ones made where packs that came one by one
+//! repeat each other, and objects laid so that history reads sequentially.
 //!
-//! Order: commits, tags, trees, blobs; in each what came last first, as upstreams order their packs too; a base always
-//! before what builds on it. Two whole objects of one pack are not tried again, as in git: whoever made that pack has tried.
-//! Only if all of it is little they are, for not every pack was made with care. Candidates are not found by path but by content: objects that share their least hashes
-//! (Broder, "On the resemblance and containment of documents", 1997) share most of it.
+//! Order: commits, tags, trees, blobs; in each what came last first, as upstreams order their packs too; a
+//! base always before what builds on it. Two whole objects of one pack are not tried again, as in git:
+//! whoever made that pack has tried. Only if all of it is little they are, for not every pack was made with
+//! care. Candidates are not found by path but by content: objects that share their least hashes (Broder, "On
+//! the resemblance and containment of documents", 1997) share most of it.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -102,7 +103,11 @@ impl Repack {
             let kind = if let Stored::Whole(kind) = head.stored { kind } else { kind };
             let how = match base_of(repo, pack, position)? {
                 None => How::Whole,
-                Some(base) => match repo.locate(&base).and_then(|at| repo.place(at)).map(|place| number_by_place[place as usize]) {
+                Some(base) => match repo
+                    .locate(&base)
+                    .and_then(|at| repo.place(at))
+                    .map(|place| number_by_place[place as usize])
+                {
                     Some(base) if base != NONE => How::Kept(base),
                     _ if earlier.is_some_and(|e| e.has(&base)) => How::Outside,
                     _ => How::Inflated,
@@ -164,7 +169,8 @@ impl Repack {
     /// Tells the bases of `n` how high what builds on them has become.
     fn raise(&mut self, mut n: u32) {
         while let Some(base) = self.base(n) {
-            // No higher than matters: a chain may be as long as the body, or close in a circle if the archive is damaged.
+            // No higher than matters: a chain may be as long as the body, or close in a circle if the archive
+            // is damaged.
             let height = (self.items[n as usize].height + 1).min(DEPTH_MAX as u8);
             if self.items[base as usize].height >= height {
                 return;
@@ -188,8 +194,11 @@ impl Repack {
 
     /// Makes deltas of what lies whole and resembles what came in another pack.
     fn make_deltas(&mut self, repo: &Repo) -> Result<()> {
-        let is_candidate = |item: &Item| matches!(item.how, How::Whole | How::Inflated) && matches!(item.kind, Kind::Tree | Kind::Blob);
-        let candidates: Vec<u32> = self.order.iter().copied().filter(|&n| is_candidate(&self.items[n as usize])).collect();
+        let is_candidate = |item: &Item| {
+            matches!(item.how, How::Whole | How::Inflated) && matches!(item.kind, Kind::Tree | Kind::Blob)
+        };
+        let candidates: Vec<u32> =
+            self.order.iter().copied().filter(|&n| is_candidate(&self.items[n as usize])).collect();
         let first_pack = candidates.first().map(|&n| self.pack(repo, n));
         let mut bytes = 0;
         for &n in &candidates {
@@ -218,15 +227,20 @@ impl Repack {
             sketched.sort_unstable_by_key(|(n, sketch)| (sketch[which], position[*n as usize]));
             for run in sketched.chunk_by(|a, b| a.1[which] == b.1[which]) {
                 if run.len() > 1 && new_bytes < NEW_BYTES_MAX {
-                    new_bytes += self.make_deltas_among(&mut reader, &mut deflate, run.iter().map(|r| r.0), is_little)?;
+                    new_bytes += self.make_deltas_among(
+                        &mut reader,
+                        &mut deflate,
+                        run.iter().map(|r| r.0),
+                        is_little,
+                    )?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Compares each of `alike` with those before it, those of one pack only if `everything` is to be tried. Returns the bytes
-    /// of the deltas it made.
+    /// Compares each of `alike` with those before it, those of one pack only if `everything` is to be tried.
+    /// Returns the bytes of the deltas it made.
     fn make_deltas_among(
         &mut self,
         reader: &mut ObjectReader<'_>,
@@ -243,8 +257,11 @@ impl Repack {
                 let mut best: Option<(u32, Vec<u8>)> = None;
                 for (base, kind, source) in &window {
                     let item = &self.items[n as usize];
-                    let is_tried = !everything && matches!(item.how, How::Whole) && self.pack(repo, n) == self.pack(repo, *base);
-                    let depth = if object.kind == *kind && !is_tried { self.depth_without(*base, n) } else { None };
+                    let is_tried = !everything
+                        && matches!(item.how, How::Whole)
+                        && self.pack(repo, n) == self.pack(repo, *base);
+                    let depth =
+                        if object.kind == *kind && !is_tried { self.depth_without(*base, n) } else { None };
                     if depth.is_none_or(|depth| depth + 1 + u32::from(item.height) > DEPTH_MAX) {
                         continue;
                     }
@@ -278,7 +295,8 @@ impl Repack {
     /// Of `out`, and if an object is corrupt: then the pack is cut short.
     pub(crate) fn write(&self, repo: &Repo, out: &mut dyn Write) -> Result<()> {
         let mut writer = PackWriter::new(repo, out, self.items.len() as u32)?;
-        let residents: Vec<Resident> = repo.packs.iter().map(|pack| Resident::new(pack.data().clone())).collect();
+        let residents: Vec<Resident> =
+            repo.packs.iter().map(|pack| Resident::new(pack.data().clone())).collect();
         // 0: not written; no entry starts there.
         let mut offsets = vec![0u64; self.items.len()];
         let mut chain = Vec::new();
@@ -307,7 +325,14 @@ impl Repack {
         Ok(())
     }
 
-    fn write_item(&self, repo: &Repo, residents: &[Resident], writer: &mut PackWriter<'_, '_>, n: u32, offsets: &[u64]) -> Result<()> {
+    fn write_item(
+        &self,
+        repo: &Repo,
+        residents: &[Resident],
+        writer: &mut PackWriter<'_, '_>,
+        n: u32,
+        offsets: &[u64],
+    ) -> Result<()> {
         let item = &self.items[n as usize];
         let distance = |base: u32| offsets[n as usize] - offsets[base as usize];
         if let How::Inflated = item.how {

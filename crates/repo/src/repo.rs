@@ -97,7 +97,10 @@ impl Repo {
     pub fn from_archive(archive: Archive, path: &Path) -> Result<Repo> {
         // Without refs it would look like one that is empty.
         if archive.attribute(UNFINISHED_KEY).is_some() {
-            return corrupt(path.display().to_string(), "its last commit is damaged, which had the refs: only objects are left");
+            return corrupt(
+                path.display().to_string(),
+                "its last commit is damaged, which had the refs: only objects are left",
+            );
         }
         Repo::from_unfinished(archive, path)
     }
@@ -120,7 +123,9 @@ impl Repo {
         let mut names: Vec<(&str, u64)> = state
             .members
             .iter()
-            .filter_map(|(name, m)| Some((name.strip_prefix("objects/pack/")?.strip_suffix(".pack")?, m.offset)))
+            .filter_map(|(name, m)| {
+                Some((name.strip_prefix("objects/pack/")?.strip_suffix(".pack")?, m.offset))
+            })
             .collect();
         // In the order they were appended: a body never needs a later one.
         names.sort_by_key(|n| n.1);
@@ -161,10 +166,12 @@ impl Repo {
         })
     }
 
-    /// Whether `other` is the same git directory in the same state: the refs that are shown, where history ends, and the packs. Loose
-    /// objects are read where they lie.
+    /// Whether `other` is the same git directory in the same state: the refs that are shown, where history
+    /// ends, and the packs. Loose objects are read where they lie.
     pub fn is_same_directory(&self, other: &Repo) -> bool {
-        let is_same_pack = |(one, other): (&Arc<Pack>, &Arc<Pack>)| one.name() == other.name() && one.data().len() == other.data().len();
+        let is_same_pack = |(one, other): (&Arc<Pack>, &Arc<Pack>)| {
+            one.name() == other.name() && one.data().len() == other.data().len()
+        };
         self.git_dir.is_some()
             && self.git_dir == other.git_dir
             && self.hash == other.hash
@@ -212,10 +219,12 @@ impl Repo {
         &self.hidden_tips
     }
 
-    /// Shows only the refs of `namespace` (gitnamespaces), and of these only those that `patterns` do not hide (git-config,
-    /// `transfer.hideRefs`). What is not shown is as if it were not there, but for [`Repo::hidden_tips`].
+    /// Shows only the refs of `namespace` (gitnamespaces), and of these only those that `patterns` do not
+    /// hide (git-config, `transfer.hideRefs`). What is not shown is as if it were not there, but for
+    /// [`Repo::hidden_tips`].
     pub fn present(&mut self, namespace: &str, patterns: &[&str]) {
-        let prefix: String = namespace.split('/').filter(|p| !p.is_empty()).map(|p| format!("refs/namespaces/{p}/")).collect();
+        let prefix: String =
+            namespace.split('/').filter(|p| !p.is_empty()).map(|p| format!("refs/namespaces/{p}/")).collect();
         let all = std::mem::take(&mut self.refs);
         let (shown, hidden) = all.shown(prefix.as_bytes(), patterns);
         self.refs = shown;
@@ -233,8 +242,8 @@ impl Repo {
         &self.bodies
     }
 
-    /// Whether all that was read of its files so far was there. What a disk cannot read there are zeroes for: whoever has worked something
-    /// out asks before it is given away.
+    /// Whether all that was read of its files so far was there. What a disk cannot read there are zeroes for:
+    /// whoever has worked something out asks before it is given away.
     ///
     /// # Errors
     /// If something could not be read; then it is to be opened anew.
@@ -244,7 +253,10 @@ impl Repo {
         }
         let checked = match &self.archive {
             Some(archive) => archive.region().check(),
-            None => self.packs.iter().try_for_each(|pack| pack.data().check().and_then(|()| pack.index().data().check())),
+            None => self
+                .packs
+                .iter()
+                .try_for_each(|pack| pack.data().check().and_then(|()| pack.index().data().check())),
         };
         Ok(checked?)
     }
@@ -271,7 +283,8 @@ impl Repo {
 
     /// The same by raw id, which must be as long as the repository's hash.
     pub fn locate_raw(&self, id: &[u8]) -> Option<Location> {
-        // The oldest first: later packs may repeat an object to be complete, and each has one place it is numbered by.
+        // The oldest first: later packs may repeat an object to be complete, and each has one place it is
+        // numbered by.
         for (pack, p) in self.packs.iter().enumerate() {
             if let Some(position) = p.index().find(id) {
                 return Some(Location::Packed { pack: pack as u32, position });
@@ -285,8 +298,8 @@ impl Repo {
         self.locate(oid).is_some()
     }
 
-    /// The place an object is numbered by across all packs: ranks of the first pack, then of the second, and so on.
-    /// `None` for loose objects.
+    /// The place an object is numbered by across all packs: ranks of the first pack, then of the second, and
+    /// so on. `None` for loose objects.
     ///
     /// # Errors
     /// If an index is corrupt.
@@ -296,15 +309,16 @@ impl Repo {
         Ok(Some(before + self.packs[pack as usize].rank(position)?))
     }
 
-    /// The place that an object has in a table of all that packs have: index positions of the first pack, then of the second, and
-    /// so on. `None` for loose objects.
+    /// The place that an object has in a table of all that packs have: index positions of the first pack,
+    /// then of the second, and so on. `None` for loose objects.
     pub(crate) fn place(&self, location: Location) -> Option<u32> {
         let Location::Packed { pack, position } = location else { return None };
         let before: u64 = self.packs[..pack as usize].iter().map(|p| u64::from(p.index().count())).sum();
         u32::try_from(before + u64::from(position)).ok()
     }
 
-    /// The pack and the index position of the object with the place `place`, which must be below [`Repo::packed_count`].
+    /// The pack and the index position of the object with the place `place`, which must be below
+    /// [`Repo::packed_count`].
     pub(crate) fn at_place(&self, mut place: u32) -> (u32, u32) {
         let mut pack = 0;
         while place >= self.packs[pack].index().count() {
@@ -364,7 +378,10 @@ impl Repo {
                 found => self.reachable.get_or_init(|| found.ok()),
             },
         };
-        found.as_ref().map_or_else(|| corrupt(self.path.display().to_string(), "its refs do not lead to all they should"), Ok)
+        found.as_ref().map_or_else(
+            || corrupt(self.path.display().to_string(), "its refs do not lead to all they should"),
+            Ok,
+        )
     }
 
     /// Peels tags off `oid`; `None` if it is no tag.
@@ -374,13 +391,16 @@ impl Repo {
     pub fn peel(&self, oid: &Oid) -> Result<Option<Oid>> {
         let mut reader = self.reader();
         let mut at = *oid;
-        // Tags of tags are rare and short; git itself knows no bound, ours is only against loops of forged hashes.
+        // Tags of tags are rare and short; git itself knows no bound, ours is only against loops of forged
+        // hashes.
         for depth in 0..256 {
             let object = reader.read(&at)?.ok_or(Error::Missing(at))?;
             if object.kind != weir_git::Kind::Tag {
                 return Ok((depth > 0).then_some(at));
             }
-            at = weir_git::tag_target(self.hash, &object.data).map_err(|source| Error::Object { oid: at, source })?.0;
+            at = weir_git::tag_target(self.hash, &object.data)
+                .map_err(|source| Error::Object { oid: at, source })?
+                .0;
         }
         corrupt(at.to_string(), "a chain of more than 256 tags")
     }
@@ -395,10 +415,17 @@ pub(crate) fn parse_shallow(hash: HashKind, data: &[u8]) -> Result<Vec<Oid>> {
 }
 
 impl Repo {
-    /// This repository with only those packs for whose body `keep` says yes; packs that are no body are given as `None`.
+    /// This repository with only those packs for whose body `keep` says yes; packs that are no body are given
+    /// as `None`.
     pub(crate) fn limited_to(&self, keep: impl Fn(Option<&crate::bodies::Body>) -> bool) -> Repo {
         let body_of = |number: usize| self.bodies.list.iter().find(|b| b.pack as usize == number);
-        let packs = self.packs.iter().enumerate().filter(|(n, _)| keep(body_of(*n))).map(|(_, p)| p.clone()).collect();
+        let packs = self
+            .packs
+            .iter()
+            .enumerate()
+            .filter(|(n, _)| keep(body_of(*n)))
+            .map(|(_, p)| p.clone())
+            .collect();
         Repo {
             serial: Serial::next(),
             hash: self.hash,

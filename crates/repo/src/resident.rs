@@ -23,15 +23,19 @@ impl Resident {
         let blocks = region.len().div_ceil(BLOCK_BYTES);
         // Small ones are never let go.
         let noted = if blocks > BLOCKS_MAX { blocks } else { 0 };
-        Resident { region, read: (0..noted).map(|_| AtomicBool::new(false)).collect(), read_count: AtomicUsize::new(0) }
+        Resident {
+            region,
+            read: (0..noted).map(|_| AtomicBool::new(false)).collect(),
+            read_count: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn region(&self) -> &Region {
         &self.region
     }
 
-    /// Notes that `range` was read. If much was, its pages go back to the system, whose cache they stay in: what is read again
-    /// costs a fault.
+    /// Notes that `range` was read. If much was, its pages go back to the system, whose cache they stay in:
+    /// what is read again costs a fault.
     pub(crate) fn was_read(&self, range: Range<usize>) {
         if self.read.is_empty() || range.is_empty() {
             return;

@@ -39,7 +39,8 @@ pub struct Selection {
     pub client_has: OidSet,
     /// For a tree or blob to send, what stood at its path before.
     pub previous: OidMap<Oid>,
-    /// Objects to send besides, by pack and rank in it, ascending, each once and none of [`Selection::objects`].
+    /// Objects to send besides, by pack and rank in it, ascending, each once and none of
+    /// [`Selection::objects`].
     pub ranks: Vec<(u32, u32)>,
     /// All the client has, by number, if bitmaps told.
     pub(crate) client_numbers: Option<Bits>,
@@ -51,8 +52,8 @@ impl Selection {
         Selection { objects, ..Selection::default() }
     }
 
-    /// Adds those of `tags` (tag object and what it is peeled to) whose target is sent, with the tags between the two (git's
-    /// `add_tag_chain`).
+    /// Adds those of `tags` (tag object and what it is peeled to) whose target is sent, with the tags between
+    /// the two (git's `add_tag_chain`).
     ///
     /// # Errors
     /// If an index is corrupt.
@@ -86,7 +87,8 @@ impl Selection {
 
 /// With more new commits than this, bitmaps are faster than differences of trees, where there are some.
 const WALKED_COMMITS_MAX: usize = 48;
-/// The same for a client that has something: what differences of trees tell makes its pack a third of the size or less.
+/// The same for a client that has something: what differences of trees tell makes its pack a third of the
+/// size or less.
 const WALKED_COMMITS_FOR_FETCH_MAX: usize = 8192;
 
 const INTERESTING: u8 = 1;
@@ -186,7 +188,8 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
             *flag |= QUEUED | if uninteresting { UNINTERESTING } else { INTERESTING };
             if before & QUEUED == 0 {
                 let node = match commits.load(&parent) {
-                    // What a client has may be left over here, with nothing behind it any more: git prunes one object at a time.
+                    // What a client has may be left over here, with nothing behind it any more: git prunes
+                    // one object at a time.
                     Err(Error::Missing(_)) if uninteresting => continue,
                     node => node?,
                 };
@@ -206,9 +209,18 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
         }
     }
     let known = OidSet::default();
-    let mut trees = Trees { reader: &mut reader, sent, known, visited: OidMap::default(), filter, selection: &mut selection, steps };
+    let mut trees = Trees {
+        reader: &mut reader,
+        sent,
+        known,
+        visited: OidMap::default(),
+        filter,
+        selection: &mut selection,
+        steps,
+    };
     if cut.is_some() {
-        // Where history is cut off there is no parent to compare with: what the client's newest commits hold must do.
+        // Where history is cut off there is no parent to compare with: what the client's newest commits hold
+        // must do.
         for oid in edges.iter().take(EDGES_MAX) {
             match trees.know(&nodes[oid].tree, 0) {
                 Err(Error::Missing(_)) => {}
@@ -217,8 +229,13 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
         }
     }
     if !filter.is_some_and(Filter::is_commits_only) {
-        // What a parent's tree holds is left out of its child's: it must have been listed by then, whatever clocks said.
-        new_commits = if is_parents_last { new_commits.into_iter().rev().collect() } else { parents_first(&new_commits, &nodes) };
+        // What a parent's tree holds is left out of its child's: it must have been listed by then, whatever
+        // clocks said.
+        new_commits = if is_parents_last {
+            new_commits.into_iter().rev().collect()
+        } else {
+            parents_first(&new_commits, &nodes)
+        };
         for oid in &new_commits {
             let node = &nodes[oid];
             let mut before = Vec::new();
@@ -261,8 +278,8 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
         trees.add(&oid, None);
     }
     let sent = trees.sent;
-    // Where times lie, or files have swapped places, what seemed the client's may be sent after all: deltas on it could make a
-    // circle.
+    // Where times lie, or files have swapped places, what seemed the client's may be sent after all: deltas
+    // on it could make a circle.
     selection.client_has.retain(|oid| !sent.contains(oid));
     Ok(selection)
 }
@@ -284,15 +301,27 @@ fn parents_first(commits: &[Oid], nodes: &OidMap<Node>) -> Vec<Oid> {
                 order.push(oid);
             } else if waiting.remove(&oid) {
                 stack.push((oid, true));
-                stack.extend(nodes[&oid].parents.iter().filter(|parent| waiting.contains(*parent)).map(|parent| (*parent, false)));
+                stack.extend(
+                    nodes[&oid]
+                        .parents
+                        .iter()
+                        .filter(|parent| waiting.contains(*parent))
+                        .map(|parent| (*parent, false)),
+                );
             }
         }
     }
     order
 }
 
-/// Marks everything known behind `start`, which was just marked, as uninteresting. Returns how many commits in the queue that changed.
-fn spread_uninteresting(start: &Oid, flags: &mut OidMap<u8>, nodes: &OidMap<Node>, steps: &mut Steps<'_>) -> Result<usize> {
+/// Marks everything known behind `start`, which was just marked, as uninteresting. Returns how many commits
+/// in the queue that changed.
+fn spread_uninteresting(
+    start: &Oid,
+    flags: &mut OidMap<u8>,
+    nodes: &OidMap<Node>,
+    steps: &mut Steps<'_>,
+) -> Result<usize> {
     let mut changed = usize::from(flags[start] & POPPED == 0);
     let mut stack = vec![*start];
     while let Some(oid) = stack.pop() {
@@ -388,9 +417,15 @@ impl Trees<'_, '_> {
         })
     }
 
-    /// Lists `tree` and what is below it, as far as it is in none of the trees `before`, each with what stood there: the same
-    /// for every client, whatever it has.
-    fn brought(&mut self, tree: &Oid, before: &[Oid], depth: usize, out: &mut Vec<(Oid, Option<Oid>)>) -> Result<()> {
+    /// Lists `tree` and what is below it, as far as it is in none of the trees `before`, each with what stood
+    /// there: the same for every client, whatever it has.
+    fn brought(
+        &mut self,
+        tree: &Oid,
+        before: &[Oid],
+        depth: usize,
+        out: &mut Vec<(Oid, Option<Oid>)>,
+    ) -> Result<()> {
         if before.contains(tree) {
             return Ok(());
         }
@@ -430,16 +465,27 @@ impl Trees<'_, '_> {
         }
         Ok(())
     }
-    /// The same for a filter by paths. What stood at the same path in one of `before` was decided there; else each place of a
-    /// tree or blob is looked at, as it may be taken at one and not at another.
+    /// The same for a filter by paths. What stood at the same path in one of `before` was decided there; else
+    /// each place of a tree or blob is looked at, as it may be taken at one and not at another.
     fn add_by_path(&mut self, filter: &Filter, tree: &Oid, before: &[Oid]) -> Result<()> {
         // At the top nothing is taken but what a pattern takes.
         let around = vec![false; filter.sparse.len()];
         self.add_place(filter, tree, before, &mut Vec::new(), 0, &around)
     }
 
-    fn add_place(&mut self, filter: &Filter, tree: &Oid, before: &[Oid], path: &mut Vec<u8>, depth: usize, around: &[bool]) -> Result<()> {
-        if before.contains(tree) || self.known.contains(tree) || filter.depth_below.is_some_and(|below| depth as u64 >= below) {
+    fn add_place(
+        &mut self,
+        filter: &Filter,
+        tree: &Oid,
+        before: &[Oid],
+        path: &mut Vec<u8>,
+        depth: usize,
+        around: &[bool],
+    ) -> Result<()> {
+        if before.contains(tree)
+            || self.known.contains(tree)
+            || filter.depth_below.is_some_and(|below| depth as u64 >= below)
+        {
             return Ok(());
         }
         if depth > TREE_DEPTH_MAX || path.len() > PATH_BYTES_MAX {
@@ -490,6 +536,15 @@ impl Trees<'_, '_> {
 }
 
 /// Whether each specification takes `path`; where it does not say, as it takes the folder around it.
-fn decided<'f>(filter: &'f Filter, path: &'f [u8], is_folder: bool, around: &'f [bool]) -> impl Iterator<Item = bool> + 'f {
-    filter.sparse.iter().zip(around).map(move |(patterns, around)| patterns.decide(path, is_folder).unwrap_or(*around))
+fn decided<'f>(
+    filter: &'f Filter,
+    path: &'f [u8],
+    is_folder: bool,
+    around: &'f [bool],
+) -> impl Iterator<Item = bool> + 'f {
+    filter
+        .sparse
+        .iter()
+        .zip(around)
+        .map(move |(patterns, around)| patterns.decide(path, is_folder).unwrap_or(*around))
 }

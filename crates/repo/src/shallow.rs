@@ -1,5 +1,5 @@
-//! Where a shallow client's history ends, and will end after a fetch (gitprotocol-v2, `shallow` and `deepen`; git's
-//! `shallow.c` and `upload-pack.c` for what the words mean).
+//! Where a shallow client's history ends, and will end after a fetch (gitprotocol-v2, `shallow` and `deepen`;
+//! git's `shallow.c` and `upload-pack.c` for what the words mean).
 
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -73,7 +73,9 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
         }
     }
     let mut walk = Walk { commits: Commits::new(&mut reader), repo, steps: Steps::new(budget) };
-    let is_everything = asked.since.is_none() && asked.not.is_empty() && asked.depth.unwrap_or(DEPTH_INFINITE) >= DEPTH_INFINITE;
+    let is_everything = asked.since.is_none()
+        && asked.not.is_empty()
+        && asked.depth.unwrap_or(DEPTH_INFINITE) >= DEPTH_INFINITE;
     let found = if asked.since.is_some() || !asked.not.is_empty() {
         walk.by_age(&starts, asked.since.unwrap_or(0), not)?
     } else {
@@ -81,7 +83,8 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
         if depth >= DEPTH_INFINITE && repo.shallow.is_empty() {
             Found { ends: Vec::new(), inside: cut.commits.clone() }
         } else if asked.relative {
-            // As git's `get_reachable_list` has it: whatever any ref shown reaches is deepened, not what the wants reach alone.
+            // As git's `get_reachable_list` has it: whatever any ref shown reaches is deepened, not what the
+            // wants reach alone.
             let starts = walk.reachable(tips, &cut.commits)?;
             walk.by_depth(&starts, depth.saturating_add(1))?
         } else {
@@ -89,8 +92,9 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
         }
     };
     for oid in client {
-        // What the client has shallow and this repository too cannot be deepened. What it only names it does not have: what is behind
-        // commits of removed history is for nobody. Others were met on the way from what it wants.
+        // What the client has shallow and this repository too cannot be deepened. What it only names it does
+        // not have: what is behind commits of removed history is for nobody. Others were met on the way from
+        // what it wants.
         let is_given = || !is_everything || repo.archive().is_none() || repo.gives(oid);
         if found.inside.contains(oid) && !repo.shallow.contains(oid) && repo.contains(oid) && is_given() {
             cut.unshallow.push(*oid);
@@ -170,7 +174,9 @@ impl Walk<'_, '_> {
         }
         let mut ends = Vec::new();
         for oid in order {
-            if self.repo.shallow.contains(&oid) || self.commits.load(&oid)?.parents.iter().any(|p| !inside.contains(p)) {
+            if self.repo.shallow.contains(&oid)
+                || self.commits.load(&oid)?.parents.iter().any(|p| !inside.contains(p))
+            {
                 ends.push(oid);
             }
         }

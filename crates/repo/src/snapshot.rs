@@ -1,4 +1,5 @@
-//! The identity of a repository's refs, as Software Heritage names it: `swh:1:snp:...` (SWHID, ISO/IEC 18670, section 5.8).
+//! The identity of a repository's refs, as Software Heritage names it: `swh:1:snp:...` (SWHID, ISO/IEC 18670,
+//! section 5.8).
 
 use weir_git::{HashKind, Kind, Oid, plain_sha};
 
@@ -10,8 +11,8 @@ use crate::repo::Repo;
 pub const SNAPSHOT_SWHID: &str = "swh:1:snp:";
 
 impl Repo {
-    /// The SHA-1 of `refs` with HEAD as a snapshot, whatever they are called in this repository now; `None` if there is none:
-    /// of SHA-256 repositories, and where a ref leads to what is not here.
+    /// The SHA-1 of `refs` with HEAD as a snapshot, whatever they are called in this repository now; `None`
+    /// if there is none: of SHA-256 repositories, and where a ref leads to what is not here.
     ///
     /// # Errors
     /// If a pack is corrupt.
@@ -42,7 +43,9 @@ impl Repo {
         branches.sort_unstable();
         // Of a million refs the manifest is not made: its length is hashed first.
         let count_of = |target: &[u8]| format!("\0{}:", target.len());
-        let bytes = |(name, kind, target): &(&[u8], &str, &[u8])| kind.len() + 1 + name.len() + count_of(target).len() + target.len();
+        let bytes = |(name, kind, target): &(&[u8], &str, &[u8])| {
+            kind.len() + 1 + name.len() + count_of(target).len() + target.len()
+        };
         let manifest_bytes: usize = branches.iter().map(bytes).sum();
         let mut hasher = plain_sha(HashKind::Sha1);
         hasher.update(format!("snapshot {manifest_bytes}\0").as_bytes());

@@ -1,4 +1,5 @@
-//! Patterns of paths that a sparse clone takes (git-rev-list, `--filter=sparse:oid`; gitignore, for the patterns).
+//! Patterns of paths that a sparse clone takes (git-rev-list, `--filter=sparse:oid`; gitignore, for the
+//! patterns).
 
 use gix_ignore::glob::Pattern;
 use gix_ignore::glob::pattern::Case;
@@ -19,7 +20,8 @@ const PATTERNS_MAX: usize = 10_000;
 const STARS_MAX: usize = 8;
 const PATTERNS_A_STEP: u64 = 64;
 
-/// A specification: paths that match are taken, those of negative patterns are not; the last pattern that matches counts.
+/// A specification: paths that match are taken, those of negative patterns are not; the last pattern that
+/// matches counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Patterns {
     list: Vec<Pattern>,
@@ -28,15 +30,18 @@ pub(crate) struct Patterns {
 }
 
 impl Patterns {
-    /// Reads the specification that `expression` names: `REV` or `REV:PATH`, where REV is a ref, in full or short, or a full id
-    /// that refs reach.
+    /// Reads the specification that `expression` names: `REV` or `REV:PATH`, where REV is a ref, in full or
+    /// short, or a full id that refs reach.
     pub(crate) fn named(repo: &Repo, expression: &str, budget: Budget<'_>) -> Result<Patterns> {
         let unable = || Error::NotFound(format!("unable to access sparse blob in '{expression}'"));
-        let (revision, path) = expression.split_once(':').map_or((expression, None), |(revision, path)| (revision, Some(path)));
+        let (revision, path) =
+            expression.split_once(':').map_or((expression, None), |(revision, path)| (revision, Some(path)));
         let start = match resolve_ref(repo, revision) {
             Some(oid) => oid,
             None => {
-                let oid = Oid::from_hex(repo.hash, revision.as_bytes()).filter(|oid| repo.contains(oid)).ok_or_else(unable)?;
+                let oid = Oid::from_hex(repo.hash, revision.as_bytes())
+                    .filter(|oid| repo.contains(oid))
+                    .ok_or_else(unable)?;
                 if !are_reachable(repo, &[oid], budget)? {
                     return Err(unable());
                 }
@@ -49,7 +54,9 @@ impl Patterns {
             Some(path) => at_path(&mut reader, &start, path.as_bytes())?.ok_or_else(unable)?,
         };
         match reader.kind_and_size(&oid)? {
-            Some((Kind::Blob, size)) if size <= SPECIFICATION_BYTES_MAX => Patterns::parse(&reader.require(&oid)?.data),
+            Some((Kind::Blob, size)) if size <= SPECIFICATION_BYTES_MAX => {
+                Patterns::parse(&reader.require(&oid)?.data)
+            }
             Some(_) => Err(Error::NotFound(format!("unable to parse sparse filter data in {oid}"))),
             None => Err(unable()),
         }
@@ -78,12 +85,15 @@ impl Patterns {
     /// If they are not.
     pub(crate) fn check_all(all: &[Patterns]) -> Result<()> {
         if all.iter().map(|p| p.list.len()).sum::<usize>() > PATTERNS_MAX {
-            return Err(Error::Unsupported(format!("the sparse specifications have more than {PATTERNS_MAX} patterns")));
+            return Err(Error::Unsupported(format!(
+                "the sparse specifications have more than {PATTERNS_MAX} patterns"
+            )));
         }
         Ok(())
     }
 
-    /// Steps that one path costs: a step is a tree looked at, in whose time so many simple patterns can be tried.
+    /// Steps that one path costs: a step is a tree looked at, in whose time so many simple patterns can be
+    /// tried.
     pub(crate) fn cost(&self) -> u64 {
         self.cost.div_ceil(PATTERNS_A_STEP)
     }
@@ -92,7 +102,13 @@ impl Patterns {
     pub(crate) fn decide(&self, path: &[u8], is_folder: bool) -> Option<bool> {
         let basename = path.iter().rposition(|&c| c == b'/').map(|slash| slash + 1);
         let matches = |p: &&Pattern| {
-            p.matches_repo_relative_path(path.into(), basename, Some(is_folder), Case::Sensitive, Mode::NO_MATCH_SLASH_LITERAL)
+            p.matches_repo_relative_path(
+                path.into(),
+                basename,
+                Some(is_folder),
+                Case::Sensitive,
+                Mode::NO_MATCH_SLASH_LITERAL,
+            )
         };
         self.list.iter().rev().find(matches).map(|p| !p.is_negative())
     }
@@ -114,7 +130,8 @@ fn at_path(reader: &mut ObjectReader<'_>, start: &Oid, path: &[u8]) -> Result<Op
             return Ok(None);
         }
         let object = reader.require(&at)?;
-        let found = TreeIter::new(hash, &object.data).filter_map(std::result::Result::ok).find(|e| e.name == part);
+        let found =
+            TreeIter::new(hash, &object.data).filter_map(std::result::Result::ok).find(|e| e.name == part);
         let Some(entry) = found.filter(|e| !e.is_gitlink()) else { return Ok(None) };
         (is_tree, at) = (entry.is_tree(), Oid::from_bytes(hash, entry.id).expect("of its length"));
     }
@@ -127,7 +144,9 @@ mod tests {
 
     #[test]
     fn the_last_pattern_counts() {
-        let patterns = Patterns::parse(b"# all files at the top, and docs\n/*\n!/*/\n/docs/\n*.md\n!secret.md\n\\#x\n").unwrap();
+        let patterns =
+            Patterns::parse(b"# all files at the top, and docs\n/*\n!/*/\n/docs/\n*.md\n!secret.md\n\\#x\n")
+                .unwrap();
         for (path, is_folder, decided) in [
             ("Makefile", false, Some(true)),
             ("src", true, Some(false)),
@@ -142,7 +161,10 @@ mod tests {
         }
         assert!(Patterns::parse(&b"a\n".repeat(PATTERNS_MAX + 1)).is_err());
         let half = Patterns::parse(&b"a\n".repeat(PATTERNS_MAX / 2 + 1)).unwrap();
-        assert!(Patterns::check_all(std::slice::from_ref(&half)).is_ok() && Patterns::check_all(&[half.clone(), half]).is_err());
+        assert!(
+            Patterns::check_all(std::slice::from_ref(&half)).is_ok()
+                && Patterns::check_all(&[half.clone(), half]).is_err()
+        );
         // Each of these would double the work for a path that is deep enough.
         assert!(Patterns::parse(&[b"**/".repeat(60), b"b\n".to_vec()].concat()).is_err());
         let deep = Patterns::parse(b"**/**/**/**/nothing\n").unwrap();

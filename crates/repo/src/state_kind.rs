@@ -2,9 +2,11 @@
 
 use weir_archive::Archive;
 
-/// The attribute that says that the refs are part of what the upstream had, part of what it had before: the rest follows.
+/// The attribute that says that the refs are part of what the upstream had, part of what it had before: the
+/// rest follows.
 pub(crate) const PARTIAL_KEY: &str = "partial";
-/// The attribute that says that refs are as somebody wanted to have them again, and not as the upstream has them.
+/// The attribute that says that refs are as somebody wanted to have them again, and not as the upstream has
+/// them.
 pub(crate) const RESTORED_KEY: &str = "restored";
 
 /// How a state of the refs came to be.
@@ -13,8 +15,8 @@ pub enum StateKind {
     /// The upstream had it.
     #[default]
     Mirrored,
-    /// Part of it is as the upstream has it, part as it had it before: the rest follows with the next commit, and this is no state
-    /// that ever was.
+    /// Part of it is as the upstream has it, part as it had it before: the rest follows with the next commit,
+    /// and this is no state that ever was.
     Partial,
     /// Somebody has had an older one again.
     Restored,

@@ -1,4 +1,5 @@
-//! Which entries of a tree are not as in others: on raw bytes, skipping what is alike without looking at entries.
+//! Which entries of a tree are not as in others: on raw bytes, skipping what is alike without looking at
+//! entries.
 
 use weir_git::{HashKind, ObjectError, Oid, TreeEntry, TreeIter, tree_entry_len};
 
@@ -30,8 +31,8 @@ pub(crate) fn changed(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid])
     Ok(found)
 }
 
-/// Calls `changed` for each entry that stands in `tree` and in none of `before`, with its id and those of entries of its name
-/// and sort there.
+/// Calls `changed` for each entry that stands in `tree` and in none of `before`, with its id and those of
+/// entries of its name and sort there.
 ///
 /// # Errors
 /// As [`changed()`].
@@ -50,14 +51,15 @@ pub(crate) fn each_changed(
     let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
     changed_entries(hash, &object.data, &old_data, |entry, same_name| {
         let id = |entry: &TreeEntry<'_>| Oid::from_bytes(hash, entry.id).expect("of its length");
-        let mut alike = same_name.iter().filter(|o| o.is_tree() == entry.is_tree() && !o.is_gitlink()).map(id);
+        let mut alike =
+            same_name.iter().filter(|o| o.is_tree() == entry.is_tree() && !o.is_gitlink()).map(id);
         changed(&entry, id(&entry), &mut alike);
     })
     .map_err(|source| Error::Object { oid: *tree, source })
 }
 
-/// Calls `changed` for each entry of `new` (but submodule links) that stands in none of `olds` with the same name, sort and
-/// id, with the entries of its name and sort that stand there.
+/// Calls `changed` for each entry of `new` (but submodule links) that stands in none of `olds` with the same
+/// name, sort and id, with the entries of its name and sort that stand there.
 ///
 /// # Errors
 /// If `new` is malformed. What is malformed in `olds` is taken as absent.
@@ -100,7 +102,8 @@ pub(crate) fn common_bytes(a: &[u8], b: &[u8]) -> usize {
     // Wide steps while all is the same, then ever narrower ones.
     let mut at = 0;
     for step in [2048, 256, 32] {
-        let alike = a[at..].chunks_exact(step).zip(b[at..].chunks_exact(step)).take_while(|(a, b)| a == b).count();
+        let alike =
+            a[at..].chunks_exact(step).zip(b[at..].chunks_exact(step)).take_while(|(a, b)| a == b).count();
         at += alike * step;
     }
     at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
@@ -153,7 +156,8 @@ impl<'a> Cursor<'a> {
 pub(crate) fn tree_order(a: &TreeEntry<'_>, b: &TreeEntry<'_>) -> std::cmp::Ordering {
     let common = a.name.len().min(b.name.len());
     a.name[..common].cmp(&b.name[..common]).then_with(|| {
-        let next = |e: &TreeEntry<'_>| e.name.get(common).copied().unwrap_or(if e.is_tree() { b'/' } else { 0 });
+        let next =
+            |e: &TreeEntry<'_>| e.name.get(common).copied().unwrap_or(if e.is_tree() { b'/' } else { 0 });
         next(a).cmp(&next(b)).then(a.name.len().cmp(&b.name.len()))
     })
 }
@@ -163,7 +167,10 @@ mod tests {
     use super::*;
 
     fn tree(entries: &[(&str, &str, u8)]) -> Vec<u8> {
-        entries.iter().flat_map(|(mode, name, id)| [mode.as_bytes(), b" ", name.as_bytes(), b"\0", &[*id; 20]].concat()).collect()
+        entries
+            .iter()
+            .flat_map(|(mode, name, id)| [mode.as_bytes(), b" ", name.as_bytes(), b"\0", &[*id; 20]].concat())
+            .collect()
     }
 
     fn diff(new: &[u8], olds: &[&[u8]]) -> Vec<(String, usize)> {
@@ -175,10 +182,23 @@ mod tests {
 
     #[test]
     fn only_what_changed() {
-        let old = tree(&[("100644", "a", 1), ("40000", "b", 2), ("100644", "b.c", 3), ("100644", "d", 0), ("160000", "m", 9)]);
-        let changed = |list: &[(&str, usize)]| list.iter().map(|(n, c)| ((*n).to_owned(), *c)).collect::<Vec<_>>();
+        let old = tree(&[
+            ("100644", "a", 1),
+            ("40000", "b", 2),
+            ("100644", "b.c", 3),
+            ("100644", "d", 0),
+            ("160000", "m", 9),
+        ]);
+        let changed =
+            |list: &[(&str, usize)]| list.iter().map(|(n, c)| ((*n).to_owned(), *c)).collect::<Vec<_>>();
         assert_eq!(diff(&old, &[&old]), changed(&[]));
-        let new = tree(&[("100644", "a", 1), ("100644", "aa", 8), ("40000", "b", 7), ("100644", "b.c", 3), ("160000", "m", 1)]);
+        let new = tree(&[
+            ("100644", "a", 1),
+            ("100644", "aa", 8),
+            ("40000", "b", 7),
+            ("100644", "b.c", 3),
+            ("160000", "m", 1),
+        ]);
         assert_eq!(diff(&new, &[&old]), changed(&[("aa", 0), ("b", 1)]));
         assert_eq!(diff(&new, &[&old, &new]), changed(&[]), "as in one of two parents");
         assert_eq!(diff(&new, &[]).len(), 4, "all but the submodule");

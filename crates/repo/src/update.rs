@@ -45,9 +45,9 @@ pub struct Rewrite<'a> {
     pub spill: SpillFn<'a>,
 }
 
-/// Writes the archive at `path` anew, with one body a class of refs, verifies it and puts it in the old one's place.
-/// Objects that only older states of the refs reach are kept, with those states, in a body that is never served, and so is what
-/// no state reaches: others may build on it.
+/// Writes the archive at `path` anew, with one body a class of refs, verifies it and puts it in the old one's
+/// place. Objects that only older states of the refs reach are kept, with those states, in a body that is
+/// never served, and so is what no state reaches: others may build on it.
 ///
 /// # Errors
 /// If the archive is damaged or the disk fails; then the old one stands.
@@ -57,7 +57,8 @@ pub fn compact(path: &Path, how: &Rewrite<'_>) -> Result<UpdateReport> {
 
 /// The attribute that says when a compaction failed last, by the number of the commit, and how often in turn.
 const FAILED_KEY: &str = "compaction-failed";
-/// Commits after a compaction that failed before the next is tried, doubled with each that fails again, up to so many times.
+/// Commits after a compaction that failed before the next is tried, doubled with each that fails again, up to
+/// so many times.
 const PUT_OFF_COMMITS: u64 = 8;
 const PUT_OFF_DOUBLED_MAX: u32 = 10;
 
@@ -70,7 +71,8 @@ pub struct ArchiveUse {
     pub bytes: u64,
     /// Bytes of live members.
     pub live_bytes: u64,
-    /// Bytes of those that a compaction only copies: large files and metadata that are kept beside the repository.
+    /// Bytes of those that a compaction only copies: large files and metadata that are kept beside the
+    /// repository.
     pub beside_bytes: u64,
 }
 
@@ -81,9 +83,14 @@ impl ArchiveRepo {
     /// As [`compact`].
     pub fn compact(&mut self, how: &Rewrite<'_>) -> Result<UpdateReport> {
         let path = self.path().to_owned();
-        let Some(repo) = self.repo()? else { return Err(Error::NotFound(format!("'{}' is empty", path.display()))) };
+        let Some(repo) = self.repo()? else {
+            return Err(Error::NotFound(format!("'{}' is empty", path.display())));
+        };
         if repo.archive().is_some_and(|archive| archive.attribute(UNFINISHED_KEY).is_some()) {
-            return corrupt(path.display().to_string(), "it has objects only: the commit of its refs was lost");
+            return corrupt(
+                path.display().to_string(),
+                "it has objects only: the commit of its refs was lost",
+            );
         }
         write_anew(&repo, &path, Takes::PlaceOf(self.locked()), how)
     }
@@ -98,7 +105,12 @@ impl ArchiveRepo {
                 beside_bytes += member.len;
             }
         }
-        ArchiveUse { packs: self.pack_count(), bytes: self.committed().map_or(0, |(_, bytes)| bytes), live_bytes, beside_bytes }
+        ArchiveUse {
+            packs: self.pack_count(),
+            bytes: self.committed().map_or(0, |(_, bytes)| bytes),
+            live_bytes,
+            beside_bytes,
+        }
     }
 
     /// Whether a compaction has failed not long ago.
@@ -115,7 +127,11 @@ impl ArchiveRepo {
     pub fn put_compaction_off(&mut self, time: u64) -> Result<()> {
         let (_, count) = self.failed_compactions();
         let seq = self.committed().map_or(0, |(seq, _)| seq);
-        self.commit_members(&[], &[(FAILED_KEY.to_owned(), format!("{seq} {}", count.saturating_add(1)))], time)
+        self.commit_members(
+            &[],
+            &[(FAILED_KEY.to_owned(), format!("{seq} {}", count.saturating_add(1)))],
+            time,
+        )
     }
 
     /// The number of the commit at which a compaction failed last, and how often in turn.
@@ -125,7 +141,8 @@ impl ArchiveRepo {
     }
 }
 
-/// Writes the archive that `repo` was opened from to `path`, as [`compact`] does, where that `takes` what is there.
+/// Writes the archive that `repo` was opened from to `path`, as [`compact`] does, where that `takes` what is
+/// there.
 ///
 /// # Errors
 /// If it is damaged or the disk fails; then there is nothing at `path`, or what stood there.
@@ -150,13 +167,18 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
     let all: OidSet = repo.refs().tips().collect();
     let (history, older) = states(repo)?;
     let mut taken = ObjectSet::new(repo);
-    let mut whole = WholeClones { kind: repo.archive().map_or_else(StateKind::default, StateKind::of), ..WholeClones::default() };
+    let mut whole = WholeClones {
+        kind: repo.archive().map_or_else(StateKind::default, StateKind::of),
+        ..WholeClones::default()
+    };
     // What builds on another archive is no whole clone by itself, nor is what ends somewhere.
     let may_be_whole = base.is_none() && repo.shallow.is_empty();
     let mut objects_added = 0;
     // Of what only older states lead to.
     let mut lost = OidSet::default();
-    for (class, tips) in [(RefClass::HeadsAndTags, &heads), (RefClass::Rest, &all), (RefClass::History, &older)] {
+    for (class, tips) in
+        [(RefClass::HeadsAndTags, &heads), (RefClass::Rest, &all), (RefClass::History, &older)]
+    {
         let (mut objects, missing) = reachable_beyond(repo, base, tips, &mut taken)?;
         lost.extend(missing);
         if class == RefClass::History {
@@ -166,13 +188,18 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
             objects.extend(more);
             lost.extend(missing);
         }
-        // A hole in what is served is damage. One in an older state may be from before such holes were refused: then it stays one.
+        // A hole in what is served is damage. One in an older state may be from before such holes were
+        // refused: then it stays one.
         if let Some(oid) = lost.iter().next()
             && (class != RefClass::History || !is_as_written(repo)?)
         {
             return Err(Error::Missing(*oid));
         }
-        let body = if objects.is_empty() { None } else { take_in(repo, objects, &mut new, (class, tips, &lost), how)? };
+        let body = if objects.is_empty() {
+            None
+        } else {
+            take_in(repo, objects, &mut new, (class, tips, &lost), how)?
+        };
         if let Some(pack) = &body {
             objects_added = new.commit_body(class, pack, time)?.objects_added;
         }
@@ -200,9 +227,9 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
 }
 
 impl WholeClones {
-    /// Takes note of the body of a class in an archive that is written anew: it holds what `tips` lead to, as far as no class before
-    /// has it. Each object of it must be named by another or be a tip, and what they name must be in what is sent: then it is whole
-    /// and closed, for objects form no circle.
+    /// Takes note of the body of a class in an archive that is written anew: it holds what `tips` lead to, as
+    /// far as no class before has it. Each object of it must be named by another or be a tip, and what they
+    /// name must be in what is sent: then it is whole and closed, for objects form no circle.
     fn add(&mut self, class: RefClass, body: Option<&Ingested>, tips: &OidSet) {
         // The first body stands by itself; what the second one names, or is a delta of, is in the first.
         let is_exact = |pack: &Ingested, is_first: bool| {
@@ -220,7 +247,10 @@ impl WholeClones {
             }
             (RefClass::Rest, Some(pack)) => {
                 // Bodies of both classes are summed when they are first sent.
-                let count = self.heads.filter(|_| is_exact(pack, false)).and_then(|heads| heads.count.checked_add(pack.sent_count));
+                let count = self
+                    .heads
+                    .filter(|_| is_exact(pack, false))
+                    .and_then(|heads| heads.count.checked_add(pack.sent_count));
                 self.all = count.map(|count| WholeClone { count, trailer: None });
             }
             _ => {}
@@ -243,7 +273,8 @@ fn states(repo: &Repo) -> Result<(Vec<u8>, OidSet)> {
     Ok((encoded, tips))
 }
 
-/// Takes `objects` of `repo` into `new`, through ingest: what is made anew is verified like anything from outside.
+/// Takes `objects` of `repo` into `new`, through ingest: what is made anew is verified like anything from
+/// outside.
 fn take_in(
     repo: &Repo,
     objects: Vec<Packed>,
@@ -280,7 +311,9 @@ fn take_in(
         match (taken, written) {
             (Ok(taken), Ok(())) => Ok(taken),
             // If writing failed, reading only saw the end: the cause is what matters.
-            (_, Err(e)) if !matches!(&e, Error::Io(io) if io.kind() == std::io::ErrorKind::BrokenPipe) => Err(e),
+            (_, Err(e)) if !matches!(&e, Error::Io(io) if io.kind() == std::io::ErrorKind::BrokenPipe) => {
+                Err(e)
+            }
             (Err(e), _) => Err(e),
             (Ok(_), Err(e)) => Err(e),
         }
@@ -293,20 +326,28 @@ fn is_as_written(repo: &Repo) -> Result<bool> {
     Ok(weir_archive::verify(&**archive.file())?.iter().all(|damage| damage.is_unfinished))
 }
 
-/// What `tips` reach and neither the refs of `base` nor `taken` has, and what of that is nowhere; the former is added to `taken`, which
-/// holds all that it leads to.
-fn reachable_beyond(repo: &Repo, base: Option<&Repo>, tips: &OidSet, taken: &mut ObjectSet) -> Result<(Vec<Packed>, Vec<Oid>)> {
+/// What `tips` reach and neither the refs of `base` nor `taken` has, and what of that is nowhere; the former
+/// is added to `taken`, which holds all that it leads to.
+fn reachable_beyond(
+    repo: &Repo,
+    base: Option<&Repo>,
+    tips: &OidSet,
+    taken: &mut ObjectSet,
+) -> Result<(Vec<Packed>, Vec<Oid>)> {
     let mut found: Vec<Packed> = Vec::new();
     let mut missing = Vec::new();
     let mut new = ObjectSet::new(repo);
     let mut reader = repo.reader();
     let mut tips: Vec<Oid> = tips.iter().copied().collect();
-    let is_elsewhere = |oid: &Oid, location| taken.contains(repo, oid, location) || base.is_some_and(|base| base.gives(oid));
+    let is_elsewhere =
+        |oid: &Oid, location| taken.contains(repo, oid, location) || base.is_some_and(|base| base.gives(oid));
     while !tips.is_empty() {
         let start = found.len();
         visit_reachable(repo, is_elsewhere, tips.drain(..), &mut Steps::unbounded(), |oid, place, _| {
             match place.and_then(|(at, kind)| Some((repo.place(at)?, at, kind))) {
-                Some((place, at, kind)) if new.insert(repo, oid, Some(at)) => found.push(Packed { place, kind }),
+                Some((place, at, kind)) if new.insert(repo, oid, Some(at)) => {
+                    found.push(Packed { place, kind })
+                }
                 Some(_) => {}
                 None => missing.push(*oid),
             }
@@ -331,6 +372,12 @@ fn reachable_beyond(repo: &Repo, base: Option<&Repo>, tips: &OidSet, taken: &mut
 
 /// What its own packs hold and neither the refs of `base` nor `taken` has.
 fn unreachable(repo: &Repo, base: Option<&Repo>, taken: &ObjectSet) -> OidSet {
-    let ids = repo.own_packs().iter().flat_map(|pack| (0..pack.index().count()).map(|position| pack.index().oid(position)));
-    ids.filter(|oid| !taken.contains(repo, oid, repo.locate(oid)) && !base.is_some_and(|base| base.gives(oid))).collect()
+    let ids = repo
+        .own_packs()
+        .iter()
+        .flat_map(|pack| (0..pack.index().count()).map(|position| pack.index().oid(position)));
+    ids.filter(|oid| {
+        !taken.contains(repo, oid, repo.locate(oid)) && !base.is_some_and(|base| base.gives(oid))
+    })
+    .collect()
 }

@@ -1,7 +1,8 @@
 //! Walks over commits: what is reached from where.
 //!
-//! What a client has is taken as what its commits reach. Errors go one way only: an object may be sent that the client
-//! has, never the other way round. Commit times may lie; a commit wrongly taken for new costs bytes, not correctness.
+//! What a client has is taken as what its commits reach. Errors go one way only: an object may be sent that
+//! the client has, never the other way round. Commit times may lie; a commit wrongly taken for new costs
+//! bytes, not correctness.
 
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,25 +50,32 @@ impl<'r, 'o> Commits<'r, 'o> {
             && let Some(commit) = graph.commit(position)
         {
             let is_cut = !self.shallow.is_empty() && self.shallow.contains(oid);
-            let parents = if is_cut { Vec::new() } else { commit.parents.iter().map(|&p| graph.oid(p)).collect() };
+            let parents =
+                if is_cut { Vec::new() } else { commit.parents.iter().map(|&p| graph.oid(p)).collect() };
             return Ok(Node { tree: commit.tree, parents, time: commit.time });
         }
         let object = self.reader.require(oid)?;
-        let links = commit_links(self.repo.hash, &object.data).map_err(|source| Error::Object { oid: *oid, source })?;
+        let links = commit_links(self.repo.hash, &object.data)
+            .map_err(|source| Error::Object { oid: *oid, source })?;
         let parents = if self.shallow.contains(oid) { Vec::new() } else { links.parents };
         Ok(Node { tree: links.tree, parents, time: commit_time(&object.data) })
     }
 }
 
 /// Follows tags from `oid` to something else; gives that and the tags passed. `None` if an object is missing.
-pub(crate) fn peel_through(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Option<(Oid, Kind, Vec<Oid>)>> {
+pub(crate) fn peel_through(
+    reader: &mut ObjectReader<'_>,
+    oid: &Oid,
+) -> Result<Option<(Oid, Kind, Vec<Oid>)>> {
     let mut tags = Vec::new();
     let (mut at, mut kind) = (*oid, None);
     loop {
         let target = match reader.known_tag(&at) {
             Some(target) if tags.len() <= 256 => Some(target),
             _ => {
-                let Some(kind) = kind.map_or_else(|| reader.kind(&at), |kind| Ok(Some(kind)))? else { return Ok(None) };
+                let Some(kind) = kind.map_or_else(|| reader.kind(&at), |kind| Ok(Some(kind)))? else {
+                    return Ok(None);
+                };
                 if kind != Kind::Tag || tags.len() > 256 {
                     return Ok(Some((at, kind, tags)));
                 }
@@ -87,10 +95,13 @@ impl Repo {
     /// If it is missing, corrupt or no commit.
     pub fn parents(&self, commit: &Oid) -> Result<Vec<Oid>> {
         let object = self.reader().require(commit)?;
-        commit_links(self.hash, &object.data).map(|links| links.parents).map_err(|source| Error::Object { oid: *commit, source })
+        commit_links(self.hash, &object.data)
+            .map(|links| links.parents)
+            .map_err(|source| Error::Object { oid: *commit, source })
     }
 
-    /// One object that `tips` lead to and that is nowhere, if there is one. Looks through all that they lead to.
+    /// One object that `tips` lead to and that is nowhere, if there is one. Looks through all that they lead
+    /// to.
     ///
     /// # Errors
     /// If an object is corrupt.
@@ -111,9 +122,15 @@ impl Repo {
     }
 }
 
-/// Returns whether every one of `targets` is reached from `sources` through commits, looking at no more than `commits_max`
-/// commits: beyond that the answer is no.
-pub(crate) fn all_reachable_from(repo: &Repo, sources: &[Oid], targets: &[Oid], commits_max: usize, steps: &mut Steps<'_>) -> Result<bool> {
+/// Returns whether every one of `targets` is reached from `sources` through commits, looking at no more than
+/// `commits_max` commits: beyond that the answer is no.
+pub(crate) fn all_reachable_from(
+    repo: &Repo,
+    sources: &[Oid],
+    targets: &[Oid],
+    commits_max: usize,
+    steps: &mut Steps<'_>,
+) -> Result<bool> {
     let mut reader = repo.reader();
     let mut waiting: OidSet = OidSet::default();
     for target in targets {
@@ -167,12 +184,18 @@ pub(crate) fn all_reachable_from(repo: &Repo, sources: &[Oid], targets: &[Oid], 
     Ok(waiting.is_empty())
 }
 
-/// Returns whether every one of `wants` is, or has among its ancestors, one of `haves`, and at how many commits it looked: at no more
-/// than `commits_max`, beyond which the answer is no.
+/// Returns whether every one of `wants` is, or has among its ancestors, one of `haves`, and at how many
+/// commits it looked: at no more than `commits_max`, beyond which the answer is no.
 ///
 /// # Errors
 /// If an object is missing or corrupt, or nobody waits for the answer any more.
-pub fn all_wants_meet(repo: &Repo, wants: &[Oid], haves: &[Oid], commits_max: usize, budget: Budget<'_>) -> Result<(bool, usize)> {
+pub fn all_wants_meet(
+    repo: &Repo,
+    wants: &[Oid],
+    haves: &[Oid],
+    commits_max: usize,
+    budget: Budget<'_>,
+) -> Result<(bool, usize)> {
     let mut reader = repo.reader();
     let mut steps = Steps::new(budget);
     let mut goals = OidSet::default();
@@ -234,11 +257,13 @@ pub fn all_wants_meet(repo: &Repo, wants: &[Oid], haves: &[Oid], commits_max: us
 /// Commits looked at to find out whether an object is reachable, before all that refs reach is found out.
 const REACHABLE_COMMITS_MAX: usize = 2_000_000;
 
-/// Returns those of `oids` that refs reach. What is known to hold for whole bodies is not walked; the others are looked for by one
-/// walk over commits, then in all that refs reach, which is found out once for an open repository.
+/// Returns those of `oids` that refs reach. What is known to hold for whole bodies is not walked; the others
+/// are looked for by one walk over commits, then in all that refs reach, which is found out once for an open
+/// repository.
 ///
 /// # Errors
-/// If an object is missing or corrupt, the walks take more steps than `budget` has, or nobody waits for the answer any more.
+/// If an object is missing or corrupt, the walks take more steps than `budget` has, or nobody waits for the
+/// answer any more.
 pub fn reachable_among(repo: &Repo, oids: &[Oid], budget: Budget<'_>) -> Result<OidSet> {
     let mut steps = Steps::new(budget);
     let (mut found, mut open) = (OidSet::default(), Vec::new());
@@ -246,7 +271,9 @@ pub fn reachable_among(repo: &Repo, oids: &[Oid], budget: Budget<'_>) -> Result<
         steps.take(1)?;
         match repo.locate(oid) {
             None => {}
-            Some(Location::Packed { pack, .. }) if repo.bodies.is_reachable_whole(pack) => drop(found.insert(*oid)),
+            Some(Location::Packed { pack, .. }) if repo.bodies.is_reachable_whole(pack) => {
+                found.insert(*oid);
+            }
             Some(_) => open.push(*oid),
         }
     }
@@ -320,8 +347,8 @@ impl Reachable {
     }
 }
 
-/// Ids of commits that are here, for asking an upstream what it has in common: from `tips` back, every commit at first,
-/// then ever fewer.
+/// Ids of commits that are here, for asking an upstream what it has in common: from `tips` back, every commit
+/// at first, then ever fewer.
 pub struct HaveCommits<'r> {
     reader: ObjectReader<'r>,
     queue: BinaryHeap<(u64, Oid)>,
@@ -336,7 +363,13 @@ impl<'r> HaveCommits<'r> {
     /// # Errors
     /// If an object is corrupt.
     pub fn new(repo: &'r Repo, tips: impl IntoIterator<Item = Oid>) -> Result<HaveCommits<'r>> {
-        let mut this = HaveCommits { reader: repo.reader(), queue: BinaryHeap::new(), seen: OidSet::default(), given: 0, skip: 0 };
+        let mut this = HaveCommits {
+            reader: repo.reader(),
+            queue: BinaryHeap::new(),
+            seen: OidSet::default(),
+            given: 0,
+            skip: 0,
+        };
         for tip in tips {
             if let Some((oid, Kind::Commit, _)) = peel_through(&mut this.reader, &tip)? {
                 this.push(oid)?;
@@ -444,8 +477,9 @@ impl<'a> Steps<'a> {
 /// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
 pub(crate) const TREE_DEPTH_MAX: usize = 2048;
 
-/// Calls `visit` for everything reachable from `tips`, each object once, with its place and its kind. Missing objects are given
-/// with `None` and the id that names them. What `is_elsewhere` is passed over with all it leads to, which is there too.
+/// Calls `visit` for everything reachable from `tips`, each object once, with its place and its kind. Missing
+/// objects are given with `None` and the id that names them. What `is_elsewhere` is passed over with all it
+/// leads to, which is there too.
 ///
 /// # Errors
 /// If an object is corrupt, or there are more than `steps`.
@@ -458,14 +492,16 @@ pub(crate) fn visit_reachable(
 ) -> Result<()> {
     let mut reader = repo.reader();
     let shallow: OidSet = repo.shallow.iter().copied().collect();
-    // A tree may name another tree as if it were a file: what is looked at as a blob is not looked into, so the same id may
-    // have to be looked at twice.
+    // A tree may name another tree as if it were a file: what is looked at as a blob is not looked into, so
+    // the same id may have to be looked at twice.
     let mut seen = ObjectSet::new(repo);
     let mut seen_as_blob = ObjectSet::new(repo);
     let mut stack: Vec<(Oid, bool, Option<Oid>)> = tips.into_iter().map(|t| (t, false, None)).collect();
     while let Some((oid, is_blob, referrer)) = stack.pop() {
         let location = repo.locate(&oid);
-        if seen.contains(repo, &oid, location) || !(if is_blob { &mut seen_as_blob } else { &mut seen }).insert(repo, &oid, location) {
+        if seen.contains(repo, &oid, location)
+            || !(if is_blob { &mut seen_as_blob } else { &mut seen }).insert(repo, &oid, location)
+        {
             continue;
         }
         if is_elsewhere(&oid, location) {
@@ -488,7 +524,11 @@ pub(crate) fn visit_reachable(
                 for entry in TreeIter::new(repo.hash, &object.data) {
                     let entry = entry.map_err(fail)?;
                     if !entry.is_gitlink() {
-                        stack.push((Oid::from_bytes(repo.hash, entry.id).expect("sized"), !entry.is_tree(), Some(oid)));
+                        stack.push((
+                            Oid::from_bytes(repo.hash, entry.id).expect("sized"),
+                            !entry.is_tree(),
+                            Some(oid),
+                        ));
                     }
                 }
             }

@@ -1,4 +1,5 @@
-//! Packs made to order: stored deltas are copied where their base goes along or is there, the rest is packed anew.
+//! Packs made to order: stored deltas are copied where their base goes along or is there, the rest is packed
+//! anew.
 
 use std::io::{self, Read, Seek, Write};
 
@@ -56,8 +57,8 @@ pub struct WrittenPack {
 }
 
 impl PackPlan {
-    /// Plans a pack of the selected objects. `thin`: deltas may build on what the client has. `ofs_delta`: the client
-    /// understands them.
+    /// Plans a pack of the selected objects. `thin`: deltas may build on what the client has. `ofs_delta`:
+    /// the client understands them.
     ///
     /// # Errors
     /// If an object is missing or an index corrupt.
@@ -77,7 +78,12 @@ impl PackPlan {
         for run in selection.ranks.chunk_by(|a, b| (a.0, a.1 + 1) == *b) {
             let (pack, first) = run[0];
             let starts = repo.packs[pack as usize].starts(first, run[run.len() - 1].1)?;
-            packed.extend(starts.windows(2).zip(first..).map(|(w, rank)| Place { pack, offset: w[0], end: w[1], rank }));
+            packed.extend(starts.windows(2).zip(first..).map(|(w, rank)| Place {
+                pack,
+                offset: w[0],
+                end: w[1],
+                rank,
+            }));
         }
         packed.sort_unstable();
         Ok(PackPlan { packed, loose, selection, thin, ofs_delta })
@@ -102,7 +108,9 @@ impl PackPlan {
                 offsets.extend(run.iter().map(|p| position + (p.offset - place.offset)));
                 (writer.copied, writer.copied_deltas, writer.deltas) =
                     (writer.copied + run.len() as u32, writer.copied_deltas + deltas, writer.deltas + deltas);
-                writer.copy(&repo.packs[place.pack as usize].data()[place.offset as usize..last.end as usize])?;
+                writer.copy(
+                    &repo.packs[place.pack as usize].data()[place.offset as usize..last.end as usize],
+                )?;
             } else {
                 offsets.push(writer.position());
                 self.write_packed(repo, &mut writer, &offsets, place)?;
@@ -120,12 +128,14 @@ impl PackPlan {
         if self.selection.client_has.contains(oid) {
             return Ok(true);
         }
-        let (Some(numbers), Some(location)) = (&self.selection.client_numbers, repo.locate(oid)) else { return Ok(false) };
+        let (Some(numbers), Some(location)) = (&self.selection.client_numbers, repo.locate(oid)) else {
+            return Ok(false);
+        };
         Ok(repo.number(location)?.is_some_and(|n| numbers.get(n)))
     }
 
-    /// Entries from `first` on that lie one after the other and can be copied as they are, heads and all, in one piece; and
-    /// how many of them are deltas. None, if only the first one can.
+    /// Entries from `first` on that lie one after the other and can be copied as they are, heads and all, in
+    /// one piece; and how many of them are deltas. None, if only the first one can.
     fn verbatim_run(&self, repo: &Repo, first: usize) -> Result<(&[Place], u32)> {
         let rest = &self.packed[first..];
         let start = rest[0];
@@ -147,7 +157,9 @@ impl PackPlan {
                 _ if place.offset + head.len as u64 >= place.end => break,
                 Stored::Whole(kind) if !may_change || !matches!(kind, Kind::Tree | Kind::Blob) => {}
                 // Its base is in the run too, as far before it as ever.
-                Stored::OfsDelta(distance) if self.ofs_delta && place.offset - distance >= start.offset => deltas += 1,
+                Stored::OfsDelta(distance) if self.ofs_delta && place.offset - distance >= start.offset => {
+                    deltas += 1
+                }
                 _ => break,
             }
             len += 1;
@@ -155,17 +167,27 @@ impl PackPlan {
         if len < 2 { Ok((&[], 0)) } else { Ok((&rest[..len], deltas)) }
     }
 
-    fn write_packed(&self, repo: &Repo, writer: &mut PackWriter<'_, '_>, offsets: &[u64], place: &Place) -> Result<()> {
+    fn write_packed(
+        &self,
+        repo: &Repo,
+        writer: &mut PackWriter<'_, '_>,
+        offsets: &[u64],
+        place: &Place,
+    ) -> Result<()> {
         let Place { pack: pack_number, offset, end, rank } = *place;
         let pack = &repo.packs[pack_number as usize];
         let head = pack.entry(offset)?;
         let body = offset as usize + head.len..end as usize;
         let Some(body) = pack.data().get(body) else {
-            return Err(Error::Corrupt { file: format!("{}.pack", pack.name()), what: format!("the entry at {offset} has no end") });
+            return Err(Error::Corrupt {
+                file: format!("{}.pack", pack.name()),
+                what: format!("the entry at {offset} has no end"),
+            });
         };
         match head.stored {
             Stored::Whole(kind) => {
-                if self.thin && matches!(kind, Kind::Tree | Kind::Blob) && !self.selection.previous.is_empty() {
+                if self.thin && matches!(kind, Kind::Tree | Kind::Blob) && !self.selection.previous.is_empty()
+                {
                     let oid = pack.index().oid(pack.extent(rank)?.0);
                     if self.write_as_change(repo, writer, offsets, &oid, body.len())? {
                         return Ok(());
@@ -178,11 +200,20 @@ impl PackPlan {
             Stored::OfsDelta(distance) => {
                 let base_offset = offset - distance;
                 let done = &self.packed[..offsets.len() - 1];
-                if let Ok(i) = done.binary_search_by_key(&(pack_number, base_offset), |p| (p.pack, p.offset)) {
+                if let Ok(i) = done.binary_search_by_key(&(pack_number, base_offset), |p| (p.pack, p.offset))
+                {
                     if self.ofs_delta {
-                        push_ofs_delta_head(&mut writer.chunk, offsets[offsets.len() - 1] - offsets[i], head.size);
+                        push_ofs_delta_head(
+                            &mut writer.chunk,
+                            offsets[offsets.len() - 1] - offsets[i],
+                            head.size,
+                        );
                     } else {
-                        push_ref_delta_head(&mut writer.chunk, pack.index().raw_id(pack.position_at(base_offset)?), head.size);
+                        push_ref_delta_head(
+                            &mut writer.chunk,
+                            pack.index().raw_id(pack.position_at(base_offset)?),
+                            head.size,
+                        );
                     }
                     return writer.copy_delta(body);
                 }
@@ -198,9 +229,11 @@ impl PackPlan {
                 let start = offset as usize + at;
                 let id = &pack.data()[start..start + repo.hash.len()];
                 let base = Oid::from_bytes(repo.hash, id).expect("of its length");
-                // Sent earlier or later in this pack, or there already: a reader finds it by id. Later ones could make a
-                // circle with another delta that is copied too, hence only earlier ones.
-                if self.is_sent_before(repo, offsets, &base)? || (self.thin && self.client_has(repo, &base)?) {
+                // Sent earlier or later in this pack, or there already: a reader finds it by id. Later ones
+                // could make a circle with another delta that is copied too, hence only earlier ones.
+                if self.is_sent_before(repo, offsets, &base)?
+                    || (self.thin && self.client_has(repo, &base)?)
+                {
                     push_ref_delta_head(&mut writer.chunk, id, head.size);
                     return writer.copy_delta(body);
                 }
@@ -213,9 +246,16 @@ impl PackPlan {
         writer.repack(&oid)
     }
 
-    /// Writes `oid` as a change of what stood at its path before, if the client has that, or has been sent it, and the change
-    /// takes less than `bytes_max`. Whether it did.
-    fn write_as_change(&self, repo: &Repo, writer: &mut PackWriter<'_, '_>, offsets: &[u64], oid: &Oid, bytes_max: usize) -> Result<bool> {
+    /// Writes `oid` as a change of what stood at its path before, if the client has that, or has been sent
+    /// it, and the change takes less than `bytes_max`. Whether it did.
+    fn write_as_change(
+        &self,
+        repo: &Repo,
+        writer: &mut PackWriter<'_, '_>,
+        offsets: &[u64],
+        oid: &Oid,
+        bytes_max: usize,
+    ) -> Result<bool> {
         if let Some(change) = repo.changes.get(oid)
             && change.entry.len() < bytes_max
             && change.base != *oid
@@ -364,12 +404,14 @@ impl<'r, 'o> PackWriter<'r, 'o> {
         }
     }
 
-    /// Appends an object as a delta that is made now, if it is smaller than `bytes_max` and pays. Whether it did.
+    /// Appends an object as a delta that is made now, if it is smaller than `bytes_max` and pays. Whether it
+    /// did.
     ///
     /// # Errors
     /// Of `out`, and if the object is missing or corrupt.
     fn change(&mut self, oid: &Oid, base: &Oid, bytes_max: usize) -> Result<bool> {
-        let mut size_of = |oid: &Oid| Ok::<_, Error>(self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1);
+        let mut size_of =
+            |oid: &Oid| Ok::<_, Error>(self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1);
         if size_of(oid)?.max(size_of(base)?) > CHANGE_BYTES_MAX as u64 {
             return Ok(false);
         }

@@ -19,13 +19,14 @@ impl Default for Inflate {
 }
 
 impl Inflate {
-    /// Inflates the stream at the start of `input` into `out`, which it must fill exactly. Returns the bytes it took of
-    /// `input`; `None` if the stream is corrupt, cut off, or of another length.
+    /// Inflates the stream at the start of `input` into `out`, which it must fill exactly. Returns the bytes
+    /// it took of `input`; `None` if the stream is corrupt, cut off, or of another length.
     pub fn exact(&mut self, input: &[u8], out: &mut [u8]) -> Option<usize> {
         self.0.reset();
         let len = out.len();
         let progress = self.0.decompress(input, out, true).ok()?;
-        let (mut consumed, mut done, mut produced) = (progress.consumed, progress.done, progress.output.len());
+        let (mut consumed, mut done, mut produced) =
+            (progress.consumed, progress.done, progress.output.len());
         if !done && produced == len {
             // The end marker of a stream whose output just fits may need one more call.
             let progress = self.0.decompress(&input[consumed..], out, true).ok()?;
@@ -36,8 +37,8 @@ impl Inflate {
         (done && produced == len).then_some(consumed)
     }
 
-    /// Inflates as much of the stream at the start of `input` as fits into `out`. Returns how much it is; `None` if the stream is
-    /// corrupt as far as that.
+    /// Inflates as much of the stream at the start of `input` as fits into `out`. Returns how much it is;
+    /// `None` if the stream is corrupt as far as that.
     pub fn prefix(&mut self, input: &[u8], out: &mut [u8]) -> Option<usize> {
         self.0.reset();
         Some(self.0.decompress(input, out, true).ok()?.output.len())

@@ -10,7 +10,8 @@ use weir_repo::ingest::{Ingested, Limits, Options, SpillPlace, ingest};
 use weir_repo::{ArchiveRepo, Head, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing, StateKind};
 
 fn git(at: &Path, args: &[&str], input: &str) -> Vec<u8> {
-    let who = ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"].map(|key| (key, "a"));
+    let who = ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"]
+        .map(|key| (key, "a"));
     let mut command = Command::new("git");
     command.args(args).current_dir(at).env("HOME", at).envs(who).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -67,7 +68,8 @@ fn a_hole_in_an_older_state_stays_one_and_keeps_nothing_else_from_being_compacte
     assert!(take(&pack(&[&older, &tree]), None, &[]).is_err());
     let path = at.join("a.tar");
     let mut archive = ArchiveRepo::create(&path, HashKind::Sha1, 1).unwrap();
-    let refs = |oid| Refs::new(vec![Ref { name: b"refs/heads/main".to_vec(), oid, peeled: None }], Head::default());
+    let refs =
+        |oid| Refs::new(vec![Ref { name: b"refs/heads/main".to_vec(), oid, peeled: None }], Head::default());
     let added = take(&pack(&[&older, &tree]), None, &[gone]).unwrap().unwrap();
     archive.commit(Some((RefClass::HeadsAndTags, added)), state(&refs(older), 1)).unwrap();
     let base = archive.base_for(RefClass::HeadsAndTags).unwrap();
@@ -82,7 +84,10 @@ fn a_hole_in_an_older_state_stays_one_and_keeps_nothing_else_from_being_compacte
     assert!(weir_repo::fsck(&repo).unwrap().problems.is_empty());
     assert_eq!(repo.refs_at(1).unwrap().unwrap().list()[0].oid, older);
     assert!(repo.contains(&older) && !repo.contains(&gone));
-    assert_eq!((repo.first_missing([older]).unwrap(), repo.first_missing([now]).unwrap()), (Some(gone), None));
+    assert_eq!(
+        (repo.first_missing([older]).unwrap(), repo.first_missing([now]).unwrap()),
+        (Some(gone), None)
+    );
 
     // What is missing for the disk's sake is damage.
     let mut changed = whole.clone();

@@ -1,5 +1,5 @@
-//! Real packs, indices and archives with bytes changed at random: whatever comes of it is an error or a sound result, never
-//! a panic, an endless loop or memory without bound. (The fuzzers in `fuzz/` go on from here.)
+//! Real packs, indices and archives with bytes changed at random: whatever comes of it is an error or a sound
+//! result, never a panic, an endless loop or memory without bound. (The fuzzers in `fuzz/` go on from here.)
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -72,10 +72,12 @@ fn sample() -> (Vec<u8>, weir_git::Oid) {
     git(dir.path(), &["init", "-q", "--bare", "-b", "main"], b"");
     let mut stream = Vec::new();
     for i in 0..30 {
-        let body: String = (0..200).map(|n| format!("line {} of {n}\n", if n == i { 999 } else { n })).collect();
+        let body: String =
+            (0..200).map(|n| format!("line {} of {n}\n", if n == i { 999 } else { n })).collect();
         write!(
             stream,
-            "commit refs/heads/main\ncommitter C <c@x> {i} +0000\ndata 1\nx\nM 644 inline d{}/f\ndata {}\n{body}\n",
+            "commit refs/heads/main\ncommitter C <c@x> {i} +0000\ndata 1\nx\nM 644 inline d{}/f\ndata \
+            {}\n{body}\n",
             i % 3,
             body.len()
         )
@@ -138,7 +140,10 @@ fn archive(folder: &Path) -> std::path::PathBuf {
     let (pack, oid) = sample();
     let path = folder.join("a.tar");
     let mut archive = ArchiveRepo::create(&path, HashKind::Sha1, 1).unwrap();
-    let refs = Refs::new(vec![Ref { name: b"refs/heads/main".to_vec(), oid, peeled: None }], Head::Symbolic(b"refs/heads/main".to_vec()));
+    let refs = Refs::new(
+        vec![Ref { name: b"refs/heads/main".to_vec(), oid, peeled: None }],
+        Head::Symbolic(b"refs/heads/main".to_vec()),
+    );
     archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), state(&refs, 1)).unwrap();
     archive.commit(None, state(&Refs::new(Vec::new(), Head::default()), 2)).unwrap();
     archive.commit(None, state(&refs, 3)).unwrap();
@@ -214,7 +219,8 @@ fn a_tree_named_as_a_file_survives_compaction() {
     let path = at.join("a.tar");
     let mut archive = ArchiveRepo::create(&path, HashKind::Sha1, 1).unwrap();
     let main = b"refs/heads/main".to_vec();
-    let refs = Refs::new(vec![Ref { name: main.clone(), oid: id(&commit), peeled: None }], Head::Symbolic(main));
+    let refs =
+        Refs::new(vec![Ref { name: main.clone(), oid: id(&commit), peeled: None }], Head::Symbolic(main));
     archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), state(&refs, 1)).unwrap();
     drop(archive);
     weir_repo::compact(&path, &rewrite(2)).unwrap();

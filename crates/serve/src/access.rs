@@ -64,8 +64,9 @@ impl Default for Access {
 impl Access {
     /// Whether `client` may have `asked`. What is hidden is refused as if it were not there.
     ///
-    /// The first rule about its name decides; about a wiki, that of its repository. A rule about a name that it had before, or that is
-    /// in its name before a `~`, must allow it, too: what hid it goes with it, whatever its forge calls it by now.
+    /// The first rule about its name decides; about a wiki, that of its repository. A rule about a name that
+    /// it had before, or that is in its name before a `~`, must allow it, too: what hid it goes with it,
+    /// whatever its forge calls it by now.
     ///
     /// # Errors
     /// If not: [`Refusal::Unauthorized`] if another token might help, else [`Refusal::NotFound`].
@@ -80,7 +81,8 @@ impl Access {
         let own = self.rule_about(asked.name).or_else(|| self.rule_about(without_wiki(asked.name)?));
         let before = asked.former_names.iter().map(String::as_str).chain(before_set_aside(asked.name));
         let all = before.flat_map(|name| [Some(name), without_wiki(name), before_set_aside(name)]).flatten();
-        let may = own.map_or(self.public && !asked.is_private, allows) && all.filter_map(|name| self.rule_about(name)).all(allows);
+        let may = own.map_or(self.public && !asked.is_private, allows)
+            && all.filter_map(|name| self.rule_about(name)).all(allows);
         match may {
             true => Ok(()),
             // The same words as for what is not there.
@@ -149,17 +151,32 @@ mod tests {
 
     #[test]
     fn rules_go_with_what_they_hide() {
-        let rule = |name: &str, public| AccessRule { repositories: vec![name.to_owned()], public, ..AccessRule::default() };
+        let rule = |name: &str, public| AccessRule {
+            repositories: vec![name.to_owned()],
+            public,
+            ..AccessRule::default()
+        };
         let may = |access: &Access, asked: Asked<'_>| access.check(&asked, &Client::default()).is_ok();
         let closed = Access { public: true, rules: vec![rule("f/corp/secret", false)], tokens: Vec::new() };
-        for name in ["f/corp/secret", "f/corp/secret~1", "f/corp/secret.wiki", "f/corp/secret.wiki~2:wiki", "f/corp/secret~1~2"] {
+        for name in [
+            "f/corp/secret",
+            "f/corp/secret~1",
+            "f/corp/secret.wiki",
+            "f/corp/secret.wiki~2:wiki",
+            "f/corp/secret~1~2",
+        ] {
             assert!(!may(&closed, called(name)), "{name}");
         }
         assert!(may(&closed, called("f/corp/other")) && may(&closed, called("~user/x")));
         let former = ["f/corp/secret.wiki".to_owned()];
         assert!(!may(&closed, Asked { name: "f/moved", former_names: &former, is_private: false }));
-        // One that is open by a rule does not open what had its name before, nor what was elsewhere and hidden.
-        let opened = Access { public: false, rules: vec![rule("f/corp/secret", false), rule("f/open", true)], tokens: Vec::new() };
+        // One that is open by a rule does not open what had its name before, nor what was elsewhere and
+        // hidden.
+        let opened = Access {
+            public: false,
+            rules: vec![rule("f/corp/secret", false), rule("f/open", true)],
+            tokens: Vec::new(),
+        };
         let elsewhere = ["f/elsewhere".to_owned()];
         assert!(may(&opened, Asked { name: "f/open/x", former_names: &elsewhere, is_private: true }));
         assert!(may(&opened, called("f/open/x.wiki")));
@@ -194,7 +211,11 @@ mod tests {
         assert_eq!(access.check(&called("secret/x"), &near), Ok(()));
         for token in [None, Some("wrong"), Some("else"), Some("")] {
             let client = with(token);
-            assert_eq!(access.check(&called("secret/x"), &client), Err(access.not_there("secret/x", &client)), "{token:?}");
+            assert_eq!(
+                access.check(&called("secret/x"), &client),
+                Err(access.not_there("secret/x", &client)),
+                "{token:?}"
+            );
         }
         assert!(matches!(access.check(&called("secret"), &with(None)), Err(Refusal::Unauthorized(_))));
         assert!(matches!(access.check(&called("secret"), &with(Some("else"))), Err(Refusal::NotFound(_))));

@@ -1,10 +1,11 @@
-//! Answers being computed: each once for all who ask the same at a time, and kept for a while for those who ask later.
+//! Answers being computed: each once for all who ask the same at a time, and kept for a while for those who
+//! ask later.
 //!
-//! What a piece of work yields goes from hand to hand: the work waits when a client falls behind. When somebody else asks the
-//! same before any of it is gone, or asked the same a while ago, it goes to a spool instead, an unnamed file in the scratch
-//! folder, from which clients read at their own speed, and where it is kept. So it does when a client is slow, or a few of them
-//! would keep all others from their turn. Short answers are kept in memory always. An answer larger than one may be is for
-//! those who are there already.
+//! What a piece of work yields goes from hand to hand: the work waits when a client falls behind. When
+//! somebody else asks the same before any of it is gone, or asked the same a while ago, it goes to a spool
+//! instead, an unnamed file in the scratch folder, from which clients read at their own speed, and where it
+//! is kept. So it does when a client is slow, or a few of them would keep all others from their turn. Short
+//! answers are kept in memory always. An answer larger than one may be is for those who are there already.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -169,17 +170,25 @@ impl Answers {
             return Place::Follow(reader);
         }
         let (spool, reader) = make(list.was_seen(key) && has_room);
-        let before = list.answers.insert(key, Kept { answer: spool.clone(), used: clock, bytes: 0, is_spooled: false });
+        let before = list
+            .answers
+            .insert(key, Kept { answer: spool.clone(), used: clock, bytes: 0, is_spooled: false });
         list.uncount(before);
         Place::Make(spool, reader)
     }
 
-    /// Takes bytes of an answer; while it waits for those who read, it gives back the turn it is made in, if it has one. Called where
-    /// blocking is allowed.
+    /// Takes bytes of an answer; while it waits for those who read, it gives back the turn it is made in, if
+    /// it has one. Called where blocking is allowed.
     ///
     /// # Errors
     /// If nobody wants it any more, they are slow and too many are, or the disk fails.
-    pub(crate) fn write(&self, key: Option<Key>, spool: &Spool, bytes: Vec<u8>, mut turn: Option<&mut Held>) -> io::Result<()> {
+    pub(crate) fn write(
+        &self,
+        key: Option<Key>,
+        spool: &Spool,
+        bytes: Vec<u8>,
+        mut turn: Option<&mut Held>,
+    ) -> io::Result<()> {
         let bytes = Bytes::from(bytes);
         let mut state = lock(&spool.state);
         if spool.cancelled.load(Ordering::Acquire) {
@@ -197,7 +206,9 @@ impl Answers {
         }
         let mut is_away = false;
         while !state.is_spooled && state.len > SHORT_BYTES_MAX {
-            let Some(slowest) = state.readers.values().copied().min() else { return Err(io::ErrorKind::BrokenPipe.into()) };
+            let Some(slowest) = state.readers.values().copied().min() else {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            };
             state.let_go(slowest);
             // Who gave a turn back takes one again for more than a moment's work.
             if state.len - slowest < if is_away { WINDOW_BYTES / 2 } else { WINDOW_BYTES } {
@@ -210,7 +221,8 @@ impl Answers {
                 }
                 is_away = true;
             }
-            let (woken, waited) = spool.read.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            let (woken, waited) =
+                spool.read.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             if waited.timed_out() {
                 if self.has_room() && !state.is_too_large && state.len <= self.answer_bytes_max() {
@@ -239,8 +251,9 @@ impl Answers {
         Ok(())
     }
 
-    /// Waits until those who read an answer whose work has ended so have most of it; what somebody slow leaves goes to the spool. If there
-    /// is no room for that, he gets no more of it: an answer that nobody makes any more takes no turn, and would be counted by nobody.
+    /// Waits until those who read an answer whose work has ended so have most of it; what somebody slow
+    /// leaves goes to the spool. If there is no room for that, he gets no more of it: an answer that nobody
+    /// makes any more takes no turn, and would be counted by nobody.
     pub(crate) fn settle(&self, spool: &Spool, outcome: WorkOutcome) -> WorkOutcome {
         let mut state = lock(&spool.state);
         while !state.is_spooled {
@@ -249,7 +262,8 @@ impl Answers {
             if state.len - state.start.max(slowest) <= SHORT_BYTES_MAX {
                 break;
             }
-            let (woken, waited) = spool.read.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            let (woken, waited) =
+                spool.read.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             if waited.timed_out() {
                 let has_room = self.has_room() && !state.is_too_large && state.len <= self.answer_bytes_max();
@@ -269,7 +283,11 @@ impl Answers {
         let (len, is_spooled, is_kept) = {
             let mut state = lock(&spool.state);
             state.outcome = Some(outcome);
-            (state.len, state.file.is_some(), is_whole && state.is_all_here() && (state.is_spooled || state.len <= SHORT_BYTES_MAX))
+            (
+                state.len,
+                state.file.is_some(),
+                is_whole && state.is_all_here() && (state.is_spooled || state.len <= SHORT_BYTES_MAX),
+            )
         };
         match key {
             Some(key) if is_kept => self.keep(key, spool, len + PLACE_BYTES, is_spooled),
@@ -280,13 +298,18 @@ impl Answers {
 
     fn keep(&self, key: Key, spool: &Spool, bytes: u64, is_spooled: bool) {
         let mut list = lock(&self.list);
-        let Some(kept) = list.answers.get_mut(&key).filter(|kept| std::ptr::eq(&*kept.answer, spool)) else { return };
+        let Some(kept) = list.answers.get_mut(&key).filter(|kept| std::ptr::eq(&*kept.answer, spool)) else {
+            return;
+        };
         (kept.bytes, kept.is_spooled) = (bytes, is_spooled);
         list.bytes[usize::from(is_spooled)] += bytes;
         let bytes_max = if is_spooled { self.bytes_max / 2 } else { MEMORY_BYTES_MAX.min(self.bytes_max) };
         while list.bytes[usize::from(is_spooled)] > bytes_max {
-            let candidates = list.answers.iter().filter(|(_, kept)| kept.bytes > 0 && kept.is_spooled == is_spooled);
-            let Some(oldest) = candidates.min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key) else { break };
+            let candidates =
+                list.answers.iter().filter(|(_, kept)| kept.bytes > 0 && kept.is_spooled == is_spooled);
+            let Some(oldest) = candidates.min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key) else {
+                break;
+            };
             let gone = list.answers.remove(&oldest);
             list.uncount(gone);
         }
@@ -394,7 +417,8 @@ impl Reader {
         Reader { spool: spool.clone(), number, at: 0, progress: spool.progress.subscribe() }
     }
 
-    /// A place in an answer that is there or being made, which is spooled from here on; `None` if its start is gone.
+    /// A place in an answer that is there or being made, which is spooled from here on; `None` if its start
+    /// is gone.
     fn join(spool: &Arc<Spool>, has_room: bool) -> Option<Reader> {
         let reader = Reader::of(spool);
         let mut state = lock(&spool.state);

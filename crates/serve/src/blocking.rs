@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use weir_upload::{Step, UploadPack};
 
-/// Serves one conversation to its end. Work is given up soon after `cancelled` is set; `is_working` is told when some begins and ends.
+/// Serves one conversation to its end. Work is given up soon after `cancelled` is set; `is_working` is told
+/// when some begins and ends.
 ///
 /// # Errors
 /// Of the streams.

@@ -22,8 +22,8 @@ pub enum OpenError {
     Busy,
 }
 
-/// What tells one state of an archive from another: its file, its length (it grows, is replaced, or cut where it is damaged), and when it
-/// was written to.
+/// What tells one state of an archive from another: its file, its length (it grows, is replaced, or cut where
+/// it is damaged), and when it was written to.
 type Stamp = (u64, u64, u64, (i64, i64));
 
 /// Which file the base of a repository is, if it has one: what it holds more does not matter.
@@ -51,7 +51,12 @@ pub struct RepoCache {
 impl RepoCache {
     /// Keeps at most `open_max` repositories open; git directories are shown as `presentation` says.
     pub fn new(open_max: usize, presentation: Presentation) -> RepoCache {
-        RepoCache { slots: Mutex::default(), directories: Mutex::default(), open_max: open_max.max(1), presentation }
+        RepoCache {
+            slots: Mutex::default(),
+            directories: Mutex::default(),
+            open_max: open_max.max(1),
+            presentation,
+        }
     }
 
     fn stamp(path: &Path) -> Option<Stamp> {
@@ -91,7 +96,8 @@ impl RepoCache {
             }
             Found::Archive(path) => path,
         };
-        // Stamped before it is read: if it grows meanwhile, the next request sees another stamp and opens it again.
+        // Stamped before it is read: if it grows meanwhile, the next request sees another stamp and opens it
+        // again.
         let stamp = Self::stamp(path).ok_or(OpenError::NotFound)?;
         let repo = Arc::new(Repo::open_archive(path).map_err(OpenError::Broken)?);
         let mut slots = self.slots.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -108,11 +114,13 @@ impl RepoCache {
         Ok(self.archived(repo))
     }
 
-    /// The directory at `path` as it was opened for somebody who is still served from it, if it is the same as `repo`: its refs are in
-    /// memory once.
+    /// The directory at `path` as it was opened for somebody who is still served from it, if it is the same
+    /// as `repo`: its refs are in memory once.
     fn shared(&self, path: &Path, repo: Arc<Repo>) -> Arc<Repo> {
         let mut directories = self.directories.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(open) = directories.get(path).and_then(Weak::upgrade).filter(|open| open.is_same_directory(&repo)) {
+        if let Some(open) =
+            directories.get(path).and_then(Weak::upgrade).filter(|open| open.is_same_directory(&repo))
+        {
             return open;
         }
         if directories.len() >= self.open_max {
@@ -123,6 +131,10 @@ impl RepoCache {
     }
 
     fn archived(&self, repo: Arc<Repo>) -> Opened {
-        Opened { repo, features: None, http: HttpFeatures { files: self.presentation.files, upload_pack: true } }
+        Opened {
+            repo,
+            features: None,
+            http: HttpFeatures { files: self.presentation.files, upload_pack: true },
+        }
     }
 }

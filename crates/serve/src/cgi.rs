@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Buf, Bytes};
-use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_NONE_MATCH, IF_RANGE, RANGE};
+use hyper::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_NONE_MATCH, IF_RANGE,
+    RANGE,
+};
 use hyper::{Method, Request, StatusCode, Uri, Version};
 
 use crate::daemon::Daemon;
@@ -25,7 +28,8 @@ const HEADERS: [(&str, HeaderName); 8] = [
     ("HTTP_IF_NONE_MATCH", IF_NONE_MATCH),
 ];
 
-/// Answers the request that `variables` and `input` describe, on `output`. Needs to be called inside a runtime.
+/// Answers the request that `variables` and `input` describe, on `output`. Needs to be called inside a
+/// runtime.
 ///
 /// # Errors
 /// Of the streams, and if the web server speaks no CGI; it is answered even so.
@@ -36,14 +40,21 @@ pub async fn serve_cgi(
     output: &mut dyn Write,
 ) -> io::Result<()> {
     let get = |name: &str| variables.get(name).map(String::as_str).filter(|v| !v.is_empty());
-    let mut bad = |words: &str| write!(output, "Status: 400 Bad Request\r\nContent-Type: text/plain\r\n\r\n{words}\n");
+    let mut bad =
+        |words: &str| write!(output, "Status: 400 Bad Request\r\nContent-Type: text/plain\r\n\r\n{words}\n");
     let (Some(method), Some(path)) = (get("REQUEST_METHOD"), get("PATH_INFO")) else {
         return bad("REQUEST_METHOD and PATH_INFO must be set: this is a CGI program");
     };
     // The web server has decoded the path already.
     let encoded: String = path
         .bytes()
-        .map(|c| if c.is_ascii_alphanumeric() || b"/-_.~".contains(&c) { (c as char).to_string() } else { format!("%{c:02X}") })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || b"/-_.~".contains(&c) {
+                (c as char).to_string()
+            } else {
+                format!("%{c:02X}")
+            }
+        })
         .collect();
     let target = get("QUERY_STRING").map_or(encoded.clone(), |query| format!("{encoded}?{query}"));
     let (Ok(method), Ok(uri)) = (Method::from_bytes(method.as_bytes()), target.parse::<Uri>()) else {
@@ -68,7 +79,8 @@ pub async fn serve_cgi(
     }
     let mut request = Request::new(Full::new(Bytes::from(body)));
     (*request.method_mut(), *request.uri_mut()) = (method, uri);
-    *request.version_mut() = if get("SERVER_PROTOCOL") == Some("HTTP/1.0") { Version::HTTP_10 } else { Version::HTTP_11 };
+    *request.version_mut() =
+        if get("SERVER_PROTOCOL") == Some("HTTP/1.0") { Version::HTTP_10 } else { Version::HTTP_11 };
     for (variable, header) in HEADERS {
         if let Some(value) = get(variable).and_then(|v| HeaderValue::from_str(v).ok()) {
             request.headers_mut().insert(header, value);
@@ -77,9 +89,15 @@ pub async fn serve_cgi(
     let address = get("REMOTE_ADDR").and_then(|a| a.parse::<IpAddr>().ok());
     let port = get("REMOTE_PORT").and_then(|p| p.parse().ok()).unwrap_or(0);
     let is_head = *request.method() == Method::HEAD;
-    let (head, mut answer) = daemon.answer_http(request, address.map(|a| SocketAddr::new(a, port))).await.into_parts();
+    let (head, mut answer) =
+        daemon.answer_http(request, address.map(|a| SocketAddr::new(a, port))).await.into_parts();
     if head.status != StatusCode::OK {
-        write!(output, "Status: {} {}\r\n", head.status.as_str(), head.status.canonical_reason().unwrap_or(""))?;
+        write!(
+            output,
+            "Status: {} {}\r\n",
+            head.status.as_str(),
+            head.status.canonical_reason().unwrap_or("")
+        )?;
     }
     for (name, value) in &head.headers {
         write!(output, "{name}: ")?;

@@ -55,11 +55,17 @@ impl Clones {
     }
 
     /// The bundle of the body whose pack is called `name`; `None` if there is none.
-    pub(crate) async fn bundle(&self, repo: &Arc<Repo>, name: String) -> io::Result<Result<Option<Arc<Bundle>>>> {
+    pub(crate) async fn bundle(
+        &self,
+        repo: &Arc<Repo>,
+        name: String,
+    ) -> io::Result<Result<Option<Arc<Bundle>>>> {
         let repo = repo.clone();
         let key = (repo.serial(), name.clone());
         let make = move || {
-            let Some(bundle) = repo.body_bundles()?.iter().find(|b| b.name.to_string() == name) else { return Ok(None) };
+            let Some(bundle) = repo.body_bundles()?.iter().find(|b| b.name.to_string() == name) else {
+                return Ok(None);
+            };
             let BundleParts { header, entries, trailer } = repo.bundle_parts(bundle)?;
             Ok(Some(Arc::new(Bundle { header: header.into(), entries, trailer })))
         };
@@ -78,7 +84,12 @@ impl<K: PartialEq, T: Clone + Send + Sync + 'static> Kept<K, T> {
         Kept { list: Mutex::default(), max }
     }
 
-    async fn get(&self, key: K, turns: &Arc<Semaphore>, make: impl FnOnce() -> Result<T> + Send + 'static) -> io::Result<Result<T>> {
+    async fn get(
+        &self,
+        key: K,
+        turns: &Arc<Semaphore>,
+        make: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> io::Result<Result<T>> {
         let cell = {
             let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
             match list.iter().find(|(k, _)| *k == key) {
@@ -97,8 +108,8 @@ impl<K: PartialEq, T: Clone + Send + Sync + 'static> Kept<K, T> {
             return Ok(Ok(made.clone()));
         }
         let turns = turns.clone();
-        // A task of its own: it comes to its end, and is of use, whoever has gone meanwhile. Who else asks waits here, not on a
-        // thread.
+        // A task of its own: it comes to its end, and is of use, whoever has gone meanwhile. Who else asks
+        // waits here, not on a thread.
         let making = tokio::spawn(async move {
             let defect = || io::Error::other("a file could not be made: this is a defect of weir's");
             let made = cell.get_or_try_init(|| async {
@@ -125,8 +136,9 @@ fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<WholeClone>>> {
     let wants: OidSet = repo.refs().head_and_tag_tips().collect();
     // Names that are no text have no place in the description.
     let is_text = repo.refs().list().iter().all(|r| std::str::from_utf8(&r.name).is_ok());
-    let Some(clone) =
-        (is_text && repo.archive().is_some() && repo.shallow().is_empty()).then(|| repo.bodies().whole_clone(repo, &wants)).flatten()
+    let Some(clone) = (is_text && repo.archive().is_some() && repo.shallow().is_empty())
+        .then(|| repo.bodies().whole_clone(repo, &wants))
+        .flatten()
     else {
         return Ok(None);
     };
@@ -138,7 +150,12 @@ fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<WholeClone>>> {
             Region::map(Arc::new(file), bytes.len() as u64)?
         }
     };
-    Ok(Some(Arc::new(WholeClone { count: clone.count, trailer: clone.trailer(repo), index, regions: clone.regions })))
+    Ok(Some(Arc::new(WholeClone {
+        count: clone.count,
+        trailer: clone.trailer(repo),
+        index,
+        regions: clone.regions,
+    })))
 }
 
 impl WholeClone {
@@ -146,7 +163,10 @@ impl WholeClone {
     pub(crate) fn describe(&self, repo: &Repo) -> Vec<u8> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let refs = repo.refs();
-        let listed = refs.list().iter().filter(|r| r.name.starts_with(b"refs/heads/") || r.name.starts_with(b"refs/tags/"));
+        let listed = refs
+            .list()
+            .iter()
+            .filter(|r| r.name.starts_with(b"refs/heads/") || r.name.starts_with(b"refs/tags/"));
         let hash_len = repo.hash().len() as u64;
         let bytes = 12 + self.regions.iter().map(|r| r.len() as u64).sum::<u64>() + hash_len;
         let description = serde_json::json!({

@@ -15,7 +15,8 @@ use crate::turns::{Held, Party};
 
 /// Time without a word after which a client is told that we are there.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
-/// Time that the head of an answer waits for its first word: a client that hung up is noticed once something is sent to it.
+/// Time that the head of an answer waits for its first word: a client that hung up is noticed once something
+/// is sent to it.
 const PEEK: Duration = Duration::from_secs(1);
 
 /// Where answers go.
@@ -100,7 +101,8 @@ impl Daemon {
                 inner.answers.end(key, &its_spool, outcome);
             });
             if running.await.is_err() {
-                let outcome = WorkOutcome::Failed("an answer could not be made: this is a defect of weir's".to_owned());
+                let outcome =
+                    WorkOutcome::Failed("an answer could not be made: this is a defect of weir's".to_owned());
                 daemon.answers.end(key, &spool, outcome);
             }
         });

@@ -91,7 +91,8 @@ pub enum Door {
     Https(Tls),
 }
 
-/// Packs that may be under way while they wait for slow clients, for each that may be computed: each holds what it is made of in memory.
+/// Packs that may be under way while they wait for slow clients, for each that may be computed: each holds
+/// what it is made of in memory.
 const AWAY_A_TURN: usize = 8;
 /// Long lists of refs that may be written at a time, for each pack that may be computed.
 const LISTS_A_TURN: usize = 4;
@@ -101,7 +102,8 @@ const OPEN_MAX: usize = 1024;
 /// Lookups that may take long, access hooks above all, that run at a time.
 const LOOKUPS_MAX: usize = 64;
 
-const TOO_MANY_HTTP: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+const TOO_MANY_HTTP: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// A server of repositories.
 pub struct Daemon {
@@ -139,11 +141,20 @@ impl Daemon {
     ///
     /// # Errors
     /// Of the system.
-    pub fn new(locator: Arc<dyn Locator>, options: Options, mut limits: DaemonLimits, presentation: Presentation) -> io::Result<Daemon> {
-        // Half for connections, a quarter for archives; spools, programs, the catalog and visits have the rest.
+    pub fn new(
+        locator: Arc<dyn Locator>,
+        options: Options,
+        mut limits: DaemonLimits,
+        presentation: Presentation,
+    ) -> io::Result<Daemon> {
+        // Half for connections, a quarter for archives; spools, programs, the catalog and visits have the
+        // rest.
         let descriptors = descriptors_max();
         if limits.connections_max > descriptors / 2 {
-            tracing::warn!("no more than {} connections at once: this process may have {descriptors} files open", descriptors / 2);
+            tracing::warn!(
+                "no more than {} connections at once: this process may have {descriptors} files open",
+                descriptors / 2
+            );
             limits.connections_max = descriptors / 2;
         }
         let turns = TurnLimits {
@@ -233,7 +244,8 @@ impl Daemon {
         let all = self.connections.fetch_add(1, Ordering::Relaxed);
         let connection = Connection(self.clone());
         // Whom a header is to name is counted once it has.
-        let counted = if self.proxies.announces(peer) { Ok(None) } else { self.count_connection(peer, &door) };
+        let counted =
+            if self.proxies.announces(peer) { Ok(None) } else { self.count_connection(peer, &door) };
         let shard = self.shards.next().clone();
         shard.spawn(async move {
             let (_connection, address) = (connection, peer.map(network_of));
@@ -248,12 +260,17 @@ impl Daemon {
     }
 
     /// Counts a connection of `peer`, unless its clients are counted by request: those of a proxy over HTTP.
-    fn count_connection(self: &Arc<Self>, peer: Option<SocketAddr>, door: &Door) -> Result<Option<Counted>, TooMany> {
+    fn count_connection(
+        self: &Arc<Self>,
+        peer: Option<SocketAddr>,
+        door: &Door,
+    ) -> Result<Option<Counted>, TooMany> {
         let is_by_request = !matches!(door, Door::Git) && self.proxies.trusts(peer);
         if is_by_request { Ok(None) } else { self.count(peer).map(Some) }
     }
 
-    /// Counts a connection, or a request that a proxy passes on, of `peer`, until what is returned is dropped.
+    /// Counts a connection, or a request that a proxy passes on, of `peer`, until what is returned is
+    /// dropped.
     ///
     /// # Errors
     /// If its network has too many already.
@@ -279,7 +296,9 @@ impl Daemon {
         stream.prepare()?;
         if admitted.is_some() && self.proxies.announces(peer) {
             let header = tokio::time::timeout(self.limits.init_timeout, read_proxy_header(&stream)).await;
-            let Ok(header) = header else { return Err(io::Error::new(io::ErrorKind::TimedOut, "no header of the PROXY protocol came")) };
+            let Ok(header) = header else {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "no header of the PROXY protocol came"));
+            };
             peer = Some(header?);
             admitted = self.count_connection(peer, &door).ok();
         }
@@ -287,7 +306,9 @@ impl Daemon {
             self.notices.say(peer.map(|p| p.ip()), "refused", &"too many connections");
             let mut refusal = Vec::new();
             match door {
-                Door::Git => pktline::push(&mut refusal, b"ERR weir: too many connections; try again in a minute"),
+                Door::Git => {
+                    pktline::push(&mut refusal, b"ERR weir: too many connections; try again in a minute")
+                }
                 Door::Http => refusal.extend_from_slice(TOO_MANY_HTTP),
                 // A handshake for a refusal would cost more than an answer.
                 Door::Https(_) => {}
@@ -302,11 +323,16 @@ impl Daemon {
     }
 
     /// What `request` asks for; on a thread of its own if that may take long.
-    pub(crate) async fn find(self: &Arc<Self>, request: &DaemonRequest, client: Client) -> io::Result<Result<Found, Refusal>> {
+    pub(crate) async fn find(
+        self: &Arc<Self>,
+        request: &DaemonRequest,
+        client: Client,
+    ) -> io::Result<Result<Found, Refusal>> {
         if !self.locator.may_block() {
             return Ok(self.locator.find(request, &client));
         }
-        let turn = tokio::time::timeout(self.limits.queue_timeout, self.lookups.clone().acquire_owned()).await;
+        let turn =
+            tokio::time::timeout(self.limits.queue_timeout, self.lookups.clone().acquire_owned()).await;
         let Ok(Ok(turn)) = turn else { return Ok(Err(Refusal::Busy(BUSY.to_owned()))) };
         let (daemon, request) = (self.clone(), request.clone());
         let finding = tokio::task::spawn_blocking(move || {
@@ -316,11 +342,16 @@ impl Daemon {
             found
         })
         .await;
-        finding.map_err(|_| io::Error::other("a repository could not be looked up: this is a defect of weir's"))
+        finding
+            .map_err(|_| io::Error::other("a repository could not be looked up: this is a defect of weir's"))
     }
 
     /// The repository at `found`, opened where blocking is allowed if it is not open.
-    pub(crate) async fn opened(self: &Arc<Self>, found: Found, peer: Option<SocketAddr>) -> io::Result<Result<Opened, OpenError>> {
+    pub(crate) async fn opened(
+        self: &Arc<Self>,
+        found: Found,
+        peer: Option<SocketAddr>,
+    ) -> io::Result<Result<Opened, OpenError>> {
         if let Some(opened) = self.cache.get(&found) {
             return Ok(Ok(opened));
         }
@@ -328,7 +359,8 @@ impl Daemon {
             Found::Archive(path) => (&self.archive_opens, path),
             Found::Directory(path) => (&self.directory_opens, path),
         };
-        let Ok(turn) = turns.take(Party { address: peer.map(network_of), repository: path.clone() }).await else {
+        let Ok(turn) = turns.take(Party { address: peer.map(network_of), repository: path.clone() }).await
+        else {
             return Ok(Err(OpenError::Busy));
         };
         let daemon = self.clone();
@@ -350,7 +382,8 @@ impl Daemon {
     }
 }
 
-/// Returns the address that `peer` is counted by: of IPv6 the network, all of whose addresses one customer has (RFC 6177).
+/// Returns the address that `peer` is counted by: of IPv6 the network, all of whose addresses one customer
+/// has (RFC 6177).
 pub(crate) fn network_of(peer: SocketAddr) -> IpAddr {
     match peer.ip().to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),

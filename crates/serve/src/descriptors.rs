@@ -1,7 +1,8 @@
-//! File descriptors: as many as the system gives, and no more connections than leave some for everything else.
+//! File descriptors: as many as the system gives, and no more connections than leave some for everything
+//! else.
 
-/// Raises the soft limit of open files to the hard one, which is what daemons are meant to do (getrlimit(2)). Nothing here uses
-/// select(2), which the low soft limit is for.
+/// Raises the soft limit of open files to the hard one, which is what daemons are meant to do (getrlimit(2)).
+/// Nothing here uses select(2), which the low soft limit is for.
 pub fn raise_descriptor_limit() {
     if let Some(mut limit) = limit()
         && limit.rlim_cur < limit.rlim_max

@@ -19,12 +19,14 @@ pub struct Presentation {
     pub home: PathBuf,
     /// What the environment says, which stands above all.
     pub environment: GitConfig,
-    /// Whether archives, and what they consist of, may be had as files over HTTP: all they hold, reachable or not.
+    /// Whether archives, and what they consist of, may be had as files over HTTP: all they hold, reachable or
+    /// not.
     pub files: bool,
 }
 
 impl Presentation {
-    /// Opens the git directory at `path`, or the `.git` below it, and shows of it what its configuration allows.
+    /// Opens the git directory at `path`, or the `.git` below it, and shows of it what its configuration
+    /// allows.
     ///
     /// # Errors
     /// If there is none, or it cannot be read.
@@ -44,8 +46,8 @@ impl Presentation {
         self.present(Repo::open_archive(path)?, &all)
     }
 
-    /// The configuration that git finds for the directory at `path`: the system's, the user's, its own, its worktree's, and the
-    /// environment's (git-config, "Files").
+    /// The configuration that git finds for the directory at `path`: the system's, the user's, its own, its
+    /// worktree's, and the environment's (git-config, "Files").
     ///
     /// # Errors
     /// If one cannot be read, or is malformed.

@@ -36,7 +36,11 @@ impl Out for Sender<'_> {
 }
 
 impl Daemon {
-    pub(crate) async fn converse(self: &Arc<Self>, stream: &Socket, peer: Option<SocketAddr>) -> io::Result<()> {
+    pub(crate) async fn converse(
+        self: &Arc<Self>,
+        stream: &Socket,
+        peer: Option<SocketAddr>,
+    ) -> io::Result<()> {
         let started = Instant::now();
         let mut sender = Sender::new(stream, self.limits.idle_timeout, self.limits.bytes_per_second_min);
         let mut input = Vec::new();
@@ -68,24 +72,37 @@ impl Daemon {
         };
         let Opened { repo, features, .. } = match opened {
             Ok(opened) => opened,
-            Err(OpenError::NotFound) => return self.refuse(&mut sender, &format!("no such repository: {}", request.path)).await,
+            Err(OpenError::NotFound) => {
+                return self.refuse(&mut sender, &format!("no such repository: {}", request.path)).await;
+            }
             Err(OpenError::Busy) => return self.refuse(&mut sender, BUSY).await,
             Err(OpenError::Broken(e)) => {
                 tracing::error!(path = %request.path, "cannot open: {e}");
-                return self.refuse(&mut sender, "weir: the repository cannot be read; its keeper finds the reason in the log").await;
+                return self
+                    .refuse(
+                        &mut sender,
+                        "weir: the repository cannot be read; its keeper finds the reason in the log",
+                    )
+                    .await;
             }
         };
         let party = Party { address: peer.map(network_of), repository: repo.path().to_owned() };
-        let mut machine = UploadPack::new(repo, Version::from_number(request.version), self.options_with(features));
+        let mut machine =
+            UploadPack::new(repo, Version::from_number(request.version), self.options_with(features));
         if used < input.len() {
             let _ = machine.feed(&input[used..]);
         }
         drop(input);
         let result = self.drive(&mut machine, &mut sender, &party).await;
         if let Some(why) = machine.failure() {
-            self.notices.say(party.address, "no answer", &format_args!("{} {}", request.path.escape_default(), why.escape_default()));
+            self.notices.say(
+                party.address,
+                "no answer",
+                &format_args!("{} {}", request.path.escape_default(), why.escape_default()),
+            );
         }
-        tracing::debug!(?peer, path = %request.path, version = request.version, bytes = sender.sent, elapsed = ?started.elapsed(), "served");
+        tracing::debug!(?peer, path = %request.path, version = request.version, bytes = sender.sent,
+            elapsed = ?started.elapsed(), "served");
         result
     }
 
@@ -96,7 +113,12 @@ impl Daemon {
         sender.bytes(&out).await
     }
 
-    async fn drive(self: &Arc<Self>, machine: &mut UploadPack, sender: &mut Sender<'_>, party: &Party) -> io::Result<()> {
+    async fn drive(
+        self: &Arc<Self>,
+        machine: &mut UploadPack,
+        sender: &mut Sender<'_>,
+        party: &Party,
+    ) -> io::Result<()> {
         let mut share = self.request_room.share(party.address);
         // Since when a request is being read, and how much has come.
         let mut reading: Option<(Instant, u64)> = None;
@@ -136,12 +158,19 @@ impl Daemon {
                             let (since, bytes) = reading.get_or_insert_with(|| (Instant::now(), 0));
                             *bytes += n as u64;
                             let elapsed = since.elapsed();
-                            if elapsed >= WINDOW && *bytes / elapsed.as_secs().max(1) < self.limits.bytes_per_second_min {
-                                return Err(io::Error::new(io::ErrorKind::TimedOut, "the request comes too slowly"));
+                            if elapsed >= WINDOW
+                                && *bytes / elapsed.as_secs().max(1) < self.limits.bytes_per_second_min
+                            {
+                                return Err(io::Error::new(
+                                    io::ErrorKind::TimedOut,
+                                    "the request comes too slowly",
+                                ));
                             }
                         }
                         Ok(Err(e)) => return Err(e),
-                        Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the client says nothing")),
+                        Err(_) => {
+                            return Err(io::Error::new(io::ErrorKind::TimedOut, "the client says nothing"));
+                        }
                     }
                     if share.resize(machine.request_bytes()).is_err() {
                         return self.refuse(sender, BUSY).await;

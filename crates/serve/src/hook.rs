@@ -26,8 +26,8 @@ pub struct Hook {
 }
 
 impl Hook {
-    /// Runs it with service, path, host, canonical host, address and port as arguments, as git-daemon does, and the client's
-    /// address in `REMOTE_ADDR` and `REMOTE_PORT`.
+    /// Runs it with service, path, host, canonical host, address and port as arguments, as git-daemon does,
+    /// and the client's address in `REMOTE_ADDR` and `REMOTE_PORT`.
     ///
     /// # Errors
     /// If it denies: the first line it said, or nothing. Also if it cannot be run, or does not end in time.
@@ -43,7 +43,9 @@ impl Hook {
         command.args([service, path, host, host]);
         command.arg(client.address.map_or(String::new(), |a| a.ip().to_string())).arg(port);
         if let Some(address) = client.address {
-            command.env("REMOTE_ADDR", address.ip().to_string()).env("REMOTE_PORT", address.port().to_string());
+            command
+                .env("REMOTE_ADDR", address.ip().to_string())
+                .env("REMOTE_PORT", address.port().to_string());
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|e| {
@@ -64,7 +66,8 @@ impl Hook {
                 Ok(Some(status)) => break Some(status),
                 Ok(None) if Instant::now() < end => std::thread::sleep(pause),
                 _ => {
-                    tracing::error!(hook = %self.program.display(), "did not end within {:?}: killed", self.timeout);
+                    tracing::error!(hook = %self.program.display(), "did not end within {:?}: killed",
+                        self.timeout);
                     let _ = child.kill();
                     let _ = child.wait();
                     break None;

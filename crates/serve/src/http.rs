@@ -1,8 +1,8 @@
 //! HTTP on hyper: HTTP/1.1, and HTTP/2 with those who know that we speak it; plain, or over TLS.
 //!
-//! Each request is a conversation of its own. Status codes are git-http-backend's: 403 for services that are off, 404 for
-//! what is not there or not shown, 405 and 415 for wrong methods and types, 413 for requests over their limit; and 401 for
-//! those who might say who they are, 503 for those who should come back later.
+//! Each request is a conversation of its own. Status codes are git-http-backend's: 403 for services that are
+//! off, 404 for what is not there or not shown, 405 and 415 for wrong methods and types, 413 for requests
+//! over their limit; and 401 for those who might say who they are, 503 for those who should come back later.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -16,7 +16,8 @@ use base64::Engine;
 use http_body::Body;
 use hyper::body::Bytes;
 use hyper::header::{
-    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, EXPIRES, HOST, HeaderName, HeaderValue, PRAGMA, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, EXPIRES, HOST, HeaderName, HeaderValue, PRAGMA,
+    RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use hyper::http::uri::Scheme;
 use hyper::service::service_fn;
@@ -65,7 +66,11 @@ impl Refusal {
 
     fn method(version: HttpVersion, allow: &'static str) -> Refusal {
         // As git-http-backend: before HTTP/1.1 there was no such status.
-        let status = if version < HttpVersion::HTTP_11 { StatusCode::BAD_REQUEST } else { StatusCode::METHOD_NOT_ALLOWED };
+        let status = if version < HttpVersion::HTTP_11 {
+            StatusCode::BAD_REQUEST
+        } else {
+            StatusCode::METHOD_NOT_ALLOWED
+        };
         Refusal { status, words: format!("only {allow}"), allow: Some(allow) }
     }
 
@@ -96,19 +101,33 @@ impl Refusal {
 }
 
 impl Daemon {
-    pub(crate) async fn converse_http(self: Arc<Self>, socket: Socket, peer: Option<SocketAddr>) -> io::Result<()> {
+    pub(crate) async fn converse_http(
+        self: Arc<Self>,
+        socket: Socket,
+        peer: Option<SocketAddr>,
+    ) -> io::Result<()> {
         let paced = Paced::new(socket, self.limits.idle_timeout, self.limits.bytes_per_second_min);
         let activity = paced.activity();
         self.serve_http(paced, activity, peer, Scheme::HTTP).await
     }
 
-    pub(crate) async fn converse_https(self: Arc<Self>, socket: Socket, peer: Option<SocketAddr>, tls: &Tls) -> io::Result<()> {
+    pub(crate) async fn converse_https(
+        self: Arc<Self>,
+        socket: Socket,
+        peer: Option<SocketAddr>,
+        tls: &Tls,
+    ) -> io::Result<()> {
         let paced = Paced::new(socket, self.limits.idle_timeout, self.limits.bytes_per_second_min);
         let activity = paced.activity();
         let accepting = TlsAcceptor::from(tls.config()).accept(paced);
         let stream = match tokio::time::timeout(self.limits.init_timeout, accepting).await {
             Ok(stream) => stream.map_err(handshake)?,
-            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "TLS: the handshake did not come to its end")),
+            Err(_) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "TLS: the handshake did not come to its end",
+                ));
+            }
         };
         self.serve_http(stream, activity, peer, Scheme::HTTPS).await
     }
@@ -129,20 +148,29 @@ impl Daemon {
                 let daemon = daemon.clone();
                 // A proxy's clients are told apart here; others were when they connected.
                 let client = daemon.proxies.client(request.headers(), peer);
-                let counted = if daemon.proxies.trusts(peer) { daemon.count(client).map(Some) } else { Ok(None) };
+                let counted =
+                    if daemon.proxies.trusts(peer) { daemon.count(client).map(Some) } else { Ok(None) };
                 let admitted = counted.map(|counted| UnderWay::start(&under_way, counted));
                 async move {
                     let Ok(guard) = admitted else {
                         daemon.notices.say(client.map(|c| c.ip()), "refused", &TOO_MANY);
                         return Ok(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY).into_response());
                     };
-                    Ok::<_, Infallible>(daemon.answer_http(request, client).await.map(|body| body.guarded(guard)))
+                    Ok::<_, Infallible>(
+                        daemon.answer_http(request, client).await.map(|body| body.guarded(guard)),
+                    )
                 }
             })
         };
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        // A client may end its half of the connection once it has asked: one that hung up refuses what is sent.
-        builder.http1().half_close(true).timer(TokioTimer::new()).header_read_timeout(init_timeout).max_buf_size(64 << 10);
+        // A client may end its half of the connection once it has asked: one that hung up refuses what is
+        // sent.
+        builder
+            .http1()
+            .half_close(true)
+            .timer(TokioTimer::new())
+            .header_read_timeout(init_timeout)
+            .max_buf_size(64 << 10);
         builder
             .http2()
             .timer(TokioTimer::new())
@@ -150,7 +178,8 @@ impl Daemon {
             .keep_alive_interval(idle_timeout)
             .keep_alive_timeout(init_timeout)
             .max_header_list_size(HEAD_BYTES_MAX as u32)
-            // A client may let nothing come, on all streams of all its connections: hyper would hold 400 KiB for each.
+            // A client may let nothing come, on all streams of all its connections: hyper would hold 400 KiB
+            // for each.
             .max_send_buf_size(STREAM_BYTES_MAX);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let mut stopping = self.stopping.subscribe();
@@ -174,7 +203,11 @@ impl Daemon {
     }
 
     /// Answers one request of a client at `peer`.
-    pub(crate) async fn answer_http<B>(self: Arc<Self>, request: Request<B>, peer: Option<SocketAddr>) -> Response<Answer>
+    pub(crate) async fn answer_http<B>(
+        self: Arc<Self>,
+        request: Request<B>,
+        peer: Option<SocketAddr>,
+    ) -> Response<Answer>
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Display,
@@ -183,22 +216,34 @@ impl Daemon {
         match self.try_answer_http(request, peer).await {
             Ok(response) => response,
             Err(refusal) => {
-                let told =
-                    format_args!("{} {} {}", refusal.status.as_u16(), path.escape_default(), refusal.words.escape_default()).to_string();
+                let told = format_args!(
+                    "{} {} {}",
+                    refusal.status.as_u16(),
+                    path.escape_default(),
+                    refusal.words.escape_default()
+                )
+                .to_string();
                 self.notices.say(peer.map(|p| p.ip()), "refused", &told);
                 refusal.into_response()
             }
         }
     }
 
-    async fn try_answer_http<B>(self: &Arc<Self>, request: Request<B>, peer: Option<SocketAddr>) -> Result<Response<Answer>, Refusal>
+    async fn try_answer_http<B>(
+        self: &Arc<Self>,
+        request: Request<B>,
+        peer: Option<SocketAddr>,
+    ) -> Result<Response<Answer>, Refusal>
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Display,
     {
-        let path = percent_decode(request.uri().path()).ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, "a malformed path"))?;
+        let path = percent_decode(request.uri().path())
+            .ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, "a malformed path"))?;
         let query = request.uri().query().unwrap_or("").to_owned();
-        let Some((name, route)) = route(&path, &query) else { return Err(Refusal::new(StatusCode::NOT_FOUND, "not a git URL")) };
+        let Some((name, route)) = route(&path, &query) else {
+            return Err(Refusal::new(StatusCode::NOT_FOUND, "not a git URL"));
+        };
         let is_post = matches!(route, Route::Rpc(_) | Route::LfsBatch);
         match *request.method() {
             Method::POST if is_post => {}
@@ -226,13 +271,22 @@ impl Daemon {
         service: Service,
         peer: Option<SocketAddr>,
     ) -> Result<Opened, Refusal> {
-        let host = request.headers().get(HOST).and_then(|h| h.to_str().ok()).or_else(|| request.uri().authority().map(|a| a.as_str()));
+        let host = request
+            .headers()
+            .get(HOST)
+            .and_then(|h| h.to_str().ok())
+            .or_else(|| request.uri().authority().map(|a| a.as_str()));
         let asked = DaemonRequest {
             service,
             path: name.to_owned(),
             host: host.map(str::to_ascii_lowercase),
             version: 0,
-            protocol: request.headers().get(GIT_PROTOCOL).and_then(|p| p.to_str().ok()).unwrap_or_default().to_owned(),
+            protocol: request
+                .headers()
+                .get(GIT_PROTOCOL)
+                .and_then(|p| p.to_str().ok())
+                .unwrap_or_default()
+                .to_owned(),
         };
         let client = Client { address: peer, token: token_of(request), known_as: None };
         let internal = |words: String| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, words);
@@ -249,13 +303,17 @@ impl Daemon {
             }
         };
         match self.opened(found, peer).await {
-            Ok(Ok(opened)) if !opened.http.upload_pack => Err(Refusal::new(StatusCode::FORBIDDEN, "service not enabled: upload-pack")),
+            Ok(Ok(opened)) if !opened.http.upload_pack => {
+                Err(Refusal::new(StatusCode::FORBIDDEN, "service not enabled: upload-pack"))
+            }
             Ok(Ok(opened)) => Ok(opened),
             Ok(Err(OpenError::NotFound)) => Err(Refusal::not_found(name)),
             Ok(Err(OpenError::Busy)) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY)),
             Ok(Err(OpenError::Broken(e))) => {
                 tracing::error!(path = name, "cannot open: {e}");
-                Err(internal("the repository cannot be read; its keeper finds the reason in the log".to_owned()))
+                Err(internal(
+                    "the repository cannot be read; its keeper finds the reason in the log".to_owned(),
+                ))
             }
             Err(e) => Err(internal(e.to_string())),
         }
@@ -278,7 +336,8 @@ fn plain(e: Box<dyn std::error::Error + Send + Sync>) -> io::Error {
     io::Error::other(e)
 }
 
-/// The token that a request shows: a bearer's, or the password of a name. A name without a password is one too.
+/// The token that a request shows: a bearer's, or the password of a name. A name without a password is one
+/// too.
 fn token_of<B>(request: &Request<B>) -> Option<String> {
     let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, rest) = value.split_once(' ')?;

@@ -82,7 +82,11 @@ enum Content {
 
 impl From<Vec<u8>> for Answer {
     fn from(bytes: Vec<u8>) -> Answer {
-        Answer { content: Content::Whole((!bytes.is_empty()).then(|| Bytes::from(bytes).into())), guard: None, share: None }
+        Answer {
+            content: Content::Whole((!bytes.is_empty()).then(|| Bytes::from(bytes).into())),
+            guard: None,
+            share: None,
+        }
     }
 }
 
@@ -98,7 +102,9 @@ impl Answer {
     /// A stream of so many bytes.
     pub(crate) fn of_length(self, len: u64) -> Answer {
         match self.content {
-            Content::Stream(receiver, _) => Answer { content: Content::Stream(receiver, Some(len)), guard: self.guard, share: self.share },
+            Content::Stream(receiver, _) => {
+                Answer { content: Content::Stream(receiver, Some(len)), guard: self.guard, share: self.share }
+            }
             content => Answer { content, guard: self.guard, share: self.share },
         }
     }
@@ -108,7 +114,10 @@ impl Body for Answer {
     type Data = Pieces;
     type Error = io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Pieces>>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Pieces>>>> {
         match &mut self.get_mut().content {
             Content::Whole(pieces) => Poll::Ready(pieces.take().map(|p| Ok(Frame::data(p)))),
             Content::Stream(receiver, left) => receiver.poll_recv(context).map(|piece| {
@@ -142,7 +151,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// A stream, and the body that gives what is written to it. Whoever takes that is watched by the connection, too.
+    /// A stream, and the body that gives what is written to it. Whoever takes that is watched by the
+    /// connection, too.
     pub(crate) fn new(limits: &DaemonLimits) -> (Stream, Answer) {
         let (sender, receiver) = mpsc::channel(PIECES_MAX);
         let DaemonLimits { idle_timeout, bytes_per_second_min, .. } = *limits;
@@ -153,8 +163,10 @@ impl Stream {
     }
 
     async fn pieces(&mut self, pieces: Pieces) -> io::Result<()> {
-        // The connection beneath sees who takes nothing; not so streams of HTTP/2 that stand while others flow.
-        let time = self.idle_timeout + Duration::from_secs(pieces.left as u64 / self.bytes_per_second_min.max(1));
+        // The connection beneath sees who takes nothing; not so streams of HTTP/2 that stand while others
+        // flow.
+        let time =
+            self.idle_timeout + Duration::from_secs(pieces.left as u64 / self.bytes_per_second_min.max(1));
         match tokio::time::timeout(time, self.sender.send(Ok(pieces))).await {
             Ok(sent) => sent.map_err(|_| io::ErrorKind::BrokenPipe.into()),
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")),

@@ -1,5 +1,5 @@
-//! Files over HTTP: what dumb clients take (gitprotocol-http), whole clones with their index, bundles, archives. All can be
-//! had in part (RFC 9110, "Range Requests"), so that what broke off goes on.
+//! Files over HTTP: what dumb clients take (gitprotocol-http), whole clones with their index, bundles,
+//! archives. All can be had in part (RFC 9110, "Range Requests"), so that what broke off goes on.
 
 use std::fmt::Write as _;
 use std::io;
@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use hyper::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, EXPIRES, HeaderMap, HeaderValue, IF_NONE_MATCH,
-    IF_RANGE, RANGE,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, EXPIRES, HeaderMap,
+    HeaderValue, IF_NONE_MATCH, IF_RANGE, RANGE,
 };
 use hyper::{Request, Response, StatusCode};
 use weir_archive::Region;
@@ -59,16 +59,28 @@ struct File {
 }
 
 impl Daemon {
-    pub(crate) async fn file<B>(self: &Arc<Self>, request: &Request<B>, opened: Opened, route: Route) -> Result<Response<Answer>, Refusal> {
+    pub(crate) async fn file<B>(
+        self: &Arc<Self>,
+        request: &Request<B>,
+        opened: Opened,
+        route: Route,
+    ) -> Result<Response<Answer>, Refusal> {
         let repo = opened.repo.clone();
         let headers = request.headers().clone();
         let gone = || Refusal::new(StatusCode::NOT_FOUND, "there is no such file");
-        let is_dumb = !matches!(route, Route::Clone | Route::ClonePart(..) | Route::Bundles | Route::BodyBundle(_) | Route::LfsObject(_));
+        let is_dumb = !matches!(
+            route,
+            Route::Clone | Route::ClonePart(..) | Route::Bundles | Route::BodyBundle(_) | Route::LfsObject(_)
+        );
         if is_dumb && !opened.http.files {
-            return Err(Refusal::new(StatusCode::FORBIDDEN, "files of repositories are not served; git 1.6.6 and newer do without"));
+            return Err(Refusal::new(
+                StatusCode::FORBIDDEN,
+                "files of repositories are not served; git 1.6.6 and newer do without",
+            ));
         }
         // A part is no copy, and what it builds on may be for others.
-        let is_of_base = matches!(route, Route::InfoPacks | Route::Pack(_) | Route::Archive) && repo.base().is_some();
+        let is_of_base =
+            matches!(route, Route::InfoPacks | Route::Pack(_) | Route::Archive) && repo.base().is_some();
         if is_of_base {
             return Err(Refusal::new(
                 StatusCode::NOT_FOUND,
@@ -78,7 +90,10 @@ impl Daemon {
         let path = repo.path().to_owned();
         let broken = |path: &Path, e: &weir_repo::Error| {
             tracing::error!(path = %path.display(), "cannot be read: {e}");
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the repository cannot be read; its keeper finds the reason in the log")
+            Refusal::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the repository cannot be read; its keeper finds the reason in the log",
+            )
         };
         match &route {
             Route::InfoRefs(None) => return Ok(ok(TEXT, Answer::from(info_refs(&repo)))),
@@ -94,17 +109,25 @@ impl Daemon {
                     let repo = repo.clone();
                     move || repo.body_bundles().map(<[BodyBundle]>::to_vec)
                 });
-                let bundles = found.await.map_err(|e| broken(&path, &io::Error::other(e).into()))?.map_err(|e| broken(&path, &e))?;
+                let bundles = found
+                    .await
+                    .map_err(|e| broken(&path, &io::Error::other(e).into()))?
+                    .map_err(|e| broken(&path, &e))?;
                 let file = (!bundles.is_empty()).then(|| bundle_list(&bundles)).ok_or_else(gone)?;
                 return Ok(file.answer(&headers, self.locator.is_open(), &self.limits));
             }
             Route::BodyBundle(name) => {
-                let bundle = self.clones.bundle(&repo, name.clone()).await.map_err(|e| broken(&path, &e.into()))?;
+                let bundle =
+                    self.clones.bundle(&repo, name.clone()).await.map_err(|e| broken(&path, &e.into()))?;
                 let bundle = bundle.map_err(|e| broken(&path, &e))?.ok_or_else(gone)?;
                 // Names of refs that are gone since are not told: the header may change.
                 let etag = format!("{name}-{:08x}", crc32fast::hash(&bundle.header));
                 let trailer = Bytes::copy_from_slice(bundle.trailer.as_bytes());
-                let parts = vec![Part::Bytes(bundle.header.clone()), Part::Region(bundle.entries.clone()), Part::Bytes(trailer)];
+                let parts = vec![
+                    Part::Bytes(bundle.header.clone()),
+                    Part::Region(bundle.entries.clone()),
+                    Part::Bytes(trailer),
+                ];
                 let file = File { content_type: BUNDLE, etag, is_immutable: false, parts };
                 return Ok(file.answer(&headers, self.locator.is_open(), &self.limits));
             }
@@ -112,21 +135,39 @@ impl Daemon {
         }
         let file = match route {
             Route::Loose(path) => {
-                let data = repo.archive().is_none().then(|| std::fs::read(repo.git_dir().join("objects").join(&path)).ok()).flatten();
-                File { content_type: LOOSE, etag: path, is_immutable: true, parts: vec![Part::Bytes(data.ok_or_else(gone)?.into())] }
+                let data = repo
+                    .archive()
+                    .is_none()
+                    .then(|| std::fs::read(repo.git_dir().join("objects").join(&path)).ok())
+                    .flatten();
+                File {
+                    content_type: LOOSE,
+                    etag: path,
+                    is_immutable: true,
+                    parts: vec![Part::Bytes(data.ok_or_else(gone)?.into())],
+                }
             }
             Route::Pack(name) => {
                 let (stem, extension) = name.rsplit_once('.').unwrap_or((&name, ""));
                 let pack = repo.packs().iter().find(|p| p.name().ends_with(stem)).ok_or_else(gone)?;
-                let (content_type, region) = if extension == "idx" { (INDEX, pack.index().data()) } else { (PACK, pack.data()) };
-                File { content_type, etag: name.clone(), is_immutable: true, parts: vec![Part::Region(region.clone())] }
+                let (content_type, region) =
+                    if extension == "idx" { (INDEX, pack.index().data()) } else { (PACK, pack.data()) };
+                File {
+                    content_type,
+                    etag: name.clone(),
+                    is_immutable: true,
+                    parts: vec![Part::Region(region.clone())],
+                }
             }
             Route::LfsObject(oid) => {
                 let finding = tokio::task::spawn_blocking({
                     let (repo, oid) = (repo.clone(), oid.clone());
                     move || repo.lfs_object(&oid)
                 });
-                let region = finding.await.map_err(|e| broken(&path, &io::Error::other(e).into()))?.ok_or_else(gone)?;
+                let region = finding
+                    .await
+                    .map_err(|e| broken(&path, &io::Error::other(e).into()))?
+                    .ok_or_else(gone)?;
                 File { content_type: BYTES, etag: oid, is_immutable: true, parts: vec![Part::Region(region)] }
             }
             Route::Archive => {
@@ -137,17 +178,24 @@ impl Daemon {
             }
             Route::Clone | Route::ClonePart(..) => {
                 let whole = self.clones.get(&repo).await.map_err(|e| broken(&path, &e.into()))?;
-                let whole = whole
-                    .map_err(|e| broken(&path, &e))?
-                    .ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "what a clone takes is not one pack here; clone it with git"))?;
-                let Route::ClonePart(trailer, part) = &route else { return Ok(ok(JSON, Answer::from(whole.describe(&repo)))) };
+                let whole = whole.map_err(|e| broken(&path, &e))?.ok_or_else(|| {
+                    Refusal::new(
+                        StatusCode::NOT_FOUND,
+                        "what a clone takes is not one pack here; clone it with git",
+                    )
+                })?;
+                let Route::ClonePart(trailer, part) = &route else {
+                    return Ok(ok(JSON, Answer::from(whole.describe(&repo))));
+                };
                 if *trailer != whole.trailer.to_string() {
                     return Err(gone());
                 }
                 let pack = || {
                     let regions = whole.regions.iter().cloned().map(Part::Region);
                     let header = Part::Bytes(Bytes::copy_from_slice(&weir_repo::pack_header(whole.count)));
-                    std::iter::once(header).chain(regions).chain([Part::Bytes(Bytes::copy_from_slice(whole.trailer.as_bytes()))])
+                    std::iter::once(header)
+                        .chain(regions)
+                        .chain([Part::Bytes(Bytes::copy_from_slice(whole.trailer.as_bytes()))])
                 };
                 let (content_type, parts): (_, Vec<Part>) = match part {
                     ClonePart::Pack => (PACK, pack().collect()),
@@ -157,7 +205,12 @@ impl Daemon {
                         (BUNDLE, std::iter::once(header).chain(pack()).collect())
                     }
                 };
-                File { content_type, etag: format!("{trailer}-{part:?}"), is_immutable: *part != ClonePart::Bundle, parts }
+                File {
+                    content_type,
+                    etag: format!("{trailer}-{part:?}"),
+                    is_immutable: *part != ClonePart::Bundle,
+                    parts,
+                }
             }
             _ => return Err(gone()),
         };
@@ -169,7 +222,8 @@ impl Daemon {
 fn bundle_list(bundles: &[BodyBundle]) -> File {
     let mut list = "[bundle]\n\tversion = 1\n\tmode = all\n\theuristic = creationToken\n".to_owned();
     for BodyBundle { name, token, .. } in bundles {
-        let _ = write!(list, "[bundle \"body-{name}\"]\n\turi = body-{name}.bundle\n\tcreationToken = {token}\n");
+        let _ =
+            write!(list, "[bundle \"body-{name}\"]\n\turi = body-{name}.bundle\n\tcreationToken = {token}\n");
     }
     let etag = format!("bundles-{}-{:08x}", bundles.len(), crc32fast::hash(list.as_bytes()));
     File { content_type: TEXT, etag, is_immutable: false, parts: vec![Part::Bytes(list.into())] }
@@ -194,9 +248,9 @@ impl File {
                 head.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
             }
         }
-        if said(IF_NONE_MATCH)
-            .is_some_and(|tags| tags.split(',').any(|tag| tag.trim().trim_start_matches("W/") == etag || tag.trim() == "*"))
-        {
+        if said(IF_NONE_MATCH).is_some_and(|tags| {
+            tags.split(',').any(|tag| tag.trim().trim_start_matches("W/") == etag || tag.trim() == "*")
+        }) {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             return response;
         }
@@ -265,7 +319,8 @@ fn cut(parts: Vec<Part>, range: std::ops::Range<u64>) -> Vec<Part> {
     out
 }
 
-/// The one range of bytes that `text` asks for, of `len`; `None` if it is to be ignored, an error if there is nothing there.
+/// The one range of bytes that `text` asks for, of `len`; `None` if it is to be ignored, an error if there is
+/// nothing there.
 fn parse_range(text: &str, len: u64) -> Option<Result<std::ops::Range<u64>, ()>> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     let range = match (first.trim(), last.trim()) {
@@ -320,7 +375,8 @@ mod tests {
 
     #[test]
     fn parts_are_cut() {
-        let parts = || vec![Part::Bytes(Bytes::from_static(b"abc")), Part::Bytes(Bytes::from_static(b"defg"))];
+        let parts =
+            || vec![Part::Bytes(Bytes::from_static(b"abc")), Part::Bytes(Bytes::from_static(b"defg"))];
         let text = |range| {
             cut(parts(), range)
                 .into_iter()
@@ -330,6 +386,9 @@ mod tests {
                 })
                 .collect::<String>()
         };
-        assert_eq!((text(0..7), text(2..4), text(3..7), text(6..7)), ("abcdefg".into(), "cd".into(), "defg".into(), "g".into()));
+        assert_eq!(
+            (text(0..7), text(2..4), text(3..7), text(6..7)),
+            ("abcdefg".into(), "cd".into(), "defg".into(), "g".into())
+        );
     }
 }

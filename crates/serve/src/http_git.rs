@@ -61,16 +61,31 @@ impl Daemon {
     }
 
     /// The whole body of a request of at most `bytes_max` once it is unpacked, as it came.
-    pub(crate) async fn body_of<B>(&self, request: Request<B>, bytes_max: usize, peer: Option<SocketAddr>) -> Result<Received, Refusal>
+    pub(crate) async fn body_of<B>(
+        &self,
+        request: Request<B>,
+        bytes_max: usize,
+        peer: Option<SocketAddr>,
+    ) -> Result<Received, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
     {
-        let too_large = || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the request is larger than {bytes_max} bytes"));
+        let too_large = || {
+            Refusal::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the request is larger than {bytes_max} bytes"),
+            )
+        };
         let is_packed = match request.headers().get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
             None | Some(b"identity") => false,
             Some(b"gzip" | b"x-gzip") => true,
-            Some(_) => return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the content encoding is unknown; gzip is known")),
+            Some(_) => {
+                return Err(Refusal::new(
+                    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                    "the content encoding is unknown; gzip is known",
+                ));
+            }
         };
         let mut incoming = request.into_body();
         let mut body = Vec::new();
@@ -79,9 +94,16 @@ impl Daemon {
         let mut window = (tokio::time::Instant::now(), 0);
         loop {
             match tokio::time::timeout(self.limits.idle_timeout, incoming.frame()).await {
-                Err(_) => return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end")),
+                Err(_) => {
+                    return Err(Refusal::new(
+                        StatusCode::REQUEST_TIMEOUT,
+                        "the request did not come to its end",
+                    ));
+                }
                 Ok(None) => break,
-                Ok(Some(Err(e))) => return Err(Refusal::new(StatusCode::BAD_REQUEST, format!("the request broke off: {e}"))),
+                Ok(Some(Err(e))) => {
+                    return Err(Refusal::new(StatusCode::BAD_REQUEST, format!("the request broke off: {e}")));
+                }
                 Ok(Some(Ok(frame))) => {
                     if let Some(data) = frame.data_ref() {
                         body.extend_from_slice(data);
@@ -94,7 +116,9 @@ impl Daemon {
             share.resize(body.len()).map_err(busy)?;
             let elapsed = window.0.elapsed();
             if elapsed >= WINDOW {
-                if ((body.len() - window.1) as u64) / elapsed.as_secs().max(1) < self.limits.bytes_per_second_min {
+                if ((body.len() - window.1) as u64) / elapsed.as_secs().max(1)
+                    < self.limits.bytes_per_second_min
+                {
                     return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request comes too slowly"));
                 }
                 window = (tokio::time::Instant::now(), body.len());
@@ -131,7 +155,10 @@ impl Daemon {
         }
         let version = version_asked(&request);
         let mut received = self.body_of(request, self.options.limits.request_bytes_max, peer).await?;
-        received.share.resize(received.len * PARSED_TIMES).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
+        received
+            .share
+            .resize(received.len * PARSED_TIMES)
+            .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
         let party = Party { address: peer.map(network_of), repository: opened.repo.path().to_owned() };
         let mut machine = UploadPack::answering(opened.repo, version, self.stateless(opened.features));
         let is_large = received.len > PARSED_AT_ONCE_BYTES;
@@ -157,17 +184,24 @@ impl Daemon {
             match machine.step() {
                 Step::Send(bytes) => out.extend_from_slice(&bytes),
                 // Nothing can be said to half a request.
-                Step::Read if out.is_empty() => return Err(Refusal::new(StatusCode::BAD_REQUEST, "the request ends in the middle")),
+                Step::Read if out.is_empty() => {
+                    return Err(Refusal::new(StatusCode::BAD_REQUEST, "the request ends in the middle"));
+                }
                 Step::Read | Step::Done => {
                     let mut share = share.unwrap_or_else(|| self.request_room.share(party.address));
-                    share.resize(out.len()).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
+                    share
+                        .resize(out.len())
+                        .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
                     return Ok(ok(content_type, Answer::from(out).holding(share)));
                 }
                 step => {
                     let mut next = Next::Step(step);
                     if let Next::Step(Step::Work(work)) = next {
                         let mut started = self.start(work, &party);
-                        started.peek().await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+                        started
+                            .peek()
+                            .await
+                            .map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
                         if started.is_refused() {
                             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY));
                         }
@@ -178,7 +212,8 @@ impl Daemon {
                     tokio::spawn(async move {
                         // What was asked is held until it is answered.
                         let _share = share;
-                        if let Err(e) = daemon.drive_http(&mut machine, out, next, &mut stream, &party).await {
+                        if let Err(e) = daemon.drive_http(&mut machine, out, next, &mut stream, &party).await
+                        {
                             tracing::debug!("an answer ended early: {e}");
                             stream.fail(e).await;
                         }
@@ -241,7 +276,9 @@ impl Received {
         if !self.is_packed {
             return Ok((self.body, self.share));
         }
-        self.share.resize(self.body.len() + self.len).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
+        self.share
+            .resize(self.body.len() + self.len)
+            .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
         let is_large = self.len > PARSED_AT_ONCE_BYTES;
         let unpack = move || {
             let mut whole = Vec::with_capacity(self.len);
@@ -251,7 +288,8 @@ impl Received {
         if is_large { blocking(unpack).await? } else { unpack() }
     }
 
-    /// Gives it to `machine` piece by piece: what is unpacked is never there as a whole. Returns the room that was taken.
+    /// Gives it to `machine` piece by piece: what is unpacked is never there as a whole. Returns the room
+    /// that was taken.
     fn feed(self, machine: &mut UploadPack) -> Result<Share, Refusal> {
         let mut goes_on = true;
         // A refusal is queued for the client.
@@ -285,7 +323,9 @@ impl Received {
 
 /// Runs what takes long where it holds up no connection.
 async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, Refusal> {
-    tokio::task::spawn_blocking(work).await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
 }
 
 /// What an answer goes on with.

@@ -1,4 +1,5 @@
-//! Git LFS as a server that only gives: the batch API and the basic transfer (github.com/git-lfs/git-lfs, docs/api/batch.md).
+//! Git LFS as a server that only gives: the batch API and the basic transfer (github.com/git-lfs/git-lfs,
+//! docs/api/batch.md).
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -71,23 +72,35 @@ impl Daemon {
             return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, words));
         }
         let (body, mut share) = self.body_of(request, REQUEST_BYTES_MAX, peer).await?.unpacked().await?;
-        let question: Question =
-            serde_json::from_slice(&body).map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, format!("no LFS batch: {e}")))?;
+        let question: Question = serde_json::from_slice(&body)
+            .map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, format!("no LFS batch: {e}")))?;
         if question.operation != "download" {
-            return Err(Refusal::new(StatusCode::FORBIDDEN, "this is a mirror: push LFS objects to where it mirrors from"));
+            return Err(Refusal::new(
+                StatusCode::FORBIDDEN,
+                "this is a mirror: push LFS objects to where it mirrors from",
+            ));
         }
         if question.hash_algo.is_some_and(|hash| hash != "sha256") {
             return Err(Refusal::new(StatusCode::CONFLICT, "objects are known by their SHA-256 only"));
         }
         if question.transfers.is_some_and(|known| !known.is_empty() && !known.iter().any(|t| t == "basic")) {
-            return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "objects are given by the transfer 'basic' only"));
+            return Err(Refusal::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "objects are given by the transfer 'basic' only",
+            ));
         }
         if question.objects.len() > OBJECTS_MAX {
-            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {OBJECTS_MAX} objects at once")));
+            return Err(Refusal::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("more than {OBJECTS_MAX} objects at once"),
+            ));
         }
         let answer = move |asked: Asked| -> Value {
             let Asked { oid, size } = asked;
-            let error = |code: u16, message: &str| json!({ "oid": oid, "size": size, "error": { "code": code, "message": message } });
+            let error = |code: u16, message: &str| {
+                json!({ "oid": oid, "size": size, "error": { "code": code,
+                "message": message } })
+            };
             if !is_lfs_oid(&oid) {
                 return error(422, "no SHA-256");
             }
@@ -98,7 +111,8 @@ impl Daemon {
                     if let Some(shown) = &shown {
                         download["header"] = json!({ "Authorization": shown });
                     }
-                    json!({ "oid": oid, "size": object.len(), "authenticated": shown.is_some(), "actions": { "download": download } })
+                    json!({ "oid": oid, "size": object.len(), "authenticated": shown.is_some(),
+                        "actions": { "download": download } })
                 }
             }
         };
@@ -115,7 +129,8 @@ impl Daemon {
             }
             format!("{{\"transfer\":\"basic\",\"objects\":[{objects}],\"hash_algo\":\"sha256\"}}")
         });
-        let text = answering.await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+        let text =
+            answering.await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
         share.resize(text.len()).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
         Ok(ok(MEDIA_TYPE, Answer::from(text.into_bytes()).holding(share)))
     }
@@ -127,7 +142,9 @@ fn own_url<B>(request: &Request<B>) -> Result<String, Refusal> {
     let host = said(HOST).or_else(|| request.uri().authority().map(|a| a.as_str())).unwrap_or_default();
     // It goes into URLs that the client follows.
     let is_host = |host: &str| {
-        !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-_:[]".contains(&c))
+        !host.is_empty()
+            && host.len() <= HOST_BYTES_MAX
+            && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-_:[]".contains(&c))
     };
     if !is_host(host) {
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "no host is named"));

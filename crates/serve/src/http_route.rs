@@ -96,7 +96,8 @@ pub(crate) fn route<'p>(path: &'p str, query: &str) -> Option<(&'p str, Route)> 
     }
     if let Some(name) = rest.strip_suffix("/objects/pack") {
         let (stem, extension) = file.strip_prefix("pack-")?.split_once('.')?;
-        return (is_oid(stem) && matches!(extension, "pack" | "idx")).then(|| (name, Route::Pack(file.to_owned())));
+        return (is_oid(stem) && matches!(extension, "pack" | "idx"))
+            .then(|| (name, Route::Pack(file.to_owned())));
     }
     let (before, folder) = rest.rsplit_once('/')?;
     let name = before.strip_suffix("/objects")?;
@@ -115,7 +116,8 @@ mod tests {
     #[test]
     fn routes() {
         let oid = "0123456789abcdef0123456789abcdef01234567";
-        let is = |path: &str, expected: Route| assert_eq!(route(path, ""), Some(("/a/b.git", expected)), "{path}");
+        let is =
+            |path: &str, expected: Route| assert_eq!(route(path, ""), Some(("/a/b.git", expected)), "{path}");
         is("/a/b.git/info/refs", Route::InfoRefs(None));
         is("/a/b.git/HEAD", Route::Head);
         is("/a/b.git/git-upload-pack", Route::Rpc(Service::UploadPack));
@@ -145,6 +147,9 @@ mod tests {
             assert_eq!(route(bad, ""), None, "{bad}");
         }
         assert_eq!(route("/a/info/refs", "service=git-x").unwrap().1, Route::UnknownService);
-        assert_eq!(route("/a/info/refs", "x=1&service=git-receive-pack").unwrap().1, Route::InfoRefs(Some(Service::ReceivePack)));
+        assert_eq!(
+            route("/a/info/refs", "x=1&service=git-receive-pack").unwrap().1,
+            Route::InfoRefs(Some(Service::ReceivePack))
+        );
     }
 }

@@ -28,7 +28,11 @@ impl Request {
         let (mut is_after, mut bytes, mut lines) = (false, 0, 0);
         loop {
             let Some(pkt) = reader.next_pkt()? else {
-                return if lines == 0 && !is_after { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+                return if lines == 0 && !is_after {
+                    Ok(None)
+                } else {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                };
             };
             match pkt {
                 Pkt::Flush => return Ok(Some(request)),
@@ -36,7 +40,10 @@ impl Request {
                 Pkt::Line(line) => {
                     (bytes, lines) = (bytes + line.len(), lines + 1);
                     if bytes > REQUEST_BYTES_MAX || lines > 2 * OBJECTS_MAX {
-                        return Err(io::Error::new(io::ErrorKind::InvalidData, "a request that does not end"));
+                        return Err(io::Error::new(
+                            io::ErrorKind::InvalidData,
+                            "a request that does not end",
+                        ));
                     }
                     let text = String::from_utf8_lossy(pkt.text()).into_owned();
                     match (is_after, lines) {
@@ -71,8 +78,8 @@ fn says(status: u16, words: &str) -> Vec<u8> {
     out
 }
 
-/// What is to be done with the objects asked for: those that are not here are asked for, too, and then said to be missing, as this
-/// answer has no other way to say so.
+/// What is to be done with the objects asked for: those that are not here are asked for, too, and then said
+/// to be missing, as this answer has no other way to say so.
 fn batch(repo: &Repo, request: &Request) -> Vec<u8> {
     if request.argument("hash-algo").is_some_and(|hash| hash != "sha256") {
         return says(409, "objects are known by their SHA-256 only");
@@ -85,7 +92,8 @@ fn batch(repo: &Repo, request: &Request) -> Vec<u8> {
     pktline::push_delim(&mut out);
     for line in &request.objects {
         let mut words = line.split(' ');
-        let (oid, size) = (words.next().unwrap_or_default(), words.next().and_then(|size| size.parse::<u64>().ok()));
+        let (oid, size) =
+            (words.next().unwrap_or_default(), words.next().and_then(|size| size.parse::<u64>().ok()));
         let (true, Some(size)) = (is_lfs_oid(oid), size) else {
             return says(422, &format!("no SHA-256 and size: {}", line.escape_debug()));
         };
@@ -133,7 +141,9 @@ pub fn serve_lfs_ssh(repo: &Repo, reader: &mut dyn Read, writer: &mut dyn Write)
                 writer.write_all(&says(200, ""))?;
                 return writer.flush();
             }
-            "put-object" | "verify-object" => says(403, "this is a mirror: push LFS objects to where it mirrors from"),
+            "put-object" | "verify-object" => {
+                says(403, "this is a mirror: push LFS objects to where it mirrors from")
+            }
             _ => says(400, "only batch, get-object and quit are known here"),
         };
         writer.write_all(&answer)?;
@@ -157,7 +167,10 @@ mod tests {
         push_line(&mut out, "a 1");
         pktline::push_flush(&mut out);
         let request = read(&out).unwrap().unwrap();
-        assert_eq!((request.command.as_str(), request.argument("hash-algo"), request.argument("hash")), ("batch", Some("sha256"), None));
+        assert_eq!(
+            (request.command.as_str(), request.argument("hash-algo"), request.argument("hash")),
+            ("batch", Some("sha256"), None)
+        );
         assert_eq!(request.objects, ["a 1"]);
         assert!(read(b"").unwrap().is_none());
         for cut in 1..out.len() {

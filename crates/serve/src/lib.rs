@@ -1,7 +1,8 @@
 //! Adapters between the upload-pack state machine and the world: git://, HTTP, CGI and any blocking stream.
 //!
-//! What is served is found by a [`Locator`]; this crate joins no name to a path. Open repositories stay open in a bounded
-//! [`RepoCache`]. Limits are on by default: time to ask, time without progress, connections in all and an address.
+//! What is served is found by a [`Locator`]; this crate joins no name to a path. Open repositories stay open
+//! in a bounded [`RepoCache`]. Limits are on by default: time to ask, time without progress, connections in
+//! all and an address.
 
 mod access;
 mod answers;

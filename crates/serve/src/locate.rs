@@ -10,7 +10,8 @@ use weir_upload::DaemonRequest;
 pub struct Client {
     /// Where from; `None` over a socket or a pipe of this machine.
     pub address: Option<SocketAddr>,
-    /// The token shown, over HTTP: a bearer's, or the password of a name (the name itself, if it comes without one).
+    /// The token shown, over HTTP: a bearer's, or the password of a name (the name itself, if it comes
+    /// without one).
     pub token: Option<String>,
     /// The name of a token, of somebody whom another program has made sure of.
     pub known_as: Option<String>,
@@ -52,7 +53,10 @@ impl Refusal {
     /// What the client is told.
     pub fn words(&self) -> &str {
         match self {
-            Refusal::NotFound(words) | Refusal::Off(words) | Refusal::Unauthorized(words) | Refusal::Busy(words) => words,
+            Refusal::NotFound(words)
+            | Refusal::Off(words)
+            | Refusal::Unauthorized(words)
+            | Refusal::Busy(words) => words,
         }
     }
 }
@@ -65,7 +69,8 @@ pub trait Locator: Send + Sync {
     /// If there is no such thing for this client.
     fn find(&self, request: &DaemonRequest, client: &Client) -> Result<Found, Refusal>;
 
-    /// Whether finding may take long (a name to be looked up, a program to be run): it then gets a thread of its own.
+    /// Whether finding may take long (a name to be looked up, a program to be run): it then gets a thread of
+    /// its own.
     fn may_block(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! Rules that say which repository a URL means: a host, a pattern of the path, a template of the name.
 //!
-//! After egitd's, but data only: nothing is evaluated, patterns match whole paths, a capture cannot lead elsewhere, and
-//! there may be several rules for a host.
+//! After egitd's, but data only: nothing is evaluated, patterns match whole paths, a capture cannot lead
+//! elsewhere, and there may be several rules for a host.
 
 use md5::Md5;
 use regex_lite::Regex;
@@ -54,9 +54,10 @@ enum Function {
 }
 
 impl MapRule {
-    /// A rule for `host` (a name, `*.name`, or `*` for all), whose `path` is a regular expression for the whole of the path,
-    /// and whose `to` names the repository: text with `{host}`, `{path}`, `{1}`... in it, through functions if need be:
-    /// `{1|lower}`, `{1|namespace3}`, `{1|md5|first(2)}`, `{1|md5|first(1)|mod(8)}`.
+    /// A rule for `host` (a name, `*.name`, or `*` for all), whose `path` is a regular expression for the
+    /// whole of the path, and whose `to` names the repository: text with `{host}`, `{path}`, `{1}`... in it,
+    /// through functions if need be: `{1|lower}`, `{1|namespace3}`, `{1|md5|first(2)}`,
+    /// `{1|md5|first(1)|mod(8)}`.
     ///
     /// # Errors
     /// If one of them is malformed: which, and how.
@@ -67,7 +68,9 @@ impl MapRule {
         let pattern = match host {
             "" | "*" => HostPattern::Any,
             _ => match host.strip_prefix("*.") {
-                Some(below) if !below.contains('*') && !below.is_empty() => HostPattern::Below(below.to_ascii_lowercase()),
+                Some(below) if !below.contains('*') && !below.is_empty() => {
+                    HostPattern::Below(below.to_ascii_lowercase())
+                }
                 None if !host.contains('*') => HostPattern::Exact(host.to_ascii_lowercase()),
                 _ => return Err(format!("host '{host}' must be a name, '*.name' or '*'")),
             },
@@ -81,7 +84,12 @@ impl MapRule {
                 return Err(format!("to '{to}': there is no group {n} in path '{path}'"));
             }
         }
-        Ok(MapRule { host: pattern, path: expression, to: to_parts, source: (host.to_owned(), path.to_owned(), to.to_owned()) })
+        Ok(MapRule {
+            host: pattern,
+            path: expression,
+            to: to_parts,
+            source: (host.to_owned(), path.to_owned(), to.to_owned()),
+        })
     }
 
     /// The name that `path` at `host` means, if this rule is about it.
@@ -89,7 +97,9 @@ impl MapRule {
         let is_meant = match &self.host {
             HostPattern::Any => true,
             HostPattern::Exact(name) => host == name,
-            HostPattern::Below(name) => host.strip_suffix(name.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
+            HostPattern::Below(name) => {
+                host.strip_suffix(name.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+            }
         };
         if !is_meant {
             return None;
@@ -105,7 +115,9 @@ impl MapRule {
                         Value::Path => path.trim_start_matches('/'),
                         Value::Capture(n) => captures.get(*n).map_or("", |c| c.as_str()),
                     };
-                    out.push_str(&functions.iter().fold(value.to_owned(), |value, function| function.apply(&value)));
+                    out.push_str(
+                        &functions.iter().fold(value.to_owned(), |value, function| function.apply(&value)),
+                    );
                 }
             }
         }
@@ -113,16 +125,21 @@ impl MapRule {
     }
 }
 
-/// Applies `rules` in order to a URL's host (a port is not looked at) and path: the first that is about them decides.
+/// Applies `rules` in order to a URL's host (a port is not looked at) and path: the first that is about them
+/// decides.
 ///
 /// # Errors
 /// If what comes out could lead elsewhere: empty parts, `.`, `..`, control characters.
 pub fn map(rules: &[MapRule], host: Option<&str>, path: &str) -> Option<Result<String, String>> {
     let host = host.map(without_port).unwrap_or_default().to_ascii_lowercase();
     let name = rules.iter().find_map(|rule| rule.apply(&host, path))?;
-    let is_safe =
-        name.trim_start_matches('/').split('/').all(|part| !matches!(part, "" | "." | "..")) && !name.chars().any(char::is_control);
-    Some(if is_safe { Ok(name) } else { Err(format!("a rule makes '{}' of it, which is no name", name.escape_default())) })
+    let is_safe = name.trim_start_matches('/').split('/').all(|part| !matches!(part, "" | "." | ".."))
+        && !name.chars().any(char::is_control);
+    Some(if is_safe {
+        Ok(name)
+    } else {
+        Err(format!("a rule makes '{}' of it, which is no name", name.escape_default()))
+    })
 }
 
 /// `host` of `host:port`, `[::1]:port` and the like.
@@ -138,7 +155,9 @@ fn without_port(host: &str) -> &str {
 
 impl Function {
     fn parse(text: &str) -> Option<Function> {
-        let argument = |name: &str| text.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')?.trim().parse::<u64>().ok();
+        let argument = |name: &str| {
+            text.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')?.trim().parse::<u64>().ok()
+        };
         Some(match text {
             "lower" => Function::Lower,
             "namespace3" => Function::Namespace3,
@@ -194,13 +213,19 @@ fn parse_template(template: &str) -> Result<Vec<Part>, String> {
             "path" => Value::Path,
             number => match number.parse() {
                 Ok(n) => Value::Capture(n),
-                Err(_) => return fail(&format!("'{{{number}}}' is unknown; there are {{host}}, {{path}} and groups {{1}}, {{2}}...")),
+                Err(_) => {
+                    return fail(&format!(
+                        "'{{{number}}}' is unknown; there are {{host}}, {{path}} and groups {{1}}, {{2}}..."
+                    ));
+                }
             },
         };
         let mut functions = Vec::new();
         for word in words {
             let Some(function) = Function::parse(word) else {
-                return fail(&format!("'{word}' is unknown; there are lower, namespace3, md5, sha1, first(N), mod(N)"));
+                return fail(&format!(
+                    "'{word}' is unknown; there are lower, namespace3, md5, sha1, first(N), mod(N)"
+                ));
             };
             functions.push(function);
         }
@@ -230,7 +255,9 @@ mod tests {
             ("solid.local", "/(.+)/(.+)", "{2|md5|first(1)|mod(8)}/{1|lower}/{2}"),
             ("*.example.org", "/(.+)", "{host}/{1}"),
         ];
-        let is = |host: &str, path: &str, name: &str| assert_eq!(mapped(&rules, host, path), Some(Ok(name.to_owned())), "{host}{path}");
+        let is = |host: &str, path: &str, name: &str| {
+            assert_eq!(mapped(&rules, host, path), Some(Ok(name.to_owned())), "{host}{path}")
+        };
         is("github.com", "/x", "x");
         is("GitHub.com:9418", "/x", "x");
         is("gist.github.com", "/ab.git", "gist/a/b/a/ab");

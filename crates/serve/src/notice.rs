@@ -1,4 +1,5 @@
-//! What went wrong for clients, in the log: once for each sort and address in a while, and never many lines a second.
+//! What went wrong for clients, in the log: once for each sort and address in a while, and never many lines a
+//! second.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -40,8 +41,8 @@ impl Notices {
         }
     }
 
-    /// How many times it happened since it was said, and how many lines of all sorts were left out; `None` if it is not to be
-    /// said now.
+    /// How many times it happened since it was said, and how many lines of all sorts were left out; `None` if
+    /// it is not to be said now.
     fn may_say(&self, address: Option<IpAddr>, sort: &'static str, now: Instant) -> Option<(u64, u64)> {
         let mut guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *guard;
@@ -80,7 +81,9 @@ mod tests {
         assert!((0..1000).all(|_| notices.may_say(one, "a", at(1)).is_none()));
         assert_eq!(notices.may_say(one, "b", at(1)), Some((1, 0)));
         assert_eq!(notices.may_say(one, "a", at(61)), Some((1001, 0)));
-        let said = (0..100u8).filter(|n| notices.may_say(Some([10, 0, 1, *n].into()), "a", at(70)).is_some()).count();
+        let said = (0..100u8)
+            .filter(|n| notices.may_say(Some([10, 0, 1, *n].into()), "a", at(70)).is_some())
+            .count();
         assert_eq!(said, 20);
         assert_eq!(notices.may_say(one, "c", at(72)), Some((1, 80)));
     }

@@ -51,17 +51,30 @@ pub(crate) struct Paced {
 
 impl Paced {
     pub(crate) fn new(socket: Socket, idle_timeout: Duration, bytes_per_second_min: u64) -> Paced {
-        Paced { socket, idle_timeout, bytes_per_second_min, blocked: None, window: Default::default(), activity: Activity::new() }
+        Paced {
+            socket,
+            idle_timeout,
+            bytes_per_second_min,
+            blocked: None,
+            window: Default::default(),
+            activity: Activity::new(),
+        }
     }
 
     pub(crate) fn activity(&self) -> Activity {
         self.activity.clone()
     }
 
-    fn written(&mut self, context: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn written(
+        &mut self,
+        context: &mut Context<'_>,
+        result: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         let Poll::Ready(result) = result else {
             let idle_timeout = self.idle_timeout;
-            let (_, sleep) = self.blocked.get_or_insert_with(|| (Instant::now(), Box::pin(tokio::time::sleep(idle_timeout))));
+            let (_, sleep) = self
+                .blocked
+                .get_or_insert_with(|| (Instant::now(), Box::pin(tokio::time::sleep(idle_timeout))));
             ready!(sleep.as_mut().poll(context));
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")));
         };
@@ -73,7 +86,10 @@ impl Paced {
                 if self.window.0 >= WINDOW {
                     let (blocked, bytes) = std::mem::take(&mut self.window);
                     if bytes / blocked.as_secs().max(1) < self.bytes_per_second_min {
-                        return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client is too slow")));
+                        return Poll::Ready(Err(io::Error::new(
+                            io::ErrorKind::TimedOut,
+                            "the client is too slow",
+                        )));
                     }
                 }
             }
@@ -83,7 +99,11 @@ impl Paced {
 }
 
 impl AsyncRead for Paced {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
         let result = match &mut this.socket {
@@ -107,7 +127,11 @@ impl AsyncWrite for Paced {
         this.written(context, result)
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, context: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let result = match &mut this.socket {
             Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, bufs),

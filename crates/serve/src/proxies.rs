@@ -1,7 +1,8 @@
 //! Proxies in front of the server: whom a connection or a request really comes from.
 //!
-//! A proxy that is trusted says so in `X-Forwarded-For`, a request at a time, or in the header of the PROXY protocol (HAProxy,
-//! doc/proxy-protocol.txt, versions 1 and 2) at the start of each connection. Nobody else is believed.
+//! A proxy that is trusted says so in `X-Forwarded-For`, a request at a time, or in the header of the PROXY
+//! protocol (HAProxy, doc/proxy-protocol.txt, versions 1 and 2) at the start of each connection. Nobody else
+//! is believed.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -50,7 +51,11 @@ impl TrustedProxies {
             match network(text) {
                 Some(network) => proxies.networks.push(network),
                 None if text == UNIX => proxies.over_unix = true,
-                None => return Err(format!("'{text}' is no address, no network such as 10.0.0.0/8, and not '{UNIX}'")),
+                None => {
+                    return Err(format!(
+                        "'{text}' is no address, no network such as 10.0.0.0/8, and not '{UNIX}'"
+                    ));
+                }
             }
         }
         Ok(proxies)
@@ -71,8 +76,9 @@ impl TrustedProxies {
         self.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// Whom a request with these headers comes from, which came from `peer`: the last address that is no proxy's. [`UNKNOWN`], where a
-    /// proxy says what is no address: nothing is let in for the proxy's own then.
+    /// Whom a request with these headers comes from, which came from `peer`: the last address that is no
+    /// proxy's. [`UNKNOWN`], where a proxy says what is no address: nothing is let in for the proxy's own
+    /// then.
     pub(crate) fn client(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Option<SocketAddr> {
         if !self.trusts(peer) {
             return peer;
@@ -110,16 +116,21 @@ fn address(hop: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(found.ip().to_canonical(), found.port()))
 }
 
-/// Reads the header of the PROXY protocol from `stream`: whom the connection comes from, [`UNKNOWN`] where it says nothing of that.
+/// Reads the header of the PROXY protocol from `stream`: whom the connection comes from, [`UNKNOWN`] where it
+/// says nothing of that.
 ///
 /// # Errors
 /// If there is none, or the connection breaks.
 pub(crate) async fn read_proxy_header(stream: &Socket) -> io::Result<SocketAddr> {
     let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("PROXY protocol: {why}"));
-    let cut = |e: io::Error| if e.kind() == io::ErrorKind::UnexpectedEof { bad("the header is cut short") } else { e };
+    let cut = |e: io::Error| {
+        if e.kind() == io::ErrorKind::UnexpectedEof { bad("the header is cut short") } else { e }
+    };
     let mut header = vec![0; SIGNATURE.len()];
     // A proxy that looks whether we are there hangs up, and that is all.
-    read_exactly(stream, &mut header[..1]).await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionReset))?;
+    read_exactly(stream, &mut header[..1])
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::ConnectionReset))?;
     read_exactly(stream, &mut header[1..]).await.map_err(cut)?;
     if header == SIGNATURE {
         header.resize(V2_HEAD_BYTES, 0);
@@ -146,7 +157,9 @@ pub(crate) async fn read_proxy_header(stream: &Socket) -> io::Result<SocketAddr>
     let config = ParseConfig { include_tlvs: false, ..ParseConfig::default() };
     // All that it says it has is here: what is too short for it is malformed.
     let (parsed, _) = ProxyHeader::parse(&header, config).map_err(|_| bad("the header is malformed"))?;
-    Ok(parsed.proxied_address().map_or(UNKNOWN, |a| SocketAddr::new(a.source.ip().to_canonical(), a.source.port())))
+    Ok(parsed
+        .proxied_address()
+        .map_or(UNKNOWN, |a| SocketAddr::new(a.source.ip().to_canonical(), a.source.port())))
 }
 
 async fn read_exactly(stream: &Socket, mut out: &mut [u8]) -> io::Result<()> {
@@ -204,7 +217,10 @@ mod tests {
         assert_eq!(proxies(&[]).client(&HeaderMap::new(), None), None);
         assert!(TrustedProxies::new(&["example.org".to_owned()], false).is_err());
         for mapped in ["::ffff:10.1.1.1", "::ffff:10.0.0.0/104"] {
-            assert!(proxies(&[mapped]).trusts(at("10.1.1.1")) && !proxies(&[mapped]).trusts(at("11.1.1.1")), "{mapped}");
+            assert!(
+                proxies(&[mapped]).trusts(at("10.1.1.1")) && !proxies(&[mapped]).trusts(at("11.1.1.1")),
+                "{mapped}"
+            );
         }
         assert!(!proxies(&["::/0"]).trusts(at("10.1.1.1")) && proxies(&["::/0"]).trusts(at("2001:db8::7")));
     }
@@ -240,7 +256,14 @@ mod tests {
         assert_eq!((found.unwrap(), &rest[..]), (UNKNOWN, &b"rest"[..]));
         let too_long = [b"PROXY TCP4 ", &[b'1'; 200][..]].concat();
         let long_v2 = [&SIGNATURE[..], &[0x21, 0x11, 0xff, 0xff]].concat();
-        for bad in [&b"0032git-upload-pack /x\0host=h\0"[..], &too_long, &long_v2, b"PROXY TCP4 x y 1 2\r\n", b"PROXY", &v2[..30]] {
+        for bad in [
+            &b"0032git-upload-pack /x\0host=h\0"[..],
+            &too_long,
+            &long_v2,
+            b"PROXY TCP4 x y 1 2\r\n",
+            b"PROXY",
+            &v2[..30],
+        ] {
             assert!(read(bad).await.0.is_err(), "{bad:?}");
         }
     }

@@ -1,4 +1,5 @@
-//! Memory for requests that are being read or wait for their turn: so much for all clients together, a part of it for one address.
+//! Memory for requests that are being read or wait for their turn: so much for all clients together, a part
+//! of it for one address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::turns::Busy;
 
-/// Bytes that a request or an answer may have without asking: a client may have thousands of them under way over HTTP/2.
+/// Bytes that a request or an answer may have without asking: a client may have thousands of them under way
+/// over HTTP/2.
 const FREE_BYTES: usize = 4 << 10;
 /// Bytes of all requests beyond that, and of those of one address.
 const BYTES_MAX: usize = 512 << 20;
@@ -52,7 +54,8 @@ impl Share {
         }
         let mut taken = self.room.lock();
         let all = taken.bytes - self.bytes + bytes;
-        let of_address = self.address.map_or(0, |a| taken.addresses.get(&a).copied().unwrap_or(0) - self.bytes + bytes);
+        let of_address =
+            self.address.map_or(0, |a| taken.addresses.get(&a).copied().unwrap_or(0) - self.bytes + bytes);
         if bytes > self.bytes && (all > BYTES_MAX || of_address > ADDRESS_BYTES_MAX) {
             return Err(Busy);
         }

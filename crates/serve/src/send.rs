@@ -1,7 +1,8 @@
-//! Sending on a TCP socket: bytes, and parts of archives straight from their map, many side-band frames a call.
+//! Sending on a TCP socket: bytes, and parts of archives straight from their map, many side-band frames a
+//! call.
 //!
-//! sendfile was measured beside it and lost: a page at a time it wakes the receiver too often (0.09 s of CPU a clone of
-//! git/git, half the throughput).
+//! sendfile was measured beside it and lost: a page at a time it wakes the receiver too often (0.09 s of CPU
+//! a clone of git/git, half the throughput).
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -56,7 +57,14 @@ impl Drop for Sending {
 
 impl<'s> Sender<'s> {
     pub(crate) fn new(stream: &'s Socket, idle_timeout: Duration, bytes_per_second_min: u64) -> Sender<'s> {
-        Sender { stream, idle_timeout, bytes_per_second_min, window: (Instant::now(), 0), sent: 0, ended: None }
+        Sender {
+            stream,
+            idle_timeout,
+            bytes_per_second_min,
+            window: (Instant::now(), 0),
+            sent: 0,
+            ended: None,
+        }
     }
 
     async fn writable(&mut self) -> io::Result<()> {
@@ -82,9 +90,9 @@ impl<'s> Sender<'s> {
         Ok(())
     }
 
-    /// Resolves when the client has ended its half of the connection, and when it has gone. One that still reads what it asked for has
-    /// to be told from one that hung up: what is sent to the latter is refused. So long as there is nothing to send it is waited for
-    /// only shortly.
+    /// Resolves when the client has ended its half of the connection, and when it has gone. One that still
+    /// reads what it asked for has to be told from one that hung up: what is sent to the latter is refused.
+    /// So long as there is nothing to send it is waited for only shortly.
     pub(crate) async fn gone(&mut self) -> Gone {
         let Some((since, sent)) = self.ended else {
             self.stream.ended().await;
@@ -133,7 +141,8 @@ impl<'s> Sender<'s> {
         let fd = self.stream.as_raw_fd();
         self.run(data.len(), |done| {
             let rest = &data[done..];
-            // SAFETY: `rest` is valid for its length during the call, and the descriptor is open as long as the stream.
+            // SAFETY: `rest` is valid for its length during the call, and the descriptor is open as long as
+            // the stream.
             let n = unsafe { libc::send(fd, rest.as_ptr().cast(), rest.len(), flags | libc::MSG_NOSIGNAL) };
             if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
         })
@@ -171,7 +180,8 @@ impl<'s> Sender<'s> {
                 let end = (start + part_max).min(data.len());
                 let head = if end == data.len() { &last_head } else { &full_head };
                 let mut push = |bytes: &[u8]| {
-                    parts[used] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+                    parts[used] =
+                        libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
                     used += 1;
                     at += bytes.len();
                 };
@@ -182,7 +192,8 @@ impl<'s> Sender<'s> {
                     push(&data[start + within - head_len..end]);
                 }
             }
-            // SAFETY: the first `used` parts point into `data` and the heads, which outlive the call; they are only read.
+            // SAFETY: the first `used` parts point into `data` and the heads, which outlive the call; they
+            // are only read.
             let n = unsafe {
                 let mut message: libc::msghdr = std::mem::zeroed();
                 message.msg_iov = parts.as_mut_ptr();
@@ -208,7 +219,8 @@ pub(crate) enum Gone {
     Whole,
 }
 
-/// Time without anything to send after which a client that ended its half of the connection is taken to have hung up.
+/// Time without anything to send after which a client that ended its half of the connection is taken to have
+/// hung up.
 const SILENT_AFTER_END_MAX: Duration = Duration::from_secs(2);
 /// Time between looks at whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -217,8 +229,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const YIELD_BYTES: usize = 4 << 20;
 /// Pages are let go of in steps of this many bytes.
 pub(crate) const RELEASE_BYTES: usize = 8 << 20;
-/// With more clones than this under way, what they have sent is unmapped behind them. With fewer it stays: mapping it again
-/// for the next clone costs a quarter of the work of sending it (measured, git/git: 0.06 and 0.075 s of CPU a clone).
+/// With more clones than this under way, what they have sent is unmapped behind them. With fewer it stays:
+/// mapping it again for the next clone costs a quarter of the work of sending it (measured, git/git: 0.06 and
+/// 0.075 s of CPU a clone).
 const KEPT_CLONES_MAX: usize = 16;
 /// Bytes before the pack data in a side-band packet.
 const HEAD_BYTES: usize = 5;

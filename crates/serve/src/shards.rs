@@ -1,8 +1,9 @@
 //! Threads that each run connections of their own.
 //!
-//! A runtime that lets threads steal work from each other wakes one of them for each event of another, to see whether there
-//! is something to take: measured on full clones of git/git, five system calls for each time the socket was full, a fifth of
-//! the server's time. Here a connection stays with the thread it was given to.
+//! A runtime that lets threads steal work from each other wakes one of them for each event of another, to see
+//! whether there is something to take: measured on full clones of git/git, five system calls for each time
+//! the socket was full, a fifth of the server's time. Here a connection stays with the thread it was given
+//! to.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +27,8 @@ impl Shards {
     /// Of the system.
     pub(crate) fn start(count: usize) -> io::Result<Shards> {
         let start = |n| {
-            let runtime = Builder::new_current_thread().enable_all().thread_stack_size(STACK_BYTES).build()?;
+            let runtime =
+                Builder::new_current_thread().enable_all().thread_stack_size(STACK_BYTES).build()?;
             let (ender, ended) = oneshot::channel::<()>();
             let handle = runtime.handle().clone();
             let thread = std::thread::Builder::new().name(format!("serve-{n}")).stack_size(STACK_BYTES);
@@ -36,7 +38,10 @@ impl Shards {
             })?;
             Ok((handle, ender))
         };
-        Ok(Shards { list: (0..count.max(1)).map(start).collect::<io::Result<_>>()?, next: AtomicUsize::new(0) })
+        Ok(Shards {
+            list: (0..count.max(1)).map(start).collect::<io::Result<_>>()?,
+            next: AtomicUsize::new(0),
+        })
     }
 
     /// The one whose turn it is.

@@ -31,7 +31,10 @@ impl FromStr for Address {
         match text.strip_prefix("unix:") {
             Some("") => Err("the path of the socket is missing".to_owned()),
             Some(path) => Ok(Address::Unix(PathBuf::from(path))),
-            None => text.parse().map(Address::Tcp).map_err(|_| format!("'{text}' is neither ADDR:PORT nor unix:PATH")),
+            None => text
+                .parse()
+                .map(Address::Tcp)
+                .map_err(|_| format!("'{text}' is neither ADDR:PORT nor unix:PATH")),
         }
     }
 }
@@ -55,15 +58,16 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Binds a listening socket. Needs to be called inside a runtime. A socket in the file system that nobody answers at is
-    /// replaced.
+    /// Binds a listening socket. Needs to be called inside a runtime. A socket in the file system that nobody
+    /// answers at is replaced.
     ///
     /// # Errors
     /// Of the system; the address is in use, most often.
     pub fn bind(address: &Address) -> io::Result<Listener> {
         match address {
             Address::Tcp(address) => {
-                let socket = RawSocket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP))?;
+                let socket =
+                    RawSocket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP))?;
                 socket.set_reuse_address(true)?;
                 socket.set_nonblocking(true)?;
                 socket.bind(&(*address).into())?;
@@ -79,8 +83,9 @@ impl Listener {
         }
     }
 
-    /// The sockets that whoever started us opened for us (sd_listen_fds: `LISTEN_FDS` in `environment`), with their names
-    /// (`LISTEN_FDNAMES`). To be called once, before threads are started. Needs to be called inside a runtime.
+    /// The sockets that whoever started us opened for us (sd_listen_fds: `LISTEN_FDS` in `environment`), with
+    /// their names (`LISTEN_FDNAMES`). To be called once, before threads are started. Needs to be called
+    /// inside a runtime.
     ///
     /// # Errors
     /// If one of them is no listening socket.
@@ -94,10 +99,13 @@ impl Listener {
         let mut names = names.split(':');
         (FIRST_HANDED..FIRST_HANDED.saturating_add(count.min(1024)))
             .map(|fd| {
-                // SAFETY: whoever set LISTEN_FDS says that this descriptor is open and ours; nobody else here has it.
+                // SAFETY: whoever set LISTEN_FDS says that this descriptor is open and ours; nobody else here
+                // has it.
                 let socket = unsafe { RawSocket::from_raw_fd(fd) };
-                let is_unix =
-                    socket.local_addr().map_err(|e| io::Error::new(e.kind(), format!("LISTEN_FDS: descriptor {fd}: {e}")))?.is_unix();
+                let is_unix = socket
+                    .local_addr()
+                    .map_err(|e| io::Error::new(e.kind(), format!("LISTEN_FDS: descriptor {fd}: {e}")))?
+                    .is_unix();
                 socket.set_nonblocking(true)?;
                 socket.set_cloexec(true)?;
                 let listener = if is_unix {
@@ -117,7 +125,9 @@ impl Listener {
     pub fn address(&self) -> io::Result<Address> {
         Ok(match self {
             Listener::Tcp(listener) => Address::Tcp(listener.local_addr()?),
-            Listener::Unix(listener) => Address::Unix(listener.local_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default()),
+            Listener::Unix(listener) => {
+                Address::Unix(listener.local_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default())
+            }
         })
     }
 
@@ -144,7 +154,9 @@ impl AsRawFd for Listener {
 /// Whether a socket lies at `path` that nobody listens at.
 fn is_left_over(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-    is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+    is_socket
+        && std::os::unix::net::UnixStream::connect(path)
+            .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// A connection.
@@ -185,8 +197,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Stock git sends a request in many small packets with Nagle on: unless each is acknowledged at once, the next waits
-    /// 40 ms for our delayed acknowledgment. The kernel forgets the setting, so it is said before every read.
+    /// Stock git sends a request in many small packets with Nagle on: unless each is acknowledged at once,
+    /// the next waits 40 ms for our delayed acknowledgment. The kernel forgets the setting, so it is said
+    /// before every read.
     pub(crate) fn quick_ack(&self) {
         if let Socket::Tcp(stream) = self {
             let _ = SockRef::from(stream).set_tcp_quickack(true);
@@ -214,21 +227,33 @@ impl Socket {
         }
     }
 
-    pub(crate) fn try_io<R>(&self, interest: Interest, call: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+    pub(crate) fn try_io<R>(
+        &self,
+        interest: Interest,
+        call: impl FnOnce() -> io::Result<R>,
+    ) -> io::Result<R> {
         match self {
             Socket::Tcp(stream) => stream.try_io(interest, call),
             Socket::Unix(stream) => stream.try_io(interest, call),
         }
     }
 
-    /// Resolves when the other side has ended its half of the connection: it sends nothing more, and nothing of it is left to read. It
-    /// may still read.
+    /// Resolves when the other side has ended its half of the connection: it sends nothing more, and nothing
+    /// of it is left to read. It may still read.
     pub(crate) async fn ended(&self) {
         while self.readable().await.is_ok() {
             let peeked = self.try_io(Interest::READABLE, || {
                 let mut byte = 0u8;
-                // SAFETY: one byte may be written to `byte`, and is; the descriptor is open as long as we are.
-                let n = unsafe { libc::recv(self.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
+                // SAFETY: one byte may be written to `byte`, and is; the descriptor is open as long as we
+                // are.
+                let n = unsafe {
+                    libc::recv(
+                        self.as_raw_fd(),
+                        (&raw mut byte).cast(),
+                        1,
+                        libc::MSG_PEEK | libc::MSG_DONTWAIT,
+                    )
+                };
                 if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n) }
             });
             match peeked {
@@ -244,7 +269,8 @@ impl Socket {
     /// Returns whether the other side reads no more: what was sent to it was refused.
     pub(crate) fn is_reset(&self) -> bool {
         let mut polled = libc::pollfd { fd: self.as_raw_fd(), events: 0, revents: 0 };
-        // SAFETY: one entry is given, which lives as long as the call, with a descriptor that is open as long as we are.
+        // SAFETY: one entry is given, which lives as long as the call, with a descriptor that is open as long
+        // as we are.
         let n = unsafe { libc::poll(&raw mut polled, 1, 0) };
         n > 0 && polled.revents & (libc::POLLERR | libc::POLLHUP) != 0
     }

@@ -27,7 +27,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub type Text = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Answers `GET path` with `text`, as `content_type`, on `listener` until `stop` is ready.
-pub async fn serve_text(listener: Listener, path: &'static str, content_type: &'static str, text: Text, stop: impl Future<Output = ()>) {
+pub async fn serve_text(
+    listener: Listener,
+    path: &'static str,
+    content_type: &'static str,
+    text: Text,
+    stop: impl Future<Output = ()>,
+) {
     tokio::pin!(stop);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
@@ -44,9 +50,17 @@ pub async fn serve_text(listener: Listener, path: &'static str, content_type: &'
         tokio::spawn(async move {
             let service = service_fn(move |request| answer(request, path, content_type, text.clone()));
             let mut builder = hyper::server::conn::http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(TIMEOUT).keep_alive(false).max_buf_size(64 << 10);
+            builder
+                .timer(TokioTimer::new())
+                .header_read_timeout(TIMEOUT)
+                .keep_alive(false)
+                .max_buf_size(64 << 10);
             // A monitor that goes away is nobody's trouble.
-            let _ = tokio::time::timeout(TIMEOUT, builder.serve_connection(TokioIo::new(Paced::new(stream, TIMEOUT, 0)), service)).await;
+            let _ = tokio::time::timeout(
+                TIMEOUT,
+                builder.serve_connection(TokioIo::new(Paced::new(stream, TIMEOUT, 0)), service),
+            )
+            .await;
             drop(turn);
         });
     }
@@ -69,8 +83,11 @@ async fn answer(
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return Ok(refusal(StatusCode::METHOD_NOT_ALLOWED, "GET it\n"));
     }
-    let made: io::Result<String> = tokio::task::spawn_blocking(move || text()).await.map_err(io::Error::other);
-    let Ok(made) = made else { return Ok(refusal(StatusCode::INTERNAL_SERVER_ERROR, "a defect of weir's\n")) };
+    let made: io::Result<String> =
+        tokio::task::spawn_blocking(move || text()).await.map_err(io::Error::other);
+    let Ok(made) = made else {
+        return Ok(refusal(StatusCode::INTERNAL_SERVER_ERROR, "a defect of weir's\n"));
+    };
     let mut response = Response::new(Full::new(Bytes::from(made)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     Ok(response)

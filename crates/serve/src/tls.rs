@@ -41,7 +41,9 @@ impl Tls {
         let stamps = stamps(certificate, key);
         let config = read(certificate, key)?;
         let loaded = Mutex::new(Loaded { config, stamps, looked: Instant::now() });
-        Ok(Tls { files: Arc::new(Files { certificate: certificate.to_owned(), key: key.to_owned(), loaded }) })
+        Ok(Tls {
+            files: Arc::new(Files { certificate: certificate.to_owned(), key: key.to_owned(), loaded }),
+        })
     }
 
     /// What is in force. Files that changed are read; if they cannot be, what was in force stays so.

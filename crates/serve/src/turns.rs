@@ -1,8 +1,9 @@
 //! Whose turn it is to have something computed.
 //!
-//! So many at once in all, of one address, and about one repository. Those who wait get their turn in the order they came,
-//! past those whose address or repository has all it may; beyond a length of the queue, or of time, they are refused. Work that waits
-//! for its client to read gives its turn back meanwhile, and is the next to have one afterwards.
+//! So many at once in all, of one address, and about one repository. Those who wait get their turn in the
+//! order they came, past those whose address or repository has all it may; beyond a length of the queue, or
+//! of time, they are refused. Work that waits for its client to read gives its turn back meanwhile, and is
+//! the next to have one afterwards.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -93,8 +94,11 @@ impl Turns {
             if state.waiting.len() >= self.limits.queue {
                 state.waiting.retain(|(_, sender)| !sender.is_closed());
             }
-            let of_address = |address| state.waiting.iter().filter(|(party, _)| party.address == Some(address)).count();
-            if state.waiting.len() >= self.limits.queue || party.address.is_some_and(|a| of_address(a) >= self.limits.queue_per_address) {
+            let of_address =
+                |address| state.waiting.iter().filter(|(party, _)| party.address == Some(address)).count();
+            if state.waiting.len() >= self.limits.queue
+                || party.address.is_some_and(|a| of_address(a) >= self.limits.queue_per_address)
+            {
                 return Err(Busy);
             }
             let (sender, receiver) = oneshot::channel();
@@ -192,7 +196,10 @@ impl Held {
     /// [`io::ErrorKind::TimedOut`] if too many wait for their clients already: this one is to end.
     pub(crate) fn leave(&mut self) -> io::Result<()> {
         if !self.turns.lock().leave(&self.turns.limits, &self.party) {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it reads too slowly, and too many others do"));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "it reads too slowly, and too many others do",
+            ));
         }
         self.is_away = true;
         self.turn = None;
@@ -250,7 +257,16 @@ mod tests {
 
     fn limits(all: usize, queue: usize) -> TurnLimits {
         let wait = Duration::from_secs(60);
-        TurnLimits { all, per_address: 2, per_repository: 2, queue, queue_per_address: queue, wait, away: 2, away_per_address: 1 }
+        TurnLimits {
+            all,
+            per_address: 2,
+            per_repository: 2,
+            queue,
+            queue_per_address: queue,
+            wait,
+            away: 2,
+            away_per_address: 1,
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

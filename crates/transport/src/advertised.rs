@@ -61,7 +61,9 @@ impl Listing {
         self.bytes += bytes as u64;
         if self.bytes > self.bytes_max {
             let limit = self.bytes_max;
-            return Err(Error::Protocol(format!("its list of refs would take more than {limit} bytes: raise 'limits.refs_bytes_max'")));
+            return Err(Error::Protocol(format!(
+                "its list of refs would take more than {limit} bytes: raise 'limits.refs_bytes_max'"
+            )));
         }
         Ok(())
     }

@@ -52,7 +52,10 @@ impl Netrc {
             // An entry without a login is good for whoever is named.
             let is_theirs = user.is_none() || login.is_none() || *login == user;
             let password = password.filter(|_| is_meant && is_theirs)?;
-            Some(Credentials { user: login.or(user).unwrap_or_default().to_owned(), password: password.to_owned() })
+            Some(Credentials {
+                user: login.or(user).unwrap_or_default().to_owned(),
+                password: password.to_owned(),
+            })
         };
         while let Some(word) = words.next() {
             match word {
@@ -60,7 +63,8 @@ impl Netrc {
                     if let Some(found) = taken(is_meant, &login, &password) {
                         return Some(found);
                     }
-                    is_meant = word == "default" || words.next().is_some_and(|h| h.eq_ignore_ascii_case(host));
+                    is_meant =
+                        word == "default" || words.next().is_some_and(|h| h.eq_ignore_ascii_case(host));
                     (login, password) = (None, None);
                 }
                 "login" => login = words.next(),
@@ -73,8 +77,8 @@ impl Netrc {
     }
 }
 
-/// The words of a netrc file as curl takes them apart: what is in double quotes is one word, with escapes; a word that starts
-/// with # begins a comment, and `macdef` a text up to an empty line.
+/// The words of a netrc file as curl takes them apart: what is in double quotes is one word, with escapes; a
+/// word that starts with # begins a comment, and `macdef` a text up to an empty line.
 fn netrc_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_macro = false;
@@ -161,7 +165,9 @@ impl GitCredentialHelper {
     /// What the helpers have for `url`.
     pub fn fill(&self, url: &Url) -> Option<Credentials> {
         let answer = self.run("fill", &(Self::describe(url)? + "\n"))?;
-        let field = |key: &str| answer.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned);
+        let field = |key: &str| {
+            answer.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned)
+        };
         Some(Credentials { user: field("username").unwrap_or_default(), password: field("password")? })
     }
 
@@ -183,14 +189,17 @@ mod tests {
 
     #[test]
     fn netrc_entries() {
-        let text = "machine a.example login u1 password p1\nmachine b.example\n  login u2\n  password p2\ndefault login u3 password p3";
-        let find = |text: &str, host: &str, user| Netrc::find_in(text, host, user).map(|c| (c.user, c.password));
+        let text = "machine a.example login u1 password p1\nmachine b.example\n  login u2\n  password \
+            p2\ndefault login u3 password p3";
+        let find =
+            |text: &str, host: &str, user| Netrc::find_in(text, host, user).map(|c| (c.user, c.password));
         let is = |user: &str, password: &str| Some((user.to_owned(), password.to_owned()));
         assert_eq!(find(text, "a.example", None), is("u1", "p1"));
         assert_eq!(find(text, "B.example", None), is("u2", "p2"));
         assert_eq!(find(text, "c.example", None), is("u3", "p3"));
         assert_eq!(find("machine a.example login u", "a.example", None), None);
-        let two = "machine h login alice password one # password two\nmachine h password \"p \\\"w\" login carol\nmachine h password three";
+        let two = "machine h login alice password one # password two\nmachine h password \"p \\\"w\" login \
+            carol\nmachine h password three";
         assert_eq!(find(two, "h", None), is("alice", "one"));
         assert_eq!(find(two, "h", Some("carol")), is("carol", "p \"w"));
         assert_eq!(find(two, "h", Some("dora")), is("dora", "three"));

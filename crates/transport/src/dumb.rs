@@ -1,5 +1,5 @@
-//! Upstreams that are plain files behind a web server: what `git update-server-info` writes for clients of such (gitprotocol-http,
-//! "Dumb Clients"; git's `http-walker.c`).
+//! Upstreams that are plain files behind a web server: what `git update-server-info` writes for clients of
+//! such (gitprotocol-http, "Dumb Clients"; git's `http-walker.c`).
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -20,11 +20,18 @@ const OBJECTS: &str = "/objects";
 type Body = Box<dyn Read + Send>;
 
 fn no_git() -> Error {
-    Error::Protocol("the server answers, but what is there is no git repository: neither smart HTTP nor the files of one".to_owned())
+    Error::Protocol(
+        "the server answers, but what is there is no git repository: neither smart HTTP nor the files of one"
+            .to_owned(),
+    )
 }
 
 /// Refs and HEAD of a repository, and its hash: `info/refs` and `HEAD` as files.
-pub(crate) fn read_advertised(refs: Body, head: Option<Body>, bytes_max: u64) -> Result<(HashKind, Advertised)> {
+pub(crate) fn read_advertised(
+    refs: Body,
+    head: Option<Body>,
+    bytes_max: u64,
+) -> Result<(HashKind, Advertised)> {
     let mut refs = BufReader::new(refs);
     let mut listing: Option<Listing> = None;
     let mut line = Vec::new();
@@ -37,9 +44,15 @@ pub(crate) fn read_advertised(refs: Body, head: Option<Body>, bytes_max: u64) ->
             line.truncate(line.len() - 2);
             line.push(b'\n');
         }
-        let (id, name) =
-            line.split_last().and_then(|(end, line)| (*end == b'\n').then_some(line)).and_then(split_ref).ok_or_else(no_git)?;
-        let hash = [HashKind::Sha1, HashKind::Sha256].into_iter().find(|hash| hash.len() * 2 == id.len()).ok_or_else(no_git)?;
+        let (id, name) = line
+            .split_last()
+            .and_then(|(end, line)| (*end == b'\n').then_some(line))
+            .and_then(split_ref)
+            .ok_or_else(no_git)?;
+        let hash = [HashKind::Sha1, HashKind::Sha256]
+            .into_iter()
+            .find(|hash| hash.len() * 2 == id.len())
+            .ok_or_else(no_git)?;
         let listing = listing.get_or_insert_with(|| Listing::new(hash, bytes_max));
         let oid = Oid::from_hex(listing.hash(), id).ok_or_else(no_git)?;
         match name.strip_suffix(b"^{}") {
@@ -72,14 +85,18 @@ fn read_head(head: Body, hash: HashKind) -> Result<Symbolic> {
     head.take(HEAD_BYTES_MAX).read_to_end(&mut text)?;
     let text = text.trim_ascii_end();
     Ok(match text.strip_prefix(b"ref:") {
-        Some(name) if refname::is_valid(name.trim_ascii_start()) => Symbolic::Branch(name.trim_ascii_start().to_vec()),
+        Some(name) if refname::is_valid(name.trim_ascii_start()) => {
+            Symbolic::Branch(name.trim_ascii_start().to_vec())
+        }
         _ => Oid::from_hex(hash, text).map_or(Symbolic::Unknown, Symbolic::Detached),
     })
 }
 
 /// The repository whose folder of objects `line` names, from that at `base`.
 pub(crate) fn alternate_of(base: &str, line: &str) -> Result<Url> {
-    let bad = || Error::Protocol(format!("'{}' among its alternates cannot be followed", printable(line.as_bytes())));
+    let bad = || {
+        Error::Protocol(format!("'{}' among its alternates cannot be followed", printable(line.as_bytes())))
+    };
     let is_web = line.starts_with("http://") || line.starts_with("https://");
     if line.is_empty() || (line.contains("://") && !is_web) {
         return Err(bad());
@@ -122,9 +139,11 @@ mod tests {
     #[test]
     fn files_of_a_repository_are_its_advertisement() {
         let (one, two) = ("1".repeat(40), "2".repeat(40));
-        let (hash, advertised) =
-            read(&format!("{one}\trefs/heads/main\n{two}\trefs/tags/v1\n{one}\trefs/tags/v1^{{}}\n"), Some("ref: refs/heads/main\n"))
-                .unwrap();
+        let (hash, advertised) = read(
+            &format!("{one}\trefs/heads/main\n{two}\trefs/tags/v1\n{one}\trefs/tags/v1^{{}}\n"),
+            Some("ref: refs/heads/main\n"),
+        )
+        .unwrap();
         assert_eq!(hash, HashKind::Sha1);
         assert_eq!(advertised.head, Symbolic::Branch(b"refs/heads/main".to_vec()));
         assert_eq!(advertised.refs.len(), 2);
@@ -136,12 +155,21 @@ mod tests {
 
     #[test]
     fn pages_are_no_repositories() {
-        for text in ["<html>\n", "", "1234\trefs/heads/x\n", &"x".repeat(200_000), &format!("{}\trefs/heads/main", "1".repeat(40))] {
+        for text in [
+            "<html>\n",
+            "",
+            "1234\trefs/heads/x\n",
+            &"x".repeat(200_000),
+            &format!("{}\trefs/heads/main", "1".repeat(40)),
+        ] {
             assert!(matches!(read(text, None), Err(Error::Protocol(_))), "{:.40}", text);
         }
         let mixed = format!("{}\trefs/heads/a\n{}\trefs/heads/b\n", "1".repeat(40), "2".repeat(64));
         assert!(read(&mixed, Some("ref: refs/heads/a\n")).is_err());
-        assert!(read(&format!("{}\trefs/heads/a\n", "1".repeat(40)).repeat(10_000), None).is_err(), "no bound");
+        assert!(
+            read(&format!("{}\trefs/heads/a\n", "1".repeat(40)).repeat(10_000), None).is_err(),
+            "no bound"
+        );
     }
 
     #[test]
@@ -150,7 +178,14 @@ mod tests {
         assert_eq!(of("../../c.git/objects").unwrap(), "http://h:80/a/c.git");
         assert_eq!(of("/x/y.git/objects/").unwrap(), "http://h:80/x/y.git");
         assert_eq!(of("https://o/z.git/objects").unwrap(), "https://o/z.git");
-        for bad in ["", "../../../../../x/objects", "/etc/passwd", "file:///x/objects", "c/../../objects", "/a/../b/objects"] {
+        for bad in [
+            "",
+            "../../../../../x/objects",
+            "/etc/passwd",
+            "file:///x/objects",
+            "c/../../objects",
+            "/a/../b/objects",
+        ] {
             assert!(of(bad).is_err(), "{bad}");
         }
     }

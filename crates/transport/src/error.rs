@@ -4,7 +4,8 @@ use std::io;
 
 use weir_git::pktline::PktError;
 
-/// A class of errors: it decides when the next visit is, and what the user is told to do (`docs/user-guide.md`).
+/// A class of errors: it decides when the next visit is, and what the user is told to do
+/// (`docs/user-guide.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
     /// The network or the server's host: keep the copy, try again later.
@@ -106,7 +107,11 @@ impl Error {
     /// What it means.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Error::Connect { .. } | Error::Io(_) | Error::IdleTimeout(_) | Error::TooSlow(_) | Error::HungUp(_) => ErrorClass::Network,
+            Error::Connect { .. }
+            | Error::Io(_)
+            | Error::IdleTimeout(_)
+            | Error::TooSlow(_)
+            | Error::HungUp(_) => ErrorClass::Network,
             Error::Certificate { .. } => ErrorClass::Certificate,
             Error::Remote(text) => class_of_words(text).unwrap_or(ErrorClass::Server),
             Error::Ssh(text) => class_of_words(text).unwrap_or(ErrorClass::Network),
@@ -125,7 +130,8 @@ impl Error {
     }
 }
 
-/// Servers say in words what other protocols have codes for; these are those of git-daemon, the forges and ssh.
+/// Servers say in words what other protocols have codes for; these are those of git-daemon, the forges and
+/// ssh.
 fn class_of_words(text: &str) -> Option<ErrorClass> {
     let text = text.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|w| text.contains(w));
@@ -142,7 +148,11 @@ fn class_of_words(text: &str) -> Option<ErrorClass> {
         "no matching host key",
     ]) {
         // git-daemon without --informative-errors says both at once; a copy is kept in either case.
-        return Some(if says(&["or repository not exported"]) { ErrorClass::Gone } else { ErrorClass::Forbidden });
+        return Some(if says(&["or repository not exported"]) {
+            ErrorClass::Gone
+        } else {
+            ErrorClass::Forbidden
+        });
     }
     if says(&[
         "not found",

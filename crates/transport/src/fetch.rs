@@ -87,11 +87,13 @@ impl Session {
         let mut over_http = None;
         let mut round = 0;
         let shallow = loop {
-            let haves = if round < ROUNDS_MAX { request.negotiator.next_haves(HAVES_A_ROUND) } else { Vec::new() };
+            let haves =
+                if round < ROUNDS_MAX { request.negotiator.next_haves(HAVES_A_ROUND) } else { Vec::new() };
             let done = haves.is_empty();
             said.extend(haves.iter().copied());
             let mut body = head.clone();
-            // Each request stands for itself in v2, over streams too: what is known to be common is said again.
+            // Each request stands for itself in v2, over streams too: what is known to be common is said
+            // again.
             for have in common.iter().chain(&haves) {
                 pktline::push(&mut body, format!("have {have}\n").as_bytes());
             }
@@ -183,16 +185,35 @@ impl Session {
             match line.split(|&c| c == b' ').collect::<Vec<_>>()[..] {
                 [b"NAK"] | [b"ACK", _] => break,
                 [b"ACK", _, _] => {}
-                _ => return Err(Error::Protocol(format!("'{}' where ACK or NAK should be", printable(&line)))),
+                _ => {
+                    return Err(Error::Protocol(format!(
+                        "'{}' where ACK or NAK should be",
+                        printable(&line)
+                    )));
+                }
             }
         }
         let shallow = std::mem::take(&mut self.shallow);
-        Ok(FetchedPack { hash: self.hash, source, shallow, pending: Vec::new(), used: 0, banded, ended: false, progress: request.progress })
+        Ok(FetchedPack {
+            hash: self.hash,
+            source,
+            shallow,
+            pending: Vec::new(),
+            used: 0,
+            banded,
+            ended: false,
+            progress: request.progress,
+        })
     }
 }
 
 /// Reads sections up to the pack; `None` if the answer ends without one, and another round is due.
-fn read_sections(source: &mut dyn PktSource, hash: HashKind, said: &OidSet, common: &mut Vec<Oid>) -> Result<Option<Vec<Oid>>> {
+fn read_sections(
+    source: &mut dyn PktSource,
+    hash: HashKind,
+    said: &OidSet,
+    common: &mut Vec<Oid>,
+) -> Result<Option<Vec<Oid>>> {
     let mut shallow = Vec::new();
     loop {
         let Some(section) = next_line(source)? else { return Ok(None) };
@@ -212,13 +233,17 @@ fn read_sections(source: &mut dyn PktSource, hash: HashKind, said: &OidSet, comm
                     return Err(Error::Remote(printable(words)));
                 }
                 if let Some(id) = text.strip_prefix(b"ACK ") {
-                    let oid = Oid::from_hex(hash, id).ok_or_else(|| Error::Protocol("a bad ACK".to_owned()))?;
+                    let oid =
+                        Oid::from_hex(hash, id).ok_or_else(|| Error::Protocol("a bad ACK".to_owned()))?;
                     // What was said to be common is said again each round, and acknowledged again.
                     if said.contains(&oid) && !common.contains(&oid) {
                         common.push(oid);
                     }
                 } else if let Some(id) = text.strip_prefix(b"shallow ") {
-                    shallow.push(Oid::from_hex(hash, id).ok_or_else(|| Error::Protocol("a bad shallow line".to_owned()))?);
+                    shallow.push(
+                        Oid::from_hex(hash, id)
+                            .ok_or_else(|| Error::Protocol("a bad shallow line".to_owned()))?,
+                    );
                     if shallow.len() > SHALLOW_LINES_MAX {
                         return Err(Error::Protocol("too many shallow lines".to_owned()));
                     }
@@ -236,7 +261,9 @@ impl FetchedPack<'_> {
             let payload = match self.source.next()? {
                 None => return Err(Error::HungUp("in the middle of the pack").into()),
                 Some(Pkt::Flush | Pkt::ResponseEnd) => return Ok(false),
-                Some(Pkt::Delim) => return Err(Error::Protocol("a delimiter inside the pack".to_owned()).into()),
+                Some(Pkt::Delim) => {
+                    return Err(Error::Protocol("a delimiter inside the pack".to_owned()).into());
+                }
                 Some(Pkt::Line(payload)) => payload,
             };
             match payload.split_first() {

@@ -38,8 +38,9 @@ impl HttpFiles {
         self.http.file(path)
     }
 
-    /// Files of the repository whose folder of objects `line` names in this one's `info/alternates` or `info/http-alternates`
-    /// (gitrepository-layout): as a URL, as a path of the server, or from our own folder of objects on.
+    /// Files of the repository whose folder of objects `line` names in this one's `info/alternates` or
+    /// `info/http-alternates` (gitrepository-layout): as a URL, as a path of the server, or from our own
+    /// folder of objects on.
     ///
     /// # Errors
     /// If that is no URL, or is on another host.
@@ -53,7 +54,11 @@ impl HttpFiles {
     /// # Errors
     /// If the client cannot be made.
     pub fn new(url: &Url, options: &Options) -> Result<Option<HttpFiles>> {
-        Ok(if matches!(url.scheme, Scheme::Http { .. }) { Some(HttpFiles { http: Http::new(url, url, options)? }) } else { None })
+        Ok(if matches!(url.scheme, Scheme::Http { .. }) {
+            Some(HttpFiles { http: Http::new(url, url, options)? })
+        } else {
+            None
+        })
     }
 
     /// The file at `path`, from byte `from` on; `None` if there is none.
@@ -62,19 +67,29 @@ impl HttpFiles {
     /// Of the network, or if the server refuses.
     pub fn get(&mut self, path: &str, from: u64) -> Result<Option<HttpFile>> {
         let range = (from > 0).then(|| format!("bytes={from}-"));
-        let headers: Vec<(header::HeaderName, String)> = range.into_iter().map(|range| (header::RANGE, range)).collect();
+        let headers: Vec<(header::HeaderName, String)> =
+            range.into_iter().map(|range| (header::RANGE, range)).collect();
         let mut response = self.http.get_with(path, &headers)?;
         let from = match response.status() {
             StatusCode::OK => 0,
             StatusCode::PARTIAL_CONTENT => {
-                let said = response.headers().get(header::CONTENT_RANGE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-                let start = said.strip_prefix("bytes ").and_then(|r| r.split('-').next()?.parse::<u64>().ok());
+                let said = response
+                    .headers()
+                    .get(header::CONTENT_RANGE)
+                    .and_then(|v| v.to_str().ok())
+                    .unwrap_or_default();
+                let start =
+                    said.strip_prefix("bytes ").and_then(|r| r.split('-').next()?.parse::<u64>().ok());
                 if start != Some(from) {
-                    return Err(Error::Protocol(format!("asked for bytes from {from} on, the server sends '{said}'")));
+                    return Err(Error::Protocol(format!(
+                        "asked for bytes from {from} on, the server sends '{said}'"
+                    )));
                 }
                 from
             }
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::FORBIDDEN => return Ok(None),
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::FORBIDDEN => {
+                return Ok(None);
+            }
             _ => {
                 crate::http::check_status(&mut response)?;
                 0

@@ -21,8 +21,19 @@ use crate::url::Url;
 
 const REDIRECTS_MAX: u32 = 10;
 /// Headers that say where a request goes, how it is framed, and who asks: an LFS server has no say in them.
-const OWN_HEADERS: [&str; 11] =
-    ["host", "connection", "cookie", "expect", "forwarded", "keep-alive", "te", "trailer", "upgrade", "via", "user-agent"];
+const OWN_HEADERS: [&str; 11] = [
+    "host",
+    "connection",
+    "cookie",
+    "expect",
+    "forwarded",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "via",
+    "user-agent",
+];
 const OWN_HEADER_PREFIXES: [&str; 5] = ["content-", "proxy-", "sec-", "transfer-", "x-forwarded-"];
 /// Requests larger than this are compressed, as git does.
 const GZIP_BYTES_MIN: usize = 1024;
@@ -49,7 +60,8 @@ pub(crate) struct Http {
 /// Whether a header that somebody else wants sent may be.
 fn may_be_said(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    !OWN_HEADERS.contains(&name.as_str()) && !OWN_HEADER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    !OWN_HEADERS.contains(&name.as_str())
+        && !OWN_HEADER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The answer to the first request.
@@ -91,7 +103,8 @@ impl Http {
         let headers: Vec<_> = version.into_iter().map(|version| (GIT_PROTOCOL, version)).collect();
         let mut response = self.get_with(&path, &headers)?;
         check_status(&mut response)?;
-        // Only the first request may be redirected; the others follow it (git's http.followRedirects=initial).
+        // Only the first request may be redirected; the others follow it (git's
+        // http.followRedirects=initial).
         let landed = response.get_uri().to_string();
         let suffix = format!("/info/refs?service={SERVICE}");
         match landed.strip_suffix(&suffix) {
@@ -105,7 +118,9 @@ impl Http {
                 }
                 self.base = base.to_owned();
             }
-            None => return Err(Error::Protocol(format!("redirected to '{landed}', which is no git repository"))),
+            None => {
+                return Err(Error::Protocol(format!("redirected to '{landed}', which is no git repository")));
+            }
         }
         let expected = format!("application/x-{SERVICE}-advertisement");
         let is_smart = content_type(&response) == expected;
@@ -123,10 +138,11 @@ impl Http {
         Ok(Some(self.body(response)))
     }
 
-    /// A client of `url`, which a file of this repository names, as git's alternates do. It is on the same host, and asked without
-    /// credentials: what only the keeper may see must not be had by naming it.
+    /// A client of `url`, which a file of this repository names, as git's alternates do. It is on the same
+    /// host, and asked without credentials: what only the keeper may see must not be had by naming it.
     pub(crate) fn neighbour(&self, url: &Url) -> Result<Http> {
-        let options = Options { netrc: None, credential_source: None, credential_helper: None, ..self.options.clone() };
+        let options =
+            Options { netrc: None, credential_source: None, credential_helper: None, ..self.options.clone() };
         let http = Http::new(url, &self.url, &options)?;
         if origin(&http.base) != origin(&self.base) || http.credentials.is_some() {
             return Err(Error::Protocol(format!("led to another host: '{url}'")));
@@ -134,8 +150,13 @@ impl Http {
         Ok(http)
     }
 
-    /// The answer to a request for `path` below the repository's URL; with credentials, if it is not given without.
-    pub(crate) fn get_with(&mut self, path: &str, headers: &[(header::HeaderName, String)]) -> Result<Response<Body>> {
+    /// The answer to a request for `path` below the repository's URL; with credentials, if it is not given
+    /// without.
+    pub(crate) fn get_with(
+        &mut self,
+        path: &str,
+        headers: &[(header::HeaderName, String)],
+    ) -> Result<Response<Body>> {
         self.ask(|http| http.get(path, headers))
     }
 
@@ -152,14 +173,16 @@ impl Http {
         for _ in 0..REDIRECTS_MAX {
             let is_said = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
             let post = |http: &Http| {
-                let mut request = http.agent.post(format!("{}/{path}", http.base)).header(header::ACCEPT, media_type);
+                let mut request =
+                    http.agent.post(format!("{}/{path}", http.base)).header(header::ACCEPT, media_type);
                 for (name, value) in headers.iter().filter(|(name, _)| may_be_said(name)) {
                     request = request.header(*name, *value);
                 }
                 if let Some(c) = http.credentials.as_ref().filter(|_| !is_said) {
                     request = request.header(header::AUTHORIZATION, basic(c));
                 }
-                let request = request.header(header::CONTENT_TYPE, media_type).config().max_redirects(0).build();
+                let request =
+                    request.header(header::CONTENT_TYPE, media_type).config().max_redirects(0).build();
                 request.send(text.as_bytes()).map_err(|e| http.explain(e))
             };
             let response = if is_said { post(self)? } else { self.ask(post)? };
@@ -167,14 +190,23 @@ impl Http {
                 return Ok(response);
             }
             // A repository that was renamed: the question goes there as it is.
-            let target = response.headers().get(header::LOCATION).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+            let target = response
+                .headers()
+                .get(header::LOCATION)
+                .and_then(|v| v.to_str().ok())
+                .unwrap_or_default()
+                .to_owned();
             let origin_now = origin(&self.base).to_owned();
             let target = if target.starts_with('/') { format!("{origin_now}{target}") } else { target };
             let base = target.strip_suffix(path).and_then(|base| base.strip_suffix('/'));
-            let Some(base) =
-                base.filter(|base| base.starts_with("https://") || (base.starts_with("http://") && !self.base.starts_with("https://")))
-            else {
-                return Err(Error::Protocol(format!("redirected to '{}'", crate::text::printable(target.as_bytes()))));
+            let Some(base) = base.filter(|base| {
+                base.starts_with("https://")
+                    || (base.starts_with("http://") && !self.base.starts_with("https://"))
+            }) else {
+                return Err(Error::Protocol(format!(
+                    "redirected to '{}'",
+                    crate::text::printable(target.as_bytes())
+                )));
             };
             if origin(base) != origin_now {
                 self.credentials = None;
@@ -185,14 +217,23 @@ impl Http {
         Err(Error::Protocol("redirected again and again".to_owned()))
     }
 
-    /// What is at `url`, wherever that is, with `headers` that whoever named it wants sent; with our credentials only if it is on
-    /// the same host.
-    pub(crate) fn get_elsewhere(&mut self, url: &str, headers: &HashMap<String, String>) -> Result<Box<dyn Read + Send>> {
-        let is_web = url.starts_with("https://") || (url.starts_with("http://") && !self.base.starts_with("https://"));
+    /// What is at `url`, wherever that is, with `headers` that whoever named it wants sent; with our
+    /// credentials only if it is on the same host.
+    pub(crate) fn get_elsewhere(
+        &mut self,
+        url: &str,
+        headers: &HashMap<String, String>,
+    ) -> Result<Box<dyn Read + Send>> {
+        let is_web =
+            url.starts_with("https://") || (url.starts_with("http://") && !self.base.starts_with("https://"));
         if !is_web {
-            return Err(Error::Protocol(format!("told to download from '{}'", crate::text::printable(url.as_bytes()))));
+            return Err(Error::Protocol(format!(
+                "told to download from '{}'",
+                crate::text::printable(url.as_bytes())
+            )));
         }
-        let is_ours = origin(url) == origin(&self.base) && !headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+        let is_ours = origin(url) == origin(&self.base)
+            && !headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
         let get = |http: &Http| {
             let mut request = http.agent.get(url).header(header::ACCEPT, "*/*");
             for (name, value) in headers.iter().filter(|(name, _)| may_be_said(name)) {
@@ -211,7 +252,11 @@ impl Http {
     /// Asks; once more with credentials, if the answer is that some are wanted.
     fn ask(&mut self, ask: impl Fn(&Http) -> Result<Response<Body>>) -> Result<Response<Body>> {
         let response = ask(self)?;
-        if response.status() == StatusCode::UNAUTHORIZED { self.ask_with_credentials(ask) } else { Ok(response) }
+        if response.status() == StatusCode::UNAUTHORIZED {
+            self.ask_with_credentials(ask)
+        } else {
+            Ok(response)
+        }
     }
 
     fn get(&self, path: &str, headers: &[(header::HeaderName, String)]) -> Result<Response<Body>> {
@@ -225,14 +270,18 @@ impl Http {
         request.call().map_err(|e| self.explain(e))
     }
 
-    fn ask_with_credentials(&mut self, ask: impl Fn(&Http) -> Result<Response<Body>>) -> Result<Response<Body>> {
+    fn ask_with_credentials(
+        &mut self,
+        ask: impl Fn(&Http) -> Result<Response<Body>>,
+    ) -> Result<Response<Body>> {
         // A password is for the host that is asked, which may be another than the one that named it.
         let url = match origin(&self.base) == origin(&self.url.http_base()) {
             true => self.url.clone(),
             false => Url::parse(&self.base).map_err(|e| Error::Protocol(e.to_string()))?,
         };
         let netrc = self.options.netrc.as_ref().and_then(|n| n.find(&url.host, url.user.as_deref()));
-        let known = || self.options.credential_source.as_ref().map_or_else(Vec::new, |source| source.find(&url));
+        let known =
+            || self.options.credential_source.as_ref().map_or_else(Vec::new, |source| source.find(&url));
         // To one that may not see it a repository is not there: others, and the helper, may.
         let is_refusal = |response: &Response<Body>| matches!(response.status().as_u16(), 401 | 403 | 404);
         let mut refused = None;
@@ -245,10 +294,15 @@ impl Http {
             refused = refused.or(Some(response));
         }
         let helper = self.options.credential_helper.clone();
-        let Some((helper, found)) = helper.and_then(|helper| Some((helper.clone(), helper.fill(&url)?))) else {
+        let Some((helper, found)) = helper.and_then(|helper| Some((helper.clone(), helper.fill(&url)?)))
+        else {
             return refused.ok_or_else(|| Error::Http {
                 status: 401,
-                detail: Some("it asks for a password, and neither netrc, a forge's tokens nor a credential helper has one".to_owned()),
+                detail: Some(
+                    "it asks for a password, and neither netrc, a forge's tokens nor a credential \
+                    helper has one"
+                        .to_owned(),
+                ),
             });
         };
         self.credentials = Some(found.clone());
@@ -306,9 +360,10 @@ impl Http {
                 None => Error::Connect { host, source },
             },
             ureq::Error::Timeout(_) => Error::IdleTimeout(self.options.idle_timeout.as_secs()),
-            ureq::Error::HostNotFound => {
-                Error::Connect { host, source: io::Error::new(io::ErrorKind::NotFound, "the name has no address") }
-            }
+            ureq::Error::HostNotFound => Error::Connect {
+                host,
+                source: io::Error::new(io::ErrorKind::NotFound, "the name has no address"),
+            },
             ureq::Error::StatusCode(status) => Error::Http { status, detail: None },
             ureq::Error::TooManyRedirects | ureq::Error::RedirectFailed => {
                 Error::Protocol(format!("{host} redirects again and again, or to nowhere"))
@@ -330,7 +385,10 @@ fn origin(url: &str) -> &str {
 }
 
 fn basic(c: &Credentials) -> String {
-    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", c.user, c.password)))
+    format!(
+        "Basic {}",
+        base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", c.user, c.password))
+    )
 }
 
 pub(crate) fn content_type(response: &Response<Body>) -> String {
@@ -361,8 +419,8 @@ pub(crate) fn check_status(response: &mut Response<Body>) -> Result<()> {
     Err(Error::Http { status: status.as_u16(), detail })
 }
 
-/// A body read on a thread of its own, so that an upstream that hangs in the middle is noticed: the client below knows
-/// only a time for the whole.
+/// A body read on a thread of its own, so that an upstream that hangs in the middle is noticed: the client
+/// below knows only a time for the whole.
 struct PacedBody {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Vec<u8>,

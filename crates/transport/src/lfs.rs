@@ -1,5 +1,5 @@
-//! Git LFS as a client: the batch API and the basic transfer (github.com/git-lfs/git-lfs, docs/api), ssh alone, or the folder of a
-//! local repository.
+//! Git LFS as a client: the batch API and the basic transfer (github.com/git-lfs/git-lfs, docs/api), ssh
+//! alone, or the folder of a local repository.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -96,7 +96,9 @@ impl Lfs {
                 Ok(place) => place,
                 Err(first) => {
                     let lfs = LfsSsh::connect(url, options);
-                    let lfs = lfs.map_err(|e| Error::Ssh(format!("git-lfs-authenticate: {first}; git-lfs-transfer: {e}")))?;
+                    let lfs = lfs.map_err(|e| {
+                        Error::Ssh(format!("git-lfs-authenticate: {first}; git-lfs-transfer: {e}"))
+                    })?;
                     return Ok(Lfs { place: Place::Ssh(Box::new(lfs)) });
                 }
             },
@@ -120,7 +122,8 @@ impl Lfs {
         match &mut self.place {
             Place::Ssh(lfs) => lfs.batch(objects),
             Place::Local(folders) => {
-                let found = |oid: &str| folders.iter().filter_map(|f| lfs_path(f, oid)).find(|path| path.is_file());
+                let found =
+                    |oid: &str| folders.iter().filter_map(|f| lfs_path(f, oid)).find(|path| path.is_file());
                 let answer = |oid: &str| match found(oid) {
                     Some(path) => LfsAnswer::Here(LfsDownload(Source::File(path))),
                     None => LfsAnswer::Absent("there is no such file".to_owned()),
@@ -128,21 +131,24 @@ impl Lfs {
                 Ok(objects.iter().map(|(oid, _)| answer(oid)).collect())
             }
             Place::Http { http, headers } => {
-                let asked: Vec<_> = objects.iter().map(|(oid, size)| json!({ "oid": oid, "size": size })).collect();
-                let question = json!({ "operation": "download", "transfers": ["basic"], "objects": asked, "hash_algo": "sha256" });
+                let asked: Vec<_> =
+                    objects.iter().map(|(oid, size)| json!({ "oid": oid, "size": size })).collect();
+                let question = json!({ "operation": "download", "transfers": ["basic"], "objects": asked,
+                    "hash_algo": "sha256" });
                 let mut response = http.post_json("objects/batch", MEDIA_TYPE, headers, &question)?;
                 crate::http::check_status(&mut response)?;
                 let mut text = Vec::new();
                 http.body(response).take(ANSWER_BYTES_MAX).read_to_end(&mut text)?;
-                let batch: Batch =
-                    serde_json::from_slice(&text).map_err(|e| Error::Protocol(format!("the LFS server's answer is no batch: {e}")))?;
+                let batch: Batch = serde_json::from_slice(&text)
+                    .map_err(|e| Error::Protocol(format!("the LFS server's answer is no batch: {e}")))?;
                 if let Some(other) = batch.transfer.filter(|transfer| transfer != "basic") {
                     return Err(Error::Protocol(format!(
                         "the LFS server wants transfer '{}'; weir knows basic",
                         printable(other.as_bytes())
                     )));
                 }
-                let answers: HashMap<String, Object> = batch.objects.into_iter().map(|o| (o.oid.clone(), o)).collect();
+                let answers: HashMap<String, Object> =
+                    batch.objects.into_iter().map(|o| (o.oid.clone(), o)).collect();
                 Ok(objects.iter().map(|(oid, _)| answer_of(answers.get(*oid).cloned())).collect())
             }
         }
@@ -156,7 +162,9 @@ impl Lfs {
         match (&object.0, &mut self.place) {
             (Source::Href(href, headers), Place::Http { http, .. }) => http.get_elsewhere(href, headers),
             (Source::Ssh(oid, arguments), Place::Ssh(lfs)) => lfs.download(oid, arguments),
-            (Source::File(path), _) => Ok(Box::new(File::open(path).map_err(|e| Error::Remote(format!("{}: {e}", path.display())))?)),
+            (Source::File(path), _) => {
+                Ok(Box::new(File::open(path).map_err(|e| Error::Remote(format!("{}: {e}", path.display())))?))
+            }
             (Source::Href(..) | Source::Ssh(..), _) => {
                 Err(Error::Local("an LFS object is asked for elsewhere than it was found".to_owned()))
             }
@@ -164,10 +172,12 @@ impl Lfs {
     }
 }
 
-/// Where the host says that objects are to be had, and what is to be shown there (docs/api/authentication.md).
+/// Where the host says that objects are to be had, and what is to be shown there
+/// (docs/api/authentication.md).
 fn over_http(url: &Url, options: &Options) -> Result<(String, HashMap<String, String>)> {
     let said = ssh_output(url, options, "git-lfs-authenticate", "download", ANSWER_BYTES_MAX)?;
-    let said: Action = serde_json::from_slice(&said).map_err(|e| Error::Protocol(format!("no JSON is given: {e}")))?;
+    let said: Action =
+        serde_json::from_slice(&said).map_err(|e| Error::Protocol(format!("no JSON is given: {e}")))?;
     Ok((said.href.trim_end_matches('/').to_owned(), said.header.unwrap_or_default()))
 }
 
@@ -175,10 +185,16 @@ fn answer_of(object: Option<Object>) -> LfsAnswer {
     let Some(object) = object else { return LfsAnswer::Absent("the server says nothing of it".to_owned()) };
     if let Some(error) = object.error {
         let words = format!("{} {}", error.code, printable(error.message.as_bytes()));
-        return if matches!(error.code, 404 | 410 | 422) { LfsAnswer::Absent(words) } else { LfsAnswer::Later(words) };
+        return if matches!(error.code, 404 | 410 | 422) {
+            LfsAnswer::Absent(words)
+        } else {
+            LfsAnswer::Later(words)
+        };
     }
     match object.actions.and_then(|actions| actions.download) {
-        Some(action) => LfsAnswer::Here(LfsDownload(Source::Href(action.href, action.header.unwrap_or_default()))),
+        Some(action) => {
+            LfsAnswer::Here(LfsDownload(Source::Href(action.href, action.header.unwrap_or_default())))
+        }
         None => LfsAnswer::Absent("the server does not say where it is".to_owned()),
     }
 }

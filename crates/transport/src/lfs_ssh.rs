@@ -36,7 +36,9 @@ impl LfsSsh {
         let mut lfs = LfsSsh { connection: PktReader::new(BufReader::new(ssh)), is_lost: false };
         let (capabilities, _) = lfs.answer()?;
         if !capabilities.iter().any(|capability| capability == "version=1") {
-            return Err(Error::Protocol("git-lfs-transfer at the other end does not speak version 1".to_owned()));
+            return Err(Error::Protocol(
+                "git-lfs-transfer at the other end does not speak version 1".to_owned(),
+            ));
         }
         lfs.ask(&["version 1".to_owned()], None)?;
         let (said, words) = lfs.answer()?;
@@ -98,8 +100,11 @@ impl LfsSsh {
         let mut found: HashMap<&str, Option<Vec<String>>> = HashMap::new();
         for line in &lines {
             let mut words = line.split(' ');
-            let (Some(oid), Some(_), Some(action)) = (words.next(), words.next(), words.next()) else { continue };
-            let passed_on = words.filter(|word| word.starts_with("id=") || word.starts_with("token=")).map(str::to_owned);
+            let (Some(oid), Some(_), Some(action)) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
+            let passed_on =
+                words.filter(|word| word.starts_with("id=") || word.starts_with("token=")).map(str::to_owned);
             if action == "download" {
                 found.insert(oid, Some(passed_on.collect()));
             } else {
@@ -120,7 +125,8 @@ impl LfsSsh {
     /// Of the connection; [`Error::Http`] if the other end does not give it.
     pub(crate) fn download(&mut self, oid: &str, arguments: &[String]) -> Result<Box<dyn Read + Send + '_>> {
         self.check_is_here()?;
-        let lines: Vec<String> = [format!("get-object {oid}")].into_iter().chain(arguments.iter().cloned()).collect();
+        let lines: Vec<String> =
+            [format!("get-object {oid}")].into_iter().chain(arguments.iter().cloned()).collect();
         self.ask(&lines, None)?;
         self.is_lost = true;
         let (said, has_more) = self.head()?;
@@ -159,7 +165,8 @@ fn check(said: &[String], words: &[String]) -> Result<()> {
     }
 }
 
-/// An object on its way. With its last byte the end of the answer is read, too, so that the next can be asked for.
+/// An object on its way. With its last byte the end of the answer is read, too, so that the next can be asked
+/// for.
 struct Object<'a> {
     lfs: &'a mut LfsSsh,
     /// Bytes that are still to come.
@@ -179,7 +186,11 @@ impl Read for Object<'_> {
                     self.left -= line.len() as u64;
                     self.part = 0..line.len();
                 }
-                _ => return Err(Error::Protocol("an LFS object of another size than was said".to_owned()).into()),
+                _ => {
+                    return Err(
+                        Error::Protocol("an LFS object of another size than was said".to_owned()).into()
+                    );
+                }
             }
         }
         let n = buf.len().min(self.part.len());
@@ -188,7 +199,11 @@ impl Read for Object<'_> {
         if self.left == 0 && self.part.is_empty() && self.lfs.is_lost {
             match self.lfs.connection.next_pkt()? {
                 Some(Pkt::Flush) => self.lfs.is_lost = false,
-                _ => return Err(Error::Protocol("an LFS object of another size than was said".to_owned()).into()),
+                _ => {
+                    return Err(
+                        Error::Protocol("an LFS object of another size than was said".to_owned()).into()
+                    );
+                }
             }
         }
         Ok(n)

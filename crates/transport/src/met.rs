@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The capabilities of git:// servers met, by host. The next conversation with one starts with a question in the same packet
-/// as its first line: a round trip less. If the server is not as remembered, all is asked again in the ordinary way; if it
-/// takes the question amiss, it is not asked so again.
+/// The capabilities of git:// servers met, by host. The next conversation with one starts with a question in
+/// the same packet as its first line: a round trip less. If the server is not as remembered, all is asked
+/// again in the ordinary way; if it takes the question amiss, it is not asked so again.
 #[derive(Clone, Default)]
 pub struct Met(Arc<Mutex<HashMap<String, Acquaintance>>>);
 

@@ -1,8 +1,8 @@
 //! TLS with servers whose own certificate is among those that are believed.
 //!
-//! `openssl req -x509` marks a certificate as an authority's (CA:TRUE). OpenSSL and GnuTLS, and so git and curl, accept it from a server
-//! all the same, if it is the very one that the client was given; rustls does not. This verifier accepts it, if it has not expired, the
-//! name is right and the server has its key.
+//! `openssl req -x509` marks a certificate as an authority's (CA:TRUE). OpenSSL and GnuTLS, and so git and
+//! curl, accept it from a server all the same, if it is the very one that the client was given; rustls does
+//! not. This verifier accepts it, if it has not expired, the name is right and the server has its key.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -12,10 +12,14 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::ring;
 use rustls::server::ParsedCertificate;
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme, StreamOwned};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme, StreamOwned,
+};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use ureq::tls::RootCerts;
-use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter,
+};
 
 use crate::tls::is_of_authority;
 
@@ -28,9 +32,15 @@ pub(crate) struct PinnedConnector {
 impl<In: Transport> Connector<In> for PinnedConnector {
     type Out = Either<In, PinnedTransport>;
 
-    fn connect(&self, details: &ConnectionDetails, chained: Option<In>) -> Result<Option<Self::Out>, ureq::Error> {
+    fn connect(
+        &self,
+        details: &ConnectionDetails,
+        chained: Option<In>,
+    ) -> Result<Option<Self::Out>, ureq::Error> {
         let Some(transport) = chained else { return Ok(None) };
-        let RootCerts::Specific(believed) = details.config.tls_config().root_certs() else { return Ok(Some(Either::A(transport))) };
+        let RootCerts::Specific(believed) = details.config.tls_config().root_certs() else {
+            return Ok(Some(Either::A(transport)));
+        };
         if !details.needs_tls() || transport.is_tls() {
             return Ok(Some(Either::A(transport)));
         }
@@ -38,19 +48,29 @@ impl<In: Transport> Connector<In> for PinnedConnector {
         let config = match self.config.get() {
             Some(config) => config.clone(),
             None => {
-                let config = config(believed.iter().map(|certificate| CertificateDer::from(certificate.der().to_vec())).collect())?;
+                let config = config(
+                    believed
+                        .iter()
+                        .map(|certificate| CertificateDer::from(certificate.der().to_vec()))
+                        .collect(),
+                )?;
                 self.config.get_or_init(|| config).clone()
             }
         };
         let host = details.uri.host().unwrap_or_default();
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| ureq::Error::Tls("the host's name is none that TLS knows"))?;
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| ureq::Error::Tls("the host's name is none that TLS knows"))?;
         let mut connection = ClientConnection::new(config, name)?;
         let mut socket = TransportAdapter::new(transport.boxed(), details.current_time.clone());
         socket.set_timeout(details.timeout);
         connection.complete_io(&mut socket)?;
-        let buffers = LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
-        Ok(Some(Either::B(PinnedTransport { buffers, stream: StreamOwned { conn: connection, sock: socket } })))
+        let buffers =
+            LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
+        Ok(Some(Either::B(PinnedTransport {
+            buffers,
+            stream: StreamOwned { conn: connection, sock: socket },
+        })))
     }
 }
 
@@ -58,10 +78,15 @@ fn config(believed: Vec<CertificateDer<'static>>) -> Result<Arc<ClientConfig>, u
     let provider = Arc::new(ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(believed.iter().cloned());
-    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let builder =
+        ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     // Without one no verifier can be made, and nobody is to be believed.
-    let config = match WebPkiServerVerifier::builder_with_provider(Arc::new(roots.clone()), provider).build() {
-        Ok(inner) => builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { inner, believed })).with_no_client_auth(),
+    let config = match WebPkiServerVerifier::builder_with_provider(Arc::new(roots.clone()), provider).build()
+    {
+        Ok(inner) => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Verifier { inner, believed }))
+            .with_no_client_auth(),
         Err(_) => builder.with_root_certificates(roots).with_no_client_auth(),
     };
     Ok(Arc::new(config))

@@ -1,5 +1,5 @@
-//! HTTP proxies as curl takes them: tunnels (`CONNECT`) for https, whole URLs for http (RFC 9112, 3.2.2), as many proxies allow tunnels to
-//! port 443 only.
+//! HTTP proxies as curl takes them: tunnels (`CONNECT`) for https, whole URLs for http (RFC 9112, 3.2.2), as
+//! many proxies allow tunnels to port 443 only.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,8 @@ use ureq::tls::{RootCerts, TlsConfig};
 use ureq::typestate::AgentScope;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{
-    Buffers, ConnectProxyConnector, ConnectionDetails, Connector, NextTimeout, RustlsConnector, TcpConnector, Transport,
+    Buffers, ConnectProxyConnector, ConnectionDetails, Connector, NextTimeout, RustlsConnector, TcpConnector,
+    Transport,
 };
 use ureq::{Agent, Proxy};
 
@@ -51,15 +52,21 @@ impl Proxies {
         let builder = proxy.username().into_iter().fold(builder, |b, user| b.username(user));
         let builder = proxy.password().into_iter().fold(builder, |b, password| b.password(password));
         let hosts = self.none_for.iter().flat_map(|hosts| hosts.split(','));
-        let builder = hosts.map(str::trim).filter(|host| !host.is_empty()).fold(builder, |b, host| b.no_proxy(host));
+        let builder =
+            hosts.map(str::trim).filter(|host| !host.is_empty()).fold(builder, |b, host| b.no_proxy(host));
         builder.build().map(Some).map_err(bad)
     }
 }
 
-/// Returns an HTTP client that connects as visits do: by `proxy`, if there is one, to servers that `roots` believe.
+/// Returns an HTTP client that connects as visits do: by `proxy`, if there is one, to servers that `roots`
+/// believe.
 pub fn http_client(config: ConfigBuilder<AgentScope>, proxy: Option<Proxy>, roots: RootCerts) -> Agent {
     let tls = TlsConfig::builder().root_certs(roots).build();
-    Agent::with_parts(config.tls_config(tls).proxy(proxy).build(), ProxyConnector::default(), DefaultResolver::default())
+    Agent::with_parts(
+        config.tls_config(tls).proxy(proxy).build(),
+        ProxyConnector::default(),
+        DefaultResolver::default(),
+    )
 }
 
 /// Where a proxy is, without who may use it.
@@ -72,14 +79,17 @@ pub(crate) fn place_of(proxy: &Proxy) -> String {
     format!("{}:{}", proxy.host(), proxy.port())
 }
 
-/// Connects as ureq does, but asks proxies for whole http:// URLs, and believes servers as [`PinnedConnector`] does.
+/// Connects as ureq does, but asks proxies for whole http:// URLs, and believes servers as
+/// [`PinnedConnector`] does.
 #[derive(Debug)]
 pub(crate) struct ProxyConnector(Box<dyn Connector<(), Out = Box<dyn Transport>>>);
 
 impl Default for ProxyConnector {
     fn default() -> ProxyConnector {
         let direct = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default());
-        ProxyConnector(Box::new(direct.chain(PinnedConnector::default()).chain(RustlsConnector::default()).chain(Boxing)))
+        ProxyConnector(Box::new(
+            direct.chain(PinnedConnector::default()).chain(RustlsConnector::default()).chain(Boxing),
+        ))
     }
 }
 
@@ -98,9 +108,14 @@ impl<In: Transport> Connector<In> for Boxing {
 impl Connector<()> for ProxyConnector {
     type Out = Box<dyn Transport>;
 
-    fn connect(&self, details: &ConnectionDetails, chained: Option<()>) -> Result<Option<Self::Out>, ureq::Error> {
+    fn connect(
+        &self,
+        details: &ConnectionDetails,
+        chained: Option<()>,
+    ) -> Result<Option<Self::Out>, ureq::Error> {
         let is_plain = details.uri.scheme_str() == Some("http");
-        let proxy = details.config.proxy().filter(|proxy| is_plain && proxy.uri().scheme_str() == Some("http"));
+        let proxy =
+            details.config.proxy().filter(|proxy| is_plain && proxy.uri().scheme_str() == Some("http"));
         let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(details.uri)) else {
             return self.0.connect(details, chained);
         };
@@ -119,7 +134,12 @@ impl Connector<()> for ProxyConnector {
         let connected = TcpConnector::default().connect(&to_proxy, None::<Box<dyn Transport>>)?;
         Ok(connected.map(|transport| -> Box<dyn Transport> {
             let transport = Box::new(transport);
-            Box::new(WholeUrls { transport, target: target_of(details.uri), authorization: authorization_of(proxy), is_at_head: true })
+            Box::new(WholeUrls {
+                transport,
+                target: target_of(details.uri),
+                authorization: authorization_of(proxy),
+                is_at_head: true,
+            })
         }))
     }
 }
@@ -132,7 +152,10 @@ fn target_of(uri: &Uri) -> String {
 
 fn authorization_of(proxy: &Proxy) -> Option<String> {
     let words = format!("{}:{}", proxy.username()?, proxy.password().unwrap_or_default());
-    Some(format!("Proxy-Authorization: Basic {}\r\n", base64::engine::general_purpose::STANDARD.encode(words)))
+    Some(format!(
+        "Proxy-Authorization: Basic {}\r\n",
+        base64::engine::general_purpose::STANDARD.encode(words)
+    ))
 }
 
 /// A connection to a proxy: the heads of requests are sent with whole URLs.
@@ -156,7 +179,10 @@ impl WholeUrls {
         let line_end = head.windows(2).position(|w| w == b"\r\n")? + 2;
         let path = head[..line_end].iter().position(|&c| c == b' ')? + 1;
         let authorization = self.authorization.as_deref().unwrap_or_default().as_bytes();
-        Some([&head[..path], self.target.as_bytes(), &head[path..line_end], authorization, &head[line_end..]].concat())
+        Some(
+            [&head[..path], self.target.as_bytes(), &head[path..line_end], authorization, &head[line_end..]]
+                .concat(),
+        )
     }
 }
 
@@ -170,7 +196,9 @@ impl Transport for WholeUrls {
             return self.transport.transmit_output(amount, timeout);
         }
         let head = self.transport.buffers().output()[..amount].to_vec();
-        let rewritten = self.rewritten(&head).ok_or_else(|| ureq::Error::Io(io::Error::other("a request without a first line")))?;
+        let rewritten = self
+            .rewritten(&head)
+            .ok_or_else(|| ureq::Error::Io(io::Error::other("a request without a first line")))?;
         let output = self.transport.buffers().output();
         let Some(place) = output.get_mut(..rewritten.len()) else {
             return Err(ureq::Error::Io(io::Error::other("the head of a request is too long for a proxy")));

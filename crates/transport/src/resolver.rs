@@ -1,4 +1,5 @@
-//! Addresses of hosts that an upstream names, by redirects or as places to download from: none in networks that it has no business in.
+//! Addresses of hosts that an upstream names, by redirects or as places to download from: none in networks
+//! that it has no business in.
 
 use std::fmt;
 use std::io;
@@ -10,8 +11,8 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
-/// Resolves names of hosts. The one that the keeper named may be anywhere; others it leads to may be in the keeper's own networks, on
-/// this machine above all, only if that one is.
+/// Resolves names of hosts. The one that the keeper named may be anywhere; others it leads to may be in the
+/// keeper's own networks, on this machine above all, only if that one is.
 pub(crate) struct GuardedResolver {
     inner: DefaultResolver,
     home: String,
@@ -21,13 +22,19 @@ pub(crate) struct GuardedResolver {
 impl GuardedResolver {
     /// For conversations that start at the host `home`.
     pub(crate) fn new(home: &str) -> GuardedResolver {
-        GuardedResolver { inner: DefaultResolver::default(), home: unbracketed(home).to_owned(), home_is_inside: OnceLock::new() }
+        GuardedResolver {
+            inner: DefaultResolver::default(),
+            home: unbracketed(home).to_owned(),
+            home_is_inside: OnceLock::new(),
+        }
     }
 
     fn is_home_inside(&self) -> bool {
         *self.home_is_inside.get_or_init(|| {
             // What has no address is the keeper's own name for a host, in ssh's configuration.
-            (self.home.as_str(), 0).to_socket_addrs().map_or(true, |mut found| found.any(|a| is_inside(a.ip())))
+            (self.home.as_str(), 0)
+                .to_socket_addrs()
+                .map_or(true, |mut found| found.any(|a| is_inside(a.ip())))
         })
     }
 }
@@ -39,14 +46,27 @@ impl fmt::Debug for GuardedResolver {
 }
 
 impl Resolver for GuardedResolver {
-    fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let found = self.inner.resolve(uri, config, timeout)?;
         let host = unbracketed(uri.host().unwrap_or_default());
-        let is_proxy = config.proxy().is_some_and(|proxy| unbracketed(proxy.host()).eq_ignore_ascii_case(host));
-        if host.eq_ignore_ascii_case(&self.home) || is_proxy || !found.iter().any(|a| is_inside(a.ip())) || self.is_home_inside() {
+        let is_proxy =
+            config.proxy().is_some_and(|proxy| unbracketed(proxy.host()).eq_ignore_ascii_case(host));
+        if host.eq_ignore_ascii_case(&self.home)
+            || is_proxy
+            || !found.iter().any(|a| is_inside(a.ip()))
+            || self.is_home_inside()
+        {
             return Ok(found);
         }
-        let why = format!("the upstream leads to '{host}', which is in a network of this machine's own; add it by that URL if it is right");
+        let why = format!(
+            "the upstream leads to '{host}', which is in a network of this machine's own; add it by that URL \
+            if it is right"
+        );
         Err(ureq::Error::Io(io::Error::new(io::ErrorKind::PermissionDenied, why)))
     }
 }
@@ -113,7 +133,9 @@ mod tests {
         ] {
             assert!(is_inside(inside.parse().unwrap()), "{inside}");
         }
-        for outside in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::101:101", "::ffff:8.8.8.8"] {
+        for outside in
+            ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::101:101", "::ffff:8.8.8.8"]
+        {
             assert!(!is_inside(outside.parse().unwrap()), "{outside}");
         }
     }

@@ -51,7 +51,8 @@ pub struct Session {
 }
 
 impl Drop for Session {
-    /// Ends a conversation of v0 or v1 in which nothing was wanted as git does: a server would log a connection that broke.
+    /// Ends a conversation of v0 or v1 in which nothing was wanted as git does: a server would log a
+    /// connection that broke.
     fn drop(&mut self) {
         if let Wire::Stream(_, writer) = &mut self.wire
             && self.lists_early
@@ -73,8 +74,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Connects, learns what the upstream can do and lists its refs as [`Session::ls_refs`] does, in one round trip if the
-    /// host is known.
+    /// Connects, learns what the upstream can do and lists its refs as [`Session::ls_refs`] does, in one
+    /// round trip if the host is known.
     ///
     /// # Errors
     /// Any of [`Error`].
@@ -109,14 +110,16 @@ impl Session {
         Ok((session, advertised))
     }
 
-    /// Connects and asks for the service; over git://, `more` goes along, and at least so many bytes are known to come first.
+    /// Connects and asks for the service; over git://, `more` goes along, and at least so many bytes are
+    /// known to come first.
     fn connect(url: &Url, options: &Options, more: &[u8], least: usize) -> Result<Session> {
         let wire = match url.scheme {
             Scheme::Git => {
                 let tcp = Tcp::connect(url, 9418, options)?;
                 // One socket, two handles: reads and writes never overlap.
                 let shared = Arc::new(Mutex::new(tcp));
-                let mut request = format!("git-upload-pack {}\0host={}\0", url.path, url.host_port()).into_bytes();
+                let mut request =
+                    format!("git-upload-pack {}\0host={}\0", url.path, url.host_port()).into_bytes();
                 if options.version_max > 0 {
                     request.extend_from_slice(format!("\0version={}\0", options.version_max).as_bytes());
                 }
@@ -128,7 +131,10 @@ impl Session {
                 if least > 1 {
                     writer.0.lock().unwrap_or_else(PoisonError::into_inner).expect(least);
                 }
-                Wire::Stream(PktReader::new(BufReader::with_capacity(BUFFER_BYTES, Box::new(Shared(shared)))), Box::new(writer))
+                Wire::Stream(
+                    PktReader::new(BufReader::with_capacity(BUFFER_BYTES, Box::new(Shared(shared)))),
+                    Box::new(writer),
+                )
             }
             Scheme::Ssh => {
                 let shared = Arc::new(Mutex::new(Ssh::run(url, options, "git-upload-pack", None)?));
@@ -138,7 +144,10 @@ impl Session {
                 )
             }
             Scheme::Local => {
-                let local = options.local.as_ref().ok_or_else(|| Error::Local("local paths cannot be served here".to_owned()))?;
+                let local = options
+                    .local
+                    .as_ref()
+                    .ok_or_else(|| Error::Local("local paths cannot be served here".to_owned()))?;
                 let (reader, writer) = local.connect(&url.local_path()).map_err(Error::Remote)?;
                 Wire::Stream(PktReader::new(BufReader::with_capacity(BUFFER_BYTES, reader)), writer)
             }
@@ -175,8 +184,8 @@ impl Session {
         !self.used_up
     }
 
-    /// The files of an upstream that has no process to ask, only a web server: packs and loose objects must be fetched as they lie
-    /// (gitprotocol-http, "Dumb Clients"). `None` for all others.
+    /// The files of an upstream that has no process to ask, only a web server: packs and loose objects must
+    /// be fetched as they lie (gitprotocol-http, "Dumb Clients"). `None` for all others.
     pub fn plain_files(&self) -> Option<HttpFiles> {
         match &self.wire {
             Wire::Http(http) if self.is_dumb() => Some(HttpFiles::of((**http).clone())),
@@ -209,7 +218,8 @@ impl Session {
                 Greeting::Other(body) => {
                     let head = http.file("HEAD")?;
                     let (hash, advertised) = dumb::read_advertised(body, head, self.refs_bytes_max)?;
-                    (self.hash, self.early, self.lists_early, self.is_dumb) = (hash, Some(advertised), true, true);
+                    (self.hash, self.early, self.lists_early, self.is_dumb) =
+                        (hash, Some(advertised), true, true);
                     return Ok(());
                 }
             },
@@ -237,19 +247,25 @@ impl Session {
             let mut line = first;
             if line == b"version 1" {
                 self.version = 1;
-                line = next_line(reader)?.ok_or_else(|| Error::Protocol("nothing follows 'version 1'".to_owned()))?;
+                line = next_line(reader)?
+                    .ok_or_else(|| Error::Protocol("nothing follows 'version 1'".to_owned()))?;
             }
             let (head, capabilities) = match line.iter().position(|&c| c == 0) {
                 Some(nul) => (line[..nul].to_vec(), String::from_utf8_lossy(&line[nul + 1..]).into_owned()),
                 None => (line, String::new()),
             };
-            self.capabilities = capabilities.split(' ').filter(|c| !c.is_empty()).map(str::to_owned).collect();
+            self.capabilities =
+                capabilities.split(' ').filter(|c| !c.is_empty()).map(str::to_owned).collect();
             let mut early = Early::new(hash_of(&self.capabilities)?, self.refs_bytes_max);
             early.add(&head)?;
             while let Some(line) = next_line(reader)? {
                 early.add(&line)?;
             }
-            let symref = self.capabilities.iter().find_map(|c| c.strip_prefix("symref=HEAD:")).map(|s| s.as_bytes().to_vec());
+            let symref = self
+                .capabilities
+                .iter()
+                .find_map(|c| c.strip_prefix("symref=HEAD:"))
+                .map(|s| s.as_bytes().to_vec());
             self.shallow = std::mem::take(&mut early.shallow);
             self.lists_early = true;
             self.early = Some(early.finish(symref));
@@ -258,14 +274,18 @@ impl Session {
         Ok(())
     }
 
-    /// Lists the upstream's refs, those starting with one of `prefixes` if there are any (v2; others give all, and once).
+    /// Lists the upstream's refs, those starting with one of `prefixes` if there are any (v2; others give
+    /// all, and once).
     ///
     /// # Errors
     /// Any of [`Error`].
     pub fn ls_refs(&mut self, prefixes: &[&str]) -> Result<Advertised> {
         if self.lists_early {
             // A million refs are in memory once.
-            return self.early.take().ok_or_else(|| Error::Protocol("its refs were listed already".to_owned()));
+            return self
+                .early
+                .take()
+                .ok_or_else(|| Error::Protocol("its refs were listed already".to_owned()));
         }
         let request = ls_refs_request(&self.capabilities, &self.agent, prefixes)?;
         match &mut self.wire {
@@ -349,8 +369,12 @@ fn greeting_bytes(capabilities: &[String]) -> usize {
 fn hash_of(capabilities: &[String]) -> Result<HashKind> {
     match capabilities.iter().find_map(|c| c.strip_prefix("object-format=")) {
         None => Ok(HashKind::Sha1),
-        Some(name) => HashKind::from_name(name.as_bytes())
-            .ok_or_else(|| Error::Protocol(format!("the upstream's object format '{}' is unknown", printable(name.as_bytes())))),
+        Some(name) => HashKind::from_name(name.as_bytes()).ok_or_else(|| {
+            Error::Protocol(format!(
+                "the upstream's object format '{}' is unknown",
+                printable(name.as_bytes())
+            ))
+        }),
     }
 }
 

@@ -34,13 +34,21 @@ impl Ssh {
         let (mut command, name) = options.ssh_command.to(url, options.connect_timeout)?;
         let words = [program.to_owned(), quote(path_at_host(url))].into_iter().chain(word.map(str::to_owned));
         command.arg(words.collect::<Vec<_>>().join(" "));
-        command.env("GIT_PROTOCOL", "version=2").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| Error::Local(format!("cannot run '{name}': {e}; is ssh installed?")))?;
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take().expect("piped"), child.stderr.take());
+        command
+            .env("GIT_PROTOCOL", "version=2")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .map_err(|e| Error::Local(format!("cannot run '{name}': {e}; is ssh installed?")))?;
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take().expect("piped"), child.stderr.take());
         Ok(Ssh { child, stdin, stdout, stderr, said: Vec::new(), pace: Pace::new(options) })
     }
 
-    /// Waits for `fd`, and reads meanwhile what ssh says: it waits for whoever is to read that. False, if nothing comes in `timeout`.
+    /// Waits for `fd`, and reads meanwhile what ssh says: it waits for whoever is to read that. False, if
+    /// nothing comes in `timeout`.
     fn wait(&mut self, fd: Option<(RawFd, libc::c_short)>, timeout: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -50,8 +58,10 @@ impl Ssh {
             let stderr = self.stderr.as_ref().map(AsRawFd::as_raw_fd);
             let entry = |fd: Option<RawFd>, events| libc::pollfd { fd: fd.unwrap_or(-1), events, revents: 0 };
             let mut polled = [entry(fd.map(|f| f.0), fd.map_or(0, |f| f.1)), entry(stderr, libc::POLLIN)];
-            let millis = deadline.saturating_duration_since(Instant::now()).as_millis().min(i32::MAX as u128) as i32;
-            // SAFETY: `polled` is an array of so many valid pollfds for the duration of the call; negative descriptors are passed over.
+            let millis =
+                deadline.saturating_duration_since(Instant::now()).as_millis().min(i32::MAX as u128) as i32;
+            // SAFETY: `polled` is an array of so many valid pollfds for the duration of the call; negative
+            // descriptors are passed over.
             match unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis) } {
                 0 => return Ok(false),
                 n if n < 0 => {
@@ -90,7 +100,9 @@ impl Ssh {
         self.stdin = None;
         // Something it has started may hold on to standard error for ever.
         let _ = self.wait(None, COMPLAINT_TIME_MAX);
-        let said = printable(String::from_utf8_lossy(&self.said).trim().replace("\r\n", "; ").replace('\n', "; ").as_bytes());
+        let said = printable(
+            String::from_utf8_lossy(&self.said).trim().replace("\r\n", "; ").replace('\n', "; ").as_bytes(),
+        );
         Error::Ssh(if said.is_empty() { "it ended without a word".to_owned() } else { said })
     }
 }
@@ -101,7 +113,13 @@ fn path_at_host(url: &Url) -> &str {
 }
 
 /// What `program PATH WORD` says at the host of `url`, `bytes_max` at most.
-pub(crate) fn ssh_output(url: &Url, options: &Options, program: &str, word: &str, bytes_max: u64) -> Result<Vec<u8>> {
+pub(crate) fn ssh_output(
+    url: &Url,
+    options: &Options,
+    program: &str,
+    word: &str,
+    bytes_max: u64,
+) -> Result<Vec<u8>> {
     let mut ssh = Ssh::run(url, options, program, Some(word))?;
     ssh.stdin = None;
     let mut said = Vec::new();
@@ -131,7 +149,9 @@ impl Read for Ssh {
 impl Write for Ssh {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.pace.restart();
-        let Some(fd) = self.stdin.as_ref().map(AsRawFd::as_raw_fd) else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        let Some(fd) = self.stdin.as_ref().map(AsRawFd::as_raw_fd) else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
         if !self.wait(Some((fd, libc::POLLOUT)), self.pace.idle())? {
             return Err(self.pace.idle_error());
         }

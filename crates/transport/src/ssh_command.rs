@@ -37,10 +37,13 @@ impl SshCommand {
         SshCommand { words: Words::Plain(vec![program]), is_openssh }
     }
 
-    /// A command line, which the shell interprets where it holds anything that is for a shell (`GIT_SSH_COMMAND` in git(1)).
+    /// A command line, which the shell interprets where it holds anything that is for a shell
+    /// (`GIT_SSH_COMMAND` in git(1)).
     pub fn line(line: &str) -> SshCommand {
-        let is_assignment =
-            |word: &str| word.split_once('=').is_some_and(|(name, _)| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
+        let is_assignment = |word: &str| {
+            word.split_once('=')
+                .is_some_and(|(name, _)| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+        };
         let program = line.split_ascii_whitespace().find(|word| !is_assignment(word));
         let is_openssh = program.is_some_and(|program| is_named_ssh(program.trim_matches(['\'', '"'])));
         // As git's run-command.c has it, but that blanks alone need no shell.
@@ -55,8 +58,9 @@ impl SshCommand {
     pub(crate) fn to(&self, url: &Url, connect_timeout: Duration) -> Result<(Command, String)> {
         let (mut command, name) = match &self.words {
             Words::Plain(words) => {
-                let (program, arguments) =
-                    words.split_first().ok_or_else(|| Error::Local("the ssh command is empty; set transport.ssh_command".to_owned()))?;
+                let (program, arguments) = words.split_first().ok_or_else(|| {
+                    Error::Local("the ssh command is empty; set transport.ssh_command".to_owned())
+                })?;
                 let mut command = Command::new(program);
                 command.args(arguments);
                 (command, program.to_string_lossy().into_owned())
@@ -90,7 +94,13 @@ mod tests {
     #[test]
     fn lines_are_for_the_shell_where_they_say_so() {
         let plain = SshCommand::line("ssh -i  key -4");
-        assert_eq!(plain, SshCommand { words: Words::Plain(["ssh", "-i", "key", "-4"].map(OsString::from).to_vec()), is_openssh: true });
+        assert_eq!(
+            plain,
+            SshCommand {
+                words: Words::Plain(["ssh", "-i", "key", "-4"].map(OsString::from).to_vec()),
+                is_openssh: true
+            }
+        );
         for (line, is_openssh) in [
             ("ssh -i ~/key", true),
             ("FOO=1 /usr/bin/ssh", true),
@@ -98,7 +108,11 @@ mod tests {
             ("sh -c 'exec ssh \"$@\"' --", false),
             ("~/bin/wrapper", false),
         ] {
-            assert_eq!(SshCommand::line(line), SshCommand { words: Words::Shell(line.to_owned()), is_openssh }, "{line}");
+            assert_eq!(
+                SshCommand::line(line),
+                SshCommand { words: Words::Shell(line.to_owned()), is_openssh },
+                "{line}"
+            );
         }
     }
 }

@@ -86,7 +86,12 @@ impl Tcp {
                     stream.set_nodelay(true).map_err(fail)?;
                     stream.set_read_timeout(Some(options.idle_timeout)).map_err(fail)?;
                     stream.set_write_timeout(Some(options.idle_timeout)).map_err(fail)?;
-                    return Ok(Tcp { stream, pace: Pace::new(options), in_bulk: false, waits_for_more: false });
+                    return Ok(Tcp {
+                        stream,
+                        pace: Pace::new(options),
+                        in_bulk: false,
+                        waits_for_more: false,
+                    });
                 }
                 Err(e) => last = e,
             }
@@ -94,8 +99,9 @@ impl Tcp {
         Err(fail(last))
     }
 
-    /// The next read is to wait for so many bytes, which are known to come, or for the end: git daemon sends its greeting line by
-    /// line, and to be woken for each costs more than all else of a visit that finds nothing new.
+    /// The next read is to wait for so many bytes, which are known to come, or for the end: git daemon sends
+    /// its greeting line by line, and to be woken for each costs more than all else of a visit that finds
+    /// nothing new.
     pub(crate) fn expect(&mut self, bytes: usize) {
         self.waits_for_more = self.set_least(bytes);
     }
@@ -103,7 +109,8 @@ impl Tcp {
     /// Waits until as much is there, or the end; and not for long: a server may say less than it did.
     fn wait_for_least(&self) {
         let mut polled = libc::pollfd { fd: self.stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: `polled` is one valid pollfd for the duration of the call. If it is interrupted the read itself waits.
+        // SAFETY: `polled` is one valid pollfd for the duration of the call. If it is interrupted the read
+        // itself waits.
         unsafe { libc::poll(&mut polled, 1, LEAST_MILLIS_MAX) };
         self.set_least(1);
     }
@@ -140,7 +147,8 @@ impl Read for Tcp {
         let read = match ready {
             Some(n) => Ok(n),
             None => {
-                // git daemon leaves Nagle on: without this its last small packet waits 40 ms for our delayed acknowledgment.
+                // git daemon leaves Nagle on: without this its last small packet waits 40 ms for our delayed
+                // acknowledgment.
                 let _ = socket.set_tcp_quickack(true);
                 self.stream.read(buf)
             }
@@ -151,7 +159,9 @@ impl Read for Tcp {
                 self.pace.came(n)?;
                 Ok(n)
             }
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Err(self.pace.idle_error()),
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Err(self.pace.idle_error())
+            }
             Err(e) => Err(e),
         }
     }
@@ -161,7 +171,9 @@ impl Write for Tcp {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.pace.restart();
         match self.stream.write(buf) {
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Err(self.pace.idle_error()),
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Err(self.pace.idle_error())
+            }
             other => other,
         }
     }

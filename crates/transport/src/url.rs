@@ -46,7 +46,8 @@ pub struct Url {
     pub host: String,
     /// Port, if one is named.
     pub port: Option<u16>,
-    /// Path, with a leading slash except in scp-like URLs and relative paths. Of HTTP as it was given, of others decoded.
+    /// Path, with a leading slash except in scp-like URLs and relative paths. Of HTTP as it was given, of
+    /// others decoded.
     pub path: String,
 }
 
@@ -110,12 +111,15 @@ impl Url {
             Some(slash) => rest.split_at(slash),
             None => return fail("there is no path"),
         };
-        let (userinfo, host_port) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u), h));
-        let (host, port) = split_port(host_port).ok_or(UrlError { url: text.to_owned(), why: "the port is not a number" })?;
+        let (userinfo, host_port) =
+            authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u), h));
+        let (host, port) = split_port(host_port)
+            .ok_or(UrlError { url: text.to_owned(), why: "the port is not a number" })?;
         if host.is_empty() {
             return fail("there is no host");
         }
-        let (user, password) = userinfo.map(|u| u.split_once(':').map_or((u, None), |(u, p)| (u, Some(p)))).unzip();
+        let (user, password) =
+            userinfo.map(|u| u.split_once(':').map_or((u, None), |(u, p)| (u, Some(p)))).unzip();
         let is_http = matches!(scheme, Scheme::Http { .. });
         let path = path.trim_end_matches('/');
         let path = match (is_http, path) {
@@ -134,7 +138,8 @@ impl Url {
         Url { text: text.to_owned(), scheme, user, password, host, port, path }.checked()
     }
 
-    /// Looks at the parts as they are after decoding: what stands there is said to programs and in protocols of lines.
+    /// Looks at the parts as they are after decoding: what stands there is said to programs and in protocols
+    /// of lines.
     fn checked(self) -> Result<Url, UrlError> {
         let user = self.user.as_deref().unwrap_or_default();
         let why = if self.host.starts_with('-') || user.starts_with('-') {
@@ -157,15 +162,22 @@ impl Url {
         let bracket = if text.starts_with('[') { Some(0) } else { text.find("@[").map(|at| at + 1) };
         let bracket = bracket.filter(|at| text.find('/').is_none_or(|slash| *at < slash));
         let after = bracket.and_then(|at| Some(at + text[at..].find(']')?)).unwrap_or(0);
-        let colon = text[after..].find(':').map(|c| c + after).filter(|c| text[after..].find('/').is_none_or(|slash| *c < slash + after));
+        let colon = text[after..]
+            .find(':')
+            .map(|c| c + after)
+            .filter(|c| text[after..].find('/').is_none_or(|slash| *c < slash + after));
         let Some(colon) = colon else { return Ok(Url::local(text, text)) };
         let (authority, path) = (&text[..colon], &text[colon + 1..]);
         // "[user@host:port]:path", "user@[address]:path", "[address]:path".
         let is_whole = bracket == Some(0);
-        let authority = if is_whole { authority.trim_start_matches('[').trim_end_matches(']') } else { authority };
-        let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u.to_owned()), h));
+        let authority =
+            if is_whole { authority.trim_start_matches('[').trim_end_matches(']') } else { authority };
+        let (user, host) =
+            authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u.to_owned()), h));
         let (host, port) = match host.split_once(':') {
-            Some((host, port)) if is_whole && !host.is_empty() && port.parse::<u16>().is_ok() => (host, port.parse().ok()),
+            Some((host, port)) if is_whole && !host.is_empty() && port.parse::<u16>().is_ok() => {
+                (host, port.parse().ok())
+            }
             _ => (host.trim_start_matches('[').trim_end_matches(']'), None),
         };
         let fail = |why| Err(UrlError { url: text.to_owned(), why });
@@ -176,7 +188,16 @@ impl Url {
             return fail("a path starting with a dash could be taken for an option");
         }
         let path = path.trim_end_matches('/').to_owned();
-        Url { text: text.to_owned(), scheme: Scheme::Ssh, user, password: None, host: host.to_owned(), port, path }.checked()
+        Url {
+            text: text.to_owned(),
+            scheme: Scheme::Ssh,
+            user,
+            password: None,
+            host: host.to_owned(),
+            port,
+            path,
+        }
+        .checked()
     }
 
     fn local(text: &str, path: &str) -> Url {
@@ -210,13 +231,22 @@ impl Url {
         format!("{scheme}://{}{}", self.host_port(), self.path)
     }
 
-    /// The name a repository gets if none is given: host and path, without `.git`; for local paths the path alone.
+    /// The name a repository gets if none is given: host and path, without `.git`; for local paths the path
+    /// alone.
     pub fn default_name(&self) -> String {
         let path = self.path.trim_matches('/');
-        let path = path.strip_suffix("/.git").or_else(|| path.strip_suffix(".git")).unwrap_or(path).trim_end_matches('/');
-        let parts = path.split('/').filter(|p| !p.is_empty() && *p != "." && *p != "..").map(|p| p.trim_start_matches('~'));
+        let path = path
+            .strip_suffix("/.git")
+            .or_else(|| path.strip_suffix(".git"))
+            .unwrap_or(path)
+            .trim_end_matches('/');
+        let parts = path
+            .split('/')
+            .filter(|p| !p.is_empty() && *p != "." && *p != "..")
+            .map(|p| p.trim_start_matches('~'));
         let host = self.host.to_ascii_lowercase().replace(':', "_");
-        let parts: Vec<&str> = std::iter::once(host.as_str()).chain(parts).filter(|p| !p.is_empty()).collect();
+        let parts: Vec<&str> =
+            std::iter::once(host.as_str()).chain(parts).filter(|p| !p.is_empty()).collect();
         parts.join("/")
     }
 
@@ -234,7 +264,9 @@ impl Url {
         match (&self.user, &self.password) {
             (None, None) => self.text.clone(),
             (Some(_), None) if !is_http => self.text.clone(),
-            (Some(user), Some(_)) if !is_http => format!("{scheme}://{user}@{}{}", self.host_port(), self.path),
+            (Some(user), Some(_)) if !is_http => {
+                format!("{scheme}://{user}@{}{}", self.host_port(), self.path)
+            }
             _ => format!("{scheme}://{}{}", self.host_port(), self.path),
         }
     }
@@ -270,7 +302,9 @@ fn percent_decode(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut i = 0;
     while i < bytes.len() {
-        let hex = (bytes[i] == b'%').then(|| text.get(i + 1..i + 3).and_then(|h| u8::from_str_radix(h, 16).ok())).flatten();
+        let hex = (bytes[i] == b'%')
+            .then(|| text.get(i + 1..i + 3).and_then(|h| u8::from_str_radix(h, 16).ok()))
+            .flatten();
         match hex {
             Some(byte) => {
                 out.push(byte);
@@ -300,11 +334,24 @@ mod tests {
         assert_eq!(name("/srv/work/.git"), "srv/work");
         assert_eq!(name("../../etc/x"), "etc/x");
         let url = Url::parse("https://u%40x:p%3Aw@h:8443/r").unwrap();
-        assert_eq!((url.user.as_deref(), url.password.as_deref(), url.port), (Some("u@x"), Some("p:w"), Some(8443)));
+        assert_eq!(
+            (url.user.as_deref(), url.password.as_deref(), url.port),
+            (Some("u@x"), Some("p:w"), Some(8443))
+        );
         assert_eq!(url.http_base(), "https://h:8443/r");
         assert_eq!(url.to_string(), "https://h:8443/r");
-        for bad in ["", "ftp://h/x", "git://", "git://h", "git:///x", "http://h:x/y", "-oProxyCommand=x:y", "ssh://-oX/y", "h:-x", "a\nb:c"]
-        {
+        for bad in [
+            "",
+            "ftp://h/x",
+            "git://",
+            "git://h",
+            "git:///x",
+            "http://h:x/y",
+            "-oProxyCommand=x:y",
+            "ssh://-oX/y",
+            "h:-x",
+            "a\nb:c",
+        ] {
             assert!(Url::parse(bad).is_err(), "{bad:?}");
         }
     }
@@ -345,7 +392,12 @@ mod tests {
 
     #[test]
     fn tokens_are_not_shown() {
-        for url in ["https://TOKEN:x-oauth-basic@h/x", "https://TOKEN@h/x", "https://TOKEN:@h/x", "https://u:TOKEN@h/x"] {
+        for url in [
+            "https://TOKEN:x-oauth-basic@h/x",
+            "https://TOKEN@h/x",
+            "https://TOKEN:@h/x",
+            "https://u:TOKEN@h/x",
+        ] {
             assert_eq!(Url::parse(url).unwrap().to_string(), "https://h/x");
         }
         assert_eq!(Url::parse("ssh://git:TOKEN@h/x").unwrap().to_string(), "ssh://git@h/x");
@@ -359,7 +411,11 @@ mod tests {
             (url.user, url.host, url.port, url.path)
         };
         let is = |text: &str, user: Option<&str>, host: &str, port: Option<u16>, path: &str| {
-            assert_eq!(parts(text), (user.map(str::to_owned), host.to_owned(), port, path.to_owned()), "{text}");
+            assert_eq!(
+                parts(text),
+                (user.map(str::to_owned), host.to_owned(), port, path.to_owned()),
+                "{text}"
+            );
         };
         is("[root@host:2222]:a/b", Some("root"), "host", Some(2222), "a/b");
         is("[host:22]:x", None, "host", Some(22), "x");

@@ -28,9 +28,11 @@ fn a_server_that_says_less_than_before_is_understood() {
     let port = listener.local_addr().unwrap().port();
     let server = std::thread::spawn(move || {
         let refs = |n: u8| pkt(&format!("{:040x} refs/heads/b{n}", n)) + "0000";
-        let greeting = |more: &str| ["version 2", "agent=a/1", "ls-refs", "fetch", more].map(pkt).concat() + "0000";
+        let greeting =
+            |more: &str| ["version 2", "agent=a/1", "ls-refs", "fetch", more].map(pkt).concat() + "0000";
         // The first is asked for its greeting alone, the others for their refs along with it.
-        for (n, more) in [(1, "object-info"), (2, "object-info"), (3, "x"), (4, &"server-option".repeat(60))] {
+        for (n, more) in [(1, "object-info"), (2, "object-info"), (3, "x"), (4, &"server-option".repeat(60))]
+        {
             let (mut stream, _) = listener.accept().unwrap();
             let mut first = [0; 4];
             stream.read_exact(&mut first).unwrap();

@@ -17,9 +17,11 @@ pub(crate) fn capabilities_v2(repo: &Repo, options: &Options) -> Vec<u8> {
     push(&mut out, format!("agent={}\n", options.agent).as_bytes());
     push(&mut out, if features.unborn { b"ls-refs=unborn\n" } else { b"ls-refs\n" });
     let mut fetch = "fetch=shallow wait-for-done".to_owned();
-    for (offered, word) in
-        [(features.filters.enabled, " filter"), (features.ref_in_want, " ref-in-want"), (features.sideband_all, " sideband-all")]
-    {
+    for (offered, word) in [
+        (features.filters.enabled, " filter"),
+        (features.ref_in_want, " ref-in-want"),
+        (features.sideband_all, " sideband-all"),
+    ] {
         if offered {
             fetch.push_str(word);
         }
@@ -40,7 +42,8 @@ pub(crate) fn capabilities_v2(repo: &Repo, options: &Options) -> Vec<u8> {
     out
 }
 
-/// Refs of a repository with more of them than this are listed where blocking is allowed, once for all who ask the same.
+/// Refs of a repository with more of them than this are listed where blocking is allowed, once for all who
+/// ask the same.
 pub(crate) const LISTED_AT_ONCE_MAX: usize = 2000;
 /// Bytes of a list that are gathered before they are given out.
 const PIECE_BYTES: usize = 64 << 10;
@@ -53,8 +56,8 @@ fn give_piece(out: &mut Vec<u8>, give: &mut Give<'_>) -> io::Result<()> {
     if out.len() < PIECE_BYTES { Ok(()) } else { give(std::mem::take(out)) }
 }
 
-/// Lists all refs, as v0 does, and v1 if it is announced. Bytes of a ref line are bounded by the pkt-line; names that do not fit are
-/// never stored ([`refname::NAME_BYTES_MAX`]).
+/// Lists all refs, as v0 does, and v1 if it is announced. Bytes of a ref line are bounded by the pkt-line;
+/// names that do not fit are never stored ([`refname::NAME_BYTES_MAX`]).
 ///
 /// # Errors
 /// Of `give`.
@@ -66,19 +69,23 @@ pub(crate) fn refs_v0(repo: &Repo, options: &Options, announce: bool, give: &mut
     }
     let features = &options.features;
     let mut capabilities = String::from(
-        " multi_ack thin-pack side-band side-band-64k ofs-delta shallow deepen-since deepen-not deepen-relative no-progress include-tag \
+        " multi_ack thin-pack side-band side-band-64k ofs-delta shallow deepen-since deepen-not \
+        deepen-relative no-progress include-tag \
          multi_ack_detailed",
     );
     capabilities.push_str(match (features.early_wants(), features.hidden_tips) {
         (WantPolicy::Advertised, false) => "",
         (WantPolicy::Advertised, true) => " allow-tip-sha1-in-want",
-        (WantPolicy::Reachable | WantPolicy::Any, _) => " allow-tip-sha1-in-want allow-reachable-sha1-in-want",
+        (WantPolicy::Reachable | WantPolicy::Any, _) => {
+            " allow-tip-sha1-in-want allow-reachable-sha1-in-want"
+        }
     });
     if features.stateless {
         capabilities.push_str(" no-done");
     }
     if let (Head::Symbolic(name), Some(_)) = (&refs.head, refs.head_oid()) {
-        // A name that is not UTF-8 cannot be said here without changing it: the client then guesses, as of old.
+        // A name that is not UTF-8 cannot be said here without changing it: the client then guesses, as of
+        // old.
         if let Ok(name) = std::str::from_utf8(name) {
             capabilities.push_str(&format!(" symref=HEAD:{name}"));
         }
@@ -151,7 +158,9 @@ pub(crate) fn ls_refs(repo: &Repo, request: &LsRefs, give: &mut Give<'_>) -> io:
     if wanted(b"HEAD") {
         match refs.head_oid() {
             Some(oid) => oid.push_hex(&mut line),
-            None if request.unborn && request.symrefs && matches!(refs.head, Head::Symbolic(_)) => line.extend_from_slice(b"unborn"),
+            None if request.unborn && request.symrefs && matches!(refs.head, Head::Symbolic(_)) => {
+                line.extend_from_slice(b"unborn")
+            }
             None => {}
         }
         if !line.is_empty() {

@@ -52,7 +52,10 @@ pub(crate) fn list_refs(request: RefsRequest) -> Step {
 
 /// The pack, after what goes before it: as its bodies lie, or computed.
 pub(crate) fn answer_pack(context: &Context, request: PackRequest, mut before: Vec<u8>) -> Vec<Answer> {
-    let is_plain = request.common.is_empty() && request.ofs_delta && request.filter.is_none() && matches!(request.cut, CutRequest::None);
+    let is_plain = request.common.is_empty()
+        && request.ofs_delta
+        && request.filter.is_none()
+        && matches!(request.cut, CutRequest::None);
     if is_plain {
         let mut with_sections = before.clone();
         if let Some(sections) = &request.sections {
@@ -64,11 +67,21 @@ pub(crate) fn answer_pack(context: &Context, request: PackRequest, mut before: V
         }
     }
     let work = Answer::Step(Step::Work(Work::Pack(Box::new(request))));
-    if before.is_empty() { vec![work] } else { vec![Answer::Step(Step::Send(std::mem::take(&mut before))), work] }
+    if before.is_empty() {
+        vec![work]
+    } else {
+        vec![Answer::Step(Step::Send(std::mem::take(&mut before))), work]
+    }
 }
 
 /// The whole clone that answers `wants`, if these bodies are just that.
-fn whole(context: &Context, wants: &[Oid], before: Vec<u8>, framing: Framing, after: Vec<u8>) -> Option<Answer> {
+fn whole(
+    context: &Context,
+    wants: &[Oid],
+    before: Vec<u8>,
+    framing: Framing,
+    after: Vec<u8>,
+) -> Option<Answer> {
     let set: OidSet = wants.iter().copied().collect();
     let clone = context.repo.bodies().whole_clone(&context.repo, &set)?;
     Some(Answer::Whole { before, clone, framing, after })

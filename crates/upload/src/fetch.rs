@@ -41,7 +41,10 @@ pub(crate) struct Asked {
 }
 
 pub(crate) fn shown(line: &[u8]) -> String {
-    String::from_utf8_lossy(&line[..line.len().min(100)]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    String::from_utf8_lossy(&line[..line.len().min(100)])
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
 }
 
 impl Asked {
@@ -102,7 +105,9 @@ impl Asked {
             return refuse("too many shallow commits in one request");
         }
         if self.deepen.depth.is_some() && (self.deepen.since.is_some() || !self.deepen.not.is_empty()) {
-            return refuse("git upload-pack: deepen and deepen-since (or deepen-not) cannot be used together");
+            return refuse(
+                "git upload-pack: deepen and deepen-since (or deepen-not) cannot be used together",
+            );
         }
         Ok(true)
     }
@@ -119,12 +124,19 @@ fn number(text: &[u8]) -> Option<u64> {
 
 /// The one ref that `name`, full or short, means (gitrevisions).
 fn one_ref(refs: &Refs, name: &[u8]) -> Option<Oid> {
-    const PLACES: [(&[u8], &[u8]); 6] =
-        [(b"", b""), (b"refs/", b""), (b"refs/tags/", b""), (b"refs/heads/", b""), (b"refs/remotes/", b""), (b"refs/remotes/", b"/HEAD")];
-    let mut found = PLACES.iter().filter_map(|(before, after)| match [before, name, after].concat().as_slice() {
-        b"HEAD" => refs.head_oid(),
-        full => refs.get(full).map(|r| r.oid),
-    });
+    const PLACES: [(&[u8], &[u8]); 6] = [
+        (b"", b""),
+        (b"refs/", b""),
+        (b"refs/tags/", b""),
+        (b"refs/heads/", b""),
+        (b"refs/remotes/", b""),
+        (b"refs/remotes/", b"/HEAD"),
+    ];
+    let mut found =
+        PLACES.iter().filter_map(|(before, after)| match [before, name, after].concat().as_slice() {
+            b"HEAD" => refs.head_oid(),
+            full => refs.get(full).map(|r| r.oid),
+        });
     let first = found.next()?;
     found.next().is_none().then_some(first)
 }
@@ -190,7 +202,9 @@ impl Sections {
 pub(crate) fn check_object_format(hash: HashKind, name: &[u8]) -> Result<(), RequestError> {
     match HashKind::from_name(name) {
         Some(named) if named == hash => Ok(()),
-        Some(_) => refuse(format!("mismatched object format: server {}; client {}", hash.name(), shown(name))),
+        Some(_) => {
+            refuse(format!("mismatched object format: server {}; client {}", hash.name(), shown(name)))
+        }
         None => refuse(format!("unknown object format '{}' specified by client", shown(name))),
     }
 }

@@ -1,12 +1,13 @@
-//! What a repository's own configuration offers (git-config: `uploadpack.*`, `uploadpackfilter.*`, `transfer.*`, `lsrefs.*`).
+//! What a repository's own configuration offers (git-config: `uploadpack.*`, `uploadpackfilter.*`,
+//! `transfer.*`, `lsrefs.*`).
 
 use weir_repo::{GitConfig, Result};
 
 use crate::policy::{Features, FilterPolicy, WantPolicy};
 
 impl Features {
-    /// What `git upload-pack` offers under `config`; except that in v2 too only what refs reach may be wanted, unless the
-    /// configuration allows more.
+    /// What `git upload-pack` offers under `config`; except that in v2 too only what refs reach may be
+    /// wanted, unless the configuration allows more.
     ///
     /// # Errors
     /// If a value is not what its key takes.

@@ -95,7 +95,11 @@ impl UploadPack {
             used: 0,
             request_bytes: 0,
             out: VecDeque::new(),
-            protocol: Some(if version == Version::V2 { Protocol::V2(V2::default()) } else { Protocol::V0(Box::default()) }),
+            protocol: Some(if version == Version::V2 {
+                Protocol::V2(V2::default())
+            } else {
+                Protocol::V0(Box::default())
+            }),
             is_listing: false,
             ended: false,
             failure: None,
@@ -133,7 +137,10 @@ impl UploadPack {
             self.used += len;
             self.request_bytes += len;
             if self.request_bytes > self.options.limits.request_bytes_max {
-                return refuse(format!("the request is larger than {} bytes", self.options.limits.request_bytes_max));
+                return refuse(format!(
+                    "the request is larger than {} bytes",
+                    self.options.limits.request_bytes_max
+                ));
             }
             // Before v2 all that is said is one request, with answers in between.
             if !answers.is_empty() && matches!(self.protocol, Some(Protocol::V2(_))) {
@@ -142,7 +149,10 @@ impl UploadPack {
             self.queue(answers);
         }
         if self.input.len() - self.used > self.options.limits.request_bytes_max {
-            return refuse(format!("the request is larger than {} bytes", self.options.limits.request_bytes_max));
+            return refuse(format!(
+                "the request is larger than {} bytes",
+                self.options.limits.request_bytes_max
+            ));
         }
         if self.used == self.input.len() || self.used > 1 << 16 {
             self.input.drain(..self.used);
@@ -161,7 +171,9 @@ impl UploadPack {
                     self.is_listing = matches!(step, Step::Work(Work::Refs(_)));
                     self.out.push_back(step);
                 }
-                Answer::Whole { before, clone, framing, after } => self.queue_whole(before, clone, framing, after),
+                Answer::Whole { before, clone, framing, after } => {
+                    self.queue_whole(before, clone, framing, after)
+                }
                 Answer::End => self.ended = true,
             }
         }
@@ -251,14 +263,21 @@ impl UploadPack {
         }
         // What is small is summed in no time.
         let bytes: usize = clone.regions.iter().map(|r| r.len()).sum();
-        let known = clone.known_trailer(&self.repo).or_else(|| (bytes <= INLINE_BYTES_MAX).then(|| clone.trailer(&self.repo)));
+        let known = clone
+            .known_trailer(&self.repo)
+            .or_else(|| (bytes <= INLINE_BYTES_MAX).then(|| clone.trailer(&self.repo)));
         if let Some(trailer) = known {
             small.extend_from_slice(trailer.as_bytes());
             self.send_wrapped(&mut small, framing);
             self.send(after);
         } else {
             self.send_wrapped(&mut small, framing);
-            self.out.push_back(Step::Work(Work::Trailer(TrailerRequest { repo: self.repo.clone(), clone, framing, after })));
+            self.out.push_back(Step::Work(Work::Trailer(TrailerRequest {
+                repo: self.repo.clone(),
+                clone,
+                framing,
+                after,
+            })));
         }
     }
 

@@ -37,7 +37,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(), limits: Limits::default(), features: Features::default() }
+        Options {
+            agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(),
+            limits: Limits::default(),
+            features: Features::default(),
+        }
     }
 }
 

@@ -37,7 +37,12 @@ impl FilterPolicy {
     /// Why `filter` is refused, in git's words; `None` if it is not.
     pub(crate) fn refusal(&self, filter: &Filter) -> Option<String> {
         filter.sorts().iter().find_map(|sort| {
-            let allowed = self.sorts.iter().rev().find(|(name, _)| name == sort.name()).map_or(self.others, |(_, allowed)| *allowed);
+            let allowed = self
+                .sorts
+                .iter()
+                .rev()
+                .find(|(name, _)| name == sort.name())
+                .map_or(self.others, |(_, allowed)| *allowed);
             match (sort, self.tree_depth_max) {
                 _ if !allowed => Some(format!("filter '{}' not supported", sort.name())),
                 (FilterSort::Tree(depth), Some(max)) if *depth > max => {
@@ -70,7 +75,8 @@ pub struct Features {
     pub session_id: Option<String>,
     /// Each request comes over a connection of its own (HTTP): a conversation is one request and its answer.
     pub stateless: bool,
-    /// Where bundles of an archive are, relative to the repository's URL: the command `bundle-uri` (v2) tells of them.
+    /// Where bundles of an archive are, relative to the repository's URL: the command `bundle-uri` (v2) tells
+    /// of them.
     pub bundles: Option<String>,
     /// `unborn`: what HEAD will be is told before it is (v2).
     pub unborn: bool,

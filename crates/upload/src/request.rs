@@ -46,11 +46,14 @@ pub fn parse_daemon_request(line: &[u8]) -> Option<DaemonRequest> {
     if path.is_empty() || path.len() > PATH_BYTES_MAX || path.chars().any(char::is_control) {
         return None;
     }
-    let mut request = DaemonRequest { service, path: path.to_owned(), host: None, version: 0, protocol: String::new() };
+    let mut request =
+        DaemonRequest { service, path: path.to_owned(), host: None, version: 0, protocol: String::new() };
     // One parameter (host), then after an empty one the extra parameters.
     for parameter in rest.split(|&c| c == 0).filter(|p| !p.is_empty()) {
         let Ok(text) = std::str::from_utf8(parameter) else { continue };
-        if let Some(host) = text.strip_prefix("host=").filter(|_| request.host.is_none() && request.protocol.is_empty()) {
+        if let Some(host) =
+            text.strip_prefix("host=").filter(|_| request.host.is_none() && request.protocol.is_empty())
+        {
             request.host = Some(host.to_ascii_lowercase());
             continue;
         }
@@ -75,7 +78,15 @@ mod tests {
         assert_eq!((r.path.as_str(), r.host.as_deref(), r.version), ("/a/b.git", Some("h:9418"), 2));
         assert_eq!(parse_daemon_request(b"git upload-pack /a\n").unwrap().version, 0);
         assert_eq!(parse_daemon_request(b"git-receive-pack /a\0").unwrap().service, Service::ReceivePack);
-        for bad in [&b""[..], b"git-upload-pack", b"git-upload-pack ", b"GET / HTTP/1.1", b"git-x /a", b"git-upload-pack /\n\n", b"\xff"] {
+        for bad in [
+            &b""[..],
+            b"git-upload-pack",
+            b"git-upload-pack ",
+            b"GET / HTTP/1.1",
+            b"git-x /a",
+            b"git-upload-pack /\n\n",
+            b"\xff",
+        ] {
             assert_eq!(parse_daemon_request(bad), None, "{bad:?}");
         }
     }

@@ -59,7 +59,8 @@ enum Enough {
     ToFindOut(Box<Meeting>),
 }
 
-/// Commits looked at for one client to find out whether enough is in common; after that it has to say `done` by itself.
+/// Commits looked at for one client to find out whether enough is in common; after that it has to say `done`
+/// by itself.
 const LOOKED_AT_MAX: usize = 20_000;
 
 pub(crate) fn take(state: &mut V0, context: &Context, pkt: Pkt<'_>) -> Result<Vec<Answer>, RequestError> {
@@ -114,8 +115,13 @@ fn want(state: &mut V0, context: &Context, line: &[u8]) -> Result<(), RequestErr
     }
     let hex_len = context.repo.hash().hex_len();
     let parsed = line.strip_prefix(b"want ").and_then(|rest| rest.split_at_checked(hex_len));
-    let Some((Some(oid), capabilities)) = parsed.map(|(hex, rest)| (Oid::from_hex(context.repo.hash(), hex), rest)) else {
-        return refuse(format!("git upload-pack: protocol error, expected to get object ID, not '{}'", shown(line)));
+    let Some((Some(oid), capabilities)) =
+        parsed.map(|(hex, rest)| (Oid::from_hex(context.repo.hash(), hex), rest))
+    else {
+        return refuse(format!(
+            "git upload-pack: protocol error, expected to get object ID, not '{}'",
+            shown(line)
+        ));
     };
     let asked = &mut state.asked;
     if asked.wants.is_empty() {
@@ -143,11 +149,13 @@ fn want(state: &mut V0, context: &Context, line: &[u8]) -> Result<(), RequestErr
     Ok(())
 }
 
-/// What was not advertised may be wanted only if that is allowed; whether refs reach it is found out with the pack.
+/// What was not advertised may be wanted only if that is allowed; whether refs reach it is found out with the
+/// pack.
 fn check_wants(state: &V0, context: &Context) -> Result<(), RequestError> {
     let tips: OidSet = context.repo.refs().tips().collect();
     let features = &context.options.features;
-    let is_tip = |w: &Oid| tips.contains(w) || (features.hidden_tips && context.repo.hidden_tips().contains(w));
+    let is_tip =
+        |w: &Oid| tips.contains(w) || (features.hidden_tips && context.repo.hidden_tips().contains(w));
     let is_refused = |w: &Oid| match features.early_wants() {
         WantPolicy::Advertised => !is_tip(w),
         WantPolicy::Reachable | WantPolicy::Any => !is_tip(w) && !context.repo.contains(w),
@@ -158,8 +166,8 @@ fn check_wants(state: &V0, context: &Context) -> Result<(), RequestError> {
     }
 }
 
-/// Whether enough is in common, as far as that is known; what finds it out otherwise, once for each new common commit, not for each
-/// line that a client sends.
+/// Whether enough is in common, as far as that is known; what finds it out otherwise, once for each new
+/// common commit, not for each line that a client sends.
 fn is_enough(state: &V0, context: &Context) -> Enough {
     if state.common.is_empty() {
         return Enough::Known(false);
@@ -271,7 +279,13 @@ fn finish(state: &mut V0, context: &Context) -> Vec<Answer> {
         None => push(&mut out, b"NAK\n"),
     }
     let framing = state.framing.unwrap_or(Framing::Raw);
-    let mut request = PackRequest::new(context, std::mem::take(&mut state.asked), std::mem::take(&mut state.common), framing, None);
+    let mut request = PackRequest::new(
+        context,
+        std::mem::take(&mut state.asked),
+        std::mem::take(&mut state.common),
+        framing,
+        None,
+    );
     request.policy = context.options.features.early_wants();
     if let Some(cut) = state.cut.take() {
         request.cut = CutRequest::Known(cut);

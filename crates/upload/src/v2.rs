@@ -45,10 +45,14 @@ pub(crate) fn take(state: &mut V2, context: &Context, pkt: Pkt<'_>) -> Result<Ve
                 Some(Command::Fetch(asked)) => answer_fetch(context, *asked),
                 Some(Command::BundleUri) => {
                     let folder = context.options.features.bundles.clone().unwrap_or_default();
-                    vec![Answer::Step(Step::Work(Work::Bundles(BundlesRequest { repo: context.repo.clone(), folder })))]
+                    vec![Answer::Step(Step::Work(Work::Bundles(BundlesRequest {
+                        repo: context.repo.clone(),
+                        folder,
+                    })))]
                 }
                 Some(Command::ObjectInfo { size, oids }) => {
-                    let (wants, steps_max) = (context.options.features.wants, context.options.limits.steps_max);
+                    let (wants, steps_max) =
+                        (context.options.features.wants, context.options.limits.steps_max);
                     let info = ObjectInfo { repo: context.repo.clone(), wants, size, oids, steps_max };
                     vec![Answer::Step(Step::Work(Work::ObjectInfo(info)))]
                 }
@@ -67,10 +71,14 @@ pub(crate) fn take(state: &mut V2, context: &Context, pkt: Pkt<'_>) -> Result<Ve
         Pkt::Line(_) => {
             state.lines += 1;
             if state.lines > context.options.limits.lines_max {
-                return refuse(format!("the request has more than {} lines", context.options.limits.lines_max));
+                return refuse(format!(
+                    "the request has more than {} lines",
+                    context.options.limits.lines_max
+                ));
             }
             let line = pkt.text();
-            if state.in_arguments { argument(state, context, line) } else { capability(state, context, line) }.map(|()| Vec::new())
+            if state.in_arguments { argument(state, context, line) } else { capability(state, context, line) }
+                .map(|()| Vec::new())
         }
     }
 }
@@ -84,7 +92,9 @@ fn capability(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Requ
             b"ls-refs" => Command::LsRefs(LsRefs::default()),
             b"fetch" => Command::Fetch(Box::default()),
             b"bundle-uri" if context.options.features.bundles.is_some() => Command::BundleUri,
-            b"object-info" if context.options.features.object_info => Command::ObjectInfo { size: false, oids: Vec::new() },
+            b"object-info" if context.options.features.object_info => {
+                Command::ObjectInfo { size: false, oids: Vec::new() }
+            }
             _ => return refuse(format!("invalid command '{}'", shown(name))),
         });
         return Ok(());
@@ -97,7 +107,10 @@ fn capability(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Requ
 }
 
 fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), RequestError> {
-    let oid = |hex: &[u8]| Oid::from_hex(context.repo.hash(), hex).map_or_else(|| refuse(format!("bad object id '{}'", shown(hex))), Ok);
+    let oid = |hex: &[u8]| {
+        Oid::from_hex(context.repo.hash(), hex)
+            .map_or_else(|| refuse(format!("bad object id '{}'", shown(hex))), Ok)
+    };
     match state.command.as_mut() {
         None => refuse("arguments without a command"),
         Some(Command::LsRefs(request)) => {
@@ -122,7 +135,9 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
                     Some(hex) => {
                         oids.push(oid(hex)?);
                         if oids.len() > OBJECT_INFO_MAX {
-                            return refuse(format!("object-info: more than {OBJECT_INFO_MAX} objects in one request"));
+                            return refuse(format!(
+                                "object-info: more than {OBJECT_INFO_MAX} objects in one request"
+                            ));
                         }
                     }
                     None => return refuse(format!("object-info: unexpected line: '{}'", shown(line))),
@@ -149,7 +164,9 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
                         asked.want(oid);
                     } else if let Some(hex) = line.strip_prefix(b"have ") {
                         asked.have(&context.repo, oid(hex)?);
-                    } else if let Some(name) = line.strip_prefix(b"want-ref ").filter(|_| context.options.features.ref_in_want) {
+                    } else if let Some(name) =
+                        line.strip_prefix(b"want-ref ").filter(|_| context.options.features.ref_in_want)
+                    {
                         want_ref(asked, context, name)?;
                     } else if !asked.take(context, line)? {
                         return refuse(format!("unexpected line: '{}'", shown(line)));

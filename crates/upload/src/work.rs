@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 use weir_git::pktline::{push, push_delim, push_flush};
 use weir_git::{HashKind, Oid, OidMap, OidSet, plain_sha};
 use weir_repo::walk::{Budget, all_wants_meet, are_reachable, reachable_among};
-use weir_repo::{BodyBundle, Cut, Deepen, Filter, PackPlan, Query, Repo, Result, StoredClone, WrittenPack, deepen, select};
+use weir_repo::{
+    BodyBundle, Cut, Deepen, Filter, PackPlan, Query, Repo, Result, StoredClone, WrittenPack, deepen, select,
+};
 
 use crate::advertise::{Give, LsRefs, ls_refs, refs_v0};
 use crate::band::Framing;
@@ -151,7 +153,8 @@ pub struct PackRequest {
 }
 
 impl Work {
-    /// Does it; `send` gets the bytes for the client and may fail when that is gone. It is given up soon after `cancelled` is set.
+    /// Does it; `send` gets the bytes for the client and may fail when that is gone. It is given up soon
+    /// after `cancelled` is set.
     pub fn run(self, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>, cancelled: &AtomicBool) -> WorkOutcome {
         match self {
             Work::Pack(request) => request.run(Vec::new(), send, cancelled),
@@ -163,7 +166,13 @@ impl Work {
             }
             Work::Cut(work) => {
                 let CutWork { repo, wants, shallow, deepen: asked, steps_max } = *work;
-                match deepen(&repo, &wants, &shallow, &asked, Budget { steps_max, cancelled: Some(cancelled) }) {
+                match deepen(
+                    &repo,
+                    &wants,
+                    &shallow,
+                    &asked,
+                    Budget { steps_max, cancelled: Some(cancelled) },
+                ) {
                     Ok(cut) => {
                         let mut out = Vec::new();
                         push_cut(&mut out, &cut);
@@ -179,7 +188,8 @@ impl Work {
                 let Meeting { repo, wants, common, steps_max } = *meeting;
                 let budget = Budget { steps_max, cancelled: Some(cancelled) };
                 // What is not found out is as if it were not so: the client says more, or that it is done.
-                let (meet, looked_at) = wants_meet(&repo, &wants, &common, budget).unwrap_or((false, MEETING_COMMITS_MAX));
+                let (meet, looked_at) =
+                    wants_meet(&repo, &wants, &common, budget).unwrap_or((false, MEETING_COMMITS_MAX));
                 WorkOutcome::Met(meet, looked_at)
             }
             Work::ObjectInfo(info) => match info.answer(cancelled) {
@@ -190,7 +200,8 @@ impl Work {
                 let Negotiation { request, acknowledged: mut out } = *negotiation;
                 let sections = request.sections.clone().unwrap_or_default();
                 let budget = Budget { steps_max: request.steps_max, cancelled: Some(cancelled) };
-                let (meet, _) = wants_meet(&request.repo, &request.wants, &request.common, budget).unwrap_or_default();
+                let (meet, _) =
+                    wants_meet(&request.repo, &request.wants, &request.common, budget).unwrap_or_default();
                 if !meet {
                     push_flush(&mut out);
                     return WorkOutcome::GoOn(sections.banded(out));
@@ -208,24 +219,51 @@ impl Work {
             Work::Pack(request) => (request.framing.keepalive()?, request.sections.is_some()),
             Work::Negotiate(negotiation) => (negotiation.request.framing.keepalive()?, true),
             Work::Trailer(request) => (request.framing.keepalive()?, false),
-            Work::Cut(_) | Work::Meet(_) | Work::Refs(_) | Work::ObjectInfo(_) | Work::Bundles(_) => return None,
+            Work::Cut(_) | Work::Meet(_) | Work::Refs(_) | Work::ObjectInfo(_) | Work::Bundles(_) => {
+                return None;
+            }
         };
         Some(Keepalive { bytes, after_first })
     }
 
-    /// What tells this answer from all others: the same for two requests that are answered by the same bytes. `None` for what
-    /// is not worth sharing.
+    /// What tells this answer from all others: the same for two requests that are answered by the same bytes.
+    /// `None` for what is not worth sharing.
     pub fn key(&self) -> Option<[u8; 32]> {
         let (request, acknowledged) = match self {
             Work::Pack(request) => (&**request, &[][..]),
             Work::Negotiate(negotiation) => (&negotiation.request, negotiation.acknowledged.as_slice()),
             Work::Refs(request) => return request.key(),
-            Work::Cut(_) | Work::Meet(_) | Work::ObjectInfo(_) | Work::Bundles(_) | Work::Trailer(_) => return None,
+            Work::Cut(_) | Work::Meet(_) | Work::ObjectInfo(_) | Work::Bundles(_) | Work::Trailer(_) => {
+                return None;
+            }
         };
-        let PackRequest { repo, wants, common, thin, ofs_delta, include_tag, progress, framing, flush_after, steps_max, .. } = request;
+        let PackRequest {
+            repo,
+            wants,
+            common,
+            thin,
+            ofs_delta,
+            include_tag,
+            progress,
+            framing,
+            flush_after,
+            steps_max,
+            ..
+        } = request;
         let PackRequest { policy, hidden_tips, filter, cut, sections, .. } = request;
         let mut sum = plain_sha(HashKind::Sha256);
-        let flags = (repo.serial(), thin, ofs_delta, include_tag, progress, framing, flush_after, steps_max, policy, hidden_tips);
+        let flags = (
+            repo.serial(),
+            thin,
+            ofs_delta,
+            include_tag,
+            progress,
+            framing,
+            flush_after,
+            steps_max,
+            policy,
+            hidden_tips,
+        );
         // Each part with its length, so that none can be taken for a part of another.
         let mut add = |bytes: &[u8]| {
             sum.update(&(bytes.len() as u64).to_be_bytes());
@@ -244,7 +282,9 @@ impl Work {
         let mut out = Vec::new();
         match self {
             // Before v2 the pack may have begun for all the client knows.
-            Work::Pack(request) if request.sections.is_none() => request.framing.push_message(&mut out, 3, &format!("{why}\n")),
+            Work::Pack(request) if request.sections.is_none() => {
+                request.framing.push_message(&mut out, 3, &format!("{why}\n"))
+            }
             _ => push(&mut out, format!("ERR {why}").as_bytes()),
         }
         out
@@ -285,7 +325,8 @@ fn sent(result: io::Result<()>) -> WorkOutcome {
     }
 }
 
-/// Returns whether every want has something the client has among its ancestors, and how many commits were looked at.
+/// Returns whether every want has something the client has among its ancestors, and how many commits were
+/// looked at.
 fn wants_meet(repo: &Repo, wants: &[Oid], common: &[Oid], budget: Budget<'_>) -> Result<(bool, usize)> {
     all_wants_meet(repo, wants, common, MEETING_COMMITS_MAX, budget)
 }
@@ -301,7 +342,9 @@ impl RefsRequest {
 
     fn key(&self) -> Option<[u8; 32]> {
         let asked = match &self.list {
-            RefsList::Early { options, announce } => format!("{announce} {} {:?}", options.agent, options.features),
+            RefsList::Early { options, announce } => {
+                format!("{announce} {} {:?}", options.agent, options.features)
+            }
             RefsList::Asked(asked) => format!("{asked:?}"),
         };
         let mut sum = plain_sha(HashKind::Sha256);
@@ -311,8 +354,8 @@ impl RefsRequest {
 }
 
 impl BundlesRequest {
-    /// Bundles of what a clone takes (gitprotocol-v2, "bundle-uri"): one of all, if it is known what that sums up to, else one
-    /// for each body.
+    /// Bundles of what a clone takes (gitprotocol-v2, "bundle-uri"): one of all, if it is known what that
+    /// sums up to, else one for each body.
     fn answer(&self) -> Vec<u8> {
         let BundlesRequest { repo, folder } = self;
         let wants = repo.refs().head_and_tag_tips().collect();
@@ -366,7 +409,8 @@ impl ObjectInfo {
                 Some(size) => *size,
                 None => {
                     let is_visible = visible.as_ref().is_none_or(|visible| visible.contains(oid));
-                    let size = if is_visible { reader.kind_and_size(oid)?.map(|(_, size)| size) } else { None };
+                    let size =
+                        if is_visible { reader.kind_and_size(oid)?.map(|(_, size)| size) } else { None };
                     sizes.insert(*oid, size);
                     size
                 }
@@ -380,7 +424,13 @@ impl ObjectInfo {
 }
 
 impl PackRequest {
-    pub(crate) fn new(context: &Context, asked: Asked, common: Vec<Oid>, framing: Framing, sections: Option<Sections>) -> PackRequest {
+    pub(crate) fn new(
+        context: &Context,
+        asked: Asked,
+        common: Vec<Oid>,
+        framing: Framing,
+        sections: Option<Sections>,
+    ) -> PackRequest {
         let cut = if asked.deepen.is_asked() || !context.repo.shallow().is_empty() {
             CutRequest::Asked(asked.shallow, asked.deepen)
         } else if asked.shallow.is_empty() {
@@ -408,14 +458,26 @@ impl PackRequest {
         }
     }
 
-    /// `before` goes out together with the sections: what is said between the two would be taken for one of them.
-    fn run(mut self, mut before: Vec<u8>, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>, cancelled: &AtomicBool) -> WorkOutcome {
+    /// `before` goes out together with the sections: what is said between the two would be taken for one of
+    /// them.
+    fn run(
+        mut self,
+        mut before: Vec<u8>,
+        send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>,
+        cancelled: &AtomicBool,
+    ) -> WorkOutcome {
         let budget = Budget { steps_max: self.steps_max, cancelled: Some(cancelled) };
-        let filter = |this: &mut Self| this.filter.as_mut().map_or(Ok(()), |filter| filter.resolve(&this.repo, budget));
-        let cut = match self.check_wants(budget).and_then(|()| filter(&mut self)).and_then(|()| self.work_out_cut(budget)) {
+        let filter = |this: &mut Self| {
+            this.filter.as_mut().map_or(Ok(()), |filter| filter.resolve(&this.repo, budget))
+        };
+        let cut = match self
+            .check_wants(budget)
+            .and_then(|()| filter(&mut self))
+            .and_then(|()| self.work_out_cut(budget))
+        {
             Ok(cut) => cut,
-            // Nothing of the answer was sent: an error may be said plainly. Before v2 the pack may have begun for all the
-            // client knows.
+            // Nothing of the answer was sent: an error may be said plainly. Before v2 the pack may have begun
+            // for all the client knows.
             Err(e) if self.sections.is_some() => return fail(&self.cause(e), send),
             Err(e) => return self.fail_in_band(&self.cause(e), send),
         };
@@ -445,7 +507,11 @@ impl PackRequest {
         self.repo.check_reads().err().unwrap_or(e)
     }
 
-    fn fail_in_band(&self, e: &weir_repo::Error, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> WorkOutcome {
+    fn fail_in_band(
+        &self,
+        e: &weir_repo::Error,
+        send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>,
+    ) -> WorkOutcome {
         let mut out = Vec::new();
         // Words of ours and ids only: nothing of the repository's content or paths.
         self.framing.push_message(&mut out, 3, &format!("{}\n", public(e)));
@@ -458,9 +524,11 @@ impl PackRequest {
         if self.policy == WantPolicy::Any {
             return Ok(());
         }
-        let tips: OidSet = self.repo.refs().tips().chain(self.repo.refs().list().iter().filter_map(|r| r.peeled)).collect();
+        let tips: OidSet =
+            self.repo.refs().tips().chain(self.repo.refs().list().iter().filter_map(|r| r.peeled)).collect();
         let hidden: &[Oid] = if self.hidden_tips { self.repo.hidden_tips() } else { &[] };
-        let mut others: Vec<Oid> = self.wants.iter().filter(|w| !tips.contains(w) && !hidden.contains(w)).copied().collect();
+        let mut others: Vec<Oid> =
+            self.wants.iter().filter(|w| !tips.contains(w) && !hidden.contains(w)).copied().collect();
         others.sort_unstable();
         others.dedup();
         let Some(first) = others.first() else { return Ok(()) };
@@ -474,12 +542,15 @@ impl PackRequest {
         match std::mem::replace(&mut self.cut, CutRequest::None) {
             CutRequest::None => Ok(None),
             CutRequest::Known(cut) => Ok(Some(cut)),
-            CutRequest::Asked(shallow, asked) => deepen(&self.repo, &self.wants, &shallow, &asked, budget).map(Some),
+            CutRequest::Asked(shallow, asked) => {
+                deepen(&self.repo, &self.wants, &shallow, &asked, budget).map(Some)
+            }
         }
     }
 
     fn make(&self, cut: Option<&Cut>, budget: Budget<'_>, out: &mut Framed<'_>) -> Result<()> {
-        let query = Query { wants: &self.wants, haves: &self.common, cut, filter: self.filter.as_ref(), budget };
+        let query =
+            Query { wants: &self.wants, haves: &self.common, cut, filter: self.filter.as_ref(), budget };
         let mut selection = select(&self.repo, &query)?;
         self.repo.check_reads()?;
         if self.include_tag {
@@ -488,12 +559,18 @@ impl PackRequest {
         }
         let plan = PackPlan::new(&self.repo, selection, self.thin, self.ofs_delta)?;
         if self.progress {
-            out.framing.push_message(&mut out.buf, 2, &format!("Enumerating objects: {}, done.\n", plan.count()));
+            out.framing.push_message(
+                &mut out.buf,
+                2,
+                &format!("Enumerating objects: {}, done.\n", plan.count()),
+            );
         }
         let written = plan.write(&self.repo, out)?;
         if self.progress {
             let WrittenPack { count, deltas, copied, copied_deltas } = written;
-            let total = format!("Total {count} (delta {deltas}), reused {copied} (delta {copied_deltas}), pack-reused 0\n");
+            let total = format!(
+                "Total {count} (delta {deltas}), reused {copied} (delta {copied_deltas}), pack-reused 0\n"
+            );
             out.framing.push_message(&mut out.buf, 2, &total);
         }
         Ok(())

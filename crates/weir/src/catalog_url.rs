@@ -34,8 +34,12 @@ pub(crate) fn set(file: &Path, url: Option<&str>) -> Result<bool> {
 
 /// `text` with that URL, if it can be put there by changing one line.
 fn with_url(text: &str, url: Option<&str>) -> Option<String> {
-    let is_key =
-        |line: &str| line.trim_start_matches('#').trim_start().strip_prefix("url").is_some_and(|l| l.trim_start().starts_with('='));
+    let is_key = |line: &str| {
+        line.trim_start_matches('#')
+            .trim_start()
+            .strip_prefix("url")
+            .is_some_and(|l| l.trim_start().starts_with('='))
+    };
     let new_line = match url {
         Some(url) => format!("url = {}", toml::Value::from(url)),
         None => "#url = \"postgres://USER@HOST/DATABASE\"".to_owned(),
@@ -43,8 +47,10 @@ fn with_url(text: &str, url: Option<&str>) -> Option<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     match lines.iter().position(|line| line.trim() == "[catalog]") {
         Some(section) => {
-            let end =
-                lines[section + 1..].iter().position(|line| line.trim_start().starts_with('[')).map_or(lines.len(), |n| section + 1 + n);
+            let end = lines[section + 1..]
+                .iter()
+                .position(|line| line.trim_start().starts_with('['))
+                .map_or(lines.len(), |n| section + 1 + n);
             let is_set = (section + 1..end).find(|&n| is_key(&lines[n]) && !lines[n].starts_with('#'));
             match is_set.or_else(|| (section + 1..end).find(|&n| is_key(&lines[n]))) {
                 Some(at) => lines[at] = new_line,
@@ -53,7 +59,8 @@ fn with_url(text: &str, url: Option<&str>) -> Option<String> {
         }
         // Before any other section, as what stands at the top belongs to none.
         None => {
-            let first = lines.iter().position(|line| line.trim_start().starts_with('[')).unwrap_or(lines.len());
+            let first =
+                lines.iter().position(|line| line.trim_start().starts_with('[')).unwrap_or(lines.len());
             lines.splice(first..first, ["[catalog]".to_owned(), new_line, String::new()]);
         }
     }
@@ -80,11 +87,20 @@ mod tests {
         assert_eq!(set.lines().zip(TEMPLATE.lines()).filter(|(a, b)| a != b).count(), 1);
         let unset = with_url(&set, None).unwrap();
         assert_eq!(config::parse(&unset, "").unwrap().catalog.url, None);
-        for text in ["", "[mirror]\njobs = 3\n", "# hello\n[[forge]]\ntype = \"github\"\nurl = \"https://h\"\n", "[catalog]\n[mirror]\n"] {
+        for text in [
+            "",
+            "[mirror]\njobs = 3\n",
+            "# hello\n[[forge]]\ntype = \"github\"\nurl = \"https://h\"\n",
+            "[catalog]\n[mirror]\n",
+        ] {
             let set = with_url(text, Some(url)).unwrap();
             assert_eq!(config::parse(&set, "").unwrap().catalog.url.as_deref(), Some(url), "{set}");
             assert!(text.lines().all(|line| set.lines().any(|l| l == line)));
         }
-        assert_eq!(with_url("catalog.url = \"postgres://a@b/c\"\n", Some(url)), None, "written otherwise: left to its owner");
+        assert_eq!(
+            with_url("catalog.url = \"postgres://a@b/c\"\n", Some(url)),
+            None,
+            "written otherwise: left to its owner"
+        );
     }
 }

@@ -13,9 +13,16 @@ pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
 
 /// Keep faithful, fresh copies of git repositories, one tar file each, and serve them.
 #[derive(Parser)]
-#[command(name = "weir", version, propagate_version = true, max_term_width = 100, arg_required_else_help = true)]
 #[command(
-    after_help = "First steps:\n  weir init\n  weir add https://example.org/project.git\n  weir mirror\n  weir serve &\n  git clone git://localhost/example.org/project"
+    name = "weir",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+#[command(
+    after_help = "First steps:\n  weir init\n  weir add https://example.org/project.git\n  weir mirror\n  \
+        weir serve &\n  git clone git://localhost/example.org/project"
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -62,23 +69,33 @@ pub(crate) enum Command {
         catalog: Option<String>,
     },
     /// Take the catalog to PostgreSQL, or back to SQLite
-    #[command(after_help = "All of it or nothing; the old one is left as it is. End 'weir mirror', 'crawl' and 'serve' first: what they\n\
-                            write meanwhile is not taken along.")]
+    #[command(
+        after_help = "All of it or nothing; the old one is left as it is. End 'weir mirror', 'crawl' and \
+            'serve' first: what they\n\
+                            write meanwhile is not taken along."
+    )]
     Migrate {
         /// postgres://USER@HOST/DATABASE, or 'sqlite'
         #[arg(value_name = "DESTINATION", value_hint = ValueHint::Url)]
         destination: String,
     },
     /// Register repositories to be mirrored
-    #[command(after_help = "URLs are any git takes: git://, http(s)://, ssh://, host:path, file:// and plain paths.")]
+    #[command(
+        after_help = "URLs are any git takes: git://, http(s)://, ssh://, host:path, file:// and plain paths."
+    )]
     Add(AddArgs),
     /// List what forges have, and register it to be mirrored
-    #[command(after_help = "Forges are the [[forge]] sections of weir.toml. A crawl that was interrupted goes on where it ended.")]
+    #[command(
+        after_help = "Forges are the [[forge]] sections of weir.toml. A crawl that was interrupted goes on \
+            where it ended."
+    )]
     Crawl(CrawlArgs),
     /// Register what dumps of GitHub say there is, or what others have cloned, to be mirrored
-    #[command(after_help = "An import that was interrupted goes on where it ended. Which repositories are wanted, and what they are \
-                            called, is said by the [[forge]] for https://github.com in weir.toml, if there is one; clones are called by \
-                            the URL of their origin.")]
+    #[command(
+        after_help = "An import that was interrupted goes on where it ended. Which repositories are wanted, \
+            and what they are called, is said by the [[forge]] for https://github.com in weir.toml, if there \
+            is one; clones are called by the URL of their origin."
+    )]
     Import(ImportArgs),
     /// Clone what is new, update what is due
     Mirror(MirrorArgs),
@@ -87,20 +104,30 @@ pub(crate) enum Command {
     Metadata(MetadataCommand),
     /// Serve every repository of the pool over git:// and HTTP
     #[command(
-        after_help = "Addresses are ADDR:PORT or unix:PATH. Sockets that systemd hands over (LISTEN_FDS) are used instead; those named\nhttp and https speak that, others git://. SIGTERM lets running conversations end; SIGUSR2 starts the program\nanew on the same sockets and then does the same."
+        after_help = "Addresses are ADDR:PORT or unix:PATH. Sockets that systemd hands over (LISTEN_FDS) are \
+            used instead; those named\nhttp and https speak that, others git://. SIGTERM lets running \
+            conversations end; SIGUSR2 starts the program\nanew on the same sockets and then does the same."
     )]
     Serve(ServeArgs),
-    /// Clone a repository; from a weir without making its index anew, from an archive without copying it where that can be
+    /// Clone a repository; from a weir without making its index anew, from an archive without copying it
+    /// where that can be
     Clone(CloneArgs),
     /// Serve directories and archives over git://, with git-daemon's options
     Daemon(Box<DaemonArgs>),
-    /// Serve one repository, an archive or a git directory, over standard input and output, as git-upload-pack does
+    /// Serve one repository, an archive or a git directory, over standard input and output, as
+    /// git-upload-pack does
     UploadPack(UploadPackArgs),
     /// Answer one HTTP request as a CGI program, as git-http-backend does
-    #[command(after_help = "Reads GIT_PROJECT_ROOT and PATH_INFO (or PATH_TRANSLATED), GIT_HTTP_EXPORT_ALL, REQUEST_METHOD and the like.")]
+    #[command(
+        after_help = "Reads GIT_PROJECT_ROOT and PATH_INFO (or PATH_TRANSLATED), GIT_HTTP_EXPORT_ALL, \
+            REQUEST_METHOD and the like."
+    )]
     HttpBackend,
     /// Serve what an ssh client asks for: a forced command, or a login shell
-    #[command(after_help = "In authorized_keys: command=\"weir --pool POOL shell --as NAME\",restrict ssh-ed25519 ...")]
+    #[command(
+        after_help = "In authorized_keys: command=\"weir --pool POOL shell --as NAME\",restrict ssh-ed25519 \
+            ..."
+    )]
     Shell {
         /// The command [default: SSH_ORIGINAL_COMMAND]
         #[arg(short = 'c', value_name = "COMMAND")]
@@ -109,9 +136,11 @@ pub(crate) enum Command {
         #[arg(long = "as", value_name = "NAME")]
         known_as: Option<String>,
     },
-    /// Look for what is wrong here, or soon will be: configuration, modes, disk, clocks, limits, catalog, archives, each host
+    /// Look for what is wrong here, or soon will be: configuration, modes, disk, clocks, limits, catalog,
+    /// archives, each host
     #[command(
-        after_help = "Each host of an upstream and each forge is asked once. Nothing is changed. Ends with 1 if anything is an error."
+        after_help = "Each host of an upstream and each forge is asked once. Nothing is changed. Ends with 1 \
+            if anything is an error."
     )]
     Check {
         /// Ask no host
@@ -131,8 +160,8 @@ pub(crate) enum Command {
     },
     /// List repositories whose last visit failed, why, and what to do about it
     Errors {
-        /// Only this class: network, server, gone, forbidden, protocol, bad-pack, incomplete, limit, damaged, ...; or
-        /// 'listing' (of forges) or 'metadata'
+        /// Only this class: network, server, gone, forbidden, protocol, bad-pack, incomplete, limit, damaged,
+        /// ...; or 'listing' (of forges) or 'metadata'
         class: Option<String>,
         /// Show at most so many
         #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
@@ -159,9 +188,8 @@ pub(crate) enum Command {
         max_count: usize,
     },
     /// Say what is to hold for some repositories alone; without options list where that was done
-    #[command(
-        after_help = "'default' takes back what was said: what weir.toml says holds again. Where not everything that is due can be\nvisited in time, a higher priority goes first."
-    )]
+    #[command(after_help = "'default' takes back what was said: what weir.toml says holds again. Where not \
+            everything that is due can be\nvisited in time, a higher priority goes first.")]
     Set(SetArgs),
     /// Say that repositories have changed upstream: whoever mirrors visits them next
     Hint {
@@ -182,7 +210,8 @@ pub(crate) enum Command {
     },
     /// List repositories
     #[command(
-        after_help = "Patterns of names, here and elsewhere: '*' stands for anything, slashes too, '?' for one character; the name of a\nfolder for all that is below it."
+        after_help = "Patterns of names, here and elsewhere: '*' stands for anything, slashes too, '?' for \
+            one character; the name of a\nfolder for all that is below it."
     )]
     Ls(LsArgs),
     /// Show everything about a repository
@@ -207,13 +236,16 @@ pub(crate) enum Command {
     Fsck {
         /// Only those whose name matches
         pattern: Option<String>,
-        /// Go on from the last commit that holds, or clone anew what is damaged; what was damaged is kept beside
+        /// Go on from the last commit that holds, or clone anew what is damaged; what was damaged is kept
+        /// beside
         #[arg(long)]
         repair: bool,
     },
-    /// Register archives that lie in the store and that the catalog does not know: after a catalog was lost, say
+    /// Register archives that lie in the store and that the catalog does not know: after a catalog was lost,
+    /// say
     #[command(
-        after_help = "Archives say where they come from. Those that an older weir wrote last do not: they are named, and\n'weir add --name NAME URL' registers them as they are."
+        after_help = "Archives say where they come from. Those that an older weir wrote last do not: they \
+            are named, and\n'weir add --name NAME URL' registers them as they are."
     )]
     Adopt {
         /// Only say what would be registered
@@ -227,7 +259,10 @@ pub(crate) enum Command {
     },
     /// Let archives of forks hold only what those they were forked from lack
     #[command(
-        after_help = "Without --reference forks build on what their forge says they were forked from; store.share_forks\ndoes the same for new ones. What builds on another is lost with it: 'weir rm' and 'weir purge' leave\nthat other alone, 'weir dissociate' makes archives whole again, and 'weir export' gives whole copies."
+        after_help = "Without --reference forks build on what their forge says they were forked from; \
+            store.share_forks\ndoes the same for new ones. What builds on another is lost \
+            with it: 'weir rm' and 'weir purge' leave\nthat other alone, 'weir dissociate' makes archives \
+            whole again, and 'weir export' gives whole copies."
     )]
     Share {
         /// Only those whose name matches
@@ -250,7 +285,9 @@ pub(crate) enum Command {
     },
     /// Set a repository's refs back to an older state
     #[command(
-        after_help = "'weir log REPO' lists the states. Without --name the repository itself is set back and no longer\nmirrored until 'weir mirror REPO' is asked for by its name; with --name a copy is made."
+        after_help = "'weir log REPO' lists the states. Without --name the repository itself is set back and \
+            no longer\nmirrored until 'weir mirror REPO' is asked for by its name; with --name a copy \
+            is made."
     )]
     Restore {
         /// The repository and the number of the state
@@ -307,7 +344,8 @@ pub(crate) enum Command {
         #[arg(long, value_name = "TIME", value_parser = crate::config::span_argument)]
         gone_for: std::time::Duration,
         /// Delete nothing if it would be more than so many per cent of all repositories
-        #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=100))]
+        #[arg(long, value_name = "PERCENT", default_value_t = 5,
+        value_parser = clap::value_parser!(u8).range(0..=100))]
         purge_protect: u8,
         /// Only list what would be deleted
         #[arg(long, short = 'n')]
@@ -375,7 +413,8 @@ pub(crate) struct SetArgs {
     /// Names, or patterns of them
     #[arg(value_name = "REPO")]
     pub(crate) patterns: Vec<String>,
-    /// Where one repository is mirrored from from now on, with a new password, say; 'git remote set-url' elsewhere
+    /// Where one repository is mirrored from from now on, with a new password, say; 'git remote set-url'
+    /// elsewhere
     #[arg(long)]
     pub(crate) url: Option<String>,
     /// From 0, as all are, to 3: who goes first
@@ -384,7 +423,8 @@ pub(crate) struct SetArgs {
     /// Time from one visit to the next, however often it changes (1h, 7d); or auto: by how often it changes
     #[arg(long, value_name = "TIME", value_parser = setting::or_default(crate::config::interval_argument))]
     pub(crate) interval: Option<Setting<crate::config::Interval>>,
-    /// Which refs to mirror: all, heads-and-tags, or patterns between commas ('refs/heads/*,^refs/heads/tmp/*')
+    /// Which refs to mirror: all, heads-and-tags, or patterns between commas
+    /// ('refs/heads/*,^refs/heads/tmp/*')
     #[arg(long, value_name = "PATTERNS", value_parser = setting::or_default(setting::refs_argument))]
     pub(crate) refs: Option<Setting<Vec<String>>>,
     /// Whether the files that Git LFS keeps beside it are mirrored: true or false
@@ -443,7 +483,8 @@ pub(crate) struct CrawlArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum MetadataCommand {
-    /// Take what is new into archives, of what is due; wanted of a forge with metadata = [...], of a repository with 'weir set'
+    /// Take what is new into archives, of what is due; wanted of a forge with metadata = [...], of a
+    /// repository with 'weir set'
     Update(MetadataUpdateArgs),
     /// List the streams of a repository
     Ls {
@@ -481,7 +522,8 @@ pub(crate) enum DumpFormat {
     Github,
     /// The database of a crawld: its URL, postgres://USER@HOST/DATABASE
     Crawld,
-    /// A folder of clones, bare or not, or tars of them: their objects are taken over, from a grokmirror or a crawld, say
+    /// A folder of clones, bare or not, or tars of them: their objects are taken over, from a grokmirror or a
+    /// crawld, say
     Clones,
 }
 
@@ -562,7 +604,8 @@ pub(crate) struct CloneArgs {
     /// Check out BRANCH instead of the remote's HEAD
     #[arg(long, short, value_name = "BRANCH")]
     pub(crate) branch: Option<String>,
-    /// Inflate and hash every object, as 'git clone' does, not only what refs name and what is checked out; always so over http://
+    /// Inflate and hash every object, as 'git clone' does, not only what refs name and what is checked out;
+    /// always so over http://
     #[arg(long)]
     pub(crate) verify: bool,
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize, Serializer};
 use weir_serve::{Access, AccessRule, Address, MapRule, Token, TrustedProxies, network as network_of};
 
-pub(crate) use crate::config_values::{Interval, MirrorRule, RefsConfig, Size, Span, interval_argument, span_argument};
+pub(crate) use crate::config_values::{
+    Interval, MirrorRule, RefsConfig, Size, Span, interval_argument, span_argument,
+};
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
 use crate::names::check_pattern;
@@ -42,7 +44,10 @@ pub(crate) struct CatalogConfig {
     pub(crate) url: Option<String>,
 }
 
-fn without_password<S: Serializer>(url: &Option<String>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+fn without_password<S: Serializer>(
+    url: &Option<String>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
     url.as_deref().map(weir_catalog::redacted).serialize(serializer)
 }
 
@@ -190,7 +195,12 @@ pub(crate) struct ScratchConfig {
 
 impl Default for ScratchConfig {
     fn default() -> Self {
-        ScratchConfig { folder: None, pack_bytes_max: Size(1 << 30), bytes_max: Size(4 << 30), delta_bytes_max: Size(256 << 20) }
+        ScratchConfig {
+            folder: None,
+            pack_bytes_max: Size(1 << 30),
+            bytes_max: Size(4 << 30),
+            delta_bytes_max: Size(256 << 20),
+        }
     }
 }
 
@@ -264,7 +274,13 @@ pub(crate) struct AccessConfig {
 
 impl Default for AccessConfig {
     fn default() -> Self {
-        AccessConfig { public: true, hook: None, hook_timeout: Span::seconds(10), rules: Vec::new(), tokens: Vec::new() }
+        AccessConfig {
+            public: true,
+            hook: None,
+            hook_timeout: Span::seconds(10),
+            rules: Vec::new(),
+            tokens: Vec::new(),
+        }
     }
 }
 
@@ -292,10 +308,18 @@ impl AccessConfig {
     pub(crate) fn rules(&self) -> std::result::Result<Access, String> {
         let token = |t: &TokenConfig| {
             let nibble = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
-            let bytes: Option<Vec<u8>> =
-                t.sha256.as_bytes().chunks(2).map(|c| Some(nibble(*c.first()?)? << 4 | nibble(*c.get(1)?)?)).collect();
+            let bytes: Option<Vec<u8>> = t
+                .sha256
+                .as_bytes()
+                .chunks(2)
+                .map(|c| Some(nibble(*c.first()?)? << 4 | nibble(*c.get(1)?)?))
+                .collect();
             let sha256 = bytes.and_then(|b| b.try_into().ok()).ok_or_else(|| {
-                format!("token '{}': sha256 must be 64 hexadecimal digits; printf %s TOKEN | sha256sum prints them", t.name)
+                format!(
+                    "token '{}': sha256 must be 64 hexadecimal digits; printf %s TOKEN | sha256sum \
+                    prints them",
+                    t.name
+                )
             })?;
             Ok(Token { name: t.name.clone(), sha256 })
         };
@@ -303,12 +327,22 @@ impl AccessConfig {
         let rule = |r: &RuleConfig| {
             r.repositories.iter().try_for_each(|pattern| check_pattern(pattern))?;
             if let Some(unknown) = r.tokens.iter().find(|name| !tokens.iter().any(|t| t.name == **name)) {
-                return Err(format!("the rule for {:?} names a token '{unknown}', which is not among access.tokens", r.repositories));
+                return Err(format!(
+                    "the rule for {:?} names a token '{unknown}', which is not among access.tokens",
+                    r.repositories
+                ));
             }
-            let network =
-                |text: &String| network_of(text).ok_or_else(|| format!("'{text}' is neither an address nor a network such as 10.0.0.0/8"));
+            let network = |text: &String| {
+                network_of(text)
+                    .ok_or_else(|| format!("'{text}' is neither an address nor a network such as 10.0.0.0/8"))
+            };
             let addresses = r.addresses.iter().map(network).collect::<std::result::Result<_, String>>()?;
-            Ok(AccessRule { repositories: r.repositories.clone(), public: r.public, tokens: r.tokens.clone(), addresses })
+            Ok(AccessRule {
+                repositories: r.repositories.clone(),
+                public: r.public,
+                tokens: r.tokens.clone(),
+                addresses,
+            })
         };
         let rules = self.rules.iter().map(rule).collect::<std::result::Result<_, String>>()?;
         Ok(Access { public: self.public, rules, tokens })
@@ -350,11 +384,15 @@ impl Default for ServeConfig {
 /// Reads and checks the file at `path`; one that is not there says nothing.
 pub(crate) fn load(path: &Path) -> Result<Config> {
     let failed = |source| Error::File { what: "read", path: path.to_owned(), source };
-    let Some(text) = weir_repo::read_if_there(path, FILE_BYTES_MAX).map_err(failed)? else { return Ok(Config::default()) };
-    let text = String::from_utf8(text).map_err(|e| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, e.utf8_error())))?;
+    let Some(text) = weir_repo::read_if_there(path, FILE_BYTES_MAX).map_err(failed)? else {
+        return Ok(Config::default());
+    };
+    let text = String::from_utf8(text)
+        .map_err(|e| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, e.utf8_error())))?;
     let config = parse(&text, &path.display().to_string())?;
     if let Some(file) = &config.transport.ca_file {
-        weir_transport::roots_in(file).map_err(|why| Error::Config(format!("{}: transport.ca_file: {why}", path.display())))?;
+        weir_transport::roots_in(file)
+            .map_err(|why| Error::Config(format!("{}: transport.ca_file: {why}", path.display())))?;
     }
     Ok(config)
 }
@@ -395,9 +433,11 @@ impl From<(&'static str, String)> for Wrong {
     }
 }
 
-/// The line on which `key` is set, or where the table of that name begins: number `table`, from 0 on, if there are several.
+/// The line on which `key` is set, or where the table of that name begins: number `table`, from 0 on, if
+/// there are several.
 fn line_of(text: &str, key: &str, table: usize) -> Option<usize> {
-    let header_of = |line: &str| line.starts_with('[').then(|| line.trim_matches(['[', ']']).trim().to_owned());
+    let header_of =
+        |line: &str| line.starts_with('[').then(|| line.trim_matches(['[', ']']).trim().to_owned());
     let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).enumerate();
     let headers = lines.clone().filter(|(_, line)| header_of(line).is_some_and(|name| name == key));
     let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
@@ -446,21 +486,36 @@ impl Config {
             return Err(("scratch.folder", "is not a folder".to_owned()).into());
         }
         let metrics = ("serve.metrics", &self.serve.metrics);
-        for (key, list) in [metrics, ("serve.git", &self.serve.git), ("serve.http", &self.serve.http), ("serve.https", &self.serve.https)] {
+        for (key, list) in [
+            metrics,
+            ("serve.git", &self.serve.git),
+            ("serve.http", &self.serve.http),
+            ("serve.https", &self.serve.https),
+        ] {
             for address in list {
                 address.parse::<Address>().map_err(|e| (key, format!("is wrong: {e}")))?;
             }
         }
-        if !self.serve.https.is_empty() && (self.serve.tls_certificate.is_none() || self.serve.tls_key.is_none()) {
+        if !self.serve.https.is_empty()
+            && (self.serve.tls_certificate.is_none() || self.serve.tls_key.is_none())
+        {
             return Err(("serve.https", "needs serve.tls_certificate and serve.tls_key".to_owned()).into());
         }
         let proxies = TrustedProxies::new(&self.serve.trusted_proxies, self.serve.proxy_protocol);
         proxies.map_err(|e| ("serve.trusted_proxies", format!("is wrong: {e}")))?;
         if self.serve.proxy_protocol && self.serve.trusted_proxies.is_empty() {
-            return Err(("serve.proxy_protocol", "needs serve.trusted_proxies: who begins connections so".to_owned()).into());
+            return Err((
+                "serve.proxy_protocol",
+                "needs serve.trusted_proxies: who begins connections so".to_owned(),
+            )
+                .into());
         }
         for (n, rule) in self.mirror.rules.iter().enumerate() {
-            rule.check().map_err(|e| Wrong { key: "mirror.rules", table: n, why: format!("number {}: {e}", n + 1) })?;
+            rule.check().map_err(|e| Wrong {
+                key: "mirror.rules",
+                table: n,
+                why: format!("number {}: {e}", n + 1),
+            })?;
         }
         let wrong = |key, table| move |e| Wrong { key, table, why: format!("is wrong: {e}") };
         for (n, map) in self.serve.map.iter().enumerate() {
@@ -485,8 +540,12 @@ mod tests {
 
     #[test]
     fn the_template_says_what_is_the_default() {
-        let uncommented: String =
-            TEMPLATE.lines().map(|l| l.strip_prefix("#").filter(|r| !r.starts_with([' ', '#'])).unwrap_or(l).to_owned() + "\n").collect();
+        let uncommented: String = TEMPLATE
+            .lines()
+            .map(|l| {
+                l.strip_prefix("#").filter(|r| !r.starts_with([' ', '#'])).unwrap_or(l).to_owned() + "\n"
+            })
+            .collect();
         let mut from_template = parse(&uncommented, "template").unwrap();
         let mut default = Config::default();
         // These depend on the machine.
@@ -499,7 +558,8 @@ mod tests {
             (config.hooks.post_update, config.hooks.notify) = (Vec::new(), Vec::new());
             (config.serve.tls_certificate, config.serve.tls_key, config.access.hook) = (None, None, None);
         }
-        (from_template.scratch.folder, from_template.transport.netrc, from_template.transport.ssh_command) = (None, None, None);
+        (from_template.scratch.folder, from_template.transport.netrc, from_template.transport.ssh_command) =
+            (None, None, None);
         from_template.transport.ca_file = None;
         assert_eq!(toml::to_string(&from_template).unwrap(), toml::to_string(&default).unwrap());
         parse(TEMPLATE, "template").unwrap();
@@ -522,10 +582,16 @@ mod tests {
         assert!(fails("[limits]\npack_bytes_max = \"many\"\n").starts_with("f:2:"));
         assert!(fails("[mirror\n").starts_with("f:1:"));
         let forge = "[[forge]]\ntype = \"gitlab\"\nurl = \"https://h\"\n";
-        assert!(fails(&format!("{forge}\n[[ forge ]] # two\ntype = \"gitlab\"\nurl = \"nonsense\"\n")).starts_with("f:5: forge is wrong"));
+        assert!(
+            fails(&format!("{forge}\n[[ forge ]] # two\ntype = \"gitlab\"\nurl = \"nonsense\"\n"))
+                .starts_with("f:5: forge is wrong")
+        );
         let rule = "[[mirror.rules]]\nrepositories = [\"a\"]\nlfs = true\n";
         let error = fails(&format!("{rule}{}", rule.replace("\"a\"", "\"a b\"")));
-        assert!(error.starts_with("f:4: mirror.rules number 2: the pattern 'a b' matches no name"), "{error}");
+        assert!(
+            error.starts_with("f:4: mirror.rules number 2: the pattern 'a b' matches no name"),
+            "{error}"
+        );
         let error = fails("[access]\nrules = [{ repositories = [\"\"] }]\n");
         assert!(error.starts_with("f:1: access is wrong: the pattern '' matches no name"), "{error}");
     }

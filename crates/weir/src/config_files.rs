@@ -23,7 +23,9 @@ pub(crate) fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
         }
     };
     let here = Path::new("");
-    for (key, words) in [("hooks.post_update", &config.hooks.post_update), ("hooks.notify", &config.hooks.notify)] {
+    for (key, words) in
+        [("hooks.post_update", &config.hooks.post_update), ("hooks.notify", &config.hooks.notify)]
+    {
         if let Some(program) = words.first() {
             try_out(key, find_program(program, store));
         }
@@ -98,12 +100,22 @@ mod tests {
     #[test]
     fn programs_are_looked_for_as_the_system_does() {
         assert!(find_program("sh", Path::new("")).is_ok() && find_program("/bin/sh", Path::new("")).is_ok());
-        assert!(find_program("no-such-program", Path::new("")).unwrap_err().contains("in any folder of PATH"));
-        assert!(find_program("./no-such-program", Path::new("/")).unwrap_err().contains("there is no program '/./no-such-program'"));
+        assert!(
+            find_program("no-such-program", Path::new("")).unwrap_err().contains("in any folder of PATH")
+        );
+        assert!(
+            find_program("./no-such-program", Path::new("/"))
+                .unwrap_err()
+                .contains("there is no program '/./no-such-program'")
+        );
         assert!(find_program("/etc/passwd", Path::new("")).unwrap_err().contains("may not be run"));
-        for (line, program) in
-            [("ssh -v", Some("ssh")), ("A=1 /x/ssh -i 'a b'", Some("/x/ssh")), ("\"$HOME/ssh\" -v", None), ("~/ssh", None), ("", None)]
-        {
+        for (line, program) in [
+            ("ssh -v", Some("ssh")),
+            ("A=1 /x/ssh -i 'a b'", Some("/x/ssh")),
+            ("\"$HOME/ssh\" -v", None),
+            ("~/ssh", None),
+            ("", None),
+        ] {
             assert_eq!(program_of_line(line), program, "{line}");
         }
     }

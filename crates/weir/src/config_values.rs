@@ -64,7 +64,11 @@ impl<'de> Deserialize<'de> for Interval {
         let parse = |text: &str| if text == "auto" { Some(u64::MAX) } else { parse_span(text) };
         let quantity = Quantity { expecting: "\"auto\", or a time such as \"5m\" or \"1h\"", parse };
         let seconds = d.deserialize_any(quantity)?;
-        Ok(if seconds == u64::MAX { Interval::Auto } else { Interval::Every(Span(Duration::from_secs(seconds))) })
+        Ok(if seconds == u64::MAX {
+            Interval::Auto
+        } else {
+            Interval::Every(Span(Duration::from_secs(seconds)))
+        })
     }
 }
 
@@ -136,13 +140,18 @@ impl Visitor<'_> for Quantity {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
-        d.deserialize_any(Quantity { expecting: "a number of bytes such as 4096 or \"64 MiB\"", parse: parse_size }).map(Size)
+        d.deserialize_any(Quantity {
+            expecting: "a number of bytes such as 4096 or \"64 MiB\"",
+            parse: parse_size,
+        })
+        .map(Size)
     }
 }
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
-        let quantity = Quantity { expecting: "a time such as \"30s\", \"5m\", \"1h\" or \"2d\"", parse: parse_span };
+        let quantity =
+            Quantity { expecting: "a time such as \"30s\", \"5m\", \"1h\" or \"2d\"", parse: parse_span };
         d.deserialize_any(quantity).map(|n| Span(Duration::from_secs(n)))
     }
 }
@@ -203,7 +212,10 @@ impl<'de> Deserialize<'de> for RefsConfig {
 }
 
 /// Secrets, as they are shown.
-pub(crate) fn hidden<S: Serializer>(secrets: &[String], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+pub(crate) fn hidden<S: Serializer>(
+    secrets: &[String],
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_seq(secrets.iter().map(|_| "***"))
 }
 

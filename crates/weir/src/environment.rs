@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 
 use weir_transport::{Proxies, RootCerts, SshCommand, roots_in, system_roots};
 
-/// Proxies, as curl finds them: `HTTP_PROXY` in capitals is what a web server sets for a CGI program from a header of its client's.
+/// Proxies, as curl finds them: `HTTP_PROXY` in capitals is what a web server sets for a CGI program from a
+/// header of its client's.
 pub(crate) fn proxies() -> Proxies {
-    let named = |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    let named = |names: &[&str]| {
+        names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    };
     Proxies {
         http: named(&["http_proxy", "all_proxy", "ALL_PROXY"]),
         https: named(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]),
@@ -14,8 +17,8 @@ pub(crate) fn proxies() -> Proxies {
     }
 }
 
-/// Certificate authorities that are believed: those in `ca_file`, those that git's environment names, those of the system. None, where
-/// a file that is named cannot be read.
+/// Certificate authorities that are believed: those in `ca_file`, those that git's environment names, those
+/// of the system. None, where a file that is named cannot be read.
 pub(crate) fn roots(ca_file: Option<&Path>) -> RootCerts {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     match ca_file.map(Path::to_owned).or_else(|| named("GIT_SSL_CAINFO")) {
@@ -23,7 +26,9 @@ pub(crate) fn roots(ca_file: Option<&Path>) -> RootCerts {
             tracing::error!("no https server is believed: {why}");
             RootCerts::new_with_certs(&[])
         }),
-        None if named("SSL_CERT_FILE").or_else(|| named("SSL_CERT_DIR")).is_some() => RootCerts::PlatformVerifier,
+        None if named("SSL_CERT_FILE").or_else(|| named("SSL_CERT_DIR")).is_some() => {
+            RootCerts::PlatformVerifier
+        }
         None => system_roots(),
     }
 }
@@ -31,7 +36,9 @@ pub(crate) fn roots(ca_file: Option<&Path>) -> RootCerts {
 /// How ssh is started: as configured, or as git has it.
 pub(crate) fn ssh_command(configured: Option<&str>) -> SshCommand {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let line = configured.map(str::to_owned).or_else(|| named("GIT_SSH_COMMAND").map(|line| line.to_string_lossy().into_owned()));
+    let line = configured
+        .map(str::to_owned)
+        .or_else(|| named("GIT_SSH_COMMAND").map(|line| line.to_string_lossy().into_owned()));
     match (line, named("GIT_SSH")) {
         (Some(line), _) => SshCommand::line(&line),
         (None, Some(program)) => SshCommand::program(program),

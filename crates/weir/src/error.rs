@@ -15,7 +15,8 @@ pub(crate) enum Error {
     #[error("there is no pool at '{}'; make one with 'weir init', or name another with --pool", .0.display())]
     NoPool(PathBuf),
     /// The store is not there.
-    #[error("the store of this pool is not there: '{}' is missing; mount it, or if its archives are gone for good write '{id}' into that file, and all are cloned anew", .id_file.display())]
+    #[error("the store of this pool is not there: '{}' is missing; mount it, or if its archives are gone for \
+        good write '{id}' into that file, and all are cloned anew", .id_file.display())]
     NoStore { id_file: PathBuf, id: String },
     /// No repository matches.
     #[error("no repository matches '{0}'; 'weir ls' lists those there are")]
@@ -27,7 +28,8 @@ pub(crate) enum Error {
     #[error("'{0}' has not been mirrored yet; run 'weir mirror {0}'")]
     NotMirrored(String),
     /// A repository whose archive was there once.
-    #[error("the archive of '{name}' is missing ('{}'); 'weir mirror {name}' clones it anew", .path.display())]
+    #[error("the archive of '{name}' is missing ('{}'); 'weir mirror {name}' clones it anew",
+    .path.display())]
     ArchiveMissing { name: String, path: PathBuf },
     /// The configuration.
     #[error("{0}")]
@@ -46,7 +48,8 @@ pub(crate) enum Error {
     Message(String),
 }
 
-/// The exit code of a command that did its work, but not for all repositories: as restic's for sources that cannot be read.
+/// The exit code of a command that did its work, but not for all repositories: as restic's for sources that
+/// cannot be read.
 pub(crate) const SOME_FAILED: u8 = 3;
 
 impl Error {

@@ -48,7 +48,9 @@ impl CredentialSource for ForgeCredentials {
     fn find(&self, url: &Url) -> Vec<Credentials> {
         let mut found = Vec::new();
         let owner = url.path.trim_start_matches('/').split('/').next().unwrap_or_default();
-        for OfForge { config, user, app } in self.0.iter().filter(|forge| is_below(&url.http_base(), &forge.config.url)) {
+        for OfForge { config, user, app } in
+            self.0.iter().filter(|forge| is_below(&url.http_base(), &forge.config.url))
+        {
             let credentials = |password: String| Credentials { user: (*user).to_owned(), password };
             match app.as_ref().map_or(Ok(None), |app| app.token_for(owner)) {
                 Ok(token) => found.extend(token.map(credentials)),
@@ -76,9 +78,17 @@ mod tests {
 
     #[test]
     fn whose_tokens() {
-        assert!(is_below("https://github.com/a/b.git", "https://github.com/") && is_below("https://GitHub.com/a", "https://github.com"));
-        for other in ["http://github.com/a", "https://github.com.evil.org/a", "https://github.com", "https://github.com:444/a", "https://g"]
-        {
+        assert!(
+            is_below("https://github.com/a/b.git", "https://github.com/")
+                && is_below("https://GitHub.com/a", "https://github.com")
+        );
+        for other in [
+            "http://github.com/a",
+            "https://github.com.evil.org/a",
+            "https://github.com",
+            "https://github.com:444/a",
+            "https://g",
+        ] {
             assert!(!is_below(other, "https://github.com"), "{other}");
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_forge::{
-    Api, ApiOptions, Bitbucket, Connect, Filter, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed, Manifest, MetadataKind,
-    Sourcehut, WebIndex, WebIndexKind,
+    Api, ApiOptions, Bitbucket, Connect, Filter, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea,
+    Listed, Manifest, MetadataKind, Sourcehut, WebIndex, WebIndexKind,
 };
 use weir_mirror::Stop;
 use weir_transport::http_client;
@@ -122,26 +122,37 @@ impl ForgeConfig {
     /// What it is called: as configured, or by its host.
     pub(crate) fn name(&self) -> String {
         self.name.clone().unwrap_or_else(|| match self.kind {
-            ForgeKind::Folder => Path::new(&self.url).file_name().map_or("folder".into(), |n| n.to_string_lossy().into_owned()),
+            ForgeKind::Folder => {
+                Path::new(&self.url).file_name().map_or("folder".into(), |n| n.to_string_lossy().into_owned())
+            }
             // As repositories of such a host are called.
             _ => host_of(&self.url).replace(':', "_"),
         })
     }
 
-    /// How GitHub is configured, under the name `name` if it is given; as it is without a configuration if there is none in `all`.
-    /// Other forges of that type have other repositories.
-    pub(crate) fn github_of(all: &[ForgeConfig], name: Option<&str>) -> std::result::Result<ForgeConfig, String> {
-        let mut found = all
-            .iter()
-            .filter(|f| f.kind == ForgeKind::Github && host_of(&f.url) == "github.com" && name.is_none_or(|name| f.name() == name));
+    /// How GitHub is configured, under the name `name` if it is given; as it is without a configuration if
+    /// there is none in `all`. Other forges of that type have other repositories.
+    pub(crate) fn github_of(
+        all: &[ForgeConfig],
+        name: Option<&str>,
+    ) -> std::result::Result<ForgeConfig, String> {
+        let mut found = all.iter().filter(|f| {
+            f.kind == ForgeKind::Github
+                && host_of(&f.url) == "github.com"
+                && name.is_none_or(|name| f.name() == name)
+        });
         match (found.next(), found.next(), name) {
             (Some(one), None, _) => Ok(one.clone()),
-            (Some(_), Some(_), _) => Err("GitHub is in weir.toml several times; say which with --forge".to_owned()),
+            (Some(_), Some(_), _) => {
+                Err("GitHub is in weir.toml several times; say which with --forge".to_owned())
+            }
             (None, _, None) => {
                 let text = "type = 'github'\nurl = 'https://github.com'";
                 toml::from_str(text).map_err(|e| e.to_string())
             }
-            (None, _, Some(name)) => Err(format!("no [[forge]] for https://github.com is called '{name}' in weir.toml")),
+            (None, _, Some(name)) => {
+                Err(format!("no [[forge]] for https://github.com is called '{name}' in weir.toml"))
+            }
         }
     }
 
@@ -153,7 +164,8 @@ impl ForgeConfig {
 
     /// What tells one listing from another: whatever changes what is listed, or in which order.
     pub(crate) fn scope(&self) -> String {
-        let search = if self.search.is_empty() { String::new() } else { format!(" search {:?}", self.search) };
+        let search =
+            if self.search.is_empty() { String::new() } else { format!(" search {:?}", self.search) };
         format!("{:?} {} {}{search}", self.kind, self.url, self.owners.join(","))
     }
 
@@ -168,7 +180,9 @@ impl ForgeConfig {
             return Err("either owners or search: 'user:NAME' in a search names an owner".to_owned());
         }
         if self.search.iter().any(|question| question.contains("created:")) {
-            return Err("a search must not say created: all of its results are had by asking for one time after the other".to_owned());
+            return Err("a search must not say created: all of its results are had by asking for one time \
+                after the other"
+                .to_owned());
         }
         if self.app.is_some() != self.app_key_file.is_some() {
             return Err("app and app_key_file go together".to_owned());
@@ -186,7 +200,9 @@ impl ForgeConfig {
             return Err("metadata is told by GitHub, GitLab and Gitea only".to_owned());
         }
         match self.kind {
-            ForgeKind::Folder if !Path::new(&self.url).is_absolute() => Err(format!("url '{}' must be an absolute path", self.url)),
+            ForgeKind::Folder if !Path::new(&self.url).is_absolute() => {
+                Err(format!("url '{}' must be an absolute path", self.url))
+            }
             ForgeKind::Folder => Ok(()),
             _ if self.url.starts_with("https://") || self.url.starts_with("http://") => Ok(()),
             _ => Err(format!("url '{}' must start with https:// or http://", self.url)),
@@ -222,7 +238,14 @@ impl ForgeConfig {
     /// All that says which of what is listed is wanted.
     pub(crate) fn wanted(&self) -> String {
         let (site, hosts) = (&self.site, &self.clone_from);
-        format!("{:?} {:?} {:?} {} {} {site:?} {hosts:?}", self.filter(), self.include, self.exclude, self.wikis, self.name())
+        format!(
+            "{:?} {:?} {:?} {} {} {site:?} {hosts:?}",
+            self.filter(),
+            self.include,
+            self.exclude,
+            self.wikis,
+            self.name()
+        )
     }
 
     pub(crate) fn filter(&self) -> Filter {
@@ -240,12 +263,14 @@ impl ForgeConfig {
     /// The name a repository gets here: the forge's, a slash, its own. `None` if its name is not wanted.
     pub(crate) fn name_of(&self, listed: &Listed) -> std::result::Result<Option<String>, String> {
         let matches = |pattern: &String| weir_git::name_matches(pattern, &listed.full_name);
-        if (!self.include.is_empty() && !self.include.iter().any(matches)) || self.exclude.iter().any(matches) {
+        if (!self.include.is_empty() && !self.include.iter().any(matches)) || self.exclude.iter().any(matches)
+        {
             return Ok(None);
         }
         let name = format!("{}/{}", self.name(), listed.full_name);
         // Names like .github are common there; the archive's path has no dot.
-        let undotted: Vec<&str> = name.split('/').map(|part| part.strip_prefix('.').unwrap_or(part)).collect();
+        let undotted: Vec<&str> =
+            name.split('/').map(|part| part.strip_prefix('.').unwrap_or(part)).collect();
         if name.split('/').any(|part| part == ".git") {
             return Err(format!("'{name}' cannot be a name"));
         }
@@ -254,26 +279,42 @@ impl ForgeConfig {
         Ok(Some(name))
     }
 
-    /// A forge says what to clone, not what to open: no file of this machine, and no other host, for which there may be a password.
+    /// A forge says what to clone, not what to open: no file of this machine, and no other host, for which
+    /// there may be a password.
     fn check_clone_url(&self, clone_url: &str) -> std::result::Result<(), String> {
         if self.kind == ForgeKind::Folder {
             return Ok(());
         }
-        let allowed: Vec<&str> = std::iter::once(&self.url).chain(&self.site).chain(&self.clone_from).map(|url| host_of(url)).collect();
+        let allowed: Vec<&str> = std::iter::once(&self.url)
+            .chain(&self.site)
+            .chain(&self.clone_from)
+            .map(|url| host_of(url))
+            .collect();
         let is_network = ["https://", "http://", "git://"].iter().any(|scheme| clone_url.starts_with(scheme));
         let host = host_of(clone_url);
         if is_network && !host.contains('@') && allowed.contains(&host) {
             return Ok(());
         }
-        Err(format!("its clone URL '{clone_url}' leads elsewhere; name that host in clone_from if this is right"))
+        Err(format!(
+            "its clone URL '{clone_url}' leads elsewhere; name that host in clone_from if this is right"
+        ))
     }
 
     /// Its tokens, those in files too.
     pub(crate) fn tokens(&self) -> Result<Vec<String>> {
         let mut tokens = self.tokens.clone();
         for file in &self.token_files {
-            let text = std::fs::read_to_string(file).map_err(|source| Error::File { what: "read", path: file.clone(), source })?;
-            tokens.extend(text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).map(str::to_owned));
+            let text = std::fs::read_to_string(file).map_err(|source| Error::File {
+                what: "read",
+                path: file.clone(),
+                source,
+            })?;
+            tokens.extend(
+                text.lines()
+                    .map(str::trim)
+                    .filter(|l| !l.is_empty() && !l.starts_with('#'))
+                    .map(str::to_owned),
+            );
         }
         Ok(tokens)
     }
@@ -288,7 +329,8 @@ impl ForgeConfig {
     /// Its App, with the URL of its API.
     pub(crate) fn app(&self) -> Result<Option<(GitHubApp, String)>> {
         let (Some(app), Some(file)) = (&self.app, &self.app_key_file) else { return Ok(None) };
-        let pem = std::fs::read(file).map_err(|source| Error::File { what: "read", path: file.clone(), source })?;
+        let pem =
+            std::fs::read(file).map_err(|source| Error::File { what: "read", path: file.clone(), source })?;
         let app = GitHubApp::new(app, &pem, self.app_installations.clone());
         let app = app.map_err(|e| Error::Message(format!("{}: {e}", file.display())))?;
         Ok(Some((app, GitHub::rest(&self.url))))

@@ -1,7 +1,8 @@
-//! Hooks: a fixed number of long-lived programs that read updates as lines of JSON, and answer each with a line.
+//! Hooks: a fixed number of long-lived programs that read updates as lines of JSON, and answer each with a
+//! line.
 //!
-//! Updates wait in the catalog, where they were put in the transaction that wrote their visits down, until they are answered: a
-//! hook hears of each at least once, whatever is killed.
+//! Updates wait in the catalog, where they were put in the transaction that wrote their visits down, until
+//! they are answered: a hook hears of each at least once, whatever is killed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -42,8 +43,8 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Starts what the configuration says, for updates recorded by `machine`; nothing if it says nothing. One process of a pool
-    /// tells; another takes its place when it ends.
+    /// Starts what the configuration says, for updates recorded by `machine`; nothing if it says nothing. One
+    /// process of a pool tells; another takes its place when it ends.
     pub(crate) fn start(pool: &Pool, machine: &str) -> Result<Option<Hooks>> {
         let config = &pool.config.hooks;
         if config.post_update.is_empty() {
@@ -83,9 +84,11 @@ impl Hooks {
         Ok(Some(Hooks { machine: machine.to_owned(), tells, is_missing, stop, workers }))
     }
 
-    /// Waits until all is told, unless `is_stopped` says to leave the rest for the next time, or there is nobody to tell.
+    /// Waits until all is told, unless `is_stopped` says to leave the rest for the next time, or there is
+    /// nobody to tell.
     pub(crate) fn finish(self, catalog: &Catalog, is_stopped: impl Fn() -> bool) -> Result<()> {
-        let is_told = || self.workers.iter().all(JoinHandle::is_finished) || self.is_missing.load(Ordering::Relaxed);
+        let is_told =
+            || self.workers.iter().all(JoinHandle::is_finished) || self.is_missing.load(Ordering::Relaxed);
         while self.tells && !is_stopped() && catalog.update_count(&self.machine)? > 0 && !is_told() {
             std::thread::sleep(LOOK_EVERY / 5);
         }
@@ -142,7 +145,8 @@ impl Worker {
     }
 
     fn tell_all(&mut self) -> weir_catalog::Result<usize> {
-        let updates = self.catalog.updates(&self.machine, self.number, self.config.workers.into(), 0, BATCH)?;
+        let updates =
+            self.catalog.updates(&self.machine, self.number, self.config.workers.into(), 0, BATCH)?;
         let count = updates.len();
         for update in updates {
             if !self.tell(&update) {
@@ -158,7 +162,8 @@ impl Worker {
         let archive = self.store.join(&update.path);
         // A program, and the log, need no password of an upstream.
         let url = Url::parse(&update.url).map_or_else(|_| update.url.clone(), |url| url.without_userinfo());
-        let line = serde_json::json!({ "event": "update", "id": update.id, "name": update.name, "url": url, "archive": archive,
+        let line = serde_json::json!({ "event": "update", "id": update.id, "name": update.name, "url": url,
+            "archive": archive,
                                        "seq": update.seq, "time": update.at });
         for tries in 1..=TRIES {
             if self.is_stopped() {
@@ -184,7 +189,10 @@ impl Worker {
                 }
                 // Without its program no update can be told: they wait.
                 Err(e) => {
-                    tracing::error!("the hook '{}' cannot be started: {e}; updates wait for it", self.config.post_update[0]);
+                    tracing::error!(
+                        "the hook '{}' cannot be started: {e}; updates wait for it",
+                        self.config.post_update[0]
+                    );
                     self.is_missing.store(true, Ordering::Relaxed);
                     self.nap(Duration::from_secs(10));
                     return false;
@@ -217,7 +225,12 @@ impl Program {
     pub(crate) fn start(words: &[String], folder: &Path) -> std::io::Result<Program> {
         let mut command = Command::new(&words[0]);
         // A group of its own: an interrupt from the terminal is for weir, which ends it when it has answered.
-        command.args(&words[1..]).current_dir(folder).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(&words[1..])
+            .current_dir(folder)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take().expect("piped above"));
         // A program that says more than it is asked waits for somebody to listen.
@@ -227,7 +240,9 @@ impl Program {
             loop {
                 let mut line = Vec::new();
                 match output.by_ref().take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line) {
-                    Ok(1..) if line.ends_with(b"\n") && sender.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_ok() => {}
+                    Ok(1..)
+                        if line.ends_with(b"\n")
+                            && sender.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_ok() => {}
                     _ => return,
                 }
             }
@@ -236,10 +251,18 @@ impl Program {
     }
 
     /// The answer to `line`.
-    pub(crate) fn ask(&mut self, line: &str, timeout: Duration, is_stopped: impl Fn() -> bool) -> std::result::Result<String, String> {
+    pub(crate) fn ask(
+        &mut self,
+        line: &str,
+        timeout: Duration,
+        is_stopped: impl Fn() -> bool,
+    ) -> std::result::Result<String, String> {
         // A line that nobody asked for would be taken for the answer.
         if let Ok(unasked) = self.answers.try_recv() {
-            return Err(format!("said '{}' unasked: it answers each line with one", unasked.chars().take(80).collect::<String>()));
+            return Err(format!(
+                "said '{}' unasked: it answers each line with one",
+                unasked.chars().take(80).collect::<String>()
+            ));
         }
         let input = self.input.as_mut().expect("open until the end");
         writeln!(input, "{line}").and_then(|()| input.flush()).map_err(|e| format!("does not read: {e}"))?;
@@ -277,7 +300,10 @@ impl Drop for Program {
     fn drop(&mut self) {
         // What it has started, too.
         if let (Ok(None), Ok(group)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
-            let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(group), nix::sys::signal::Signal::SIGKILL);
+            let _ = nix::sys::signal::killpg(
+                nix::unistd::Pid::from_raw(group),
+                nix::sys::signal::Signal::SIGKILL,
+            );
         }
         let _ = self.child.wait();
     }

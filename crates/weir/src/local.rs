@@ -1,4 +1,5 @@
-//! Upstreams on this machine's disk: bare directories, work trees and weir archives, served in-process over a socket pair.
+//! Upstreams on this machine's disk: bare directories, work trees and weir archives, served in-process over a
+//! socket pair.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -18,8 +19,11 @@ impl LocalServer for LocalUpstreams {
         let repo = if path.is_file() && path.extension().is_some_and(|e| e == "tar") {
             Repo::open_archive(path)
         } else {
-            let with_suffix = || path.with_file_name(format!("{}.git", path.file_name().unwrap_or_default().to_string_lossy()));
-            weir_repo::open_directory(path).or_else(|e| weir_repo::open_directory(&with_suffix()).map_err(|_| e))
+            let with_suffix = || {
+                path.with_file_name(format!("{}.git", path.file_name().unwrap_or_default().to_string_lossy()))
+            };
+            weir_repo::open_directory(path)
+                .or_else(|e| weir_repo::open_directory(&with_suffix()).map_err(|_| e))
         };
         serve(repo.map_err(|e| e.to_string())?)
     }

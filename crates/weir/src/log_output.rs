@@ -34,7 +34,8 @@ impl Log {
     }
 }
 
-/// A writer for `tracing` that goes the same way. What others have named is in it: each event stays one line, and steers no terminal.
+/// A writer for `tracing` that goes the same way. What others have named is in it: each event stays one line,
+/// and steers no terminal.
 pub(crate) struct LogWriter {
     pub(crate) log: Log,
     /// Whether events come with colours.
@@ -84,7 +85,13 @@ mod tests {
 
     #[test]
     fn only_colours_pass() {
-        assert_eq!(but_for_colours("\x1b[2m2026\x1b[0m \x1b[1;33mWARN\x1b[0m x"), "\x1b[2m2026\x1b[0m \x1b[1;33mWARN\x1b[0m x");
-        assert_eq!(but_for_colours("a\x1b[2Jb\x1b]0;t\x07\nWARN forged\u{202e}é\x1b["), "a?[2Jb?]0;t??WARN forged?é?[");
+        assert_eq!(
+            but_for_colours("\x1b[2m2026\x1b[0m \x1b[1;33mWARN\x1b[0m x"),
+            "\x1b[2m2026\x1b[0m \x1b[1;33mWARN\x1b[0m x"
+        );
+        assert_eq!(
+            but_for_colours("a\x1b[2Jb\x1b]0;t\x07\nWARN forged\u{202e}é\x1b["),
+            "a?[2Jb?]0;t??WARN forged?é?["
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! weir: mirrors git repositories into one-file archives and serves them.
 //!
-//! The only crate that reads flags, environment and configuration, and prints to a terminal. Each subcommand is a module
-//! in `commands`; what it does is done by the libraries below.
+//! The only crate that reads flags, environment and configuration, and prints to a terminal. Each subcommand
+//! is a module in `commands`; what it does is done by the libraries below.
 
 /// Writes a line to standard error, as well as it can: that it cannot is no reason to end.
 macro_rules! warn_line {
@@ -48,21 +48,24 @@ use crate::log_output::{Log, LogWriter};
 /// The command line. Called by the name of one of git's programs, weir is that program.
 fn arguments() -> Vec<std::ffi::OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
-    let name = words.first().and_then(|w| std::path::Path::new(w).file_name()?.to_str()?.strip_prefix("git-"));
+    let name =
+        words.first().and_then(|w| std::path::Path::new(w).file_name()?.to_str()?.strip_prefix("git-"));
     if let Some(command) = name.filter(|name| matches!(*name, "daemon" | "http-backend" | "upload-pack")) {
         words.insert(1, command.into());
     }
     words
 }
 
-/// Lets threads share what the allocator keeps for the next work. glibc has eight arenas for each processor, and each keeps what its
-/// largest work took: a server of long lists of refs held a GiB of nothing.
+/// Lets threads share what the allocator keeps for the next work. glibc has eight arenas for each processor,
+/// and each keeps what its largest work took: a server of long lists of refs held a GiB of nothing.
 fn share_arenas() {
     #[cfg(target_env = "gnu")]
     {
         let processors = std::thread::available_parallelism().map_or(2, usize::from).max(2);
         // SAFETY: a number is set; no other thread runs yet.
-        unsafe { libc::mallopt(libc::M_ARENA_MAX, libc::c_int::try_from(processors).unwrap_or(libc::c_int::MAX)) };
+        unsafe {
+            libc::mallopt(libc::M_ARENA_MAX, libc::c_int::try_from(processors).unwrap_or(libc::c_int::MAX))
+        };
     }
 }
 

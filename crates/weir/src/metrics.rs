@@ -57,10 +57,17 @@ impl Metrics {
         let c = &self.counters;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         head(&mut text, "weir_visits_total", "counter", "Visits to upstreams of this process");
-        for (result, counter) in [("unchanged", &c.unchanged), ("updated", &c.updated), ("failed", &c.failed)] {
+        for (result, counter) in [("unchanged", &c.unchanged), ("updated", &c.updated), ("failed", &c.failed)]
+        {
             let _ = writeln!(text, "weir_visits_total{{result=\"{result}\"}} {}", load(counter));
         }
-        one(&mut text, "weir_appended_bytes_total", "counter", "Bytes appended to archives by this process", load(&c.bytes_appended));
+        one(
+            &mut text,
+            "weir_appended_bytes_total",
+            "counter",
+            "Bytes appended to archives by this process",
+            load(&c.bytes_appended),
+        );
         if let Ok((free, total)) = space(&self.store) {
             one(&mut text, "weir_store_free_bytes", "gauge", "Free bytes on the disk of the archives", free);
             one(&mut text, "weir_store_size_bytes", "gauge", "Size of the disk of the archives", total);
@@ -101,7 +108,11 @@ fn write_catalog(catalog: &Catalog) -> weir_catalog::Result<String> {
         ("weir_repositories_disabled", "Those that are not visited until somebody says so", c.disabled),
         ("weir_repositories_paused", "Those that somebody wants not to be visited", c.paused),
         ("weir_repositories_pinned", "Those that are set back to an older state, and not visited", c.pinned),
-        ("weir_repositories_incomplete", "Those that lack files of Git LFS which could not be had", c.incomplete),
+        (
+            "weir_repositories_incomplete",
+            "Those that lack files of Git LFS which could not be had",
+            c.incomplete,
+        ),
         ("weir_repositories_gone", "Those that their forge has no more", c.gone),
         ("weir_repositories_due", "Those that are due", c.due),
         ("weir_repositories_leased", "Those that are being visited", c.leased),
@@ -124,10 +135,16 @@ fn write_catalog(catalog: &Catalog) -> weir_catalog::Result<String> {
             pause.until - now
         );
     }
-    head(&mut text, "weir_forge_finished_seconds", "gauge", "When each forge was last listed whole, in seconds since 1970");
+    head(
+        &mut text,
+        "weir_forge_finished_seconds",
+        "gauge",
+        "When each forge was last listed whole, in seconds since 1970",
+    );
     for listing in catalog.listings()? {
         if let Some(at) = listing.finished_at {
-            let _ = writeln!(text, "weir_forge_finished_seconds{{forge=\"{}\"}} {at}", escaped(&listing.forge));
+            let _ =
+                writeln!(text, "weir_forge_finished_seconds{{forge=\"{}\"}} {at}", escaped(&listing.forge));
         }
     }
     Ok(text)

@@ -13,7 +13,8 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::Message(format!(
-        "'{name}' cannot be a name: parts between slashes must not be empty, start with a dot, end in .tar, or hold spaces or any of \\*?@:"
+        "'{name}' cannot be a name: parts between slashes must not be empty, start with a dot, end in .tar, \
+        or hold spaces or any of \\*?@:"
     )))
 }
 
@@ -29,8 +30,11 @@ pub(crate) fn check_pattern(pattern: &str) -> std::result::Result<(), String> {
 }
 
 fn is_name(name: &str) -> bool {
-    let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && part.len() <= PART_BYTES_MAX && !part.ends_with(".tar");
-    let is_allowed = |c: char| !c.is_control() && !c.is_whitespace() && !matches!(c, '\\' | '*' | '?' | '@' | ':');
+    let is_part = |part: &str| {
+        !part.is_empty() && !part.starts_with('.') && part.len() <= PART_BYTES_MAX && !part.ends_with(".tar")
+    };
+    let is_allowed =
+        |c: char| !c.is_control() && !c.is_whitespace() && !matches!(c, '\\' | '*' | '?' | '@' | ':');
     name.len() <= NAME_BYTES_MAX && name.chars().all(is_allowed) && name.split('/').all(is_part)
 }
 

@@ -1,5 +1,6 @@
-//! Notifications: a long-lived program is told what its keeper wants to hear of: failures that are new and what is well again, pauses,
-//! damage. Unlike updates they are told once, by whoever finds them, and not kept.
+//! Notifications: a long-lived program is told what its keeper wants to hear of: failures that are new and
+//! what is well again, pauses, damage. Unlike updates they are told once, by whoever finds them, and not
+//! kept.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +37,12 @@ impl Notifier {
         }
         let (sender, waiting) = sync_channel(WAITING_MAX);
         let stop = Arc::new(AtomicBool::new(false));
-        let teller = Teller { words: hooks.notify.clone(), folder: pool.store(), timeout: hooks.timeout.0, stop: stop.clone() };
+        let teller = Teller {
+            words: hooks.notify.clone(),
+            folder: pool.store(),
+            timeout: hooks.timeout.0,
+            stop: stop.clone(),
+        };
         let worker = std::thread::spawn(move || teller.run(&waiting));
         Some(Notifier { sender: Some(sender), stop, worker: Some(worker) })
     }
@@ -69,23 +75,28 @@ fn line_of(event: &Event<'_>) -> Option<Value> {
             let (name, url, before) = (&repository.name, &repository.url, repository.error_class.as_deref());
             let url = weir_transport::Url::parse(url).map_or_else(|_| String::new(), |url| url.to_string());
             match result {
-                Err(failure) if before != Some(failure.class) => Some(
-                    json!({ "event": "failed", "name": name, "url": url, "class": failure.class, "error": failure.error, "time": time }),
-                ),
+                Err(failure) if before != Some(failure.class) => {
+                    Some(json!({ "event": "failed", "name": name, "url": url, "class": failure.class,
+                        "error": failure.error, "time": time }))
+                }
                 Ok(visited) if visited.damaged.is_some() => {
-                    Some(json!({ "event": "replaced", "name": name, "url": url, "damaged": visited.damaged, "time": time }))
+                    Some(json!({ "event": "replaced", "name": name, "url": url, "damaged": visited.damaged,
+                        "time": time }))
                 }
                 Ok(visited) if visited.lost.is_some() => {
                     let lost = visited.lost.as_ref().map(output::lost_json);
                     Some(json!({ "event": "lost", "name": name, "url": url, "lost": lost, "time": time }))
                 }
-                Ok(_) if before.is_some() => Some(json!({ "event": "recovered", "name": name, "url": url, "class": before, "time": time })),
+                Ok(_) if before.is_some() => Some(
+                    json!({ "event": "recovered", "name": name, "url": url, "class": before, "time": time }),
+                ),
                 _ => None,
             }
         }
         Event::Paused(pause) => {
             let until = pause.until_ms / 1000;
-            Some(json!({ "event": "paused", "host": pause.host, "cause": pause.cause.name(), "until": until, "time": time }))
+            Some(json!({ "event": "paused", "host": pause.host, "cause": pause.cause.name(), "until": until,
+                    "time": time }))
         }
         Event::GoesOn => Some(json!({ "event": "resumed", "time": time })),
         Event::Started(..) | Event::Leased(_) => None,
@@ -106,7 +117,11 @@ impl Teller {
         for line in waiting {
             let is_stopped = || self.stop.load(Ordering::Relaxed);
             if is_stopped() && stopped_since.get_or_insert_with(Instant::now).elapsed() > GOODBYE {
-                tracing::warn!("'{}' of hooks.notify takes too long; {} are left out", self.words[0], 1 + waiting.try_iter().count());
+                tracing::warn!(
+                    "'{}' of hooks.notify takes too long; {} are left out",
+                    self.words[0],
+                    1 + waiting.try_iter().count()
+                );
                 break;
             }
             let told = match program.take().map_or_else(|| Program::start(&self.words, &self.folder), Ok) {

@@ -56,7 +56,8 @@ pub(crate) fn json(value: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// The lines of a file, or of standard input if that is called `-`, each by itself: one that is no UTF-8 is `None`.
+/// The lines of a file, or of standard input if that is called `-`, each by itself: one that is no UTF-8 is
+/// `None`.
 pub(crate) fn read_lines(path: &Path) -> Result<Vec<Option<String>>> {
     let bytes = match path.as_os_str() == "-" {
         true => {
@@ -64,7 +65,11 @@ pub(crate) fn read_lines(path: &Path) -> Result<Vec<Option<String>>> {
             io::stdin().read_to_end(&mut bytes)?;
             bytes
         }
-        false => std::fs::read(path).map_err(|source| Error::File { what: "read", path: path.to_owned(), source })?,
+        false => std::fs::read(path).map_err(|source| Error::File {
+            what: "read",
+            path: path.to_owned(),
+            source,
+        })?,
     };
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
@@ -96,8 +101,9 @@ pub(crate) fn json_line(value: &impl Serialize) -> Result<()> {
 /// Prints rows in columns; the first row is the heading.
 pub(crate) fn table(rows: &[Vec<String>], right_aligned: &[usize]) -> Result<()> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> =
-        (0..columns).map(|c| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns)
+        .map(|c| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0))
+        .collect();
     let mut out = stdout();
     for row in rows {
         let mut line = String::new();
@@ -122,7 +128,8 @@ pub(crate) fn printable(text: &[u8]) -> String {
     String::from_utf8_lossy(text).chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect()
 }
 
-/// Standard output for people: what names, errors and messages of others hold steers no terminal and forges no line.
+/// Standard output for people: what names, errors and messages of others hold steers no terminal and forges
+/// no line.
 pub(crate) fn stdout() -> Screen<io::StdoutLock<'static>> {
     Screen(io::stdout().lock())
 }
@@ -132,8 +139,8 @@ pub(crate) fn stderr() -> Screen<io::StderrLock<'static>> {
     Screen(io::stderr().lock())
 }
 
-/// Writes texts with [`printable`] characters alone. A line ends where a piece that is written ends, and nowhere within: so does what
-/// `writeln!` writes, and a value within it forges none.
+/// Writes texts with [`printable`] characters alone. A line ends where a piece that is written ends, and
+/// nowhere within: so does what `writeln!` writes, and a value within it forges none.
 pub(crate) struct Screen<W>(pub(crate) W);
 
 impl<W: Write> Write for Screen<W> {
@@ -156,7 +163,8 @@ impl<W: Write> Write for Screen<W> {
 /// Commits that are lost, as JSON.
 pub(crate) fn lost_json(lost: &LostCommits) -> serde_json::Value {
     let LostCommits { commits, refs } = lost;
-    serde_json::json!({ "first": commits.first, "last": commits.last, "certain": commits.is_certain, "kept": commits.kept, "refs": refs })
+    serde_json::json!({ "first": commits.first, "last": commits.last, "certain": commits.is_certain,
+        "kept": commits.kept, "refs": refs })
 }
 
 /// Refs that are named in a line.
@@ -165,7 +173,8 @@ const LOST_REFS_SHOWN: usize = 5;
 pub(crate) fn lost_line(repository: &Repository, lost: &LostCommits) -> String {
     let mut line = format!("warning    {}: {}", repository.name, lost.commits);
     if !lost.refs.is_empty() {
-        let names: Vec<_> = lost.refs.iter().take(LOST_REFS_SHOWN).map(|name| printable(name.as_bytes())).collect();
+        let names: Vec<_> =
+            lost.refs.iter().take(LOST_REFS_SHOWN).map(|name| printable(name.as_bytes())).collect();
         let more = if lost.refs.len() > LOST_REFS_SHOWN { ", ..." } else { "" };
         line += &format!("; {} refs of it cannot be had again: {}{more}", lost.refs.len(), names.join(", "));
     }

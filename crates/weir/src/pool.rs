@@ -53,9 +53,11 @@ pub(crate) fn path_of(global: &Global) -> Result<PathBuf> {
         return Ok(path.clone());
     }
     let data = std::env::var_os("XDG_DATA_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
-    let home = std::env::var_os("HOME").filter(|v| !v.is_empty()).map(|h| PathBuf::from(h).join(".local/share"));
-    let folder =
-        data.or(home).ok_or_else(|| Error::Message("neither HOME nor XDG_DATA_HOME is set; name the pool with --pool".to_owned()))?;
+    let home =
+        std::env::var_os("HOME").filter(|v| !v.is_empty()).map(|h| PathBuf::from(h).join(".local/share"));
+    let folder = data.or(home).ok_or_else(|| {
+        Error::Message("neither HOME nor XDG_DATA_HOME is set; name the pool with --pool".to_owned())
+    })?;
     Ok(folder.join("weir"))
 }
 
@@ -67,12 +69,14 @@ pub(crate) fn open_catalog(path: &Path, config: &Config) -> Result<Catalog> {
     }
 }
 
-/// `catalog`, if the store of the pool at `path` is the one that it knows. One that is not mounted has no name: nothing is cloned into
-/// the folder it should be in.
+/// `catalog`, if the store of the pool at `path` is the one that it knows. One that is not mounted has no
+/// name: nothing is cloned into the folder it should be in.
 fn claim_store(mut catalog: Catalog, path: &Path) -> Result<Catalog> {
     let store = path.join(STORE_NAME);
     match catalog.store()? {
-        Some(known) if read_store_id(&store)?.is_none() => Err(Error::NoStore { id_file: store.join(STORE_ID_NAME), id: known }),
+        Some(known) if read_store_id(&store)?.is_none() => {
+            Err(Error::NoStore { id_file: store.join(STORE_ID_NAME), id: known })
+        }
         _ => {
             catalog.claim_store(&store_id(&store)?)?;
             Ok(catalog)
@@ -123,8 +127,8 @@ pub(crate) enum Made {
 }
 
 impl Pool {
-    /// Makes a pool at `path`, with its catalog at the URL `catalog` if one is given; one that is there already is left as it is, but
-    /// for a catalog where it has none.
+    /// Makes a pool at `path`, with its catalog at the URL `catalog` if one is given; one that is there
+    /// already is left as it is, but for a catalog where it has none.
     pub(crate) fn init(path: &Path, catalog: Option<&str>) -> Result<Made> {
         let file = |what, path: &Path| {
             let path = path.to_owned();
@@ -148,7 +152,8 @@ impl Pool {
             }
             // It may hold tokens, and the catalog's password.
             let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&config);
-            new.and_then(|mut new| new.write_all(catalog_url::template(catalog).as_bytes())).map_err(file("write", &config))?;
+            new.and_then(|mut new| new.write_all(catalog_url::template(catalog).as_bytes()))
+                .map_err(file("write", &config))?;
         }
         let config = config::load(&config)?;
         let has_catalog = config.catalog.url.is_some() || path.join(CATALOG_NAME).exists();
@@ -164,7 +169,8 @@ impl Pool {
     pub(crate) fn warn_of_readable_secrets(&self) {
         for path in self.readable_secrets() {
             tracing::warn!(
-                "'{0}' may hold tokens and passwords, and everybody on this machine may read it: chmod o= '{0}'",
+                "'{0}' may hold tokens and passwords, and everybody on this machine may read it: chmod o= \
+                '{0}'",
                 path.display()
             );
         }
@@ -187,7 +193,10 @@ impl Pool {
         let catalog = open_catalog(&path, &config)?;
         let ahead = catalog.follow_clock()?;
         if ahead.abs() > CLOCK_SKEW_TOLD_S {
-            tracing::warn!("this machine's clock is wrong by {ahead} s if the database's is right: times are the database's");
+            tracing::warn!(
+                "this machine's clock is wrong by {ahead} s if the database's is right: times are the \
+                database's"
+            );
         }
         let store_id = store_id(&path.join(STORE_NAME))?;
         Ok(Pool { path, store_id, scratch_quota: Quota::new(config.scratch.bytes_max.0), config, catalog })
@@ -216,7 +225,8 @@ impl Pool {
     /// Repositories whose name matches `pattern` (all without one); at least one, if there is a pattern.
     pub(crate) fn matching(&self, pattern: Option<&str>) -> Result<Vec<Repository>> {
         // Of millions only those that can match are read.
-        let literal = pattern.map_or("", |p| p.trim_matches('/').split(['*', '?']).next().unwrap_or_default());
+        let literal =
+            pattern.map_or("", |p| p.trim_matches('/').split(['*', '?']).next().unwrap_or_default());
         let mut list = self.catalog.list_from(literal)?;
         if let Some(pattern) = pattern {
             list.retain(|r| weir_git::name_matches(pattern, &r.name));
@@ -263,7 +273,11 @@ impl Pool {
         let path = self.archive_path(repository);
         if !path.exists() {
             let name = repository.name.clone();
-            return Err(if repository.seq.is_some() { Error::ArchiveMissing { name, path } } else { Error::NotMirrored(name) });
+            return Err(if repository.seq.is_some() {
+                Error::ArchiveMissing { name, path }
+            } else {
+                Error::NotMirrored(name)
+            });
         }
         Repo::open_archive(&path).in_repo(&repository.name)
     }
@@ -271,7 +285,11 @@ impl Pool {
     pub(crate) fn scratch(&self) -> Scratch {
         let default = Some(PathBuf::from(RAMDISK)).filter(|p| p.is_dir());
         let folder = self.config.scratch.folder.clone().or(default);
-        Scratch { folder, pack_bytes_max: self.config.scratch.pack_bytes_max.0, quota: self.scratch_quota.clone() }
+        Scratch {
+            folder,
+            pack_bytes_max: self.config.scratch.pack_bytes_max.0,
+            quota: self.scratch_quota.clone(),
+        }
     }
 
     /// Writes down what the archive of `repository` builds on, if there is one.
@@ -280,7 +298,8 @@ impl Pool {
         if !path.exists() {
             return Ok(self.catalog.clear_bases(&[repository.id])?);
         }
-        let archive = weir_archive::Archive::open(&path).map_err(weir_repo::Error::from).in_repo(&repository.name)?;
+        let archive =
+            weir_archive::Archive::open(&path).map_err(weir_repo::Error::from).in_repo(&repository.name)?;
         let base = weir_repo::base_path(&archive, &path).in_repo(&repository.name)?;
         let store = std::path::absolute(self.store())?;
         let base = base.map(|base| base.strip_prefix(&store).unwrap_or(&base).to_string_lossy().into_owned());
@@ -291,7 +310,12 @@ impl Pool {
     pub(crate) fn rewrite<T>(&self, sharing: Sharing<'_>, write: impl FnOnce(&Rewrite<'_>) -> T) -> T {
         let (scratch, store) = (self.scratch(), self.store());
         let spill = |bytes| scratch.place(bytes, &store);
-        write(&Rewrite { sharing, time: now() as u64, threads: self.config.mirror.threads.into(), spill: &spill })
+        write(&Rewrite {
+            sharing,
+            time: now() as u64,
+            threads: self.config.mirror.threads.into(),
+            spill: &spill,
+        })
     }
 
     /// The room that archives have.
@@ -321,9 +345,15 @@ impl Pool {
                 lfs: c.mirror.lfs,
                 space: space.clone(),
                 delta_bytes_max: c.scratch.delta_bytes_max.0 as usize,
-                compacting: Compacting { packs_max: c.archive.packs_max as usize, unused_percent_max: c.archive.unused_percent_max },
+                compacting: Compacting {
+                    packs_max: c.archive.packs_max as usize,
+                    unused_percent_max: c.archive.unused_percent_max,
+                },
                 accepts_empty: false,
-                store: Some(Arc::new(StoreMark { path: self.store().join(STORE_ID_NAME), id: self.store_id.clone() })),
+                store: Some(Arc::new(StoreMark {
+                    path: self.store().join(STORE_ID_NAME),
+                    id: self.store_id.clone(),
+                })),
                 progress: Arc::default(),
             },
             options: MirrorOptions {
@@ -334,8 +364,16 @@ impl Pool {
                 rules: c.mirror.rules.iter().map(config::MirrorRule::rule).collect(),
                 // What a forge makes and remakes by itself is no change of a repository.
                 forge_refs: ForgeRefs {
-                    named: c.forge.iter().filter_map(|forge| Some((forge.name(), forge.refs.as_ref()?.patterns()))).collect(),
-                    others: if c.mirror.refs.is_default() { FORGE_REFS.map(str::to_owned).into() } else { Vec::new() },
+                    named: c
+                        .forge
+                        .iter()
+                        .filter_map(|forge| Some((forge.name(), forge.refs.as_ref()?.patterns())))
+                        .collect(),
+                    others: if c.mirror.refs.is_default() {
+                        FORGE_REFS.map(str::to_owned).into()
+                    } else {
+                        Vec::new()
+                    },
                 },
                 schedule: Policy {
                     interval_s: c.mirror.interval.fixed_s(),
@@ -358,9 +396,11 @@ impl Pool {
     }
 }
 
-/// Which refs of what a forge lists are mirrored, unless something else is said: as Software Heritage's loader has it, none that a forge
-/// makes itself of a pull request and what it would be merged into, of a pipeline, or of each version of a change.
-const FORGE_REFS: [&str; 4] = ["^refs/pull/*/merge", "^refs/merge-requests/*/merge", "^refs/pipelines/*", "^refs/changes/*"];
+/// Which refs of what a forge lists are mirrored, unless something else is said: as Software Heritage's
+/// loader has it, none that a forge makes itself of a pull request and what it would be merged into, of a
+/// pipeline, or of each version of a change.
+const FORGE_REFS: [&str; 4] =
+    ["^refs/pull/*/merge", "^refs/merge-requests/*/merge", "^refs/pipelines/*", "^refs/changes/*"];
 
 /// How upstreams are talked to, as configured.
 pub(crate) fn transport_options(c: &Config) -> TransportOptions {

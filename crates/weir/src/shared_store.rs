@@ -10,21 +10,24 @@ use crate::error::{Error, Result};
 
 /// Refuses a store whose locks only this machine would see: two machines would write to one archive.
 pub(crate) fn check_locks(store: &Path) -> Result<()> {
-    let device = fs::metadata(store).map_err(|source| Error::File { what: "look at", path: store.to_owned(), source })?.dev();
+    let device = fs::metadata(store)
+        .map_err(|source| Error::File { what: "look at", path: store.to_owned(), source })?
+        .dev();
     // Where that cannot be read the file system is taken at its word.
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     match local_locks(&mounts, &format!("{}:{}", major(device), minor(device))) {
         None => Ok(()),
         Some(how) => Err(Error::Message(format!(
-            "'{}' is {how}: machines that share it would not see each other's locks, and write to one archive at a time; \
+            "'{}' is {how}: machines that share it would not see each other's locks, and write to one \
+            archive at a time; \
              mount it without that option, or on one machine use a catalog of its own",
             store.display()
         ))),
     }
 }
 
-/// The file system of `device` ("MAJOR:MINOR") and the option by which its locks stay on one machine, from /proc/self/mountinfo
-/// (proc_pid_mountinfo(5), nfs(5), mount.cifs(8)).
+/// The file system of `device` ("MAJOR:MINOR") and the option by which its locks stay on one machine, from
+/// /proc/self/mountinfo (proc_pid_mountinfo(5), nfs(5), mount.cifs(8)).
 fn local_locks(mounts: &str, device: &str) -> Option<String> {
     let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(device))?;
     let mut rest = line.split_once(" - ")?.1.split(' ');

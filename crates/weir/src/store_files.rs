@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 /// What the names of archives end in.
 pub(crate) const SUFFIX: &str = ".tar";
 
-/// Gives each file and folder below `folder` to `each`; what is hidden is weir's own, for a while. Returns folders below that cannot be read, and
-/// why: as every disk of its own has one that is only root's.
+/// Gives each file and folder below `folder` to `each`; what is hidden is weir's own, for a while. Returns
+/// folders below that cannot be read, and why: as every disk of its own has one that is only root's.
 ///
 /// # Errors
 /// If `folder` itself cannot be read.
-pub(crate) fn walk(folder: &Path, each: &mut dyn FnMut(&Path, FileType)) -> io::Result<Vec<(PathBuf, io::Error)>> {
+pub(crate) fn walk(
+    folder: &Path,
+    each: &mut dyn FnMut(&Path, FileType),
+) -> io::Result<Vec<(PathBuf, io::Error)>> {
     let mut unread = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(at) = folders.pop() {
@@ -43,7 +46,8 @@ pub(crate) fn is_archive(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes())
 }
 
-/// Whether what lies at `path` was kept when an archive was damaged: the archive itself, or commits that were cut from it.
+/// Whether what lies at `path` was kept when an archive was damaged: the archive itself, or commits that were
+/// cut from it.
 pub(crate) fn is_kept_aside(path: &Path) -> bool {
     let Some(text) = path.to_str() else { return false };
     let Some(at) = text.rfind(&format!("{SUFFIX}.")) else { return false };

@@ -4,8 +4,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Tells the service manager, if one has started this process, what `state` says: lines of `NAME=VALUE`. One that does not listen is
-/// none of ours.
+/// Tells the service manager, if one has started this process, what `state` says: lines of `NAME=VALUE`. One
+/// that does not listen is none of ours.
 pub(crate) fn notify(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else { return };
     let address = match name.as_bytes().strip_prefix(b"@") {

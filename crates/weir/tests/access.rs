@@ -23,7 +23,8 @@ fn hidden_repositories_are_as_if_they_were_not_there() {
     env.configure(
         "access",
         &format!(
-            "rules = [{{ repositories = [\"secret/*\"], tokens = [\"ci\"] }}]\ntokens = [{{ name = \"ci\", sha256 = \"{OPEN_SESAME}\" }}]"
+            "rules = [{{ repositories = [\"secret/*\"], tokens = [\"ci\"] }}]\ntokens = \
+            [{{ name = \"ci\", sha256 = \"{OPEN_SESAME}\" }}]"
         ),
     );
     let server = Http::serve(&env, &[]);
@@ -42,7 +43,10 @@ fn hidden_repositories_are_as_if_they_were_not_there() {
     for headers in ["", "Authorization: Bearer wrong\r\n", "Authorization: Basic !!!\r\n"] {
         let hidden = strip(server.get(refs, headers), "secret/b");
         let absent = strip(server.get("/secret/no/info/refs?service=git-upload-pack", headers), "secret/no");
-        assert!(hidden.0.starts_with("HTTP/1.1 401 ") && hidden.0.contains("www-authenticate: Basic"), "{hidden:?}");
+        assert!(
+            hidden.0.starts_with("HTTP/1.1 401 ") && hidden.0.contains("www-authenticate: Basic"),
+            "{hidden:?}"
+        );
         // Their lengths differ by the name's only.
         assert_eq!(hidden.1, absent.1, "{headers}");
     }
@@ -55,7 +59,11 @@ fn a_hook_decides() {
     let env = Env::new();
     pool_with(&env, &["a", "b"]);
     let hook = env.path("hook");
-    std::fs::write(&hook, "#!/bin/sh\necho \"$@\" >>\"$0.log\"\n[ \"$2\" = a ] && exit 0\necho 'not on Sundays'\nexit 1\n").unwrap();
+    std::fs::write(
+        &hook,
+        "#!/bin/sh\necho \"$@\" >>\"$0.log\"\n[ \"$2\" = a ] && exit 0\necho 'not on Sundays'\nexit 1\n",
+    )
+    .unwrap();
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
     env.configure("access", &format!("hook = {:?}", hook.display().to_string()));
     let server = Http::serve(&env, &[]);
@@ -78,23 +86,38 @@ fn urls_are_mapped_and_checked() {
     env.git(env.dir.path(), &["ls-remote", &server.git_url("ab.git")]);
     env.git(env.dir.path(), &["ls-remote", &server.url("ab.git")]);
     // Only the rules count now.
-    assert!(!env.git_command(env.dir.path(), &["ls-remote", &server.git_url("gist/a/b/a/ab")]).output().unwrap().status.success());
+    assert!(
+        !env.git_command(env.dir.path(), &["ls-remote", &server.git_url("gist/a/b/a/ab")])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
     let said = env.weir(&["config", "check", "git://127.0.0.1/ab.git"]);
     assert!(said.contains("git://127.0.0.1/ab.git: gist/a/b/a/ab, for everybody"), "{said}");
-    let said = env.weir_fails(&["config", "check", "https://elsewhere.example/ab.git", "git://127.0.0.1/../x.git"]);
+    let said =
+        env.weir_fails(&["config", "check", "https://elsewhere.example/ab.git", "git://127.0.0.1/../x.git"]);
     assert!(said.contains("no rule is about it") && said.contains("which is no name"), "{said}");
     env.configure("serve", "http = ['nonsense']");
-    assert!(env.weir_fails(&["config", "check"]).contains("serve.http is wrong: 'nonsense' is neither ADDR:PORT nor unix:PATH"));
+    assert!(
+        env.weir_fails(&["config", "check"])
+            .contains("serve.http is wrong: 'nonsense' is neither ADDR:PORT nor unix:PATH")
+    );
 }
 
 #[test]
 fn mistakes_in_the_rules_are_named() {
     let env = Env::new();
     env.configure("access", "rules = [{ repositories = ['x'], tokens = ['nobody'] }]");
-    assert!(env.weir_fails(&["config", "check"]).contains("names a token 'nobody', which is not among access.tokens"));
+    assert!(
+        env.weir_fails(&["config", "check"])
+            .contains("names a token 'nobody', which is not among access.tokens")
+    );
     let env = Env::new();
     env.configure("access", "rules = [{ repositories = ['x'], addresses = ['10.0.0.0/99'] }]");
-    assert!(env.weir_fails(&["config", "check"]).contains("'10.0.0.0/99' is neither an address nor a network"));
+    assert!(
+        env.weir_fails(&["config", "check"]).contains("'10.0.0.0/99' is neither an address nor a network")
+    );
     let env = Env::new();
     env.configure("serve", "map = [{ path = '/(', to = 'x' }]");
     assert!(env.weir_fails(&["config", "check"]).contains("serve.map is wrong: path '/('"));

@@ -34,14 +34,19 @@ fn a_lost_catalog_is_made_again_from_the_store() {
     assert!(env.weir(&["adopt"]).contains("0 registered, 0 left out"));
     let after = env.weir_json(&["ls"]);
     let of = |list: &serde_json::Value| -> Vec<[String; 5]> {
-        let row = |r: &serde_json::Value| ["name", "url", "archive", "seq", "archive_bytes"].map(|key| r[key].to_string());
+        let row = |r: &serde_json::Value| {
+            ["name", "url", "archive", "seq", "archive_bytes"].map(|key| r[key].to_string())
+        };
         list.as_array().unwrap().iter().map(row).collect()
     };
     assert_eq!(of(&after), of(&before));
     // It is mirrored on, under leases that count on, and the base is known to be one.
     let commit = env.git(&up, &["commit-tree", "-m", "after", "-p", "main", "main^{tree}"]);
     env.git(&up, &["update-ref", "refs/heads/main", &commit]);
-    assert!(env.weir(&["mirror", "--all"]).contains("1 updated, 1 unchanged") || env.weir(&["mirror", "--all"]).contains("0 failed"));
+    assert!(
+        env.weir(&["mirror", "--all"]).contains("1 updated, 1 unchanged")
+            || env.weir(&["mirror", "--all"]).contains("0 failed")
+    );
     env.weir(&["fsck"]);
     assert!(env.weir_fails(&["rm", "--delete", "host/owner/a"]).contains("host/other/fork"));
     let server = env.serve();
@@ -62,8 +67,10 @@ fn an_extracted_archive_goes_on_with_git_fetch() {
         }
         let target = env.path(&format!("out{compacted}"));
         std::fs::create_dir(&target).unwrap();
-        let tar =
-            std::process::Command::new("tar").args(["xf", archive.to_str().unwrap(), "--no-same-owner"]).current_dir(&target).status();
+        let tar = std::process::Command::new("tar")
+            .args(["xf", archive.to_str().unwrap(), "--no-same-owner"])
+            .current_dir(&target)
+            .status();
         assert!(tar.unwrap().success());
         let commit = env.git(&up, &["commit-tree", "-m", "more", "-p", "main", "main^{tree}"]);
         env.git(&up, &["update-ref", "refs/heads/main", &commit]);
@@ -90,7 +97,9 @@ fn what_was_restored_stays_so_without_the_catalog() {
     let commit = env.git(&up, &["commit-tree", "-m", "more", "-p", "main", "main^{tree}"]);
     env.git(&up, &["update-ref", "refs/heads/main", &commit]);
     env.weir(&["mirror", "--all"]);
-    let first = |name: &str| format!("{name}@{}", env.weir_json(&["log", name]).as_array().unwrap().last().unwrap()["seq"]);
+    let first = |name: &str| {
+        format!("{name}@{}", env.weir_json(&["log", name]).as_array().unwrap().last().unwrap()["seq"])
+    };
     env.weir(&["restore", &first("r"), "--name", "copy"]);
     env.weir(&["restore", &first("kept")]);
     // It says so after a compaction, too.
@@ -102,7 +111,9 @@ fn what_was_restored_stays_so_without_the_catalog() {
     assert!(env.weir(&["adopt"]).contains("3 registered"));
     env.weir(&["mirror", "--all"]);
     let server = env.serve();
-    let main = |name: &str| env.git(env.dir.path(), &["ls-remote", &server.url(name), "refs/heads/main"])[..40].to_owned();
+    let main = |name: &str| {
+        env.git(env.dir.path(), &["ls-remote", &server.url(name), "refs/heads/main"])[..40].to_owned()
+    };
     assert_eq!((main("kept"), main("copy"), main("r")), (old.clone(), old, commit.clone()));
     // Until somebody asks for it by name.
     env.weir(&["mirror", "kept"]);

@@ -26,10 +26,13 @@ fn crates_build_only_on_what_is_below_them() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap();
-        let allowed = allowed.get(name.as_str()).unwrap_or_else(|| panic!("crate '{name}' has no row in this test and ARCHITECTURE.md"));
+        let allowed = allowed
+            .get(name.as_str())
+            .unwrap_or_else(|| panic!("crate '{name}' has no row in this test and ARCHITECTURE.md"));
         let dependencies = manifest.split("[dev-dependencies]").next().unwrap();
         for line in dependencies.lines() {
-            if let Some(dependency) = line.strip_prefix("weir-").and_then(|l| l.split(['.', ' ', '=']).next()) {
+            if let Some(dependency) = line.strip_prefix("weir-").and_then(|l| l.split(['.', ' ', '=']).next())
+            {
                 assert!(allowed.contains(&dependency), "crate '{name}' must not build on '{dependency}'");
             }
         }
@@ -39,7 +42,11 @@ fn crates_build_only_on_what_is_below_them() {
 #[test]
 fn no_library_prints() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut folders: Vec<_> = ARROWS.iter().filter(|a| !matches!(a.0, "weir" | "bench")).map(|a| crates.join(a.0).join("src")).collect();
+    let mut folders: Vec<_> = ARROWS
+        .iter()
+        .filter(|a| !matches!(a.0, "weir" | "bench"))
+        .map(|a| crates.join(a.0).join("src"))
+        .collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

@@ -1,5 +1,5 @@
-//! Requests that cost a server much more than they cost who sends them, each beside a client that means well: the findings of a
-//! review, one test each.
+//! Requests that cost a server much more than they cost who sends them, each beside a client that means well:
+//! the findings of a review, one test each.
 
 mod common;
 
@@ -23,13 +23,17 @@ impl Stage {
         Stage { env: Env::new(), server: None }
     }
 
-    /// A history of `commits` on main whose last commit is rewritten after it was mirrored: not all that is here is reached from refs.
+    /// A history of `commits` on main whose last commit is rewritten after it was mirrored: not all that is
+    /// here is reached from refs.
     fn rewritten(&self, name: &str, commits: usize) -> PathBuf {
         let upstream = self.env.init_bare(&format!("{name}.git"));
         let mut history = Vec::new();
         for n in 0..commits {
             let time = 1_700_000_000 + n;
-            let line = format!("commit refs/heads/main\ncommitter C <c@x> {time} +0000\ndata 1\nx\nM 644 inline f\ndata 6\n{n:06}\n");
+            let line = format!(
+                "commit refs/heads/main\ncommitter C <c@x> {time} +0000\ndata 1\nx\nM 644 inline f\ndata \
+                6\n{n:06}\n"
+            );
             history.extend_from_slice(line.as_bytes());
         }
         self.env.git_with(&upstream, &["fast-import", "--quiet"], &history);
@@ -54,8 +58,10 @@ impl Stage {
     fn talk(&self, name: &str, version: u8) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", self.server().1)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let line =
-            format!("git-upload-pack /{name}\0host=x\0{}", if version == 0 { String::new() } else { format!("\0version={version}\0") });
+        let line = format!(
+            "git-upload-pack /{name}\0host=x\0{}",
+            if version == 0 { String::new() } else { format!("\0version={version}\0") }
+        );
         stream.write_all(&pkt(line.as_bytes())).unwrap();
         let mut seen = Vec::new();
         let mut byte = [0];
@@ -75,7 +81,10 @@ impl Stage {
 
     fn resident_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.server().0.pid())).unwrap();
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok()).unwrap()
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok())
+            .unwrap()
     }
 
     /// Two seconds after everybody has gone, nothing is done for them any more.
@@ -144,7 +153,11 @@ fn who_reads_slowly_holds_no_turn() {
     let mut history = Vec::new();
     for n in 0..12u64 {
         history.extend_from_slice(
-            format!("commit refs/heads/main\ncommitter C <c@x> {n} +0000\ndata 1\nx\nM 644 inline f{n}\ndata 4000000\n").as_bytes(),
+            format!(
+                "commit refs/heads/main\ncommitter C <c@x> {n} +0000\ndata 1\nx\nM 644 inline f{n}\ndata \
+                4000000\n"
+            )
+            .as_bytes(),
         );
         history.extend(noise(n, 4_000_000));
         history.push(b'\n');
@@ -153,7 +166,9 @@ fn who_reads_slowly_holds_no_turn() {
     stage.env.weir(&["add", "--name", "large", large.to_str().unwrap()]);
     stage.env.weir(&["mirror", "large"]);
     // No spool is large enough for those answers.
-    stage.serve("computed_max = 2\ncomputed_per_address_max = 2\nkept_bytes_max = '1 MiB'\nqueue_timeout = '8s'\n");
+    stage.serve(
+        "computed_max = 2\ncomputed_per_address_max = 2\nkept_bytes_max = '1 MiB'\nqueue_timeout = '8s'\n",
+    );
     let tip = stage.env.git(&large, &["rev-parse", "main"]);
     let slow: Vec<TcpStream> = (0..4)
         .map(|n| {
@@ -171,8 +186,14 @@ fn who_reads_slowly_holds_no_turn() {
     for n in 0..3 {
         let target = format!("healthy{n}");
         let depth = format!("--depth={}", n + 2);
-        stage.env.git(stage.env.dir.path(), &["clone", "-q", "--bare", &depth, &stage.server().git_url("it"), &target]);
-        assert_eq!(stage.env.git(&stage.env.path(&target), &["rev-parse", "main"]), stage.env.git(&upstream, &["rev-parse", "main"]));
+        stage.env.git(
+            stage.env.dir.path(),
+            &["clone", "-q", "--bare", &depth, &stage.server().git_url("it"), &target],
+        );
+        assert_eq!(
+            stage.env.git(&stage.env.path(&target), &["rev-parse", "main"]),
+            stage.env.git(&upstream, &["rev-parse", "main"])
+        );
     }
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     drop(slow);
@@ -190,8 +211,13 @@ fn early_negotiation_holds_up_nobody() {
     stage.env.weir(&["mirror", "it"]);
     stage.serve("computed_max = 2\n");
     let main = stage.env.git(&upstream, &["rev-parse", "main"]);
-    let olds: Vec<String> = stage.env.git(&upstream, &["rev-list", "-64", "main~10000"]).lines().map(str::to_owned).collect();
-    let mut request = [pkt(format!("want {main} multi_ack_detailed side-band-64k ofs-delta\n").as_bytes()), b"0000".to_vec()].concat();
+    let olds: Vec<String> =
+        stage.env.git(&upstream, &["rev-list", "-64", "main~10000"]).lines().map(str::to_owned).collect();
+    let mut request = [
+        pkt(format!("want {main} multi_ack_detailed side-band-64k ofs-delta\n").as_bytes()),
+        b"0000".to_vec(),
+    ]
+    .concat();
     for have in std::iter::once(&old).chain(&olds) {
         request.extend(pkt(format!("have {have}\n").as_bytes()));
         request.extend(pkt(format!("have {:040x}\n", 7).as_bytes()));
@@ -219,10 +245,12 @@ fn lfs_batches_cost_little_memory() {
     stage.rewritten("it", 5);
     stage.serve("");
     let batch = |count: usize, authorization: usize| {
-        let objects: Vec<String> = (0..count).map(|n| format!("{{\"oid\":\"{:064x}\",\"size\":1}}", n % 7)).collect();
+        let objects: Vec<String> =
+            (0..count).map(|n| format!("{{\"oid\":\"{:064x}\",\"size\":1}}", n % 7)).collect();
         let body = format!("{{\"operation\":\"download\",\"objects\":[{}]}}", objects.join(","));
         let head = format!(
-            "POST /it/info/lfs/objects/batch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\
+            "POST /it/info/lfs/objects/batch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nConnection: \
+            close\r\n\
              Content-Type: application/vnd.git-lfs+json\r\nContent-Length: {}\r\n\r\n",
             "a".repeat(authorization),
             body.len()
@@ -252,19 +280,25 @@ fn lists_of_refs_that_nobody_reads_are_held_once() {
     let mut stage = Stage::new();
     let upstream = stage.rewritten("it", 5);
     let tip = stage.env.git(&upstream, &["rev-parse", "main"]);
-    let refs: String = (0..60_000).map(|n| format!("create refs/tags/a-name-of-some-length-{n:07} {tip}\n")).collect();
+    let refs: String =
+        (0..60_000).map(|n| format!("create refs/tags/a-name-of-some-length-{n:07} {tip}\n")).collect();
     stage.env.git_with(&upstream, &["update-ref", "--stdin"], refs.as_bytes());
     stage.env.weir(&["mirror", "it"]);
     stage.serve("");
     let listed = stage.env.git(stage.env.dir.path(), &["ls-remote", &stage.server().git_url("it")]);
     assert_eq!(listed.lines().count(), 60_002);
     let before = stage.resident_kib();
-    let request = [pkt(b"command=ls-refs"), b"0001".to_vec(), pkt(b"peel"), pkt(b"symrefs"), b"0000".to_vec()].concat();
+    let request =
+        [pkt(b"command=ls-refs"), b"0001".to_vec(), pkt(b"peel"), pkt(b"symrefs"), b"0000".to_vec()].concat();
     let mut unread = Vec::new();
     for n in 0..100 {
         let mut stream = TcpStream::connect(("127.0.0.1", stage.server().1)).unwrap();
         stream
-            .write_all(&pkt(if n % 2 == 0 { b"git-upload-pack /it\0host=x\0\0version=2\0" } else { b"git-upload-pack /it\0host=x\0" }))
+            .write_all(&pkt(if n % 2 == 0 {
+                b"git-upload-pack /it\0host=x\0\0version=2\0"
+            } else {
+                b"git-upload-pack /it\0host=x\0"
+            }))
             .unwrap();
         if n % 2 == 0 {
             stream.write_all(&request).unwrap();
@@ -277,8 +311,10 @@ fn lists_of_refs_that_nobody_reads_are_held_once() {
     let over_http = stage.env.git(stage.env.dir.path(), &["ls-remote", &stage.server().url("it")]);
     assert_eq!(over_http, listed);
     for version in ["0", "1"] {
-        let early =
-            stage.env.git(stage.env.dir.path(), &["-c", &format!("protocol.version={version}"), "ls-remote", &stage.server().url("it")]);
+        let early = stage.env.git(
+            stage.env.dir.path(),
+            &["-c", &format!("protocol.version={version}"), "ls-remote", &stage.server().url("it")],
+        );
         assert_eq!(early, listed, "version {version}");
     }
 }
@@ -288,7 +324,10 @@ fn who_ends_its_half_of_a_connection_is_answered() {
     let mut stage = Stage::new();
     let upstream = stage.rewritten("it", 2000);
     stage.serve("kept_bytes_max = 0\n");
-    let (tip, have) = (stage.env.git(&upstream, &["rev-parse", "main"]), stage.env.git(&upstream, &["rev-parse", "main~1500"]));
+    let (tip, have) = (
+        stage.env.git(&upstream, &["rev-parse", "main"]),
+        stage.env.git(&upstream, &["rev-parse", "main~1500"]),
+    );
     for depth in ["deepen 100", "filter blob:none", "ofs-delta"] {
         let mut stream = stage.talk("it", 2);
         let lines = [format!("want {tip}"), format!("have {have}"), depth.to_owned(), "done".to_owned()];
@@ -299,13 +338,21 @@ fn who_ends_its_half_of_a_connection_is_answered() {
         assert!(contains(&said, "PACK") && said.ends_with(b"0000"), "{depth}: {} bytes", said.len());
     }
     let mut early = stage.talk("it", 0);
-    early.write_all(&[&pkt(format!("want {tip} side-band-64k ofs-delta\n").as_bytes())[..], b"0000", &pkt(b"done\n")].concat()).unwrap();
+    early
+        .write_all(
+            &[&pkt(format!("want {tip} side-band-64k ofs-delta\n").as_bytes())[..], b"0000", &pkt(b"done\n")]
+                .concat(),
+        )
+        .unwrap();
     early.shutdown(Shutdown::Write).unwrap();
     assert!(contains(&rest(&mut early), "PACK"));
-    let body = [&pkt(b"command=fetch")[..], b"0001", &pkt(format!("want {tip}").as_bytes()), &pkt(b"done"), b"0000"].concat();
+    let body =
+        [&pkt(b"command=fetch")[..], b"0001", &pkt(format!("want {tip}").as_bytes()), &pkt(b"done"), b"0000"]
+            .concat();
     let mut stream = TcpStream::connect(("127.0.0.1", stage.server().0.port)).unwrap();
     let head = format!(
-        "POST /it/git-upload-pack HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-git-upload-pack-request\r\nGit-Protocol: version=2\r\n\
+        "POST /it/git-upload-pack HTTP/1.1\r\nHost: x\r\nContent-Type: \
+        application/x-git-upload-pack-request\r\nGit-Protocol: version=2\r\n\
          Connection: close\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );

@@ -1,5 +1,5 @@
-//! A block that the disk cannot read, and a file that is cut short while it is served: they cost a request, not the server, and are
-//! repaired.
+//! A block that the disk cannot read, and a file that is cut short while it is served: they cost a request,
+//! not the server, and are repaired.
 
 mod common;
 
@@ -27,7 +27,8 @@ fn add(env: &Env, path: &Path, n: u64, len: usize) {
     let content: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
     let blob = env.git_with(path, &["hash-object", "-w", "--stdin"], &content);
     let tree = env.git_with(path, &["mktree"], format!("100644 blob {blob}\tf{n}\n").as_bytes());
-    let has_main = env.git_command(path, &["rev-parse", "-q", "--verify", "main"]).output().unwrap().status.success();
+    let has_main =
+        env.git_command(path, &["rev-parse", "-q", "--verify", "main"]).output().unwrap().status.success();
     let parent: &[&str] = if has_main { &["-p", "main"] } else { &[] };
     let commit = env.git(path, &[&["commit-tree", "-m", "x", &tree], parent].concat());
     env.git(path, &["update-ref", "refs/heads/main", &commit]);
@@ -53,7 +54,11 @@ fn listed(port: u16, name: &str) -> (TcpStream, String) {
         String::from_utf8_lossy(&all).into_owned()
     };
     read(&mut stream);
-    stream.write_all(format!("{}0001{}0000", pkt("command=ls-refs\n"), pkt("ref-prefix refs/heads/\n")).as_bytes()).unwrap();
+    stream
+        .write_all(
+            format!("{}0001{}0000", pkt("command=ls-refs\n"), pkt("ref-prefix refs/heads/\n")).as_bytes(),
+        )
+        .unwrap();
     let refs = read(&mut stream);
     let line = refs.split('\n').find(|line| line.contains("refs/heads/main")).unwrap();
     (stream, line[4..44].to_owned())
@@ -73,12 +78,20 @@ fn an_archive_that_is_cut_short_under_a_client_costs_that_client() {
         let len = std::fs::metadata(&archive).unwrap().len();
         File::options().write(true).open(&archive).unwrap().set_len(len / 3).unwrap();
         let more = if deepen.is_empty() { String::new() } else { pkt(deepen) };
-        let ask = format!("{}0001{}{more}{}0000", pkt("command=fetch\n"), pkt(&format!("want {tip}\n")), pkt("done\n"));
+        let ask = format!(
+            "{}0001{}{more}{}0000",
+            pkt("command=fetch\n"),
+            pkt(&format!("want {tip}\n")),
+            pkt("done\n")
+        );
         client.write_all(ask.as_bytes()).unwrap();
         let mut answer = Vec::new();
         let _ = client.read_to_end(&mut answer);
         assert!(server.0.child.try_wait().unwrap().is_none(), "the server is there");
-        env.git(env.dir.path(), &["clone", "-q", "--bare", &server.git_url("b"), &format!("b{}.copy", deepen.len())]);
+        env.git(
+            env.dir.path(),
+            &["clone", "-q", "--bare", &server.git_url("b"), &format!("b{}.copy", deepen.len())],
+        );
         // The next visit finds it out by itself, and what is served is whole again.
         let said = env.weir(&["mirror", "--all"]);
         assert!(said.contains("damaged"), "{said}");
@@ -134,8 +147,8 @@ fn disk(env: &Env, mount: &Path, bytes: u64) -> Option<BadDisk> {
     Some(BadDisk { mount: mount.to_owned(), device })
 }
 
-/// Lays the file at `path` out anew, so that something from `from` to `to` lies behind everything else on the disk; gives the block where
-/// that begins.
+/// Lays the file at `path` out anew, so that something from `from` to `to` lies behind everything else on the
+/// disk; gives the block where that begins.
 fn lay_out(path: &Path, mount: &Path, from: u64, to: u64) -> u64 {
     let data = std::fs::read(path).unwrap();
     std::fs::remove_file(path).unwrap();
@@ -148,7 +161,10 @@ fn lay_out(path: &Path, mount: &Path, from: u64, to: u64) -> u64 {
     write(to, data.len() as u64);
     let fill = |n: u64| mount.join(format!("fill{n}"));
     let mut count = 0;
-    while std::fs::write(fill(count), vec![7; 1 << 20]).and_then(|()| File::open(fill(count))?.sync_all()).is_ok() {
+    while std::fs::write(fill(count), vec![7; 1 << 20])
+        .and_then(|()| File::open(fill(count))?.sync_all())
+        .is_ok()
+    {
         count += 1;
     }
     let first = |n: u64| blocks(&fill(n)).iter().map(|(_, physical)| *physical).min().unwrap_or(0);
@@ -195,7 +211,9 @@ fn a_block_that_cannot_be_read() {
     let is_bad = std::fs::read(&archive).is_err_and(|e| e.raw_os_error() == Some(5));
     assert!(is_bad, "the disk reads everything");
     let mut server = Http::serve(&env, &[]);
-    for (n, args) in [&["--bare"][..], &["--bare", "--depth=1"], &["--bare", "--filter=blob:none"]].into_iter().enumerate() {
+    for (n, args) in
+        [&["--bare"][..], &["--bare", "--depth=1"], &["--bare", "--filter=blob:none"]].into_iter().enumerate()
+    {
         for url in [server.git_url("bad/a"), server.url("bad/a")] {
             let target = format!("copy{n}");
             let mut command = vec!["clone", "-q"];

@@ -15,7 +15,10 @@ fn pool(serve: &str) -> Env {
     env.weir(&["add", "--name", "it", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
     env.configure("serve", &format!("trusted_proxies = ['127.0.0.1']\n{serve}"));
-    env.configure("access", "public = false\nrules = [{ repositories = ['*'], addresses = ['198.51.100.0/24'] }]");
+    env.configure(
+        "access",
+        "public = false\nrules = [{ repositories = ['*'], addresses = ['198.51.100.0/24'] }]",
+    );
     env
 }
 
@@ -43,7 +46,9 @@ fn rules_go_by_the_address_that_a_proxy_names() {
     drop(server);
     // Who is no proxy is not believed.
     let path = env.pool().join("weir.toml");
-    let text = std::fs::read_to_string(&path).unwrap().replace("trusted_proxies = ['127.0.0.1']", "trusted_proxies = ['10.0.0.1']");
+    let text = std::fs::read_to_string(&path)
+        .unwrap()
+        .replace("trusted_proxies = ['127.0.0.1']", "trusted_proxies = ['10.0.0.1']");
     std::fs::write(&path, text).unwrap();
     let server = Http::serve(&env, &[]);
     assert_eq!(status(&server, "X-Forwarded-For: 198.51.100.7\r\n"), "404");
@@ -57,7 +62,8 @@ fn a_proxys_clients_are_limited_one_by_one() {
     let begin = |address: &str| {
         let mut stream = TcpStream::connect(("127.0.0.1", server.0.port)).unwrap();
         let head = format!(
-            "POST /it/git-upload-pack HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-git-upload-pack-request\r\n\
+            "POST /it/git-upload-pack HTTP/1.1\r\nHost: x\r\nContent-Type: \
+            application/x-git-upload-pack-request\r\n\
              Content-Length: 100\r\nX-Forwarded-For: {address}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).unwrap();
@@ -99,7 +105,10 @@ fn what_is_not_told_apart_by_requests_is_counted_by_connections() {
     // All whom a proxy cannot name are one client.
     let begin = |name: &str| {
         let mut stream = TcpStream::connect(("127.0.0.1", server.0.port)).unwrap();
-        let head = format!("POST /it/git-upload-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nX-Forwarded-For: {name}\r\n\r\n");
+        let head = format!(
+            "POST /it/git-upload-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nX-Forwarded-For: \
+            {name}\r\n\r\n"
+        );
         stream.write_all(head.as_bytes()).unwrap();
         let mut answer = [0; 12];
         let _ = stream.read_exact(&mut answer);
@@ -137,7 +146,10 @@ fn connections_begin_with_the_proxy_protocol() {
     assert!(ask(http, &v2).starts_with("HTTP/1.1 200"));
     // What a client adds is not believed: it is not the proxy's word.
     let lied = get.replace("Host: x", "Host: x\r\nX-Forwarded-For: 198.51.100.7");
-    assert!(ask(http, format!("PROXY TCP4 203.0.113.1 127.0.0.1 1 2\r\n{lied}").as_bytes()).starts_with("HTTP/1.1 404"));
+    assert!(
+        ask(http, format!("PROXY TCP4 203.0.113.1 127.0.0.1 1 2\r\n{lied}").as_bytes())
+            .starts_with("HTTP/1.1 404")
+    );
 }
 
 #[test]
@@ -145,7 +157,10 @@ fn what_is_no_proxy_is_refused() {
     let env = Env::new();
     let path = env.pool().join("weir.toml");
     for (text, said) in [
-        ("[serve]\ntrusted_proxies = ['example.org']\n", "weir.toml:2: serve.trusted_proxies is wrong: 'example.org' is no address"),
+        (
+            "[serve]\ntrusted_proxies = ['example.org']\n",
+            "weir.toml:2: serve.trusted_proxies is wrong: 'example.org' is no address",
+        ),
         ("[serve]\nproxy_protocol = true\n", "weir.toml:2: serve.proxy_protocol needs serve.trusted_proxies"),
     ] {
         std::fs::write(&path, text).unwrap();

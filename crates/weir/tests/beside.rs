@@ -28,15 +28,32 @@ fn it_crawls_and_mirrors_and_says_so_to_monitors() {
         env.odd_repository(&format!("o/r{n}.git"));
     }
     let daemon = env.git_daemon(&[]);
-    let one = |n: u64| Listed { id: n, owner: "o", name: format!("r{n}"), pushed_at: "2024-01-01T00:00:00Z".into(), fork: false };
+    let one = |n: u64| Listed {
+        id: n,
+        owner: "o",
+        name: format!("r{n}"),
+        pushed_at: "2024-01-01T00:00:00Z".into(),
+        fork: false,
+    };
     // The last one is not there.
-    let forge = Forge::new(State { repositories: (1..=5).map(one).collect(), clone_base: daemon.url(""), ..State::default() });
+    let forge = Forge::new(State {
+        repositories: (1..=5).map(one).collect(),
+        clone_base: daemon.url(""),
+        ..State::default()
+    });
     let base = daemon.url("");
-    let text = format!("[[forge]]\ntype = \"gitea\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"{base}\"]\n", forge.url());
+    let text = format!(
+        "[[forge]]\ntype = \"gitea\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"{base}\"]\n",
+        forge.url()
+    );
     std::fs::write(env.pool().join("weir.toml"), text).unwrap();
     let (git, metrics) = (free_port(), free_port());
     let (git, address) = (format!("127.0.0.1:{git}"), format!("127.0.0.1:{metrics}"));
-    let mut child = env.weir_command(&["-q", "serve", "--git", &git, "--metrics", &address]).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = env
+        .weir_command(&["-q", "serve", "--git", &git, "--metrics", &address])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     wait_for_port(metrics);
     let until = Instant::now() + Duration::from_secs(60);
     loop {
@@ -51,16 +68,22 @@ fn it_crawls_and_mirrors_and_says_so_to_monitors() {
     assert!(told.starts_with("HTTP/1.1 200 OK\r\n") && told.contains("text/plain; version=0.0.4"), "{told}");
     // What the catalog says may be a minute old; what the process did is not.
     assert!(
-        told.contains("weir_visits_total{result=\"updated\"} 4\n") && told.contains("weir_visits_total{result=\"failed\"} 1\n"),
+        told.contains("weir_visits_total{result=\"updated\"} 4\n")
+            && told.contains("weir_visits_total{result=\"failed\"} 1\n"),
         "{told}"
     );
-    for name in
-        ["weir_catalog_up 1", "# TYPE weir_repositories gauge", "weir_lag_seconds ", "weir_store_free_bytes ", "weir_appended_bytes_total "]
-    {
+    for name in [
+        "weir_catalog_up 1",
+        "# TYPE weir_repositories gauge",
+        "weir_lag_seconds ",
+        "weir_store_free_bytes ",
+        "weir_appended_bytes_total ",
+    ] {
         assert!(told.contains(name), "{name}: {told}");
     }
     let lines = told.split("\r\n\r\n").nth(1).unwrap();
-    assert!(lines.lines().all(|l| l.starts_with("# ") || l.rsplit_once(' ').is_some_and(|(_, n)| n.parse::<f64>().is_ok())), "{lines}");
+    assert!(lines.lines().all(|l| l.starts_with("# ") || l.rsplit_once(' ').is_some_and(|(_,
+    n)| n.parse::<f64>().is_ok())), "{lines}");
     assert!(get(metrics, "/").starts_with("HTTP/1.1 404"));
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(child.wait().unwrap().success());

@@ -10,7 +10,8 @@ fn commit(env: &Env, at: &Path, branch: &str, file: &str) {
     let from = if previous.is_empty() { String::new() } else { format!("from refs/heads/{branch}^0\n") };
     let data = "line\n".repeat(200) + file;
     let stream = format!(
-        "commit refs/heads/{branch}\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\n{from}M 644 inline {file}\ndata {}\n{data}\n",
+        "commit refs/heads/{branch}\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\n{from}M 644 inline \
+        {file}\ndata {}\n{data}\n",
         data.len()
     );
     env.git_with(at, &["fast-import", "--quiet", "--force"], stream.as_bytes());
@@ -23,7 +24,9 @@ fn listed(server: &Http) -> Vec<(String, u64)> {
     let list = String::from_utf8(list).unwrap();
     assert!(list.contains("heuristic = creationToken") && list.contains("mode = all"), "{list}");
     let values = |key: &str| -> Vec<String> {
-        list.lines().filter_map(|l| l.trim().strip_prefix(key)?.strip_prefix(" = ").map(str::to_owned)).collect()
+        list.lines()
+            .filter_map(|l| l.trim().strip_prefix(key)?.strip_prefix(" = ").map(str::to_owned))
+            .collect()
     };
     values("uri").into_iter().zip(values("creationToken").iter().map(|t| t.parse().unwrap())).collect()
 }
@@ -54,9 +57,19 @@ fn each_update_is_a_bundle_that_builds_on_those_before() {
     let clone = env.init_bare("clone.git");
     for (n, (file, _)) in bundles.iter().enumerate() {
         let (head, bundle) = server.get(&format!("/up/weir/{file}"), "");
-        assert!(head.contains("content-type: application/x-git-bundle") && head.contains("accept-ranges: bytes"), "{head}");
-        assert!(!String::from_utf8_lossy(&bundle).contains("refs/heads/side"), "names that are gone are not told");
-        assert_eq!(n > 0, String::from_utf8_lossy(&bundle).lines().nth(1).unwrap().starts_with('-'), "needs those before");
+        assert!(
+            head.contains("content-type: application/x-git-bundle") && head.contains("accept-ranges: bytes"),
+            "{head}"
+        );
+        assert!(
+            !String::from_utf8_lossy(&bundle).contains("refs/heads/side"),
+            "names that are gone are not told"
+        );
+        assert_eq!(
+            n > 0,
+            String::from_utf8_lossy(&bundle).lines().nth(1).unwrap().starts_with('-'),
+            "needs those before"
+        );
         let part = server.get(&format!("/up/weir/{file}"), "Range: bytes=20-39\r\n").1;
         assert_eq!(part, bundle[20..40]);
         let path = env.path(&format!("{n}.bundle"));
@@ -65,13 +78,24 @@ fn each_update_is_a_bundle_that_builds_on_those_before() {
         env.git(&clone, &["fetch", "-q", path.to_str().unwrap(), "+refs/heads/*:refs/bundles/*"]);
     }
     // Nothing is left to be sent.
-    let said = env.git_command(&clone, &["fetch", &server.url("up"), "+refs/*:refs/*"]).env("GIT_TRACE_PACKET", "1").output().unwrap();
-    assert!(said.status.success() && !String::from_utf8_lossy(&said.stderr).contains("fetch> want"), "{said:?}");
+    let said = env
+        .git_command(&clone, &["fetch", &server.url("up"), "+refs/*:refs/*"])
+        .env("GIT_TRACE_PACKET", "1")
+        .output()
+        .unwrap();
+    assert!(
+        said.status.success() && !String::from_utf8_lossy(&said.stderr).contains("fetch> want"),
+        "{said:?}"
+    );
     env.git(&clone, &["fsck", "--strict", "--connectivity-only"]);
-    assert_eq!(env.git(&clone, &["rev-parse", "main", "new", "kept"]), env.git(&upstream, &["rev-parse", "main", "new", "kept"]));
+    assert_eq!(
+        env.git(&clone, &["rev-parse", "main", "new", "kept"]),
+        env.git(&upstream, &["rev-parse", "main", "new", "kept"])
+    );
     // The same by the protocol's command, in small letters: clients of git know no others.
     let question = b"0017command=bundle-uri\n00010000";
-    let head = "POST /up/git-upload-pack HTTP/1.1\r\nHost: x\r\nConnection: close\r\nGit-Protocol: version=2\r\n\
+    let head = "POST /up/git-upload-pack HTTP/1.1\r\nHost: x\r\nConnection: close\r\nGit-Protocol: \
+        version=2\r\n\
                 Content-Type: application/x-git-upload-pack-request\r\nContent-Length: 31\r\n\r\n";
     let told = server.ask(&[head.as_bytes(), question].concat());
     let name = bundles[3].0.strip_suffix(".bundle").unwrap();

@@ -1,4 +1,5 @@
-//! What a keeper changes of repositories that are mirrored: where they are, what they are called, which refs are wanted.
+//! What a keeper changes of repositories that are mirrored: where they are, what they are called, which refs
+//! are wanted.
 
 mod common;
 
@@ -6,7 +7,12 @@ use common::Env;
 
 fn refs_of(env: &Env, server: &common::Server, name: &str) -> Vec<String> {
     let listed = env.git(env.dir.path(), &["ls-remote", &server.url(name)]);
-    listed.lines().filter_map(|line| line.split('\t').nth(1)).filter(|name| !name.ends_with("^{}")).map(str::to_owned).collect()
+    listed
+        .lines()
+        .filter_map(|line| line.split('\t').nth(1))
+        .filter(|name| !name.ends_with("^{}"))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -23,7 +29,10 @@ fn a_url_and_a_name_can_be_changed() {
     let server = env.serve();
     env.assert_same(&server, "new", &up, "under its new name");
     let shown = env.weir_json(&["show", "new"]);
-    assert_eq!((shown["url"].as_str(), shown["priority"].as_i64()), (Some(daemon.url("up.git").as_str()), Some(1)));
+    assert_eq!(
+        (shown["url"].as_str(), shown["priority"].as_i64()),
+        (Some(daemon.url("up.git").as_str()), Some(1))
+    );
     assert!(env.weir(&["mirror", "--all"]).contains("1 unchanged"), "its archive came along");
     // Another may have the old name, and an archive of its own.
     let other = env.init_bare("other.git");
@@ -68,15 +77,23 @@ fn refs_are_chosen_by_pattern() {
     env.weir(&["mirror"]);
     let server = env.serve();
     let has = |name: &str, of: &str| refs_of(&env, &server, of).iter().any(|r| r == name);
-    assert!(has("refs/pull/1/head", "a/one") && !has("refs/pull/1/merge", "a/one") && has("refs/heads/tmp/x", "a/one"));
+    assert!(
+        has("refs/pull/1/head", "a/one")
+            && !has("refs/pull/1/merge", "a/one")
+            && has("refs/heads/tmp/x", "a/one")
+    );
     // A rule by name; and over it what is said of one alone.
     let path = env.pool().join("weir.toml");
     let text = std::fs::read_to_string(&path).unwrap();
-    let rule = "[[mirror.rules]]\nrepositories = ['a/*']\nrefs = ['heads-and-tags', '^refs/heads/tmp/*']\ninterval = '7s'\n";
+    let rule = "[[mirror.rules]]\nrepositories = ['a/*']\nrefs = ['heads-and-tags', \
+        '^refs/heads/tmp/*']\ninterval = '7s'\n";
     std::fs::write(&path, format!("{text}\n{rule}")).unwrap();
     env.weir(&["mirror", "--all"]);
     let one = refs_of(&env, &server, "a/one");
-    assert!(one.iter().all(|r| r == "HEAD" || r.starts_with("refs/heads/") || r.starts_with("refs/tags/")), "{one:?}");
+    assert!(
+        one.iter().all(|r| r == "HEAD" || r.starts_with("refs/heads/") || r.starts_with("refs/tags/")),
+        "{one:?}"
+    );
     assert!(!has("refs/heads/tmp/x", "a/one") && has("refs/pull/1/head", "b/two"));
     assert!(env.weir_json(&["due"])[0]["in_s"].as_i64().unwrap() <= 9);
     env.weir(&["set", "a/one", "--refs", "refs/heads/main,refs/notes/*"]);
@@ -84,7 +101,10 @@ fn refs_are_chosen_by_pattern() {
     let mut one = refs_of(&env, &server, "a/one");
     one.sort();
     assert_eq!(one, ["HEAD", "refs/heads/main", "refs/notes/commits", "refs/notes/x"]);
-    assert_eq!(env.weir_json(&["set"])[0]["settings"]["refs"], serde_json::json!(["refs/heads/main", "refs/notes/*"]));
+    assert_eq!(
+        env.weir_json(&["set"])[0]["settings"]["refs"],
+        serde_json::json!(["refs/heads/main", "refs/notes/*"])
+    );
     env.weir(&["set", "a/one", "--refs", "refs/other/*"]);
     let said = env.weir_fails(&["mirror"]);
     assert!(said.contains("no refs that match the patterns of its 'refs'"), "{said}");
@@ -96,7 +116,10 @@ fn refs_are_chosen_by_pattern() {
     for (rule, why) in [
         ("repositories = []\nlfs = true", "mirror.rules number 1: it needs at least one pattern of names"),
         ("repositories = ['a/*']", "mirror.rules number 1: it says none of"),
-        ("repositories = ['a b', 'c']\nlfs = true", "mirror.rules number 1: the pattern 'a b' matches no name"),
+        (
+            "repositories = ['a b', 'c']\nlfs = true",
+            "mirror.rules number 1: the pattern 'a b' matches no name",
+        ),
         ("repositories = ['a/*']\nrefs = []", "there is no pattern of refs"),
         ("repositories = ['a/*']\nrefs = ['refs/a..b']", "'refs/a..b' matches no ref"),
     ] {
@@ -116,7 +139,10 @@ fn refs_are_chosen_by_forge() {
     let path = env.pool().join("weir.toml");
     let mut text = std::fs::read_to_string(&path).unwrap();
     for (name, refs) in [("f", ""), ("g", "refs = ['refs/*']"), ("h", "refs = 'heads-and-tags'")] {
-        text += &format!("\n[[forge]]\ntype = 'folder'\nname = '{name}'\nurl = '{}'\n{refs}\n", env.path("forge").display());
+        text += &format!(
+            "\n[[forge]]\ntype = 'folder'\nname = '{name}'\nurl = '{}'\n{refs}\n",
+            env.path("forge").display()
+        );
     }
     std::fs::write(&path, &text).unwrap();
     env.weir(&["crawl"]);

@@ -17,7 +17,9 @@ fn findings(env: &Env, arguments: &[&str]) -> (Option<i32>, Vec<(String, String,
 }
 
 fn assert_found(found: &[(String, String, String)], level: &str, check: &str, words: &[&str]) {
-    let is_it = |f: &&(String, String, String)| f.0 == level && f.1 == check && words.iter().all(|word| f.2.contains(word));
+    let is_it = |f: &&(String, String, String)| {
+        f.0 == level && f.1 == check && words.iter().all(|word| f.2.contains(word))
+    };
     assert!(found.iter().any(|f| is_it(&f)), "no {level} of {check} with {words:?}: {found:#?}");
 }
 
@@ -29,7 +31,12 @@ fn a_pool_in_order_is_said_to_be() {
     env.weir(&["add", "--name", "a", &daemon.url("up.git")]);
     env.weir(&["mirror"]);
     let said = env.weir(&["check"]);
-    assert!(said.contains("(1 repository) answers") && said.contains("1 present") && said.ends_with("0 errors, 0 warnings\n"), "{said}");
+    assert!(
+        said.contains("(1 repository) answers")
+            && said.contains("1 present")
+            && said.ends_with("0 errors, 0 warnings\n"),
+        "{said}"
+    );
     assert_eq!(findings(&env, &[]), (Some(0), Vec::new()));
     assert!(!env.weir(&["check", "--offline"]).contains("answers"));
 }
@@ -61,7 +68,10 @@ fn what_is_wrong_with_archives_is_named() {
     env.weir_command(&["fsck", "--repair", "short"]).output().unwrap();
     fs::remove_file(store.join("healed.tar.damaged-2")).unwrap();
     let (_, found) = findings(&env, &["--offline"]);
-    assert!(found.iter().all(|f| f.2.contains("short.tar.")), "what is left is what was kept of it: {found:#?}");
+    assert!(
+        found.iter().all(|f| f.2.contains("short.tar.")),
+        "what is left is what was kept of it: {found:#?}"
+    );
 }
 
 #[test]
@@ -78,7 +88,9 @@ fn many_of_a_kind_are_counted() {
     let (_, found) = findings(&env, &["--offline", "--max-count", "2"]);
     assert_eq!(found.len(), 3, "{found:#?}");
     assert_found(&found, "error", "archives", &["3 more that are missing"]);
-    let said = String::from_utf8(env.weir_command(&["check", "--offline", "-n", "0"]).output().unwrap().stdout).unwrap();
+    let said =
+        String::from_utf8(env.weir_command(&["check", "--offline", "-n", "0"]).output().unwrap().stdout)
+            .unwrap();
     assert!(said.contains("5 more that are missing") && said.ends_with("5 errors, 0 warnings\n"), "{said}");
     // Of hosts, too.
     for n in 0..5 {
@@ -144,7 +156,12 @@ fn hosts_and_forges_are_asked_once() {
     let (code, found) = findings(&env, &[]);
     // One that is well stands for its host.
     assert_eq!((code, found.len()), (Some(1), 2), "{found:#?}");
-    assert_found(&found, "error", "host", &[&format!("git://127.0.0.1:{dead} (1 repository)"), "'dead'", "(network)"]);
+    assert_found(
+        &found,
+        "error",
+        "host",
+        &[&format!("git://127.0.0.1:{dead} (1 repository)"), "'dead'", "(network)"],
+    );
     assert_found(&found, "error", "forge", &["f (http://127.0.0.1"]);
     env.weir(&["rm", "good"]);
     let (_, found) = findings(&env, &[]);
@@ -165,7 +182,11 @@ fn a_certificate_that_is_not_believed_is_a_class_with_a_remedy() {
     let url = format!("https://{address}/odd");
     other.weir(&["add", "--name", "odd", &url]);
     let said = other.weir_fails(&["mirror"]);
-    assert!(said.contains(&format!("the certificate of {address} is not believed")) && said.contains("(certificate)"), "{said}");
+    assert!(
+        said.contains(&format!("the certificate of {address} is not believed"))
+            && said.contains("(certificate)"),
+        "{said}"
+    );
     let said = other.weir(&["errors", "certificate"]);
     assert!(said.contains("transport.ca_file"), "{said}");
     let (code, found) = findings(&other, &[]);
@@ -197,18 +218,30 @@ fn a_server_whose_very_certificate_is_named_is_believed_as_git_believes_it() {
         let files = ["--tls-certificate", certificate.to_str().unwrap(), "--tls-key", key.to_str().unwrap()];
         let server = Http::serve(&env, &[&["--https", &address], &files[..]].concat());
         let url = format!("https://{address}/odd");
-        let git = client.git_command(client.dir.path(), &["ls-remote", &url]).env("GIT_SSL_CAINFO", trusted).output().unwrap();
+        let git = client
+            .git_command(client.dir.path(), &["ls-remote", &url])
+            .env("GIT_SSL_CAINFO", trusted)
+            .output()
+            .unwrap();
         assert_eq!(git.status.success(), said.is_none(), "{git:?}");
         client.weir(&["add", "--name", &address.replace(':', "-"), &url]);
         let forge = format!("[[forge]]\ntype = 'gitea'\nname = 'f'\nurl = 'https://{address}'\n");
         fs::write(&path, format!("[transport]\nca_file = '{}'\n{forge}", trusted.display())).unwrap();
         let (_, found) = findings(&client, &[]);
-        let of = |check: &str| found.iter().find(|f| f.1 == check && f.2.contains(&address)).map(|f| f.2.clone());
+        let of =
+            |check: &str| found.iter().find(|f| f.1 == check && f.2.contains(&address)).map(|f| f.2.clone());
         match said {
             // Of a forge there is nothing here, but it answers.
-            None => assert!(of("host").is_none() && of("forge").unwrap().contains("nothing of that name"), "{found:#?}"),
+            None => assert!(
+                of("host").is_none() && of("forge").unwrap().contains("nothing of that name"),
+                "{found:#?}"
+            ),
             Some(said) => {
-                assert!(of("host").unwrap().contains(said) && !of("forge").unwrap().contains("nothing of that name"), "{found:#?}")
+                assert!(
+                    of("host").unwrap().contains(said)
+                        && !of("forge").unwrap().contains("nothing of that name"),
+                    "{found:#?}"
+                )
             }
         }
         drop(server);
@@ -218,7 +251,8 @@ fn a_server_whose_very_certificate_is_named_is_believed_as_git_believes_it() {
 #[test]
 fn modes_and_limits_are_looked_at() {
     let env = Env::new();
-    let mode = |path: &str, mode| fs::set_permissions(env.pool().join(path), Permissions::from_mode(mode)).unwrap();
+    let mode =
+        |path: &str, mode| fs::set_permissions(env.pool().join(path), Permissions::from_mode(mode)).unwrap();
     mode("", 0o755);
     mode("weir.toml", 0o644);
     let (code, found) = findings(&env, &["--offline"]);
@@ -232,7 +266,11 @@ fn modes_and_limits_are_looked_at() {
     assert_found(&found, "error", "disk", &["store.free_bytes_min"]);
     let program = env!("CARGO_BIN_EXE_weir");
     let limited = format!("ulimit -n 100 && exec '{program}' --json check --offline");
-    let output = std::process::Command::new("sh").args(["-c", &limited]).env("WEIR_POOL", env.pool()).output().unwrap();
+    let output = std::process::Command::new("sh")
+        .args(["-c", &limited])
+        .env("WEIR_POOL", env.pool())
+        .output()
+        .unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("takes 50 connections at once"), "{output:?}");
 }
 
@@ -244,12 +282,21 @@ fn a_configuration_that_names_what_is_not_there_is_told_of() {
     let plain = env.path("plain");
     for (text, said) in [
         ("[hooks]\npost_update = ['/no/such']\n", "hooks.post_update: there is no program '/no/such'"),
-        ("[hooks]\nnotify = ['no-such-program']\n", "hooks.notify: no program is called 'no-such-program' in any folder of PATH"),
+        (
+            "[hooks]\nnotify = ['no-such-program']\n",
+            "hooks.notify: no program is called 'no-such-program' in any folder of PATH",
+        ),
         (&format!("[access]\nhook = '{}'\n", plain.display()), "may not be run: chmod +x"),
-        ("[transport]\nssh_command = 'no-such-ssh -v'\n", "transport.ssh_command: no program is called 'no-such-ssh'"),
+        (
+            "[transport]\nssh_command = 'no-such-ssh -v'\n",
+            "transport.ssh_command: no program is called 'no-such-ssh'",
+        ),
         ("[transport]\nnetrc = '/no/such'\n", "transport.netrc: cannot read '/no/such'"),
         ("[serve]\ntls_certificate = '/no/such'\ntls_key = '/no/such'\n", "serve.tls_certificate: "),
-        ("[[forge]]\ntype = 'github'\nurl = 'https://github.com'\ntoken_files = ['/no/such']\n", "token_files of the forge github.com: "),
+        (
+            "[[forge]]\ntype = 'github'\nurl = 'https://github.com'\ntoken_files = ['/no/such']\n",
+            "token_files of the forge github.com: ",
+        ),
     ] {
         fs::write(&path, text).unwrap();
         let output = env.weir_command(&["config", "check"]).output().unwrap();
@@ -260,7 +307,10 @@ fn a_configuration_that_names_what_is_not_there_is_told_of() {
         assert_found(&found, "error", "config", &[said]);
     }
     for (text, said) in [
-        ("[catalog]\nurl = 'mysql://x'\n", "catalog.url: the catalog's URL mysql://x: it begins with postgres://"),
+        (
+            "[catalog]\nurl = 'mysql://x'\n",
+            "catalog.url: the catalog's URL mysql://x: it begins with postgres://",
+        ),
         (
             "[[forge]]\ntype = 'github'\nurl = 'https://github.com'\nactive_since = 'yesterday'\n",
             "active_since 'yesterday' is no date: YYYY-MM-DD",
@@ -268,7 +318,10 @@ fn a_configuration_that_names_what_is_not_there_is_told_of() {
     ] {
         fs::write(&path, text).unwrap();
         let output = env.weir_command(&["config", "check"]).output().unwrap();
-        assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains(said), "{text}: {output:?}");
+        assert!(
+            output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains(said),
+            "{text}: {output:?}"
+        );
     }
     fs::write(&path, "[hooks]\npost_update = ['sh']\n").unwrap();
     assert!(env.weir(&["config", "check"]).ends_with("weir.toml: OK\n"));

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files that are in a circle still, and folders with such. Each that is taken out of one leaves this list; none comes to it.
+/// Files that are in a circle still, and folders with such. Each that is taken out of one leaves this list;
+/// none comes to it.
 const IN_CIRCLES: &[(&str, &[&str])] = &[
     ("git", &["sha1dc"]),
     (
@@ -52,7 +53,9 @@ fn modules(src: &Path) -> Modules {
                 folders.push(path);
                 continue;
             }
-            let Some(name) = path.strip_prefix(src).unwrap().to_str().unwrap().strip_suffix(".rs") else { continue };
+            let Some(name) = path.strip_prefix(src).unwrap().to_str().unwrap().strip_suffix(".rs") else {
+                continue;
+            };
             let name = name.strip_suffix("/mod").unwrap_or(name);
             let name = if matches!(name, "lib" | "main") { String::new() } else { name.replace('/', "::") };
             found.insert(name, path);
@@ -68,7 +71,8 @@ fn code(path: &Path) -> String {
     code.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-/// Gives each path of the tree of a `use` that `rest` begins with, after `before`; returns what follows the tree.
+/// Gives each path of the tree of a `use` that `rest` begins with, after `before`; returns what follows the
+/// tree.
 fn tree<'t>(before: &[String], rest: &'t str, found: &mut Vec<Vec<String>>) -> &'t str {
     let rest = rest.trim_start();
     if let Some(mut rest) = rest.strip_prefix('{') {
@@ -91,7 +95,9 @@ fn tree<'t>(before: &[String], rest: &'t str, found: &mut Vec<Vec<String>>) -> &
         None => {
             found.push(path);
             // Another name that it gets here is no path.
-            rest[end..].strip_prefix(" as ").map_or(&rest[end..], |name| name.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_'))
+            rest[end..].strip_prefix(" as ").map_or(&rest[end..], |name| {
+                name.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_')
+            })
         }
     }
 }
@@ -118,23 +124,36 @@ fn imports(modules: &Modules) -> BTreeMap<String, BTreeSet<String>> {
         let code = code(path);
         let parent = name.rsplit_once("::").map_or("", |(parent, _)| parent);
         let mut named = BTreeSet::new();
-        let children =
-            modules.keys().filter_map(|module| module.strip_prefix(name)?.strip_prefix("::")).filter(|child| !child.contains("::"));
+        let children = modules
+            .keys()
+            .filter_map(|module| module.strip_prefix(name)?.strip_prefix("::"))
+            .filter(|child| !child.contains("::"));
         let children = children.map(|child| (format!("{name}::{child}"), format!("{child}::")));
-        let words = [("", "crate::"), (parent, "super::"), (name, "self::")].map(|(base, word)| (base.to_owned(), word.to_owned()));
+        let words = [("", "crate::"), (parent, "super::"), (name, "self::")]
+            .map(|(base, word)| (base.to_owned(), word.to_owned()));
         for (base, word) in words.into_iter().chain(children) {
             for path in paths_from(&code, &word) {
-                let mut path: Vec<String> = base.split("::").filter(|part| !part.is_empty()).map(str::to_owned).chain(path).collect();
-                if let Some(module) = path.first().filter(|_| path.len() == 1).and_then(|item| given.get(item)) {
+                let mut path: Vec<String> =
+                    base.split("::").filter(|part| !part.is_empty()).map(str::to_owned).chain(path).collect();
+                if let Some(module) =
+                    path.first().filter(|_| path.len() == 1).and_then(|item| given.get(item))
+                {
                     path = vec![module.clone()];
                 }
-                let longest = (1..=path.len()).rev().map(|n| path[..n].join("::")).find(|module| modules.contains_key(module));
+                let longest = (1..=path.len())
+                    .rev()
+                    .map(|n| path[..n].join("::"))
+                    .find(|module| modules.contains_key(module));
                 named.extend(longest.filter(|module| module != name));
             }
         }
         named
     };
-    modules.iter().filter(|(name, _)| !name.is_empty()).map(|(name, path)| (name.clone(), of(name, path))).collect()
+    modules
+        .iter()
+        .filter(|(name, _)| !name.is_empty())
+        .map(|(name, path)| (name.clone(), of(name, path)))
+        .collect()
 }
 
 /// All that `from` leads to.
@@ -158,20 +177,30 @@ fn files_import_only_what_is_below_them() {
         let folder = entry.unwrap().path();
         let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
         let imports = imports(&modules(&folder.join("src")));
-        let in_circles: Vec<&String> = imports.keys().filter(|module| reached(&imports, module).contains(*module)).collect();
+        let in_circles: Vec<&String> =
+            imports.keys().filter(|module| reached(&imports, module).contains(*module)).collect();
         let known = IN_CIRCLES.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, known)| known);
-        let is_of = |module: &str, known: &str| module.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+        let is_of = |module: &str, known: &str| {
+            module.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        };
         let more = in_circles.iter().filter(|module| !known.iter().any(|one| is_of(module, one)));
-        wrong.extend(more.map(|module| format!("{name}: '{module}' is in a circle; it imports {:?}", imports[*module])));
+        wrong.extend(
+            more.map(|module| {
+                format!("{name}: '{module}' is in a circle; it imports {:?}", imports[*module])
+            }),
+        );
         let less = known.iter().filter(|known| !in_circles.iter().any(|module| is_of(module, known)));
-        wrong.extend(less.map(|module| format!("{name}: '{module}' is in no circle any more: take it from the list")));
+        wrong.extend(
+            less.map(|module| format!("{name}: '{module}' is in no circle any more: take it from the list")),
+        );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
 fn paths_are_found() {
-    let code = "use crate::a::{self, b::{C, D as E}, f};\nfn x() { crate::g::h(); mycrate::no(); }\nuse super::i;";
+    let code =
+        "use crate::a::{self, b::{C, D as E}, f};\nfn x() { crate::g::h(); mycrate::no(); }\nuse super::i;";
     let found: Vec<String> = paths_from(code, "crate::").iter().map(|path| path.join("::")).collect();
     assert_eq!(found, ["a::self", "a::b::C", "a::b::D", "a::f", "g::h"]);
     assert_eq!(paths_from(code, "super::"), [["i"]]);

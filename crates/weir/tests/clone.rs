@@ -29,13 +29,18 @@ fn pool(env: &Env) -> PathBuf {
 }
 
 fn commit(env: &Env, repo: &Path, name: &str, data: &[u8]) {
-    let from = if env.git_command(repo, &["rev-parse", "-q", "--verify", "main"]).output().unwrap().status.success() {
-        "from refs/heads/main^0\n"
-    } else {
-        ""
-    };
-    let head =
-        format!("commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\n{from}M 644 inline {name}\ndata {}\n", data.len());
+    let from =
+        if env.git_command(repo, &["rev-parse", "-q", "--verify", "main"]).output().unwrap().status.success()
+        {
+            "from refs/heads/main^0\n"
+        } else {
+            ""
+        };
+    let head = format!(
+        "commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\n{from}M 644 inline \
+        {name}\ndata {}\n",
+        data.len()
+    );
     env.git_with(repo, &["fast-import", "--quiet", "--force"], &[head.as_bytes(), data, b"\n\n"].concat());
 }
 
@@ -43,8 +48,14 @@ fn commit(env: &Env, repo: &Path, name: &str, data: &[u8]) {
 fn check(env: &Env, path: &Path, upstream: &Path) {
     assert_eq!(env.git(path, &["status", "--porcelain"]), "");
     env.git(path, &["fsck", "--full", "--strict"]);
-    assert_eq!(env.git(path, &["rev-parse", "HEAD", "origin/side", "v1"]), env.git(upstream, &["rev-parse", "main", "side", "v1"]));
-    assert_eq!(env.git(path, &["rev-parse", "--abbrev-ref", "HEAD", "HEAD@{upstream}", "origin/HEAD"]), "main\norigin/main\norigin/main");
+    assert_eq!(
+        env.git(path, &["rev-parse", "HEAD", "origin/side", "v1"]),
+        env.git(upstream, &["rev-parse", "main", "side", "v1"])
+    );
+    assert_eq!(
+        env.git(path, &["rev-parse", "--abbrev-ref", "HEAD", "HEAD@{upstream}", "origin/HEAD"]),
+        "main\norigin/main\norigin/main"
+    );
     assert_eq!(std::fs::read(path.join("second")).unwrap(), b"more\n");
 }
 
@@ -98,7 +109,8 @@ fn an_archive_is_cloned_in_place() {
     check(&env, &path, &upstream);
 }
 
-/// Passes connections on to `port`. The first ones are cut off after some bytes of the answer, which may be changed on the way.
+/// Passes connections on to `port`. The first ones are cut off after some bytes of the answer, which may be
+/// changed on the way.
 fn unreliable(port: u16, cuts: usize, change: fn(usize, &mut [u8])) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let here = listener.local_addr().unwrap().port();
@@ -151,7 +163,8 @@ fn what_breaks_off_goes_on() {
     std::fs::create_dir_all(&packs).unwrap();
     std::fs::write(later.join(".git/weir-clone.json"), &description).unwrap();
     std::fs::write(packs.join(format!("tmp_weir_{checksum}.pack")), &pack[..pack.len() - 1000]).unwrap();
-    let (port, _) = unreliable(server.0.port, 0, |at, _| assert!(at < 50_000, "what is there is asked for again"));
+    let (port, _) =
+        unreliable(server.0.port, 0, |at, _| assert!(at < 50_000, "what is there is asked for again"));
     env.weir(&["clone", &format!("http://127.0.0.1:{port}/it"), later.to_str().unwrap()]);
     env.git(&later, &["remote", "set-url", "origin", &server.url("it")]);
     check(&env, &later, &upstream);
@@ -190,9 +203,13 @@ fn liar(files: Vec<(String, Vec<u8>)>) -> u16 {
             let path = String::from_utf8_lossy(&head).split(' ').nth(1).unwrap_or_default().to_owned();
             let answer = match files.iter().find(|(name, _)| path.ends_with(name)) {
                 Some((name, data)) => {
-                    let kind = if name.ends_with("clone") { "application/json" } else { "application/octet-stream" };
-                    let head =
-                        format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", data.len());
+                    let kind =
+                        if name.ends_with("clone") { "application/json" } else { "application/octet-stream" };
+                    let head = format!(
+                        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: \
+                        close\r\n\r\n",
+                        data.len()
+                    );
                     [head.as_bytes(), data].concat()
                 }
                 None => b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec(),
@@ -214,7 +231,11 @@ fn a_server_is_not_believed() {
     let tree = env.git(&repo, &["rev-parse", "main^{tree}"]);
     // A pack with the evil file, and an index that calls it by the good one's id.
     let stem = env.path("evil");
-    let checksum = env.git_with(&repo, &["pack-objects", "--quiet", stem.to_str().unwrap()], format!("{tip}\n{tree}\n{evil}\n").as_bytes());
+    let checksum = env.git_with(
+        &repo,
+        &["pack-objects", "--quiet", stem.to_str().unwrap()],
+        format!("{tip}\n{tree}\n{evil}\n").as_bytes(),
+    );
     let pack = std::fs::read(env.path(&format!("evil-{checksum}.pack"))).unwrap();
     let index = std::fs::read(env.path(&format!("evil-{checksum}.idx"))).unwrap();
     let oid = |text: &str| weir_git::Oid::from_hex_any(text.as_bytes()).unwrap();
@@ -231,21 +252,37 @@ fn a_server_is_not_believed() {
     entries.sort_by_key(|entry| entry.oid);
     let forged = weir_repo::write_index(weir_git::HashKind::Sha1, entries.iter().copied(), &oid(&checksum));
     let serve = |refs: serde_json::Value, index: &[u8]| {
-        let description = serde_json::json!({ "version": 1, "object_format": "sha1", "head": "refs/heads/main", "head_oid": tip, "refs": refs,
+        let description = serde_json::json!({ "version": 1, "object_format": "sha1",
+            "head": "refs/heads/main", "head_oid": tip, "refs": refs,
             "checksum": checksum, "objects": 3, "pack_bytes": pack.len(), "index_bytes": index.len() });
-        let files = [("weir/clone", description.to_string().into_bytes()), (".idx", index.to_vec()), (".pack", pack.clone())];
+        let files = [
+            ("weir/clone", description.to_string().into_bytes()),
+            (".idx", index.to_vec()),
+            (".pack", pack.clone()),
+        ];
         format!("http://127.0.0.1:{}/it", liar(files.map(|(name, data)| (name.to_owned(), data)).to_vec()))
     };
     let path = env.path("copy");
-    let said = env.weir_fails(&["clone", &serve(serde_json::json!([["refs/heads/main", tip]]), &forged), path.to_str().unwrap()]);
+    let said = env.weir_fails(&[
+        "clone",
+        &serve(serde_json::json!([["refs/heads/main", tip]]), &forged),
+        path.to_str().unwrap(),
+    ]);
     assert!(said.contains(&format!("object {good}: its content has the id {evil}")), "{said}");
     assert!(!path.join("file").exists() && !path.join(".git").exists());
     // Nor is any ref taken that shows other content under a true id.
     for name in ["refs/replace/x", "refs/notes/commits", "refs/remotes/origin/x", "HEAD"] {
-        let said = env.weir_fails(&["clone", &serve(serde_json::json!([[name, tip]]), &index), path.to_str().unwrap()]);
+        let said = env.weir_fails(&[
+            "clone",
+            &serve(serde_json::json!([[name, tip]]), &index),
+            path.to_str().unwrap(),
+        ]);
         assert!(said.contains(name), "{said}");
     }
     // Who takes nothing out may look for themselves; those who ask for it are told.
     let url = serve(serde_json::json!([["refs/heads/main", tip]]), &forged);
-    assert!(env.weir_fails(&["clone", "--bare", "--verify", &url, path.to_str().unwrap()]).contains("its content has the id"));
+    assert!(
+        env.weir_fails(&["clone", "--bare", "--verify", &url, path.to_str().unwrap()])
+            .contains("its content has the id")
+    );
 }

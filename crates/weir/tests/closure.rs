@@ -1,4 +1,5 @@
-//! Every answer holds all that what was asked for leads to, whatever clocks said and whatever was deleted before.
+//! Every answer holds all that what was asked for leads to, whatever clocks said and whatever was deleted
+//! before.
 
 mod common;
 
@@ -38,7 +39,8 @@ fn clone_is_whole(env: &Env, url: &str, args: &[&str], partial: bool) {
     all.extend([url, target.to_str().unwrap()]);
     env.git(env.dir.path(), &all);
     let missing = env.git(&target, &["rev-list", "--objects", "--all", "--missing=print"]);
-    // A promisor's clone may lack what the filter left out, and of these repositories no filter here leaves out anything.
+    // A promisor's clone may lack what the filter left out, and of these repositories no filter here leaves
+    // out anything.
     assert!(!missing.lines().any(|l| l.starts_with('?')), "{args:?}: {missing}");
     if !partial {
         env.git(&target, &["fsck", "--full", "--strict", "--no-dangling"]);

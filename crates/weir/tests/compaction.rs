@@ -13,7 +13,12 @@ fn add_commit(env: &Env, upstream: &Path, name: &str, n: u64, len: usize) -> Str
     let content: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
     let blob = env.git_with(upstream, &["hash-object", "-w", "--stdin"], &content);
     let tree = env.git_with(upstream, &["mktree"], format!("100644 blob {blob}\tf{n}\n").as_bytes());
-    let has_main = env.git_command(upstream, &["rev-parse", "-q", "--verify", "main"]).output().unwrap().status.success();
+    let has_main = env
+        .git_command(upstream, &["rev-parse", "-q", "--verify", "main"])
+        .output()
+        .unwrap()
+        .status
+        .success();
     let parent: &[&str] = if has_main { &["-p", "main"] } else { &[] };
     let commit = env.git(upstream, &[&["commit-tree", "-m", "x", &tree], parent].concat());
     env.git(upstream, &["update-ref", name, &commit]);
@@ -22,7 +27,8 @@ fn add_commit(env: &Env, upstream: &Path, name: &str, n: u64, len: usize) -> Str
 
 fn states(env: &Env) -> Vec<(u64, Option<u64>, String)> {
     let log = env.weir_json(&["log", "a"]);
-    let of = |s: &serde_json::Value| (s["seq"].as_u64().unwrap(), s["time"].as_u64(), s["changes"].to_string());
+    let of =
+        |s: &serde_json::Value| (s["seq"].as_u64().unwrap(), s["time"].as_u64(), s["changes"].to_string());
     log.as_array().unwrap().iter().map(of).collect()
 }
 
@@ -99,7 +105,8 @@ fn what_has_rotted_is_not_signed_as_sound() {
 fn bytes_that_nobody_needs_are_a_reason() {
     let env = Env::new();
     let up = env.init_bare("up.git");
-    let (one, two) = (add_commit(&env, &up, "refs/heads/main", 1, 300), add_commit(&env, &up, "refs/heads/b", 2, 300));
+    let (one, two) =
+        (add_commit(&env, &up, "refs/heads/main", 1, 300), add_commit(&env, &up, "refs/heads/b", 2, 300));
     let refs: String = (0..4000).map(|n| format!("create refs/pull/{n}/head {one}\n")).collect();
     env.git_with(&up, &["update-ref", "--stdin"], refs.as_bytes());
     env.git(&up, &["pack-refs", "--all"]);
@@ -132,7 +139,12 @@ fn without_room_it_waits_and_nothing_else_fails_for_that() {
     let env = Env::new();
     let disk = env.path("disk");
     std::fs::create_dir(&disk).unwrap();
-    if !Command::new("mount").args(["-t", "tmpfs", "-o", "size=40m", "tmpfs"]).arg(&disk).status().is_ok_and(|s| s.success()) {
+    if !Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=40m", "tmpfs"])
+        .arg(&disk)
+        .status()
+        .is_ok_and(|s| s.success())
+    {
         println!("this machine lets nothing be mounted: not tested");
         return;
     }
@@ -182,7 +194,13 @@ fn a_folder_that_cannot_be_read_stops_nothing() {
     let program = env.path("weir");
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
     let mut command = Command::new(program);
-    command.args(["mirror"]).env("WEIR_POOL", env.pool()).env("HOME", env.dir.path()).current_dir(env.dir.path()).uid(NOBODY).gid(NOBODY);
+    command
+        .args(["mirror"])
+        .env("WEIR_POOL", env.pool())
+        .env("HOME", env.dir.path())
+        .current_dir(env.dir.path())
+        .uid(NOBODY)
+        .gid(NOBODY);
     let said = command.output().unwrap();
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     assert!(String::from_utf8_lossy(&said.stdout).contains("1 updated"));

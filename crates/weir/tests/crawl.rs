@@ -24,7 +24,8 @@ fn repositories(count: u64) -> Vec<Listed> {
 
 fn configure(env: &Env, kind: &str, forge: &Forge, more: &str) {
     let text = format!(
-        "[[forge]]\ntype = \"{kind}\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"https://h\", \"{}\"]\ntries = 2\nretry = \"0s\"\n{more}\n",
+        "[[forge]]\ntype = \"{kind}\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"https://h\", \
+        \"{}\"]\ntries = 2\nretry = \"0s\"\n{more}\n",
         forge.url(),
         forge.state().clone_base
     );
@@ -40,7 +41,9 @@ fn known(env: &Env) -> BTreeMap<String, String> {
 
 fn expected(forge: &Forge) -> BTreeMap<String, String> {
     let state = forge.state();
-    let entry = |r: &Listed| (format!("f/{}/{}", r.owner, r.name), format!("{}{}/{}.git", state.clone_base, r.owner, r.name));
+    let entry = |r: &Listed| {
+        (format!("f/{}/{}", r.owner, r.name), format!("{}{}/{}.git", state.clone_base, r.owner, r.name))
+    };
     state.repositories.iter().map(entry).collect()
 }
 
@@ -52,21 +55,40 @@ fn crawl(env: &Env) -> serde_json::Value {
 fn all_of_it_with_few_requests_through_every_api() {
     for kind in ["github", "gitlab", "gitea", "forgejo"] {
         let env = Env::new();
-        let forge = Forge::new(State { repositories: repositories(450), clone_base: "https://h/".into(), ..State::default() });
+        let forge = Forge::new(State {
+            repositories: repositories(450),
+            clone_base: "https://h/".into(),
+            ..State::default()
+        });
         configure(&env, kind, &forge, "tokens = [\"secret\"]");
         let said = crawl(&env);
-        assert_eq!((said["added"].as_u64(), said["finished"].as_bool()), (Some(450), Some(true)), "{kind}: {said}");
+        assert_eq!(
+            (said["added"].as_u64(), said["finished"].as_bool()),
+            (Some(450), Some(true)),
+            "{kind}: {said}"
+        );
         assert_eq!(known(&env), expected(&forge), "{kind}");
         let requests = said["requests"].as_u64().unwrap();
         assert!(requests <= if kind == "github" { 450 / 40 } else { 12 }, "{kind}: {requests} requests");
         assert_eq!(crawl(&env)["known"], 450, "{kind}: nothing new the second time");
         // What is not wanted is not there.
-        configure(&env, kind, &forge, "tokens = [\"secret\"]\nforks = false\ninclude = [\"odd/*\", \"even/r1*\"]\nexclude = [\"*/r13\"]");
+        configure(
+            &env,
+            kind,
+            &forge,
+            "tokens = [\"secret\"]\nforks = false\ninclude = [\"odd/*\", \"even/r1*\"]\nexclude = \
+            [\"*/r13\"]",
+        );
         let other = Env::new();
         std::fs::copy(env.pool().join("weir.toml"), other.pool().join("weir.toml")).unwrap();
         crawl(&other);
         let names = known(&other);
-        assert!(names.contains_key("f/odd/r1") && names.contains_key("f/even/r12") && !names.contains_key("f/odd/r13"), "{kind}");
+        assert!(
+            names.contains_key("f/odd/r1")
+                && names.contains_key("f/even/r12")
+                && !names.contains_key("f/odd/r13"),
+            "{kind}"
+        );
         assert!(!names.contains_key("f/even/r2"), "{kind}");
         assert!(!names.contains_key("f/even/r10"), "{kind}: a fork");
         let limited = Env::new();
@@ -79,7 +101,11 @@ fn all_of_it_with_few_requests_through_every_api() {
 #[test]
 fn what_one_owner_or_page_says_stays_with_it() {
     let env = Env::new();
-    let forge = Forge::new(State { repositories: repositories(250), clone_base: "https://h/".into(), ..State::default() });
+    let forge = Forge::new(State {
+        repositories: repositories(250),
+        clone_base: "https://h/".into(),
+        ..State::default()
+    });
     let no = serde_json::json!({ "message": "SAML enforcement" });
     let owners = ["blocked", "html", "blocked2", "blocked3", "blocked4", "blocked5", "blocked6"];
     let paths = owners.map(|owner| format!("/api/v3/users/{owner}/repos"));
@@ -106,7 +132,11 @@ fn what_one_owner_or_page_says_stays_with_it() {
 #[test]
 fn what_is_not_known_is_not_let_in() {
     let env = Env::new();
-    let forge = Forge::new(State { repositories: repositories(450), clone_base: "https://h/".into(), ..State::default() });
+    let forge = Forge::new(State {
+        repositories: repositories(450),
+        clone_base: "https://h/".into(),
+        ..State::default()
+    });
     let filter = "languages = ['C']\nstars_min = 10";
     configure(&env, "github", &forge, filter);
     let said = env.weir(&["crawl"]);
@@ -126,7 +156,11 @@ fn bitbucket_gerrit_and_sourcehut() {
         forge.state().clone_base = format!("{base}/");
         configure(&env, kind, &forge, "tokens = [\"secret\"]");
         let said = crawl(&env);
-        assert_eq!((said["added"].as_u64(), said["finished"].as_bool()), (Some(450), Some(true)), "{kind}: {said}");
+        assert_eq!(
+            (said["added"].as_u64(), said["finished"].as_bool()),
+            (Some(450), Some(true)),
+            "{kind}: {said}"
+        );
         assert!(said["requests"].as_u64().unwrap() <= most, "{kind}: {said}");
         let names = known(&env);
         let (name, url) = names.iter().find(|(name, _)| name.ends_with("/r7")).unwrap();
@@ -142,11 +176,17 @@ fn bitbucket_gerrit_and_sourcehut() {
             state.repositories[6].name = "renamed".into();
             state.repositories.remove(100);
             // As Gerrit gives them: by their names.
-            state.repositories.sort_by_key(|r| if id_is_name { (r.owner, r.name.clone()) } else { ("", String::new()) });
+            state
+                .repositories
+                .sort_by_key(|r| if id_is_name { (r.owner, r.name.clone()) } else { ("", String::new()) });
         }
         let said = crawl(&env);
         let told = (said["renamed"].as_u64(), said["gone"].as_u64(), said["added"].as_u64());
-        assert_eq!(told, if id_is_name { (Some(0), Some(2), Some(1)) } else { (Some(1), Some(1), Some(0)) }, "{kind}: {said}");
+        assert_eq!(
+            told,
+            if id_is_name { (Some(0), Some(2), Some(1)) } else { (Some(1), Some(1), Some(0)) },
+            "{kind}: {said}"
+        );
         if kind == "sourcehut" {
             configure(&env, kind, &forge, "tokens = [\"secret\"]\nowners = [\"~even\", \"nobody\"]");
             let other = Env::new();
@@ -176,7 +216,10 @@ fn indexes_of_a_real_cgit_and_a_real_gitweb() {
         let forge = Forge::new(State { cgi: Some((program.into(), vec![setting])), ..State::default() });
         let other = Env::new();
         let site = daemon.url("tree");
-        let text = format!("[[forge]]\ntype = \"{kind}\"\nurl = \"{}/cgi/\"\nname = \"f\"\nsite = \"{site}\"\n", forge.url());
+        let text = format!(
+            "[[forge]]\ntype = \"{kind}\"\nurl = \"{}/cgi/\"\nname = \"f\"\nsite = \"{site}\"\n",
+            forge.url()
+        );
         std::fs::write(other.pool().join("weir.toml"), text).unwrap();
         assert_eq!(crawl(&other)["added"], 5, "{kind}: {:?}", forge.state().log);
         if kind == "cgit" {
@@ -202,8 +245,13 @@ fn indexes_of_a_real_cgit_and_a_real_gitweb() {
 #[test]
 fn limits_are_waited_for_and_nothing_is_restarted() {
     let env = Env::new();
-    let forge =
-        Forge::new(State { repositories: repositories(700), clone_base: "https://h/".into(), limit: Some(5), cut: 1, ..State::default() });
+    let forge = Forge::new(State {
+        repositories: repositories(700),
+        clone_base: "https://h/".into(),
+        limit: Some(5),
+        cut: 1,
+        ..State::default()
+    });
     configure(&env, "github", &forge, "tokens = [\"secret\"]");
     let said = crawl(&env);
     assert_eq!((said["added"].as_u64(), said["rate_limit_waits"].as_u64()), (Some(700), Some(1)), "{said}");
@@ -230,12 +278,19 @@ fn pages_that_fail_are_skipped_and_had_later() {
         assert!((30..=50).contains(&missing), "{kind}: {missing}");
         forge.state().broken.clear();
         let said = crawl(&env);
-        assert_eq!((said["recovered_pages"].as_u64(), said["added"].as_u64()), (Some(1), Some(missing as u64)), "{kind}: {said}");
+        assert_eq!(
+            (said["recovered_pages"].as_u64(), said["added"].as_u64()),
+            (Some(1), Some(missing as u64)),
+            "{kind}: {said}"
+        );
         assert_eq!(known(&env), expected(&forge), "{kind}");
         // A forge that is down is not passed over.
         forge.state().broken = (0..5000).collect();
         let error = env.weir_fails(&["crawl"]);
-        assert!(error.contains("pages in turn cannot be had") && error.contains("goes on from there"), "{kind}: {error}");
+        assert!(
+            error.contains("pages in turn cannot be had") && error.contains("goes on from there"),
+            "{kind}: {error}"
+        );
         assert_eq!(known(&env).len(), 350, "{kind}");
     }
 }
@@ -247,7 +302,8 @@ fn renamed_moved_vanished_and_back() {
         env.odd_repository(&format!("{name}.git"));
     }
     let daemon = env.git_daemon(&[]);
-    let forge = Forge::new(State { repositories: repositories(3), clone_base: daemon.url(""), ..State::default() });
+    let forge =
+        Forge::new(State { repositories: repositories(3), clone_base: daemon.url(""), ..State::default() });
     configure(&env, "gitea", &forge, "");
     crawl(&env);
     env.weir(&["mirror"]);
@@ -270,7 +326,11 @@ fn renamed_moved_vanished_and_back() {
         state.repositories.remove(1);
     }
     let said = crawl(&env);
-    assert_eq!((said["renamed"].as_u64(), said["gone"].as_u64(), said["added"].as_u64()), (Some(2), Some(1), Some(0)), "{said}");
+    assert_eq!(
+        (said["renamed"].as_u64(), said["gone"].as_u64(), said["added"].as_u64()),
+        (Some(2), Some(1), Some(0)),
+        "{said}"
+    );
     let after = paths();
     assert_eq!(
         (&after["f/odd/r3"], &after["f/even/r3"], &after["f/even/r2"]),
@@ -295,7 +355,8 @@ fn only_a_purge_deletes_and_never_too_much() {
         env.odd_repository(&format!("{}/r{n}.git", if n % 2 == 0 { "even" } else { "odd" }));
     }
     let daemon = env.git_daemon(&[]);
-    let forge = Forge::new(State { repositories: repositories(4), clone_base: daemon.url(""), ..State::default() });
+    let forge =
+        Forge::new(State { repositories: repositories(4), clone_base: daemon.url(""), ..State::default() });
     configure(&env, "gitea", &forge, "");
     env.weir(&["add", "--name", "alone", &daemon.url("alone.git")]);
     env.odd_repository("alone.git");
@@ -325,7 +386,11 @@ fn only_a_purge_deletes_and_never_too_much() {
 #[test]
 fn ten_thousand_repositories_of_github_cost_few_requests() {
     let env = Env::new();
-    let forge = Forge::new(State { repositories: repositories(10_000), clone_base: "https://h/".into(), ..State::default() });
+    let forge = Forge::new(State {
+        repositories: repositories(10_000),
+        clone_base: "https://h/".into(),
+        ..State::default()
+    });
     configure(&env, "github", &forge, "tokens = [\"secret\"]");
     let said = crawl(&env);
     let requests = said["requests"].as_u64().unwrap();
@@ -338,9 +403,14 @@ fn ten_thousand_repositories_of_github_cost_few_requests() {
 #[test]
 fn what_a_hostile_forge_says_opens_nothing_here() {
     let env = Env::new();
-    let forge = Forge::new(State { repositories: repositories(1), clone_base: "https://h/".into(), ..State::default() });
+    let forge = Forge::new(State {
+        repositories: repositories(1),
+        clone_base: "https://h/".into(),
+        ..State::default()
+    });
     configure(&env, "gitea", &forge, "");
-    for base in ["/srv/", "file:///srv/", "https://elsewhere/", "https://user:password@h/", "ssh://h/", "h:"] {
+    for base in ["/srv/", "file:///srv/", "https://elsewhere/", "https://user:password@h/", "ssh://h/", "h:"]
+    {
         forge.state().clone_base = base.into();
         let said = crawl(&env);
         assert_eq!((said["added"].as_u64(), said["refused"].as_u64()), (Some(0), Some(1)), "{base}: {said}");
@@ -352,7 +422,12 @@ fn what_a_hostile_forge_says_opens_nothing_here() {
     }
     forge.state().repositories[0].name = ".github".into();
     assert_eq!(crawl(&env)["added"], 1);
-    assert!(env.weir_json(&["show", "f/odd/.github"])["archive"].as_str().unwrap().ends_with("/f/odd/%2Egithub.tar"));
+    assert!(
+        env.weir_json(&["show", "f/odd/.github"])["archive"]
+            .as_str()
+            .unwrap()
+            .ends_with("/f/odd/%2Egithub.tar")
+    );
 }
 
 #[test]
@@ -362,24 +437,36 @@ fn folders_and_manifests() {
         env.odd_repository(name);
     }
     let folder = env.path("tree");
-    std::fs::write(env.pool().join("weir.toml"), format!("[[forge]]\ntype = \"folder\"\nurl = \"{}\"\n", folder.display())).unwrap();
+    std::fs::write(
+        env.pool().join("weir.toml"),
+        format!("[[forge]]\ntype = \"folder\"\nurl = \"{}\"\n", folder.display()),
+    )
+    .unwrap();
     assert_eq!(crawl(&env)["added"], 2);
     assert_eq!(known(&env).keys().collect::<Vec<_>>(), ["tree/a", "tree/b/c"]);
     env.weir(&["mirror"]);
     env.weir(&["fsck"]);
     // Paused ones are left alone, unless they are asked for by name.
     env.weir(&["pause", "tree/*"]);
-    assert!(env.weir(&["mirror", "--all"]).starts_with("0 updated, 0 unchanged") && env.weir(&["status"]).contains("2 paused"));
+    assert!(
+        env.weir(&["mirror", "--all"]).starts_with("0 updated, 0 unchanged")
+            && env.weir(&["status"]).contains("2 paused")
+    );
     assert_eq!(env.weir(&["resume", "tree/a", "tree/*"]).trim(), "2 resumed");
     assert!(env.weir(&["mirror", "--all"]).starts_with("0 updated, 2 unchanged"));
     // What is here can be mirrored from here, by grokmirror or by weir.
     let said = env.weir(&["manifest", env.path("manifest.js").to_str().unwrap()]);
     assert!(said.starts_with("2 repositories"), "{said}");
     env.weir(&["manifest", env.path("manifest.js.gz").to_str().unwrap(), "tree/b/*"]);
-    let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(env.path("manifest.js")).unwrap()).unwrap();
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(env.path("manifest.js")).unwrap()).unwrap();
     std::fs::write(env.path("refs"), env.git(&env.path("tree/a.git"), &["show-ref"]) + "\n").unwrap();
     let sum = std::process::Command::new("sha1sum").arg(env.path("refs")).output().unwrap().stdout;
-    assert_eq!(manifest["/tree/a.git"]["fingerprint"].as_str(), std::str::from_utf8(&sum[..40]).ok(), "as grok-manifest has it");
+    assert_eq!(
+        manifest["/tree/a.git"]["fingerprint"].as_str(),
+        std::str::from_utf8(&sum[..40]).ok(),
+        "as grok-manifest has it"
+    );
     assert_eq!(manifest["/tree/a.git"]["head"], "ref: refs/heads/main");
     let served = env.serve();
     let forge = Forge::new(State { manifest: Some(manifest), ..State::default() });
@@ -407,7 +494,8 @@ fn what_forges_say_can_be_read_and_asked_for() {
     for over in [Env::new(), Env::over(&postgres.schema("said"))] {
         let mut all = repositories(120);
         all[60].fork = true;
-        let forge = Forge::new(State { repositories: all, clone_base: "https://h/".into(), ..State::default() });
+        let forge =
+            Forge::new(State { repositories: all, clone_base: "https://h/".into(), ..State::default() });
         let path = over.pool().join("weir.toml");
         let catalog = std::fs::read_to_string(&path).unwrap();
         configure(&over, "github", &forge, "tokens = [\"secret\"]");
@@ -415,7 +503,8 @@ fn what_forges_say_can_be_read_and_asked_for() {
         std::fs::write(&path, format!("{catalog}\n{section}")).unwrap();
         crawl(&over);
         let listed = over.weir_json(&["ls", "--long"]);
-        let said: Vec<&serde_json::Value> = listed.as_array().unwrap().iter().map(|r| &r["forge_metadata"]).collect();
+        let said: Vec<&serde_json::Value> =
+            listed.as_array().unwrap().iter().map(|r| &r["forge_metadata"]).collect();
         assert_eq!(said.len(), 120);
         let count = |args: &[&str]| over.weir_json(&[&["ls"], args].concat()).as_array().unwrap().len();
         let language = said[0]["language"].as_str().unwrap();
@@ -423,14 +512,18 @@ fn what_forges_say_can_be_read_and_asked_for() {
         assert!(of_language > 0 && count(&["--language", &language.to_uppercase()]) == of_language);
         assert_eq!(count(&["--language", "nosuch"]), 0);
         let topic = said.iter().find_map(|m| m["topics"][0].as_str()).unwrap();
-        let of_topic = said.iter().filter(|m| m["topics"].as_array().unwrap().iter().any(|t| t == topic)).count();
+        let of_topic =
+            said.iter().filter(|m| m["topics"].as_array().unwrap().iter().any(|t| t == topic)).count();
         assert!(of_topic > 0 && count(&["--topic", topic]) == of_topic);
         let stars: Vec<i64> = said.iter().map(|m| m["stars"].as_i64().unwrap()).collect();
         let most = *stars.iter().max().unwrap();
         assert_eq!(count(&["--stars-min", &most.to_string()]), stars.iter().filter(|n| **n == most).count());
         let name = listed[0]["name"].as_str().unwrap();
         let shown = over.weir(&["show", name]);
-        assert!(shown.contains("at its forge") && shown.contains(&format!("language        {language}")), "{shown}");
+        assert!(
+            shown.contains("at its forge") && shown.contains(&format!("language        {language}")),
+            "{shown}"
+        );
         assert_eq!(over.weir_json(&["show", name])["forge_metadata"], *said[0]);
         let table = over.weir(&["ls", "-l", "-n", "1"]);
         assert!(table.contains("STARS") && table.contains(language), "{table}");

@@ -25,12 +25,18 @@ fn a_visit_that_finds_damage_clones_anew() {
     let (env, daemon, upstream, archive) = mirrored();
     let seq = env.weir_json(&["ls"])[0]["seq"].as_u64().unwrap();
     let whole = std::fs::read(&archive).unwrap();
-    for (n, damage) in [whole[..whole.len() / 2].to_vec(), Vec::new(), vec![0x55; whole.len()]].into_iter().enumerate() {
+    for (n, damage) in
+        [whole[..whole.len() / 2].to_vec(), Vec::new(), vec![0x55; whole.len()]].into_iter().enumerate()
+    {
         std::fs::write(&archive, &damage).unwrap();
         commit(&env, &upstream);
         let said = env.weir(&["mirror", "--all"]);
         assert!(said.contains("damaged") && said.contains("1 updated"), "{said}");
-        let kept = archive.with_file_name(if n == 0 { "a.tar.damaged".to_owned() } else { format!("a.tar.damaged-{}", n + 1) });
+        let kept = archive.with_file_name(if n == 0 {
+            "a.tar.damaged".to_owned()
+        } else {
+            format!("a.tar.damaged-{}", n + 1)
+        });
         assert_eq!(std::fs::read(kept).unwrap(), damage);
         env.weir(&["fsck"]);
         assert!(env.weir_json(&["ls"])[0]["seq"].as_u64().unwrap() > seq, "its numbers go on");
@@ -52,7 +58,8 @@ fn a_visit_that_finds_damage_clones_anew() {
 #[test]
 fn what_cannot_be_replaced_stays_and_what_is_well_is_left_alone() {
     let (env, daemon, upstream, archive) = mirrored();
-    let inode = |path: &std::path::Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
+    let inode =
+        |path: &std::path::Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
     let before = inode(&archive);
     commit(&env, &upstream);
     env.weir(&["mirror", "--all"]);
@@ -90,5 +97,8 @@ fn a_flipped_bit_is_found_by_fsck_and_repaired() {
     env.weir(&["fsck"]);
     let server = env.serve();
     env.assert_same(&server, "a", &upstream, "repaired");
-    assert!(env.weir(&["mirror"]).contains("1 unchanged"), "it is looked at once more, and nothing is to be done");
+    assert!(
+        env.weir(&["mirror"]).contains("1 unchanged"),
+        "it is looked at once more, and nothing is to be done"
+    );
 }

@@ -1,4 +1,5 @@
-//! Bitmaps and commit-graph are git's: git reads them, agrees with them, and answers made with them are right.
+//! Bitmaps and commit-graph are git's: git reads them, agrees with them, and answers made with them are
+//! right.
 
 mod common;
 
@@ -11,7 +12,8 @@ fn git_agrees_with_bitmaps_and_commit_graph() {
     let env = Env::new();
     let upstream = env.init_bare("large.git");
     let generator = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/generate-repository.py");
-    let generated = Command::new("python3").args([generator, "3000"]).stdout(Stdio::piped()).output().unwrap();
+    let generated =
+        Command::new("python3").args([generator, "3000"]).stdout(Stdio::piped()).output().unwrap();
     env.git_with(&upstream, &["fast-import", "--quiet"], &generated.stdout);
     // Merges of two and three parents, and a branch beside.
     env.git(&upstream, &["update-ref", "refs/heads/side", "main~1500"]);
@@ -28,8 +30,9 @@ fn git_agrees_with_bitmaps_and_commit_graph() {
     let target = env.path("extracted");
     std::fs::create_dir(&target).unwrap();
     assert!(Command::new("tar").args(["xf", &archive]).current_dir(&target).status().unwrap().success());
-    let bitmap =
-        std::fs::read_dir(target.join("objects/pack")).unwrap().any(|e| e.unwrap().path().extension().is_some_and(|x| x == "bitmap"));
+    let bitmap = std::fs::read_dir(target.join("objects/pack"))
+        .unwrap()
+        .any(|e| e.unwrap().path().extension().is_some_and(|x| x == "bitmap"));
     assert!(bitmap && target.join("objects/info/commit-graph").is_file(), "both are there");
     env.git(&target, &["commit-graph", "verify"]);
     // Compares what the bitmaps say of a commit with a walk.
@@ -39,7 +42,9 @@ fn git_agrees_with_bitmaps_and_commit_graph() {
         assert!(output.status.success() && said.contains("OK!"), "{commit}: {said}");
     }
     for range in ["main~40", "main~1000", "main~3..main", "main~900..side"] {
-        let count = |more: &[&str]| env.git(&target, &[&["rev-list", "--objects", "--count"], more, &[range]].concat());
+        let count = |more: &[&str]| {
+            env.git(&target, &[&["rev-list", "--objects", "--count"], more, &[range]].concat())
+        };
         assert_eq!(count(&["--use-bitmap-index"]), count(&[]), "{range}");
     }
     env.git(&target, &["fsck", "--full", "--strict"]);
@@ -47,7 +52,10 @@ fn git_agrees_with_bitmaps_and_commit_graph() {
     let server = env.serve();
     env.assert_same(&server, "large", &upstream, "whole");
     // Answers that bitmaps help with: one branch, and what is far behind.
-    for (name, args) in [("side", &["--single-branch", "-b", "side"][..]), ("no-tags", &["--single-branch", "--no-tags", "-b", "main"])] {
+    for (name, args) in [
+        ("side", &["--single-branch", "-b", "side"][..]),
+        ("no-tags", &["--single-branch", "--no-tags", "-b", "main"]),
+    ] {
         let copy = env.path(&format!("{name}.git"));
         let mut all = vec!["clone", "-q", "--bare"];
         all.extend(args);
@@ -55,8 +63,14 @@ fn git_agrees_with_bitmaps_and_commit_graph() {
         all.extend([url.as_str(), copy.to_str().unwrap()]);
         env.git(env.dir.path(), &all);
         env.git(&copy, &["fsck", "--full", "--strict"]);
-        let walk = |at: &std::path::Path, rev: &str| env.git(at, &["rev-list", "--objects", "--no-object-names", rev]).lines().count();
-        assert_eq!(walk(&copy, "HEAD"), walk(&upstream, if name == "side" { "side" } else { "main" }), "{name}");
+        let walk = |at: &std::path::Path, rev: &str| {
+            env.git(at, &["rev-list", "--objects", "--no-object-names", rev]).lines().count()
+        };
+        assert_eq!(
+            walk(&copy, "HEAD"),
+            walk(&upstream, if name == "side" { "side" } else { "main" }),
+            "{name}"
+        );
     }
     for behind in [1, 40, 60, 900, 2500] {
         let copy = env.path(&format!("behind-{behind}.git"));

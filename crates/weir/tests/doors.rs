@@ -57,8 +57,12 @@ fn upload_pack_in_gits_place() {
     let program = env!("CARGO_BIN_EXE_weir");
     for version in ["0", "1", "2"] {
         let (config, target) = (format!("protocol.version={version}"), env.path(&format!("copy{version}")));
-        let (url, with) = (format!("file://{}", upstream.display()), format!("--upload-pack={program} upload-pack"));
-        env.git(env.dir.path(), &["-c", &config, "clone", "-q", "--mirror", &with, &url, target.to_str().unwrap()]);
+        let (url, with) =
+            (format!("file://{}", upstream.display()), format!("--upload-pack={program} upload-pack"));
+        env.git(
+            env.dir.path(),
+            &["-c", &config, "clone", "-q", "--mirror", &with, &url, target.to_str().unwrap()],
+        );
         assert_eq!(env.picture(&target), env.picture(&upstream), "v{version}");
     }
     env.weir_fails(&["upload-pack", "nothing"]);
@@ -81,11 +85,15 @@ fn a_directory_shows_what_its_configuration_shows() {
     env.git(&upstream, &["config", "--add", "uploadpack.hideRefs", "refs/heads"]);
     env.git(&upstream, &["config", "--add", "uploadpack.hideRefs", "!refs/heads/main"]);
     let left = listed();
-    assert!(left.contains("refs/heads/main") && !left.contains("refs/heads/side") && !left.contains("refs/pull"), "{left}");
+    assert!(
+        left.contains("refs/heads/main") && !left.contains("refs/heads/side") && !left.contains("refs/pull"),
+        "{left}"
+    );
     let hidden = env.git(&upstream, &["rev-parse", "orphan"]);
     let fetch = |oid: &str| {
         let client = env.init_bare("client.git");
-        let output = env.git_command(&client, &["fetch", "-q", &server.url("odd.git"), oid]).output().unwrap();
+        let output =
+            env.git_command(&client, &["fetch", "-q", &server.url("odd.git"), oid]).output().unwrap();
         output.status.success()
     };
     assert!(!fetch(&hidden), "hidden, and nothing shown reaches it");
@@ -136,21 +144,36 @@ fn tls() {
     env.weir(&["mirror"]);
     let (certificate, key) = env.certificate();
     let port = free_port();
-    let (address, certificate_text, key_text) = (format!("127.0.0.1:{port}"), certificate.to_str().unwrap(), key.to_str().unwrap());
+    let (address, certificate_text, key_text) =
+        (format!("127.0.0.1:{port}"), certificate.to_str().unwrap(), key.to_str().unwrap());
     let git = format!("127.0.0.1:{}", free_port());
     let said = env.weir_fails(&["serve", "--no-mirror", "--git", &git, "--https", &address]);
     assert!(said.contains("https:// needs --tls-certificate FILE"), "{said}");
-    let said =
-        env.weir_fails(&["serve", "--no-mirror", "--git", &git, "--https", &address, "--tls-certificate", key_text, "--tls-key", key_text]);
+    let said = env.weir_fails(&[
+        "serve",
+        "--no-mirror",
+        "--git",
+        &git,
+        "--https",
+        &address,
+        "--tls-certificate",
+        key_text,
+        "--tls-key",
+        key_text,
+    ]);
     assert!(said.contains("there is no certificate in it"), "{said}");
-    let server = Http::serve(&env, &["--https", &address, "--tls-certificate", certificate_text, "--tls-key", key_text]);
+    let server = Http::serve(
+        &env,
+        &["--https", &address, "--tls-certificate", certificate_text, "--tls-key", key_text],
+    );
     let url = format!("https://127.0.0.1:{port}/odd");
     let target = env.path("copy");
     for version in ["HTTP/1.1", "HTTP/2"] {
         let _ = std::fs::remove_dir_all(&target);
         let http = format!("http.version={version}");
         let clone = ["-c", &http, "clone", "-q", "--mirror", &url, target.to_str().unwrap()];
-        let output = env.git_command(env.dir.path(), &clone).env("GIT_SSL_CAINFO", &certificate).output().unwrap();
+        let output =
+            env.git_command(env.dir.path(), &clone).env("GIT_SSL_CAINFO", &certificate).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         assert_eq!(env.picture(&target), env.picture(&upstream), "{version}");
     }
@@ -176,10 +199,13 @@ fn a_restart_refuses_nobody() {
     waiting.write_all(b"002bgit-upload-pack /odd\0host=x\0\0version=1\0").unwrap();
     let asking = std::thread::spawn({
         let url = server.git_url("odd");
-        let command = move || Command::new("git").args(["ls-remote", &url]).output().unwrap().status.success();
+        let command =
+            move || Command::new("git").args(["ls-remote", &url]).output().unwrap().status.success();
         move || (0..100).filter(|_| !command()).count()
     });
-    let signal = |pid: u32, name: &str| assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+    let signal = |pid: u32, name: &str| {
+        assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success())
+    };
     std::thread::sleep(std::time::Duration::from_millis(100));
     signal(server.0.pid(), "-USR2");
     assert_eq!(asking.join().unwrap(), 0, "somebody was refused");
@@ -213,7 +239,8 @@ fn a_service_manager_is_told_who_serves() {
     let mut server = command.env("NOTIFY_SOCKET", env.path("notify")).spawn().unwrap();
     assert_eq!(told(), format!("MAINPID={}\nREADY=1", server.id()));
     // A reload is another process on the same sockets.
-    let signal = |pid: &str, name: &str| assert!(Command::new("kill").args([name, pid]).status().unwrap().success());
+    let signal =
+        |pid: &str, name: &str| assert!(Command::new("kill").args([name, pid]).status().unwrap().success());
     signal(&server.id().to_string(), "-HUP");
     assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
     let ready = told();
@@ -231,7 +258,10 @@ fn files_for_dumb_clients_and_in_part() {
     env.weir(&["mirror"]);
     let server = Http::serve(&env, &[]);
     for path in ["/odd/info/refs", "/odd/HEAD", "/odd/objects/info/packs", "/odd.tar"] {
-        assert!(server.get(path, "").0.starts_with("HTTP/1.1 403 "), "{path}: all that ever was is for nobody by default");
+        assert!(
+            server.get(path, "").0.starts_with("HTTP/1.1 403 "),
+            "{path}: all that ever was is for nobody by default"
+        );
     }
     drop(server);
     env.configure("serve", "files = true");
@@ -243,17 +273,36 @@ fn files_for_dumb_clients_and_in_part() {
     assert_eq!(env.picture(&target), env.picture(&upstream));
     let archive = std::fs::read(env.weir_json(&["show", "odd"])["archive"].as_str().unwrap()).unwrap();
     let (head, body) = server.get("/odd.tar", "");
-    assert!(head.contains("accept-ranges: bytes") && archive.starts_with(&body) && !body.is_empty(), "{head}");
+    assert!(
+        head.contains("accept-ranges: bytes") && archive.starts_with(&body) && !body.is_empty(),
+        "{head}"
+    );
     let etag = head.lines().find_map(|l| l.strip_prefix("etag: ")).unwrap();
     let (head, part) = server.get("/odd.tar", &format!("Range: bytes=512-1023\r\nIf-Range: {etag}\r\n"));
-    assert!(head.starts_with("HTTP/1.1 206 ") && head.contains("content-range: bytes 512-1023/") && part == body[512..1024], "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 206 ")
+            && head.contains("content-range: bytes 512-1023/")
+            && part == body[512..1024],
+        "{head}"
+    );
     let (head, whole) = server.get("/odd.tar", "Range: bytes=512-1023\r\nIf-Range: \"other\"\r\n");
     assert!(head.starts_with("HTTP/1.1 200 ") && whole == body, "{head}");
     assert!(server.get("/odd.tar", &format!("If-None-Match: {etag}\r\n")).0.starts_with("HTTP/1.1 304 "));
     assert!(server.get("/odd.tar", "Range: bytes=99999999-\r\n").0.starts_with("HTTP/1.1 416 "));
     // A clone that starts from a bundle.
     let bundled = env.path("bundled");
-    env.git(env.dir.path(), &["-c", "transfer.bundleURI=true", "clone", "-q", "--bare", &server.url("odd"), bundled.to_str().unwrap()]);
+    env.git(
+        env.dir.path(),
+        &[
+            "-c",
+            "transfer.bundleURI=true",
+            "clone",
+            "-q",
+            "--bare",
+            &server.url("odd"),
+            bundled.to_str().unwrap(),
+        ],
+    );
     env.git(&bundled, &["fsck", "--strict"]);
 }
 
@@ -265,18 +314,31 @@ fn cgi_inetd_and_ssh() {
     env.weir(&["mirror"]);
     let cgi = |variables: &[(&str, &str)]| {
         let mut command = env.weir_command(&["http-backend"]);
-        command.env("GIT_PROJECT_ROOT", env.dir.path()).env("REQUEST_METHOD", "GET").envs(variables.iter().copied()).stdin(Stdio::null());
+        command
+            .env("GIT_PROJECT_ROOT", env.dir.path())
+            .env("REQUEST_METHOD", "GET")
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null());
         String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned()
     };
     let all = ("GIT_HTTP_EXPORT_ALL", "1");
     let said = cgi(&[all, ("PATH_INFO", "/odd.git/info/refs"), ("QUERY_STRING", "service=git-upload-pack")]);
-    assert!(said.contains("content-type: application/x-git-upload-pack-advertisement\r\n") && said.contains("refs/heads/main"), "{said}");
+    assert!(
+        said.contains("content-type: application/x-git-upload-pack-advertisement\r\n")
+            && said.contains("refs/heads/main"),
+        "{said}"
+    );
     assert!(cgi(&[("PATH_INFO", "/odd.git/HEAD")]).starts_with("Status: 404 Not Found\r\n"), "not exported");
     assert!(cgi(&[all, ("PATH_INFO", "/odd.git/HEAD")]).ends_with("\r\n\r\nref: refs/heads/main\n"));
     assert!(cgi(&[all, ("PATH_INFO", "/../etc/HEAD")]).starts_with("Status: 404 "));
     assert!(
-        cgi(&[all, ("PATH_INFO", "/odd.git/git-upload-pack"), ("REQUEST_METHOD", "POST"), ("CONTENT_LENGTH", "x")])
-            .starts_with("Status: 400 ")
+        cgi(&[
+            all,
+            ("PATH_INFO", "/odd.git/git-upload-pack"),
+            ("REQUEST_METHOD", "POST"),
+            ("CONTENT_LENGTH", "x")
+        ])
+        .starts_with("Status: 400 ")
     );
     // inetd: the connection is standard input and output.
     let base = format!("--base-path={}", env.dir.path().display());
@@ -292,11 +354,23 @@ fn cgi_inetd_and_ssh() {
     // ssh: git believes it talks to a host.
     let ssh = env.path("ssh");
     let program = env!("CARGO_BIN_EXE_weir");
-    std::fs::write(&ssh, format!("#!/bin/sh\nshift\nSSH_ORIGINAL_COMMAND=\"$*\" exec {program} --pool {} shell\n", env.pool().display()))
-        .unwrap();
+    std::fs::write(
+        &ssh,
+        format!(
+            "#!/bin/sh\nshift\nSSH_ORIGINAL_COMMAND=\"$*\" exec {program} --pool {} shell\n",
+            env.pool().display()
+        ),
+    )
+    .unwrap();
     std::fs::set_permissions(&ssh, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let target = env.path("copy");
-    let run = |args: &[&str]| env.git_command(env.dir.path(), args).env("GIT_SSH", &ssh).env("GIT_SSH_VARIANT", "simple").output().unwrap();
+    let run = |args: &[&str]| {
+        env.git_command(env.dir.path(), args)
+            .env("GIT_SSH", &ssh)
+            .env("GIT_SSH_VARIANT", "simple")
+            .output()
+            .unwrap()
+    };
     let output = run(&["clone", "-q", "--mirror", "host:odd.git", target.to_str().unwrap()]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(env.picture(&target), env.picture(&upstream));
@@ -309,7 +383,11 @@ fn the_daemons_other_options() {
     let env = Env::new();
     let upstream = env.odd_repository("odd.git");
     let hook = env.path("hook");
-    std::fs::write(&hook, "#!/bin/sh\n[ \"$2\" = /odd.git ] && exit 0\necho \"not $2 from $REMOTE_ADDR\"\nexit 1\n").unwrap();
+    std::fs::write(
+        &hook,
+        "#!/bin/sh\n[ \"$2\" = /odd.git ] && exit 0\necho \"not $2 from $REMOTE_ADDR\"\nexit 1\n",
+    )
+    .unwrap();
     std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let option = format!("--access-hook={}", hook.display());
     let refused = |server: &Server, path: &str| {
@@ -333,7 +411,8 @@ fn the_daemons_other_options() {
     drop(server);
     let rules = env.path("map.toml");
     std::fs::write(&rules, "[[map]]\nhost = '127.0.0.1'\npath = '/(.*)'\nto = '{1|lower}.git'\n").unwrap();
-    let server = daemon(&env, &["--export-all", "--forbid-override=upload-pack", "--map", rules.to_str().unwrap()]);
+    let server =
+        daemon(&env, &["--export-all", "--forbid-override=upload-pack", "--map", rules.to_str().unwrap()]);
     env.git(env.dir.path(), &["ls-remote", &server.url("ODD")]);
     drop(server);
     let said = env.weir_fails(&["daemon", "--user=nobody-of-that-name", "--port=0"]);
@@ -341,8 +420,11 @@ fn the_daemons_other_options() {
     assert!(env.weir_fails(&["daemon", "--inetd", "--port=1"]).contains("incompatible with --inetd"));
     // In the background, with its number in a file.
     let (port, pid) = (free_port(), env.path("pid"));
-    let (port_option, pid_option, base) =
-        (format!("--port={port}"), format!("--pid-file={}", pid.display()), format!("--base-path={}", env.dir.path().display()));
+    let (port_option, pid_option, base) = (
+        format!("--port={port}"),
+        format!("--pid-file={}", pid.display()),
+        format!("--base-path={}", env.dir.path().display()),
+    );
     env.weir(&[
         "daemon",
         "--detach",

@@ -153,7 +153,11 @@ fn lies_and_gaps_are_told_of() {
     fs::create_dir_all(leak.join("info")).unwrap();
     fs::write(leak.join("info/refs"), format!("{tip}\trefs/heads/main\r\n")).unwrap();
     fs::create_dir_all(leak.join("objects/info")).unwrap();
-    fs::write(leak.join("objects/info/http-alternates"), format!("http://localhost:{}/up.git/objects\n", web.port)).unwrap();
+    fs::write(
+        leak.join("objects/info/http-alternates"),
+        format!("http://localhost:{}/up.git/objects\n", web.port),
+    )
+    .unwrap();
     env.weir(&["add", "--name", "leak", &web.url("leak.git")]);
     let said = env.weir_fails(&["mirror", "leak"]);
     assert!(said.contains(&tip) && said.contains("(incomplete)"), "{said}");

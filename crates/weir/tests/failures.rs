@@ -1,4 +1,5 @@
-//! Upstreams that fail, lie and attack; processes that are killed. Nothing committed is lost, nothing half-written served.
+//! Upstreams that fail, lie and attack; processes that are killed. Nothing committed is lost, nothing
+//! half-written served.
 
 mod common;
 
@@ -43,7 +44,10 @@ fn hostile(answer: Answer) -> u16 {
                 stream.read_exact(&mut first)?;
                 let n = usize::from_str_radix(std::str::from_utf8(&first).unwrap(), 16).unwrap();
                 stream.read_exact(&mut vec![0; n - 4])?;
-                let capabilities = ["version 2\n", "agent=x\n", "ls-refs\n", "fetch\n", "object-format=sha1\n"].map(pkt).concat();
+                let capabilities =
+                    ["version 2\n", "agent=x\n", "ls-refs\n", "fetch\n", "object-format=sha1\n"]
+                        .map(pkt)
+                        .concat();
                 stream.write_all(format!("{capabilities}0000").as_bytes())?;
                 read_request(&mut stream);
                 let line = pkt(&format!("{} refs/heads/main\n", "1234567890".repeat(4)));
@@ -102,7 +106,8 @@ fn object(kind: u8, data: &[u8]) -> Vec<u8> {
 #[test]
 fn hostile_packs_are_refused_with_nothing_changed() {
     let env = Env::new();
-    let config = "[transport]\nidle_timeout = \"2s\"\n[limits]\nobject_bytes_max = \"1 MiB\"\ninflated_bytes_max = \"8 MiB\"\nobjects_max = 100000\npack_bytes_max = \"4 MiB\"\n";
+    let config = "[transport]\nidle_timeout = \"2s\"\n[limits]\nobject_bytes_max = \"1 \
+        MiB\"\ninflated_bytes_max = \"8 MiB\"\nobjects_max = 100000\npack_bytes_max = \"4 MiB\"\n";
     std::fs::write(env.pool().join("weir.toml"), config).unwrap();
     let cases: &[(&str, Answer, &str)] = &[
         ("hangs", |_| std::thread::sleep(Duration::from_secs(30)), "sent nothing for 2 s"),
@@ -110,42 +115,94 @@ fn hostile_packs_are_refused_with_nothing_changed() {
         ("garbage", |s| drop(s.write_all(b"zzzz garbage")), "bad line length"),
         ("error", |s| drop(s.write_all(pkt("ERR no such thing today").as_bytes())), "no such thing today"),
         ("cut", |s| drop(s.write_all(format!("{}0050\u{1}PACK", pkt("packfile\n")).as_bytes())), "hung up"),
-        ("band 3", |s| drop(s.write_all(format!("{}{}", pkt("packfile\n"), pkt("\u{3}out of memory")).as_bytes())), "out of memory"),
+        (
+            "band 3",
+            |s| drop(s.write_all(format!("{}{}", pkt("packfile\n"), pkt("\u{3}out of memory")).as_bytes())),
+            "out of memory",
+        ),
         ("empty pack", |s| send_pack(s, b""), "it is empty"),
         ("not a pack", |s| send_pack(s, b"GARBAGEGARBAGEGARBAGE"), "does not start as"),
-        ("lies about count", |s| send_pack(s, &sealed([header(2), object(3, b"x")].concat())), "the pack sent is invalid"),
-        ("says fewer", |s| send_pack(s, &sealed([header(1), object(3, b"x"), object(3, b"y")].concat())), "checksum is wrong"),
+        (
+            "lies about count",
+            |s| send_pack(s, &sealed([header(2), object(3, b"x")].concat())),
+            "the pack sent is invalid",
+        ),
+        (
+            "says fewer",
+            |s| send_pack(s, &sealed([header(1), object(3, b"x"), object(3, b"y")].concat())),
+            "checksum is wrong",
+        ),
         ("too many objects", |s| send_pack(s, &header(u32::MAX)), "over a limit"),
-        ("bad checksum", |s| send_pack(s, &[header(1), object(3, b"x"), vec![0; 20]].concat()), "checksum is wrong"),
+        (
+            "bad checksum",
+            |s| send_pack(s, &[header(1), object(3, b"x"), vec![0; 20]].concat()),
+            "checksum is wrong",
+        ),
         (
             "trailing bytes",
             |s| send_pack(s, &[sealed([header(1), object(3, b"x")].concat()), b"more".to_vec()].concat()),
             "bytes follow its end",
         ),
-        ("wrong size", |s| send_pack(s, &sealed([header(1), entry_head(3, 5), deflated(b"x")].concat())), "not of the size it says"),
-        ("type 5", |s| send_pack(s, &sealed([header(1), vec![0x51, 0]].concat())), "the pack sent is invalid"),
-        ("large object", |s| send_pack(s, &sealed([header(1), object(3, &vec![0; 2 << 20])].concat())), "over a limit"),
-        ("inflates too much", |s| send_pack(s, &sealed([header(12), object(3, &vec![0; 1 << 20]).repeat(12)].concat())), "over a limit"),
-        ("too many bytes", |s| send_pack(s, &[header(1000), vec![0x30; 5 << 20]].concat()), "the pack sent is"),
+        (
+            "wrong size",
+            |s| send_pack(s, &sealed([header(1), entry_head(3, 5), deflated(b"x")].concat())),
+            "not of the size it says",
+        ),
+        (
+            "type 5",
+            |s| send_pack(s, &sealed([header(1), vec![0x51, 0]].concat())),
+            "the pack sent is invalid",
+        ),
+        (
+            "large object",
+            |s| send_pack(s, &sealed([header(1), object(3, &vec![0; 2 << 20])].concat())),
+            "over a limit",
+        ),
+        (
+            "inflates too much",
+            |s| send_pack(s, &sealed([header(12), object(3, &vec![0; 1 << 20]).repeat(12)].concat())),
+            "over a limit",
+        ),
+        (
+            "too many bytes",
+            |s| send_pack(s, &[header(1000), vec![0x30; 5 << 20]].concat()),
+            "the pack sent is",
+        ),
         (
             "ofs-delta without a base",
-            |s| send_pack(s, &sealed([header(1), entry_head(6, 4), vec![5], deflated(b"\x01\x01\x01a")].concat())),
+            |s| {
+                send_pack(
+                    s,
+                    &sealed([header(1), entry_head(6, 4), vec![5], deflated(b"\x01\x01\x01a")].concat()),
+                )
+            },
             "has no base",
         ),
         (
             "delta on itself",
-            |s| send_pack(s, &sealed([header(1), entry_head(6, 4), vec![0], deflated(b"\x01\x01\x01a")].concat())),
+            |s| {
+                send_pack(
+                    s,
+                    &sealed([header(1), entry_head(6, 4), vec![0], deflated(b"\x01\x01\x01a")].concat()),
+                )
+            },
             "has no base",
         ),
         (
             "ref-delta without a base",
-            |s| send_pack(s, &sealed([header(1), entry_head(7, 4), vec![9; 20], deflated(b"\x01\x01\x01a")].concat())),
+            |s| {
+                send_pack(
+                    s,
+                    &sealed([header(1), entry_head(7, 4), vec![9; 20], deflated(b"\x01\x01\x01a")].concat()),
+                )
+            },
             "neither in the pack nor here",
         ),
         (
             "ref-deltas in a circle",
             |s| {
-                let delta = |base: u8| [entry_head(7, 4), vec![base; 20], deflated(b"\x01\x01\x01a")].concat();
+                let delta =
+                    |base: u8| [entry_head(7, 4), vec![base; 20], deflated(b"\x01\x01\x01a")].concat();
                 send_pack(s, &sealed([header(2), delta(1), delta(2)].concat()));
             },
             "neither in the pack nor here",
@@ -169,14 +226,27 @@ fn hostile_packs_are_refused_with_nothing_changed() {
         (
             "not connected",
             |s| {
-                let commit = format!("tree {}\nauthor a <a> 1 +0000\ncommitter a <a> 1 +0000\n\nx", "ab".repeat(20));
+                let commit =
+                    format!("tree {}\nauthor a <a> 1 +0000\ncommitter a <a> 1 +0000\n\nx", "ab".repeat(20));
                 send_pack(s, &sealed([header(1), object(1, commit.as_bytes())].concat()));
             },
             "abababababababababababababababababababab",
         ),
-        ("not what was asked for", |s| send_pack(s, &sealed([header(1), object(3, b"x")].concat())), "1234567890"),
-        ("malformed tree", |s| send_pack(s, &sealed([header(1), object(2, b"100644 a\0short")].concat())), "malformed tree"),
-        ("malformed commit", |s| send_pack(s, &sealed([header(1), object(1, b"hello")].concat())), "malformed commit"),
+        (
+            "not what was asked for",
+            |s| send_pack(s, &sealed([header(1), object(3, b"x")].concat())),
+            "1234567890",
+        ),
+        (
+            "malformed tree",
+            |s| send_pack(s, &sealed([header(1), object(2, b"100644 a\0short")].concat())),
+            "malformed tree",
+        ),
+        (
+            "malformed commit",
+            |s| send_pack(s, &sealed([header(1), object(1, b"hello")].concat())),
+            "malformed commit",
+        ),
     ];
     std::thread::scope(|scope| {
         for (n, (name, answer, expected)) in cases.iter().enumerate() {
@@ -188,7 +258,10 @@ fn hostile_packs_are_refused_with_nothing_changed() {
                 let said = env.weir_fails(&["mirror", &repo]);
                 assert!(said.contains(expected), "{name}: {said}");
                 assert!(!said.contains("panicked") && !said.contains("please report"), "{name}: {said}");
-                assert!(!env.pool().join(format!("store/{repo}.tar")).exists(), "{name}: nothing is left behind");
+                assert!(
+                    !env.pool().join(format!("store/{repo}.tar")).exists(),
+                    "{name}: nothing is left behind"
+                );
             });
         }
     });
@@ -207,10 +280,17 @@ fn hostile_ref_names_are_left_out() {
         s.read_exact(&mut first).unwrap();
         let n = usize::from_str_radix(std::str::from_utf8(&first).unwrap(), 16).unwrap();
         s.read_exact(&mut vec![0; n - 4]).unwrap();
-        s.write_all(format!("{}{}{}0000", pkt("version 2\n"), pkt("ls-refs\n"), pkt("fetch\n")).as_bytes()).unwrap();
+        s.write_all(format!("{}{}{}0000", pkt("version 2\n"), pkt("ls-refs\n"), pkt("fetch\n")).as_bytes())
+            .unwrap();
         read_request(&mut s);
-        let names =
-            ["refs/heads/../../../etc/passwd", "refs/heads/a b", "HEADS", "refs/heads/x.lock", "refs/heads/-ok", "refs/heads/\u{7}bell"];
+        let names = [
+            "refs/heads/../../../etc/passwd",
+            "refs/heads/a b",
+            "HEADS",
+            "refs/heads/x.lock",
+            "refs/heads/-ok",
+            "refs/heads/\u{7}bell",
+        ];
         let lines: String = names.iter().map(|n| pkt(&format!("{tree_id} {n}\n"))).collect();
         s.write_all(format!("{lines}0000").as_bytes()).unwrap();
         read_request(&mut s);
@@ -270,7 +350,8 @@ fn force_push_and_deletion_lose_nothing() {
         let log = env.weir_json(&["log", "u"]);
         // The newest state with all refs there were: the one before they went away.
         let count = before.0.lines().count();
-        let seq = log.as_array().unwrap().iter().find(|s| s["refs"] == count).unwrap()["seq"].as_u64().unwrap();
+        let seq =
+            log.as_array().unwrap().iter().find(|s| s["refs"] == count).unwrap()["seq"].as_u64().unwrap();
         env.weir(&["restore", &format!("u@{seq}"), "--name", &name]);
         let copy = env.path(&format!("{name}.git"));
         env.git(env.dir.path(), &["clone", "-q", "--mirror", &server.url(&name), copy.to_str().unwrap()]);
@@ -285,7 +366,9 @@ fn whole_clones_are_never_more_or_less_than_the_refs_reach() {
     let env = Env::new();
     let upstream = env.odd_repository("u.git");
     let tree = env.git(&upstream, &["rev-parse", "main^{tree}"]);
-    let commit = |parent: &str, message: &str| env.git(&upstream, &["commit-tree", "-m", message, "-p", parent, &tree]);
+    let commit = |parent: &str, message: &str| {
+        env.git(&upstream, &["commit-tree", "-m", message, "-p", parent, &tree])
+    };
     let feature = commit("main", "feature");
     env.git(&upstream, &["update-ref", "refs/heads/feature", &feature]);
     env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
@@ -300,7 +383,9 @@ fn whole_clones_are_never_more_or_less_than_the_refs_reach() {
     env.assert_same(&server, "u", &upstream, "all refs");
     let plain = env.path("plain.git");
     env.git(env.dir.path(), &["clone", "-q", "--bare", &server.url("u"), plain.to_str().unwrap()]);
-    let has = |repo: &Path, oid: &str| env.git_command(repo, &["cat-file", "-e", oid]).output().unwrap().status.success();
+    let has = |repo: &Path, oid: &str| {
+        env.git_command(repo, &["cat-file", "-e", oid]).output().unwrap().status.success()
+    };
     assert!(!has(&plain, &feature), "an ordinary clone holds nothing of a deleted branch");
     // Now it is nowhere; compaction moves it to what is kept for history, and then it is restored.
     env.git(&upstream, &["update-ref", "-d", "refs/pull/9/head"]);
@@ -309,7 +394,9 @@ fn whole_clones_are_never_more_or_less_than_the_refs_reach() {
     env.assert_same(&server, "u", &upstream, "compacted");
     let log = env.weir_json(&["log", "u"]);
     let count = with_feature.0.lines().count();
-    let is_before = |s: &&serde_json::Value| s["refs"] == count && !s["changes"].to_string().contains("- refs/heads/feature");
+    let is_before = |s: &&serde_json::Value| {
+        s["refs"] == count && !s["changes"].to_string().contains("- refs/heads/feature")
+    };
     let found = log.as_array().unwrap().iter().find(is_before);
     let seq = found.unwrap_or_else(|| panic!("{log}"))["seq"].as_u64().unwrap();
     env.weir(&["restore", &format!("u@{seq}")]);
@@ -334,7 +421,12 @@ fn a_compaction_that_fails_changes_nothing() {
     let states = env.weir_json(&["log", "u"]);
     let mut rng = Rng(3);
     for _ in 0..40 {
-        let mut child = env.weir_command(&["compact", "--quiet"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = env
+            .weir_command(&["compact", "--quiet"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         std::thread::sleep(Duration::from_micros(rng.below(30_000)));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -368,7 +460,10 @@ fn many_updates_compact_an_archive_by_themselves() {
         packs.push(env.weir_json(&["show", "u"])["packs"].as_array().unwrap().len());
         env.assert_same(&server, "u", &upstream, &format!("update {step}"));
     }
-    assert!(packs.iter().max() <= Some(&4) && packs.windows(2).filter(|w| w[1] < w[0]).count() >= 2, "{packs:?}");
+    assert!(
+        packs.iter().max() <= Some(&4) && packs.windows(2).filter(|w| w[1] < w[0]).count() >= 2,
+        "{packs:?}"
+    );
     let show = env.weir_json(&["show", "u"]);
     assert_eq!(show["whole_clone"], serde_json::json!({ "heads_and_tags": true, "all": true }), "{show}");
     // The history of refs went along: one state an update at least.
@@ -399,7 +494,12 @@ fn killed_at_random_moments() {
             }
         }
         let started = Instant::now();
-        let mut child = env.weir_command(&["mirror", "--all", "--quiet"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = env
+            .weir_command(&["mirror", "--all", "--quiet"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let after = Duration::from_micros(rng.below(60_000));
         std::thread::sleep(after.saturating_sub(started.elapsed()));
         child.kill().unwrap();
@@ -420,7 +520,8 @@ fn killed_at_random_moments() {
 
 fn add_commit(env: &Env, upstream: &Path, n: u64) {
     let stream = format!(
-        "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline k{n}\ndata 1\nn\n",
+        "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline \
+        k{n}\ndata 1\nn\n",
         1_700_000_000 + n
     );
     env.git_with(upstream, &["fast-import", "--quiet"], stream.as_bytes());
@@ -432,7 +533,8 @@ fn clients_that_misbehave_are_told_or_dropped() {
     let upstream = env.odd_repository("u.git");
     env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
-    std::fs::write(env.pool().join("weir.toml"), "[serve]\ninit_timeout = \"1s\"\nidle_timeout = \"2s\"\n").unwrap();
+    std::fs::write(env.pool().join("weir.toml"), "[serve]\ninit_timeout = \"1s\"\nidle_timeout = \"2s\"\n")
+        .unwrap();
     let server = env.serve();
     let talk = |bytes: &[u8]| -> String {
         let mut s = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
@@ -465,18 +567,25 @@ fn clients_that_misbehave_are_told_or_dropped() {
         assert!(said_of.contains(said), "{line}: {said_of}");
     }
     assert!(
-        talk(format!("{hello}{fetch}0001{}{}0000", pkt(&format!("want {}\n", "12".repeat(20))), pkt("done\n")).as_bytes())
-            .contains("not our ref")
+        talk(
+            format!("{hello}{fetch}0001{}{}0000", pkt(&format!("want {}\n", "12".repeat(20))), pkt("done\n"))
+                .as_bytes()
+        )
+        .contains("not our ref")
     );
     assert!(talk(format!("{hello}{fetch}0001{}0000", pkt("want zz\n")).as_bytes()).contains("bad object id"));
-    assert!(talk(format!("{hello}{}{}0000", fetch, pkt("object-format=sha256\n")).as_bytes()).contains("mismatched object format"));
+    assert!(
+        talk(format!("{hello}{}{}0000", fetch, pkt("object-format=sha256\n")).as_bytes())
+            .contains("mismatched object format")
+    );
     // Idle ones are dropped in time.
     let started = Instant::now();
     let mut idle = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     let _ = idle.read(&mut [0; 10]);
     assert!(started.elapsed() < Duration::from_secs(8), "an idle client is dropped");
     env.assert_same(&server, "u", &upstream, "served as well as ever");
-    let said = env.git_command(&upstream, &["push", &server.url("u"), "main:refs/heads/new"]).output().unwrap();
+    let said =
+        env.git_command(&upstream, &["push", &server.url("u"), "main:refs/heads/new"]).output().unwrap();
     assert!(String::from_utf8_lossy(&said.stderr).contains("read-only mirror"));
 }
 
@@ -488,7 +597,11 @@ fn smart_http_behind_a_real_web_server() {
     let _nginx = nginx(&env, port);
     wait_for_port(port);
     for version in [2, 0] {
-        std::fs::write(env.pool().join("weir.toml"), format!("[transport]\nprotocol_version_max = {version}\n")).unwrap();
+        std::fs::write(
+            env.pool().join("weir.toml"),
+            format!("[transport]\nprotocol_version_max = {version}\n"),
+        )
+        .unwrap();
         let name = format!("v{version}");
         env.weir(&["add", "--name", &name, &format!("http://127.0.0.1:{port}/git/u.git")]);
         env.weir(&["mirror", &name]);
@@ -527,15 +640,22 @@ fn nginx(env: &Env, port: u16) -> Nginx {
     let dir = env.dir.path().display();
     let exec_path = env.git(env.dir.path(), &["--exec-path"]);
     let fastcgi = format!(
-        "fastcgi_pass unix:{dir}/fcgi.sock; fastcgi_param SCRIPT_FILENAME {exec_path}/git-http-backend; fastcgi_param GIT_HTTP_EXPORT_ALL 1;
-         fastcgi_param GIT_PROJECT_ROOT {dir}; fastcgi_param PATH_INFO $path; fastcgi_param QUERY_STRING $query_string;
-         fastcgi_param REQUEST_METHOD $request_method; fastcgi_param CONTENT_TYPE $content_type; fastcgi_param CONTENT_LENGTH $content_length;
-         fastcgi_param HTTP_GIT_PROTOCOL $http_git_protocol; fastcgi_param HTTP_CONTENT_ENCODING $http_content_encoding; fastcgi_param REMOTE_USER $remote_user;
-         fastcgi_param GIT_CONFIG_COUNT 1; fastcgi_param GIT_CONFIG_KEY_0 safe.directory; fastcgi_param GIT_CONFIG_VALUE_0 *;"
+        "fastcgi_pass unix:{dir}/fcgi.sock; fastcgi_param SCRIPT_FILENAME {exec_path}/git-http-backend; \
+        fastcgi_param GIT_HTTP_EXPORT_ALL 1;
+         fastcgi_param GIT_PROJECT_ROOT {dir}; fastcgi_param PATH_INFO $path; fastcgi_param QUERY_STRING
+         $query_string;
+         fastcgi_param REQUEST_METHOD $request_method; fastcgi_param CONTENT_TYPE $content_type;
+         fastcgi_param CONTENT_LENGTH $content_length;
+         fastcgi_param HTTP_GIT_PROTOCOL $http_git_protocol; fastcgi_param HTTP_CONTENT_ENCODING
+         $http_content_encoding; fastcgi_param REMOTE_USER $remote_user;
+         fastcgi_param GIT_CONFIG_COUNT 1; fastcgi_param GIT_CONFIG_KEY_0 safe.directory; fastcgi_param
+         GIT_CONFIG_VALUE_0 *;"
     );
     let config = format!(
         "daemon off; pid {dir}/nginx.pid; error_log {dir}/nginx.err; events {{}}
-         http {{ access_log off; client_body_temp_path {dir}/t1; proxy_temp_path {dir}/t2; fastcgi_temp_path {dir}/t3; uwsgi_temp_path {dir}/t4; scgi_temp_path {dir}/t5;
+         http {{ access_log off; client_body_temp_path {dir}/t1; proxy_temp_path {dir}/t2;
+         fastcgi_temp_path {dir}/t3;
+         uwsgi_temp_path {dir}/t4; scgi_temp_path {dir}/t5;
          client_max_body_size 0;
          server {{ listen 127.0.0.1:{port};
            location ~ ^/git(?<path>/.*)$ {{ {fastcgi} }}
@@ -547,10 +667,17 @@ fn nginx(env: &Env, port: u16) -> Nginx {
     std::fs::write(env.path("users"), "user:{PLAIN}secret\n").unwrap();
     let spawn = |program: &str, args: &[String]| {
         let mut c = std::process::Command::new(program);
-        c.args(args).current_dir(env.dir.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        c.args(args)
+            .current_dir(env.dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         c.spawn().unwrap_or_else(|e| panic!("{program}: {e}; 'make packages' installs it"))
     };
-    let fcgi = spawn("fcgiwrap", &["-s".to_owned(), format!("unix:{dir}/fcgi.sock"), "-c".to_owned(), "4".to_owned()]);
+    let fcgi = spawn(
+        "fcgiwrap",
+        &["-s".to_owned(), format!("unix:{dir}/fcgi.sock"), "-c".to_owned(), "4".to_owned()],
+    );
     let end = Instant::now() + Duration::from_secs(10);
     while !env.path("fcgi.sock").exists() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
@@ -566,7 +693,10 @@ fn nginx(env: &Env, port: u16) -> Nginx {
 #[test]
 fn a_host_that_fails_pauses_and_comes_back_by_itself() {
     let env = Env::new();
-    env.configure("mirror", "throttle_window = 5\nthrottle_leak = '1h'\nthrottle_pause = '3s'\nretry = '1s'\njobs = 2");
+    env.configure(
+        "mirror",
+        "throttle_window = 5\nthrottle_leak = '1h'\nthrottle_pause = '3s'\nretry = '1s'\njobs = 2",
+    );
     env.odd_repository("good.git");
     let daemon = env.git_daemon(&[]);
     let dead = common::free_port();
@@ -582,7 +712,10 @@ fn a_host_that_fails_pauses_and_comes_back_by_itself() {
     assert!(failed + put_off == 30 && (5..=8).contains(&failed) && summary["updated"] == 1, "{said}");
     assert!(said.contains("\"paused\"") && said.contains("the host fails"), "{said}");
     let status = env.weir_json(&["status"]);
-    assert_eq!((status["pauses"][0]["cause"].as_str(), status["errors"]["network"].as_u64()), (Some("the host fails"), Some(failed)));
+    assert_eq!(
+        (status["pauses"][0]["cause"].as_str(), status["errors"]["network"].as_u64()),
+        (Some("the host fails"), Some(failed))
+    );
     assert!(env.weir(&["status"]).contains("the host fails"));
     let told = env.weir(&["errors", "network"]);
     let (list, advice) = told.split_once("\n\nWhat to do:\n").unwrap();

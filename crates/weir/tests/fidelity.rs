@@ -29,16 +29,23 @@ fn every_protocol_version_on_both_sides() {
     env.odd_repository("odd.git");
     let daemon = env.git_daemon(&[]);
     for version in ["0", "1", "2"] {
-        std::fs::write(env.pool().join("weir.toml"), format!("[transport]\nprotocol_version_max = {version}\n")).unwrap();
+        std::fs::write(
+            env.pool().join("weir.toml"),
+            format!("[transport]\nprotocol_version_max = {version}\n"),
+        )
+        .unwrap();
         let name = format!("in-v{version}");
         env.weir(&["add", "--name", &name, &daemon.url("odd.git")]);
         env.weir(&["mirror", &name]);
         let server = env.serve();
         for out_version in ["0", "1", "2"] {
             let config = format!("protocol.version={out_version}");
-            for (kind, args) in
-                [("plain", &[][..]), ("bare", &["--bare"]), ("mirror", &["--mirror"]), ("single", &["--single-branch", "--branch", "side"])]
-            {
+            for (kind, args) in [
+                ("plain", &[][..]),
+                ("bare", &["--bare"]),
+                ("mirror", &["--mirror"]),
+                ("single", &["--single-branch", "--branch", "side"]),
+            ] {
                 let target = env.path(&format!("{name}-{out_version}-{kind}"));
                 let from_upstream = env.path(&format!("{name}-{out_version}-{kind}-upstream"));
                 for (url, target) in [(server.url(&name), &target), (daemon.url("odd.git"), &from_upstream)] {
@@ -48,7 +55,11 @@ fn every_protocol_version_on_both_sides() {
                     env.git(env.dir.path(), &all);
                 }
                 env.git(&target, &["fsck", "--full", "--strict", "--no-dangling"]);
-                assert_eq!(env.picture(&target), env.picture(&from_upstream), "{kind} in v{version} out v{out_version}");
+                assert_eq!(
+                    env.picture(&target),
+                    env.picture(&from_upstream),
+                    "{kind} in v{version} out v{out_version}"
+                );
             }
         }
     }
@@ -76,18 +87,29 @@ fn empty_unborn_and_detached() {
     let clone = env.path("clone-of-empty");
     env.git(env.dir.path(), &["clone", "-q", &server.url("empty"), clone.to_str().unwrap()]);
     assert_eq!(env.git(&clone, &["symbolic-ref", "HEAD"]), "refs/heads/trunk", "the unborn branch is told");
-    assert_eq!(env.git(env.dir.path(), &["ls-remote", &server.url("detached"), "HEAD"]), format!("{commit}\tHEAD"));
-    assert_eq!(env.git(env.dir.path(), &["ls-remote", &server.url("lost"), "HEAD"]), format!("{alone}\tHEAD"));
+    assert_eq!(
+        env.git(env.dir.path(), &["ls-remote", &server.url("detached"), "HEAD"]),
+        format!("{commit}\tHEAD")
+    );
+    assert_eq!(
+        env.git(env.dir.path(), &["ls-remote", &server.url("lost"), "HEAD"]),
+        format!("{alone}\tHEAD")
+    );
     let clone = env.path("clone-of-lost");
     env.git(env.dir.path(), &["clone", "-q", &server.url("lost"), clone.to_str().unwrap()]);
     assert_eq!(env.git(&clone, &["rev-parse", "HEAD"]), alone);
     // Then it gets its first commit.
-    env.git_with(&empty, &["fast-import", "--quiet"], b"commit refs/heads/trunk\ncommitter C <c@x> 1 +0000\ndata 1\nx\n");
+    env.git_with(
+        &empty,
+        &["fast-import", "--quiet"],
+        b"commit refs/heads/trunk\ncommitter C <c@x> 1 +0000\ndata 1\nx\n",
+    );
     env.weir(&["mirror", "--all"]);
     env.assert_same(&server, "empty", &empty, "no longer empty");
 }
 
-/// A host is asked for refs in the first packet once it is known: also where its repositories are of several kinds.
+/// A host is asked for refs in the first packet once it is known: also where its repositories are of several
+/// kinds.
 #[test]
 fn one_host_of_many_kinds() {
     let env = Env::new();
@@ -113,7 +135,11 @@ fn one_host_of_many_kinds() {
     for round in 0..3 {
         for jobs in ["1", "4"] {
             let said = env.weir_fails(&["mirror", "--all", "--jobs", jobs]);
-            assert!(said.contains("6 updated, 0 unchanged, 1 failed") || said.contains("0 updated, 6 unchanged, 1 failed"), "{said}");
+            assert!(
+                said.contains("6 updated, 0 unchanged, 1 failed")
+                    || said.contains("0 updated, 6 unchanged, 1 failed"),
+                "{said}"
+            );
         }
         for (n, upstream) in upstreams.iter().enumerate() {
             env.assert_same(&server, &format!("k{n}"), upstream, &format!("round {round}"));
@@ -134,7 +160,8 @@ fn sha256_repositories() {
         let body = format!("file {i} {}", "x".repeat(i * 10));
         stream.extend_from_slice(
             format!(
-                "commit refs/heads/main\ncommitter C <c@x> {i} +0000\ndata 1\nx\nM 644 inline d{}/f\ndata {}\n{body}\n",
+                "commit refs/heads/main\ncommitter C <c@x> {i} +0000\ndata 1\nx\nM 644 inline d{}/f\ndata \
+                {}\n{body}\n",
                 i % 7,
                 body.len()
             )
@@ -150,7 +177,8 @@ fn sha256_repositories() {
     env.git_with(
         &upstream,
         &["fast-import", "--quiet"],
-        b"commit refs/heads/main\ncommitter C <c@x> 999 +0000\ndata 1\ny\nfrom refs/heads/main^0\nM 644 inline new\ndata 1\nn\n",
+        b"commit refs/heads/main\ncommitter C <c@x> 999 +0000\ndata 1\ny\nfrom refs/heads/main^0\nM 644 \
+            inline new\ndata 1\nn\n",
     );
     env.weir(&["mirror", "--all"]);
     env.assert_same(&server, "s", &upstream, "sha256, updated");
@@ -179,8 +207,15 @@ fn ten_thousand_refs() {
     let upstream = env.odd_repository("many.git");
     let commits = env.git(&upstream, &["rev-list", "--all"]);
     let commits: Vec<&str> = commits.lines().collect();
-    let updates: String =
-        (0..10_000).map(|i| format!("create refs/{}/n{i} {}\n", ["heads/x", "tags", "pull"][i % 3], commits[i % commits.len()])).collect();
+    let updates: String = (0..10_000)
+        .map(|i| {
+            format!(
+                "create refs/{}/n{i} {}\n",
+                ["heads/x", "tags", "pull"][i % 3],
+                commits[i % commits.len()]
+            )
+        })
+        .collect();
     env.git_with(&upstream, &["update-ref", "--stdin"], updates.as_bytes());
     let daemon = env.git_daemon(&[]);
     env.weir(&["add", "--name", "many", &daemon.url("many.git")]);
@@ -251,7 +286,8 @@ fn change(env: &Env, upstream: &Path, rng: &mut Rng, step: u64) -> String {
 fn commit(env: &Env, upstream: &Path, rng: &mut Rng, branch: &str, step: u64) {
     let data = format!("{} {step}", rng.below(1 << 40)).repeat(1 + rng.below(200) as usize);
     let stream = format!(
-        "commit {branch}\ncommitter C <c@x> {} +0000\ndata 1\nc\nfrom {branch}^0\nM 644 inline d{}/f{}\ndata {}\n{data}\n",
+        "commit {branch}\ncommitter C <c@x> {} +0000\ndata 1\nc\nfrom {branch}^0\nM 644 inline d{}/f{}\ndata \
+        {}\n{data}\n",
         1_700_000_000 + step * 60 - rng.below(600),
         rng.below(4),
         rng.below(9),
@@ -306,16 +342,27 @@ fn tags_of_tags_come_along_with_all_between() {
     env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
     let server = env.serve();
-    for (n, args) in
-        [&["--single-branch"][..], &["--depth=1", "--no-single-branch"], &["--branch", "main", "--filter=blob:none"]].iter().enumerate()
+    for (n, args) in [
+        &["--single-branch"][..],
+        &["--depth=1", "--no-single-branch"],
+        &["--branch", "main", "--filter=blob:none"],
+    ]
+    .iter()
+    .enumerate()
     {
         for protocol in ["0", "2"] {
             let copy = format!("copy{n}{protocol}");
             let version = format!("protocol.version={protocol}");
-            env.git(env.dir.path(), &[&["-c", &version, "clone", "-q", "-n"], *args, &[&server.url("u"), &copy]].concat());
+            env.git(
+                env.dir.path(),
+                &[&["-c", &version, "clone", "-q", "-n"], *args, &[&server.url("u"), &copy]].concat(),
+            );
             let copy = env.path(&copy);
             env.git(&copy, &["fsck", "--connectivity-only"]);
-            assert_eq!(env.git(&copy, &["rev-parse", "out^{commit}"]), env.git(&upstream, &["rev-parse", "main"]));
+            assert_eq!(
+                env.git(&copy, &["rev-parse", "out^{commit}"]),
+                env.git(&upstream, &["rev-parse", "main"])
+            );
         }
     }
 }

@@ -44,18 +44,25 @@ fn fs_with(path: &std::path::Path, more: &[u8]) -> std::path::PathBuf {
 fn every_line_of_a_list_that_is_wrong_is_told_of() {
     let env = Env::new();
     let list = env.path("list");
-    let text = "\u{feff}git://h/a.git\r\n# a comment\n\ngit://h/c.git # trailing\ngit://h/d.git name # trailing\n";
+    let text =
+        "\u{feff}git://h/a.git\r\n# a comment\n\ngit://h/c.git # trailing\ngit://h/d.git name # trailing\n";
     std::fs::write(&list, text).unwrap();
     env.weir(&["add", "--from", list.to_str().unwrap()]);
     let names: Vec<String> = states(&env, &[]).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["h/a", "h/c", "name"]);
     std::fs::write(
         &list,
-        "git://h/b.git bad name\ngit://h/new.git\nftp://h/x\nhttp://user:secret@other/a.git h/a\ngit://h/x y\ngit://h/z y\n",
+        "git://h/b.git bad name\ngit://h/new.git\nftp://h/x\nhttp://user:secret@other/a.git h/a\ngit://h/x \
+        y\ngit://h/z y\n",
     )
     .unwrap();
     let said = env.weir_fails(&["add", "--from", list.to_str().unwrap()]);
-    for words in [":1: 'name' is one word too many", ":3: ", ":4: 'h/a' is taken: it is mirrored from git://h/a.git", ":6: 'y' is taken"] {
+    for words in [
+        ":1: 'name' is one word too many",
+        ":3: ",
+        ":4: 'h/a' is taken: it is mirrored from git://h/a.git",
+        ":6: 'y' is taken",
+    ] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(said.contains("nothing was registered") && !said.contains("secret"), "{said}");
@@ -65,14 +72,24 @@ fn every_line_of_a_list_that_is_wrong_is_told_of() {
     let said = env.weir_fails(&["add", "--from", bytes.to_str().unwrap()]);
     assert!(said.contains(":7: it is not UTF-8") && said.contains(":6: 'y' is taken"), "{said}");
     // Or the others, all the same.
-    let output = env.weir_command(&["--json", "add", "--keep-going", "--from", list.to_str().unwrap()]).output().unwrap();
+    let output = env
+        .weir_command(&["--json", "add", "--keep-going", "--from", list.to_str().unwrap()])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&said["new"], said["refused"].as_array().unwrap().len()), (&serde_json::json!(["h/new", "y"]), 4), "{said}");
+    assert_eq!(
+        (&said["new"], said["refused"].as_array().unwrap().len()),
+        (&serde_json::json!(["h/new", "y"]), 4),
+        "{said}"
+    );
     assert_eq!(states(&env, &[]).len(), 5);
     env.weir(&["add", "--force", "--name", "p", "http://user:secret@h/p"]);
     let said = env.weir_fails(&["add", "--name", "p", "http://user:other@h/p"]);
-    assert!(said.contains("mirrored from http://h/p") && !said.contains("secret") && !said.contains("other@"), "{said}");
+    assert!(
+        said.contains("mirrored from http://h/p") && !said.contains("secret") && !said.contains("other@"),
+        "{said}"
+    );
     let said = env.weir_json(&["add", "git://h/a.git", "git://h/e.git"]);
     assert_eq!((&said["added"], &said["new"][0]), (&1.into(), &"h/e".into()));
 }
@@ -92,7 +109,13 @@ fn states_are_told_as_they_are() {
     env.weir(&["pause", "f/paused"]);
     env.weir(&["restore", "f/set-back@2"]);
     let is = |name: &str, state: &str| (name.to_owned(), state.to_owned());
-    let all = [is("f/bad", "failed"), is("f/lost", "missing"), is("f/paused", "paused"), is("f/set-back", "pinned"), is("f/well", "ok")];
+    let all = [
+        is("f/bad", "failed"),
+        is("f/lost", "missing"),
+        is("f/paused", "paused"),
+        is("f/set-back", "pinned"),
+        is("f/well", "ok"),
+    ];
     assert_eq!(states(&env, &[]), all);
     assert_eq!(states(&env, &["--state", "paused", "--state", "missing"]), [all[1].clone(), all[2].clone()]);
     assert_eq!(states(&env, &["--reverse", "-n", "1"]), [all[4].clone()]);
@@ -108,7 +131,11 @@ fn states_are_told_as_they_are() {
     assert_eq!(env.weir_json(&["show", "f/set-back"])["seq"], 4);
     // By its name it follows again, and that is said.
     let output = env.weir_command(&["mirror", "f/set-back"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("f/set-back was set back: it follows its upstream again"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr)
+            .contains("f/set-back was set back: it follows its upstream again"),
+        "{output:?}"
+    );
     assert_eq!(states(&env, &["f/set-back"]), [is("f/set-back", "ok")]);
     assert_eq!(env.weir_json(&["show", "f/set-back"])["seq"], 5);
 }
@@ -127,7 +154,10 @@ fn what_was_set_back_time_and_again_follows_at_once() {
     }
     env.weir(&["restore", "a@2", "--name", "o"]);
     assert!(env.weir(&["mirror", "o"]).contains("1 updated"));
-    assert!(env.weir(&["mirror", "a"]).contains("1 updated") || env.weir(&["mirror", "a"]).contains("1 unchanged"));
+    assert!(
+        env.weir(&["mirror", "a"]).contains("1 updated")
+            || env.weir(&["mirror", "a"]).contains("1 unchanged")
+    );
     assert!(env.weir_json(&["ls", "o"])[0]["last_success"].is_i64(), "it was written down");
     // One that is gone is told of, is due, and comes again.
     std::fs::remove_file(env.pool().join("store/a.tar")).unwrap();
@@ -166,10 +196,17 @@ fn what_names_nothing_is_said() {
     assert_eq!(env.weir_json(&["show", "h/c"])["priority"], 2);
     env.weir(&["set", "--priority", "default", "h/c"]);
     assert_eq!(env.weir_json(&["show", "h/c"])["priority"], 0);
-    assert!(env.weir_fails(&["set", "--priority", "9", "h/c"]).contains("either a number from 0 to 3, or default"));
+    assert!(
+        env.weir_fails(&["set", "--priority", "9", "h/c"])
+            .contains("either a number from 0 to 3, or default")
+    );
     // A folder alone does not mean what is below it: that would be a large mistake.
-    assert!(env.weir_fails(&["rm", "h/o"]).contains("'h/o' is the name of no repository, though it matches 2"));
-    assert!(env.weir_fails(&["show", "h/o"]).contains("'h/o' is the name of no repository, though it matches 2"));
+    assert!(
+        env.weir_fails(&["rm", "h/o"]).contains("'h/o' is the name of no repository, though it matches 2")
+    );
+    assert!(
+        env.weir_fails(&["show", "h/o"]).contains("'h/o' is the name of no repository, though it matches 2")
+    );
     env.weir(&["rm", "h/o/*"]);
     assert_eq!(states(&env, &[]).len(), 1);
 }

@@ -1,4 +1,5 @@
-//! Pools whose catalog is in a real PostgreSQL: several processes mirror, the server goes away and comes back, catalogs move.
+//! Pools whose catalog is in a real PostgreSQL: several processes mirror, the server goes away and comes
+//! back, catalogs move.
 
 mod common;
 #[path = "../../catalog/tests/common/postgres.rs"]
@@ -30,11 +31,19 @@ fn processes_share_the_work_and_what_is_served_is_served_while_the_catalog_is_aw
     let mut postgres = postgres::Server::start(&[]);
     let env = Env::over(&postgres.schema("pool"));
     let daemon = upstreams(&env);
-    let mut mirrors: Vec<_> = (0..3).map(|_| env.weir_command(&["--json", "mirror"]).stdout(Stdio::piped()).spawn().unwrap()).collect();
+    let mut mirrors: Vec<_> = (0..3)
+        .map(|_| env.weir_command(&["--json", "mirror"]).stdout(Stdio::piped()).spawn().unwrap())
+        .collect();
     assert!(mirrors.iter_mut().all(|m| m.wait().unwrap().success()));
     let list = env.weir_json(&["ls"]);
     let seq_of_first = &list[0]["seq"];
-    assert!(list.as_array().unwrap().iter().all(|r| r["seq"] == *seq_of_first && r["failures"] == 0 && r["refs"] == 16), "{list}");
+    assert!(
+        list.as_array()
+            .unwrap()
+            .iter()
+            .all(|r| r["seq"] == *seq_of_first && r["failures"] == 0 && r["refs"] == 16),
+        "{list}"
+    );
     assert_eq!(env.weir_json(&["status"])["counts"]["leased"], 0);
 
     let server = env.serve();
@@ -43,9 +52,16 @@ fn processes_share_the_work_and_what_is_served_is_served_while_the_catalog_is_aw
     postgres.stall(true);
     let started = Instant::now();
     let (a, b) = std::thread::scope(|scope| {
-        let ask = || env.git_command(env.dir.path(), &["ls-remote", &server.url("u3")]).output().unwrap().status.success();
+        let ask = || {
+            env.git_command(env.dir.path(), &["ls-remote", &server.url("u3")])
+                .output()
+                .unwrap()
+                .status
+                .success()
+        };
         let other = scope.spawn(|| std::thread::sleep(Duration::from_millis(300)));
-        let asked = scope.spawn(|| env.git_command(env.dir.path(), &["ls-remote", &server.url("u9")]).spawn().unwrap());
+        let asked = scope
+            .spawn(|| env.git_command(env.dir.path(), &["ls-remote", &server.url("u9")]).spawn().unwrap());
         other.join().unwrap();
         let said = (ask(), ask());
         let mut waiting = asked.join().unwrap();
@@ -61,7 +77,13 @@ fn processes_share_the_work_and_what_is_served_is_served_while_the_catalog_is_aw
     postgres.go_on();
     // An answer may be as old as the silence that went before it.
     let until = Instant::now() + Duration::from_secs(20);
-    while !env.git_command(env.dir.path(), &["ls-remote", &server.url("u4")]).output().unwrap().status.success() {
+    while !env
+        .git_command(env.dir.path(), &["ls-remote", &server.url("u4")])
+        .output()
+        .unwrap()
+        .status
+        .success()
+    {
         assert!(Instant::now() < until, "the catalog is back, and is not asked");
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -86,7 +108,8 @@ fn the_mirror_loop_goes_on_when_the_catalog_is_back() {
     let address = format!("127.0.0.1:{port}");
     let first = env.odd_repository("first.git");
     env.weir(&["add", "--name", "first", first.to_str().unwrap()]);
-    let mut child = env.weir_command(&["mirror", "--watch", "--quiet"]).stderr(Stdio::null()).spawn().unwrap();
+    let mut child =
+        env.weir_command(&["mirror", "--watch", "--quiet"]).stderr(Stdio::null()).spawn().unwrap();
     wait_for_mirrored(&env, 1, &mut child);
     let mut serving = env.weir_command(&["serve", "--git", &address]).stderr(Stdio::null()).spawn().unwrap();
     wait_for_port(port);
@@ -113,7 +136,8 @@ fn catalogs_move_to_postgres_and_back() {
     {
         // Nothing that is being written is left behind.
         let port = common::free_port();
-        let mut serving = env.weir_command(&["-q", "serve", "--git", &format!("127.0.0.1:{port}")]).spawn().unwrap();
+        let mut serving =
+            env.weir_command(&["-q", "serve", "--git", &format!("127.0.0.1:{port}")]).spawn().unwrap();
         wait_for_port(port);
         std::thread::sleep(Duration::from_secs(1));
         assert!(env.weir_fails(&["migrate", &url]).contains("'weir serve' is running"));
@@ -127,7 +151,9 @@ fn catalogs_move_to_postgres_and_back() {
     env.weir(&["mirror", "--all"]);
     let before = env.weir_json(&["ls"]);
     assert!(env.weir_fails(&["migrate", &url]).contains("is in postgres://"));
-    assert!(env.weir_fails(&["migrate", &format!("{url}&connect_timeout=9")]).contains("24 repositories already"));
+    assert!(
+        env.weir_fails(&["migrate", &format!("{url}&connect_timeout=9")]).contains("24 repositories already")
+    );
     let refused = env.weir_fails(&["migrate", "sqlite"]);
     assert!(refused.contains("catalog.db"), "{refused}");
     std::fs::rename(env.pool().join("catalog.db"), env.path("old.db")).unwrap();
@@ -153,7 +179,11 @@ fn what_cannot_be_is_said() {
     assert!(named.contains("postgres://"), "{named}");
     let there = env.weir_fails(&["init", "--catalog", "postgres://weir:secret@127.0.0.1:1/db"]);
     assert!(there.contains("weir migrate postgres://weir@127.0.0.1:1/db"), "{there}");
-    std::fs::write(env.pool().join("weir.toml"), "[catalog]\nurl = \"postgres://weir:secret@127.0.0.1:1/db\"\n").unwrap();
+    std::fs::write(
+        env.pool().join("weir.toml"),
+        "[catalog]\nurl = \"postgres://weir:secret@127.0.0.1:1/db\"\n",
+    )
+    .unwrap();
     let away = env.weir_fails(&["ls"]);
     assert!(away.contains("127.0.0.1") && !away.contains("secret"), "{away}");
 }

@@ -1,4 +1,5 @@
-//! Archives that build on another: what is served, exported and checked is whole, and nothing that is needed goes.
+//! Archives that build on another: what is served, exported and checked is whole, and nothing that is needed
+//! goes.
 
 mod common;
 #[path = "common/forge.rs"]
@@ -60,7 +61,14 @@ fn network() -> Network {
     let daemon = env.git_daemon(&[]);
     env.weir(&["add", "--name", "base", &daemon.url("up.git")]);
     for name in ["fork", "same"] {
-        env.weir(&["add", "--reference", "base", "--name", &format!("of/{name}"), &daemon.url(&format!("{name}.git"))]);
+        env.weir(&[
+            "add",
+            "--reference",
+            "base",
+            "--name",
+            &format!("of/{name}"),
+            &daemon.url(&format!("{name}.git")),
+        ]);
     }
     assert!(env.weir(&["mirror"]).contains("3 updated"));
     Network { env, daemon, up, fork, same }
@@ -94,9 +102,13 @@ fn forks_hold_only_what_their_base_lacks() {
     let n = network();
     n.assert_all("first");
     assert_eq!(n.builds_on("of/fork"), "base");
-    let ([base, fork, same], whole) = (["base", "of/fork", "of/same"].map(|name| n.len(name)), n.env.weir_json(&["show", "base"]));
+    let ([base, fork, same], whole) =
+        (["base", "of/fork", "of/same"].map(|name| n.len(name)), n.env.weir_json(&["show", "base"]));
     assert!(fork < base / 2 && same < base / 4, "{base} {fork} {same}");
-    assert!(n.env.weir_json(&["show", "of/same"])["objects"].as_u64() < whole["objects"].as_u64().map(|all| all / 10));
+    assert!(
+        n.env.weir_json(&["show", "of/same"])["objects"].as_u64()
+            < whole["objects"].as_u64().map(|all| all / 10)
+    );
 
     // Both go on, by what they share and by what they do not; then all is written anew.
     let env = &n.env;
@@ -148,7 +160,15 @@ fn clients_need_not_know() {
     assert!(http.get("/base/objects/info/packs", "").0.starts_with("HTTP/1.1 200"));
     for path in [
         "objects/info/packs".to_owned(),
-        format!("objects/pack/{}.pack", env.weir_json(&["show", "base"])["packs"][0]["name"].as_str().unwrap().rsplit('/').next().unwrap()),
+        format!(
+            "objects/pack/{}.pack",
+            env.weir_json(&["show", "base"])["packs"][0]["name"]
+                .as_str()
+                .unwrap()
+                .rsplit('/')
+                .next()
+                .unwrap()
+        ),
     ] {
         assert!(http.get(&format!("/of/fork/{path}"), "").0.starts_with("HTTP/1.1 404"), "{path}");
     }
@@ -175,7 +195,13 @@ fn what_leaves_is_whole() {
         env.weir(&["export", "of/fork", &path(target)]);
     }
     std::fs::create_dir(env.path("x")).unwrap();
-    assert!(std::process::Command::new("tar").args(["-C", &path("x"), "-xf", &path("out.tar")]).status().unwrap().success());
+    assert!(
+        std::process::Command::new("tar")
+            .args(["-C", &path("x"), "-xf", &path("out.tar")])
+            .status()
+            .unwrap()
+            .success()
+    );
     env.git(&env.path(""), &["clone", "-q", "--mirror", &path("out.bundle"), "b"]);
     for name in ["x", "out.git", "b"] {
         env.git(&env.path(name), &["fsck", "--full", "--strict", "--no-dangling"]);
@@ -190,7 +216,16 @@ fn what_leaves_is_whole() {
     for name in ["base", "of/fork"] {
         let folder = env.pool().join("store").join(name);
         std::fs::create_dir(&folder).unwrap();
-        assert!(std::process::Command::new("tar").arg("-C").arg(&folder).arg("-xf").arg(n.archive(name)).status().unwrap().success());
+        assert!(
+            std::process::Command::new("tar")
+                .arg("-C")
+                .arg(&folder)
+                .arg("-xf")
+                .arg(n.archive(name))
+                .status()
+                .unwrap()
+                .success()
+        );
     }
     let fork = env.pool().join("store/of/fork");
     env.git(&fork, &["fsck", "--full", "--strict", "--no-dangling"]);
@@ -216,7 +251,8 @@ fn a_base_stays_while_it_is_needed() {
         assert!(said.contains("build on it") && said.contains("weir dissociate"), "{said}");
         assert!(n.archive("base").exists());
     }
-    // Nor does a part stay behind without its other half; forgotten and registered again, it is known what it builds on.
+    // Nor does a part stay behind without its other half; forgotten and registered again, it is known what it
+    // builds on.
     assert!(env.weir_fails(&["rm", "of/fork"]).contains("weir dissociate of/fork"));
     let fork = std::fs::read(n.archive("of/fork")).unwrap();
     env.weir(&["rm", "--delete", "of/fork"]);
@@ -235,7 +271,10 @@ fn a_base_stays_while_it_is_needed() {
     // Nor does it become a fork itself, nor a fork a base.
     let refused = |args: &[&str]| env.weir_fails(args);
     assert!(refused(&["share", "base", "--reference", "of/same"]).contains("build on it"));
-    assert!(refused(&["add", "--reference", "of/same", "--name", "third", &n.daemon.url("fork.git")]).contains("a base must be"));
+    assert!(
+        refused(&["add", "--reference", "of/same", "--name", "third", &n.daemon.url("fork.git")])
+            .contains("a base must be")
+    );
 
     let said = env.weir(&["dissociate", "--reference", "base"]);
     assert!(said.starts_with("of/same: ") && said.contains("whole"), "{said}");
@@ -268,14 +307,18 @@ fn a_base_that_is_replaced_costs_no_fork() {
     env.weir(&["fsck", "--repair", "base"]);
     n.assert_all("a new clone in its place");
     assert_eq!(n.len("of/fork"), before);
-    // The upstream has lost history meanwhile that one of the forks has: that is cloned anew, on what there is.
+    // The upstream has lost history meanwhile that one of the forks has: that is cloned anew, on what there
+    // is.
     env.git(&n.up, &["update-ref", "refs/heads/main", "main~1"]);
     damage("base");
     env.weir(&["fsck", "--repair", "base"]);
     let said = env.weir_fails(&["fsck", "of/fork"]);
     assert!(said.contains("has been replaced by another"), "{said}");
     let said = env.weir(&["mirror"]);
-    assert!(said.contains("of/fork: its archive was damaged") && said.contains("1 updated, 2 unchanged"), "{said}");
+    assert!(
+        said.contains("of/fork: its archive was damaged") && said.contains("1 updated, 2 unchanged"),
+        "{said}"
+    );
     n.assert_all("cloned anew");
     assert_eq!((n.builds_on("of/fork"), n.builds_on("of/same")), ("base".into(), "base".into()));
     assert!(n.archive("of/fork").with_extension("tar.damaged").exists());
@@ -365,14 +408,20 @@ fn archives_that_are_there_can_share() {
     assert_eq!(len("fork"), before);
     let output = env.weir_command(&["share", "--reference", "up"]).output().unwrap();
     let (said, warned) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("fork: ") && said.contains("on up") && warned.contains("other: not shared: 0 of its"), "{said} {warned}");
+    assert!(
+        said.contains("fork: ") && said.contains("on up") && warned.contains("other: not shared: 0 of its"),
+        "{said} {warned}"
+    );
     assert!(len("fork") < before / 4);
     let listed = |name: &str| env.weir_json(&["show", name])["archive_bytes"].as_u64().unwrap();
     assert_eq!(listed("fork"), len("fork"), "what is listed is what there is");
     env.weir(&["compact", "up"]);
     assert_eq!(listed("up"), len("up"));
     assert!(env.weir(&["share", "fork", "--reference", "up"]).contains("already"));
-    assert_eq!(env.weir(&["mirror", "--all"]).lines().last(), Some("0 updated, 3 unchanged, 0 failed, 0 B written"));
+    assert_eq!(
+        env.weir(&["mirror", "--all"]).lines().last(),
+        Some("0 updated, 3 unchanged, 0 failed, 0 B written")
+    );
     env.weir(&["fsck"]);
     let server = env.serve();
     env.assert_same(&server, "fork", &fork, "shared");
@@ -395,14 +444,21 @@ fn forks_of_a_forge_share_if_that_is_wanted() {
         if id > 1 {
             fork_of(&env, &up, &format!("o/r{id}.git"));
         }
-        repositories.push(Listed { id, owner: "o", name: format!("r{id}"), pushed_at: "2024-01-01T00:00:00Z".into(), fork: id > 1 });
+        repositories.push(Listed {
+            id,
+            owner: "o",
+            name: format!("r{id}"),
+            pushed_at: "2024-01-01T00:00:00Z".into(),
+            fork: id > 1,
+        });
     }
     let daemon = env.git_daemon(&[]);
     // Forks are listed first, and the parent cannot be had at first.
     repositories.reverse();
     let forge = Forge::new(State { repositories, clone_base: daemon.url(""), ..State::default() });
     let text = format!(
-        "[store]\nshare_forks = true\n[mirror]\nretry = \"1s\"\nthrottle_window = 0\n[[forge]]\ntype = \"bitbucket\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"{}\"]\n",
+        "[store]\nshare_forks = true\n[mirror]\nretry = \"1s\"\nthrottle_window = 0\n[[forge]]\ntype = \
+        \"bitbucket\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"{}\"]\n",
         forge.url(),
         daemon.url("")
     );
@@ -411,7 +467,11 @@ fn forks_of_a_forge_share_if_that_is_wanted() {
     std::fs::rename(&up, env.path("away.git")).unwrap();
     let said = env.weir_fails(&["mirror", "--all"]);
     assert!(said.contains("f/o/r1"), "{said}");
-    assert_eq!(env.weir_json(&["ls"]).as_array().unwrap().iter().filter(|r| !r["seq"].is_null()).count(), 0, "forks wait");
+    assert_eq!(
+        env.weir_json(&["ls"]).as_array().unwrap().iter().filter(|r| !r["seq"].is_null()).count(),
+        0,
+        "forks wait"
+    );
     std::fs::rename(env.path("away.git"), &up).unwrap();
     let said = env.weir(&["mirror", "--all"]);
     assert!(said.contains("4 updated"), "{said}");

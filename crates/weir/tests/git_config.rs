@@ -1,4 +1,5 @@
-//! In git's place: settings that hide something count wherever git reads them from, and what git would die of is not passed over.
+//! In git's place: settings that hide something count wherever git reads them from, and what git would die of
+//! is not passed over.
 
 mod common;
 
@@ -8,8 +9,12 @@ use common::Env;
 
 /// What `weir upload-pack` shows of the repository, or why it shows nothing.
 fn shown(env: &Env, variables: &[(&str, &str)]) -> String {
-    let mut command = env.weir_command(&["upload-pack", "--advertise-refs", env.path("it.git").to_str().unwrap()]);
-    command.env_remove("GIT_CONFIG_NOSYSTEM").env("GIT_CONFIG_SYSTEM", "/dev/null").env("GIT_CONFIG_GLOBAL", "/dev/null");
+    let mut command =
+        env.weir_command(&["upload-pack", "--advertise-refs", env.path("it.git").to_str().unwrap()]);
+    command
+        .env_remove("GIT_CONFIG_NOSYSTEM")
+        .env("GIT_CONFIG_SYSTEM", "/dev/null")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null");
     let output = command.envs(variables.iter().copied()).output().unwrap();
     [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat()
 }
@@ -31,14 +36,20 @@ fn what_hides_refs_counts_from_everywhere() {
     let everywhere: [&[(&str, &str)]; 4] = [
         &[("GIT_CONFIG_SYSTEM", hides)],
         &[("GIT_CONFIG_GLOBAL", hides)],
-        &[("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "transfer.hideRefs"), ("GIT_CONFIG_VALUE_0", "refs/internal")],
+        &[
+            ("GIT_CONFIG_COUNT", "1"),
+            ("GIT_CONFIG_KEY_0", "transfer.hideRefs"),
+            ("GIT_CONFIG_VALUE_0", "refs/internal"),
+        ],
         &[("GIT_CONFIG_PARAMETERS", "'transfer.hiderefs'='refs/internal'")],
     ];
     for variables in everywhere {
         let said = shown(&env, variables);
         assert!(said.contains("refs/heads/main") && !said.contains("refs/internal"), "{variables:?}: {said}");
     }
-    for (key, value) in [("include.path", hides.to_owned()), ("includeIf.gitdir:it.git.path", hides.to_owned())] {
+    for (key, value) in
+        [("include.path", hides.to_owned()), ("includeIf.gitdir:it.git.path", hides.to_owned())]
+    {
         env.git(&repo, &["config", key, &value]);
         assert!(!shown(&env, &[]).contains("refs/internal"), "{key}");
         env.git(&repo, &["config", "--unset", key]);
@@ -46,7 +57,11 @@ fn what_hides_refs_counts_from_everywhere() {
     // Values and lines that git dies of.
     env.git(&repo, &["config", "uploadpack.allowFilter", "flase"]);
     let said = shown(&env, &[]);
-    assert!(!said.contains("refs/heads/main") && said.contains("uploadpack.allowfilter = flase is neither true nor false"), "{said}");
+    assert!(
+        !said.contains("refs/heads/main")
+            && said.contains("uploadpack.allowfilter = flase is neither true nor false"),
+        "{said}"
+    );
     env.git(&repo, &["config", "--unset", "uploadpack.allowFilter"]);
     let config = repo.join("config");
     let text = std::fs::read_to_string(&config).unwrap();
@@ -78,8 +93,14 @@ fn secrets_are_for_their_owner() {
     }
     let config = env.pool().join("weir.toml");
     let text = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(&config, format!("{text}\n[[forge]]\ntype = \"github\"\nurl = \"https://github.example\"\ntokens = [\"ghp_SECRET\"]\n"))
-        .unwrap();
+    std::fs::write(
+        &config,
+        format!(
+            "{text}\n[[forge]]\ntype = \"github\"\nurl = \
+        \"https://github.example\"\ntokens = [\"ghp_SECRET\"]\n"
+        ),
+    )
+    .unwrap();
     for said in [env.weir(&["config", "show"]), env.weir(&["--json", "config", "show"])] {
         assert!(said.contains("***") && !said.contains("SECRET"), "{said}");
     }

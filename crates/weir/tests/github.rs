@@ -22,7 +22,8 @@ fn repositories(ids: impl Iterator<Item = u64>) -> Vec<Listed> {
 
 fn configure(env: &Env, kind: &str, forge: &Forge, more: &str) {
     let text = format!(
-        "[[forge]]\ntype = \"{kind}\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"https://h\"]\ntries = 2\nretry = \"0s\"\n{more}\n",
+        "[[forge]]\ntype = \"{kind}\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"https://h\"]\ntries = \
+        2\nretry = \"0s\"\n{more}\n",
         forge.url()
     );
     std::fs::write(env.pool().join("weir.toml"), text).unwrap();
@@ -33,7 +34,12 @@ fn crawl(env: &Env) -> serde_json::Value {
 }
 
 fn names(env: &Env) -> Vec<String> {
-    env.weir_json(&["ls"]).as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap().to_owned()).collect()
+    env.weir_json(&["ls"])
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -43,8 +49,12 @@ fn private_repositories_of_organisations_are_listed_with_a_token() {
     for (n, r) in all.iter_mut().enumerate() {
         r.owner = ["person", "org"][n % 4 / 2];
     }
-    let forge =
-        Forge::new(State { repositories: all, clone_base: "https://h/".into(), private_owners: vec!["org".into()], ..State::default() });
+    let forge = Forge::new(State {
+        repositories: all,
+        clone_base: "https://h/".into(),
+        private_owners: vec!["org".into()],
+        ..State::default()
+    });
     configure(&env, "github", &forge, "owners = ['org', 'person', 'nobody']");
     assert_eq!(crawl(&env)["added"], 225, "without a token");
     configure(&env, "github", &forge, "tokens = ['secret']\nowners = ['org', 'person', 'nobody']");
@@ -56,7 +66,11 @@ fn private_repositories_of_organisations_are_listed_with_a_token() {
 #[test]
 fn bitbucket_is_listed_by_the_workspaces_of_its_credentials() {
     let env = Env::new();
-    let forge = Forge::new(State { repositories: repositories(1..451), clone_base: "https://h/".into(), ..State::default() });
+    let forge = Forge::new(State {
+        repositories: repositories(1..451),
+        clone_base: "https://h/".into(),
+        ..State::default()
+    });
     configure(&env, "bitbucket", &forge, "tokens = ['secret']");
     assert_eq!((crawl(&env)["added"].as_u64(), crawl(&env)["added"].as_u64()), (Some(450), Some(0)));
 }
@@ -67,12 +81,22 @@ fn a_search_gives_all_it_finds_however_much_that_is() {
     // 2999 spread over ten years, and three thousand within seconds.
     let repositories = repositories(1..6000);
     let forge = Forge::new(State { repositories, clone_base: "https://h/".into(), ..State::default() });
-    configure(&env, "github", &forge, "tokens = [\"secret\"]\nsearch = [\"user:odd\", \"user:nobody\", \"user:even\"]\nlimit = 4000");
+    configure(
+        &env,
+        "github",
+        &forge,
+        "tokens = [\"secret\"]\nsearch = [\"user:odd\", \"user:nobody\", \"user:even\"]\nlimit = 4000",
+    );
     forge.state().limit = Some(30);
     let said = crawl(&env);
     assert_eq!((said["added"].as_u64(), forge.state().impatient), (Some(4000), 0), "{said}");
     assert!(said["rate_limit_waits"].as_u64() >= Some(1));
-    configure(&env, "github", &forge, "tokens = [\"secret\"]\nsearch = [\"user:odd\", \"user:nobody\", \"user:even\"]");
+    configure(
+        &env,
+        "github",
+        &forge,
+        "tokens = [\"secret\"]\nsearch = [\"user:odd\", \"user:nobody\", \"user:even\"]",
+    );
     forge.state().limit = None;
     forge.state().incomplete = 1;
     let said = crawl(&env);
@@ -118,36 +142,55 @@ fn an_app_is_asked_for_tokens_of_its_installations() {
         installations: vec![7, 9],
         ..State::default()
     });
-    let openssl =
-        |args: &[&str]| assert!(Command::new("openssl").args(args).current_dir(env.dir.path()).output().unwrap().status.success());
+    let openssl = |args: &[&str]| {
+        assert!(
+            Command::new("openssl").args(args).current_dir(env.dir.path()).output().unwrap().status.success()
+        )
+    };
     // As GitHub gives it, and as others write it.
     openssl(&["genrsa", "-traditional", "-out", "key.pem", "2048"]);
     openssl(&["pkcs8", "-topk8", "-nocrypt", "-in", "key.pem", "-out", "pkcs8.pem"]);
     openssl(&["rsa", "-in", "key.pem", "-pubout", "-out", "public.pem"]);
     for (file, more) in [("key.pem", ""), ("pkcs8.pem", "app_installations = [9]\n")] {
         let env_of = Env::new();
-        configure(&env_of, "github", &forge, &format!("app = \"Iv1.abc\"\napp_key_file = \"{}\"\n{more}", env.path(file).display()));
+        configure(
+            &env_of,
+            "github",
+            &forge,
+            &format!("app = \"Iv1.abc\"\napp_key_file = \"{}\"\n{more}", env.path(file).display()),
+        );
         forge.state().shown.clear();
         let said = crawl(&env_of);
         assert_eq!(said["added"], 450, "{said}");
         let shown = forge.state().shown.clone();
         let expected = if more.is_empty() { "Bearer ghs_7" } else { "Bearer ghs_9" };
-        assert!(shown.iter().any(|s| s == expected) && said["requests"].as_u64().unwrap() < 450 / 40 + 3, "{shown:?}");
+        assert!(
+            shown.iter().any(|s| s == expected) && said["requests"].as_u64().unwrap() < 450 / 40 + 3,
+            "{shown:?}"
+        );
         // What was shown for a token is what the private key has signed.
         let word = shown[0].strip_prefix("Bearer ").unwrap();
         let (text, signature) = word.rsplit_once('.').unwrap();
-        let decode = |text: &str| base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, text).unwrap();
+        let decode = |text: &str| {
+            base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, text).unwrap()
+        };
         std::fs::write(env.path("text"), text).unwrap();
         std::fs::write(env.path("signature"), decode(signature)).unwrap();
         openssl(&["dgst", "-sha256", "-verify", "public.pem", "-signature", "signature", "text"]);
-        let claims: serde_json::Value = serde_json::from_slice(&decode(text.split_once('.').unwrap().1)).unwrap();
+        let claims: serde_json::Value =
+            serde_json::from_slice(&decode(text.split_once('.').unwrap().1)).unwrap();
         let time = |key: &str| claims[key].as_u64().unwrap();
         assert!(claims["iss"] == "Iv1.abc" && time("exp") - time("iat") == 600, "{claims}");
     }
-    // An installation that is gone says nothing of repositories, and others are asked; without any, nothing is gone for that.
+    // An installation that is gone says nothing of repositories, and others are asked; without any, nothing
+    // is gone for that.
     let env_of = Env::new();
-    let with =
-        |more: &str| format!("owners = [\"odd\", \"even\"]\napp = \"1\"\napp_key_file = \"{}\"\n{more}", env.path("key.pem").display());
+    let with = |more: &str| {
+        format!(
+            "owners = [\"odd\", \"even\"]\napp = \"1\"\napp_key_file = \"{}\"\n{more}",
+            env.path("key.pem").display()
+        )
+    };
     configure(&env_of, "github", &forge, &with("app_installations = [8, 9]\n"));
     assert_eq!(crawl(&env_of)["added"], 450);
     configure(&env_of, "github", &forge, &with("app_installations = [8]\n"));
@@ -160,13 +203,22 @@ fn an_app_is_asked_for_tokens_of_its_installations() {
         &env_of,
         "github",
         &forge,
-        &with("app_installations = [7, 9]\nsearch = [\"user:even\"]\n").replacen("owners = [\"odd\", \"even\"]\n", "", 1),
+        &with("app_installations = [7, 9]\nsearch = [\"user:even\"]\n").replacen(
+            "owners = [\"odd\", \"even\"]\n",
+            "",
+            1,
+        ),
     );
     let said = crawl(&env_of);
     assert_eq!((said["gone"].as_u64(), said["finished"].as_bool()), (Some(1), Some(true)), "{said}");
     let wrong = |key: &str, more: &str| {
         std::fs::write(env.path("wrong.pem"), key).unwrap();
-        configure(&env, "github", &forge, &format!("app = \"1\"\napp_key_file = \"{}\"\n{more}", env.path("wrong.pem").display()));
+        configure(
+            &env,
+            "github",
+            &forge,
+            &format!("app = \"1\"\napp_key_file = \"{}\"\n{more}", env.path("wrong.pem").display()),
+        );
         env.weir_fails(&["crawl"])
     };
     assert!(wrong("no key", "").contains("the private key of a GitHub App"));
@@ -181,15 +233,21 @@ fn clones_show_the_tokens_of_their_forge_and_of_the_installation_at_their_owner(
     let forge = Forge::new(State { repositories: repositories(1..3), ..State::default() });
     forge.state().clone_base = forge.url() + "/";
     let key = env.path("key.pem");
-    let made = Command::new("openssl").args(["genrsa", "-out", key.to_str().unwrap(), "2048"]).output().unwrap();
+    let made =
+        Command::new("openssl").args(["genrsa", "-out", key.to_str().unwrap(), "2048"]).output().unwrap();
     assert!(made.status.success());
-    let basic = |text: &str| format!("Basic {}", base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text));
+    let basic = |text: &str| {
+        format!("Basic {}", base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text))
+    };
     let shown = |env: &Env, expected: &str| {
         forge.state().shown.clear();
         // The fake has nothing to clone.
         assert!(env.weir_fails(&["mirror", "--all"]).contains(expected));
         let shown = forge.state().shown.clone();
-        shown.into_iter().filter(|shown| shown.starts_with("Basic ")).collect::<std::collections::BTreeSet<_>>()
+        shown
+            .into_iter()
+            .filter(|shown| shown.starts_with("Basic "))
+            .collect::<std::collections::BTreeSet<_>>()
     };
     configure(&env, "github", &forge, "tokens = [\"one\", \"two\"]");
     crawl(&env);
@@ -206,13 +264,19 @@ fn clones_show_the_tokens_of_their_forge_and_of_the_installation_at_their_owner(
 fn wikis_are_repositories_beside() {
     for kind in ["github", "gitlab", "gitea"] {
         let env = Env::new();
-        let forge =
-            Forge::new(State { repositories: repositories(1..21), clone_base: "https://h/".into(), wikis: true, ..State::default() });
+        let forge = Forge::new(State {
+            repositories: repositories(1..21),
+            clone_base: "https://h/".into(),
+            wikis: true,
+            ..State::default()
+        });
         let more = "tokens = [\"secret\"]\nwikis = true\nexclude = [\"*/r20.wiki\"]";
         configure(&env, kind, &forge, more);
         assert_eq!(env.weir(&["crawl", "--dry-run"]).lines().count(), 23, "{kind}");
         assert_eq!(crawl(&env)["added"], 23, "{kind}");
-        let wikis = |env: &Env| -> Vec<String> { names(env).into_iter().filter(|name| name.ends_with(".wiki")).collect() };
+        let wikis = |env: &Env| -> Vec<String> {
+            names(env).into_iter().filter(|name| name.ends_with(".wiki")).collect()
+        };
         assert_eq!(wikis(&env), ["f/even/r10.wiki", "f/odd/r15.wiki", "f/odd/r5.wiki"], "{kind}");
         assert_eq!(env.weir_json(&["show", "f/odd/r5.wiki"])["url"], "https://h/odd/r5.wiki.git", "{kind}");
         // They go where their repositories go.
@@ -220,7 +284,11 @@ fn wikis_are_repositories_beside() {
         forge.state().repositories.retain(|r| r.id != 10);
         let said = crawl(&env);
         assert_eq!((said["renamed"].as_u64(), said["gone"].as_u64()), (Some(2), Some(2)), "{kind}: {said}");
-        assert_eq!(wikis(&env), ["f/even/r10.wiki", "f/odd/r15.wiki", "f/odd/renamed.wiki"], "{kind}: gone is not forgotten");
+        assert_eq!(
+            wikis(&env),
+            ["f/even/r10.wiki", "f/odd/r15.wiki", "f/odd/renamed.wiki"],
+            "{kind}: gone is not forgotten"
+        );
         // Not wanted any more, they stay all the same; one that is switched off there is gone.
         configure(&env, kind, &forge, "tokens = [\"secret\"]");
         assert_eq!((crawl(&env)["gone"].as_u64(), wikis(&env).len()), (Some(0), 3), "{kind}");
@@ -242,7 +310,11 @@ fn people_organisations_and_who_belongs_to_which() {
         });
         configure(&env, kind, &forge, "tokens = [\"secret\"]\naccounts = true");
         let said = crawl(&env);
-        assert_eq!((said["finished"].as_bool(), said["added"].as_u64()), (Some(true), Some(2)), "{kind}: {said}");
+        assert_eq!(
+            (said["finished"].as_bool(), said["added"].as_u64()),
+            (Some(true), Some(2)),
+            "{kind}: {said}"
+        );
         let status = |env: &Env| env.weir_json(&["status"])["accounts"][0]["counts"].clone();
         // One more owns the repositories, and was told of with them.
         let all = serde_json::json!({ "users": 230, "organizations": 3, "memberships": 122 });
@@ -250,7 +322,11 @@ fn people_organisations_and_who_belongs_to_which() {
         let of = |env: &Env, login: &str| env.weir_json(&["accounts", login])[0]["organizations"].clone();
         assert_eq!(of(&env, "p5"), serde_json::json!(["o1001", "o1002"]), "{kind}");
         assert!(env.weir(&["accounts", "o1002"]).contains("organization"), "{kind}");
-        assert!(env.weir(&["status"]).contains("accounts      f: 230 people, 3 organisations, 122 memberships, listed"), "{kind}");
+        assert!(
+            env.weir(&["status"])
+                .contains("accounts      f: 230 people, 3 organisations, 122 memberships, listed"),
+            "{kind}"
+        );
         // They change, and who is listed no more stays known.
         {
             let mut state = forge.state();
@@ -259,12 +335,29 @@ fn people_organisations_and_who_belongs_to_which() {
             state.people.pop();
         }
         crawl(&env);
-        assert_eq!((of(&env, "p5"), of(&env, "p9")), (serde_json::json!([]), serde_json::json!(["o1002"])), "{kind}");
-        assert_eq!(status(&env), serde_json::json!({ "users": 230, "organizations": 3, "memberships": 2 }), "{kind}");
+        assert_eq!(
+            (of(&env, "p5"), of(&env, "p9")),
+            (serde_json::json!([]), serde_json::json!(["o1002"])),
+            "{kind}"
+        );
+        assert_eq!(
+            status(&env),
+            serde_json::json!({ "users": 230, "organizations": 3, "memberships": 2 }),
+            "{kind}"
+        );
         let few = Env::new();
-        configure(&few, kind, &forge, "tokens = [\"secret\"]\naccounts = true\nowners = [\"o1002\", \"nobody\", \"p3\"]");
+        configure(
+            &few,
+            kind,
+            &forge,
+            "tokens = [\"secret\"]\naccounts = true\nowners = [\"o1002\", \"nobody\", \"p3\"]",
+        );
         crawl(&few);
-        assert_eq!(status(&few), serde_json::json!({ "users": 3, "organizations": 1, "memberships": 2 }), "{kind}");
+        assert_eq!(
+            status(&few),
+            serde_json::json!({ "users": 3, "organizations": 1, "memberships": 2 }),
+            "{kind}"
+        );
         assert!(env.weir_fails(&["accounts", "p999"]).contains("no forge has told of"));
     }
     // A page that cannot be had is passed over; the next crawl has it.
@@ -285,11 +378,19 @@ fn what_is_left_of_a_limit_is_shown_and_a_token_that_is_used_up_is_not_tried() {
     let env = Env::new();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let said = Some((5000, 4321, now + 3000));
-    let forge = Forge::new(State { repositories: repositories(1..3), clone_base: "https://h/".into(), said, ..State::default() });
+    let forge = Forge::new(State {
+        repositories: repositories(1..3),
+        clone_base: "https://h/".into(),
+        said,
+        ..State::default()
+    });
     configure(&env, "github", &forge, "tokens = [\"first\", \"second\"]");
     crawl(&env);
     let status = env.weir(&["status"]);
-    assert!(status.contains(": 4321 of 5000 requests left, whole again in ") && !status.contains("first"), "{status}");
+    assert!(
+        status.contains(": 4321 of 5000 requests left, whole again in ") && !status.contains("first"),
+        "{status}"
+    );
     // Both are used up with one request each, and that is written down: the next process asks with neither.
     forge.state().said = Some((5000, 0, now + 3000));
     crawl(&env);
@@ -305,10 +406,17 @@ fn what_is_left_of_a_limit_is_shown_and_a_token_that_is_used_up_is_not_tried() {
 #[test]
 fn pages_that_have_not_changed_are_not_had_again() {
     let env = Env::new();
-    let forge = Forge::new(State { repositories: repositories(1..501), clone_base: "https://h/".into(), etags: true, ..State::default() });
+    let forge = Forge::new(State {
+        repositories: repositories(1..501),
+        clone_base: "https://h/".into(),
+        etags: true,
+        ..State::default()
+    });
     let owners = "tokens = [\"secret\"]\nowners = [\"odd\", \"even\"]\n";
     configure(&env, "github", &forge, owners);
-    let told = |said: &serde_json::Value| (said["requests"].as_u64().unwrap(), said["unchanged_pages"].as_u64().unwrap());
+    let told = |said: &serde_json::Value| {
+        (said["requests"].as_u64().unwrap(), said["unchanged_pages"].as_u64().unwrap())
+    };
     let said = crawl(&env);
     assert_eq!(
         (told(&said), said["added"].as_u64()),
@@ -316,13 +424,21 @@ fn pages_that_have_not_changed_are_not_had_again() {
         "six pages, a question about each, and whether each owner is an organisation: {said}"
     );
     let said = crawl(&env);
-    assert_eq!((told(&said), said["listed"].as_u64(), said["gone"].as_u64()), ((8, 6), Some(500), Some(0)), "{said}");
+    assert_eq!(
+        (told(&said), said["listed"].as_u64(), said["gone"].as_u64()),
+        ((8, 6), Some(500), Some(0)),
+        "{said}"
+    );
     assert_eq!(said["finished"], true);
     // What has changed is had again, and what is gone is missed.
     forge.state().repositories[40].pushed_at = "2025-01-01T00:00:00Z".into();
     forge.state().repositories.retain(|r| r.id != 499);
     let said = crawl(&env);
-    assert_eq!((told(&said).1, said["hinted"].as_u64(), said["gone"].as_u64()), (4, Some(1), Some(1)), "{said}");
+    assert_eq!(
+        (told(&said).1, said["hinted"].as_u64(), said["gone"].as_u64()),
+        (4, Some(1), Some(1)),
+        "{said}"
+    );
     env.weir(&["rm", "f/odd/r9"]);
     assert_eq!(crawl(&env)["added"], 1, "what was forgotten here is found again");
     // With other wishes everything is looked through again.
@@ -359,7 +475,11 @@ fn pages_that_have_not_changed_are_not_had_again() {
 #[test]
 fn a_search_that_github_refuses_is_not_the_end_of_the_others() {
     let env = Env::new();
-    let forge = Forge::new(State { repositories: repositories(1..21), clone_base: "https://h/".into(), ..State::default() });
+    let forge = Forge::new(State {
+        repositories: repositories(1..21),
+        clone_base: "https://h/".into(),
+        ..State::default()
+    });
     configure(&env, "github", &forge, "tokens = [\"secret\"]\nsearch = [\"user:refused\", \"user:odd\"]");
     let said = crawl(&env);
     assert_eq!((said["added"].as_u64(), said["finished"].as_bool()), (Some(10), Some(true)), "{said}");

@@ -15,7 +15,9 @@ fn fetched(server: &Http, name: &str, lines: &[String]) -> String {
     lines.iter().for_each(|text| body.extend(line(text)));
     body.extend(line("done"));
     body.extend_from_slice(b"0000");
-    let head = format!("POST /{name}/git-upload-pack HTTP/1.1\r\nHost: x\r\nConnection: close\r\nGit-Protocol: version=2\r\n");
+    let head = format!(
+        "POST /{name}/git-upload-pack HTTP/1.1\r\nHost: x\r\nConnection: close\r\nGit-Protocol: version=2\r\n"
+    );
     let kind = "Content-Type: application/x-git-upload-pack-request\r\n";
     let mut request = format!("{head}{kind}Content-Length: {}\r\n\r\n", body.len()).into_bytes();
     request.extend(body);
@@ -46,14 +48,19 @@ fn a_commit_that_is_only_named_is_not_deepened() {
     env.weir(&["mirror", "fork"]);
     let server = Http::serve(&env, &[]);
     for name in ["r", "fork"] {
-        for deepen in [&["deepen 2147483647"][..], &["deepen 5"], &["deepen 1", "deepen-relative"], &["deepen-since 1"]] {
+        for deepen in
+            [&["deepen 2147483647"][..], &["deepen 5"], &["deepen 1", "deepen-relative"], &["deepen-since 1"]]
+        {
             let ask = |shallow: &str| {
                 let mut lines = vec![format!("want {shown}"), format!("shallow {shallow}")];
                 lines.extend(deepen.iter().map(|s| (*s).to_owned()));
                 fetched(&server, name, &lines)
             };
             let answer = ask(&removed);
-            assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("PACK"), "{name} {deepen:?}: {answer}");
+            assert!(
+                answer.starts_with("HTTP/1.1 200") && answer.contains("PACK"),
+                "{name} {deepen:?}: {answer}"
+            );
             assert!(!answer.contains("unshallow"), "{name} {deepen:?}: {answer}");
             // What refs lead to is deepened, as ever.
             let answer = ask(&shown);

@@ -1,8 +1,9 @@
-//! Random histories with odd dates, in-process: visits, restores, compactions and forks, and after each every kind of answer, held
-//! against a model that knows all objects and, at the end of each history, against git.
+//! Random histories with odd dates, in-process: visits, restores, compactions and forks, and after each every
+//! kind of answer, held against a model that knows all objects and, at the end of each history, against git.
 //!
-//! `random_walk.rs` does the same with the program and stock git, and takes a thousand times as long. A new seed each time, which is
-//! printed; `WEIR_SEED` makes a run again; `WEIR_HISTORIES` and `WEIR_STEPS` say how many, and of how many operations.
+//! `random_walk.rs` does the same with the program and stock git, and takes a thousand times as long. A new
+//! seed each time, which is printed; `WEIR_SEED` makes a run again; `WEIR_HISTORIES` and `WEIR_STEPS` say how
+//! many, and of how many operations.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -39,7 +40,8 @@ impl LocalServer for Local {
         let reader = ours.try_clone().map_err(|e| e.to_string())?;
         std::thread::spawn(move || {
             let mut machine = UploadPack::new(repo, Version::V2, Options::default());
-            let _ = serve_blocking(&mut machine, &mut &theirs, &mut &theirs, &AtomicBool::new(false), &|_| {});
+            let _ =
+                serve_blocking(&mut machine, &mut &theirs, &mut &theirs, &AtomicBool::new(false), &|_| {});
         });
         Ok((Box::new(reader), Box::new(ours)))
     }
@@ -70,7 +72,11 @@ impl History {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let options = VisitOptions {
-            transport: TransportOptions { local: Some(Arc::new(Local)), connect_timeout: Duration::from_secs(10), ..Default::default() },
+            transport: TransportOptions {
+                local: Some(Arc::new(Local)),
+                connect_timeout: Duration::from_secs(10),
+                ..Default::default()
+            },
             limits: Limits::default(),
             scratch: Scratch { folder: None, pack_bytes_max: 0, quota: Quota::new(0) },
             threads: 1,
@@ -84,10 +90,21 @@ impl History {
             store: None,
         };
         let names: &[&str] = if with_fork { &["u", "f"] } else { &["u"] };
-        let upstreams: Vec<Upstream> = names.iter().map(|name| Upstream::new(folder.path().join(format!("{name}.git")))).collect();
+        let upstreams: Vec<Upstream> =
+            names.iter().map(|name| Upstream::new(folder.path().join(format!("{name}.git")))).collect();
         let served = upstreams.iter().map(|_| Vec::new()).collect();
         let what = format!("WEIR_SEED={seed}");
-        History { folder, rng, clock: 1_700_000_000, model: Model::default(), upstreams, served, options, now: 1, what }
+        History {
+            folder,
+            rng,
+            clock: 1_700_000_000,
+            model: Model::default(),
+            upstreams,
+            served,
+            options,
+            now: 1,
+            what,
+        }
     }
 
     fn archive(&self, n: usize) -> PathBuf {
@@ -124,8 +141,12 @@ impl History {
             .chain(has_module.then(|| ("s".to_owned(), "160000", vec![0x12; 20])))
             .collect();
         // As git sorts: folders as if their names ended in a slash.
-        sorted.sort_by_key(|(name, mode, _)| if *mode == "40000" { format!("{name}/") } else { name.clone() });
-        let data = sorted.iter().flat_map(|(name, mode, id)| [format!("{mode} {name}\0").as_bytes(), id].concat()).collect();
+        sorted
+            .sort_by_key(|(name, mode, _)| if *mode == "40000" { format!("{name}/") } else { name.clone() });
+        let data = sorted
+            .iter()
+            .flat_map(|(name, mode, id)| [format!("{mode} {name}\0").as_bytes(), id].concat())
+            .collect();
         self.upstreams[n].put(&mut self.model, Object::Tree(entries, data))
     }
 
@@ -155,15 +176,20 @@ impl History {
         self.upstreams[n].take(&mut self.model, &tree);
         let date = self.date();
         let lines: String = parents.iter().map(|parent| format!("parent {parent}\n")).collect();
-        let data = format!("tree {tree}\n{lines}author A <a@x> {date} +0000\ncommitter A <a@x> {date} +0000\n\n{}\n", self.rng.below(5));
-        let id = self.upstreams[n].put(&mut self.model, Object::Commit { tree, parents, data: data.into_bytes() });
+        let data = format!(
+            "tree {tree}\n{lines}author A <a@x> {date} +0000\ncommitter A <a@x> {date} +0000\n\n{}\n",
+            self.rng.below(5)
+        );
+        let id =
+            self.upstreams[n].put(&mut self.model, Object::Commit { tree, parents, data: data.into_bytes() });
         self.upstreams[n].commits.push(id.clone());
         id
     }
 
     fn tag(&mut self, n: usize, target: &Id) -> Id {
         let kind = self.model.0[target].data().0;
-        let data = format!("object {target}\ntype {kind}\ntag v\ntagger A <a@x> {} +0000\n\nm\n", self.clock).into_bytes();
+        let data = format!("object {target}\ntype {kind}\ntag v\ntagger A <a@x> {} +0000\n\nm\n", self.clock)
+            .into_bytes();
         self.upstreams[n].put(&mut self.model, Object::Tag { target: target.clone(), data })
     }
 
@@ -184,12 +210,19 @@ impl History {
                 }
                 5 => {
                     let object = if self.rng.below(2) == 0 { self.blob(n) } else { self.tree(n, None) };
-                    self.upstreams[n].refs.insert((*self.rng.pick(&["refs/tags/t3", "refs/x/z"])).to_owned(), object);
+                    self.upstreams[n]
+                        .refs
+                        .insert((*self.rng.pick(&["refs/tags/t3", "refs/x/z"])).to_owned(), object);
                     continue;
                 }
                 6 => {
-                    self.upstreams[n].head =
-                        (*self.rng.pick(&["refs/heads/main", "refs/heads/a", "refs/heads/none", "refs/pull/1/head"])).to_owned();
+                    self.upstreams[n].head = (*self.rng.pick(&[
+                        "refs/heads/main",
+                        "refs/heads/a",
+                        "refs/heads/none",
+                        "refs/pull/1/head",
+                    ]))
+                    .to_owned();
                     continue;
                 }
                 // The fork takes something of its parent.
@@ -222,7 +255,8 @@ impl History {
         self.now += 10;
         let spill = |_| Ok(SpillPlace::unlimited(tempfile::tempfile_in("/dev/shm")?));
         let how = Rewrite { sharing, time: self.now, threads: 1, spill: &spill };
-        weir_repo::compact(&self.archive(n), &how).unwrap_or_else(|e| panic!("{}: compacting {n}: {e}", self.what));
+        weir_repo::compact(&self.archive(n), &how)
+            .unwrap_or_else(|e| panic!("{}: compacting {n}: {e}", self.what));
     }
 
     fn restore(&mut self, n: usize) {
@@ -235,11 +269,24 @@ impl History {
             seqs.push(change.seq);
         }
         let refs = repo.refs_at(*self.rng.pick(&seqs)).unwrap().unwrap();
-        assert!(refs.tips().all(|tip| repo.contains(&tip)), "{}: a state of {n} that is not whole", self.what);
+        assert!(
+            refs.tips().all(|tip| repo.contains(&tip)),
+            "{}: a state of {n} that is not whole",
+            self.what
+        );
         let shallow = repo.shallow().to_vec();
         drop(repo);
         archive
-            .commit(None, NewState { refs: Cow::Owned(refs), shallow: &shallow, time: self.now, epoch: 0, kind: StateKind::Restored })
+            .commit(
+                None,
+                NewState {
+                    refs: Cow::Owned(refs),
+                    shallow: &shallow,
+                    time: self.now,
+                    epoch: 0,
+                    kind: StateKind::Restored,
+                },
+            )
             .unwrap();
     }
 
@@ -256,7 +303,8 @@ impl History {
         request += &(pkt("done\n") + "0000");
         let mut machine = UploadPack::answering(repo.clone(), Version::V2, Options::default());
         let mut said = Vec::new();
-        serve_blocking(&mut machine, &mut request.as_bytes(), &mut said, &AtomicBool::new(false), &|_| {}).unwrap();
+        serve_blocking(&mut machine, &mut request.as_bytes(), &mut said, &AtomicBool::new(false), &|_| {})
+            .unwrap();
         let (mut answer, mut pack, mut at, mut is_pack) = (Answer::default(), Vec::new(), 0, false);
         while at + 4 <= said.len() {
             let len = usize::from_str_radix(std::str::from_utf8(&said[at..at + 4]).unwrap(), 16).unwrap();
@@ -264,13 +312,17 @@ impl History {
             at += len.max(4);
             match (is_pack, line) {
                 (true, [1, data @ ..]) => pack.extend_from_slice(data),
-                (true, [3, message @ ..]) => panic!("{}: {more:?}: {}", self.what, String::from_utf8_lossy(message)),
+                (true, [3, message @ ..]) => {
+                    panic!("{}: {more:?}: {}", self.what, String::from_utf8_lossy(message))
+                }
                 (true, _) => {}
                 (false, line) if line.starts_with(b"packfile") => is_pack = true,
                 (false, line) if line.starts_with(b"shallow ") => {
                     answer.shallow.insert(String::from_utf8_lossy(&line[8..48]).into_owned());
                 }
-                (false, line) if line.starts_with(b"ERR") => panic!("{}: {more:?}: {}", self.what, String::from_utf8_lossy(line)),
+                (false, line) if line.starts_with(b"ERR") => {
+                    panic!("{}: {more:?}: {}", self.what, String::from_utf8_lossy(line))
+                }
                 (false, _) => {}
             }
         }
@@ -278,7 +330,8 @@ impl History {
         answer
     }
 
-    /// Ids of what is in a pack, whose deltas may build on what the client holds. Each object is what its id says, and there once.
+    /// Ids of what is in a pack, whose deltas may build on what the client holds. Each object is what its id
+    /// says, and there once.
     fn unpack(&self, pack: &[u8], holds: &Set) -> Set {
         assert!(pack.starts_with(b"PACK\0\0\0\x02"), "{}: no pack", self.what);
         let (body, trailer) = pack.split_at(pack.len() - 20);
@@ -346,10 +399,21 @@ impl History {
             let (kind, base) = by_offset[&by_id[&base]].clone();
             let mut out = Vec::new();
             weir_repo::apply_delta(&base, &delta, 1 << 30, &mut out).unwrap();
-            assert_eq!(by_id.insert(id_of(&kind, &out), start), None, "{}: an object is sent twice", self.what);
+            assert_eq!(
+                by_id.insert(id_of(&kind, &out), start),
+                None,
+                "{}: an object is sent twice",
+                self.what
+            );
             by_offset.insert(start, (kind, out));
         }
-        assert!(waiting.is_empty(), "{}: {} deltas on what the client lacks: {}", self.what, waiting.len(), waiting[0].1);
+        assert!(
+            waiting.is_empty(),
+            "{}: {} deltas on what the client lacks: {}",
+            self.what,
+            waiting.len(),
+            waiting[0].1
+        );
         by_id.into_keys().collect()
     }
 
@@ -362,11 +426,17 @@ impl History {
         }
         let what = self.what.clone();
         let whole = |what: &str, found: &Set, expected: &Set, visible: &Set| {
-            let (missing, hidden): (Vec<_>, Vec<_>) = (expected.difference(found).collect(), found.difference(visible).collect());
-            assert!(missing.is_empty() && hidden.is_empty(), "{what} of {n}: missing {missing:?}, hidden ones sent {hidden:?}");
+            let (missing, hidden): (Vec<_>, Vec<_>) =
+                (expected.difference(found).collect(), found.difference(visible).collect());
+            assert!(
+                missing.is_empty() && hidden.is_empty(),
+                "{what} of {n}: missing {missing:?}, hidden ones sent {hidden:?}"
+            );
         };
         let none = Set::new();
-        for (name, tips) in [("mirror", all.clone()), ("clone", self.upstreams[n].tips(&["refs/heads/", "refs/tags/"]))] {
+        for (name, tips) in
+            [("mirror", all.clone()), ("clone", self.upstreams[n].tips(&["refs/heads/", "refs/tags/"]))]
+        {
             if tips.is_empty() {
                 continue;
             }
@@ -382,7 +452,11 @@ impl History {
             let holds = self.model.reach(haves.iter().cloned());
             let wants: Set = all.difference(&holds).cloned().collect();
             if !wants.is_empty() {
-                let commits: Set = haves.iter().map(|id| self.model.peel(id).0).filter(|id| self.model.is_commit(id)).collect();
+                let commits: Set = haves
+                    .iter()
+                    .map(|id| self.model.peel(id).0)
+                    .filter(|id| self.model.is_commit(id))
+                    .collect();
                 let holds = self.model.reach(haves.iter().cloned().chain(commits.iter().cloned()));
                 let found = self.ask(&repo, &wants, &haves, &holds, &[]).objects;
                 let expected = self.model.reach(wants.iter().cloned()).difference(&holds).cloned().collect();
@@ -411,16 +485,27 @@ impl History {
         }
         for filter in [None, Some("blob:none"), Some("blob:limit=60"), Some("tree:2")] {
             let mut command = Command::new("git");
-            command.args(["rev-list", "--objects", "--no-object-names", "--stdin"]).args(filter.map(|f| format!("--filter={f}")));
-            command.current_dir(&upstream.path).env("HOME", self.folder.path()).env("GIT_CONFIG_NOSYSTEM", "1");
+            command
+                .args(["rev-list", "--objects", "--no-object-names", "--stdin"])
+                .args(filter.map(|f| format!("--filter={f}")));
+            command
+                .current_dir(&upstream.path)
+                .env("HOME", self.folder.path())
+                .env("GIT_CONFIG_NOSYSTEM", "1");
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
             let lines: String = tips.iter().map(|tip| format!("{tip}\n")).collect();
             child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
             let output = child.wait_with_output().unwrap();
             assert!(output.status.success(), "{}", self.what);
             let said: Set = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
-            let expected = filter.map_or_else(|| self.model.reach(tips.iter().cloned()), |f| self.model.filtered(&tips, f));
-            assert!(said.is_subset(&expected), "{}: {filter:?}: {:?}", self.what, said.difference(&expected).collect::<Vec<_>>());
+            let expected = filter
+                .map_or_else(|| self.model.reach(tips.iter().cloned()), |f| self.model.filtered(&tips, f));
+            assert!(
+                said.is_subset(&expected),
+                "{}: {filter:?}: {:?}",
+                self.what,
+                said.difference(&expected).collect::<Vec<_>>()
+            );
             assert!(filter.is_some() || said == expected, "{}: the model has more than git", self.what);
         }
     }
@@ -479,7 +564,8 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 fn histories(with_fork: bool) {
-    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into();
+    let clock =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into();
     let seed = number("WEIR_SEED", clock);
     println!("WEIR_SEED={seed}");
     for n in 0..number("WEIR_HISTORIES", 25) {

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 const COUNT: usize = 6;
 
-/// A pool with upstreams, and a hook that runs `body` for each `$line`, which it appends to `told` when it has ended.
+/// A pool with upstreams, and a hook that runs `body` for each `$line`, which it appends to `told` when it
+/// has ended.
 fn with_hook(body: &str) -> (Env, common::Server) {
     let env = Env::new();
     for n in 0..COUNT {
@@ -48,7 +49,9 @@ fn told(env: &Env) -> BTreeMap<String, Vec<u64>> {
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert!(value["event"] == "update" && value["url"].as_str().unwrap().starts_with("git://"));
         assert!(Path::new(value["archive"].as_str().unwrap()).is_file());
-        all.entry(value["name"].as_str().unwrap().to_owned()).or_default().push(value["seq"].as_u64().unwrap());
+        all.entry(value["name"].as_str().unwrap().to_owned())
+            .or_default()
+            .push(value["seq"].as_u64().unwrap());
     }
     all
 }
@@ -61,7 +64,11 @@ fn commit(env: &Env, name: &str) {
 
 fn seqs(env: &Env) -> BTreeMap<String, u64> {
     let list = env.weir_json(&["ls"]);
-    list.as_array().unwrap().iter().map(|r| (r["name"].as_str().unwrap().to_owned(), r["seq"].as_u64().unwrap())).collect()
+    list.as_array()
+        .unwrap()
+        .iter()
+        .map(|r| (r["name"].as_str().unwrap().to_owned(), r["seq"].as_u64().unwrap()))
+        .collect()
 }
 
 #[test]
@@ -81,8 +88,10 @@ fn every_update_is_told_once_and_in_order() {
 
 #[test]
 fn programs_that_fail_are_tried_again_and_stop_nobody() {
-    let (env, _daemon) =
-        with_hook("case \"$line\" in *'\"u2\"'*) exit 1;; *'\"u3\"'*) sleep 30;; *'\"u4\"'*) echo '{\"error\":\"oops\"}'; continue;; esac");
+    let (env, _daemon) = with_hook(
+        "case \"$line\" in *'\"u2\"'*) exit 1;; *'\"u3\"'*) sleep 30;; *'\"u4\"'*) echo \
+        '{\"error\":\"oops\"}'; continue;; esac",
+    );
     let output = env.weir_command(&["mirror"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
@@ -110,7 +119,8 @@ fn what_was_not_told_is_told_later() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // Nor can the program be run for a while: then the updates wait, and a mirror that is told to stop does not.
+    // Nor can the program be run for a while: then the updates wait, and a mirror that is told to stop does
+    // not.
     let hook = env.path("hook");
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o644)).unwrap();
     let mut child = env.weir_command(&["-q", "mirror", "--watch"]).stderr(Stdio::null()).spawn().unwrap();
@@ -129,7 +139,8 @@ fn what_was_not_told_is_told_later() {
 fn one_process_tells_what_several_mirror() {
     let (env, _daemon) = with_hook("");
     let port = common::free_port();
-    let mut serving = env.weir_command(&["-q", "serve", "--git", &format!("127.0.0.1:{port}")]).spawn().unwrap();
+    let mut serving =
+        env.weir_command(&["-q", "serve", "--git", &format!("127.0.0.1:{port}")]).spawn().unwrap();
     common::wait_for_port(port);
     env.weir(&["mirror", "--all"]);
     let until = Instant::now() + Duration::from_secs(30);
@@ -148,7 +159,11 @@ fn its_keeper_is_told_of_what_is_new() {
     let upstream = env.odd_repository("u.git");
     let told = env.path("notified");
     let script = env.path("notify");
-    std::fs::write(&script, format!("#!/bin/sh\nwhile read -r line; do echo \"$line\" >> '{}'; echo ok; done\n", told.display())).unwrap();
+    std::fs::write(
+        &script,
+        format!("#!/bin/sh\nwhile read -r line; do echo \"$line\" >> '{}'; echo ok; done\n", told.display()),
+    )
+    .unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     env.configure("hooks", &format!("notify = [\"{}\"]", script.display()));
     env.configure("store", "");
@@ -164,9 +179,12 @@ fn its_keeper_is_told_of_what_is_new() {
     for _ in 0..2 {
         env.weir(&["mirror", "r"]);
     }
-    let events: Vec<serde_json::Value> = lines(&told).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let what: Vec<_> =
-        events.iter().map(|e| (e["event"].as_str().unwrap(), e["name"].as_str().unwrap(), e["class"].as_str().unwrap())).collect();
+    let events: Vec<serde_json::Value> =
+        lines(&told).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let what: Vec<_> = events
+        .iter()
+        .map(|e| (e["event"].as_str().unwrap(), e["name"].as_str().unwrap(), e["class"].as_str().unwrap()))
+        .collect();
     assert_eq!(what, [("failed", "r", "gone"), ("recovered", "r", "gone")], "the second failure is no news");
     // A program that says nothing, and one that cannot be started, hold up nobody for long.
     for body in ["#!/bin/sh\nsleep 60\n", "no program"] {

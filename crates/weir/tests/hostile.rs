@@ -25,7 +25,8 @@ fn stage() -> Stage {
     for n in 0..300 {
         history.extend_from_slice(
             format!(
-                "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nM 644 inline f{}\ndata {}\n{}\n",
+                "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nM 644 inline f{}\ndata \
+                {}\n{}\n",
                 1_700_000_000 + n,
                 n % 7,
                 n + 1,
@@ -39,7 +40,8 @@ fn stage() -> Stage {
     env.weir(&["mirror"]);
     env.configure(
         "serve",
-        "init_timeout = '2s'\nidle_timeout = '4s'\nconnections_per_address_max = 300\nqueue_max = 8\nqueue_timeout = '1s'",
+        "init_timeout = '2s'\nidle_timeout = '4s'\nconnections_per_address_max = 300\nqueue_max = \
+        8\nqueue_timeout = '1s'",
     );
     let log = env.path("log");
     let server = Http::serve_logging(&env, &[], &log);
@@ -75,15 +77,28 @@ impl Stage {
             let started = Instant::now();
             let target = self.env.path(&format!("healthy{n}"));
             let _ = std::fs::remove_dir_all(&target);
-            self.env.git(self.env.dir.path(), &["clone", "-q", "--bare", "--depth=3", &url, target.to_str().unwrap()]);
-            assert_eq!(self.env.git(&target, &["rev-parse", "main"]), self.env.git(&self.upstream, &["rev-parse", "main"]));
-            assert!(started.elapsed() < Duration::from_secs(5), "{during}: a healthy client waited {:?}", started.elapsed());
+            self.env.git(
+                self.env.dir.path(),
+                &["clone", "-q", "--bare", "--depth=3", &url, target.to_str().unwrap()],
+            );
+            assert_eq!(
+                self.env.git(&target, &["rev-parse", "main"]),
+                self.env.git(&self.upstream, &["rev-parse", "main"])
+            );
+            assert!(
+                started.elapsed() < Duration::from_secs(5),
+                "{during}: a healthy client waited {:?}",
+                started.elapsed()
+            );
         }
     }
 
     fn status(&self, key: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.0.pid())).unwrap();
-        status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':')?.split_whitespace().next()?.parse().ok()).unwrap()
+        status
+            .lines()
+            .find_map(|l| l.strip_prefix(key)?.strip_prefix(':')?.split_whitespace().next()?.parse().ok())
+            .unwrap()
     }
 
     /// That nothing is left of what was done to the server.
@@ -127,7 +142,8 @@ fn those_who_never_come_to_the_point() {
     let mut at = 0;
     while started.elapsed() < Duration::from_secs(5) {
         for (n, stream) in slow.iter_mut().enumerate() {
-            let text: &[u8] = if n < 100 { FIRST } else { b"GET /it/info/refs HTTP/1.1\r\nHost: x\r\nX-Slow: loris" };
+            let text: &[u8] =
+                if n < 100 { FIRST } else { b"GET /it/info/refs HTTP/1.1\r\nHost: x\r\nX-Slow: loris" };
             let _ = stream.write_all(&text[at..=at]);
         }
         at += 1;
@@ -159,27 +175,60 @@ fn floods_of_lines() {
     let tree = stage.env.git(&stage.upstream, &["rev-parse", "main^{tree}"]);
     let fetch = [pkt("command=fetch"), b"0001".to_vec()].concat();
     let many = |line: &str, n: usize| pkt(line).repeat(n);
-    let numbered = |what: &str, n: usize| -> Vec<u8> { (0..n).flat_map(|i| pkt(&format!("{what}{i:040x}\n"))).collect() };
+    let numbered = |what: &str, n: usize| -> Vec<u8> {
+        (0..n).flat_map(|i| pkt(&format!("{what}{i:040x}\n"))).collect()
+    };
     let cases: Vec<(&str, Vec<u8>)> = vec![
-        ("the same want over and over", [fetch.clone(), many(&format!("want {oid}\n"), 700_000), b"0000".to_vec()].concat()),
+        (
+            "the same want over and over",
+            [fetch.clone(), many(&format!("want {oid}\n"), 700_000), b"0000".to_vec()].concat(),
+        ),
         (
             "haves that nobody knows",
-            [fetch.clone(), pkt(&format!("want {oid}\n")), numbered("have ", 590_000), pkt("done\n"), b"0000".to_vec()].concat(),
+            [
+                fetch.clone(),
+                pkt(&format!("want {oid}\n")),
+                numbered("have ", 590_000),
+                pkt("done\n"),
+                b"0000".to_vec(),
+            ]
+            .concat(),
         ),
         (
             "haves that are trees",
-            [fetch.clone(), pkt(&format!("want {oid}\n")), many(&format!("have {tree}\n"), 590_000), pkt("done\n"), b"0000".to_vec()]
-                .concat(),
+            [
+                fetch.clone(),
+                pkt(&format!("want {oid}\n")),
+                many(&format!("have {tree}\n"), 590_000),
+                pkt("done\n"),
+                b"0000".to_vec(),
+            ]
+            .concat(),
         ),
-        ("refs that are not there", [fetch.clone(), many("want-ref refs/heads/nothing\n", 1000), b"0000".to_vec()].concat()),
+        (
+            "refs that are not there",
+            [fetch.clone(), many("want-ref refs/heads/nothing\n", 1000), b"0000".to_vec()].concat(),
+        ),
         (
             "shallow commits",
-            [fetch.clone(), many(&format!("shallow {oid}\n"), 590_000), pkt(&format!("want {oid}\n")), pkt("done\n"), b"0000".to_vec()]
-                .concat(),
+            [
+                fetch.clone(),
+                many(&format!("shallow {oid}\n"), 590_000),
+                pkt(&format!("want {oid}\n")),
+                pkt("done\n"),
+                b"0000".to_vec(),
+            ]
+            .concat(),
         ),
         (
             "deepen-not",
-            [fetch.clone(), many("deepen-not refs/heads/main\n", 200_000), pkt(&format!("want {oid}\n")), b"0000".to_vec()].concat(),
+            [
+                fetch.clone(),
+                many("deepen-not refs/heads/main\n", 200_000),
+                pkt(&format!("want {oid}\n")),
+                b"0000".to_vec(),
+            ]
+            .concat(),
         ),
         (
             "combined filters",
@@ -194,11 +243,24 @@ fn floods_of_lines() {
         ),
         (
             "prefixes",
-            [pkt("command=ls-refs"), b"0001".to_vec(), many("ref-prefix refs/heads/nothing\n", 590_000), b"0000".to_vec()].concat(),
+            [
+                pkt("command=ls-refs"),
+                b"0001".to_vec(),
+                many("ref-prefix refs/heads/nothing\n", 590_000),
+                b"0000".to_vec(),
+            ]
+            .concat(),
         ),
         (
             "sizes asked for",
-            [pkt("command=object-info"), b"0001".to_vec(), pkt("size"), many(&format!("oid {oid}"), 500_000), b"0000".to_vec()].concat(),
+            [
+                pkt("command=object-info"),
+                b"0001".to_vec(),
+                pkt("size"),
+                many(&format!("oid {oid}"), 500_000),
+                b"0000".to_vec(),
+            ]
+            .concat(),
         ),
         ("flushes", b"0001".repeat(2_000_000)),
         ("a line without end", [b"ffff".to_vec(), vec![b'x'; 40 << 20]].concat()),
@@ -229,7 +291,8 @@ fn large_requests_of_many_share_a_bound() {
     let stage = stage();
     let before = stage.status("VmRSS");
     // 27 MiB each, and no end: two of one address have room.
-    let request: Vec<u8> = [pkt("command=fetch"), b"0001".to_vec(), pkt(&format!("have {:040x}\n", 7)).repeat(540_000)].concat();
+    let request: Vec<u8> =
+        [pkt("command=fetch"), b"0001".to_vec(), pkt(&format!("have {:040x}\n", 7)).repeat(540_000)].concat();
     let mut streams: Vec<TcpStream> = (0..16).map(|_| stage.talking()).collect();
     let said: Vec<String> = std::thread::scope(|scope| {
         let sending: Vec<_> = streams
@@ -269,13 +332,20 @@ fn floods_of_connections() {
     assert!((150..=250).contains(&refused), "{refused} were refused");
     // Somebody at another address is served.
     let output = std::process::Command::new("python3")
-        .args(["-c", "import socket,sys\ns=socket.create_connection(('127.0.0.1',int(sys.argv[1])),5,('127.0.0.2',0))\ns.sendall(b'001dgit-upload-pack /it\\0host=x\\0')\nprint(s.recv(4096))"])
+        .args([
+            "-c",
+            "import socket, sys
+s = socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5, ('127.0.0.2', 0))
+s.sendall(b'001dgit-upload-pack /it\\0host=x\\0')
+print(s.recv(4096))",
+        ])
         .arg(stage.server.1.to_string())
         .output()
         .unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("refs/heads/main"), "{output:?}");
     drop(held);
-    // Connections that come and go, in the thousands: from this address nobody else gets in meanwhile, but soon after.
+    // Connections that come and go, in the thousands: from this address nobody else gets in meanwhile, but
+    // soon after.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..2000).for_each(|_| drop(TcpStream::connect(("127.0.0.1", stage.server.1)))));
@@ -306,7 +376,13 @@ fn those_who_ask_and_go_and_those_who_take_their_time() {
     // Each asks, and takes nothing of the answer; they are dropped.
     let mut idle: Vec<TcpStream> = (0..200).map(|_| stage.talking()).collect();
     for stream in &mut idle {
-        let request = [pkt("command=fetch"), b"0001".to_vec(), pkt(&format!("want {oid}\n")), pkt("done\n"), b"0000".to_vec()];
+        let request = [
+            pkt("command=fetch"),
+            b"0001".to_vec(),
+            pkt(&format!("want {oid}\n")),
+            pkt("done\n"),
+            b"0000".to_vec(),
+        ];
         stream.write_all(&request.concat()).unwrap();
     }
     stage.healthy("those who take nothing");
@@ -325,7 +401,12 @@ fn http_requests_that_do_not_come_to_their_end() {
     };
     let mut streams: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
     for stream in &mut streams {
-        stream.write_all(b"POST /it/git-upload-pack HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-git-upload-pack-request\r\nContent-Length: 1000\r\n\r\n0011").unwrap();
+        stream
+            .write_all(
+                b"POST /it/git-upload-pack HTTP/1.1\r\nHost: x\r\nContent-Type: \
+            application/x-git-upload-pack-request\r\nContent-Length: 1000\r\n\r\n0011",
+            )
+            .unwrap();
     }
     stage.healthy("bodies that do not come");
     for stream in &mut streams {
@@ -334,7 +415,12 @@ fn http_requests_that_do_not_come_to_their_end() {
     }
     // Half a request that is whole for HTTP.
     let mut stream = connect();
-    stream.write_all(b"POST /it/git-upload-pack HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/x-git-upload-pack-request\r\nContent-Length: 4\r\n\r\n0032").unwrap();
+    stream
+        .write_all(
+            b"POST /it/git-upload-pack HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: \
+        application/x-git-upload-pack-request\r\nContent-Length: 4\r\n\r\n0032",
+        )
+        .unwrap();
     assert!(rest(&mut stream).starts_with("HTTP/1.1 400 "));
     stage.is_well("bodies that do not come");
 }

@@ -18,8 +18,13 @@ fn projects() -> String {
     for n in 1..=ROWS {
         let language = if n % 10 == 0 { "C" } else { "Go" };
         let deleted = u8::from(n % 100 == 1);
-        writeln!(text, "{n},\"https://api.github.com/repos/o{}/r{n}\",{n},\"r{n}\",\"says \\\"{n}\\\"\",\"{language}\",\"2013-01-01 00:00:00\",\\N,{deleted}", n % 90)
-            .unwrap();
+        writeln!(
+            text,
+            "{n},\"https://api.github.com/repos/o{}/r{n}\",{n},\"r{n}\",\"says \
+            \\\"{n}\\\"\",\"{language}\",\"2013-01-01 00:00:00\",\\N,{deleted}",
+            n % 90
+        )
+        .unwrap();
     }
     text
 }
@@ -45,7 +50,8 @@ fn kill_at_random_points(env: &Env, rng: &mut Rng) {
     let dump = dump.to_str().unwrap();
     let mut kills = 0;
     for _ in 0..20 {
-        let mut child = env.weir_command(&["-q", "import", "ghtorrent", dump]).stderr(Stdio::null()).spawn().unwrap();
+        let mut child =
+            env.weir_command(&["-q", "import", "ghtorrent", dump]).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(50 + rng.below(250)));
         if child.try_wait().unwrap().is_some() {
             break;
@@ -56,8 +62,16 @@ fn kill_at_random_points(env: &Env, rng: &mut Rng) {
     }
     assert!(kills > 0, "too fast to be killed");
     let last = import(env, &["ghtorrent", dump]);
-    assert_eq!((last["finished"].as_bool(), last["lines"].as_u64(), last["known"].as_u64()), (Some(true), Some(ROWS), Some(0)), "{last}");
-    assert_eq!(env.weir_json(&["status"])["counts"]["repositories"], ROWS - ROWS / 100, "after {kills} kills");
+    assert_eq!(
+        (last["finished"].as_bool(), last["lines"].as_u64(), last["known"].as_u64()),
+        (Some(true), Some(ROWS), Some(0)),
+        "{last}"
+    );
+    assert_eq!(
+        env.weir_json(&["status"])["counts"]["repositories"],
+        ROWS - ROWS / 100,
+        "after {kills} kills"
+    );
 }
 
 #[test]
@@ -66,7 +80,8 @@ fn filters_dry_runs_standard_input_and_what_is_wrong() {
     let dump = env.path("projects.csv");
     std::fs::write(&dump, projects()).unwrap();
     let dump = dump.to_str().unwrap();
-    let config = "[[forge]]\ntype = \"github\"\nurl = \"https://github.com\"\nlanguages = [\"c\"]\ninclude = [\"o1*/*\"]\n";
+    let config = "[[forge]]\ntype = \"github\"\nurl = \"https://github.com\"\nlanguages = [\"c\"]\ninclude = \
+        [\"o1*/*\"]\n";
     std::fs::write(env.pool().join("weir.toml"), config).unwrap();
     let said = import(&env, &["ghtorrent", "--dry-run", dump]);
     assert_eq!((said["rows"].as_u64(), said["added"].as_u64()), (Some(ROWS - ROWS / 100), Some(0)));
@@ -90,7 +105,11 @@ fn filters_dry_runs_standard_input_and_what_is_wrong() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let events = b"{\"repo\":{\"id\":5,\"name\":\"x/new\"}}\n{\"repo\":{\"id\":6,\"name\":\"x/../../etc\"}}\n{\"repo\":{\"id\":7,\"name\":\"x/.git\"}}\n{\n";
+    let events = br#"{"repo":{"id":5,"name":"x/new"}}
+{"repo":{"id":6,"name":"x/../../etc"}}
+{"repo":{"id":7,"name":"x/.git"}}
+{
+"#;
     child.stdin.take().unwrap().write_all(events).unwrap();
     let output = child.wait_with_output().unwrap();
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -109,16 +128,24 @@ fn a_crawld_moves_over() {
     // db/create_schema.sql, as far as it is read.
     server.sql(
         "SET search_path = crawld;
-         CREATE TABLE repositories (id SERIAL PRIMARY KEY, name VARCHAR NOT NULL, primary_language VARCHAR NOT NULL,
+         CREATE TABLE repositories (id SERIAL PRIMARY KEY, name VARCHAR NOT NULL,
+         primary_language VARCHAR NOT NULL,
              clone_url VARCHAR UNIQUE NOT NULL, clone_path VARCHAR UNIQUE NOT NULL, vcs VARCHAR NOT NULL);
-         CREATE TABLE gh_repositories (id SERIAL PRIMARY KEY, repository_id INTEGER REFERENCES repositories, github_id INTEGER UNIQUE NOT NULL,
-             full_name VARCHAR, description VARCHAR, homepage VARCHAR, fork BOOLEAN, default_branch VARCHAR, master_branch VARCHAR,
-             html_url VARCHAR, forks_count INTEGER, open_issues_count INTEGER, stargazers_count INTEGER, subscribers_count INTEGER,
-             watchers_count INTEGER, size_in_kb INTEGER, created_at TIMESTAMP, updated_at TIMESTAMP, pushed_at TIMESTAMP);
-         INSERT INTO repositories SELECT n, 'r' || n, 'Go', 'https://github.com/o/r' || n || '.git', 'go/o/r' || n, 'git'
+         CREATE TABLE gh_repositories (id SERIAL PRIMARY KEY, repository_id INTEGER REFERENCES repositories,
+         github_id INTEGER UNIQUE NOT NULL,
+             full_name VARCHAR, description VARCHAR, homepage VARCHAR, fork BOOLEAN, default_branch VARCHAR,
+             master_branch VARCHAR,
+             html_url VARCHAR, forks_count INTEGER, open_issues_count INTEGER, stargazers_count INTEGER,
+             subscribers_count INTEGER,
+             watchers_count INTEGER, size_in_kb INTEGER, created_at TIMESTAMP, updated_at TIMESTAMP,
+             pushed_at TIMESTAMP);
+         INSERT INTO repositories SELECT n, 'r' || n, 'Go', 'https://github.com/o/r' || n || '.git',
+         'go/o/r' || n, 'git'
              FROM generate_series(1, 25000) n;
-         INSERT INTO gh_repositories SELECT n, n, 100000 + n, 'o/r' || n, 'a \"quoted\", \\slashed' || chr(10) || 'text', NULL, n % 10 = 0, 'main',
-             NULL, 'https://github.com/o/r' || n, 1, 2, n, 4, 5, 6, '2014-01-02 03:04:05', NULL, '2015-01-02 03:04:05'
+         INSERT INTO gh_repositories SELECT n, n, 100000 + n, 'o/r' || n, 'a \"quoted\", \\slashed' || \
+             chr(10) || 'text', NULL, n % 10 = 0, 'main',
+             NULL, 'https://github.com/o/r' || n, 1, 2, n, 4, 5, 6, '2014-01-02 03:04:05', NULL,
+             '2015-01-02 03:04:05'
              FROM generate_series(1, 25000) n",
     );
     let env = Env::new();
@@ -132,5 +159,7 @@ fn a_crawld_moves_over() {
     server.sql("ALTER TABLE crawld.gh_repositories ALTER pushed_at TYPE VARCHAR USING 'soon'");
     assert!(env.weir_fails(&["import", "crawld", "--again", &url]).contains("to_char"));
     assert!(env.weir_fails(&["import", "crawld", "config.json"]).contains("postgres://"));
-    assert!(env.weir_fails(&["import", "crawld", "postgres://u:secret@127.0.0.1:1/x"]).contains("cannot connect"));
+    assert!(
+        env.weir_fails(&["import", "crawld", "postgres://u:secret@127.0.0.1:1/x"]).contains("cannot connect")
+    );
 }

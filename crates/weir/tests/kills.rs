@@ -1,4 +1,5 @@
-//! Killed at random points, the end is the same as without, and little is done twice. `WEIR_KILLS=200` for more of them.
+//! Killed at random points, the end is the same as without, and little is done twice. `WEIR_KILLS=200` for
+//! more of them.
 
 mod common;
 #[path = "common/forge.rs"]
@@ -13,7 +14,8 @@ fn kills_wanted() -> usize {
     std::env::var("WEIR_KILLS").map_or(40, |n| n.parse().unwrap())
 }
 
-/// Runs weir until it ends by itself, and kills it after up to `most` otherwise, `left` times at most; says how often.
+/// Runs weir until it ends by itself, and kills it after up to `most` otherwise, `left` times at most; says
+/// how often.
 fn run_and_kill(env: &Env, args: &[&str], rng: &mut Rng, most: u64, left: usize) -> usize {
     for kills in 0..left {
         let mut child = env.weir_command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -52,10 +54,14 @@ fn a_crawl() {
     });
     let (env, undisturbed) = (Env::new(), Env::new());
     for env in [&env, &undisturbed] {
-        let text = format!("[[forge]]\ntype = \"github\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"https://h\"]\n", forge.url());
+        let text = format!(
+            "[[forge]]\ntype = \"github\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"https://h\"]\n",
+            forge.url()
+        );
         std::fs::write(env.pool().join("weir.toml"), text).unwrap();
     }
-    let lists = |forge: &Forge| forge.state().log.iter().filter(|l| l.starts_with("/api/v3/repositories?")).count();
+    let lists =
+        |forge: &Forge| forge.state().log.iter().filter(|l| l.starts_with("/api/v3/repositories?")).count();
     let mut rng = Rng(0x911);
     let (mut kills, mut round) = (0, 0);
     let wanted = kills_wanted();
@@ -78,7 +84,11 @@ fn a_crawl() {
         let killed = run_and_kill(&env, &["-q", "crawl"], &mut rng, 150, wanted - kills);
         // Whoever is killed after the last page but before its end was told begins another listing.
         let begun = forge.state().log.iter().filter(|l| l.contains("repositories?since=0&")).count();
-        assert!(lists(&forge) <= needed * begun.max(1) + killed, "{} lists, {needed} needed, {killed} kills", lists(&forge));
+        assert!(
+            lists(&forge) <= needed * begun.max(1) + killed,
+            "{} lists, {needed} needed, {killed} kills",
+            lists(&forge)
+        );
         (kills, round) = (kills + killed, round + 1);
         assert_eq!(names(&env), names(&undisturbed), "round {round}");
     }
@@ -113,7 +123,11 @@ fn passes_of_fetches() {
     let state = |env: &Env| -> Vec<(String, u64, u64)> {
         let list = env.weir_json(&["ls"]);
         let number = |v: &serde_json::Value| v.as_u64().unwrap();
-        list.as_array().unwrap().iter().map(|r| (r["name"].as_str().unwrap().to_owned(), number(&r["seq"]), number(&r["refs"]))).collect()
+        list.as_array()
+            .unwrap()
+            .iter()
+            .map(|r| (r["name"].as_str().unwrap().to_owned(), number(&r["seq"]), number(&r["refs"])))
+            .collect()
     };
     let mut rng = Rng(0x912);
     let (mut kills, mut round) = (0, 0);
@@ -121,7 +135,8 @@ fn passes_of_fetches() {
     while kills < wanted {
         undisturbed.weir(&["mirror", "--all"]);
         let needed = packs();
-        let killed = run_and_kill(&env, &["-q", "mirror", "--all", "--jobs", "1"], &mut rng, 180, wanted - kills);
+        let killed =
+            run_and_kill(&env, &["-q", "mirror", "--all", "--jobs", "1"], &mut rng, 180, wanted - kills);
         let made = packs();
         assert!(made <= needed + killed, "{made} packs, {needed} needed, {killed} kills");
         // Later they are compacted, which a kill puts off to the next change.
@@ -131,7 +146,8 @@ fn passes_of_fetches() {
         (kills, round) = (kills + killed, round + 1);
         for n in 0..COUNT {
             let at = env.path(&format!("u{n}.git"));
-            let commit = env.git(&at, &["commit-tree", "-m", &format!("round {round}"), "-p", "main", "main^{tree}"]);
+            let commit =
+                env.git(&at, &["commit-tree", "-m", &format!("round {round}"), "-p", "main", "main^{tree}"]);
             env.git(&at, &["update-ref", "refs/heads/main", &commit]);
         }
     }

@@ -1,5 +1,5 @@
-//! Every command that writes archives, killed at random moments, on a disk that is full now and then: no committed state is lost, no
-//! object is wrong, no number is given twice. `WEIR_KILLS=500` for more of them.
+//! Every command that writes archives, killed at random moments, on a disk that is full now and then: no
+//! committed state is lost, no object is wrong, no number is given twice. `WEIR_KILLS=500` for more of them.
 
 mod common;
 
@@ -18,7 +18,8 @@ impl Disk {
     fn for_store(env: &Env) -> Disk {
         let mount = env.path("disk");
         std::fs::create_dir(&mount).unwrap();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(&mount).status();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(&mount).status();
         if !mounted.is_ok_and(|s| s.success()) {
             return Disk(None);
         }
@@ -62,7 +63,9 @@ fn states(env: &Env, names: &[&str]) -> BTreeMap<(String, u64), String> {
     let mut all = BTreeMap::new();
     for name in names {
         // What is on its way is followed by the rest.
-        for state in env.weir_json(&["log", name]).as_array().unwrap().iter().filter(|state| state["partial"] == false) {
+        for state in
+            env.weir_json(&["log", name]).as_array().unwrap().iter().filter(|state| state["partial"] == false)
+        {
             all.insert(((*name).to_owned(), state["seq"].as_u64().unwrap()), state["changes"].to_string());
         }
     }
@@ -72,7 +75,8 @@ fn states(env: &Env, names: &[&str]) -> BTreeMap<(String, u64), String> {
 #[test]
 fn no_committed_state_is_lost() {
     let kills: u64 = std::env::var("WEIR_KILLS").map_or(40, |n| n.parse().unwrap());
-    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into();
+    let clock =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into();
     let seed: u64 = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(clock);
     println!("WEIR_SEED={seed}");
     let mut rng = Rng(seed | 1);
@@ -103,7 +107,14 @@ fn no_committed_state_is_lost() {
         for (n, up) in all.iter().enumerate() {
             let message = format!("{round} {n}");
             let commit = env.git(up, &["commit-tree", "-m", &message, "-p", "main", "main^{tree}"]);
-            env.git(up, &["update-ref", ["refs/heads/main", "refs/heads/other", "refs/pull/9/head"][rng.below(3) as usize], &commit]);
+            env.git(
+                up,
+                &[
+                    "update-ref",
+                    ["refs/heads/main", "refs/heads/other", "refs/pull/9/head"][rng.below(3) as usize],
+                    &commit,
+                ],
+            );
         }
         let files = [file(round), file(round + 1)];
         large.put(&files[1]);
@@ -125,7 +136,10 @@ fn no_committed_state_is_lost() {
             7 => {
                 std::os::unix::fs::symlink(&all[0], env.path(&clone)).unwrap();
                 let url = env.path(&clone);
-                env.git(env.dir.path(), &["clone", "-q", "--mirror", url.to_str().unwrap(), clones.to_str().unwrap()]);
+                env.git(
+                    env.dir.path(),
+                    &["clone", "-q", "--mirror", url.to_str().unwrap(), clones.to_str().unwrap()],
+                );
                 vec!["import", "clones", clones.to_str().unwrap()]
             }
             _ => vec!["mirror", "--all"],
@@ -172,5 +186,10 @@ fn no_committed_state_is_lost() {
     for (name, up) in names.iter().zip(all.iter().chain([&large.0])) {
         env.assert_same(&server, name, up, &format!("WEIR_SEED={seed}"));
     }
-    assert_eq!(env.stored().iter().filter(|name| name.contains(".torn") || name.contains(".damaged")).count(), 0, "{:?}", env.stored());
+    assert_eq!(
+        env.stored().iter().filter(|name| name.contains(".torn") || name.contains(".damaged")).count(),
+        0,
+        "{:?}",
+        env.stored()
+    );
 }

@@ -1,4 +1,5 @@
-//! The files that Git LFS keeps beside a repository: mirrored into its archive, served to git-lfs and to another weir.
+//! The files that Git LFS keeps beside a repository: mirrored into its archive, served to git-lfs and to
+//! another weir.
 
 mod common;
 
@@ -69,13 +70,19 @@ fn objects_come_along_and_are_served_to_git_lfs_and_to_another_weir() {
         second.weir(&["export", "--format", format, "r", second.path(target).to_str().unwrap()]);
     }
     std::fs::create_dir(second.path("extracted")).unwrap();
-    let tar = std::process::Command::new("tar").args(["xf", "../out.tar"]).current_dir(second.path("extracted")).status().unwrap();
+    let tar = std::process::Command::new("tar")
+        .args(["xf", "../out.tar"])
+        .current_dir(second.path("extracted"))
+        .status()
+        .unwrap();
     assert!(tar.success());
     for folder in ["out.git", "extracted"] {
         let at = second.path(folder);
         assert_eq!(second.git(&at, &["lfs", "fsck", "--objects", "main"]), "Git LFS fsck OK", "{folder}");
         let oid = sha256(&new);
-        assert!(std::fs::read(at.join("lfs/objects").join(&oid[..2]).join(&oid[2..4]).join(&oid)).unwrap() == new);
+        assert!(
+            std::fs::read(at.join("lfs/objects").join(&oid[..2]).join(&oid[2..4]).join(&oid)).unwrap() == new
+        );
     }
     // Nothing new: not even a look.
     let said = second.weir_json(&["show", "r"]);
@@ -100,7 +107,9 @@ fn what_the_upstream_lacks_or_gives_wrongly_is_left_out_and_had_later() {
     let output = env.weir_command(&["mirror"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "the repository itself is well: {said}");
-    for (file, why) in files[1..].iter().zip(["gives something else for", "has no", "more than limits.object_bytes_max"]) {
+    for (file, why) in
+        files[1..].iter().zip(["gives something else for", "has no", "more than limits.object_bytes_max"])
+    {
         assert!(said.lines().any(|line| line.contains(&sha256(file)) && line.contains(why)), "{why}: {said}");
     }
     assert_eq!(lfs_objects(&env, "r"), (1, 50_000));
@@ -147,9 +156,12 @@ fn proxy(port: u16, fails: Arc<AtomicBool>) -> u16 {
             std::thread::spawn(move || {
                 let mut piece = [0; 64 << 10];
                 while let Ok(n @ 1..) = client.read(&mut piece) {
-                    let is_object = piece.starts_with(b"GET ") && String::from_utf8_lossy(&piece[..n]).contains("/info/lfs/objects/");
+                    let is_object = piece.starts_with(b"GET ")
+                        && String::from_utf8_lossy(&piece[..n]).contains("/info/lfs/objects/");
                     if is_object && fails.load(Ordering::Relaxed) {
-                        let _ = client.write_all(b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                        let _ = client.write_all(
+                            b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+                        );
                         break;
                     }
                     if server.write_all(&piece[..n]).is_err() {
@@ -181,11 +193,17 @@ fn a_server_that_fails_for_a_while_costs_no_object_and_not_the_repository() {
     env.configure("mirror", "lfs = true\nretry = '1s'");
     env.weir(&["add", "--name", "r", &format!("http://127.0.0.1:{port}/r")]);
     let said = env.weir_command(&["mirror"]).output().unwrap();
-    assert!(said.status.success() && String::from_utf8_lossy(&said.stderr).contains("waits for the next visit"), "{said:?}");
+    assert!(
+        said.status.success() && String::from_utf8_lossy(&said.stderr).contains("waits for the next visit"),
+        "{said:?}"
+    );
     let shown = env.weir_json(&["show", "r"]);
     assert_eq!((&shown["error_class"], &shown["lfs"]["objects"]), (&serde_json::Value::Null, &0.into()));
     let served = env.serve();
-    assert!(env.git(env.dir.path(), &["ls-remote", &served.url("r")]).contains("refs/heads/main"), "what could be had is served");
+    assert!(
+        env.git(env.dir.path(), &["ls-remote", &served.url("r")]).contains("refs/heads/main"),
+        "what could be had is served"
+    );
     fails.store(false, Ordering::Relaxed);
     // Nothing has changed in the refs, and yet it is looked for.
     env.weir(&["mirror", "--all"]);
@@ -216,7 +234,10 @@ fn damage_costs_only_the_object_that_is_damaged() {
     bytes[at] ^= 1;
     std::fs::write(&archive, bytes).unwrap();
     assert!(env.weir_fails(&["fsck"]).contains("r"));
-    assert!(env.weir_fails(&["compact"]).contains("it is not what its name says"), "compaction takes over nothing that is damaged");
+    assert!(
+        env.weir_fails(&["compact"]).contains("it is not what its name says"),
+        "compaction takes over nothing that is damaged"
+    );
     env.weir(&["fsck", "--repair"]);
     assert_eq!(lfs_objects(&env, "r"), (1, 50_000));
     assert!(archive.with_extension("tar.damaged").exists());
@@ -245,25 +266,43 @@ fn the_batch_api_says_what_is_wrong() {
     let server = Http::serve(&env, &[]);
     let oid = sha256(&file);
     let ask = |name: &str, body: &str| {
-        let head = format!("POST /{name}.git/info/lfs/objects/batch HTTP/1.1\r\nHost: h.example:80\r\nX-Forwarded-Proto: https\r\n");
-        server.ask(format!("{head}Connection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
+        let head = format!(
+            "POST /{name}.git/info/lfs/objects/batch HTTP/1.1\r\nHost: h.example:80\r\nX-Forwarded-Proto: \
+            https\r\n"
+        );
+        server.ask(
+            format!("{head}Connection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes(),
+        )
     };
     let batch = |operation: &str, more: &str| {
         format!(
-            r#"{{"operation":"{operation}"{more},"objects":[{{"oid":"{oid}","size":5000}},{{"oid":"{}","size":1}},{{"oid":"../x","size":1}}]}}"#,
+            r#"{{"operation":"{operation}"{more},"objects":
+                [{{"oid":"{oid}","size":5000}},{{"oid":"{}","size":1}},{{"oid":"../x","size":1}}]}}"#,
             "0".repeat(64)
         )
     };
     let good = ask("r", &batch("download", ""));
-    assert!(good.starts_with("HTTP/1.1 200") && good.contains("content-type: application/vnd.git-lfs+json"), "{good}");
-    assert!(good.contains(&format!(r#""href":"https://h.example:80/r.git/info/lfs/objects/{oid}""#)), "{good}");
+    assert!(
+        good.starts_with("HTTP/1.1 200") && good.contains("content-type: application/vnd.git-lfs+json"),
+        "{good}"
+    );
+    assert!(
+        good.contains(&format!(r#""href":"https://h.example:80/r.git/info/lfs/objects/{oid}""#)),
+        "{good}"
+    );
     assert!(good.contains(r#""code":404"#) && good.contains(r#""code":422"#), "{good}");
     for (body, status) in [
         (batch("upload", ""), 403),
         (batch("download", r#","hash_algo":"md5""#), 409),
         (batch("download", r#","transfers":["tus"]"#), 422),
         ("{".to_owned(), 422),
-        (format!(r#"{{"operation":"download","objects":[{}{{"oid":"x"}}]}}"#, r#"{"oid":"x"},"#.repeat(10_000)), 413),
+        (
+            format!(
+                r#"{{"operation":"download","objects":[{}{{"oid":"x"}}]}}"#,
+                r#"{"oid":"x"},"#.repeat(10_000)
+            ),
+            413,
+        ),
     ] {
         let answer = ask("r", &body);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{}", &answer[..answer.len().min(300)]);
@@ -272,7 +311,11 @@ fn the_batch_api_says_what_is_wrong() {
     let path = |name: &str| format!("/{name}/info/lfs/objects/{oid}");
     assert!(ask("secret", &batch("download", "")).starts_with("HTTP/1.1 404"));
     assert!(server.get(&path("secret"), "").0.starts_with("HTTP/1.1 404"));
-    assert!(server.ask(b"GET /r/info/lfs/objects/batch HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").starts_with("HTTP/1.1 405"));
+    assert!(
+        server
+            .ask(b"GET /r/info/lfs/objects/batch HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .starts_with("HTTP/1.1 405")
+    );
     let (head, part) = server.get(&path("r"), "Range: bytes=10-19\r\n");
     assert!(head.starts_with("HTTP/1.1 206") && part == file[10..20], "{head}");
 }
@@ -322,7 +365,11 @@ fn only_the_fork_wants_them() {
     env.weir(&["add", "--name", "fork", "--reference", "base", fork.0.to_str().unwrap()]);
     env.weir(&["set", "--lfs", "true", "fork"]);
     env.weir(&["mirror"]);
-    assert_eq!((lfs_objects(&env, "base"), lfs_objects(&env, "fork")), ((0, 0), (2, 70_000)), "what its base's packs name, too");
+    assert_eq!(
+        (lfs_objects(&env, "base"), lfs_objects(&env, "fork")),
+        ((0, 0), (2, 70_000)),
+        "what its base's packs name, too"
+    );
     let server = Http::serve(&env, &[]);
     assert!(pulled(&env, &server.url("fork"), &env.path("clone")) == files);
 }
@@ -340,11 +387,17 @@ fn moved(to: String) -> u16 {
                 request.extend_from_slice(&piece[..n]);
                 let text = String::from_utf8_lossy(&request).into_owned();
                 let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-                let length = head.lines().find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+                let length = head
+                    .lines()
+                    .find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok())
+                    .unwrap_or(0);
                 if body.len() >= length {
                     let path = head.split(' ').nth(1).unwrap().trim_start_matches("/old");
                     let path = path.trim_start_matches(".git");
-                    let answer = format!("HTTP/1.1 301 Moved\r\nlocation: {to}{path}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                    let answer = format!(
+                        "HTTP/1.1 301 Moved\r\nlocation: {to}{path}\r\ncontent-length: 0\r\nconnection: \
+                        close\r\n\r\n"
+                    );
                     let _ = client.write_all(answer.as_bytes());
                     break;
                 }
@@ -391,8 +444,10 @@ fn a_password_does_not_follow_to_another_host() {
             let (mut client, mut piece) = (client.unwrap(), [0; 8192]);
             let n = client.read(&mut piece).unwrap_or(0);
             hears.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..n]));
-            let _ =
-                client.write_all(b"HTTP/1.1 401 No\r\nwww-authenticate: Basic realm=x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            let _ = client.write_all(
+                b"HTTP/1.1 401 No\r\nwww-authenticate: Basic realm=x\r\ncontent-length: \
+                    0\r\nconnection: close\r\n\r\n",
+            );
         }
     });
     // The repository itself is had here; what is asked of LFS leads there.
@@ -406,7 +461,11 @@ fn a_password_does_not_follow_to_another_host() {
             if String::from_utf8_lossy(&piece[..n]).contains("/info/lfs/") {
                 let to = format!("http://127.0.0.1:{port}/r.git/info/lfs/objects/batch");
                 let _ = client.write_all(
-                    format!("HTTP/1.1 307 There\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").as_bytes(),
+                    format!(
+                        "HTTP/1.1 307 There\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: \
+                        close\r\n\r\n"
+                    )
+                    .as_bytes(),
                 );
                 continue;
             }
@@ -423,11 +482,18 @@ fn a_password_does_not_follow_to_another_host() {
     let second = Env::new();
     second.configure("mirror", "lfs = true");
     std::fs::write(second.path("netrc"), "machine localhost login me password secret\n").unwrap();
-    second.configure("transport", &format!("netrc = \"{}\"\ncredential_helper = false", second.path("netrc").display()));
+    second.configure(
+        "transport",
+        &format!("netrc = \"{}\"\ncredential_helper = false", second.path("netrc").display()),
+    );
     second.weir(&["add", "--name", "r", &format!("http://localhost:{own}/first")]);
     second.weir(&["mirror"]);
     let heard = heard.lock().unwrap();
-    assert!(heard.contains("POST /r.git/info/lfs/objects/batch") && !heard.to_ascii_lowercase().contains("authorization"), "{heard}");
+    assert!(
+        heard.contains("POST /r.git/info/lfs/objects/batch")
+            && !heard.to_ascii_lowercase().contains("authorization"),
+        "{heard}"
+    );
 }
 
 #[test]
@@ -444,13 +510,19 @@ fn what_only_removed_history_names_is_given_to_nobody() {
     let server = Http::serve(&env, &[]);
     let is_given = |name: &str, data: &[u8]| {
         let oid = sha256(data);
-        let body = format!(r#"{{"operation":"download","objects":[{{"oid":"{oid}","size":{}}}]}}"#, data.len());
-        let head = format!("POST /{name}.git/info/lfs/objects/batch HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+        let body =
+            format!(r#"{{"operation":"download","objects":[{{"oid":"{oid}","size":{}}}]}}"#, data.len());
+        let head =
+            format!("POST /{name}.git/info/lfs/objects/batch HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
         let batch = server.ask(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
         let (head, got) = server.get(&format!("/{name}/info/lfs/objects/{oid}"), "");
         let is_given = head.starts_with("HTTP/1.1 200") && got == data;
         assert!(is_given || head.starts_with("HTTP/1.1 404"), "{head}");
-        assert_eq!((batch.contains("download\":"), batch.contains(r#""code":404"#)), (is_given, !is_given), "{batch}");
+        assert_eq!(
+            (batch.contains("download\":"), batch.contains(r#""code":404"#)),
+            (is_given, !is_given),
+            "{batch}"
+        );
         is_given
     };
     assert!(is_given("r", &secret) && is_given("r", &file));

@@ -1,4 +1,5 @@
-//! The files that Git LFS keeps beside a repository, over ssh: where the other end says they are, or from there.
+//! The files that Git LFS keeps beside a repository, over ssh: where the other end says they are, or from
+//! there.
 
 mod common;
 
@@ -16,7 +17,8 @@ fn over_ssh_the_other_end_says_where_they_are() {
     upstream.put(&file);
     upstream.commit(&first, &[&file]);
     first.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
-    let secret = "\n[[access.rules]]\nrepositories = ['r']\npublic = false\ntokens = ['ci']\n[[access.tokens]]\nname = 'ci'\n";
+    let secret = "\n[[access.rules]]\nrepositories = ['r']\npublic = false\ntokens = \
+        ['ci']\n[[access.tokens]]\nname = 'ci'\n";
     let config = first.pool().join("weir.toml");
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(config, format!("{text}{secret}sha256 = '{}'\n", sha256(b"open"))).unwrap();
@@ -24,11 +26,17 @@ fn over_ssh_the_other_end_says_where_they_are() {
     let server = Http::serve(&first, &[]);
     // What git-lfs-authenticate of a forge says, from a host that is none.
     let env = Env::new();
-    let told = |token: &str| format!(r#"{{"href":"{}.git/info/lfs","header":{{"Authorization":"Bearer {token}"}}}}"#, server.url("r"));
+    let told = |token: &str| {
+        format!(
+            r#"{{"href":"{}.git/info/lfs","header":{{"Authorization":"Bearer {token}"}}}}"#,
+            server.url("r")
+        )
+    };
     let ssh = |answer: &str| {
         let script = env.path("ssh");
         let text = format!(
-            "#!/bin/sh\nfor last; do :; done\ncase $last in\n\"git-lfs-authenticate '/srv/r' download\") {answer};;\n*) eval \"$last\";;\nesac\n"
+            "#!/bin/sh\nfor last; do :; done\ncase $last in\n\"git-lfs-authenticate '/srv/r' download\") \
+            {answer};;\n*) eval \"$last\";;\nesac\n"
         );
         std::fs::write(&script, text.replace("/srv/r", upstream.0.to_str().unwrap())).unwrap();
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -40,11 +48,17 @@ fn over_ssh_the_other_end_says_where_they_are() {
     // As a shell says it: the repository is there all the same, and not gone.
     ssh("echo 'sh: git-lfs-authenticate: command not found' >&2; exit 127");
     let said = env.weir_command(&["mirror"]).output().unwrap();
-    assert!(said.status.success() && String::from_utf8_lossy(&said.stderr).contains("command not found"), "{said:?}");
+    assert!(
+        said.status.success() && String::from_utf8_lossy(&said.stderr).contains("command not found"),
+        "{said:?}"
+    );
     assert_eq!(env.weir_json(&["show", "r"])["error_class"], serde_json::Value::Null);
     ssh(&format!("echo '{}'", told("shut")));
     let said = env.weir(&["mirror", "--all"]);
-    assert!(said.contains("0 objects, 0 B, the next visit looks again"), "a refusal may be of a token that has run out: {said}");
+    assert!(
+        said.contains("0 objects, 0 B, the next visit looks again"),
+        "a refusal may be of a token that has run out: {said}"
+    );
     ssh(&format!("echo '{}'", told("open")));
     env.weir(&["mirror", "--all"]);
     assert_eq!(lfs_objects(&env, "r"), (1, 5000));
@@ -64,15 +78,27 @@ fn git_lfs_has_objects_over_ssh_alone() {
     env.weir(&["mirror"]);
     let script = env.path("ssh");
     let program = format!("{} --pool {} shell", env!("CARGO_BIN_EXE_weir"), env.pool().display());
-    std::fs::write(&script, format!("#!/bin/sh\nfor last; do :; done\nSSH_ORIGINAL_COMMAND=\"$last\" exec {program}\n")).unwrap();
+    std::fs::write(
+        &script,
+        format!("#!/bin/sh\nfor last; do :; done\nSSH_ORIGINAL_COMMAND=\"$last\" exec {program}\n"),
+    )
+    .unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let clone = env.path("clone");
     let git = |args: &[&str]| {
         let output = env.git_command(&clone, args).env("GIT_SSH", &script).output().unwrap();
-        (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        )
     };
     std::fs::create_dir(&clone).unwrap();
-    for args in [&["clone", "-q", "host:r", "."][..], &["lfs", "install", "--local"], &["lfs", "pull"], &["lfs", "fsck"]] {
+    for args in [
+        &["clone", "-q", "host:r", "."][..],
+        &["lfs", "install", "--local"],
+        &["lfs", "pull"],
+        &["lfs", "fsck"],
+    ] {
         let (went_well, said) = git(args);
         assert!(went_well, "{args:?}: {said}");
     }
@@ -107,7 +133,12 @@ fn git_lfs_has_objects_over_ssh_alone() {
     // What is wrong with a request is said in answer to it, and the conversation goes on.
     let ask = |command: &str, lines: &[u8]| {
         use std::process::Stdio;
-        let mut child = env.weir_command(&["shell", "-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = env
+            .weir_command(&["shell", "-c", command])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         child.stdin.take().unwrap().write_all(lines).unwrap();
         let output = child.wait_with_output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
@@ -129,12 +160,19 @@ fn git_lfs_has_objects_over_ssh_alone() {
     let (went_well, said) = ask("git-lfs-transfer 'r' download", requests.concat().as_bytes());
     let statuses: Vec<&str> = said.split("status ").skip(1).map(|rest| &rest[..3]).collect();
     assert_eq!(statuses, ["400", "200", "409", "200", "422", "404", "404", "403", "400", "200"], "{said}");
-    assert!(went_well && said.contains(&format!("{absent} 5 download\n")) && said.contains("not mirrored here"), "{said}");
-    for (lines, why) in [(&b"0005"[..], "cut off"), (b"zzzz", "no packet"), (b"0002", "a packet out of place")] {
+    assert!(
+        went_well && said.contains(&format!("{absent} 5 download\n")) && said.contains("not mirrored here"),
+        "{said}"
+    );
+    for (lines, why) in
+        [(&b"0005"[..], "cut off"), (b"zzzz", "no packet"), (b"0002", "a packet out of place")]
+    {
         assert!(!ask("git-lfs-transfer r download", lines).0, "{why}");
     }
     assert!(ask("git-lfs-transfer r download", b"").0, "whoever goes without a word goes");
-    for command in ["git-lfs-transfer nothing download", "git-lfs-transfer r upload", "git-lfs-authenticate r download"] {
+    for command in
+        ["git-lfs-transfer nothing download", "git-lfs-transfer r upload", "git-lfs-authenticate r download"]
+    {
         assert!(!ask(command, b"").0, "{command}");
     }
 }
@@ -147,8 +185,10 @@ fn what_a_host_says_wrongly_over_ssh_costs_only_the_objects() {
     let oid = sha256(b"hello");
     let (script, said) = (env.path("ssh"), env.path("said"));
     let transfer = format!("cat {}; sleep 1", said.display());
-    let text =
-        format!("#!/bin/sh\nfor last; do :; done\ncase $last in git-lfs-a*) exit 1;; git-lfs-t*) {transfer};; *) eval \"$last\";; esac\n");
+    let text = format!(
+        "#!/bin/sh\nfor last; do :; done\ncase $last in git-lfs-a*) exit 1;; git-lfs-t*) {transfer};; *) \
+        eval \"$last\";; esac\n"
+    );
     std::fs::write(&script, text).unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     env.configure("transport", &format!("ssh_command = '{}'", script.display()));
@@ -161,11 +201,17 @@ fn what_a_host_says_wrongly_over_ssh_costs_only_the_objects() {
     for (wrong, told) in [
         (String::new(), "ended without a word"),
         (line("version=2") + "0000", "does not speak version 1"),
-        (line("version=1") + "0000" + &line("status 500") + "0001" + &line("out of order") + "0000", "HTTP status 500: out of order"),
+        (
+            line("version=1") + "0000" + &line("status 500") + "0001" + &line("out of order") + "0000",
+            "HTTP status 500: out of order",
+        ),
         (line("version=1").repeat(400_000), "an answer that does not end"),
         (hello.clone() + &line("what") + "0000", "without a status"),
         (hello.clone() + &line("status 200") + "00010000", "says nothing of it"),
-        (hello.clone() + &line("status 200") + "0001" + &line(&format!("{oid} 5 noop")) + "0000", "does not have it"),
+        (
+            hello.clone() + &line("status 200") + "0001" + &line(&format!("{oid} 5 noop")) + "0000",
+            "does not have it",
+        ),
         (hello.clone() + &batch + &line("status 200") + "00010000", "without its size"),
         (hello.clone() + &batch + &object("size=5", "000ahello!"), "another size"),
         (hello.clone() + &batch + &object("size=5", "0008hell"), "another size"),
@@ -178,7 +224,8 @@ fn what_a_host_says_wrongly_over_ssh_costs_only_the_objects() {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && stderr.contains(told), "{told}: {stderr}");
         assert_eq!(lfs_objects(&env, "r").0, 0);
-        // So that there is something to look for next time: what is absent is asked for again when the repository changes.
+        // So that there is something to look for next time: what is absent is asked for again when the
+        // repository changes.
         let head = env.git(&upstream.0, &["rev-parse", "HEAD"]);
         let next = env.git(&upstream.0, &["commit-tree", "-p", &head, "-m", told, "HEAD^{tree}"]);
         env.git(&upstream.0, &["update-ref", "refs/heads/main", &next]);

@@ -1,4 +1,5 @@
-//! Issues, pull requests and releases as forges tell of them, in archives: all of it, whatever changes meanwhile.
+//! Issues, pull requests and releases as forges tell of them, in archives: all of it, whatever changes
+//! meanwhile.
 
 mod common;
 #[path = "common/forge.rs"]
@@ -20,8 +21,12 @@ fn item<'a>(around: &'a mut Around, stream: &'static str, id: u64) -> &'a mut Va
 
 /// 350 issues, of which 120 changed in one second, and as much of everything else as takes pages.
 fn around() -> Around {
-    let one = |id: u64, at: u64| json!({ "id": id, "iid": id, "number": id, "title": format!("item {id}"), "updated_at": time(at), "body": "words\nand more" });
-    let mut issues: Vec<Value> = (1..=350).map(|id| one(id, if (100..220).contains(&id) { 100 } else { id })).collect();
+    let one = |id: u64, at: u64| {
+        json!({ "id": id, "iid": id, "number": id, "title": format!("item {id}"),
+        "updated_at": time(at), "body": "words\nand more" })
+    };
+    let mut issues: Vec<Value> =
+        (1..=350).map(|id| one(id, if (100..220).contains(&id) { 100 } else { id })).collect();
     for id in (5..=350).step_by(50) {
         issues[id - 1]["user_notes_count"] = json!(1);
     }
@@ -30,8 +35,10 @@ fn around() -> Around {
         note["noteable_iid"] = json!(if id < 1007 { 5 + (id - 1000) * 50 } else { 9999 });
         note
     });
-    let releases =
-        (1..=3).map(|n| json!({ "tag_name": format!("v{n}"), "name": "One", "assets": [{ "name": "a.tgz", "download_count": n }] }));
+    let releases = (1..=3).map(|n| {
+        json!({ "tag_name": format!("v{n}"), "name": "One", "assets": [{ "name": "a.tgz",
+            "download_count": n }] })
+    });
     let lists = BTreeMap::from([
         ("issues", issues),
         ("comments", comments.collect()),
@@ -49,9 +56,15 @@ fn mirrored(kind: &str, more: &str) -> (Env, Forge, common::Server) {
     env.odd_repository("o/r1.git");
     let daemon = env.git_daemon(&[]);
     let one = Listed { id: 1, owner: "o", name: "r1".to_owned(), pushed_at: "1".into(), fork: false };
-    let forge = Forge::new(State { repositories: vec![one], clone_base: daemon.url(""), around: around(), ..State::default() });
+    let forge = Forge::new(State {
+        repositories: vec![one],
+        clone_base: daemon.url(""),
+        around: around(),
+        ..State::default()
+    });
     let text = format!(
-        "[[forge]]\ntype = \"{kind}\"\ntokens = [\"t\"]\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"{}\"]\ntries = 2\nretry = \"0s\"\n{more}\n",
+        "[[forge]]\ntype = \"{kind}\"\ntokens = [\"t\"]\nurl = \"{}\"\nname = \"f\"\nclone_from = \
+        [\"{}\"]\ntries = 2\nretry = \"0s\"\n{more}\n",
         forge.url(),
         daemon.url("")
     );
@@ -62,7 +75,9 @@ fn mirrored(kind: &str, more: &str) -> (Env, Forge, common::Server) {
 }
 
 fn lines(env: &Env, stream: &str) -> BTreeMap<String, Value> {
-    let key = |item: &Value| if item["id"].is_null() { item["tag_name"].to_string() } else { item["id"].to_string() };
+    let key = |item: &Value| {
+        if item["id"].is_null() { item["tag_name"].to_string() } else { item["id"].to_string() }
+    };
     let text = env.weir(&["metadata", "cat", "f/o/r1", stream]);
     let list: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let count = list.len();
@@ -73,11 +88,14 @@ fn lines(env: &Env, stream: &str) -> BTreeMap<String, Value> {
 
 fn expected(forge: &Forge, stream: &str) -> BTreeMap<String, Value> {
     let state = forge.state();
-    let key = |item: &Value| if item["id"].is_null() { item["tag_name"].to_string() } else { item["id"].to_string() };
+    let key = |item: &Value| {
+        if item["id"].is_null() { item["tag_name"].to_string() } else { item["id"].to_string() }
+    };
     state.around.lists[stream].iter().map(|item| (key(item), item.clone())).collect()
 }
 
-const STREAMS: [&str; 7] = ["issues", "comments", "labels", "milestones", "pulls", "review_comments", "releases"];
+const STREAMS: [&str; 7] =
+    ["issues", "comments", "labels", "milestones", "pulls", "review_comments", "releases"];
 
 fn update_fails(env: &Env) -> Value {
     let output = env.weir_command(&["--json", "metadata", "update", "f/o/r1"]).output().unwrap();
@@ -118,15 +136,31 @@ fn all_of_it_and_then_what_is_new() {
         }
         let said = update(&env);
         assert_eq!((&said["added"], said["error"].is_null()), (&json!({}), true), "{kind}: {said}");
-        let before = std::fs::read_dir(env.pool().join("store/f/o")).unwrap().next().unwrap().unwrap().metadata().unwrap().len();
+        let before = std::fs::read_dir(env.pool().join("store/f/o"))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .metadata()
+            .unwrap()
+            .len();
         update(&env);
-        let after = std::fs::read_dir(env.pool().join("store/f/o")).unwrap().next().unwrap().unwrap().metadata().unwrap().len();
+        let after = std::fs::read_dir(env.pool().join("store/f/o"))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .metadata()
+            .unwrap()
+            .len();
         assert_eq!(before, after, "{kind}: what has not changed costs nothing");
         {
             let mut state = forge.state();
             let around = &mut state.around;
-            (item(around, "issues", 3)["title"], item(around, "issues", 3)["updated_at"]) = (json!("new"), json!(time(1000)));
-            (item(around, "pulls", 2003)["title"], item(around, "pulls", 2003)["updated_at"]) = (json!("new"), json!(time(1001)));
+            (item(around, "issues", 3)["title"], item(around, "issues", 3)["updated_at"]) =
+                (json!("new"), json!(time(1000)));
+            (item(around, "pulls", 2003)["title"], item(around, "pulls", 2003)["updated_at"]) =
+                (json!("new"), json!(time(1001)));
             let releases = around.lists.get_mut("releases").unwrap();
             // That a file was had is no news; that a release is gone is no reason to forget it.
             releases[1]["assets"][0]["download_count"] = json!(77);
@@ -143,9 +177,18 @@ fn all_of_it_and_then_what_is_new() {
         env.weir(&["fsck", "f/o/r1"]);
         let folder = env.path("x");
         std::fs::create_dir(&folder).unwrap();
-        let tar = std::process::Command::new("tar").arg("-C").arg(&folder).arg("-xf").arg(env.pool().join("store/f/o/r1.tar")).output();
+        let tar = std::process::Command::new("tar")
+            .arg("-C")
+            .arg(&folder)
+            .arg("-xf")
+            .arg(env.pool().join("store/f/o/r1.tar"))
+            .output();
         assert!(tar.unwrap().status.success());
-        let text = std::process::Command::new("zcat").arg(folder.join("metadata/issues-00000001.jsonl.gz")).output().unwrap().stdout;
+        let text = std::process::Command::new("zcat")
+            .arg(folder.join("metadata/issues-00000001.jsonl.gz"))
+            .output()
+            .unwrap()
+            .stdout;
         assert_eq!(text.iter().filter(|b| **b == b'\n').count(), 351, "{kind}");
         let said = update(&env);
         assert_eq!(said["added"], json!({}), "{kind}: it goes on where it was: {said}");
@@ -160,9 +203,12 @@ fn what_fails_is_told_and_costs_only_itself() {
     assert_eq!(env.weir(&["metadata", "update"]), "", "nobody wants it");
     assert!(env.weir_fails(&["metadata", "cat", "f/o/r1", "issues"]).contains("there are: none"));
     env.weir(&["add", "--name", "other", env.path("o/r1.git").to_str().unwrap()]);
-    assert!(env.weir_fails(&["metadata", "update", "other"]).contains("nothing that matches 'other' is listed"));
+    assert!(
+        env.weir_fails(&["metadata", "update", "other"]).contains("nothing that matches 'other' is listed")
+    );
     env.weir(&["set", "--metadata", "true", "f/o/r1"]);
-    let broken = [("comments", "410 Gone"), ("milestones", "403 Forbidden"), ("pulls", "500 Internal Server Error")];
+    let broken =
+        [("comments", "410 Gone"), ("milestones", "403 Forbidden"), ("pulls", "500 Internal Server Error")];
     forge.state().around.broken = broken.to_vec();
     let error = env.weir_fails(&["metadata", "update"]);
     assert!(error.contains("f/o/r1") && error.contains("500"), "{error}");
@@ -173,9 +219,14 @@ fn what_fails_is_told_and_costs_only_itself() {
     assert_eq!(env.weir_json(&["status"])["metadata"], json!({ "looked_at": 1, "failing": 1 }));
     forge.state().around.broken.clear();
     let said = update(&env);
-    assert_eq!((said["added"]["pulls"].as_u64(), said["added"]["comments"].as_u64()), (Some(170), Some(130)), "{said}");
+    assert_eq!(
+        (said["added"]["pulls"].as_u64(), said["added"]["comments"].as_u64()),
+        (Some(170), Some(130)),
+        "{said}"
+    );
     assert_eq!(env.weir_json(&["status"])["metadata"]["failing"], 0);
-    // There is an end to how far some lists can be turned: that is no failure, and not where the next look begins.
+    // There is an end to how far some lists can be turned: that is no failure, and not where the next look
+    // begins.
     forge.state().around.pages_max = Some(1);
     forge.state().around.lists.get_mut("labels").unwrap().insert(0, json!({ "id": 999, "name": "first" }));
     for _ in 0..2 {
@@ -190,15 +241,22 @@ fn what_fails_is_told_and_costs_only_itself() {
     forge.state().around.broken.clear();
     // Turned off where all have it.
     let text = std::fs::read_to_string(env.pool().join("weir.toml")).unwrap();
-    std::fs::write(env.pool().join("weir.toml"), format!("{text}metadata = [\"releases\"]\n[mirror]\nmetadata_interval = \"0s\"\n"))
-        .unwrap();
+    std::fs::write(
+        env.pool().join("weir.toml"),
+        format!("{text}metadata = [\"releases\"]\n[mirror]\nmetadata_interval = \"0s\"\n"),
+    )
+    .unwrap();
     env.weir(&["set", "--metadata", "false", "f/o/r1"]);
     assert_eq!(env.weir(&["metadata", "update"]), "");
     env.weir(&["set", "--metadata", "default", "f/o/r1"]);
     let asked = forge.state().log.len();
     env.weir(&["metadata", "update"]);
     assert!(forge.state().log[asked..].iter().all(|line| line.contains("/releases")), "only those");
-    std::fs::write(env.pool().join("weir.toml"), "[[forge]]\ntype = \"gerrit\"\nurl = \"https://h\"\nmetadata = [\"issues\"]\n").unwrap();
+    std::fs::write(
+        env.pool().join("weir.toml"),
+        "[[forge]]\ntype = \"gerrit\"\nurl = \"https://h\"\nmetadata = [\"issues\"]\n",
+    )
+    .unwrap();
     assert!(env.weir_fails(&["ls"]).contains("GitHub, GitLab and Gitea only"));
 }
 
@@ -240,7 +298,10 @@ fn clocks_that_are_wrong_hide_nothing() {
         }
         assert_eq!(update(&env)["added"], json!({ "issues": 3, "pulls": 3 }), "{kind}");
         // What is of today comes before that one, and is not old for it.
-        let today = std::process::Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ", "-d", "5 minutes ago"]).output().unwrap();
+        let today = std::process::Command::new("date")
+            .args(["-u", "+%Y-%m-%dT%H:%M:%SZ", "-d", "5 minutes ago"])
+            .output()
+            .unwrap();
         let today = String::from_utf8(today.stdout).unwrap();
         for (stream, ids) in [("issues", 5003..5006), ("pulls", 6003..6005)] {
             ids.for_each(|id| add(stream, id, today.trim()));
@@ -282,20 +343,26 @@ fn kills_cost_neither_what_is_there_nor_what_comes() {
     let (env, forge, _daemon) = mirrored("github", "metadata = [\"issues\", \"pulls\", \"releases\"]");
     let log = env.weir_json(&["log", "f/o/r1"]);
     let kills: u64 = std::env::var("WEIR_KILLS").map_or(20, |n| n.parse().unwrap());
-    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into();
+    let clock =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into();
     let seed: u64 = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(clock);
     println!("WEIR_SEED={seed}");
     let mut rng = common::Rng(seed | 1);
     for round in 0..kills {
         item(&mut forge.state().around, "issues", 1 + round % 350)["updated_at"] = json!(time(1000 + round));
         let mut command = env.weir_command(&["metadata", "update", "f/o/r1"]);
-        let mut child = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mut child =
+            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(rng.below(120)));
         child.kill().unwrap();
         child.wait().unwrap();
         // Three hours later nobody waits for it any more.
-        let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=10); c.execute('UPDATE metadata_looks SET leased_until = 0'); c.commit()";
-        let python = std::process::Command::new("python3").args(["-c", script]).arg(env.pool().join("catalog.db")).status();
+        let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=10); c.execute('UPDATE \
+            metadata_looks SET leased_until = 0'); c.commit()";
+        let python = std::process::Command::new("python3")
+            .args(["-c", script])
+            .arg(env.pool().join("catalog.db"))
+            .status();
         assert!(python.unwrap().success());
         env.weir(&["fsck"]);
         assert_eq!(env.weir_json(&["log", "f/o/r1"]), log, "WEIR_SEED={seed}, round {round}");

@@ -1,5 +1,6 @@
-//! Trouble that lasts: no network, upstreams that lie, a full disk. Visits pause, no copy is lost, and all goes on by itself.
-//! (What an hour of each does to the number of visits is simulated in `weir_mirror::throttle`.)
+//! Trouble that lasts: no network, upstreams that lie, a full disk. Visits pause, no copy is lost, and all
+//! goes on by itself. (What an hour of each does to the number of visits is simulated in
+//! `weir_mirror::throttle`.)
 
 mod common;
 
@@ -36,9 +37,12 @@ impl Way {
             let (state, connections, port) = (state.clone(), connections.clone(), daemon.port);
             std::thread::spawn(move || {
                 for stream in listener.incoming() {
-                    let (state, n) = (state.load(Ordering::Relaxed), connections.fetch_add(1, Ordering::Relaxed));
+                    let (state, n) =
+                        (state.load(Ordering::Relaxed), connections.fetch_add(1, Ordering::Relaxed));
                     if state != DOWN {
-                        std::thread::spawn(move || pass(stream.unwrap(), port, (state == LYING).then_some(n % 3)));
+                        std::thread::spawn(move || {
+                            pass(stream.unwrap(), port, (state == LYING).then_some(n % 3))
+                        });
                     }
                 }
             });
@@ -79,7 +83,9 @@ fn pass(mut client: TcpStream, port: u16, lie: Option<usize>) {
     let (mut passed, mut buffer) = (0, [0; 8192]);
     while let Ok(n @ 1..) = server.read(&mut buffer) {
         match lie {
-            Some(1) if passed + n > 1500 && passed <= 1500 => buffer[1500usize.saturating_sub(passed).min(n - 1)] ^= 0x10,
+            Some(1) if passed + n > 1500 && passed <= 1500 => {
+                buffer[1500usize.saturating_sub(passed).min(n - 1)] ^= 0x10
+            }
             // Silence: nobody hangs up.
             Some(2) if passed > 1200 => continue,
             _ => {}
@@ -110,17 +116,30 @@ const REPOSITORIES: usize = 9;
 impl Watched {
     /// Mirrors of small repositories at those addresses, watched once a second.
     fn start(env: Env, hosts: &[String], more: &str) -> Watched {
-        let pace = "interval = '1s'\ninterval_min = '1s'\ninterval_max = '1s'\nretry = '1s'\nretry_max = '2s'";
-        env.configure("mirror", &format!("{pace}\nthrottle_window = 6\nthrottle_leak = '1h'\nthrottle_pause = '4s'"));
+        let pace =
+            "interval = '1s'\ninterval_min = '1s'\ninterval_max = '1s'\nretry = '1s'\nretry_max = '2s'";
+        env.configure(
+            "mirror",
+            &format!("{pace}\nthrottle_window = 6\nthrottle_leak = '1h'\nthrottle_pause = '4s'"),
+        );
         env.configure("store", more);
         env.configure("transport", "idle_timeout = '2s'");
         let mut upstreams = Vec::new();
         for n in 0..REPOSITORIES {
             let name = format!("r{n}.git");
             upstreams.push(if n == 0 { env.odd_repository(&name) } else { env.init_bare(&name) });
-            env.weir(&["add", "--name", &format!("r{n}"), &format!("git://{}/{name}", hosts[n % hosts.len()])]);
+            env.weir(&[
+                "add",
+                "--name",
+                &format!("r{n}"),
+                &format!("git://{}/{name}", hosts[n % hosts.len()]),
+            ]);
         }
-        let child = env.weir_command(&["-q", "mirror", "--watch"]).stderr(std::fs::File::create(env.path("log")).unwrap()).spawn().unwrap();
+        let child = env
+            .weir_command(&["-q", "mirror", "--watch"])
+            .stderr(std::fs::File::create(env.path("log")).unwrap())
+            .spawn()
+            .unwrap();
         let this = Watched { env, upstreams, child };
         this.change("first");
         this.wait_until_all_is_here();
@@ -138,7 +157,8 @@ impl Watched {
             .take(20_000)
             .collect();
             let blob = self.env.git_with(upstream, &["hash-object", "-w", "--stdin"], &content);
-            let tree = self.env.git_with(upstream, &["mktree"], format!("100644 blob {blob}\t{text}\n").as_bytes());
+            let tree =
+                self.env.git_with(upstream, &["mktree"], format!("100644 blob {blob}\t{text}\n").as_bytes());
             let commit = self.env.git(upstream, &["commit-tree", "-m", text, &tree]);
             self.env.git(upstream, &["update-ref", &format!("refs/heads/{text}"), &commit]);
         }
@@ -158,8 +178,11 @@ impl Watched {
         for (n, upstream) in self.upstreams.iter().enumerate() {
             let expected = self.refs(upstream);
             let here = || {
-                let output =
-                    self.env.git_command(&self.env.path(""), &["ls-remote", "--refs", &server.url(&format!("r{n}"))]).output().unwrap();
+                let output = self
+                    .env
+                    .git_command(&self.env.path(""), &["ls-remote", "--refs", &server.url(&format!("r{n}"))])
+                    .output()
+                    .unwrap();
                 String::from_utf8(output.stdout).unwrap().replace('\t', " ").trim().to_owned()
             };
             while here() != expected {
@@ -236,7 +259,8 @@ impl Disk {
     fn of(bytes: u64, at: &Path) -> Option<Disk> {
         std::fs::create_dir(at).unwrap();
         let size = format!("size={bytes}");
-        let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).output();
+        let mounted =
+            std::process::Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).output();
         mounted.is_ok_and(|output| output.status.success()).then(|| Disk(at.to_owned()))
     }
 }

@@ -29,7 +29,10 @@ fn tangled_history(seed: u64, commits: usize) -> Vec<u8> {
         let branch = ["main", "one", "two"][rng.below(3) as usize];
         let time = 1_600_000_000 + mark as u64 * 3600 - rng.below(3) * 5400;
         let data = format!("{mark}\n{}", "x\n".repeat(rng.below(400) as usize));
-        let _ = write!(out, "commit refs/heads/{branch}\nmark :{mark}\ncommitter C <c@x> {time} +0000\ndata 1\nx\n");
+        let _ = write!(
+            out,
+            "commit refs/heads/{branch}\nmark :{mark}\ncommitter C <c@x> {time} +0000\ndata 1\nx\n"
+        );
         if mark > 1 {
             let first = 1 + mark.saturating_sub(2 + rng.below(4) as usize);
             let first = first.clamp(1, mark - 1);
@@ -80,16 +83,25 @@ impl Pair {
     /// Runs git with `args` and each server's URL of `name` after them, then compares.
     fn clone(&self, version: &str, name: &str, args: &[&str]) -> [std::path::PathBuf; 2] {
         let config = format!("protocol.version={version}");
-        let targets = ["ours", "theirs"].map(|side| self.env.path(&format!("{side}-{}", self.env.dir.path().read_dir().unwrap().count())));
-        for (target, url) in targets.iter().zip([self.ours.url(name), self.theirs.url(&format!("{name}.git"))]) {
+        let targets = ["ours", "theirs"].map(|side| {
+            self.env.path(&format!("{side}-{}", self.env.dir.path().read_dir().unwrap().count()))
+        });
+        for (target, url) in
+            targets.iter().zip([self.ours.url(name), self.theirs.url(&format!("{name}.git"))])
+        {
             let mut all = vec!["-c", &config, "clone", "-q"];
             all.extend(args);
             all.extend([url.as_str(), target.to_str().unwrap()]);
             self.env.git(self.env.dir.path(), &all);
         }
         let [(ours, our_ends), (theirs, their_ends)] = targets.each_ref().map(|t| inventory(&self.env, t));
-        let only = |a: &[String], b: &[String]| a.iter().filter(|o| !b.contains(o)).cloned().collect::<Vec<_>>();
-        assert_eq!((only(&ours, &theirs), only(&theirs, &ours)), (vec![], vec![]), "v{version} {name} {args:?}");
+        let only =
+            |a: &[String], b: &[String]| a.iter().filter(|o| !b.contains(o)).cloned().collect::<Vec<_>>();
+        assert_eq!(
+            (only(&ours, &theirs), only(&theirs, &ours)),
+            (vec![], vec![]),
+            "v{version} {name} {args:?}"
+        );
         assert_eq!(our_ends, their_ends, "v{version} {name} {args:?}");
         targets
     }
@@ -183,7 +195,8 @@ fn partial_clones_are_as_from_git_daemon() {
                 "object:type=tree",
                 "object:type=blob",
                 "object:type=tag",
-                // Not with blob:limit: git then forgets a small blob that lies too deep first and high enough later.
+                // Not with blob:limit: git then forgets a small blob that lies too deep first and high enough
+                // later.
                 "combine:tree:2+blob:none",
             ] {
                 pair.clone(version, name, &["--bare", "--no-checkout", &format!("--filter={filter}")]);
@@ -199,7 +212,15 @@ fn partial_clones_are_as_from_git_daemon() {
 fn sparse_clones_are_as_from_git_daemon() {
     let mut pair = Pair::new();
     // Specifications on a branch of their own: folders of a name at one level, single files, all but some.
-    let specs = ["/*\n!/*/\n/d1/\n", "f0\n", "*\n!d2/\n!/d3/e*/f1\ntop[3-5]\n", "d0/**/f2\n!e1/\n", "!*\n", "e[!0-2]/\nd?/e0/f*\n", ""];
+    let specs = [
+        "/*\n!/*/\n/d1/\n",
+        "f0\n",
+        "*\n!d2/\n!/d3/e*/f1\ntop[3-5]\n",
+        "d0/**/f2\n!e1/\n",
+        "!*\n",
+        "e[!0-2]/\nd?/e0/f*\n",
+        "",
+    ];
     let mut stream = "commit refs/heads/specs\ncommitter C <c@x> 1600000000 +0000\ndata 1\nx\n".to_owned();
     for (n, spec) in specs.iter().enumerate() {
         let _ = write!(stream, "M 644 inline spec{n}\ndata {}\n{spec}\n", spec.len());
@@ -215,7 +236,8 @@ fn sparse_clones_are_as_from_git_daemon() {
         pair.clone("2", "tangled", &["--bare", &filter, "--depth=3", "--no-single-branch"]);
         pair.clone("2", "tangled", &["--bare", &filter, "--branch=one", "--single-branch"]);
     }
-    // Not two of them, nor with blob:limit: git's, combined, lose what one of them has marked as seen at another path.
+    // Not two of them, nor with blob:limit: git's, combined, lose what one of them has marked as seen at
+    // another path.
     pair.clone("2", "tangled", &["--bare", "--filter=combine:sparse:oid=refs/heads/specs:spec0+blob:none"]);
     let target = pair.env.path("unresolvable");
     for name in [
@@ -231,7 +253,10 @@ fn sparse_clones_are_as_from_git_daemon() {
         let clone = ["clone", "-q", "--bare", &filter, &pair.ours.url("tangled"), target.to_str().unwrap()];
         let output = pair.env.git_command(pair.env.dir.path(), &clone).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("unable to access sparse blob in '"), "{name}: {said}");
+        assert!(
+            !output.status.success() && said.contains("unable to access sparse blob in '"),
+            "{name}: {said}"
+        );
     }
 }
 
@@ -241,10 +266,19 @@ fn a_partial_clone_fetches_the_rest_when_it_is_looked_at() {
     let env = &pair.env;
     for filter in ["--filter=blob:none", "--filter=tree:0"] {
         let target = env.path(&format!("lazy{}", filter.len()));
-        env.git(env.dir.path(), &["clone", "-q", filter, &pair.ours.url("tangled"), target.to_str().unwrap()]);
+        env.git(
+            env.dir.path(),
+            &["clone", "-q", filter, &pair.ours.url("tangled"), target.to_str().unwrap()],
+        );
         let upstream = env.path("tangled.git");
-        assert_eq!(env.git(&target, &["rev-parse", "HEAD^{tree}"]), env.git(&upstream, &["rev-parse", "main^{tree}"]));
-        assert_eq!(env.git(&target, &["log", "-p", "--stat", "-m"]), env.git(&upstream, &["log", "-p", "--stat", "-m", "main"]));
+        assert_eq!(
+            env.git(&target, &["rev-parse", "HEAD^{tree}"]),
+            env.git(&upstream, &["rev-parse", "main^{tree}"])
+        );
+        assert_eq!(
+            env.git(&target, &["log", "-p", "--stat", "-m"]),
+            env.git(&upstream, &["log", "-p", "--stat", "-m", "main"])
+        );
     }
 }
 
@@ -265,10 +299,18 @@ fn only_what_refs_reach_may_be_wanted() {
     let client = env.init_bare("client.git");
     for version in ["0", "2"] {
         let config = format!("protocol.version={version}");
-        for (oid, is_served) in [(&secret, false), (&tree, false), (&old_blob, false), (&reachable_blob, true), (&old, true)] {
-            let fetch = ["-c", &config, "fetch", "-q", "--no-write-fetch-head", &pair.ours.url("tangled"), oid];
+        for (oid, is_served) in
+            [(&secret, false), (&tree, false), (&old_blob, false), (&reachable_blob, true), (&old, true)]
+        {
+            let fetch =
+                ["-c", &config, "fetch", "-q", "--no-write-fetch-head", &pair.ours.url("tangled"), oid];
             let output = env.git_command(&client, &fetch).output().unwrap();
-            assert_eq!(output.status.success(), is_served, "v{version} {oid}: {}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(
+                output.status.success(),
+                is_served,
+                "v{version} {oid}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             if !is_served {
                 assert!(String::from_utf8_lossy(&output.stderr).contains("not our ref"), "{output:?}");
             }
@@ -280,12 +322,17 @@ fn only_what_refs_reach_may_be_wanted() {
 fn swapped_files_and_lying_dates_make_no_circles() {
     let env = Env::new();
     let upstream = env.init_bare("up.git");
-    let text = |seed: usize| (0..400).map(|n| format!("line {} of {seed}\n", n * (seed % 5 + 1))).collect::<String>();
+    let text = |seed: usize| {
+        (0..400).map(|n| format!("line {} of {seed}\n", n * (seed % 5 + 1))).collect::<String>()
+    };
     let (x, y) = (text(1), text(2));
-    let files = |a: &str, b: &str| format!("M 644 inline a\ndata {}\n{a}\nM 644 inline b\ndata {}\n{b}\n", a.len(), b.len());
+    let files = |a: &str, b: &str| {
+        format!("M 644 inline a\ndata {}\n{a}\nM 644 inline b\ndata {}\n{b}\n", a.len(), b.len())
+    };
     let commit = |date: u32, files: &str| {
         let from = if date == 1000 { "" } else { "from refs/heads/main^0\n" };
-        let head = format!("commit refs/heads/main\ncommitter C <c@x> {date} +0000\ndata 1\nx\n{from}{files}\n");
+        let head =
+            format!("commit refs/heads/main\ncommitter C <c@x> {date} +0000\ndata 1\nx\n{from}{files}\n");
         env.git_with(&upstream, &["fast-import", "--quiet", "--force"], head.as_bytes());
     };
     commit(1000, &files(&text(3), &text(4)));

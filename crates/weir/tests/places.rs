@@ -1,4 +1,5 @@
-//! An archive is replaced by nobody who has not looked at it, and written to by nobody whose lease has passed to another.
+//! An archive is replaced by nobody who has not looked at it, and written to by nobody whose lease has passed
+//! to another.
 
 mod common;
 
@@ -59,7 +60,8 @@ fn a_store_that_goes_away_while_it_is_served_gets_none_either() {
     env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
     let log = std::fs::File::create(env.path("log")).unwrap();
-    let mut child = env.weir_command(&["--json", "mirror", "--watch"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+    let mut child =
+        env.weir_command(&["--json", "mirror", "--watch"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(300));
     let (store, away) = (env.pool().join("store"), env.path("away"));
     std::fs::rename(&store, &away).unwrap();
@@ -73,7 +75,12 @@ fn a_store_that_goes_away_while_it_is_served_gets_none_either() {
         assert!(Instant::now() < end, "{}", std::fs::read_to_string(env.path("log")).unwrap());
         std::thread::sleep(Duration::from_millis(200));
     }
-    assert_eq!(std::fs::read_dir(&store).unwrap().count(), 0, "{}", std::fs::read_to_string(env.path("log")).unwrap());
+    assert_eq!(
+        std::fs::read_dir(&store).unwrap().count(),
+        0,
+        "{}",
+        std::fs::read_to_string(env.path("log")).unwrap()
+    );
     child.kill().unwrap();
     child.wait().unwrap();
     std::fs::remove_dir(&store).unwrap();
@@ -87,8 +94,14 @@ fn a_store_that_goes_away_while_it_is_served_gets_none_either() {
 /// Makes everything due, as if time had passed.
 /// What a catalog answers: weir itself reads none whose store is not there.
 fn sql(catalog: &Path, statement: &str) -> String {
-    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=10); print(c.execute(sys.argv[2]).fetchall()); c.commit()";
-    let output = std::process::Command::new("python3").args(["-c", script]).arg(catalog).arg(statement).output().unwrap();
+    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=10); \
+        print(c.execute(sys.argv[2]).fetchall()); c.commit()";
+    let output = std::process::Command::new("python3")
+        .args(["-c", script])
+        .arg(catalog)
+        .arg(statement)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -115,11 +128,13 @@ fn an_archive_that_is_gone_is_cloned_anew_under_new_numbers_and_that_is_said() {
 
 /// A `weir mirror` that waits for a lock which the test holds: stopped there, its lease passes to another.
 fn stop(child: &Child) {
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGSTOP).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGSTOP)
+        .unwrap();
 }
 
 fn go_on(child: &Child) {
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGCONT).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGCONT)
+        .unwrap();
 }
 
 /// How many threads of the process wait for a lock on a file.
@@ -141,7 +156,8 @@ fn a_visit_that_outlived_its_lease_writes_nothing_over_what_is_newer() {
     let lock = std::fs::OpenOptions::new().read(true).write(true).open(&archive).unwrap();
     lock.lock().unwrap();
     let log = std::fs::File::create(env.path("A.log")).unwrap();
-    let mut a = env.weir_command(&["mirror", "--all"]).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    let mut a =
+        env.weir_command(&["mirror", "--all"]).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
     let end = Instant::now() + Duration::from_secs(20);
     while !waits_for_lock(a.id()) {
         assert!(Instant::now() < end, "A does not come to the archive");
@@ -163,7 +179,11 @@ fn a_visit_that_outlived_its_lease_writes_nothing_over_what_is_newer() {
     env.weir(&["mirror", "--all"]);
     let server = env.serve();
     let served = env.git(env.dir.path(), &["ls-remote", &server.url("a"), "refs/heads/main"]);
-    assert!(served.starts_with(&second), "{served}, not {second}; A saw {first}: {}", std::fs::read_to_string(env.path("A.log")).unwrap());
+    assert!(
+        served.starts_with(&second),
+        "{served}, not {second}; A saw {first}: {}",
+        std::fs::read_to_string(env.path("A.log")).unwrap()
+    );
     env.assert_same(&server, "a", &upstream, "after both");
 }
 
@@ -174,21 +194,47 @@ fn a_catalog_that_has_forgotten_its_leases_goes_on() {
     env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
     add_commit(&env, &upstream, "main", "more");
-    // As after a catalog that was had back from a copy of a week ago; and a repository that was taken out and added again.
-    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories SET epoch = 0'); c.commit()";
-    assert!(std::process::Command::new("python3").args(["-c", script]).arg(env.pool().join("catalog.db")).status().unwrap().success());
+    // As after a catalog that was had back from a copy of a week ago; and a repository that was taken out and
+    // added again.
+    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories SET \
+        epoch = 0'); c.commit()";
+    assert!(
+        std::process::Command::new("python3")
+            .args(["-c", script])
+            .arg(env.pool().join("catalog.db"))
+            .status()
+            .unwrap()
+            .success()
+    );
     assert!(env.weir(&["mirror", "--all"]).contains("1 updated"));
     add_commit(&env, &upstream, "main", "again");
     env.weir(&["rm", "a"]);
     env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
     assert!(env.weir(&["mirror"]).contains("1 updated"));
-    // Written by a machine whose clock is far ahead: this catalog hears of it, and gives higher numbers from then on.
-    let script = "import sqlite3,sys,time; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories SET epoch = ?',(int(time.time())+10**8,)); c.commit()";
-    assert!(std::process::Command::new("python3").args(["-c", script]).arg(env.pool().join("catalog.db")).status().unwrap().success());
+    // Written by a machine whose clock is far ahead: this catalog hears of it, and gives higher numbers from
+    // then on.
+    let script = "import sqlite3,sys,time; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories \
+        SET epoch = ?',(int(time.time())+10**8,)); c.commit()";
+    assert!(
+        std::process::Command::new("python3")
+            .args(["-c", script])
+            .arg(env.pool().join("catalog.db"))
+            .status()
+            .unwrap()
+            .success()
+    );
     add_commit(&env, &upstream, "main", "ahead");
     env.weir(&["mirror", "--all"]);
-    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories SET epoch = 0'); c.commit()";
-    assert!(std::process::Command::new("python3").args(["-c", script]).arg(env.pool().join("catalog.db")).status().unwrap().success());
+    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories SET \
+        epoch = 0'); c.commit()";
+    assert!(
+        std::process::Command::new("python3")
+            .args(["-c", script])
+            .arg(env.pool().join("catalog.db"))
+            .status()
+            .unwrap()
+            .success()
+    );
     add_commit(&env, &upstream, "main", "back");
     assert!(env.weir_fails(&["mirror", "--all"]).contains("the lease has passed to another"));
     env.weir(&["mirror"]);

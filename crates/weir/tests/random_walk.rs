@@ -1,6 +1,8 @@
-//! Random upstreams with odd dates, random commands: every answer is just what the refs reach, object by object, beside git's.
+//! Random upstreams with odd dates, random commands: every answer is just what the refs reach, object by
+//! object, beside git's.
 //!
-//! A new seed each time, which is printed; `WEIR_SEED` makes a run again, `WEIR_STEPS` and `WEIR_WALKS` say how much.
+//! A new seed each time, which is printed; `WEIR_SEED` makes a run again, `WEIR_STEPS` and `WEIR_WALKS` say
+//! how much.
 
 mod common;
 
@@ -48,11 +50,19 @@ impl Walk {
         let date = format!("{} +0000", self.clock);
         let mut command = self.env.git_command(at, args);
         command.env("GIT_AUTHOR_DATE", &date).env("GIT_COMMITTER_DATE", &date);
-        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        command
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
         let mut child = command.spawn().unwrap();
         std::io::Write::write_all(&mut child.stdin.take().unwrap(), input).unwrap();
         let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}: git {args:?}: {}", self.what, String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}: git {args:?}: {}",
+            self.what,
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
@@ -65,7 +75,8 @@ impl Walk {
     /// A tree like `base` with some entry changed; trees come back often.
     fn tree(&mut self, at: &Path, base: Option<&str>) -> String {
         let listed = base.map_or(String::new(), |base| self.git(at, &["ls-tree", base], b""));
-        let mut lines: Vec<String> = listed.lines().filter(|_| self.rng.below(10) > 0).map(str::to_owned).collect();
+        let mut lines: Vec<String> =
+            listed.lines().filter(|_| self.rng.below(10) > 0).map(str::to_owned).collect();
         let mut put = |name: &str, line: String| {
             lines.retain(|l| !l.ends_with(&format!("\t{name}")));
             lines.push(line);
@@ -141,13 +152,18 @@ impl Walk {
                     self.git(&at, &["update-ref", name, &object], b"");
                 }
                 6 => {
-                    let head = ["refs/heads/main", "refs/heads/a", "refs/heads/none", "refs/pull/1/head"][self.rng.below(4) as usize];
+                    let head = ["refs/heads/main", "refs/heads/a", "refs/heads/none", "refs/pull/1/head"]
+                        [self.rng.below(4) as usize];
                     self.git(&at, &["symbolic-ref", "HEAD", head], b"");
                 }
                 // Takes something of the other.
                 7 if n > 0 => {
                     let (from, commit) = (self.upstreams[0].path.clone(), self.any_commit(0));
-                    let fetched = self.env.git_command(&at, &["fetch", "-q", from.to_str().unwrap(), &commit]).output().unwrap();
+                    let fetched = self
+                        .env
+                        .git_command(&at, &["fetch", "-q", from.to_str().unwrap(), &commit])
+                        .output()
+                        .unwrap();
                     if fetched.status.success() {
                         self.git(&at, &["update-ref", name, &commit], b"");
                         self.upstreams[n].commits.push(commit);
@@ -200,22 +216,30 @@ impl Walk {
         target
     }
 
-    /// Every kind of answer about upstream `n` is whole, and holds nothing that is not asked for where that can be told.
+    /// Every kind of answer about upstream `n` is whole, and holds nothing that is not asked for where that
+    /// can be told.
     fn check(&mut self, n: usize, server: &Server) {
         let (up, name) = (self.upstreams[n].path.clone(), self.upstreams[n].name);
         let (url, kept) = (server.url(name), self.upstreams[n].kept.clone());
         if self.reach(&up, &["refs/"], None).is_empty() {
             return;
         }
-        for (args, prefixes) in [(&["--mirror"][..], &["refs/"][..]), (&["--bare"], &["refs/heads/", "refs/tags/"])] {
+        for (args, prefixes) in
+            [(&["--mirror"][..], &["refs/"][..]), (&["--bare"], &["refs/heads/", "refs/tags/"])]
+        {
             let expected = self.reach(&up, prefixes, None);
             if expected.is_empty() {
                 continue;
             }
             let copy = self.clone(&url, args);
             let found = self.objects(&copy);
-            let (more, fewer): (Vec<_>, Vec<_>) = (found.difference(&expected).collect(), expected.difference(&found).collect());
-            assert!(more.is_empty() && fewer.is_empty(), "{}: {args:?} of {name}: {more:?} too many, {fewer:?} missing", self.what);
+            let (more, fewer): (Vec<_>, Vec<_>) =
+                (found.difference(&expected).collect(), expected.difference(&found).collect());
+            assert!(
+                more.is_empty() && fewer.is_empty(),
+                "{}: {args:?} of {name}: {more:?} too many, {fewer:?} missing",
+                self.what
+            );
         }
         // A fetch from whatever older state was fetched last.
         if kept.exists() {
@@ -304,7 +328,9 @@ fn walk(seed: u64, steps: u64, with_fork: bool) {
             }
             2 if with_fork => drop(walk.env.weir(&["dissociate", "f"])),
             // Not if it has too little in common.
-            3 if with_fork => drop(walk.env.weir_command(&["share", "--reference", "u", "f"]).output().unwrap()),
+            3 if with_fork => {
+                drop(walk.env.weir_command(&["share", "--reference", "u", "f"]).output().unwrap())
+            }
             _ => {}
         }
         for n in 0..count as usize {
@@ -322,7 +348,8 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 fn walks(with_fork: bool) {
-    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into();
+    let clock =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into();
     let seed = number("WEIR_SEED", clock);
     println!("WEIR_SEED={seed}");
     for n in 0..number("WEIR_WALKS", 1) {

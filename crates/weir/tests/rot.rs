@@ -1,4 +1,5 @@
-//! Rot in what was committed last: it is told of, kept aside, and healed from the upstream or told to be lost. No number is given twice.
+//! Rot in what was committed last: it is told of, kept aside, and healed from the upstream or told to be
+//! lost. No number is given twice.
 
 mod common;
 
@@ -10,8 +11,17 @@ use common::{Env, Rng};
 fn commit(env: &Env, upstream: &Path, branch: &str, rng: &mut Rng, len: usize) -> String {
     let content: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
     let blob = env.git_with(upstream, &["hash-object", "-w", "--stdin"], &content);
-    let tree = env.git_with(upstream, &["mktree"], format!("100644 blob {blob}\tf{}\n", rng.below(1 << 30)).as_bytes());
-    let has_main = env.git_command(upstream, &["rev-parse", "-q", "--verify", "main"]).output().unwrap().status.success();
+    let tree = env.git_with(
+        upstream,
+        &["mktree"],
+        format!("100644 blob {blob}\tf{}\n", rng.below(1 << 30)).as_bytes(),
+    );
+    let has_main = env
+        .git_command(upstream, &["rev-parse", "-q", "--verify", "main"])
+        .output()
+        .unwrap()
+        .status
+        .success();
     let parent: &[&str] = if has_main { &["-p", "main"] } else { &[] };
     let commit = env.git(upstream, &[&["commit-tree", "-m", "x", &tree], parent].concat());
     env.git(upstream, &["update-ref", &format!("refs/heads/{branch}"), &commit]);
@@ -22,7 +32,11 @@ fn flip(path: &Path, at: usize, bit: u64) {
     let mut bytes = std::fs::read(path).unwrap();
     bytes[at] ^= 1 << bit;
     // In place: a rotten block leaves the file, and what is known of it, as it was.
-    std::fs::OpenOptions::new().write(true).open(path).map(|f| std::os::unix::fs::FileExt::write_all_at(&f, &bytes, 0).unwrap()).unwrap();
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(path)
+        .map(|f| std::os::unix::fs::FileExt::write_all_at(&f, &bytes, 0).unwrap())
+        .unwrap();
 }
 
 struct Mirrored {
@@ -68,7 +82,10 @@ fn a_bit_of_the_last_record() {
     commit(&env, &up, "main", &mut rng, 3000);
     let said = env.weir(&["mirror"]);
     assert!(said.contains(&format!("a: commit {seq} is damaged; what is left is kept as")), "{said}");
-    assert!(said.contains(&format!("1 refs of it cannot be had again: refs/heads/secret {secret}")), "{said}");
+    assert!(
+        said.contains(&format!("1 refs of it cannot be had again: refs/heads/secret {secret}")),
+        "{said}"
+    );
     let kept = std::fs::read(archive.with_file_name("a.tar.torn")).unwrap();
     assert!(whole.len() > kept.len() && !kept.is_empty());
     env.weir(&["fsck"]);
@@ -143,16 +160,21 @@ fn a_fork_on_a_base_that_lost_commits_is_healed() {
     env.assert_same(&server, "fork", &fork, "the fork");
 }
 
-/// Each of many single bits is told of by fsck, and by the visit after it, which mends it. `WEIR_FLIPS` by hand.
+/// Each of many single bits is told of by fsck, and by the visit after it, which mends it. `WEIR_FLIPS` by
+/// hand.
 #[test]
 fn any_bit_is_told_of() {
     let flips: u64 = std::env::var("WEIR_FLIPS").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
-    let seed: u64 = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| std::process::id().into());
+    let seed: u64 = std::env::var("WEIR_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or_else(|| std::process::id().into());
     println!("WEIR_SEED={seed}");
     let mut pick = Rng(seed | 1);
     let mut left = flips;
     while left > 0 {
-        let Mirrored { env, up, archive, mut rng } = mirrored(1 + pick.below(if flips > 100 { 50 } else { 6 }), pick.below(1 << 40) | 1);
+        let Mirrored { env, up, archive, mut rng } =
+            mirrored(1 + pick.below(if flips > 100 { 50 } else { 6 }), pick.below(1 << 40) | 1);
         for _ in 0..left.min(8) {
             left -= 1;
             let len = std::fs::metadata(&archive).unwrap().len();
@@ -169,7 +191,11 @@ fn any_bit_is_told_of() {
             flip(&archive, at as usize, bit);
             let is_told = |command: &[&str]| {
                 let output = env.weir_command(command).output().unwrap();
-                assert!(!output.status.success(), "WEIR_SEED={seed}: bit {bit} of byte {at} of {}: {output:?}", archive.display());
+                assert!(
+                    !output.status.success(),
+                    "WEIR_SEED={seed}: bit {bit} of byte {at} of {}: {output:?}",
+                    archive.display()
+                );
             };
             // Without fsck the visit finds what lies in the last commits; with it, anything.
             let is_checked = pick.below(2) == 0;
@@ -183,7 +209,10 @@ fn any_bit_is_told_of() {
             } else if !said.contains("damaged") && std::fs::metadata(&archive).unwrap().len() < len {
                 // It was written anew meanwhile: what was damaged was nothing that anybody has use for.
                 let after = states();
-                assert!(before.iter().all(|state| after.contains(state)), "WEIR_SEED={seed}: bit {bit} of byte {at}: {said}");
+                assert!(
+                    before.iter().all(|state| after.contains(state)),
+                    "WEIR_SEED={seed}: bit {bit} of byte {at}: {said}"
+                );
             } else if !said.contains("damaged") {
                 is_told(&["fsck"]);
                 let said = env.weir(&["mirror", "--all"]);
@@ -205,7 +234,8 @@ fn an_archive_that_lost_its_refs_is_not_an_empty_one() {
     env.weir(&["compact"]);
     let (log, refs) = (env.weir_json(&["log", "a"]), env.git(&up, &["ls-remote", "."]));
     let whole = std::fs::read(&archive).unwrap();
-    let cut = |len: u64| std::fs::OpenOptions::new().write(true).open(&archive).unwrap().set_len(len).unwrap();
+    let cut =
+        |len: u64| std::fs::OpenOptions::new().write(true).open(&archive).unwrap().set_len(len).unwrap();
     // The last bytes are of a commit that nobody misses.
     cut(whole.len() as u64 - 1);
     {
@@ -251,7 +281,8 @@ fn a_visit_that_goes_on_from_damage_and_is_killed_is_not_the_last() {
     std::fs::remove_file(&object).unwrap();
     // It came no further, and the catalog never heard of it.
     let files = |end: &str| (env.pool().join(format!("catalog.db{end}")), env.path(&format!("catalog{end}")));
-    let ends = ["", "-wal", "-shm"].map(files).into_iter().filter(|(file, _)| file.exists()).collect::<Vec<_>>();
+    let ends =
+        ["", "-wal", "-shm"].map(files).into_iter().filter(|(file, _)| file.exists()).collect::<Vec<_>>();
     for (file, copy) in &ends {
         std::fs::copy(file, copy).unwrap();
     }
@@ -275,7 +306,10 @@ fn what_a_kill_leaves_is_no_damage() {
     let mut file = std::fs::OpenOptions::new().append(true).open(&archive).unwrap();
     std::io::Write::write_all(&mut file, &[0x5a; 700]).unwrap();
     let said = env.weir(&["fsck"]);
-    assert!(said.contains("all well") && said.contains("were never committed; the next visit cuts it off"), "{said}");
+    assert!(
+        said.contains("all well") && said.contains("were never committed; the next visit cuts it off"),
+        "{said}"
+    );
     env.weir(&["fsck", "--repair"]);
     env.weir(&["mirror", "--all"]);
     assert_eq!(env.weir_json(&["log", "a"]), log);

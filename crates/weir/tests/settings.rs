@@ -8,16 +8,25 @@ use std::time::{Duration, Instant};
 
 use common::{Env, Server};
 
-/// Refs to an object of each kind, whose snapshots Software Heritage's own program (`swh identify --type snapshot`) has named.
+/// Refs to an object of each kind, whose snapshots Software Heritage's own program (`swh identify --type
+/// snapshot`) has named.
 fn known_snapshot(env: &Env) -> std::path::PathBuf {
     let repo = env.init_bare("known.git");
-    let object = |kind: &str, text: &str| env.git_with(&repo, &["hash-object", "-w", "-t", kind, "--stdin"], text.as_bytes());
+    let object = |kind: &str, text: &str| {
+        env.git_with(&repo, &["hash-object", "-w", "-t", kind, "--stdin"], text.as_bytes())
+    };
     let who = "A <a@b> 1700000000 +0000";
     let blob = object("blob", "hello\n");
     let tree = env.git_with(&repo, &["mktree"], format!("100644 blob {blob}\tf\n").as_bytes());
     let commit = object("commit", &format!("tree {tree}\nauthor {who}\ncommitter {who}\n\nm\n"));
     let tag = object("tag", &format!("object {commit}\ntype commit\ntag v1\ntagger {who}\n\nr\n"));
-    for (name, oid) in [("heads/main", &commit), ("pull/1/head", &commit), ("tags/blob", &blob), ("tags/tree", &tree), ("tags/v1", &tag)] {
+    for (name, oid) in [
+        ("heads/main", &commit),
+        ("pull/1/head", &commit),
+        ("tags/blob", &blob),
+        ("tags/tree", &tree),
+        ("tags/v1", &tag),
+    ] {
         env.git(&repo, &["update-ref", &format!("refs/{name}"), oid]);
     }
     env.git(&repo, &["symbolic-ref", "HEAD", "refs/heads/main"]);
@@ -27,7 +36,9 @@ fn known_snapshot(env: &Env) -> std::path::PathBuf {
 fn visits(env: &Env, name: &str) -> Vec<(String, Option<String>)> {
     let list = env.weir_json(&["visits", name]);
     let text = |v: &serde_json::Value| v.as_str().map(str::to_owned);
-    let one = |v: &serde_json::Value| (text(&v["result"]).unwrap(), text(&v["snapshot"]).or(text(&v["error_class"])));
+    let one = |v: &serde_json::Value| {
+        (text(&v["result"]).unwrap(), text(&v["snapshot"]).or(text(&v["error_class"])))
+    };
     list.as_array().unwrap().iter().rev().map(one).collect()
 }
 
@@ -59,13 +70,19 @@ fn visits_that_found_something_are_kept_with_the_snapshot() {
     env.git(&upstream, &["update-ref", "--no-deref", "HEAD", "refs/heads/main"]);
     env.weir(&["mirror", "known"]);
     let detached = "swh:1:snp:0110dc81e2172f3a9133351021cbdabe5a793d95".to_owned();
-    let all =
-        [first, ("failed".to_owned(), Some("gone".to_owned())), ("well again".to_owned(), None), ("changed".to_owned(), Some(detached))];
+    let all = [
+        first,
+        ("failed".to_owned(), Some("gone".to_owned())),
+        ("well again".to_owned(), None),
+        ("changed".to_owned(), Some(detached)),
+    ];
     assert_eq!(visits(&env, "known"), all);
     assert_eq!(visits(&env, "known.git"), all, "as everywhere, .git may follow");
     let latest = env.weir(&["visits", "-n", "1", "known"]);
     assert!(
-        latest.contains("  changed ") && latest.trim_end().ends_with(all[3].1.as_ref().unwrap()) && latest.lines().count() == 1,
+        latest.contains("  changed ")
+            && latest.trim_end().ends_with(all[3].1.as_ref().unwrap())
+            && latest.lines().count() == 1,
         "{latest}"
     );
     env.weir(&["rm", "known"]);
@@ -88,21 +105,34 @@ fn one_repository_has_settings_of_its_own() {
     }
     assert!(env.weir_fails(&["set", "--priority", "1"]).contains("which repositories?"));
     assert!(env.weir_fails(&["set", "--priority", "4", "a"]).contains("from 0 to 3, or default"));
-    assert!(env.weir_fails(&["set", "--refs", "some", "a"]).contains("is no pattern of refs: all, heads-and-tags, refs"));
+    assert!(
+        env.weir_fails(&["set", "--refs", "some", "a"])
+            .contains("is no pattern of refs: all, heads-and-tags, refs")
+    );
     assert!(env.weir_fails(&["set", "--priority", "1", "no-such"]).contains("no-such"));
     env.weir(&["set", "--refs", "heads-and-tags", "--interval", "7d", "--priority", "2", "a"]);
     env.weir(&["mirror", "--all"]);
     assert!(!refs(&env, "a").contains("refs/pull/1/head") && refs(&env, "b").contains("refs/pull/1/head"));
     let show = |name: &str| env.weir_json(&["show", name]);
-    let wait = |name: &str| show(name)["next_due"].as_i64().unwrap() - show(name)["last_success"].as_i64().unwrap();
+    let wait =
+        |name: &str| show(name)["next_due"].as_i64().unwrap() - show(name)["last_success"].as_i64().unwrap();
     // Up to a tenth is added, so that what was added together is not due together.
-    assert!((7 * 86_400..8 * 86_400).contains(&wait("a")) && wait("b") < 86_400 * 2, "{} {}", wait("a"), wait("b"));
+    assert!(
+        (7 * 86_400..8 * 86_400).contains(&wait("a")) && wait("b") < 86_400 * 2,
+        "{} {}",
+        wait("a"),
+        wait("b")
+    );
     assert_eq!(
         show("a")["settings"],
-        serde_json::json!({ "interval_s": 7 * 86_400, "refs": ["heads-and-tags"], "lfs": null, "metadata": null })
+        serde_json::json!({ "interval_s": 7 * 86_400, "refs": ["heads-and-tags"], "lfs": null,
+            "metadata": null })
     );
     let listed = env.weir(&["set"]);
-    assert!(listed.contains("7 d 0 h") && listed.contains("heads-and-tags") && !listed.contains("  b"), "{listed}");
+    assert!(
+        listed.contains("7 d 0 h") && listed.contains("heads-and-tags") && !listed.contains("  b"),
+        "{listed}"
+    );
     // What is taken back is as for all, and looked at at once.
     env.weir(&["set", "--refs", "default", "--interval", "default", "--priority", "0", "a"]);
     env.weir(&["mirror"]);
@@ -127,8 +157,18 @@ fn one_goes_by_its_changes_where_others_have_an_interval() {
         let shown = env.weir_json(&["show", name]);
         shown["next_due"].as_i64().unwrap() - shown["last_success"].as_i64().unwrap()
     };
-    assert!(wait("a") > 400 && wait("r") > 400 && (300..400).contains(&wait("b")), "{} {} {}", wait("a"), wait("r"), wait("b"));
-    for (interval, said) in [("0s", "at least a second"), ("4000d", "at most ten years"), ("often", "either auto, default, or a time")] {
+    assert!(
+        wait("a") > 400 && wait("r") > 400 && (300..400).contains(&wait("b")),
+        "{} {} {}",
+        wait("a"),
+        wait("r"),
+        wait("b")
+    );
+    for (interval, said) in [
+        ("0s", "at least a second"),
+        ("4000d", "at most ten years"),
+        ("often", "either auto, default, or a time"),
+    ] {
         assert!(env.weir_fails(&["set", "--interval", interval, "a"]).contains(said), "{interval}");
     }
 }
@@ -150,11 +190,20 @@ fn what_is_hinted_at_is_visited_by_whoever_mirrors() {
     }
     let name = |which: &str| format!("127.0.0.1/{which}");
     env.weir(&["mirror"]);
-    let watch = Server { child: env.weir_command(&["-q", "mirror", "--watch"]).stdout(Stdio::null()).spawn().unwrap(), port: 0 };
+    let watch = Server {
+        child: env.weir_command(&["-q", "mirror", "--watch"]).stdout(Stdio::null()).spawn().unwrap(),
+        port: 0,
+    };
     let tips: Vec<String> = upstreams.iter().map(|at| commit(at, "second")).collect();
     let hints = env.path("hints");
     std::fs::write(&hints, format!("# what a feed tells\n{}\n", daemon.url("b.git"))).unwrap();
-    let told = env.weir_json(&["hint", &name("a"), "https://example.org/other.git", "--from", hints.to_str().unwrap()]);
+    let told = env.weir_json(&[
+        "hint",
+        &name("a"),
+        "https://example.org/other.git",
+        "--from",
+        hints.to_str().unwrap(),
+    ]);
     assert_eq!(told, serde_json::json!({ "hinted": 2, "unknown": ["https://example.org/other.git"] }));
     let server = env.serve();
     let end = Instant::now() + Duration::from_secs(30);
@@ -179,8 +228,12 @@ fn a_hint_finds_what_is_mirrored_from_a_url_under_any_name() {
     }
     env.weir(&["mirror"]);
     // A webhook tells of another URL than the one that is mirrored by.
-    let told = env.weir_json(&["hint", "https://user@127.0.0.1/known", "ssh://git@127.0.0.1/other.git", "no-such"]);
-    assert_eq!(told, serde_json::json!({ "hinted": 2, "unknown": ["ssh://git@127.0.0.1/other.git", "no-such"] }));
+    let told =
+        env.weir_json(&["hint", "https://user@127.0.0.1/known", "ssh://git@127.0.0.1/other.git", "no-such"]);
+    assert_eq!(
+        told,
+        serde_json::json!({ "hinted": 2, "unknown": ["ssh://git@127.0.0.1/other.git", "no-such"] })
+    );
     assert!(env.weir(&["mirror"]).contains("2 unchanged"));
 }
 
@@ -196,10 +249,15 @@ fn hints_go_before_what_waits_already() {
     for n in 0..20 {
         env.weir(&["add", "--name", &format!("r{n:02}"), &format!("ssh://host{}", upstream.display())]);
     }
-    let mut child = env.weir_command(&["--json", "mirror", "--watch", "--jobs", "1"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = env
+        .weir_command(&["--json", "mirror", "--watch", "--jobs", "1"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-    let mut names =
-        lines.map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap()["name"].as_str().map(str::to_owned));
+    let mut names = lines.map(|line| {
+        serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap()["name"].as_str().map(str::to_owned)
+    });
     let mut next = || names.next().unwrap().unwrap();
     next();
     env.weir(&["hint", "r17"]);

@@ -16,14 +16,25 @@ fn a_pack_of_more_than_five_gibibytes() {
     let env = Env::new();
     let upstream = env.init_bare("huge.git");
     // Stored, not deflated: zeroes stay as long as they are.
-    for (key, value) in [("core.compression", "0"), ("pack.compression", "0"), ("core.bigFileThreshold", "1m"), ("gc.auto", "0")] {
+    for (key, value) in [
+        ("core.compression", "0"),
+        ("pack.compression", "0"),
+        ("core.bigFileThreshold", "1m"),
+        ("gc.auto", "0"),
+    ] {
         env.git(&upstream, &["config", key, value]);
     }
-    let mut import = env.git_command(&upstream, &["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut import =
+        env.git_command(&upstream, &["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut input = std::io::BufWriter::with_capacity(1 << 20, import.stdin.take().unwrap());
     let zeroes = vec![0u8; 1 << 20];
     for i in 0..BLOBS {
-        write!(input, "commit refs/heads/main\ncommitter C <c@x> {i} +0000\ndata 1\nx\nM 644 inline f{i}\ndata {BLOB_BYTES}\n").unwrap();
+        write!(
+            input,
+            "commit refs/heads/main\ncommitter C <c@x> {i} +0000\ndata 1\nx\nM 644 inline \
+            f{i}\ndata {BLOB_BYTES}\n"
+        )
+        .unwrap();
         input.write_all(&[i as u8 + 1; 1 << 20]).unwrap();
         for _ in 1..BLOB_BYTES >> 20 {
             input.write_all(&zeroes).unwrap();
@@ -41,7 +52,10 @@ fn a_pack_of_more_than_five_gibibytes() {
     let listed = std::process::Command::new("tar").args(["tf", archive]).output().unwrap();
     assert!(listed.status.success() && listed.stderr.is_empty());
     let server = env.serve();
-    env.git(env.dir.path(), &["-c", "core.compression=0", "clone", "-q", "--mirror", &server.url("huge"), "copy.git"]);
+    env.git(
+        env.dir.path(),
+        &["-c", "core.compression=0", "clone", "-q", "--mirror", &server.url("huge"), "copy.git"],
+    );
     assert_eq!(env.picture(&env.path("copy.git")), env.picture(&upstream));
 }
 
@@ -55,9 +69,15 @@ fn an_object_of_more_than_four_gibibytes() {
     for (key, value) in [("core.compression", "1"), ("core.bigFileThreshold", "1m"), ("gc.auto", "0")] {
         env.git(&upstream, &["config", key, value]);
     }
-    let mut import = env.git_command(&upstream, &["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut import =
+        env.git_command(&upstream, &["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut input = std::io::BufWriter::with_capacity(1 << 20, import.stdin.take().unwrap());
-    write!(input, "commit refs/heads/main\ncommitter C <c@x> 1600000000 +0000\ndata 1\nx\nM 644 inline big\ndata {BLOB_BYTES}\n").unwrap();
+    write!(
+        input,
+        "commit refs/heads/main\ncommitter C <c@x> 1600000000 +0000\ndata 1\nx\nM 644 inline \
+        big\ndata {BLOB_BYTES}\n"
+    )
+    .unwrap();
     let zeroes = vec![0u8; 1 << 20];
     for _ in 0..BLOB_BYTES >> 20 {
         input.write_all(&zeroes).unwrap();

@@ -20,7 +20,8 @@ fn with_upstreams(env: &Env) -> common::Server {
 
 /// Starts `weir mirror`, and reads what it says up to the line with `result`.
 fn mirror_until(env: &Env, result: &str) -> (Child, impl Iterator<Item = serde_json::Value>) {
-    let mut child = env.weir_command(&["--json", "mirror", "--jobs", "1"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        env.weir_command(&["--json", "mirror", "--jobs", "1"]).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut lines = lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(&line).ok());
     assert!(lines.by_ref().any(|line| line["result"] == result), "never '{result}'");
@@ -48,14 +49,19 @@ fn a_quota_stops_visits_and_a_larger_one_lets_them_go_on() {
     stop(child);
     assert_eq!(env.weir_json(&["status"])["counts"]["mirrored"], 1);
     let text = std::fs::read_to_string(env.pool().join("weir.toml")).unwrap();
-    std::fs::write(env.pool().join("weir.toml"), text.replace("bytes_max = 1000", "bytes_max = \"1 GiB\"")).unwrap();
+    std::fs::write(env.pool().join("weir.toml"), text.replace("bytes_max = 1000", "bytes_max = \"1 GiB\""))
+        .unwrap();
     env.weir(&["mirror"]);
     assert_eq!(env.weir_json(&["status"])["counts"]["mirrored"], 2);
     env.weir(&["fsck"]);
     // Room that somebody makes meanwhile is found.
     let used = env.weir_json(&["status"])["counts"]["archive_bytes"].as_u64().unwrap();
     let text = std::fs::read_to_string(env.pool().join("weir.toml")).unwrap();
-    std::fs::write(env.pool().join("weir.toml"), text.replace("bytes_max = \"1 GiB\"", &format!("bytes_max = {}", used - 1))).unwrap();
+    std::fs::write(
+        env.pool().join("weir.toml"),
+        text.replace("bytes_max = \"1 GiB\"", &format!("bytes_max = {}", used - 1)),
+    )
+    .unwrap();
     let mut child = env.weir_command(&["--json", "mirror", "--all"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     assert!(lines.by_ref().any(|line| line.contains("\"paused\"")));

@@ -24,7 +24,8 @@ fn add(env: &Env, name: &str, upstream: &Path) {
 fn the_command_is_for_the_shell() {
     let env = Env::new();
     let upstream = env.odd_repository("up.git");
-    let script = pretended_ssh(&env, "a folder/ssh", "[ \"$WANTED\" = 1 ] || { echo WANTED is not set >&2; exit 1; }");
+    let script =
+        pretended_ssh(&env, "a folder/ssh", "[ \"$WANTED\" = 1 ] || { echo WANTED is not set >&2; exit 1; }");
     add(&env, "it", &upstream);
     let folder = script.parent().unwrap().display().to_string();
     for line in [
@@ -73,7 +74,8 @@ fn its_words_have_classes() {
     }
 }
 
-/// Whoever may only read a pool, as an ssh user of its own may, is served from it, with and without a weir that writes to it.
+/// Whoever may only read a pool, as an ssh user of its own may, is served from it, with and without a weir
+/// that writes to it.
 #[test]
 fn a_pool_that_may_only_be_read_is_served() {
     use std::os::unix::process::CommandExt;
@@ -95,13 +97,23 @@ fn a_pool_that_may_only_be_read_is_served() {
     }
     let as_nobody = |args: &[&str]| {
         let mut command = std::process::Command::new(&program);
-        command.args(args).env("WEIR_POOL", env.pool()).env("HOME", "/nonexistent").uid(65534).gid(65534).current_dir("/");
+        command
+            .args(args)
+            .env("WEIR_POOL", env.pool())
+            .env("HOME", "/nonexistent")
+            .uid(65534)
+            .gid(65534)
+            .current_dir("/");
         command.stdin(std::process::Stdio::null()).output().unwrap()
     };
     let listed = |why: &str| {
         let output = as_nobody(&["shell", "-c", "git-upload-pack 'it'"]);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(said.contains("refs/heads/main"), "{why}: {said} {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            said.contains("refs/heads/main"),
+            "{why}: {said} {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         assert!(as_nobody(&["ls"]).status.success(), "{why}");
     };
     listed("nobody else is there");
@@ -111,5 +123,8 @@ fn a_pool_that_may_only_be_read_is_served() {
     listed("after it");
     let output = as_nobody(&["add", "https://example.org/x"]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("may only read") && said.contains("catalog.db"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("may only read") && said.contains("catalog.db"),
+        "{said}"
+    );
 }

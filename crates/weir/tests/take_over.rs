@@ -25,7 +25,11 @@ fn mirrors_work_trees_and_tars_of_them() {
             "bare" => &["--bare"],
             _ => &[],
         };
-        env.git(&clones, &[&["clone", "-q"], args, &[&daemon.url(&format!("{name}.git")), clone.to_str().unwrap()]].concat());
+        env.git(
+            &clones,
+            &[&["clone", "-q"], args, &[&daemon.url(&format!("{name}.git")), clone.to_str().unwrap()]]
+                .concat(),
+        );
         std::fs::rename(env.path(&format!("{name}.git")), env.path("up.git")).unwrap();
     }
     // As crawld has them: the folder's content, with links that lead away.
@@ -40,7 +44,8 @@ fn mirrors_work_trees_and_tars_of_them() {
     env.git(&clones.join("bare"), &["config", "remote.origin.url", "/srv/secret.git"]);
     tar(&clones.join("secret.tar"), &clones, "bare");
     std::fs::remove_dir_all(clones.join("bare")).unwrap();
-    // What cannot be taken: no upstream, one that is nowhere in particular, rubbish, a clone that lacks something.
+    // What cannot be taken: no upstream, one that is nowhere in particular, rubbish, a clone that lacks
+    // something.
     env.git(&clones, &["init", "-q", "--bare", "own.git"]);
     env.git(&clones, &["init", "-q", "--bare", "relative.git"]);
     env.git(&clones.join("relative.git"), &["config", "remote.origin.url", "../elsewhere"]);
@@ -49,7 +54,10 @@ fn mirrors_work_trees_and_tars_of_them() {
     env.git(&clones.join("holes.git"), &["config", "remote.origin.url", &daemon.url("holes.git")]);
     env.git(&clones, &["clone", "-q", "--depth", "1", &format!("file://{}", up.display()), "shallow"]);
     // What its keeper has not pushed.
-    env.git(&clones.join("tree"), &["-c", "user.name=k", "-c", "user.email=k@x", "commit", "-q", "--allow-empty", "-m", "private"]);
+    env.git(
+        &clones.join("tree"),
+        &["-c", "user.name=k", "-c", "user.email=k@x", "commit", "-q", "--allow-empty", "-m", "private"],
+    );
     env.git(&clones.join("tree"), &["branch", "mine"]);
     let packs = clones.join("holes.git/objects/pack");
     let is_pack = |p: &std::path::PathBuf| p.extension().is_some_and(|e| e == "idx");
@@ -63,7 +71,10 @@ fn mirrors_work_trees_and_tars_of_them() {
     assert_eq!(env.weir_json(&["ls"]).as_array().unwrap().len(), 0);
     let output = env.weir_command(&["import", "clones", folder]).output().unwrap();
     let (said, warned) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(!output.status.success() && said.contains("4 taken, 0 there already, 6 not taken"), "{said}\n{warned}");
+    assert!(
+        !output.status.success() && said.contains("4 taken, 0 there already, 6 not taken"),
+        "{said}\n{warned}"
+    );
     for why in [
         "own.git: not taken: its configuration has no remote.origin.url",
         "a place that depends",
@@ -85,7 +96,11 @@ fn mirrors_work_trees_and_tars_of_them() {
     assert!(shown.contains("refs/heads/odd-mode") && !shown.contains("refs/heads/mine"), "{shown}");
     drop(server);
     assert!(
-        !std::fs::read_dir(env.pool().join("store")).unwrap().any(|e| e.unwrap().file_name().to_string_lossy().starts_with(".weir-work"))
+        !std::fs::read_dir(env.pool().join("store")).unwrap().any(|e| e
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with(".weir-work"))
     );
     // The upstreams are asked for the rest.
     let commit = env.git(&up, &["commit-tree", "-m", "more", "-p", "main", "main^{tree}"]);

@@ -1,4 +1,5 @@
-//! Six tar readers agree on a live archive and on a sealed one, and what they extract is a repository git is happy with.
+//! Six tar readers agree on a live archive and on a sealed one, and what they extract is a repository git is
+//! happy with.
 
 mod common;
 
@@ -7,7 +8,8 @@ use std::process::Command;
 
 use common::Env;
 
-const PYTHON: &str = "import sys, tarfile\nwith tarfile.open(sys.argv[1]) as t:\n  for m in t: print(m.name.rstrip('/'), m.size)\n";
+const PYTHON: &str = "import sys, tarfile\nwith tarfile.open(sys.argv[1]) as t:\n  for m in t: \
+    print(m.name.rstrip('/'), m.size)\n";
 const GO: &str = r#"package main
 import ("archive/tar"; "fmt"; "io"; "os"; "strings")
 func main() {
@@ -33,22 +35,37 @@ fn names(text: &str) -> Vec<String> {
 fn check(env: &Env, archive: &Path, what: &str) {
     let listed = names(&run(Command::new("tar").arg("tf").arg(archive)));
     assert_eq!(names(&run(Command::new("bsdtar").arg("tf").arg(archive))), listed, "{what}: bsdtar");
-    assert_eq!(names(&run(Command::new("busybox").args(["tar", "tf"]).arg(archive))), listed, "{what}: busybox");
+    assert_eq!(
+        names(&run(Command::new("busybox").args(["tar", "tf"]).arg(archive))),
+        listed,
+        "{what}: busybox"
+    );
     let python = run(Command::new("python3").args(["-c", PYTHON]).arg(archive));
     assert_eq!(names(&python), listed, "{what}: Python");
     let mut rust = String::new();
     for entry in tar::Archive::new(std::fs::File::open(archive).unwrap()).entries().unwrap() {
         let entry = entry.unwrap();
-        rust.push_str(&format!("{} {}\n", entry.path().unwrap().display().to_string().trim_end_matches('/'), entry.size()));
+        rust.push_str(&format!(
+            "{} {}\n",
+            entry.path().unwrap().display().to_string().trim_end_matches('/'),
+            entry.size()
+        ));
     }
     assert_eq!(rust, python, "{what}: Rust");
     if Command::new("go").arg("version").output().is_ok() {
         let source = env.path("list.go");
         std::fs::write(&source, GO).unwrap();
-        let go = run(Command::new("go").arg("run").arg(&source).arg(archive).env("GOFLAGS", "-mod=mod").env("HOME", env.dir.path()));
+        let go = run(Command::new("go")
+            .arg("run")
+            .arg(&source)
+            .arg(archive)
+            .env("GOFLAGS", "-mod=mod")
+            .env("HOME", env.dir.path()));
         assert_eq!(go, python, "{what}: Go");
     }
-    for (reader, extract) in [("tar", &["tar", "xf"][..]), ("bsdtar", &["bsdtar", "xf"]), ("busybox", &["busybox", "tar", "xf"])] {
+    for (reader, extract) in
+        [("tar", &["tar", "xf"][..]), ("bsdtar", &["bsdtar", "xf"]), ("busybox", &["busybox", "tar", "xf"])]
+    {
         let target = env.path(&format!("{what}-{reader}"));
         std::fs::create_dir(&target).unwrap();
         run(Command::new(extract[0]).args(&extract[1..]).arg(archive).current_dir(&target));
@@ -64,7 +81,8 @@ fn six_readers_agree() {
     env.weir(&["mirror"]);
     for i in 0..5 {
         let stream = format!(
-            "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline n{i}\ndata 1\nn\n",
+            "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 \
+            inline n{i}\ndata 1\nn\n",
             1_700_000_000 + i
         );
         env.git_with(&upstream, &["fast-import", "--quiet"], stream.as_bytes());

@@ -11,7 +11,12 @@ use common::Env;
 fn add_commit(env: &Env, upstream: &Path, branch: &str, name: &str) -> String {
     let blob = env.git_with(upstream, &["hash-object", "-w", "--stdin"], name.as_bytes());
     let tree = env.git_with(upstream, &["mktree"], format!("100644 blob {blob}\t{name}\n").as_bytes());
-    let has_main = env.git_command(upstream, &["rev-parse", "-q", "--verify", "main"]).output().unwrap().status.success();
+    let has_main = env
+        .git_command(upstream, &["rev-parse", "-q", "--verify", "main"])
+        .output()
+        .unwrap()
+        .status
+        .success();
     let parent: &[&str] = if has_main { &["-p", "main"] } else { &[] };
     let commit = env.git(upstream, &[&["commit-tree", "-m", name, &tree], parent].concat());
     env.git(upstream, &["update-ref", &format!("refs/heads/{branch}"), &commit]);
@@ -82,7 +87,11 @@ fn a_history_that_is_deepened_there_is_deepened_here() {
             let server = env.serve();
             let copy = env.path(&format!("copy{n}"));
             env.git(env.dir.path(), &["clone", "-q", "--mirror", &server.url("a"), copy.to_str().unwrap()]);
-            assert_eq!(env.git(&copy, &["rev-list", "--objects", "--all"]).lines().count(), count, "v{protocol}, {deepen:?}");
+            assert_eq!(
+                env.git(&copy, &["rev-list", "--objects", "--all"]).lines().count(),
+                count,
+                "v{protocol}, {deepen:?}"
+            );
         }
         assert_eq!(env.weir_json(&["show", "a"])["shallow"], false, "v{protocol}");
         env.weir(&["compact"]);
@@ -90,7 +99,8 @@ fn a_history_that_is_deepened_there_is_deepened_here() {
     }
 }
 
-/// A proxy in front of the port that puts one text in the place of another, of the same length, in what comes from there.
+/// A proxy in front of the port that puts one text in the place of another, of the same length, in what comes
+/// from there.
 fn proxy(to: u16, real: &str, fake: &str) -> u16 {
     assert_eq!(real.len(), fake.len());
     let (real, fake) = (real.as_bytes().to_vec(), fake.as_bytes().to_vec());
@@ -109,7 +119,12 @@ fn proxy(to: u16, real: &str, fake: &str) -> u16 {
                 let mut part = vec![0; 1 << 16];
                 while let Ok(n @ 1..) = server.read(&mut part) {
                     let data = &mut part[..n];
-                    let places: Vec<usize> = data.windows(real.len()).enumerate().filter(|(_, w)| *w == real).map(|(at, _)| at).collect();
+                    let places: Vec<usize> = data
+                        .windows(real.len())
+                        .enumerate()
+                        .filter(|(_, w)| *w == real)
+                        .map(|(at, _)| at)
+                        .collect();
                     for at in places {
                         data[at..at + fake.len()].copy_from_slice(&fake);
                     }
@@ -164,12 +179,17 @@ fn an_id_is_not_enough_to_have_what_another_one_gave() {
     env.weir(&["add", "--reference", "base", "--name", "evil", &format!("git://127.0.0.1:{port}/evil.git")]);
     env.weir_fails(&["mirror", "evil"]);
     let server = env.serve();
-    let copy = env.git_command(env.dir.path(), &["clone", "-q", &server.url("evil"), "copy"]).output().unwrap();
+    let copy =
+        env.git_command(env.dir.path(), &["clone", "-q", &server.url("evil"), "copy"]).output().unwrap();
     assert!(!copy.status.success() || !env.path("copy/the-password").exists(), "the file was given away");
     // Or names the tree in a commit of its own.
     let tree = env.git(&up, &["rev-parse", &format!("{secret}^{{tree}}")]);
     let content = format!("tree {tree}\nauthor A <a@x> 1 +0000\ncommitter A <a@x> 1 +0000\n\nx\n");
-    let stolen = env.git_with(&evil, &["hash-object", "-t", "commit", "-w", "--literally", "--stdin"], content.as_bytes());
+    let stolen = env.git_with(
+        &evil,
+        &["hash-object", "-t", "commit", "-w", "--literally", "--stdin"],
+        content.as_bytes(),
+    );
     // A server that does not look whether it has what it sends.
     let port = sends_commit(&evil, &stolen);
     env.weir(&["add", "--reference", "base", "--name", "evil2", &format!("git://127.0.0.1:{port}/x")]);
@@ -193,7 +213,12 @@ fn an_id_is_not_enough_to_have_what_another_one_gave() {
 
 /// A git:// server of one commit, which is all it sends.
 fn sends_commit(repo: &Path, oid: &str) -> u16 {
-    let content = std::process::Command::new("git").args(["cat-file", "commit", oid]).current_dir(repo).output().unwrap().stdout;
+    let content = std::process::Command::new("git")
+        .args(["cat-file", "commit", oid])
+        .current_dir(repo)
+        .output()
+        .unwrap()
+        .stdout;
     let mut pack = b"PACK\0\0\0\x02\0\0\0\x01".to_vec();
     let size = content.len();
     pack.push(0x80 | 1 << 4 | (size & 15) as u8);
@@ -240,11 +265,16 @@ fn sends_commit(repo: &Path, oid: &str) -> u16 {
             let mut talk = || -> std::io::Result<()> {
                 read(&mut stream)?;
                 let lines = ["version 2\n", "agent=x\n", "ls-refs\n", "fetch\n", "object-format=sha1\n"];
-                stream.write_all(&[lines.iter().flat_map(|l| pkt(l.as_bytes())).collect::<Vec<_>>(), b"0000".to_vec()].concat())?;
+                stream.write_all(
+                    &[lines.iter().flat_map(|l| pkt(l.as_bytes())).collect::<Vec<_>>(), b"0000".to_vec()]
+                        .concat(),
+                )?;
                 loop {
                     let asked = read(&mut stream)?;
                     if asked.windows(7).any(|w| w == b"ls-refs") {
-                        stream.write_all(&[pkt(format!("{oid} refs/heads/main\n").as_bytes()), b"0000".to_vec()].concat())?;
+                        stream.write_all(
+                            &[pkt(format!("{oid} refs/heads/main\n").as_bytes()), b"0000".to_vec()].concat(),
+                        )?;
                     } else {
                         let band = [&[1], pack.as_slice()].concat();
                         stream.write_all(&[pkt(b"packfile\n"), pkt(&band), b"0000".to_vec()].concat())?;
@@ -290,7 +320,18 @@ fn a_state_from_before_its_upstream_was_shallow_is_whole() {
     env.weir(&["mirror"]);
     // The same repository, cut off behind its last commit, and one commit more.
     std::fs::rename(&up, env.path("whole.git")).unwrap();
-    env.git(env.dir.path(), &["clone", "-q", "--bare", "--depth", "1", &format!("file://{}", env.path("whole.git").display()), "up.git"]);
+    env.git(
+        env.dir.path(),
+        &[
+            "clone",
+            "-q",
+            "--bare",
+            "--depth",
+            "1",
+            &format!("file://{}", env.path("whole.git").display()),
+            "up.git",
+        ],
+    );
     let more = env.git(&up, &["commit-tree", "-m", "more", "-p", &tip, &tree]);
     env.git(&up, &["update-ref", "refs/heads/main", &more]);
     env.weir(&["mirror", "--all"]);
@@ -339,8 +380,10 @@ fn a_host_that_says_when_to_come_again_is_left_alone_until_then() {
         for mut client in listener.incoming().flatten() {
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let _ = client.read(&mut [0; 4096]);
-            let _ =
-                client.write_all(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7200\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            let _ = client.write_all(
+                b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7200\r\nContent-Length: \
+                    0\r\nConnection: close\r\n\r\n",
+            );
         }
     });
     for n in 0..5 {

@@ -6,11 +6,13 @@ use std::sync::atomic::AtomicBool;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().collect();
-    let [_, what, url, target] = &*args else { return Err("usage: client clone|shallow|fetch URL DIRECTORY".into()) };
+    let [_, what, url, target] = &*args else { return Err("usage: client clone|shallow|fetch URL \
+        DIRECTORY".into()) };
     let interrupt = AtomicBool::new(false);
     let repo = if what == "fetch" {
         let repo = gix::open(target)?;
-        repo.find_remote("origin")?.connect(Direction::Fetch)?.prepare_fetch(Discard, Default::default())?.receive(Discard, &interrupt)?;
+        repo.find_remote("origin")?.connect(Direction::Fetch)?.prepare_fetch(Discard,
+        Default::default())?.receive(Discard, &interrupt)?;
         repo
     } else {
         let mut clone = gix::prepare_clone(url.as_str(), target)?;

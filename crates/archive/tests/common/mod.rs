@@ -1,4 +1,5 @@
-//! A simulated disk under the archive: what was synced is there, the rest in any part; or syncs lie, reads fail, bits flip.
+//! A simulated disk under the archive: what was synced is there, the rest in any part; or syncs lie, reads
+//! fail, bits flip.
 #![allow(dead_code)] // Each test file uses its own part.
 
 use std::cell::{Cell, RefCell};
@@ -25,7 +26,10 @@ impl Rng {
 
 /// `WEIR_SEED`, or one of the clock: a new one each time. It is printed.
 pub fn seed() -> u64 {
-    let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64 % 1_000_000_007;
+    let clock = || {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
+            % 1_000_000_007
+    };
     let seed = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(clock);
     println!("WEIR_SEED={seed}");
     seed
@@ -79,15 +83,17 @@ fn apply(file: &mut Vec<u8>, op: &Pending, part: Option<usize>) {
 }
 
 impl Disk {
-    /// What is there after the power fails: of the writes since the last sync any subset, each cut at any byte. A file system keeps
-    /// cuts, and their order with later growth.
+    /// What is there after the power fails: of the writes since the last sync any subset, each cut at any
+    /// byte. A file system keeps cuts, and their order with later growth.
     pub fn after_power_cut(&self, rng: &mut Rng) -> Disk {
         let mut file = self.durable.borrow().clone();
         let mut mark = self.durable_mark.get();
         for op in self.pending.borrow().iter() {
             match (op, rng.below(3)) {
                 (Pending::SetLen(_), _) | (Pending::Write(..), 0) => apply(&mut file, op, None),
-                (Pending::Write(_, data), 1) => apply(&mut file, op, Some(rng.below(data.len() as u64 + 1) as usize)),
+                (Pending::Write(_, data), 1) => {
+                    apply(&mut file, op, Some(rng.below(data.len() as u64 + 1) as usize))
+                }
                 (Pending::Mark(new), 0) => mark = Some(*new),
                 _ => {}
             }
@@ -157,7 +163,8 @@ impl Storage for Disk {
     }
     fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.power()?;
-        let room = self.capacity.get().map_or(data.len(), |c| (c.saturating_sub(offset) as usize).min(data.len()));
+        let room =
+            self.capacity.get().map_or(data.len(), |c| (c.saturating_sub(offset) as usize).min(data.len()));
         self.do_and_keep(Pending::Write(offset, data[..room].to_vec()));
         if room < data.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
@@ -196,7 +203,8 @@ impl Storage for Disk {
     }
 }
 
-/// Content that is different for each commit, of very different sizes; some of it looks like records and headers.
+/// Content that is different for each commit, of very different sizes; some of it looks like records and
+/// headers.
 fn content(rng: &mut Rng, decoy: &[u8]) -> Vec<u8> {
     let len = [0, 1, 511, 512, 513, 5000, 70_000, 1_300_000][rng.below(8) as usize];
     let mut data: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
@@ -223,7 +231,12 @@ pub fn append(writer: &mut Writer<&Disk>, rng: &mut Rng, n: u64) -> weir_archive
         let data = content(rng, &decoy);
         group.storage().write_all_at(&data, reserved.offset)?;
         use sha2::Digest;
-        group.finish_reserved(reserved, &format!("objects/reserved-{n}"), data.len() as u64, sha2::Sha256::digest(&data).into())?;
+        group.finish_reserved(
+            reserved,
+            &format!("objects/reserved-{n}"),
+            data.len() as u64,
+            sha2::Sha256::digest(&data).into(),
+        )?;
     }
     group.set("n", n.to_string());
     group.commit(1_790_000_000 + n, 0)?;
@@ -238,8 +251,8 @@ pub fn archive(rng: &mut Rng, groups: u64) -> (Disk, Vec<State>) {
     (disk, states)
 }
 
-/// The state that a disk is recovered to, which must be sound and accept another commit with a number that none had; and what was
-/// behind it.
+/// The state that a disk is recovered to, which must be sound and accept another commit with a number that
+/// none had; and what was behind it.
 pub fn recover(disk: &Disk, rng: &mut Rng) -> Result<(State, Option<Tail>), Error> {
     let mut kept = None;
     let mut writer = Writer::open_keeping(disk, |tail| {

@@ -58,7 +58,8 @@ impl Address {
             }
         }
         let rest = if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) };
-        let mut config: Config = rest.parse().map_err(|e: postgres::Error| bad(Error::from(e).to_string()))?;
+        let mut config: Config =
+            rest.parse().map_err(|e: postgres::Error| bad(Error::from(e).to_string()))?;
         let (ssl_mode, trust) = match mode.as_deref() {
             Some("disable") => (SslMode::Disable, Trust::Plain),
             None | Some("prefer") => (SslMode::Prefer, Trust::Anybody),
@@ -67,7 +68,9 @@ impl Address {
             Some("require") => (SslMode::Require, Trust::Anybody),
             Some("verify-ca" | "verify-full") => (SslMode::Require, Trust::Verified),
             Some(other) => {
-                return Err(bad(format!("sslmode is disable, prefer, require, verify-ca or verify-full, not '{other}'")));
+                return Err(bad(format!(
+                    "sslmode is disable, prefer, require, verify-ca or verify-full, not '{other}'"
+                )));
             }
         };
         config.ssl_mode(ssl_mode).tcp_user_timeout(UNACKNOWLEDGED_MAX);
@@ -82,7 +85,8 @@ impl Address {
             return Err(bad("it names no user".to_owned()));
         }
         if let (Some(file), None) = (password_file, config.get_password()) {
-            let text = std::fs::read_to_string(&file).map_err(|e| bad(format!("its passfile {}: {e}", file.display())))?;
+            let text = std::fs::read_to_string(&file)
+                .map_err(|e| bad(format!("its passfile {}: {e}", file.display())))?;
             match password_of(&text, &config) {
                 Some(password) => config.password(password),
                 None => return Err(bad(format!("its passfile {} has no line for it", file.display()))),
@@ -102,17 +106,27 @@ impl Address {
 
     fn unverified(&self) -> Result<ClientConfig> {
         let provider = Arc::new(ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(Error::Tls)?;
-        Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))).with_no_client_auth())
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(Error::Tls)?;
+        Ok(builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+            .with_no_client_auth())
     }
 
     fn verified(&self) -> Result<ClientConfig> {
         let provider = Arc::new(ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(Error::Tls)?;
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(Error::Tls)?;
         let Some(path) = &self.root_certificates else {
             return Ok(builder.with_platform_verifier().map_err(Error::Tls)?.with_no_client_auth());
         };
-        let unreadable = |e: String| Error::BadUrl { url: self.place(), why: format!("its sslrootcert {}: {e}", path.display()) };
+        let unreadable = |e: String| Error::BadUrl {
+            url: self.place(),
+            why: format!("its sslrootcert {}: {e}", path.display()),
+        };
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(path).map_err(|e| unreadable(e.to_string()))? {
             roots.add(certificate.map_err(|e| unreadable(e.to_string()))?).map_err(Error::Tls)?;
@@ -184,7 +198,8 @@ fn password_of(text: &str, config: &Config) -> Option<String> {
                 c => last.push(c),
             }
         }
-        let is_it = fields.len() == 5 && fields.iter().zip(wanted).all(|(field, wanted)| field == "*" || field == wanted);
+        let is_it = fields.len() == 5
+            && fields.iter().zip(wanted).all(|(field, wanted)| field == "*" || field == wanted);
         is_it.then(|| fields.pop().expect("five"))
     })
 }
@@ -234,10 +249,15 @@ mod tests {
 
     #[test]
     fn urls_are_as_libpq_writes_them() {
-        let parsed = |url: &str| Address::parse(url).map(|a| (a.config.get_ssl_mode(), a.trust)).map_err(|e| e.to_string());
+        let parsed = |url: &str| {
+            Address::parse(url).map(|a| (a.config.get_ssl_mode(), a.trust)).map_err(|e| e.to_string())
+        };
         assert_eq!(parsed("postgres://weir@h/db?sslmode=disable"), Ok((SslMode::Disable, Trust::Plain)));
         assert_eq!(parsed("postgresql://weir:secret@h:6432/db"), Ok((SslMode::Prefer, Trust::Anybody)));
-        assert_eq!(parsed("postgres://weir@h/db?application_name=x&sslmode=verify-full"), Ok((SslMode::Require, Trust::Verified)));
+        assert_eq!(
+            parsed("postgres://weir@h/db?application_name=x&sslmode=verify-full"),
+            Ok((SslMode::Require, Trust::Verified))
+        );
         for (url, why) in [
             ("mysql://weir@h/db", "postgres://"),
             ("postgres://h/db", "no user"),
@@ -264,7 +284,10 @@ mod tests {
     fn a_passfile_is_as_libpq_reads_it() {
         let config: Config = "postgres://weir@h:6432/db".parse().unwrap();
         let of = |text: &str| password_of(text, &config);
-        assert_eq!(of("# h:*:*:*:no\nother:*:*:*:no\nh:6432:db:weir:a\\:b\\\\c:d\n").as_deref(), Some("a:b\\c:d"));
+        assert_eq!(
+            of("# h:*:*:*:no\nother:*:*:*:no\nh:6432:db:weir:a\\:b\\\\c:d\n").as_deref(),
+            Some("a:b\\c:d")
+        );
         assert_eq!(of("*:*:*:*:x").as_deref(), Some("x"));
         assert_eq!(of("h:5432:db:weir:x\n\nh\n"), None);
     }

@@ -1,5 +1,5 @@
-//! Locks that a process holds until it gives them back or ends: advisory locks of a session in PostgreSQL, locked files beside the
-//! catalog in SQLite.
+//! Locks that a process holds until it gives them back or ends: advisory locks of a session in PostgreSQL,
+//! locked files beside the catalog in SQLite.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -24,7 +24,13 @@ impl FileLocks {
         }
         let escaped: String = name
             .bytes()
-            .map(|b| if b.is_ascii_alphanumeric() || b == b'-' { char::from(b).to_string() } else { format!("%{b:02X}") })
+            .map(|b| {
+                if b.is_ascii_alphanumeric() || b == b'-' {
+                    char::from(b).to_string()
+                } else {
+                    format!("%{b:02X}")
+                }
+            })
             .collect();
         let mut path = self.catalog.clone().into_os_string();
         path.push(format!(".{escaped}.lock"));

@@ -38,7 +38,8 @@ const CHECKPOINT_PAGES: i64 = 16 << 10;
 const CONFLICTS_MAX: u32 = 10;
 
 /// What makes them one at a time on PostgreSQL.
-pub(crate) const LISTING_LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('weir catalog'), hashtext(current_schema()))";
+pub(crate) const LISTING_LOCK: &str =
+    "SELECT pg_advisory_xact_lock(hashtext('weir catalog'), hashtext(current_schema()))";
 
 /// What a transaction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +74,8 @@ impl Database {
         // URLs of upstreams may have passwords in them. Files that SQLite puts beside it are as this one is.
         // If it is not there; SQLite says why it cannot be.
         drop(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path));
-        // Nothing else opens and closes the file: that would end the locks that SQLite has on it for the whole process (fcntl(2)).
+        // Nothing else opens and closes the file: that would end the locks that SQLite has on it for the
+        // whole process (fcntl(2)).
         let connection = Connection::open(path)?;
         if connection.is_readonly("main")? {
             drop(connection);
@@ -83,7 +85,8 @@ impl Database {
         connection.pragma_update(None, "journal_mode", "wal")?;
         // With WAL a power cut may cost the last batch, never consistency; a lost batch is looked at again.
         connection.pragma_update(None, "synchronous", "normal")?;
-        // Pages of ten million rows are written in any order: the default of 2 MiB would read most of them again.
+        // Pages of ten million rows are written in any order: the default of 2 MiB would read most of them
+        // again.
         connection.pragma_update(None, "cache_size", -CACHE_KIBIBYTES)?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
@@ -91,21 +94,32 @@ impl Database {
         Ok(Database { engine: Engine::Sqlite(connection), in_transaction: Cell::new(false), file_locks })
     }
 
-    /// Opens a catalog that may only be read. SQLite can read a file with a write-ahead log only where it may write beside it, or where
-    /// a writer's files are there; without such a log nothing is written, and the file is read as one that does not change.
+    /// Opens a catalog that may only be read. SQLite can read a file with a write-ahead log only where it may
+    /// write beside it, or where a writer's files are there; without such a log nothing is written, and the
+    /// file is read as one that does not change.
     fn open_to_read(path: &Path) -> Result<Database> {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         let has_log = fs::metadata(log).is_ok_and(|log| log.len() > 0);
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags =
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         // RFC 3986's reserved characters mean something in such a URL.
         let name: String = path
             .as_os_str()
             .as_bytes()
             .iter()
-            .map(|&b| if b.is_ascii_alphanumeric() || b"/-._~".contains(&b) { char::from(b).to_string() } else { format!("%{b:02X}") })
+            .map(|&b| {
+                if b.is_ascii_alphanumeric() || b"/-._~".contains(&b) {
+                    char::from(b).to_string()
+                } else {
+                    format!("%{b:02X}")
+                }
+            })
             .collect();
-        let connection = Connection::open_with_flags(format!("file:{name}?{}", if has_log { "mode=ro" } else { "immutable=1" }), flags)?;
+        let connection = Connection::open_with_flags(
+            format!("file:{name}?{}", if has_log { "mode=ro" } else { "immutable=1" }),
+            flags,
+        )?;
         connection.busy_timeout(Duration::from_secs(30))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
         let file_locks = RefCell::new(Some(FileLocks::new(path)));
@@ -122,7 +136,9 @@ impl Database {
     pub(crate) fn try_lock(&self, name: &str) -> Result<bool> {
         match (&self.engine, &mut *self.file_locks.borrow_mut()) {
             (Engine::Postgres(postgres), _) => postgres.try_lock(LOCKS, name),
-            (Engine::Sqlite(_), Some(locks)) => locks.try_lock(&format!("{LOCKS} {name}")).map_err(Error::Lock),
+            (Engine::Sqlite(_), Some(locks)) => {
+                locks.try_lock(&format!("{LOCKS} {name}")).map_err(Error::Lock)
+            }
             (Engine::Sqlite(_), None) => Ok(true),
         }
     }
@@ -153,28 +169,40 @@ impl Database {
     /// Runs a statement; returns how many rows it changed.
     pub(crate) fn execute(&self, sql: &str, parameters: &[Value<'_>]) -> Result<u64> {
         match &self.engine {
-            Engine::Sqlite(connection) => {
-                Ok(connection.prepare_cached(&dialect::for_sqlite(sql))?.execute(params_from_iter(parameters))? as u64)
-            }
+            Engine::Sqlite(connection) => Ok(connection
+                .prepare_cached(&dialect::for_sqlite(sql))?
+                .execute(params_from_iter(parameters))? as u64),
             Engine::Postgres(postgres) => postgres.execute(sql, parameters, self.may_reconnect()),
         }
     }
 
     /// All rows of a result.
-    pub(crate) fn query<T>(&self, sql: &str, parameters: &[Value<'_>], mut map: impl FnMut(&Row<'_>) -> Result<T>) -> Result<Vec<T>> {
+    pub(crate) fn query<T>(
+        &self,
+        sql: &str,
+        parameters: &[Value<'_>],
+        mut map: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
         match &self.engine {
             Engine::Sqlite(connection) => {
                 let mut statement = connection.prepare_cached(&dialect::for_sqlite(sql))?;
                 collect(statement.query(params_from_iter(parameters))?, &mut map)
             }
-            Engine::Postgres(postgres) => {
-                postgres.query(sql, parameters, self.may_reconnect())?.iter().map(|row| map(&Row::Postgres(row))).collect()
-            }
+            Engine::Postgres(postgres) => postgres
+                .query(sql, parameters, self.may_reconnect())?
+                .iter()
+                .map(|row| map(&Row::Postgres(row)))
+                .collect(),
         }
     }
 
     /// The first row of a result.
-    pub(crate) fn query_one<T>(&self, sql: &str, parameters: &[Value<'_>], map: impl FnMut(&Row<'_>) -> Result<T>) -> Result<Option<T>> {
+    pub(crate) fn query_one<T>(
+        &self,
+        sql: &str,
+        parameters: &[Value<'_>],
+        map: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
         Ok(self.query(sql, parameters, map)?.into_iter().next())
     }
 
@@ -197,7 +225,8 @@ impl Database {
     pub(crate) fn execute_rows(&self, sql: &str, types: &[Type], rows: &Rows<'_>) -> Result<u64> {
         match &self.engine {
             Engine::Sqlite(connection) => {
-                let mut statement = connection.prepare_cached(&dialect::for_row_of_sqlite(sql, types.len()))?;
+                let mut statement =
+                    connection.prepare_cached(&dialect::for_row_of_sqlite(sql, types.len()))?;
                 let mut changed = 0;
                 for row in rows {
                     changed += statement.execute(params_from_iter(row))? as u64;
@@ -219,7 +248,8 @@ impl Database {
     ) -> Result<Vec<T>> {
         match &self.engine {
             Engine::Sqlite(connection) => {
-                let mut statement = connection.prepare_cached(&dialect::for_row_of_sqlite(sql, types.len()))?;
+                let mut statement =
+                    connection.prepare_cached(&dialect::for_row_of_sqlite(sql, types.len()))?;
                 let mut list = Vec::new();
                 for row in rows {
                     list.append(&mut collect(statement.query(params_from_iter(row))?, &mut map)?);
@@ -227,24 +257,39 @@ impl Database {
                 Ok(list)
             }
             Engine::Postgres(_) if rows.is_empty() => Ok(Vec::new()),
-            Engine::Postgres(postgres) => postgres.query_rows(sql, types, rows)?.iter().map(|row| map(&Row::Postgres(row))).collect(),
+            Engine::Postgres(postgres) => {
+                postgres.query_rows(sql, types, rows)?.iter().map(|row| map(&Row::Postgres(row))).collect()
+            }
         }
     }
 
-    /// Writes rows into the empty columns of a table in the fastest way there is; on PostgreSQL within a transaction only.
-    pub(crate) fn fill(&self, table: &str, columns: &[String], types: &[Type], rows: &Rows<'_>) -> Result<()> {
+    /// Writes rows into the empty columns of a table in the fastest way there is; on PostgreSQL within a
+    /// transaction only.
+    pub(crate) fn fill(
+        &self,
+        table: &str,
+        columns: &[String],
+        types: &[Type],
+        rows: &Rows<'_>,
+    ) -> Result<()> {
         match &self.engine {
             Engine::Sqlite(_) => {
                 let sql = format!("INSERT INTO {table} ({}) SELECT * FROM rows", columns.join(", "));
                 self.execute_rows(&sql, types, rows).map(|_| ())
             }
-            Engine::Postgres(postgres) => postgres.copy(&format!("COPY {table} ({}) FROM STDIN", columns.join(", ")), rows),
+            Engine::Postgres(postgres) => {
+                postgres.copy(&format!("COPY {table} ({}) FROM STDIN", columns.join(", ")), rows)
+            }
         }
     }
 
-    /// Runs `work` in a transaction: all of it or nothing. If another stood in its way it is begun again, so that whatever
-    /// it counts must be its own.
-    pub(crate) fn transaction<T>(&self, kind: Kind, mut work: impl FnMut(&Database) -> Result<T>) -> Result<T> {
+    /// Runs `work` in a transaction: all of it or nothing. If another stood in its way it is begun again, so
+    /// that whatever it counts must be its own.
+    pub(crate) fn transaction<T>(
+        &self,
+        kind: Kind,
+        mut work: impl FnMut(&Database) -> Result<T>,
+    ) -> Result<T> {
         for tries in 0.. {
             self.begin(kind)?;
             let guard = Rollback(self);

@@ -55,13 +55,15 @@ impl Postgres {
         Ok(Postgres { address, connection, locks: RefCell::default() })
     }
 
-    /// Takes the lock called `name` among those of `kind` for the session; false if another has it, or this one already.
+    /// Takes the lock called `name` among those of `kind` for the session; false if another has it, or this
+    /// one already.
     pub(super) fn try_lock(&self, kind: &'static str, name: &str) -> Result<bool> {
         let lock = (kind, name.to_owned());
         if self.locks.borrow().contains(&lock) {
             return Ok(false);
         }
-        let is_taken = self.with(true, |c| Ok(c.client.query_one(TRY_LOCK, &[&kind, &name])?.get::<_, bool>(0)))?;
+        let is_taken =
+            self.with(true, |c| Ok(c.client.query_one(TRY_LOCK, &[&kind, &name])?.get::<_, bool>(0)))?;
         if is_taken {
             self.locks.borrow_mut().push(lock);
         }
@@ -78,13 +80,14 @@ impl Postgres {
         self.with(true, |c| Ok(c.client.query(UNLOCK, &[&kind, &name]).map(|_| ())?))
     }
 
-    /// A new connection in place of one that was lost, with its locks: they went with it, and one that another has taken meanwhile is
-    /// an error, once.
+    /// A new connection in place of one that was lost, with its locks: they went with it, and one that
+    /// another has taken meanwhile is an error, once.
     fn reconnect(&self, connection: &mut Connected) -> Result<()> {
         *connection = Connected::new(&self.address)?;
         let mut lost = None;
         self.locks.borrow_mut().retain(|(kind, name)| {
-            let taken = connection.client.query_one(TRY_LOCK, &[kind, name]).is_ok_and(|row| row.get::<_, bool>(0));
+            let taken =
+                connection.client.query_one(TRY_LOCK, &[kind, name]).is_ok_and(|row| row.get::<_, bool>(0));
             if !taken {
                 lost.get_or_insert_with(|| name.clone());
             }
@@ -119,7 +122,12 @@ impl Postgres {
         })
     }
 
-    pub(super) fn query(&self, sql: &str, parameters: &[Value<'_>], may_reconnect: bool) -> Result<Vec<postgres::Row>> {
+    pub(super) fn query(
+        &self,
+        sql: &str,
+        parameters: &[Value<'_>],
+        may_reconnect: bool,
+    ) -> Result<Vec<postgres::Row>> {
         self.with(may_reconnect, |c| {
             let statement = c.statement(sql, dialect::for_postgres)?;
             Ok(c.client.query(&statement, &references(parameters))?)
@@ -144,7 +152,12 @@ impl Postgres {
         })
     }
 
-    pub(super) fn query_rows(&self, sql: &str, types: &[Type], rows: &[Vec<Value<'_>>]) -> Result<Vec<postgres::Row>> {
+    pub(super) fn query_rows(
+        &self,
+        sql: &str,
+        types: &[Type],
+        rows: &[Vec<Value<'_>>],
+    ) -> Result<Vec<postgres::Row>> {
         let columns = columns(types, rows);
         let parameters: Vec<&(dyn ToSql + Sync)> = columns.iter().map(|column| &**column).collect();
         self.with(false, |c| {
@@ -204,10 +217,22 @@ fn columns<'a>(types: &[Type], rows: &'a [Vec<Value<'a>>]) -> Vec<Box<dyn ToSql 
     let column = |(n, ty): (usize, &Type)| -> Box<dyn ToSql + Sync + 'a> {
         let values = rows.iter().map(move |row| &row[n]);
         match ty {
-            Type::Integer => Box::new(values.map(|v| if let Value::Integer(n) = v { Some(*n) } else { None }).collect::<Vec<_>>()),
-            Type::Real => Box::new(values.map(|v| if let Value::Real(n) = v { Some(*n) } else { None }).collect::<Vec<_>>()),
-            Type::Text => Box::new(values.map(|v| if let Value::Text(t) = v { Some(without_nul(t)) } else { None }).collect::<Vec<_>>()),
-            Type::Blob => Box::new(values.map(|v| if let Value::Blob(b) = v { Some(b.as_ref()) } else { None }).collect::<Vec<_>>()),
+            Type::Integer => Box::new(
+                values.map(|v| if let Value::Integer(n) = v { Some(*n) } else { None }).collect::<Vec<_>>(),
+            ),
+            Type::Real => Box::new(
+                values.map(|v| if let Value::Real(n) = v { Some(*n) } else { None }).collect::<Vec<_>>(),
+            ),
+            Type::Text => Box::new(
+                values
+                    .map(|v| if let Value::Text(t) = v { Some(without_nul(t)) } else { None })
+                    .collect::<Vec<_>>(),
+            ),
+            Type::Blob => Box::new(
+                values
+                    .map(|v| if let Value::Blob(b) = v { Some(b.as_ref()) } else { None })
+                    .collect::<Vec<_>>(),
+            ),
         }
     };
     types.iter().enumerate().map(column).collect()

@@ -91,7 +91,9 @@ pub(crate) use values;
 
 impl rusqlite::ToSql for Value<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        let json = |list: serde_json::Result<String>| list.map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()));
+        let json = |list: serde_json::Result<String>| {
+            list.map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))
+        };
         Ok(match self {
             Value::Null => ToSqlOutput::Borrowed(ValueRef::Null),
             Value::Integer(n) => ToSqlOutput::Borrowed(ValueRef::Integer(*n)),
@@ -110,7 +112,11 @@ pub(crate) fn without_nul(text: &str) -> Cow<'_, str> {
 }
 
 impl ToSql for Value<'_> {
-    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Box<dyn StdError + Sync + Send>> {
+    fn to_sql(
+        &self,
+        ty: &Type,
+        out: &mut BytesMut,
+    ) -> std::result::Result<IsNull, Box<dyn StdError + Sync + Send>> {
         match (self, ty) {
             (Value::Null, _) => Ok(IsNull::Yes),
             (Value::Integer(n), &Type::BOOL) => (*n != 0).to_sql(ty, out),
@@ -120,7 +126,9 @@ impl ToSql for Value<'_> {
             (Value::Real(n), _) => n.to_sql_checked(ty, out),
             (Value::Text(text), _) => without_nul(text).as_ref().to_sql_checked(ty, out),
             (Value::Blob(bytes), _) => bytes.as_ref().to_sql_checked(ty, out),
-            (Value::Texts(list), _) => list.iter().map(|text| without_nul(text)).collect::<Vec<_>>().to_sql_checked(ty, out),
+            (Value::Texts(list), _) => {
+                list.iter().map(|text| without_nul(text)).collect::<Vec<_>>().to_sql_checked(ty, out)
+            }
             (Value::Integers(list), _) => list.to_sql_checked(ty, out),
         }
     }
@@ -166,7 +174,9 @@ impl Row<'_> {
             Row::Postgres(row) => Ok(match *row.columns()[n].type_() {
                 Type::INT8 => Value::from(row.try_get::<_, Option<i64>>(n)?),
                 Type::FLOAT8 => Value::from(row.try_get::<_, Option<f64>>(n)?),
-                Type::BYTEA => row.try_get::<_, Option<Vec<u8>>>(n)?.map_or(Value::Null, |bytes| Value::Blob(bytes.into())),
+                Type::BYTEA => row
+                    .try_get::<_, Option<Vec<u8>>>(n)?
+                    .map_or(Value::Null, |bytes| Value::Blob(bytes.into())),
                 _ => Value::from(row.try_get::<_, Option<String>>(n)?),
             }),
         }

@@ -1,8 +1,9 @@
 //! What a catalog promises, over whichever database it is.
 
 use weir_catalog::{
-    Account, AccountKind, Budget, Catalog, Error, Hold, ImportPosition, Interval, Listed, Listing, MetadataCounts, MetadataLook,
-    MetadataTask, Outcome, PRIORITY_MAX, Repository, Settings, Taken, Visit, Which,
+    Account, AccountKind, Budget, Catalog, Error, Hold, ImportPosition, Interval, Listed, Listing,
+    MetadataCounts, MetadataLook, MetadataTask, Outcome, PRIORITY_MAX, Repository, Settings, Taken, Visit,
+    Which,
 };
 
 const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false, ahead_only: false };
@@ -30,7 +31,10 @@ fn pass(c: &mut Catalog, page: &[(String, Listed)], now: i64) -> (Listing, Taken
 
 fn row(id: &str, name: &str) -> (String, Listed) {
     let clone_url = format!("https://h/{name}.git");
-    (format!("h/{name}"), Listed { forge_id: id.to_owned(), full_name: name.to_owned(), clone_url, ..Listed::default() })
+    (
+        format!("h/{name}"),
+        Listed { forge_id: id.to_owned(), full_name: name.to_owned(), clone_url, ..Listed::default() },
+    )
 }
 
 pub fn names_are_unique_and_adding_twice_is_harmless(c: &mut Catalog) {
@@ -52,10 +56,16 @@ pub fn leases_are_exclusive_until_they_run_out(c: &mut Catalog) {
     assert!(c.lease("three", 150, 300, &only(&[]), 10).unwrap().is_empty());
     let again = c.lease("three", 200, 300, &DUE, 10).unwrap();
     assert_eq!(again.len(), 3, "run out");
-    assert!(again.iter().all(|r| first.iter().all(|before| r.epoch > before.epoch)), "each lease has a number of its own");
+    assert!(
+        again.iter().all(|r| first.iter().all(|before| r.epoch > before.epoch)),
+        "each lease has a number of its own"
+    );
     let free = Which { free_only: true, ..DUE };
     assert!(c.lease("three", 250, 400, &free, 10).unwrap().is_empty(), "not its own, which it visits");
-    assert!(c.lease("three", 350, 400, &free, 10).unwrap().is_empty(), "not even if that takes longer than its lease");
+    assert!(
+        c.lease("three", 350, 400, &free, 10).unwrap().is_empty(),
+        "not even if that takes longer than its lease"
+    );
     assert_eq!(c.lease("three", 250, 400, &DUE, 10).unwrap().len(), 3, "unless they are to be renewed");
     assert_eq!(c.lease("four", 450, 500, &free, 10).unwrap().len(), 3, "what another has let lapse is free");
 }
@@ -79,7 +89,10 @@ pub fn visits_set_the_schedule(c: &mut Catalog) {
     };
     c.record(&[visit(10, 20, Outcome::Failed { class: "network".into(), error: "no".into() })]).unwrap();
     let a = c.get("a").unwrap().unwrap();
-    assert_eq!((a.failures, a.last_success, a.error_class.as_deref(), a.fingerprint), (1, None, Some("network"), None));
+    assert_eq!(
+        (a.failures, a.last_success, a.error_class.as_deref(), a.fingerprint),
+        (1, None, Some("network"), None)
+    );
     c.record(&[visit(30, 40, Outcome::Updated { seq: 1, archive_bytes: 2, ref_count: 3 })]).unwrap();
     let a = c.get("a").unwrap().unwrap();
     assert_eq!((a.failures, a.last_success, a.error, a.seq, a.next_due), (0, Some(30), None, Some(1), 40));
@@ -118,7 +131,10 @@ pub fn a_listing_goes_on_where_it_was(c: &mut Catalog) {
     let mut listing = c.begin_listing("f", "all", 10).unwrap();
     c.take_page(&mut listing, &[listed(1, "o/a")], Some("7"), 11).unwrap();
     let again = c.begin_listing("f", "all", 20).unwrap();
-    assert_eq!((again.pass, again.position.as_deref(), again.listed, again.started_at), (1, Some("7"), 1, 10));
+    assert_eq!(
+        (again.pass, again.position.as_deref(), again.listed, again.started_at),
+        (1, Some("7"), 1, 10)
+    );
     assert_eq!(c.begin_listing("f", "owners", 30).unwrap().position, None, "another scope begins anew");
     let mut listing = c.begin_listing("f", "owners", 30).unwrap();
     c.take_page(&mut listing, &[], None, 31).unwrap();
@@ -177,7 +193,10 @@ pub fn what_was_skipped_belongs_to_its_scope_and_what_is_not_wanted_is_seen(c: &
     let mut listing = c.begin_listing("f", "all", 20).unwrap();
     c.mark_seen(&listing, &["1", "77"]).unwrap();
     c.take_page(&mut listing, &[], None, 20).unwrap();
-    assert_eq!(c.unseen(&listing, 0, 10).unwrap().iter().map(|u| u.forge_id.as_str()).collect::<Vec<_>>(), ["2"]);
+    assert_eq!(
+        c.unseen(&listing, 0, 10).unwrap().iter().map(|u| u.forge_id.as_str()).collect::<Vec<_>>(),
+        ["2"]
+    );
     c.skip_page("f", "7", "500", 1).unwrap();
     c.begin_listing("f", "all", 30).unwrap();
     assert_eq!(c.skipped_pages("f").unwrap().len(), 1);
@@ -189,16 +208,32 @@ pub fn a_dump_adds_and_a_listing_knows_better(c: &mut Catalog) {
     let at = |lines, is_finished| ImportPosition { lines, is_finished };
     assert_eq!(c.import_position("d").unwrap(), at(0, false));
     // Without ids, then with: the same ones.
-    assert_eq!(c.take_import("h", "d", at(2, false), &[row("", "o/a"), row("", "o/b"), row("", "o/a")], 5).unwrap().added, 2);
-    assert_eq!(c.take_import("h", "d", at(5, true), &[row("1", "o/a"), row("3", "o/c")], 6).unwrap().added, 2);
-    assert_eq!((c.import_position("d").unwrap(), c.list().unwrap().len()), (at(5, true), 3), "o/a was adopted");
+    assert_eq!(
+        c.take_import("h", "d", at(2, false), &[row("", "o/a"), row("", "o/b"), row("", "o/a")], 5)
+            .unwrap()
+            .added,
+        2
+    );
+    assert_eq!(
+        c.take_import("h", "d", at(5, true), &[row("1", "o/a"), row("3", "o/c")], 6).unwrap().added,
+        2
+    );
+    assert_eq!(
+        (c.import_position("d").unwrap(), c.list().unwrap().len()),
+        (at(5, true), 3),
+        "o/a was adopted"
+    );
     // A later dump renames, a listing renames, and then the dump says nothing new.
     assert_eq!(c.take_import("h", "e", at(1, true), &[row("3", "o/d")], 7).unwrap().renamed, 1);
     let mut listing = c.begin_listing("h", "all", 8).unwrap();
     let taken = c.take_page(&mut listing, &[row("3", "o/e"), row("2", "o/b")], None, 8).unwrap();
     assert_eq!((taken.renamed, taken.added), (1, 1));
     assert_eq!(c.take_import("h", "f", at(1, true), &[row("3", "o/d")], 9).unwrap().known, 1);
-    assert_eq!(c.take_import("h", "f", at(2, true), &[row("99", "o/e")], 9).unwrap().known, 1, "one that had this name before");
+    assert_eq!(
+        c.take_import("h", "f", at(2, true), &[row("99", "o/e")], 9).unwrap().known,
+        1,
+        "one that had this name before"
+    );
     let e = c.get("h/o/e").unwrap().unwrap();
     assert_eq!((e.path.as_str(), c.list().unwrap().len()), ("h/o/c.tar", 3));
     // What the forge has no more is not brought back by what is older.
@@ -229,7 +264,10 @@ pub fn a_lost_lease_writes_nothing_and_others_are_left_alone(c: &mut Catalog) {
     };
     // It took too long: another has it now.
     let second = c.lease("two/1", 200, 300, &DUE, 1).unwrap();
-    assert_eq!(c.record(&[visit(first[0].epoch, first[0].id, 1), visit(first[1].epoch, first[1].id, 2)]).unwrap(), 1);
+    assert_eq!(
+        c.record(&[visit(first[0].epoch, first[0].id, 1), visit(first[1].epoch, first[1].id, 2)]).unwrap(),
+        1
+    );
     assert_eq!((c.get("a").unwrap().unwrap().next_due, c.get("b").unwrap().unwrap().next_due), (0, 2));
     c.release_all("one/").unwrap();
     assert_eq!(c.lease("three/1", 210, 300, &DUE, 10).unwrap().len(), 1, "the lease of two/1 stands");
@@ -237,12 +275,19 @@ pub fn a_lost_lease_writes_nothing_and_others_are_left_alone(c: &mut Catalog) {
     let third = c.lease("three/1", 210, 300, &DUE, 10).unwrap();
     assert_eq!(third.len(), 2);
     assert_eq!(c.record(&[visit(second[0].epoch, second[0].id, 9)]).unwrap(), 0);
-    assert_eq!(c.record(&[visit(third[0].epoch, third[0].id, 9), visit(third[1].epoch, third[1].id, 9)]).unwrap(), 2);
+    assert_eq!(
+        c.record(&[visit(third[0].epoch, third[0].id, 9), visit(third[1].epoch, third[1].id, 9)]).unwrap(),
+        2
+    );
     assert_eq!(c.next_due().unwrap(), Some(9));
 }
 
 pub fn all_that_a_forge_tells_is_kept_and_counted(c: &mut Catalog) {
-    let owner = |login: &str| weir_catalog::Account { forge_id: "7".into(), login: login.into(), kind: weir_catalog::AccountKind::User };
+    let owner = |login: &str| weir_catalog::Account {
+        forge_id: "7".into(),
+        login: login.into(),
+        kind: weir_catalog::AccountKind::User,
+    };
     let (name, mut full) = listed(1, "o/a");
     full.owner = Some(owner("o"));
     full.description = Some("with a NUL \0, a tab\t and a 'quote'".into());
@@ -321,7 +366,9 @@ pub fn names_sort_by_their_bytes(c: &mut Catalog) {
     sorted.sort();
     assert_eq!(c.list().unwrap().into_iter().map(|r| r.name).collect::<Vec<_>>(), sorted);
     c.add(&["\u{d7ff}x", "\u{10ffff}y", "a\u{10ffff}"].map(|name| entry(name, "u")), 0).unwrap();
-    for (prefix, found) in [("a", 4), ("a-", 1), ("b", 0), ("\u{d7ff}", 1), ("\u{10ffff}", 1), ("a\u{10ffff}", 1), ("", 9)] {
+    for (prefix, found) in
+        [("a", 4), ("a-", 1), ("b", 0), ("\u{d7ff}", 1), ("\u{10ffff}", 1), ("a\u{10ffff}", 1), ("", 9)]
+    {
         let list = c.list_from(prefix).unwrap();
         assert!(list.len() == found && list.iter().all(|r| r.name.starts_with(prefix)), "{prefix:?}");
     }
@@ -348,13 +395,24 @@ pub fn updates_are_kept_for_hooks_with_the_visits_that_found_them(c: &mut Catalo
     c.record(&[visit(0, 1, updated(1))]).unwrap();
     assert_eq!(c.update_count("one/").unwrap(), 0, "nobody wanted to know");
     c.keep_updates_for("one/");
-    c.record(&[visit(0, 1, updated(2)), visit(1, 1, Outcome::Unchanged), visit(2, 7, updated(9)), visit(1, 1, updated(3))]).unwrap();
+    c.record(&[
+        visit(0, 1, updated(2)),
+        visit(1, 1, Outcome::Unchanged),
+        visit(2, 7, updated(9)),
+        visit(1, 1, updated(3)),
+    ])
+    .unwrap();
     let mut kept = c.updates("one/", 0, 1, 0, 10).unwrap();
     assert!(kept.is_sorted_by_key(|u| u.id));
     kept.sort_by_key(|u| u.seq);
-    assert_eq!(kept.iter().map(|u| (u.name.as_str(), u.seq)).collect::<Vec<_>>(), [("a", 2), ("b", 3)], "not that of a lost lease");
+    assert_eq!(
+        kept.iter().map(|u| (u.name.as_str(), u.seq)).collect::<Vec<_>>(),
+        [("a", 2), ("b", 3)],
+        "not that of a lost lease"
+    );
     assert!(
-        c.updates("two/", 0, 1, 0, 10).unwrap().is_empty() && c.updates("one/", 0, 1, kept[0].id.max(kept[1].id), 10).unwrap().is_empty()
+        c.updates("two/", 0, 1, 0, 10).unwrap().is_empty()
+            && c.updates("one/", 0, 1, kept[0].id.max(kept[1].id), 10).unwrap().is_empty()
     );
     let shares: usize = (0..3).map(|n| c.updates("one/", n, 3, 0, 10).unwrap().len()).sum();
     assert_eq!(shares, 2);
@@ -366,14 +424,26 @@ pub fn updates_are_kept_for_hooks_with_the_visits_that_found_them(c: &mut Catalo
 pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
     let fork = |id: u32, of: u32, private: bool| {
         let (name, listed) = listed(id, &format!("o/r{id}"));
-        (name, Listed { fork: Some(of > 0), parent_id: (of > 0).then(|| of.to_string()), private: Some(private), ..listed })
+        (
+            name,
+            Listed {
+                fork: Some(of > 0),
+                parent_id: (of > 0).then(|| of.to_string()),
+                private: Some(private),
+                ..listed
+            },
+        )
     };
-    // 1 <- 2 <- 3; 4 of one that is not known; 6 of the private 5; 7 and 8 of each other, as a forge might say; 9 of itself.
-    let page = [(1, 0), (2, 1), (3, 2), (4, 99), (5, 0), (6, 5), (7, 8), (8, 7), (9, 9)].map(|(id, of)| fork(id, of, id == 5));
+    // 1 <- 2 <- 3; 4 of one that is not known; 6 of the private 5; 7 and 8 of each other, as a forge might
+    // say; 9 of itself.
+    let page = [(1, 0), (2, 1), (3, 2), (4, 99), (5, 0), (6, 5), (7, 8), (8, 7), (9, 9)]
+        .map(|(id, of)| fork(id, of, id == 5));
     pass(c, &page, 1);
     let id = |c: &Catalog, n: u32| c.get(&format!("h/o/r{n}")).unwrap().unwrap().id;
     let ids: Vec<i64> = (1..=9).map(|n| id(c, n)).collect();
-    let all_bases = |c: &Catalog| c.bases(&ids).unwrap().into_iter().map(|b| (b.id, b.base)).collect::<std::collections::BTreeSet<_>>();
+    let all_bases = |c: &Catalog| {
+        c.bases(&ids).unwrap().into_iter().map(|b| (b.id, b.base)).collect::<std::collections::BTreeSet<_>>()
+    };
     assert_eq!(c.bases_by_forge(&ids).unwrap().len(), 2);
     assert!(all_bases(c).is_empty());
     c.choose_bases(&ids[2..3]).unwrap();
@@ -414,14 +484,19 @@ pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
     assert_eq!(c.record(&[visit(ids[1]), visit(ids[2])]).unwrap(), 2);
     c.set_base(ids[1], ids[3]).unwrap();
     c.look_again_at_what_builds_on(ids[3], 3).unwrap();
-    let seen = |c: &Catalog, n| c.get(&format!("h/o/r{n}")).unwrap().map(|r| (r.next_due, r.fingerprint)).unwrap();
+    let seen =
+        |c: &Catalog, n| c.get(&format!("h/o/r{n}")).unwrap().map(|r| (r.next_due, r.fingerprint)).unwrap();
     assert_eq!((seen(c, 2), seen(c, 3)), ((3, None), (1000, Some(vec![7]))));
     c.clear_bases(&ids[1..2]).unwrap();
     let updated = Outcome::Updated { seq: 1, archive_bytes: 1, ref_count: 1 };
     assert_eq!(c.record(&[Visit { outcome: updated, ..visit(ids[2]) }]).unwrap(), 1);
     c.set_archive(ids[2], 5, 9).unwrap();
     c.set_archive(ids[2], 4, 8).unwrap();
-    assert_eq!(c.get("h/o/r3").unwrap().map(|r| (r.seq, r.archive_bytes)).unwrap(), (Some(5), Some(9)), "never backwards");
+    assert_eq!(
+        c.get("h/o/r3").unwrap().map(|r| (r.seq, r.archive_bytes)).unwrap(),
+        (Some(5), Some(9)),
+        "never backwards"
+    );
     c.choose_bases(&ids).unwrap();
     assert!(all_bases(c).is_empty());
     assert_eq!(c.bases_by_forge(&ids[2..3]).unwrap()[0].base, ids[1]);
@@ -445,14 +520,16 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
         lfs_missing: None,
         outcome: Outcome::Unchanged,
     };
-    let visits: Vec<Visit> = names.iter().zip(10..).map(|(name, due)| visit(id(c, name), 0, 5, due)).collect();
+    let visits: Vec<Visit> =
+        names.iter().zip(10..).map(|(name, due)| visit(id(c, name), 0, 5, due)).collect();
     c.record(&visits).unwrap();
     let settings = Settings { interval: Some(Interval::Seconds(60)), ..Settings::default() };
     let (e, set) = (id(c, "e"), [id(c, "f"), id(c, "e"), id(c, "b"), -1]);
     c.change_settings(&set, i64::MAX, &|priority, _| *priority += 1).unwrap();
     // What another set meanwhile stays.
     c.change_settings(&[e], i64::MAX, &|priority, _| *priority += 8).unwrap();
-    c.change_settings(&[e], i64::MAX, &|_, settings| settings.interval = Some(Interval::Seconds(60))).unwrap();
+    c.change_settings(&[e], i64::MAX, &|_, settings| settings.interval = Some(Interval::Seconds(60)))
+        .unwrap();
     let said = c.get("e").unwrap().unwrap();
     assert_eq!((said.priority, said.settings), (PRIORITY_MAX, settings));
     assert_eq!(c.hint(&[id(c, "d"), id(c, "c"), -1], 20).unwrap(), 2);
@@ -469,11 +546,17 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
     assert_eq!(leased(c, "z", 50, 9), "ac");
     let listed: String = c.with_settings().unwrap().iter().map(|r| r.name.clone()).collect();
     assert_eq!(listed, "ebf");
-    c.change_settings(&[id(c, "e")], 7, &|priority, settings| (*priority, *settings) = Default::default()).unwrap();
+    c.change_settings(&[id(c, "e")], 7, &|priority, settings| (*priority, *settings) = Default::default())
+        .unwrap();
     assert_eq!((c.with_settings().unwrap().len(), c.get("e").unwrap().unwrap().next_due), (2, 7));
-    // A visit that was under way then was none with these settings; of one that begins only then that is not asked.
-    let set = |c: &mut Catalog, due| c.change_settings(&[e], due, &|_, settings| settings.lfs = Some(true)).unwrap();
-    for (before, meanwhile, next_due) in [(i64::MAX, i64::MAX, 900), (300, i64::MAX, 900), (i64::MAX, 310, 310)] {
+    // A visit that was under way then was none with these settings; of one that begins only then that is not
+    // asked.
+    let set = |c: &mut Catalog, due| {
+        c.change_settings(&[e], due, &|_, settings| settings.lfs = Some(true)).unwrap()
+    };
+    for (before, meanwhile, next_due) in
+        [(i64::MAX, i64::MAX, 900), (300, i64::MAX, 900), (i64::MAX, 310, 310)]
+    {
         set(c, before);
         let leased = c.lease("z", 300, 400, &Which { ids: Some(&[e]), ..Which::default() }, 1).unwrap();
         set(c, meanwhile);
@@ -501,21 +584,37 @@ pub fn visits_that_are_news_are_kept(c: &mut Catalog) {
     };
     let updated = |seq| Outcome::Updated { seq, archive_bytes: 1, ref_count: 1 };
     let failed = || Outcome::Failed { class: "gone".into(), error: "404\0".into() };
-    c.record(&[visit(1, true, updated(1)), visit(2, false, Outcome::Unchanged), visit(3, true, failed())]).unwrap();
-    c.record(&[visit(4, false, failed()), visit(5, true, Outcome::Unchanged), visit(6, true, Outcome::PutOff)]).unwrap();
+    c.record(&[visit(1, true, updated(1)), visit(2, false, Outcome::Unchanged), visit(3, true, failed())])
+        .unwrap();
+    c.record(&[
+        visit(4, false, failed()),
+        visit(5, true, Outcome::Unchanged),
+        visit(6, true, Outcome::PutOff),
+    ])
+    .unwrap();
     // Two within one second are one, with what both have found.
     c.record(&[visit(7, true, updated(2)), visit(7, true, failed())]).unwrap();
     c.record(&[Visit { epoch: 9, ..visit(8, true, updated(3)) }]).unwrap();
     let visits = c.past_visits(id, 10).unwrap();
-    let told: Vec<_> = visits.iter().rev().map(|v| (v.at, v.seq, v.snapshot.is_some(), v.error_class.as_deref())).collect();
-    assert_eq!(told, [(1, Some(1), true, None), (3, None, false, Some("gone")), (5, None, false, None), (7, Some(2), true, Some("gone"))]);
+    let told: Vec<_> =
+        visits.iter().rev().map(|v| (v.at, v.seq, v.snapshot.is_some(), v.error_class.as_deref())).collect();
+    assert_eq!(
+        told,
+        [
+            (1, Some(1), true, None),
+            (3, None, false, Some("gone")),
+            (5, None, false, None),
+            (7, Some(2), true, Some("gone"))
+        ]
+    );
     assert_eq!(c.past_visits(id, 1).unwrap()[0].at, 7);
     c.remove("a").unwrap();
     assert!(c.past_visits(id, 10).unwrap().is_empty());
 }
 
 pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
-    let account = |id: u32, login: &str, kind| Account { forge_id: id.to_string(), login: login.to_owned(), kind };
+    let account =
+        |id: u32, login: &str, kind| Account { forge_id: id.to_string(), login: login.to_owned(), kind };
     let user = |id, login| account(id, login, AccountKind::User);
     let organization = |id, login| account(id, login, AccountKind::Organization);
     // Known as an owner first, whose kind that forge does not tell.
@@ -524,30 +623,51 @@ pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
     pass(c, &[owned], 5);
     let mut listing = c.begin_listing("f/accounts", "all", 10).unwrap();
     let members = vec![("9".to_owned(), vec![user(1, "a"), user(2, "b"), user(2, "b")])];
-    c.take_accounts(&mut listing, "f", &[organization(9, "o"), user(1, "a")], &members, Some("2"), 11).unwrap();
+    c.take_accounts(&mut listing, "f", &[organization(9, "o"), user(1, "a")], &members, Some("2"), 11)
+        .unwrap();
     let again = c.begin_listing("f/accounts", "all", 20).unwrap();
     assert_eq!((again.pass, again.position.as_deref(), again.listed), (1, Some("2"), 2), "it goes on");
     c.take_accounts(&mut listing, "f", &[user(2, "renamed")], &[], None, 12).unwrap();
     let counts = c.account_counts("f").unwrap();
     assert_eq!((counts.users, counts.organizations, counts.memberships), (2, 1, 2));
     let all = c.accounts(None, 10).unwrap();
-    let told: Vec<_> = all.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","), a.repositories)).collect();
+    let told: Vec<_> =
+        all.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","), a.repositories)).collect();
     assert_eq!(told, [("a", "o".to_owned(), 0), ("o", String::new(), 1), ("renamed", "o".to_owned(), 0)]);
     // Another forge has others by the same ids; an organisation nobody told of has no members.
     let mut other = c.begin_listing("g/accounts", "all", 10).unwrap();
-    c.take_accounts(&mut other, "g", &[user(1, "a")], &[("7".to_owned(), vec![user(3, "x")])], None, 12).unwrap();
+    c.take_accounts(&mut other, "g", &[user(1, "a")], &[("7".to_owned(), vec![user(3, "x")])], None, 12)
+        .unwrap();
     assert_eq!(c.accounts(Some("a"), 10).unwrap().len(), 2);
-    assert_eq!((c.account_counts("g").unwrap().memberships, c.account_counts("f").unwrap().memberships), (0, 2));
+    assert_eq!(
+        (c.account_counts("g").unwrap().memberships, c.account_counts("f").unwrap().memberships),
+        (0, 2)
+    );
     // Who left.
     let mut listing = c.begin_listing("f/accounts", "all", 30).unwrap();
-    c.take_accounts(&mut listing, "f", &[organization(9, "o")], &[("9".to_owned(), vec![user(1, "a")])], None, 31).unwrap();
+    c.take_accounts(
+        &mut listing,
+        "f",
+        &[organization(9, "o")],
+        &[("9".to_owned(), vec![user(1, "a")])],
+        None,
+        31,
+    )
+    .unwrap();
     assert_eq!(c.account_counts("f").unwrap().memberships, 1);
 
-    let budget = |name: &str, remaining, reset_at| Budget { credential: name.to_owned(), limit: Some(5000), remaining, reset_at };
+    let budget = |name: &str, remaining, reset_at| Budget {
+        credential: name.to_owned(),
+        limit: Some(5000),
+        remaining,
+        reset_at,
+    };
     c.set_budgets("f", &[budget("x", 10, 100), budget("y", 0, 200)], 50).unwrap();
     c.set_budgets("g", &[budget("x", 3, 90)], 50).unwrap();
     c.set_budgets("f", &[budget("x", 9, 100)], 60).unwrap();
-    let left = |c: &Catalog, now| -> Vec<_> { c.budgets(now).unwrap().into_iter().map(|(f, b)| (f, b.credential, b.remaining)).collect() };
+    let left = |c: &Catalog, now| -> Vec<_> {
+        c.budgets(now).unwrap().into_iter().map(|(f, b)| (f, b.credential, b.remaining)).collect()
+    };
     let row = |f: &str, name: &str, left| (f.to_owned(), name.to_owned(), left);
     assert_eq!(left(c, 70), [row("f", "x", 9), row("f", "y", 0), row("g", "x", 3)]);
     assert_eq!(left(c, 100), [row("f", "y", 0)], "the others are whole again");
@@ -555,7 +675,9 @@ pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
 
 pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
     pass(c, &[row("1", "a"), row("2", "b"), row("2:wiki", "b.wiki"), row("3", "c"), row("4", "d")], 5);
-    let names = |tasks: &[MetadataTask]| tasks.iter().map(|t| t.repository.name.trim_start_matches("h/").to_owned()).collect::<Vec<_>>();
+    let names = |tasks: &[MetadataTask]| {
+        tasks.iter().map(|t| t.repository.name.trim_start_matches("h/").to_owned()).collect::<Vec<_>>()
+    };
     let visit = |r: &Repository| Visit {
         id: r.id,
         epoch: r.epoch,
@@ -587,7 +709,8 @@ pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
     let by_name: std::collections::HashMap<String, i64> =
         leased.iter().map(|r| (r.name.trim_start_matches("h/").to_owned(), r.id)).collect();
     for (name, wanted) in [("a", false), ("c", true)] {
-        c.change_settings(&[by_name[name]], i64::MAX, &|_, settings| settings.metadata = Some(wanted)).unwrap();
+        c.change_settings(&[by_name[name]], i64::MAX, &|_, settings| settings.metadata = Some(wanted))
+            .unwrap();
     }
     note(c, "g", true);
     note(c, "f", true);
@@ -595,26 +718,42 @@ pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
     let first = c.lease_metadata("f", None, 20, (20, 100)).unwrap().unwrap();
     assert_eq!((first.forge_id.as_str(), first.changed_at, first.failures), ("2", None, 0));
     assert_eq!(names(&all(c, 20, 100)), ["c"], "what is leased is left alone, and wikis have none");
-    let end = |c: &mut Catalog, (name, leased_until): (&str, i64), due_at, is_changed, error: Option<&str>| {
-        let error = error.map(str::to_owned);
-        c.end_metadata_look(&MetadataLook { id: by_name[name], leased_until, at: 30, due_at, is_changed, error }).unwrap()
-    };
+    let end =
+        |c: &mut Catalog, (name, leased_until): (&str, i64), due_at, is_changed, error: Option<&str>| {
+            let error = error.map(str::to_owned);
+            c.end_metadata_look(&MetadataLook {
+                id: by_name[name],
+                leased_until,
+                at: 30,
+                due_at,
+                is_changed,
+                error,
+            })
+            .unwrap()
+        };
     assert!(end(c, ("b", first.leased_until), 50, true, None));
     assert!(end(c, ("c", 100), 40, false, Some("oops")));
     assert_eq!(c.metadata_counts().unwrap(), MetadataCounts { looked_at: 2, failing: 1 });
     assert_eq!(c.metadata_errors(5).unwrap(), [("h/c".to_owned(), "oops".to_owned())]);
     // What has been due for longest comes first, and a lease that has run out is anybody's.
     let due = all(c, 60, 100);
-    assert_eq!((names(&due), due[0].failures, due[1].changed_at), (vec!["c".to_owned(), "b".to_owned()], 1, Some(30)));
+    assert_eq!(
+        (names(&due), due[0].failures, due[1].changed_at),
+        (vec!["c".to_owned(), "b".to_owned()], 1, Some(30))
+    );
     assert!(c.extend_metadata_lease(by_name["c"], 100, 300).unwrap());
     assert_eq!(names(&all(c, 101, 200)), ["b"]);
     // Whoever had it before has it no more.
-    assert!(!c.extend_metadata_lease(by_name["b"], 100, 400).unwrap() && !end(c, ("b", 100), 7, true, Some("late")));
+    assert!(
+        !c.extend_metadata_lease(by_name["b"], 100, 400).unwrap()
+            && !end(c, ("b", 100), 7, true, Some("late"))
+    );
     assert!(end(c, ("b", 200), 1000, false, None) && end(c, ("c", 300), 1000, false, None));
     // Whatever was said of those that are named.
     let named = c.note_metadata_of("f", &[by_name["a"], by_name["b"], by_name["d"]]).unwrap();
     assert_eq!(named, [by_name["a"], by_name["b"]]);
-    let tasks: Vec<_> = named.iter().map(|id| c.lease_metadata("f", Some(*id), 0, (401, 500)).unwrap().unwrap()).collect();
+    let tasks: Vec<_> =
+        named.iter().map(|id| c.lease_metadata("f", Some(*id), 0, (401, 500)).unwrap().unwrap()).collect();
     assert_eq!(names(&tasks), ["a", "b"]);
     assert!(["a", "b"].iter().all(|name| end(c, (name, 500), 0, false, None)));
     // What is not wanted any more is not looked at.

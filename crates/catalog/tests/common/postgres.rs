@@ -53,20 +53,45 @@ impl Server {
         server
     }
 
-    /// Starts one that listens on loopback too, with TLS only there, and a certificate of its own for `localhost`.
+    /// Starts one that listens on loopback too, with TLS only there, and a certificate of its own for
+    /// `localhost`.
     pub fn start_with_tls() -> Server {
         let (binaries, folder) = Server::make();
         let (key, certificate) = (folder.path().join("server.key"), folder.path().join("server.crt"));
         let mut openssl = Command::new("openssl");
-        openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
-        openssl.args(["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"]);
-        let made = as_its_user(openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate).current_dir("/")).output().unwrap();
+        openssl.args([
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+        ]);
+        openssl.args([
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ]);
+        let made =
+            as_its_user(openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate).current_dir("/"))
+                .output()
+                .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        std::fs::write(folder.path().join("data/pg_hba.conf"), "local all all trust\nhostssl all all 127.0.0.1/32 trust\n").unwrap();
+        std::fs::write(
+            folder.path().join("data/pg_hba.conf"),
+            "local all all trust\nhostssl all all 127.0.0.1/32 trust\n",
+        )
+        .unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let (key, certificate) = (format!("ssl_key_file={}", key.display()), format!("ssl_cert_file={}", certificate.display()));
+        let (key, certificate) =
+            (format!("ssl_key_file={}", key.display()), format!("ssl_cert_file={}", certificate.display()));
         let port_setting = format!("port={port}");
-        let settings = ["fsync=off", "listen_addresses=127.0.0.1", "ssl=on", &key, &certificate, &port_setting];
+        let settings =
+            ["fsync=off", "listen_addresses=127.0.0.1", "ssl=on", &key, &certificate, &port_setting];
         let process = Server::run(&binaries, folder.path(), &settings);
         let server = Server { process, binaries, folder, port };
         server.wait();
@@ -81,7 +106,15 @@ impl Server {
             std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid)).unwrap();
         }
         let mut init = Command::new(binaries.join("initdb"));
-        init.args(["--username=weir", "--auth=trust", "--no-sync", "--no-instructions", "--encoding=UTF8", "--locale=C.UTF-8", "-D"]);
+        init.args([
+            "--username=weir",
+            "--auth=trust",
+            "--no-sync",
+            "--no-instructions",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            "-D",
+        ]);
         let made = as_its_user(init.arg(folder.path().join("data")).current_dir("/")).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         (binaries, folder)
@@ -117,7 +150,10 @@ impl Server {
     /// The URL of a new schema in it.
     pub fn schema(&self, name: &str) -> String {
         assert!(self.try_sql(&format!("CREATE SCHEMA {name}")));
-        format!("postgres://weir@{}/postgres?options=-csearch_path%3D{name}", self.folder().to_str().unwrap().replace('/', "%2F"))
+        format!(
+            "postgres://weir@{}/postgres?options=-csearch_path%3D{name}",
+            self.folder().to_str().unwrap().replace('/', "%2F")
+        )
     }
 
     fn try_sql(&self, sql: &str) -> bool {
@@ -158,8 +194,10 @@ impl Server {
     /// Stops its processes where they are, or lets them go on.
     pub fn stall(&self, is_stalled: bool) {
         let signal = if is_stalled { "-STOP" } else { "-CONT" };
-        let children = Command::new("pgrep").args(["-P", &self.process.id().to_string()]).output().unwrap().stdout;
-        let all = format!("{} {}", self.process.id(), String::from_utf8(children).unwrap().replace('\n', " "));
+        let children =
+            Command::new("pgrep").args(["-P", &self.process.id().to_string()]).output().unwrap().stdout;
+        let all =
+            format!("{} {}", self.process.id(), String::from_utf8(children).unwrap().replace('\n', " "));
         Command::new("kill").arg(signal).args(all.split_whitespace()).status().unwrap();
     }
 

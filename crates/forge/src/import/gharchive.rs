@@ -34,14 +34,23 @@ pub(super) fn row(line: &[u8]) -> Result<Row, String> {
     }
     let event: Event = serde_json::from_slice(line).map_err(|e| format!("no event: {e}"))?;
     if let Some(Repo { id: Some(id), name: Some(full_name) }) = event.repo {
-        let is_name = full_name.split_once('/').is_some_and(|(owner, name)| !owner.is_empty() && !name.is_empty() && !name.contains('/'));
+        let is_name = full_name
+            .split_once('/')
+            .is_some_and(|(owner, name)| !owner.is_empty() && !name.is_empty() && !name.contains('/'));
         if !is_name {
             return Err(format!("'{full_name}' is no repository's name"));
         }
         let clone_url = clone_url_of(&full_name);
-        return Ok(Row::Of(Box::new(Listed { forge_id: id.to_string(), full_name, clone_url, ..Listed::default() })));
+        return Ok(Row::Of(Box::new(Listed {
+            forge_id: id.to_string(),
+            full_name,
+            clone_url,
+            ..Listed::default()
+        })));
     }
-    let Some(Repository { id: Some(id), url: Some(url), description, homepage, language, fork, private }) = event.repository else {
+    let Some(Repository { id: Some(id), url: Some(url), description, homepage, language, fork, private }) =
+        event.repository
+    else {
         return Ok(Row::Nothing);
     };
     let full_name = full_name_of(&url).ok_or_else(|| format!("'{url}' is no repository's url"))?.to_owned();

@@ -1,5 +1,6 @@
-//! Rows of GHTorrent's `projects`: id, url, owner_id, name, description, language, created_at, forked_from, deleted, updated_at,
-//! and more in later dumps, less in earlier ones (sql/schema.sql of gousiosg/github-mirror).
+//! Rows of GHTorrent's `projects`: id, url, owner_id, name, description, language, created_at, forked_from,
+//! deleted, updated_at, and more in later dumps, less in earlier ones (sql/schema.sql of
+//! gousiosg/github-mirror).
 
 use std::cell::RefCell;
 
@@ -13,7 +14,9 @@ const FIELDS: usize = 9;
 
 pub(super) fn row(line: &[u8]) -> Result<Row, String> {
     let fields = fields(line);
-    let text = |n: usize| fields.get(n).map(|f| String::from_utf8_lossy(f).into_owned()).filter(|f| f != "\\N" && !f.is_empty());
+    let text = |n: usize| {
+        fields.get(n).map(|f| String::from_utf8_lossy(f).into_owned()).filter(|f| f != "\\N" && !f.is_empty())
+    };
     if line.is_empty() || text(0).as_deref() == Some("id") {
         return Ok(Row::Nothing);
     }
@@ -23,7 +26,9 @@ pub(super) fn row(line: &[u8]) -> Result<Row, String> {
         return Ok(Row::Nothing);
     }
     // "0000-00-00 00:00:00" says nothing, and updated_at is when GHTorrent looked.
-    let created_at = text(6).filter(|t| t.len() == 19 && !t.starts_with("0000")).map(|t| format!("{}Z", t.replace(' ', "T")));
+    let created_at = text(6)
+        .filter(|t| t.len() == 19 && !t.starts_with("0000"))
+        .map(|t| format!("{}Z", t.replace(' ', "T")));
     Ok(Row::Of(Box::new(Listed {
         clone_url: clone_url_of(&full_name),
         full_name,
@@ -36,8 +41,10 @@ pub(super) fn row(line: &[u8]) -> Result<Row, String> {
 }
 
 thread_local! {
-    /// Escapes by backslash, as MySQL writes them. Its tables take longer to make than a record to read, and its clones have none.
-    static READER: RefCell<Reader> = RefCell::new(ReaderBuilder::new().escape(Some(b'\\')).double_quote(false).build());
+    /// Escapes by backslash, as MySQL writes them. Its tables take longer to make than a record to read, and
+    /// its clones have none.
+    static READER: RefCell<Reader> =
+        RefCell::new(ReaderBuilder::new().escape(Some(b'\\')).double_quote(false).build());
 }
 
 /// The first fields of a record.

@@ -61,9 +61,19 @@ impl Lines {
         let mut input = BufReader::with_capacity(BUFFER_BYTES, input);
         // With the method, deflate: a document's length may begin like a gzip.
         let is_compressed = input.fill_buf()?.starts_with(&[0x1f, 0x8b, 8]);
-        let input: Box<dyn BufRead> =
-            if is_compressed { Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(input))) } else { Box::new(input) };
-        Ok(Lines { input, unit, line: Vec::new(), spare: Vec::new(), ahead: std::collections::VecDeque::new(), passed: 0 })
+        let input: Box<dyn BufRead> = if is_compressed {
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(input)))
+        } else {
+            Box::new(input)
+        };
+        Ok(Lines {
+            input,
+            unit,
+            line: Vec::new(),
+            spare: Vec::new(),
+            ahead: std::collections::VecDeque::new(),
+            passed: 0,
+        })
     }
 
     /// Lines that were read.
@@ -106,7 +116,11 @@ impl Lines {
         let mut more: Vec<Vec<u8>> = Vec::new();
         let mut len = self.line.len();
         while is_open {
-            let next = if more.len() < RECORD_LINES_MAX && len <= RECORD_BYTES_MAX { self.physical()? } else { Physical::End };
+            let next = if more.len() < RECORD_LINES_MAX && len <= RECORD_BYTES_MAX {
+                self.physical()?
+            } else {
+                Physical::End
+            };
             let next = match next {
                 Physical::Is(next) => next,
                 other => {
@@ -175,7 +189,10 @@ impl Lines {
         let len = u32::from_le_bytes(document[..4].try_into().expect("four bytes")) as usize;
         if !(5..=DOCUMENT_BYTES_MAX).contains(&len) {
             // Where the next one begins nobody knows.
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "no BSON: a document cannot be of that length"));
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidData,
+                "no BSON: a document cannot be of that length",
+            ));
         }
         // As it comes: a length alone takes no memory.
         let n = self.input.by_ref().take(len as u64 - 4).read_to_end(&mut document)?;

@@ -1,7 +1,9 @@
-//! Dumps that others have made of forges: GHTorrent's tables and collections, GH Archive's hours, answers of GitHub's API.
+//! Dumps that others have made of forges: GHTorrent's tables and collections, GH Archive's hours, answers of
+//! GitHub's API.
 //!
-//! A dump is read as a stream, line by line, in memory that does not grow; what is read goes to the catalog in batches, each with
-//! how far the dump was read, so that an import that was interrupted goes on there. Bad rows are told of and passed over.
+//! A dump is read as a stream, line by line, in memory that does not grow; what is read goes to the catalog
+//! in batches, each with how far the dump was read, so that an import that was interrupted goes on there. Bad
+//! rows are told of and passed over.
 
 mod gharchive;
 mod ghtorrent;
@@ -30,13 +32,15 @@ const TOLD_CHARS: usize = 200;
 /// What a dump is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dump {
-    /// GHTorrent's `projects.csv`: no header, quotes and escapes as MySQL writes them (ghtorrent.org, sql/schema.sql).
+    /// GHTorrent's `projects.csv`: no header, quotes and escapes as MySQL writes them (ghtorrent.org,
+    /// sql/schema.sql).
     GhTorrent,
     /// An hour of GH Archive, one event a line (gharchive.org), of any year.
     GhArchive,
     /// Repositories and accounts as GitHub's API gives them, one a line in JSON.
     Objects,
-    /// The same as BSON, one document after the other (bsonspec.org): GHTorrent's `repos.bson`, `users.bson`, `org_members.bson`.
+    /// The same as BSON, one document after the other (bsonspec.org): GHTorrent's `repos.bson`, `users.bson`,
+    /// `org_members.bson`.
     Documents,
 }
 
@@ -125,8 +129,8 @@ pub struct Import<'a> {
 }
 
 impl Import<'_> {
-    /// Reads `input`, plain or compressed by gzip, from where the last import of the same source ended, until it ends or `observe`
-    /// says no. `catalog` is `None` for a dry run.
+    /// Reads `input`, plain or compressed by gzip, from where the last import of the same source ended, until
+    /// it ends or `observe` says no. `catalog` is `None` for a dry run.
     ///
     /// # Errors
     /// If the dump cannot be read, or of the catalog. What was taken stays taken.
@@ -136,7 +140,8 @@ impl Import<'_> {
         mut catalog: Option<&mut Catalog>,
         observe: &mut dyn FnMut(&Imported) -> bool,
     ) -> Result<Imported, ImportError> {
-        let position = catalog.as_ref().map_or(Ok(ImportPosition::default()), |c| c.import_position(self.source))?;
+        let position =
+            catalog.as_ref().map_or(Ok(ImportPosition::default()), |c| c.import_position(self.source))?;
         let mut done = Imported {
             lines: position.lines,
             is_finished: position.is_finished,
@@ -171,7 +176,8 @@ impl Import<'_> {
                     // Before the place is kept: taken twice they are the same.
                     catalog.take_import_accounts(self.forge, &accounts.told, &accounts.members)?;
                     let position = ImportPosition { lines: done.lines, is_finished: is_end };
-                    done.taken += catalog.take_import(self.forge, self.source, position, &rows, (self.now)())?;
+                    done.taken +=
+                        catalog.take_import(self.forge, self.source, position, &rows, (self.now)())?;
                 }
                 places.clear();
                 accounts = Accounts::default();
@@ -270,8 +276,11 @@ mod tests {
         (dir, catalog)
     }
 
-    const PROJECTS: &[u8] = b"1,\"https://api.github.com/repos/o/a\",5,\"a\",\"says \\\"hi\\\", twice\\\nand more\",\"C\",\"2012-01-02 03:04:05\",\\N,0,\"2015-01-01 00:00:00\",\\N\n\
-        2,\"https://api.github.com/repos/o/fork\",5,\"fork\",\\N,\\N,\"2012-01-02 03:04:05\",1,0,\"0000-00-00 00:00:00\"\n\
+    const PROJECTS: &[u8] =
+        b"1,\"https://api.github.com/repos/o/a\",5,\"a\",\"says \\\"hi\\\", twice\\\nand \
+        more\",\"C\",\"2012-01-02 03:04:05\",\\N,0,\"2015-01-01 00:00:00\",\\N\n\
+        2,\"https://api.github.com/repos/o/fork\",5,\"fork\",\\N,\\N,\"2012-01-02 \
+            03:04:05\",1,0,\"0000-00-00 00:00:00\"\n\
         3,\"https://api.github.com/repos/o/gone\",5,\"gone\",\\N,\\N,\"2012-01-02 03:04:05\",\\N,1\n\
         4,\\N,5,\"nameless\"\n\
         rubbish\n\
@@ -292,10 +301,10 @@ mod tests {
         assert_eq!((again.rows, again.is_finished), (0, true), "it was imported");
     }
 
-    const HOUR: &[u8] = br#"{"id":"1","type":"PushEvent","repo":{"id":11,"name":"o/a","url":"https://api.github.com/repos/o/a"}}
+    const HOUR: &[u8] = br#"{"id":"1","repo":{"id":11,"name":"o/a","url":"https://api.github.com/repos/o/a"}}
 {"type":"WatchEvent","repo":{"id":11,"name":"o/renamed"},"actor":{"login":"x"}}
-{"type":"PushEvent","repository":{"id":12,"url":"https://github.com/o/old","name":"old","owner":"o","language":"C","fork":false,"description":"d"}}
-{"type":"PushEvent","repository":{"id":13,"url":"https://github.com/o/forked","name":"forked","owner":"o","fork":true}}
+{"repository":{"id":12,"url":"https://github.com/o/old","name":"old","language":"C","description":"d"}}
+{"repository":{"id":13,"url":"https://github.com/o/forked","name":"forked","owner":"o","fork":true}}
 {"type":"FollowEvent"}
 {"type":"PushEvent","repo":{"id":14,"name":"no-owner"}}
 {"type":"Push
@@ -310,7 +319,10 @@ mod tests {
             let (done, bad) = import(Dump::GhArchive, &text, &mut c);
             assert_eq!((done.taken.added, done.rows, done.unwanted, done.lines), (3, 4, 1, 7));
             assert_eq!(bad.iter().map(|b| b.0).collect::<Vec<_>>(), [6, 7]);
-            assert!(c.get("github.com/o/renamed").unwrap().is_some() && c.get("github.com/o/old").unwrap().is_some());
+            assert!(
+                c.get("github.com/o/renamed").unwrap().is_some()
+                    && c.get("github.com/o/old").unwrap().is_some()
+            );
         }
     }
 
@@ -332,13 +344,17 @@ mod tests {
         let first = import.run(input(), Some(&mut c), &mut |_| false).unwrap();
         assert_eq!((first.lines, first.is_finished, first.taken.added), (10_000, false, 10_000));
         let rest = import.run(input(), Some(&mut c), &mut |_| true).unwrap();
-        assert_eq!((rest.lines, rest.is_finished, rest.taken.added, rest.taken.known), (25_000, true, 15_000, 0));
+        assert_eq!(
+            (rest.lines, rest.is_finished, rest.taken.added, rest.taken.known),
+            (25_000, true, 15_000, 0)
+        );
         // A compressed dump that is cut short: what was whole is taken, the rest is an error, not an end.
         c.forget_import("d").unwrap();
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut gz, text.as_bytes()).unwrap();
         let gz = gz.finish().unwrap();
-        let cut = import.run(Box::new(Cursor::new(gz[..gz.len() - 20].to_vec())), Some(&mut c), &mut |_| true);
+        let cut =
+            import.run(Box::new(Cursor::new(gz[..gz.len() - 20].to_vec())), Some(&mut c), &mut |_| true);
         assert!(matches!(cut, Err(ImportError::Io { .. })));
         assert!(!c.import_position("d").unwrap().is_finished);
     }
@@ -347,23 +363,28 @@ mod tests {
     fn objects_of_the_api_and_documents() {
         let owner = bson::rawdoc! { "id": 5i32, "login": "o", "type": "Organization" };
         let a = bson::rawdoc! {
-            "_id": bson::oid::ObjectId::from_bytes([7; 12]), "id": 11i32, "full_name": "o/a", "clone_url": "ext::sh -c evil", "owner": owner.clone(),
-            "description": "says", "fork": false, "stargazers_count": 3.0, "size": 5_000_000_000i64, "topics": ["x"], "private": false,
+            "_id": bson::oid::ObjectId::from_bytes([7; 12]), "id": 11i32, "full_name": "o/a",
+            "clone_url": "ext::sh -c evil", "owner": owner.clone(),
+            "description": "says", "fork": false, "stargazers_count": 3.0, "size": 5_000_000_000i64,
+            "topics": ["x"], "private": false,
         };
-        let b = bson::rawdoc! { "id": 12i64, "full_name": "o/b", "html_url": "https://github.com/o/b", "owner": owner, "fork": false };
+        let b = bson::rawdoc! { "id": 12i64, "full_name": "o/b", "html_url": "https://github.com/o/b",
+        "owner": owner, "fork": false };
         let bad = bson::rawdoc! { "id": "x", "full_name": "o/c" };
         let mut documents: Vec<u8> = [a.as_bytes(), bad.as_bytes(), b.as_bytes()].concat();
         let mut damaged = a.as_bytes().to_vec();
         damaged[4] = 0x55;
         documents.extend(damaged);
         let lines =
-            br#"{"id":11,"full_name":"o/a","clone_url":"ext::sh -c evil","owner":{"id":5,"login":"o"},"description":"says","fork":false}
+            br#"{"id":11,"full_name":"o/a","clone_url":"ext::sh -c evil","owner":{"id":5,"login":"o"}}
 {"id":"x","full_name":"o/c"}
 
 {"id":12,"full_name":"o/b","html_url":"https://github.com/o/b","fork":false}
 {"id":13,"full_name":"../etc/passwd","html_url":"x"}
 "#;
-        for (dump, text, bad_lines) in [(Dump::Documents, documents.as_slice(), vec![2, 4]), (Dump::Objects, lines, vec![2, 5])] {
+        for (dump, text, bad_lines) in
+            [(Dump::Documents, documents.as_slice(), vec![2, 4]), (Dump::Objects, lines, vec![2, 5])]
+        {
             let (_dir, mut c) = catalog();
             let (done, bad) = import(dump, text, &mut c);
             assert_eq!((done.taken.added, done.is_finished), (2, true), "{dump:?} {bad:?}");
@@ -377,7 +398,11 @@ mod tests {
         let organization = bson::rawdoc! { "id": 5i32, "login": "o", "type": "Organization", "name": "O" };
         let person = bson::rawdoc! { "id": 6i32, "login": "p", "type": "User" };
         let nobody = bson::rawdoc! { "login": "q" };
-        let (done, bad) = import(Dump::Documents, &[organization.as_bytes(), nobody.as_bytes(), person.as_bytes()].concat(), &mut c);
+        let (done, bad) = import(
+            Dump::Documents,
+            &[organization.as_bytes(), nobody.as_bytes(), person.as_bytes()].concat(),
+            &mut c,
+        );
         assert_eq!((done.accounts, bad.len(), done.rows), (2, 1, 0));
         c.forget_import("d").unwrap();
         let members = br#"{"id":6,"login":"older","org":"o"}
@@ -386,10 +411,16 @@ mod tests {
 "#;
         import(Dump::Objects, members, &mut c);
         let known = c.accounts(None, 10).unwrap();
-        let told: Vec<_> = known.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","))).collect();
+        let told: Vec<_> =
+            known.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","))).collect();
         assert_eq!(told, [("o", String::new()), ("p", "o".to_owned()), ("r", "o".to_owned())]);
         // What is no BSON, and a document that is cut short: errors, no ends.
-        for text in [b"\xff\xff\xff\x7f rubbish".as_slice(), b"{}", &a.as_bytes()[..a.as_bytes().len() - 1], b"\x05\0"] {
+        for text in [
+            b"\xff\xff\xff\x7f rubbish".as_slice(),
+            b"{}",
+            &a.as_bytes()[..a.as_bytes().len() - 1],
+            b"\x05\0",
+        ] {
             let import = Import {
                 dump: Dump::Documents,
                 source: "d",
@@ -399,7 +430,10 @@ mod tests {
                 on_bad_row: &|_, _| (),
                 now: &|| 7,
             };
-            assert!(import.run(Box::new(Cursor::new(text.to_vec())), None, &mut |_| true).is_err(), "{text:?}");
+            assert!(
+                import.run(Box::new(Cursor::new(text.to_vec())), None, &mut |_| true).is_err(),
+                "{text:?}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Repositories and accounts as GitHub's API gives them: one JSON object a line, or one BSON document after the other, as mongodump
-//! writes GHTorrent's collections `repos`, `users` and `org_members`.
+//! Repositories and accounts as GitHub's API gives them: one JSON object a line, or one BSON document after
+//! the other, as mongodump writes GHTorrent's collections `repos`, `users` and `org_members`.
 
 use bson::{RawBsonRef, RawDocument};
 use serde_json::{Map, Value};
@@ -33,8 +33,13 @@ fn row(object: &Value) -> Result<Row, String> {
             None => Row::Account(account),
         });
     }
-    let mut listed = github::from_item(object).ok_or("no repository with id, full_name and clone_url or html_url, nor an account")?;
-    if !listed.full_name.split_once('/').is_some_and(|(owner, name)| !owner.is_empty() && !name.is_empty() && !name.contains('/')) {
+    let mut listed = github::from_item(object)
+        .ok_or("no repository with id, full_name and clone_url or html_url, nor an account")?;
+    if !listed
+        .full_name
+        .split_once('/')
+        .is_some_and(|(owner, name)| !owner.is_empty() && !name.is_empty() && !name.contains('/'))
+    {
         return Err(format!("'{}' is no repository's name", listed.full_name));
     }
     // A dump does not say where to clone from: it may be anybody's.

@@ -11,14 +11,19 @@ const N: usize = 8;
 
 lanes!("avx2");
 
-/// The words of each block, big-endian, word i of all blocks in vector i: pairs of words, of rows of four, then halves.
+/// The words of each block, big-endian, word i of all blocks in vector i: pairs of words, of rows of four,
+/// then halves.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn transpose(w: &mut [Vector], blocks: &[&[u8; BLOCK]; N]) {
-    let swap = _mm256_broadcastsi128_si256(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
+    let swap =
+        _mm256_broadcastsi128_si256(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
     for half in 0..2 {
-        // SAFETY: a block is 64 bytes, of which one half or the other is read.
-        let row = |n: usize| _mm256_shuffle_epi8(unsafe { _mm256_loadu_si256(blocks[n][32 * half..].as_ptr().cast()) }, swap);
+        let row = |n: usize| {
+            // SAFETY: a block is 64 bytes, of which one half or the other is read.
+            let row = unsafe { _mm256_loadu_si256(blocks[n][32 * half..].as_ptr().cast()) };
+            _mm256_shuffle_epi8(row, swap)
+        };
         let mut pairs = [splat(0); N];
         for n in 0..2 {
             let (r0, r1, r2, r3) = (row(4 * n), row(4 * n + 1), row(4 * n + 2), row(4 * n + 3));

@@ -11,7 +11,8 @@ const N: usize = 16;
 
 lanes!("avx512f,avx512bw");
 
-/// The words of each block, big-endian, word i of all blocks in vector i: pairs of words, of rows of four, then quarters.
+/// The words of each block, big-endian, word i of all blocks in vector i: pairs of words, of rows of four,
+/// then quarters.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn transpose(w: &mut [Vector], blocks: &[&[u8; BLOCK]; N]) {
@@ -44,7 +45,11 @@ fn transpose(w: &mut [Vector], blocks: &[&[u8; BLOCK]; N]) {
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn keep_if_bit_is<const WANT: u32>(mask: Vector, x: Vector, bit: u32, left: u32) -> Vector {
-    let failed = if WANT == 0 { _mm512_test_epi32_mask(x, splat(bit)) } else { _mm512_testn_epi32_mask(x, splat(bit)) };
+    let failed = if WANT == 0 {
+        _mm512_test_epi32_mask(x, splat(bit))
+    } else {
+        _mm512_testn_epi32_mask(x, splat(bit))
+    };
     _mm512_mask_and_epi32(mask, failed, mask, splat(left))
 }
 

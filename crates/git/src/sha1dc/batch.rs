@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::{BLOCK, INITIAL, LANES, Sha1Detect, Suspect, Words, attacks, compress_lanes, to_bytes, vectors_of};
+use super::{
+    BLOCK, INITIAL, LANES, Sha1Detect, Suspect, Words, attacks, compress_lanes, to_bytes, vectors_of,
+};
 
 /// Fewer messages are hashed one after the other: the lanes take as long for two as for sixteen.
 const LANES_WORTH_IT: usize = 4;
@@ -183,7 +185,8 @@ impl<D: AsRef<[u8]>> Batch<D> {
     fn run(&mut self) {
         let first = self.lanes.iter().flatten().next().expect("a lane is used").blocks();
         // A lane that is not used repeats another: its state is nobody's.
-        let parts: [&[[u8; BLOCK]]; LANES] = std::array::from_fn(|n| self.lanes[n].as_ref().map_or(first, Lane::blocks));
+        let parts: [&[[u8; BLOCK]]; LANES] =
+            std::array::from_fn(|n| self.lanes[n].as_ref().map_or(first, Lane::blocks));
         let count = parts.iter().map(|p| p.len()).min().unwrap_or(0);
         for i in 0..count {
             let blocks = parts.map(|p| &p[i]);

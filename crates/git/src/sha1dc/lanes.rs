@@ -1,10 +1,12 @@
-//! What is done to as many blocks at a time as a vector has lanes, in terms of the operations that `avx2.rs` and `avx512.rs` each
-//! have of their own: steps of the hash, conditions, compression and recompression, a block a lane.
+//! What is done to as many blocks at a time as a vector has lanes, in terms of the operations that `avx2.rs`
+//! and `avx512.rs` each have of their own: steps of the hash, conditions, compression and recompression, a
+//! block a lane.
 //!
-//! Sources: FIPS 180-4 section 6.1.2 for the hash; Gueron and Krasnov, "Simultaneous hashing of multiple messages" (2012), for the
-//! lanes.
+//! Sources: FIPS 180-4 section 6.1.2 for the hash; Gueron and Krasnov, "Simultaneous hashing of multiple
+//! messages" (2012), for the lanes.
 
-/// Sixteen words more of the message schedule. Written out, for an index that varies would send the words to memory.
+/// Sixteen words more of the message schedule. Written out, for an index that varies would send the words to
+/// memory.
 macro_rules! schedule {
     ($last:ident, $group:ident: $($i:literal)*) => {$(
         let x = parity($last[($i + 13) % 16], $last[($i + 8) % 16], $last[($i + 2) % 16]);
@@ -13,20 +15,23 @@ macro_rules! schedule {
     )*};
 }
 
-/// Defines `suspects`, `compress` and `attacks` for a processor with these features. A macro, because the features of a function
-/// are a literal, and functions without them are not inlined into those that have them.
+/// Defines `suspects`, `compress` and `attacks` for a processor with these features. A macro, because the
+/// features of a function are a literal, and functions without them are not inlined into those that have
+/// them.
 ///
-/// Where it stands there are `Vector`, of `N` lanes, and `splat`, `load`, `store`, `add`, `sub`, `xor`, `parity`, `choose`,
-/// `majority`, `rotate`, `blend`, `equal`, `transpose` and `keep_if_bit_is`.
+/// Where it stands there are `Vector`, of `N` lanes, and `splat`, `load`, `store`, `add`, `sub`, `xor`,
+/// `parity`, `choose`, `majority`, `rotate`, `blend`, `equal`, `transpose` and `keep_if_bit_is`.
 macro_rules! lanes {
     ($features:literal) => {
+        use std::array::from_fn;
+
         /// Words 0 to 79 of `N` messages, lane n from block n.
         #[target_feature(enable = $features)]
         fn expand(w: &mut [Vector; 80], blocks: &[&[u8; BLOCK]; N]) {
             let (head, tail) = w.split_at_mut(16);
             transpose(head, blocks);
             // The last sixteen stay in registers, as far as there are so many.
-            let mut last: [Vector; 16] = std::array::from_fn(|i| head[i]);
+            let mut last: [Vector; 16] = from_fn(|i| head[i]);
             for group in tail.as_chunks_mut::<16>().0 {
                 schedule!(last, group: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
             }
@@ -39,7 +44,11 @@ macro_rules! lanes {
             macro_rules! condition {
                 ($i:literal,$p:literal,$j:literal,$q:literal,$want:literal,$d:literal) => {
                     // Bit p is moved to where q is; most conditions are about the same bit of both.
-                    let first = if $p == $q { w[$i] } else { rotate::<{ ($q - $p + 32) % 32 }, { ($p - $q + 32) % 32 }>(w[$i]) };
+                    let first = if $p == $q {
+                        w[$i]
+                    } else {
+                        rotate::<{ ($q - $p + 32) % 32 }, { ($p - $q + 32) % 32 }>(w[$i])
+                    };
                     mask = keep_if_bit_is::<$want>(mask, xor(first, w[$j]), 1 << $q, !$d);
                 };
             }
@@ -111,7 +120,8 @@ macro_rules! lanes {
             masks
         }
 
-        /// Takes one block each into the states, word-major; returns what the conditions leave, as [`suspects`] does.
+        /// Takes one block each into the states, word-major; returns what the conditions leave, as
+        /// [`suspects`] does.
         #[target_feature(enable = $features)]
         pub(super) fn compress(state: &mut [Words; 5], blocks: &[&[u8; BLOCK]; LANES]) -> Words {
             let mut masks = [0; LANES];
@@ -141,20 +151,22 @@ macro_rules! lanes {
             suspects.chunks(N).enumerate().fold(0, |found, (n, some)| found | attacks_among(some) << (n * N))
         }
 
-        /// Another block, differing from the suspect as its disturbance vector says, is compressed backwards and forwards from the
-        /// step where both states are the same; the two are an attack if it leads from some chaining value to the same end.
+        /// Another block, differing from the suspect as its disturbance vector says, is compressed backwards
+        /// and forwards from the step where both states are the same; the two are an attack if it leads from
+        /// some chaining value to the same end.
         #[target_feature(enable = $features)]
         fn attacks_among(suspects: &[Suspect]) -> u16 {
             let suspect = |n: usize| &suspects[n.min(suspects.len() - 1)];
-            let blocks: [&[u8; BLOCK]; N] = std::array::from_fn(|n| &suspect(n).block);
+            let blocks: [&[u8; BLOCK]; N] = from_fn(|n| &suspect(n).block);
             let mut w = [splat(0); 80];
             expand(&mut w, &blocks);
-            let after: [Vector; 5] = std::array::from_fn(|i| load(&std::array::from_fn(|n| suspect(n).after[i])));
+            let after: [Vector; 5] = from_fn(|i| load(&from_fn(|n| suspect(n).after[i])));
             // After the last step, before the chaining value is added.
-            let mut s: [Vector; 5] = std::array::from_fn(|i| sub(after[i], load(&std::array::from_fn(|n| suspect(n).before[i]))));
-            let rows: [&[u32; 80]; N] = std::array::from_fn(|n| &differences()[suspect(n).vector as usize]);
-            let other: [Vector; 80] = std::array::from_fn(|t| xor(w[t], load(&std::array::from_fn(|n| rows[n][t]))));
-            let late = load(&std::array::from_fn(|n| if VECTORS[suspect(n).vector as usize].3 == 65 { !0 } else { 0 }));
+            let mut s: [Vector; 5] = from_fn(|i| sub(after[i], load(&from_fn(|n| suspect(n).before[i]))));
+            let rows: [&[u32; 80]; N] = from_fn(|n| &differences()[suspect(n).vector as usize]);
+            let other: [Vector; 80] = from_fn(|t| xor(w[t], load(&from_fn(|n| rows[n][t]))));
+            let is_late = |n| if VECTORS[suspect(n).vector as usize].3 == 65 { !0 } else { 0 };
+            let late = load(&from_fn(is_late));
             s = steps_back::<3>(s, &w[65..]);
             let at_65 = s;
             s = steps_back::<3>(s, &w[60..65]);
@@ -162,14 +174,14 @@ macro_rules! lanes {
             // Backwards: those that start at 65 first come to 58, where the others join.
             let back = steps_back::<3>(at_65, &other[60..65]);
             let back = steps_back::<2>(back, &other[58..60]);
-            let back: [Vector; 5] = std::array::from_fn(|i| blend(late, s[i], back[i]));
+            let back: [Vector; 5] = from_fn(|i| blend(late, s[i], back[i]));
             let back = steps_back::<2>(back, &other[40..58]);
             let back = steps_back::<1>(back, &other[20..40]);
             let back = steps_back::<0>(back, &other[..20]);
             // Forwards: those that start at 58 first come to 65.
             let end = steps::<2>(s, &other[58..60]);
             let end = steps::<3>(end, &other[60..65]);
-            let end: [Vector; 5] = std::array::from_fn(|i| blend(late, end[i], at_65[i]));
+            let end: [Vector; 5] = from_fn(|i| blend(late, end[i], at_65[i]));
             let end = steps::<3>(end, &other[65..]);
             let mut found = u16::MAX >> (u16::BITS as usize - suspects.len());
             for i in 0..5 {

@@ -1,14 +1,15 @@
 //! SHA-1 with collision detection, many blocks at a time.
 //!
-//! Marc Stevens' counter-cryptanalysis (CRYPTO 2013) tests each block against the 32 known disturbance vectors; the
-//! unavoidable bit conditions (Stevens and Shumow, USENIX Security 2017) rule nearly all of them out from the expanded
-//! message alone. Those conditions do not depend on the chaining value, so 16 blocks are tested at once. Of one message
-//! (`Sha1Detect`) these are blocks in a row, and the hash runs on the processor's SHA instructions; of many (`Batch`) each
-//! lane is a message, hashed in the same pass. What passes is recompressed, 16 at a time, as their `sha1dc` does.
+//! Marc Stevens' counter-cryptanalysis (CRYPTO 2013) tests each block against the 32 known disturbance
+//! vectors; the unavoidable bit conditions (Stevens and Shumow, USENIX Security 2017) rule nearly all of them
+//! out from the expanded message alone. Those conditions do not depend on the chaining value, so 16 blocks
+//! are tested at once. Of one message (`Sha1Detect`) these are blocks in a row, and the hash runs on the
+//! processor's SHA instructions; of many (`Batch`) each lane is a message, hashed in the same pass. What
+//! passes is recompressed, 16 at a time, as their `sha1dc` does.
 //!
-//! Measured on this project's usual machine, taking in git/git: 75 % of the time went into the `sha1-checked` crate, which
-//! does the same a block and a word at a time. That crate is still what runs where the processor has neither AVX-512 nor
-//! AVX2, and what the tests compare with.
+//! Measured on this project's usual machine, taking in git/git: 75 % of the time went into the `sha1-checked`
+//! crate, which does the same a block and a word at a time. That crate is still what runs where the processor
+//! has neither AVX-512 nor AVX2, and what the tests compare with.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -49,7 +50,8 @@ fn has_avx512() -> bool {
 #[derive(Clone)]
 pub(crate) struct Sha1Detect {
     state: [u32; 5],
-    /// Whole groups of blocks are tested at a time: the start of an object, after its header, and its end are gathered here.
+    /// Whole groups of blocks are tested at a time: the start of an object, after its header, and its end are
+    /// gathered here.
     partial: [u8; GROUP],
     partial_len: usize,
     bytes: u64,
@@ -73,7 +75,14 @@ impl Sha1Detect {
     }
 
     fn from_state(state: [u32; 5]) -> Sha1Detect {
-        Sha1Detect { state, partial: [0; GROUP], partial_len: 0, bytes: 0, suspects: Vec::new(), collision: false }
+        Sha1Detect {
+            state,
+            partial: [0; GROUP],
+            partial_len: 0,
+            bytes: 0,
+            suspects: Vec::new(),
+            collision: false,
+        }
     }
 
     pub(crate) fn update(&mut self, mut data: &[u8]) {
@@ -165,7 +174,9 @@ fn compress(state: &mut [u32; 5], blocks: &[[u8; BLOCK]]) {
     }
 }
 
-fn cast(blocks: &[[u8; BLOCK]]) -> &[sha1::digest::generic_array::GenericArray<u8, sha1::digest::typenum::U64>] {
+fn cast(
+    blocks: &[[u8; BLOCK]],
+) -> &[sha1::digest::generic_array::GenericArray<u8, sha1::digest::typenum::U64>] {
     // SAFETY: a GenericArray<u8, U64> is 64 bytes without alignment, the same as [u8; 64].
     unsafe { std::slice::from_raw_parts(blocks.as_ptr().cast(), blocks.len()) }
 }
@@ -196,7 +207,8 @@ fn suspects(blocks: &[[u8; BLOCK]]) -> Words {
     masks
 }
 
-/// Takes one block each into sixteen states, word-major; returns what the conditions leave, as [`suspects`] does.
+/// Takes one block each into sixteen states, word-major; returns what the conditions leave, as [`suspects`]
+/// does.
 fn compress_lanes(state: &mut [Words; 5], blocks: &[&[u8; BLOCK]; LANES]) -> Words {
     #[cfg(target_arch = "x86_64")]
     {
@@ -251,7 +263,8 @@ fn step_back(t: usize, [new, a, b, c, d]: [u32; 5], word: u32) -> [u32; 5] {
     [a, b, c, d, e]
 }
 
-/// Whether another block, differing as the suspected vector says, leads from some chaining value to the same end.
+/// Whether another block, differing as the suspected vector says, leads from some chaining value to the same
+/// end.
 fn is_attack(suspect: &Suspect) -> bool {
     let words = expand(&suspect.block);
     let (_, _, _, from) = VECTORS[usize::from(suspect.vector)];
@@ -318,7 +331,10 @@ mod tests {
     fn a_real_attack_is_found() {
         let hex = include_str!("../../tests/shattered-prefix.hex");
         let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
-        let file: Vec<u8> = digits.chunks(2).map(|p| u8::from_str_radix(std::str::from_utf8(p).unwrap(), 16).unwrap()).collect();
+        let file: Vec<u8> = digits
+            .chunks(2)
+            .map(|p| u8::from_str_radix(std::str::from_utf8(p).unwrap(), 16).unwrap())
+            .collect();
         assert_eq!(file.len(), 320);
         for before in [0, 1, 15, 40] {
             if !is_supported() {
@@ -340,7 +356,8 @@ mod tests {
             for at in 0..=others {
                 let mut batch = Batch::new();
                 for n in 0..=others {
-                    // An attack as git could meet it would have its header in the attacked blocks: here there is none.
+                    // An attack as git could meet it would have its header in the attacked blocks: here there
+                    // is none.
                     let data = if n == at { file.clone() } else { vec![n as u8; n * 40] };
                     batch.push(b"", data);
                 }
@@ -361,7 +378,8 @@ mod tests {
         if !is_supported() {
             return;
         }
-        let blocks: [[u8; BLOCK]; LANES] = std::array::from_fn(|n| std::array::from_fn(|i| (n * 31 + i * i) as u8));
+        let blocks: [[u8; BLOCK]; LANES] =
+            std::array::from_fn(|n| std::array::from_fn(|i| (n * 31 + i * i) as u8));
         let mut states: [Words; 5] = std::array::from_fn(|i| [INITIAL[i]; LANES]);
         for _ in 0..3 {
             let mut alone = [INITIAL; LANES];
@@ -387,7 +405,10 @@ mod tests {
         }
         let hex = include_str!("../../tests/shattered-prefix.hex");
         let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
-        let file: Vec<u8> = digits.chunks(2).map(|p| u8::from_str_radix(std::str::from_utf8(p).unwrap(), 16).unwrap()).collect();
+        let file: Vec<u8> = digits
+            .chunks(2)
+            .map(|p| u8::from_str_radix(std::str::from_utf8(p).unwrap(), 16).unwrap())
+            .collect();
         let mut state = INITIAL;
         let mut suspects = Vec::new();
         for block in file.as_chunks::<BLOCK>().0 {

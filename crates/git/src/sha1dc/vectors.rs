@@ -1,8 +1,8 @@
 //! What is known of attacks on SHA-1: the disturbance vectors and the conditions that rule them out.
 //!
-//! The conditions are those of the generated `ubc_check.c` of sha1collisiondetection, Copyright 2017 Marc Stevens and Dan
-//! Shumow, MIT licence, as a table; leaving one out would cost time and never miss an attack. The disturbance vectors are
-//! computed from their definitions instead of being listed.
+//! The conditions are those of the generated `ubc_check.c` of sha1collisiondetection, Copyright 2017 Marc
+//! Stevens and Dan Shumow, MIT licence, as a table; leaving one out would cost time and never miss an attack.
+//! The disturbance vectors are computed from their definitions instead of being listed.
 
 use std::sync::OnceLock;
 
@@ -42,7 +42,8 @@ pub(super) const VECTORS: [(u8, usize, u32, usize); 32] = [
     (2, 56, 0, 65),
 ];
 
-/// Each row: bit `p` of word `i` xor bit `q` of word `j` must be `want`, for the disturbance vectors in the mask.
+/// Each row: bit `p` of word `i` xor bit `q` of word `j` must be `want`, for the disturbance vectors in the
+/// mask.
 macro_rules! conditions {
     ($c:ident) => {
         $c!(44, 29, 45, 29, 0, 0x283a080);

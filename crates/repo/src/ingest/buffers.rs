@@ -1,5 +1,5 @@
-//! Buffers that outlive one pack: a worker takes in one small pack after the other, and memory that goes back and forth
-//! to the system costs more than what is done in it.
+//! Buffers that outlive one pack: a worker takes in one small pack after the other, and memory that goes back
+//! and forth to the system costs more than what is done in it.
 
 use std::cell::RefCell;
 

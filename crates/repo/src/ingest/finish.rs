@@ -38,7 +38,8 @@ pub(crate) fn finish(
     let is_kept = |i: usize| is_first(i) && !options.base.is_some_and(|b| b.has(&id(i)));
     let mut kept: Vec<u32> = (0..order.len()).filter(|&i| is_kept(i)).map(|i| order[i]).collect();
     // A fork's first pack may be large, and repeat what its base has; it is never sent as it lies.
-    let may_repeat = options.base.is_some_and(|b| b.base().is_some()) && streamed.data.len() > REPEATS_BYTES_MIN;
+    let may_repeat =
+        options.base.is_some_and(|b| b.base().is_some()) && streamed.data.len() > REPEATS_BYTES_MIN;
     if may_repeat && !kept.is_empty() && (0..order.len()).all(is_first) {
         kept.clone_from(&order);
     }
@@ -62,7 +63,16 @@ pub(crate) fn finish(
     let sent_end = store.end;
     store.complete(options)?;
     let checksum = store.seal(options)?;
-    Ok(Some(Ingested { data: store.data, objects: store.objects, checksum, sent_end, sent_count, unreferenced, outside, tags }))
+    Ok(Some(Ingested {
+        data: store.data,
+        objects: store.objects,
+        checksum,
+        sent_end,
+        sent_count,
+        unreferenced,
+        outside,
+        tags,
+    }))
 }
 
 /// The number of the entry with the id `oid` among those of `order`, which are in ascending order of id.
@@ -70,7 +80,8 @@ fn find(ids: &Ids, order: &[u32], oid: &Oid) -> Option<u32> {
     order.binary_search_by(|&number| ids.get(number).cmp(oid)).ok().map(|i| order[i])
 }
 
-/// Every id that is named outside the pack must be here, and everything wanted in it or here. Returns the ids that are here.
+/// Every id that is named outside the pack must be here, and everything wanted in it or here. Returns the ids
+/// that are here.
 fn check_connected(streamed: &Streamed<'_>, order: &[u32], options: &Options<'_>) -> Result<Vec<Oid>> {
     let here = |oid: &Oid| options.base.is_some_and(|b| b.has(oid));
     let mut outside = Vec::new();
@@ -90,7 +101,11 @@ fn check_connected(streamed: &Streamed<'_>, order: &[u32], options: &Options<'_>
         }
     });
     for oid in options.wanted {
-        if missing.is_none() && find(&streamed.ids, order, oid).is_none() && !here(oid) && !options.lost.contains(oid) {
+        if missing.is_none()
+            && find(&streamed.ids, order, oid).is_none()
+            && !here(oid)
+            && !options.lost.contains(oid)
+        {
             missing_count += 1;
             missing = Some((*oid, "a ref".to_owned()));
         }
@@ -137,7 +152,10 @@ impl Store {
             // Small deltas may build on large objects: what a pack takes here has the limit of what is sent.
             if offset > options.limits.pack_bytes_max {
                 return Err(Error::Limit {
-                    what: format!("with what its deltas build on more than {} bytes", options.limits.pack_bytes_max),
+                    what: format!(
+                        "with what its deltas build on more than {} bytes",
+                        options.limits.pack_bytes_max
+                    ),
                     limit: options.limits.pack_bytes_max,
                     option: "limits.pack_bytes_max",
                 });
@@ -178,9 +196,14 @@ impl Store {
     }
 }
 
-/// Copies the entries that are kept, whose numbers are in ascending order of id. A delta whose base is not kept becomes one against
-/// that base's id, outside.
-fn rewrite(streamed: &Streamed<'_>, kept: &[u32], spill: SpillFn<'_>, options: &Options<'_>) -> Result<Store> {
+/// Copies the entries that are kept, whose numbers are in ascending order of id. A delta whose base is not
+/// kept becomes one against that base's id, outside.
+fn rewrite(
+    streamed: &Streamed<'_>,
+    kept: &[u32],
+    spill: SpillFn<'_>,
+    options: &Options<'_>,
+) -> Result<Store> {
     let mut by_offset = kept.to_vec();
     by_offset.sort_unstable();
     // By number; 0 for those not written yet.
@@ -208,10 +231,13 @@ fn rewrite(streamed: &Streamed<'_>, kept: &[u32], spill: SpillFn<'_>, options: &
         };
         if let Some(base) = base {
             match find(&streamed.ids, kept, &base).map(|b| new_offsets[b as usize]) {
-                Some(base_offset) if base_offset > 0 => push_ofs_delta_head(&mut head, offset - base_offset, old_head.size),
+                Some(base_offset) if base_offset > 0 => {
+                    push_ofs_delta_head(&mut head, offset - base_offset, old_head.size)
+                }
                 inside => {
                     push_ref_delta_head(&mut head, base.as_bytes(), old_head.size);
-                    // It may build on an object that is kept and stands behind it: that base is inside, found by its id.
+                    // It may build on an object that is kept and stands behind it: that base is inside, found
+                    // by its id.
                     if inside.is_none() {
                         outside_bases.push(base);
                     }

@@ -33,7 +33,8 @@ impl Ids {
         }
     }
 
-    /// Sets the id of entry `n`, which each entry's one thread does once. Readers come after that thread has ended.
+    /// Sets the id of entry `n`, which each entry's one thread does once. Readers come after that thread has
+    /// ended.
     pub(crate) fn set(&self, n: u32, oid: &Oid) {
         let per_id = self.words_per_id();
         let words = &self.words[n as usize * per_id..][..per_id];
@@ -64,10 +65,12 @@ impl Ids {
         word(0) << 32 | word(1)
     }
 
-    /// Returns the numbers of all entries in ascending order of id, and of number where ids are equal: 4 bytes an object.
+    /// Returns the numbers of all entries in ascending order of id, and of number where ids are equal: 4
+    /// bytes an object.
     pub(crate) fn order(&self) -> Vec<u32> {
         let count = self.len();
-        // Ids are uniform: after one pass into buckets of some thirty, what is left to sort lies in the processor's cache.
+        // Ids are uniform: after one pass into buckets of some thirty, what is left to sort lies in the
+        // processor's cache.
         let bits = (usize::BITS - count.leading_zeros()).saturating_sub(5).clamp(1, 20);
         let bucket = |n: u32| (self.prefix(n) >> (64 - bits)) as usize;
         let mut ends = vec![0u32; (1 << bits) + 1];
@@ -86,8 +89,12 @@ impl Ids {
         let mut start = 0;
         for &end in &ends[..1 << bits] {
             let of_one = &mut order[start..end as usize];
-            of_one
-                .sort_unstable_by(|&a, &b| self.prefix(a).cmp(&self.prefix(b)).then_with(|| self.get(a).cmp(&self.get(b))).then(a.cmp(&b)));
+            of_one.sort_unstable_by(|&a, &b| {
+                self.prefix(a)
+                    .cmp(&self.prefix(b))
+                    .then_with(|| self.get(a).cmp(&self.get(b)))
+                    .then(a.cmp(&b))
+            });
             start = end as usize;
         }
         order

@@ -15,7 +15,8 @@ const SLOTS_MIN: usize = 64;
 /// Parts, for packs that several threads work on.
 const PARTS: usize = 256;
 
-/// The distinct ids that are named, each with an entry that names it; all threads add to it. About 36 bytes an id.
+/// The distinct ids that are named, each with an entry that names it; all threads add to it. About 36 bytes
+/// an id.
 pub(crate) struct Named {
     hash: HashKind,
     /// Whoever makes a pack does not know these, so cannot choose ids that all want one place.
@@ -57,7 +58,8 @@ impl Part {
     /// Makes room for another half of what it holds.
     fn grow(&mut self, width: usize, hash: impl Fn(&[u8]) -> u64) {
         let count = self.slots.len() / width;
-        let larger = Part { slots: vec![0xff; (count + count / 2).max(SLOTS_MIN) * width], count: self.count };
+        let larger =
+            Part { slots: vec![0xff; (count + count / 2).max(SLOTS_MIN) * width], count: self.count };
         let old = std::mem::replace(self, larger);
         for (slot, data) in old.slots.chunks_exact(width).enumerate() {
             let number = old.number(slot, width);
@@ -75,11 +77,15 @@ impl Named {
     pub(crate) fn new(hash: HashKind, object_count: u32) -> Named {
         let random = RandomState::new();
         let parts = if object_count < PARTS as u32 * SLOTS_MIN as u32 { 1 } else { PARTS };
-        Named { hash, keys: [0, 1, 2, 3].map(|n| random.hash_one(n)), parts: (0..parts).map(|_| Mutex::default()).collect() }
+        Named {
+            hash,
+            keys: [0, 1, 2, 3].map(|n| random.hash_one(n)),
+            parts: (0..parts).map(|_| Mutex::default()).collect(),
+        }
     }
 
-    /// Products of words of the id, all of its bytes among them, each with a key, folded: the upper bits tell the part, the others the
-    /// place in it.
+    /// Products of words of the id, all of its bytes among them, each with a key, folded: the upper bits tell
+    /// the part, the others the place in it.
     fn hash(&self, id: &[u8]) -> u64 {
         let word = |at: usize, key: usize| {
             let bytes = id[at..at + 8].try_into().expect("eight bytes");
@@ -128,7 +134,8 @@ impl Named {
         known != EMPTY
     }
 
-    /// Calls `tell` for each id that is named and was not answered, with the number of an entry that names it.
+    /// Calls `tell` for each id that is named and was not answered, with the number of an entry that names
+    /// it.
     pub(crate) fn unanswered(&self, mut tell: impl FnMut(Oid, u32)) {
         let width = self.width();
         for part in &self.parts {
@@ -143,8 +150,8 @@ impl Named {
     }
 }
 
-/// Gathers distinct ids. Trees that follow each other name mostly the same ids, so a small direct-mapped cache of recent
-/// ones answers nearly all of the hundreds of millions of questions a large history asks.
+/// Gathers distinct ids. Trees that follow each other name mostly the same ids, so a small direct-mapped
+/// cache of recent ones answers nearly all of the hundreds of millions of questions a large history asks.
 pub(crate) struct Links<'a> {
     hash: HashKind,
     shallow: &'a OidSet,
@@ -166,7 +173,14 @@ impl<'a> Links<'a> {
     }
 
     /// Takes note in `named` of everything that the object of entry `number` names.
-    pub(crate) fn add(&mut self, named: &Named, number: u32, oid: &Oid, kind: Kind, data: &[u8]) -> Result<()> {
+    pub(crate) fn add(
+        &mut self,
+        named: &Named,
+        number: u32,
+        oid: &Oid,
+        kind: Kind,
+        data: &[u8],
+    ) -> Result<()> {
         let (hash, mask, id_len) = (self.hash, self.recent.len() - 1, self.hash.len());
         let recent = &mut self.recent;
         let mut note = |id: &[u8]| {
@@ -200,7 +214,9 @@ mod tests {
 
     #[test]
     fn ids_that_are_named_are_answered_or_told() {
-        for (hash, count, at) in [(HashKind::Sha1, 10u32, 4), (HashKind::Sha1, 100_000, 16), (HashKind::Sha256, 100_000, 20)] {
+        for (hash, count, at) in
+            [(HashKind::Sha1, 10u32, 4), (HashKind::Sha1, 100_000, 16), (HashKind::Sha256, 100_000, 20)]
+        {
             let oid = |n: u32| {
                 // Alike but for a few bits, as a forger's would be.
                 let mut bytes = [0; 32];
@@ -212,7 +228,9 @@ mod tests {
             std::thread::scope(|scope| {
                 for first in 0..2 {
                     let named = &named;
-                    scope.spawn(move || (first..count).chain(0..count / 2).for_each(|n| named.add(oid(n).as_bytes(), n)));
+                    scope.spawn(move || {
+                        (first..count).chain(0..count / 2).for_each(|n| named.add(oid(n).as_bytes(), n))
+                    });
                 }
             });
             for n in 0..count {

@@ -1,12 +1,14 @@
-//! Taking a pack in: stream, index with all cores, verify, complete, drop what is here already (gitformat-pack).
+//! Taking a pack in: stream, index with all cores, verify, complete, drop what is here already
+//! (gitformat-pack).
 //!
-//! A pack is accepted whole or not at all. Every object's hash is computed, with SHA-1's collision detection; every link
-//! of every object must lead to an object sent or one already here; and limits hold before memory is spent.
+//! A pack is accepted whole or not at all. Every object's hash is computed, with SHA-1's collision detection;
+//! every link of every object must lead to an object sent or one already here; and limits hold before memory
+//! is spent.
 //!
-//! The work is three passes. `stream` reads the pack once as it arrives: it finds the entries, hashes whole objects
-//! (on another thread) and keeps inflated deltas as far as memory allows. `resolve` walks each delta tree once, depth
-//! first, smaller branches first, so that few bases are held at a time. `finish` sorts, checks connectivity, drops
-//! objects that older bodies have and appends the bases a thin pack left out.
+//! The work is three passes. `stream` reads the pack once as it arrives: it finds the entries, hashes whole
+//! objects (on another thread) and keeps inflated deltas as far as memory allows. `resolve` walks each delta
+//! tree once, depth first, smaller branches first, so that few bases are held at a time. `finish` sorts,
+//! checks connectivity, drops objects that older bodies have and appends the bases a thin pack left out.
 
 mod buffers;
 mod finish;
@@ -90,8 +92,8 @@ pub struct Ingested {
     pub sent_end: u64,
     /// Objects in that part.
     pub sent_count: u32,
-    /// Ids of sent objects that no other sent object names: all of them are tips, if the pack is exactly the closure of
-    /// what was asked for.
+    /// Ids of sent objects that no other sent object names: all of them are tips, if the pack is exactly the
+    /// closure of what was asked for.
     pub unreferenced: Vec<Oid>,
     /// Ids outside the pack that its objects name.
     pub outside: Vec<Oid>,
@@ -99,12 +101,12 @@ pub struct Ingested {
     pub tags: Vec<(Oid, Oid)>,
 }
 
-/// Reads a pack from `input` and verifies it. `spill` gives the file it goes to if it outgrows a small buffer. `None` if
-/// nothing in it is new.
+/// Reads a pack from `input` and verifies it. `spill` gives the file it goes to if it outgrows a small
+/// buffer. `None` if nothing in it is new.
 ///
 /// # Errors
-/// [`crate::Error::BadPack`], [`crate::Error::NotConnected`] or [`crate::Error::Limit`] for what was sent, and of `input`
-/// and the disk. Nothing has changed then.
+/// [`crate::Error::BadPack`], [`crate::Error::NotConnected`] or [`crate::Error::Limit`] for what was sent,
+/// and of `input` and the disk. Nothing has changed then.
 pub fn ingest(input: &mut dyn Read, spill: SpillFn<'_>, options: &Options<'_>) -> Result<Option<Ingested>> {
     let mut streamed = stream::stream(input, spill, options)?;
     let outside_bases = resolve::resolve(&mut streamed, options)?;

@@ -38,7 +38,8 @@ impl Children {
         let entries = &streamed.entries;
         let mut starts = vec![0u32; entries.len() + 2];
         let mut by_id: OidMap<Vec<u32>> = OidMap::default();
-        // How many objects build on each, itself included: bases come before their deltas, so one pass backwards does.
+        // How many objects build on each, itself included: bases come before their deltas, so one pass
+        // backwards does.
         let mut weight = vec![1u32; entries.len()];
         for (n, e) in entries.iter().enumerate().rev() {
             match e.base() {
@@ -102,7 +103,8 @@ impl AsRef<[u8]> for Hashing {
     }
 }
 
-/// Bytes of objects that the delta trees of one pack hold at a time: bases that deltas wait for, and what is made of them.
+/// Bytes of objects that the delta trees of one pack hold at a time: bases that deltas wait for, and what is
+/// made of them.
 #[derive(Default)]
 struct Held {
     bytes: AtomicU64,
@@ -151,10 +153,11 @@ struct Worker<'w, 's> {
 }
 
 impl Worker<'_, '_> {
-    /// Deltas on entry `n` and on the id `oid` (if any), heaviest first, so that it is popped last. Each delta is handed
-    /// out once, even if the pack holds its base twice.
+    /// Deltas on entry `n` and on the id `oid` (if any), heaviest first, so that it is popped last. Each
+    /// delta is handed out once, even if the pack holds its base twice.
     fn waiting(&self, n: Option<u32>, oid: Option<&Oid>) -> Vec<u32> {
-        let mut waiting: Vec<u32> = n.map_or(Vec::new(), |n| self.children.of(n).iter().rev().copied().collect());
+        let mut waiting: Vec<u32> =
+            n.map_or(Vec::new(), |n| self.children.of(n).iter().rev().copied().collect());
         if !self.children.by_id.is_empty()
             && let Some(more) = oid.and_then(|oid| self.children.by_id.get(oid))
         {
@@ -166,7 +169,8 @@ impl Worker<'_, '_> {
 
     /// The whole object of entry `n`, for which there is room then.
     fn whole(&mut self, n: u32) -> Result<Vec<u8>> {
-        // Nothing of the pack is read for what is kept: pages that are read stay in memory until they are noted to have been.
+        // Nothing of the pack is read for what is kept: pages that are read stay in memory until they are
+        // noted to have been.
         if let Ok(i) = self.streamed.kept.binary_search_by_key(&n, |k| k.0) {
             let data = std::mem::take(&mut *self.streamed.kept[i].1.lock().expect("not poisoned"));
             self.held.add(data.len() as u64, self.limits)?;
@@ -198,7 +202,11 @@ impl Worker<'_, '_> {
     fn apply(&mut self, n: u32, base: &[u8]) -> Result<Vec<u8>> {
         let mut out = self.spare.pop().unwrap_or_default();
         let make = |delta: &[u8], out: &mut Vec<u8>| -> Result<Option<()>> {
-            let Some((_, size)) = delta_sizes(delta).filter(|(_, size)| *size <= self.limits.object_bytes_max) else { return Ok(None) };
+            let Some((_, size)) =
+                delta_sizes(delta).filter(|(_, size)| *size <= self.limits.object_bytes_max)
+            else {
+                return Ok(None);
+            };
             self.held.add(size, self.limits)?;
             Ok(apply_delta(base, delta, self.limits.object_bytes_max, out))
         };
@@ -216,7 +224,9 @@ impl Worker<'_, '_> {
         };
         if applied.is_none() {
             let offset = self.streamed.entries[n as usize].offset;
-            return bad_pack(format!("the delta at byte {offset} does not fit its base, or makes too large an object"));
+            return bad_pack(format!(
+                "the delta at byte {offset} does not fit its base, or makes too large an object"
+            ));
         }
         Ok(out)
     }
@@ -248,8 +258,8 @@ impl Worker<'_, '_> {
                 self.take_hashed()?;
                 self.waiting(Some(n), None)
             };
-            // The largest branch comes last, so an honest pack holds few bases. A chain made to hold many is refused before it costs
-            // the memory.
+            // The largest branch comes last, so an honest pack holds few bases. A chain made to hold many is
+            // refused before it costs the memory.
             if waiting.is_empty() {
                 self.held.remove(out.len());
                 self.recycle(out);
@@ -299,17 +309,28 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
     let children = Children::new(streamed);
     let claimed: Vec<AtomicBool> = (0..n).map(|_| AtomicBool::new(false)).collect();
     let inflated = AtomicU64::new(streamed.inflated_bytes);
-    let has_children =
-        |&n: &u32| !children.of(n).is_empty() || (!children.by_id.is_empty() && children.by_id.contains_key(&streamed.ids.get(n)));
-    let inside: Vec<Root> = (0..n as u32).filter(|n| is_whole(n) && has_children(n)).map(Root::Entry).collect();
+    let has_children = |&n: &u32| {
+        !children.of(n).is_empty()
+            || (!children.by_id.is_empty() && children.by_id.contains_key(&streamed.ids.get(n)))
+    };
+    let inside: Vec<Root> =
+        (0..n as u32).filter(|n| is_whole(n) && has_children(n)).map(Root::Entry).collect();
     let threads = if delta_count < THREADED_DELTAS_MIN { 1 } else { options.threads.max(1) };
     let ids_first = children.by_id.keys().any(|oid| !options.base.is_some_and(|b| b.has(oid)));
     // One thread goes on with what the first pass gathered.
     let no_links = Links::new(streamed.hash, 0, options.shallow);
     let links = Mutex::new((threads == 1).then(|| std::mem::replace(&mut streamed.links, no_links)));
     let held = Held::default();
-    let shared =
-        Shared { links: &links, streamed, children: &children, claimed: &claimed, inflated: &inflated, held: &held, ids_first, options };
+    let shared = Shared {
+        links: &links,
+        streamed,
+        children: &children,
+        claimed: &claimed,
+        inflated: &inflated,
+        held: &held,
+        ids_first,
+        options,
+    };
     let mut gathered = run(&shared, &inside, threads)?;
     let mut outside_bases: Vec<Oid> = children
         .by_id
@@ -323,13 +344,18 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
         let roots: Vec<Root> = outside_bases.iter().map(|oid| Root::Outside(*oid)).collect();
         gathered.extend(run(&shared, &roots, threads)?);
     }
-    if let Some(open) = (0..n as u32).position(|n| !is_whole(&n) && !claimed[n as usize].load(Ordering::Relaxed)) {
+    if let Some(open) =
+        (0..n as u32).position(|n| !is_whole(&n) && !claimed[n as usize].load(Ordering::Relaxed))
+    {
         let e = &streamed.entries[open];
         let base = match e.base() {
             Base::Id(id) => streamed.base_ids[id as usize].to_string(),
             _ => "another such delta".to_owned(),
         };
-        return bad_pack(format!("the delta at byte {} builds on {base}, which is neither in the pack nor here", e.offset));
+        return bad_pack(format!(
+            "the delta at byte {} builds on {base}, which is neither in the pack nor here",
+            e.offset
+        ));
     }
     drop(children);
     streamed.drop_deltas();
@@ -355,7 +381,8 @@ struct Shared<'w, 'a> {
 fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Vec<Links<'a>>> {
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<Error>> = Mutex::new(None);
-    let new_links = || Links::new(shared.streamed.hash, shared.streamed.entries.len() as u32, shared.options.shallow);
+    let new_links =
+        || Links::new(shared.streamed.hash, shared.streamed.entries.len() as u32, shared.options.shallow);
     let work = || -> Result<Links<'a>> {
         let mut worker = Worker {
             streamed: shared.streamed,
@@ -387,7 +414,9 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
                 Root::Outside(oid) => {
                     let waiting = worker.waiting(None, Some(oid));
                     let Some(reader) = reader.as_mut().filter(|_| !waiting.is_empty()) else { continue };
-                    worker.held.add(reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1, worker.limits)?;
+                    worker
+                        .held
+                        .add(reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1, worker.limits)?;
                     let object = reader.require(oid)?;
                     (object.kind, object.data.as_ref().clone(), waiting)
                 }

@@ -90,7 +90,8 @@ impl Drop for Share {
     }
 }
 
-/// Gives the place that a pack of more than the given number of bytes goes to. Asked again if that is outgrown or full.
+/// Gives the place that a pack of more than the given number of bytes goes to. Asked again if that is
+/// outgrown or full.
 pub type SpillFn<'a> = &'a dyn Fn(u64) -> io::Result<SpillPlace>;
 
 /// A pack being written.
@@ -121,7 +122,8 @@ impl<'a> Spool<'a> {
             None => self.memory.extend_from_slice(data),
             Some(place) => match place.file.write_all_at(data, self.len) {
                 Ok(()) => {}
-                // A full ramdisk is no reason to fail: the next place may have room. The last one says no itself.
+                // A full ramdisk is no reason to fail: the next place may have room. The last one says no
+                // itself.
                 Err(e) if e.kind() == io::ErrorKind::StorageFull && place.bytes_max != u64::MAX => {
                     self.move_on(place.bytes_max.max(end) + 1)?;
                     let place = self.place.as_ref().expect("just set");
@@ -281,7 +283,11 @@ mod tests {
         let place = |bytes| {
             let file = tempfile::tempfile()?;
             let share = quota.share(bytes);
-            Ok(if share.is_some() { SpillPlace { file, bytes_max: 4 * SHARE_BYTES, share } } else { SpillPlace::unlimited(file) })
+            Ok(if share.is_some() {
+                SpillPlace { file, bytes_max: 4 * SHARE_BYTES, share }
+            } else {
+                SpillPlace::unlimited(file)
+            })
         };
         let pack = |bytes: u64| spool_reader(&mut io::Read::take(io::repeat(7), bytes), &place).unwrap();
         let first = pack(SHARE_BYTES + 1);

@@ -93,7 +93,8 @@ pub(crate) struct Streamed<'a> {
     delta_bytes: Vec<u8>,
     /// Bytes of all whole objects.
     pub(crate) inflated_bytes: u64,
-    /// Content of whole objects by entry number, ascending, as far as memory allows: most are bases, each taken once.
+    /// Content of whole objects by entry number, ascending, as far as memory allows: most are bases, each
+    /// taken once.
     pub(crate) kept: Vec<(u32, Mutex<Vec<u8>>)>,
 }
 
@@ -112,7 +113,8 @@ impl Streamed<'_> {
     /// The inflated delta of entry `n`, if it is kept.
     pub(crate) fn kept_delta(&self, n: u32) -> Option<&[u8]> {
         let start = self.delta_starts[n as usize];
-        let (len, rest) = self.delta_bytes.get(start as usize..).filter(|_| start != NOT_KEPT)?.split_first_chunk()?;
+        let (len, rest) =
+            self.delta_bytes.get(start as usize..).filter(|_| start != NOT_KEPT)?.split_first_chunk()?;
         rest.get(..u32::from_le_bytes(*len) as usize)
     }
 
@@ -219,7 +221,10 @@ impl Input<'_, '_> {
             let (consumed, done) = (progress.consumed, progress.done);
             self.consume(consumed);
             if produced > size || (done && produced != size) {
-                return bad_pack(format!("the object before byte {} is not of the size it says", self.position));
+                return bad_pack(format!(
+                    "the object before byte {} is not of the size it says",
+                    self.position
+                ));
             }
             if done {
                 return Ok(());
@@ -239,7 +244,10 @@ impl Input<'_, '_> {
             };
             self.consume(found.unwrap_or(self.end - self.start));
             if scanner.total_out() > size || (found.is_some() && scanner.total_out() != size) {
-                return bad_pack(format!("the object before byte {} is not of the size it says", self.position));
+                return bad_pack(format!(
+                    "the object before byte {} is not of the size it says",
+                    self.position
+                ));
             }
             if found.is_some() {
                 return Ok(());
@@ -266,7 +274,10 @@ impl Input<'_, '_> {
             let (consumed, done, full) = (progress.consumed, progress.done, progress.full);
             self.consume(consumed);
             if produced > size || (done && produced != size) {
-                return bad_pack(format!("the object before byte {} is not of the size it says", self.position));
+                return bad_pack(format!(
+                    "the object before byte {} is not of the size it says",
+                    self.position
+                ));
             }
             if done {
                 return Ok(hasher.finish()?);
@@ -285,7 +296,8 @@ const SLACK: usize = 16;
 /// Whole objects on their way to be hashed.
 type Batch = Vec<WholeObject>;
 
-/// Whole objects kept for the second pass, in bytes: all of a small pack, so that nothing of it is inflated twice.
+/// Whole objects kept for the second pass, in bytes: all of a small pack, so that nothing of it is inflated
+/// twice.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
 /// A whole object on its way to be hashed.
@@ -366,7 +378,8 @@ impl Sink<'_, '_> {
                 batch.push(object);
                 if *batch_bytes >= BATCH_BYTES {
                     *batch_bytes = 0;
-                    // The receiver is gone only after an error of its own, which is reported in this one's place.
+                    // The receiver is gone only after an error of its own, which is reported in this one's
+                    // place.
                     if sender.send(std::mem::take(batch)).is_err() {
                         return bad_pack("an object of it is invalid");
                     }
@@ -377,7 +390,11 @@ impl Sink<'_, '_> {
     }
 }
 
-pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Options<'a>) -> Result<Streamed<'a>> {
+pub(crate) fn stream<'a>(
+    inner: &mut dyn Read,
+    spill: SpillFn<'_>,
+    options: &Options<'a>,
+) -> Result<Streamed<'a>> {
     let hash = options.hash;
     let mut input = Input {
         inner,
@@ -406,7 +423,11 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
     let count = u32::from_be_bytes(header[8..12].try_into().expect("four bytes"));
     let objects_max = options.limits.objects_max.min(OBJECTS_MAX);
     if count > objects_max {
-        return Err(Error::Limit { what: format!("{count} objects"), limit: objects_max.into(), option: "limits.objects_max" });
+        return Err(Error::Limit {
+            what: format!("{count} objects"),
+            limit: objects_max.into(),
+            option: "limits.objects_max",
+        });
     }
     input.consume(12);
     options.progress.begin(Phase::Receiving, count.into());
@@ -420,11 +441,25 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
         kept_bytes: 0,
     };
     // What the tables take of an object is not there for deltas.
-    let delta_bytes_max = options.delta_bytes_max.saturating_sub(count as usize * TABLE_BYTES).max(options.delta_bytes_max / 16);
-    let mut parts =
-        Parts { delta_bytes: buffers::take(), entries: Vec::with_capacity(count.min(THREADED_OBJECTS_MIN) as usize), ..Parts::default() };
+    let delta_bytes_max = options
+        .delta_bytes_max
+        .saturating_sub(count as usize * TABLE_BYTES)
+        .max(options.delta_bytes_max / 16);
+    let mut parts = Parts {
+        delta_bytes: buffers::take(),
+        entries: Vec::with_capacity(count.min(THREADED_OBJECTS_MIN) as usize),
+        ..Parts::default()
+    };
     if count < THREADED_OBJECTS_MIN || options.threads < 2 {
-        read_entries(&mut input, count, &options.limits, delta_bytes_max, &mut Sink::Inline(&mut whole), &mut parts, hash)?;
+        read_entries(
+            &mut input,
+            count,
+            &options.limits,
+            delta_bytes_max,
+            &mut Sink::Inline(&mut whole),
+            &mut parts,
+            hash,
+        )?;
         whole.finish()?;
     } else {
         input.buf.resize(LARGE_BUFFER_BYTES, 0);
@@ -432,7 +467,15 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
         whole = std::thread::scope(|scope| {
             let hashing = scope.spawn(move || whole.run(receiver));
             let mut sink = Sink::Thread { sender, batch: Vec::new(), batch_bytes: 0 };
-            let read = read_entries(&mut input, count, &options.limits, delta_bytes_max, &mut sink, &mut parts, hash);
+            let read = read_entries(
+                &mut input,
+                count,
+                &options.limits,
+                delta_bytes_max,
+                &mut sink,
+                &mut parts,
+                hash,
+            );
             if let Sink::Thread { sender, batch, .. } = sink {
                 let _ = sender.send(batch);
             }
@@ -448,7 +491,9 @@ pub(crate) fn stream<'a>(inner: &mut dyn Read, spill: SpillFn<'_>, options: &Opt
     input.flush_marks();
     let computed = input.sum.clone().finish();
     let trailer = input.ensure(hash.len())?;
-    let Some(checksum) = trailer.get(..hash.len()).and_then(|t| Oid::from_bytes(hash, t)) else { return input.cut_off() };
+    let Some(checksum) = trailer.get(..hash.len()).and_then(|t| Oid::from_bytes(hash, t)) else {
+        return input.cut_off();
+    };
     if checksum != computed {
         return bad_pack("its checksum is wrong");
     }
@@ -516,8 +561,12 @@ fn read_entries(
         let base = match head.stored {
             Stored::Whole(kind) => Base::Whole(kind),
             Stored::OfsDelta(distance) => {
-                let found = offset.checked_sub(distance).and_then(|at| parts.entries.binary_search_by_key(&at, |e| e.offset).ok());
-                let Some(base) = found else { return bad_pack(format!("the delta at byte {offset} has no base")) };
+                let found = offset
+                    .checked_sub(distance)
+                    .and_then(|at| parts.entries.binary_search_by_key(&at, |e| e.offset).ok());
+                let Some(base) = found else {
+                    return bad_pack(format!("the delta at byte {offset} has no base"));
+                };
                 Base::Entry(base as u32)
             }
             Stored::RefDelta(at) => {
@@ -547,7 +596,8 @@ fn read_entries(
             Base::Entry(_) | Base::Id(_) => {
                 let (start, size) = (parts.delta_bytes.len(), head.size as usize);
                 // Starts are 32-bit and `NOT_KEPT` is the last of them.
-                let kept = size <= delta_bytes_max.min(NOT_KEPT as usize - 1).saturating_sub(start + LENGTH_BYTES);
+                let kept =
+                    size <= delta_bytes_max.min(NOT_KEPT as usize - 1).saturating_sub(start + LENGTH_BYTES);
                 if kept {
                     let data = start + LENGTH_BYTES;
                     parts.delta_bytes.extend_from_slice(&(size as u32).to_le_bytes());
@@ -572,5 +622,9 @@ pub(crate) fn check_inflated(bytes: u64, limits: &Limits) -> Result<()> {
     if bytes <= limits.inflated_bytes_max {
         return Ok(());
     }
-    Err(Error::Limit { what: "the size of all objects".to_owned(), limit: limits.inflated_bytes_max, option: "limits.inflated_bytes_max" })
+    Err(Error::Limit {
+        what: "the size of all objects".to_owned(),
+        limit: limits.inflated_bytes_max,
+        option: "limits.inflated_bytes_max",
+    })
 }

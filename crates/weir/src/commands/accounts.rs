@@ -15,7 +15,10 @@ pub(crate) fn accounts(pool: &Pool, global: &Global, login: Option<&str>, max: u
     }
     if list.is_empty() {
         if !global.quiet {
-            warn_line!("no accounts yet; 'weir crawl' learns of owners, and of all with accounts = true in a [[forge]]");
+            warn_line!(
+                "no accounts yet; 'weir crawl' learns of owners, and of all with accounts = true in a \
+                [[forge]]"
+            );
         }
         return Ok(());
     }

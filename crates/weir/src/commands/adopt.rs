@@ -61,7 +61,10 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
         }
     }
     if global.json {
-        let names: Vec<_> = found.iter().map(|a| json!({ "name": a.name, "url": a.url, "seq": a.seq, "forge": a.forge })).collect();
+        let names: Vec<_> = found
+            .iter()
+            .map(|a| json!({ "name": a.name, "url": a.url, "seq": a.seq, "forge": a.forge }))
+            .collect();
         let left: Vec<_> = left_out.iter().map(|l| json!({ "archive": l.path, "why": l.why })).collect();
         output::json(&json!({ "found": names, "added": added, "left_out": left }))?;
     } else {
@@ -75,7 +78,11 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
             warn_line!("left out  {}: {}", output::printable(l.path.as_bytes()), l.why);
         }
         if !global.quiet {
-            let what = if dry_run { format!("{} would be registered", found.len()) } else { format!("{added} registered") };
+            let what = if dry_run {
+                format!("{} would be registered", found.len())
+            } else {
+                format!("{added} registered")
+            };
             writeln!(out, "{what}, {} left out", left_out.len())?;
         }
     }
@@ -92,7 +99,9 @@ fn look(path: &Path, below: &str) -> std::result::Result<Adopted, String> {
     let repo = Repo::open_archive(path).map_err(|e| e.to_string())?;
     let archive = repo.archive().ok_or("it is no archive")?;
     let Some(Origin { url, forge }) = Origin::of(archive) else {
-        return Err(format!("it does not say where it comes from; 'weir add --name {name} URL' registers it as it is"));
+        return Err(format!(
+            "it does not say where it comes from; 'weir add --name {name} URL' registers it as it is"
+        ));
     };
     let number = |n: u64| i64::try_from(n).map_err(|_| "its numbers are too large".to_owned());
     Ok(Adopted {

@@ -1,4 +1,5 @@
-//! What a mirror visits, leased a batch after another: of millions of repositories some thousands are held at a time.
+//! What a mirror visits, leased a batch after another: of millions of repositories some thousands are held at
+//! a time.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +10,13 @@ use crate::pool::now;
 
 /// Repositories leased at once.
 const LEASED_MAX: usize = 100_000;
-/// The same by one of several machines, which goes on with the next at once: others want to do something, too.
+/// The same by one of several machines, which goes on with the next at once: others want to do something,
+/// too.
 const LEASED_MAX_SHARED: usize = 5_000;
 /// The same of what goes before what waits already.
 const LEASED_AHEAD_MAX: usize = 1_000;
-/// What is due, free, and still not to be had is being written by somebody else: for so long it is waited for.
+/// What is due, free, and still not to be had is being written by somebody else: for so long it is waited
+/// for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is to be visited whether due or not.
@@ -63,7 +66,8 @@ impl<'a> Batches<'a> {
 
     /// All first, or all of those, whether due or not.
     pub(crate) fn all_first(self) -> Batches<'a> {
-        let asked = if self.ids.is_some() { Asked::These { from: 0 } } else { Asked::All { after: i64::MIN } };
+        let asked =
+            if self.ids.is_some() { Asked::These { from: 0 } } else { Asked::All { after: i64::MIN } };
         Batches { asked, ..self }
     }
 
@@ -127,7 +131,12 @@ impl<'a> Batches<'a> {
             if ids.is_empty() {
                 break;
             }
-            let leased = self.lease(catalog, &Which { ids: Some(&ids), free_only, ..Which::default() }, now(), self.max)?;
+            let leased = self.lease(
+                catalog,
+                &Which { ids: Some(&ids), free_only, ..Which::default() },
+                now(),
+                self.max,
+            )?;
             self.asked = rest;
             if !leased.repositories.is_empty() {
                 return Ok(leased);
@@ -146,7 +155,13 @@ impl<'a> Batches<'a> {
         }
     }
 
-    fn lease(&self, catalog: &mut Catalog, which: &Which<'_>, at: i64, max: usize) -> weir_catalog::Result<Leased> {
+    fn lease(
+        &self,
+        catalog: &mut Catalog,
+        which: &Which<'_>,
+        at: i64,
+        max: usize,
+    ) -> weir_catalog::Result<Leased> {
         let until = now() + self.lease_s as i64;
         Ok(Leased { repositories: catalog.lease(self.owner, at, until, which, max)?, until })
     }
@@ -180,7 +195,10 @@ mod tests {
                 lfs_missing: None,
                 outcome: Outcome::Unchanged,
             };
-            assert_eq!(catalog.record(&leased.repositories.iter().map(visit).collect::<Vec<_>>()).unwrap(), leased.repositories.len());
+            assert_eq!(
+                catalog.record(&leased.repositories.iter().map(visit).collect::<Vec<_>>()).unwrap(),
+                leased.repositories.len()
+            );
             all.push(leased.repositories.iter().map(|r| r.name.as_str()).collect::<String>());
         }
         all.join(" ")

@@ -48,7 +48,8 @@ fn unopened(e: &Error, path: &Path) -> String {
         Error::Catalog(weir_catalog::Error::Sqlite(_)) => {
             let catalog = path.join(CATALOG_NAME);
             format!(
-                "{e} ('{0}'): if it is damaged, put back a copy; or move '{0}', '{0}-wal' and '{0}-shm' away, and 'weir init' and \
+                "{e} ('{0}'): if it is damaged, put back a copy; or move '{0}', '{0}-wal' and '{0}-shm' \
+                away, and 'weir init' and \
                  'weir adopt' make a new one of the store",
                 catalog.display()
             )
@@ -74,7 +75,11 @@ fn configuration(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     let named = secret_files(&pool.config).into_iter().filter(|path| is_for_everybody(path));
     for path in own.into_iter().chain(named) {
         let path = path.display();
-        report.add(Level::Warning, CHECK, format!("'{path}' may hold secrets, and everybody may read it: chmod o= '{path}'"))?;
+        report.add(
+            Level::Warning,
+            CHECK,
+            format!("'{path}' may hold secrets, and everybody may read it: chmod o= '{path}'"),
+        )?;
     }
     Ok(())
 }

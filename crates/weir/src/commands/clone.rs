@@ -1,8 +1,8 @@
 //! `clone`: an ordinary git repository, from a weir with its index, or from an archive.
 //!
-//! What is taken is what a clone with git would take: one pack of HEAD, branches and tags. It comes with its index, so that
-//! nothing is indexed here; both are checked against their checksums and each other, and what is checked out against its ids. What
-//! broke off goes on where it ended.
+//! What is taken is what a clone with git would take: one pack of HEAD, branches and tags. It comes with its
+//! index, so that nothing is indexed here; both are checked against their checksums and each other, and what
+//! is checked out against its ids. What broke off goes on where it ended.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -65,7 +65,10 @@ pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
     let target = Target { git_dir: if args.bare { top.clone() } else { top.join(".git") }, top };
     let unfinished = target.git_dir.join(UNFINISHED);
     if !unfinished.exists() && fs::read_dir(&target.top).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(Error::Message(format!("'{}' is there already and is not empty; name another folder", target.top.display())));
+        return Err(Error::Message(format!(
+            "'{}' is there already and is not empty; name another folder",
+            target.top.display()
+        )));
     }
     let local = (url.scheme == Scheme::Local).then(|| url.local_path()).filter(|path| path.is_file());
     // Whoever stands between may be the server.
@@ -74,7 +77,9 @@ pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
     let (description, bytes) = if let Some(path) = local {
         from_archive(&path, &target)?
     } else {
-        let config = path_of(global).map(|pool| config::load(&pool.join(config::FILE_NAME))).unwrap_or_else(|_| Ok(Config::default()))?;
+        let config = path_of(global)
+            .map(|pool| config::load(&pool.join(config::FILE_NAME)))
+            .unwrap_or_else(|_| Ok(Config::default()))?;
         let fail = |e: weir_transport::Error| Error::Message(format!("cannot clone {url}: {e}"));
         let mut files = HttpFiles::new(&url, &transport_options(&config)).map_err(fail)?;
         let offered = match &mut files {
@@ -105,16 +110,29 @@ pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
     }
     let took = started.elapsed().as_secs_f64();
     if global.json {
-        output::json(&serde_json::json!({ "directory": target.top, "objects": description.objects, "bytes": bytes, "seconds": took }))?;
+        output::json(
+            &serde_json::json!({ "directory": target.top, "objects": description.objects, "bytes": bytes,
+                "seconds": took }),
+        )?;
     } else if !global.quiet {
         let (objects, bytes) = (description.objects, output::bytes(bytes));
-        writeln!(output::stdout(), "cloned {url} into {}: {objects} objects, {bytes} in {took:.1} s", target.top.display())?;
+        writeln!(
+            output::stdout(),
+            "cloned {url} into {}: {objects} objects, {bytes} in {took:.1} s",
+            target.top.display()
+        )?;
     }
     Ok(())
 }
 
 fn default_directory(url: &Url, bare: bool) -> PathBuf {
-    let name = url.path.trim_end_matches('/').trim_end_matches("/.git").rsplit(['/', ':']).next().unwrap_or("repository");
+    let name = url
+        .path
+        .trim_end_matches('/')
+        .trim_end_matches("/.git")
+        .rsplit(['/', ':'])
+        .next()
+        .unwrap_or("repository");
     let name = name.strip_suffix(".git").or_else(|| name.strip_suffix(".tar")).unwrap_or(name);
     PathBuf::from(if bare { format!("{name}.git") } else { name.to_owned() })
 }
@@ -141,23 +159,32 @@ fn describe(files: &mut HttpFiles) -> weir_transport::Result<Option<Description>
     if file.content_type != "application/json" {
         return Ok(None);
     }
-    let bad = |e: &dyn std::fmt::Display| weir_transport::Error::Protocol(format!("what it says of the clone is malformed: {e}"));
-    let description: Description = serde_json::from_reader(file.reader.take(DESCRIPTION_BYTES_MAX)).map_err(|e| bad(&e))?;
+    let bad = |e: &dyn std::fmt::Display| {
+        weir_transport::Error::Protocol(format!("what it says of the clone is malformed: {e}"))
+    };
+    let description: Description =
+        serde_json::from_reader(file.reader.take(DESCRIPTION_BYTES_MAX)).map_err(|e| bad(&e))?;
     check(&description).map_err(|e| bad(&e))?;
     Ok((description.version == 1).then_some(description))
 }
 
 /// Names and ids of a description become files: they are what they should be.
 fn check(d: &Description) -> std::result::Result<HashKind, String> {
-    let hash = HashKind::from_name(d.object_format.as_bytes()).ok_or_else(|| format!("object format '{}'", d.object_format))?;
+    let hash = HashKind::from_name(d.object_format.as_bytes())
+        .ok_or_else(|| format!("object format '{}'", d.object_format))?;
     let is_oid = |text: &str| Oid::from_hex(hash, text.as_bytes()).is_some();
     // None but those: refs/replace, say, would show other content under a true id.
-    let is_name =
-        |name: &str| (name.starts_with("refs/heads/") || name.starts_with("refs/tags/")) && weir_git::refname::is_valid(name.as_bytes());
+    let is_name = |name: &str| {
+        (name.starts_with("refs/heads/") || name.starts_with("refs/tags/"))
+            && weir_git::refname::is_valid(name.as_bytes())
+    };
     if let Some((name, _)) = d.refs.iter().find(|(name, oid)| !is_name(name) || !is_oid(oid)) {
         return Err(format!("ref '{}'", name.escape_default()));
     }
-    if d.head.as_ref().is_some_and(|head| !is_name(head)) || d.head_oid.as_ref().is_some_and(|oid| !is_oid(oid)) || !is_oid(&d.checksum) {
+    if d.head.as_ref().is_some_and(|head| !is_name(head))
+        || d.head_oid.as_ref().is_some_and(|oid| !is_oid(oid))
+        || !is_oid(&d.checksum)
+    {
         return Err("HEAD or the checksum".to_owned());
     }
     let sizes = hash.len() as u64..1 << 48;
@@ -181,16 +208,23 @@ fn download(files: &mut HttpFiles, d: &Description, target: &Target, global: &Gl
     let packs = prepare(target)?;
     let unfinished = target.git_dir.join(UNFINISHED);
     let text = serde_json::to_vec(d).map_err(io::Error::from)?;
-    let before: Option<Description> = fs::read(&unfinished).ok().and_then(|data| serde_json::from_slice(&data).ok());
+    let before: Option<Description> =
+        fs::read(&unfinished).ok().and_then(|data| serde_json::from_slice(&data).ok());
     if before.is_some_and(|before| before.checksum != d.checksum) {
         // Upstream has moved on: what is here is of another pack.
         for entry in fs::read_dir(&packs)? {
             fs::remove_file(entry?.path())?;
         }
     }
-    fs::write(&unfinished, text).map_err(|source| Error::File { what: "write", path: unfinished.clone(), source })?;
+    fs::write(&unfinished, text).map_err(|source| Error::File {
+        what: "write",
+        path: unfinished.clone(),
+        source,
+    })?;
     let bar = if std::io::stderr().is_terminal() && !global.quiet && !global.json {
-        let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left").expect("a valid template");
+        let style =
+            ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left")
+                .expect("a valid template");
         ProgressBar::new(d.pack_bytes + d.index_bytes).with_style(style)
     } else {
         ProgressBar::hidden()
@@ -215,9 +249,17 @@ fn download(files: &mut HttpFiles, d: &Description, target: &Target, global: &Gl
 }
 
 /// Takes a file of `bytes` bytes which ends with its own checksum.
-fn take(files: &mut HttpFiles, name: &str, path: &Path, bytes: u64, hash: HashKind, bar: &ProgressBar) -> Result<()> {
+fn take(
+    files: &mut HttpFiles,
+    name: &str,
+    path: &Path,
+    bytes: u64,
+    hash: HashKind,
+    bar: &ProgressBar,
+) -> Result<()> {
     let fail = |source| Error::File { what: "write", path: path.to_owned(), source };
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(fail)?;
+    let mut file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(fail)?;
     let checksum_bytes = hash.len() as u64;
     let mut sum = plain_sha(hash);
     let mut tail = Vec::new();
@@ -240,7 +282,11 @@ fn take(files: &mut HttpFiles, name: &str, path: &Path, bytes: u64, hash: HashKi
     }
     while at < bytes {
         let broke_off: String = match files.get(name, at) {
-            Ok(None) => return Err(Error::Message("the repository has changed meanwhile; clone it again".to_owned())),
+            Ok(None) => {
+                return Err(Error::Message(
+                    "the repository has changed meanwhile; clone it again".to_owned(),
+                ));
+            }
             Ok(Some(mut answer)) => {
                 // From the start again, if it cannot be otherwise.
                 let mut skip = at - answer.from;
@@ -252,7 +298,9 @@ fn take(files: &mut HttpFiles, name: &str, path: &Path, bytes: u64, hash: HashKi
                             let data = &buffer[skip as usize..n];
                             let data = &data[..(data.len() as u64).min(bytes - at) as usize];
                             skip = 0;
-                            file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(data)).map_err(fail)?;
+                            file.seek(SeekFrom::Start(at))
+                                .and_then(|_| file.write_all(data))
+                                .map_err(fail)?;
                             digest(data, at);
                             at += data.len() as u64;
                             bar.inc(data.len() as u64);
@@ -271,7 +319,8 @@ fn take(files: &mut HttpFiles, name: &str, path: &Path, bytes: u64, hash: HashKi
             tries += 1;
             if tries > TRIES_MAX {
                 return Err(Error::Message(format!(
-                    "{name} broke off at byte {at} of {bytes}: {broke_off}; the same command goes on from there"
+                    "{name} broke off at byte {at} of {bytes}: {broke_off}; the same command goes on from \
+                    there"
                 )));
             }
             std::thread::sleep(Duration::from_millis(200) * 2u32.pow(tries));
@@ -281,7 +330,8 @@ fn take(files: &mut HttpFiles, name: &str, path: &Path, bytes: u64, hash: HashKi
         file.set_len(0).map_err(fail)?;
         return Err(Error::Message(format!("{name}: its checksum is not that of its bytes; clone it again")));
     }
-    // Not synced: a clone that the machine's failure took is made again, and what it left is checked before it counts.
+    // Not synced: a clone that the machine's failure took is made again, and what it left is checked before
+    // it counts.
     Ok(())
 }
 
@@ -289,7 +339,8 @@ fn take(files: &mut HttpFiles, name: &str, path: &Path, bytes: u64, hash: HashKi
 fn check_pack(stem: &Path, hash: HashKind, d: &Description) -> Result<()> {
     let open = |suffix: &str| -> Result<Region> {
         let path = stem.with_extension(suffix);
-        let file = File::open(&path).map_err(|source| Error::File { what: "read", path: path.clone(), source })?;
+        let file =
+            File::open(&path).map_err(|source| Error::File { what: "read", path: path.clone(), source })?;
         let len = file.metadata()?.len();
         Ok(Region::map(Arc::new(file), len)?)
     };
@@ -324,7 +375,11 @@ fn from_archive(path: &Path, target: &Target) -> Result<(Description, u64)> {
         for (suffix, region) in [("pack", pack.data()), ("idx", pack.index().data())] {
             let path = packs.join(format!("{name}.{suffix}"));
             bytes += region.len() as u64;
-            weir_repo::copy_out(region, &path).map_err(|source| Error::File { what: "write", path, source })?;
+            weir_repo::copy_out(region, &path).map_err(|source| Error::File {
+                what: "write",
+                path,
+                source,
+            })?;
         }
     }
     let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
@@ -382,7 +437,8 @@ fn discard(target: &Target) {
 /// Whether `host` is this machine: nobody stands between.
 fn is_this_machine(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
-    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// The branch that is checked out, with its commit unless it is unborn; or the commit or tag, if none is.
@@ -397,7 +453,10 @@ fn chosen(args: &CloneArgs, d: &Description) -> Result<Chosen> {
             } else if let Some((_, oid)) = find(&format!("refs/tags/{name}")) {
                 (None, Some(oid.clone()))
             } else {
-                return Err(Error::Message(format!("Remote branch {name} not found in upstream {}", args.origin)));
+                return Err(Error::Message(format!(
+                    "Remote branch {name} not found in upstream {}",
+                    args.origin
+                )));
             }
         }
         None => match d.head.as_ref().and_then(|head| head.strip_prefix("refs/heads/")) {
@@ -446,13 +505,18 @@ fn write_repository(
         (None, Some(oid)) => write("HEAD", format!("{oid}\n"))?,
         (None, None) => write("HEAD", "ref: refs/heads/main\n".to_owned())?,
     }
-    if let (Some(head), false) = (d.head.as_ref().and_then(|head| head.strip_prefix("refs/heads/")), args.bare)
+    if let (Some(head), false) =
+        (d.head.as_ref().and_then(|head| head.strip_prefix("refs/heads/")), args.bare)
         && find(&format!("refs/heads/{head}")).is_some()
     {
         write(&format!("refs/remotes/{origin}/HEAD"), format!("ref: refs/remotes/{origin}/{head}\n"))?;
     }
     let is_sha1 = d.object_format == HashKind::Sha1.name();
-    let mut config = format!("[core]\n\trepositoryformatversion = {}\n\tfilemode = true\n\tbare = {}\n", i32::from(!is_sha1), args.bare);
+    let mut config = format!(
+        "[core]\n\trepositoryformatversion = {}\n\tfilemode = true\n\tbare = {}\n",
+        i32::from(!is_sha1),
+        args.bare
+    );
     if !args.bare {
         config.push_str("\tlogallrefupdates = true\n");
     }
@@ -461,7 +525,8 @@ fn write_repository(
     }
     config.push_str(&format!("[remote {}]\n\turl = {}\n", quoted(origin), quoted(&remote_url(url))));
     if !args.bare {
-        config.push_str(&format!("\tfetch = {}\n", quoted(&format!("+refs/heads/*:refs/remotes/{origin}/*"))));
+        config
+            .push_str(&format!("\tfetch = {}\n", quoted(&format!("+refs/heads/*:refs/remotes/{origin}/*"))));
         if let Some((name, _)) = &branch {
             config.push_str(&format!(
                 "[branch {}]\n\tremote = {origin}\n\tmerge = {}\n",
@@ -495,8 +560,13 @@ fn check_out(target: &Target, detached: Option<&str>) -> Result<()> {
     };
     let mut command = git();
     command.args(["-c", "advice.detachedHead=false"]);
-    // Making the files is most of a clone: as many workers as there are cores, unless git's configuration says how many.
-    let says_workers = git().args(["config", "--get", "checkout.workers"]).stdout(Stdio::null()).status().is_ok_and(|s| s.success());
+    // Making the files is most of a clone: as many workers as there are cores, unless git's configuration
+    // says how many.
+    let says_workers = git()
+        .args(["config", "--get", "checkout.workers"])
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success());
     if !says_workers {
         command.args(["-c", "checkout.workers=0"]);
     }
@@ -511,5 +581,7 @@ fn check_out(target: &Target, detached: Option<&str>) -> Result<()> {
         Err(e) => format!("git cannot be run: {e}"),
     };
     let top = target.top.display();
-    Err(Error::Message(format!("the clone is whole, but nothing is checked out: {why}; 'git -C {top} reset --hard' does it")))
+    Err(Error::Message(format!(
+        "the clone is whole, but nothing is checked out: {why}; 'git -C {top} reset --hard' does it"
+    )))
 }

@@ -1,5 +1,5 @@
-//! What a clone has from a server is held against its ids before anybody works with it: the index is the server's, and says of any
-//! bytes that they are the object one trusts.
+//! What a clone has from a server is held against its ids before anybody works with it: the index is the
+//! server's, and says of any bytes that they are the object one trusts.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -24,7 +24,9 @@ pub(super) fn check_tips(repo: &Repo, tips: &[Oid], checked_out: Option<Oid>) ->
         let index = pack.index();
         // Of two entries with one id git might take the other.
         if (1..index.count()).any(|n| index.raw_id(n - 1) >= index.raw_id(n)) {
-            return Err(Error::Message("the clone's index is not in order: it is not git's, nor a weir's".to_owned()));
+            return Err(Error::Message(
+                "the clone's index is not in order: it is not git's, nor a weir's".to_owned(),
+            ));
         }
     }
     let mut reader = repo.reader();
@@ -47,7 +49,8 @@ pub(super) fn check_tips(repo: &Repo, tips: &[Oid], checked_out: Option<Oid>) ->
         }
         for entry in TreeIter::new(repo.hash(), &data) {
             let entry = entry.map_err(|e| broken(&oid, &e))?;
-            let below = Oid::from_bytes(repo.hash(), entry.id).ok_or_else(|| broken(&oid, &"an id of another length"))?;
+            let below = Oid::from_bytes(repo.hash(), entry.id)
+                .ok_or_else(|| broken(&oid, &"an id of another length"))?;
             match entry.is_tree() {
                 true => trees.push(below),
                 false if entry.is_gitlink() => {}
@@ -80,7 +83,8 @@ fn check_all(repo: &Repo, blobs: &[Oid]) -> Result<()> {
     failed.into_inner().expect("not poisoned").map_or(Ok(()), Err)
 }
 
-/// The commit that `oid` is or, as a tag, leads to. What a tag leads to that is none is checked, too, and the end.
+/// The commit that `oid` is or, as a tag, leads to. What a tag leads to that is none is checked, too, and the
+/// end.
 fn commit_of(reader: &mut ObjectReader<'_>, oid: Oid) -> Result<Oid> {
     let mut at = oid;
     for _ in 0..TAGS_MAX {

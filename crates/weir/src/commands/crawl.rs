@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use weir_forge::{AccountsProgress, Crawl, CrawlError, Error as ForgeError, Forge, Progress, Verdict, accounts_listing, crawl_accounts};
+use weir_forge::{
+    AccountsProgress, Crawl, CrawlError, Error as ForgeError, Forge, Progress, Verdict, accounts_listing,
+    crawl_accounts,
+};
 use weir_mirror::Stop;
 
 use super::mirror::stop_on_signal;
@@ -30,7 +33,9 @@ pub(crate) fn crawl(mut pool: Pool, global: &Global, args: &CrawlArgs) -> Result
         return dry_run(&forges, global, &stop);
     }
     let shows_bar = std::io::stderr().is_terminal() && !global.quiet && !global.json;
-    let failed = rounds(&mut pool, &forges, args.watch, shows_bar, &stop, &mut |name, progress| report(name, progress, global))?;
+    let failed = rounds(&mut pool, &forges, args.watch, shows_bar, &stop, &mut |name, progress| {
+        report(name, progress, global)
+    })?;
     Ok(if failed && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
@@ -60,7 +65,8 @@ fn rounds(
             if stop.is_stopped() || now() < *next {
                 continue;
             }
-            // Of the catalog, too: it may be back soon, and the next forge's listing may be taken all the same.
+            // Of the catalog, too: it may be back soon, and the next forge's listing may be taken all the
+            // same.
             let when = turn(pool, shows_bar, forge, watch, stop, report).unwrap_or_else(|e| {
                 failed = true;
                 tracing::error!("{}: {e}; the next crawl goes on from there", forge.name());
@@ -86,8 +92,10 @@ fn turn(
 ) -> Result<i64> {
     // When watching, what was listed lately is not listed again at once, whoever did that.
     let due = |at: i64| at + forge.interval.0.as_secs() as i64;
-    let lately = pool.catalog.listing(&forge.name())?.and_then(|l| l.finished_at).filter(|at| due(*at) > now());
-    let accounts = if forge.accounts { pool.catalog.listing(&accounts_listing(&forge.name()))? } else { None };
+    let lately =
+        pool.catalog.listing(&forge.name())?.and_then(|l| l.finished_at).filter(|at| due(*at) > now());
+    let accounts =
+        if forge.accounts { pool.catalog.listing(&accounts_listing(&forge.name()))? } else { None };
     let only_accounts = watch && lately.is_some() && accounts.is_some_and(|l| l.finished_at.is_none());
     if let (true, Some(at), false) = (watch, lately, only_accounts) {
         return Ok(due(at));
@@ -116,7 +124,9 @@ fn turn(
 fn chosen(pool: &Pool, names: &[String]) -> Result<Vec<ForgeConfig>> {
     let all = &pool.config.forge;
     if all.is_empty() {
-        return Err(Error::Message("no forge is configured; add a [[forge]] to weir.toml (docs/weir.toml shows how)".to_owned()));
+        return Err(Error::Message(
+            "no forge is configured; add a [[forge]] to weir.toml (docs/weir.toml shows how)".to_owned(),
+        ));
     }
     if names.is_empty() {
         return Ok(all.clone());
@@ -129,7 +139,8 @@ fn chosen(pool: &Pool, names: &[String]) -> Result<Vec<ForgeConfig>> {
     names.iter().map(find).collect()
 }
 
-/// Lists one forge: its repositories, unless that was done lately, then its accounts, if they are wanted. What of it ended is told.
+/// Lists one forge: its repositories, unless that was done lately, then its accounts, if they are wanted.
+/// What of it ended is told.
 fn one(
     pool: &mut Pool,
     shows_bar: bool,
@@ -140,11 +151,14 @@ fn one(
 ) -> Result<std::result::Result<(), CrawlError>> {
     let mut forge = match config.open(stop) {
         Ok(forge) => forge,
-        Err(e) => return Ok(Err(ForgeError::Unexpected { url: config.url.clone(), detail: e.to_string() }.into())),
+        Err(e) => {
+            return Ok(Err(ForgeError::Unexpected { url: config.url.clone(), detail: e.to_string() }.into()));
+        }
     };
     let name = config.name();
     let bar = shows_bar.then(|| {
-        let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}, {elapsed} gone").expect("a valid template");
+        let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}, {elapsed} gone")
+            .expect("a valid template");
         let bar = ProgressBar::new_spinner().with_style(style).with_prefix(name.clone());
         bar.enable_steady_tick(Duration::from_millis(200));
         bar
@@ -205,7 +219,10 @@ fn list(
     }
     let goes_on = &mut |accounts: &AccountsProgress| {
         if let Some(bar) = bar {
-            bar.set_message(format!("{} accounts listed, {} requests", accounts.listed, accounts.usage.requests));
+            bar.set_message(format!(
+                "{} accounts listed, {} requests",
+                accounts.listed, accounts.usage.requests
+            ));
         }
         !stop.is_stopped()
     };
@@ -214,7 +231,11 @@ fn list(
     match accounts {
         Ok(Some(accounts)) => {
             progress.finished = accounts.finished;
-            tracing::info!("{name}: {} accounts listed, {} memberships", accounts.listed, accounts.memberships);
+            tracing::info!(
+                "{name}: {} accounts listed, {} memberships",
+                accounts.listed,
+                accounts.memberships
+            );
             (Some(progress), Ok(()))
         }
         Ok(None) => (Some(progress), Ok(())),
@@ -225,9 +246,12 @@ fn list(
 fn report(name: &str, p: &Progress, global: &Global) -> Result<()> {
     if global.json {
         return output::json_line(&serde_json::json!({
-            "forge": name, "finished": p.finished, "pages": p.pages, "unchanged_pages": p.unchanged, "listed": p.listed, "wanted": p.wanted, "refused": p.refused, "unknown": p.unknown,
-            "added": p.taken.added, "renamed": p.taken.renamed, "back": p.taken.back, "hinted": p.taken.hinted, "known": p.taken.known,
-            "gone": p.gone, "skipped_pages": p.skipped, "recovered_pages": p.recovered, "requests": p.usage.requests,
+            "forge": name, "finished": p.finished, "pages": p.pages, "unchanged_pages": p.unchanged,
+            "listed": p.listed, "wanted": p.wanted, "refused": p.refused, "unknown": p.unknown,
+            "added": p.taken.added, "renamed": p.taken.renamed, "back": p.taken.back,
+            "hinted": p.taken.hinted, "known": p.taken.known,
+            "gone": p.gone, "skipped_pages": p.skipped, "recovered_pages": p.recovered,
+            "requests": p.usage.requests,
             "rate_limit_waits": p.usage.waits, "rate_limit_seconds": p.usage.waited_s,
         }));
     }
@@ -279,7 +303,8 @@ fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitC
                     if config.limit == 0 || wanted < config.limit {
                         wanted += 1;
                         if global.json {
-                            output::json_line(&serde_json::json!({ "name": name, "url": listed.clone_url, "listed": listed }))?;
+                            output::json_line(&serde_json::json!({ "name": name, "url": listed.clone_url,
+                                    "listed": listed }))?;
                         } else {
                             writeln!(output::stdout(), "{name}  <-  {}", listed.clone_url)?;
                         }
@@ -287,7 +312,13 @@ fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitC
                 }
             }
             match page.next {
-                Some(next) if next != position && !stop.is_stopped() && (config.limit == 0 || wanted < config.limit) => position = next,
+                Some(next)
+                    if next != position
+                        && !stop.is_stopped()
+                        && (config.limit == 0 || wanted < config.limit) =>
+                {
+                    position = next
+                }
                 _ => break,
             }
         }

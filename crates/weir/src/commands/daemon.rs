@@ -12,7 +12,8 @@ use serde::Deserialize;
 use weir_git::pktline::{self, Pkt};
 use weir_mirror::Stop;
 use weir_serve::{
-    Address, Client, Daemon, DaemonLimits, Door, Found, Hook, Listener, Locator, MapRule, Opened, Presentation, raise_descriptor_limit,
+    Address, Client, Daemon, DaemonLimits, Door, Found, Hook, Listener, Locator, MapRule, Opened,
+    Presentation, raise_descriptor_limit,
 };
 use weir_upload::{DaemonRequest, Features, Options, UploadPack, Version, parse_daemon_request};
 
@@ -41,16 +42,23 @@ struct MapFile {
 }
 
 fn read_rules(path: &Path) -> Result<Vec<MapRule>> {
-    let text = std::fs::read_to_string(path).map_err(|source| Error::File { what: "read", path: path.to_owned(), source })?;
+    let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+        what: "read",
+        path: path.to_owned(),
+        source,
+    })?;
     let fail = |why: String| Error::Config(format!("{}: {}", path.display(), why.trim().replace('\n', " ")));
     let file: MapFile = toml::from_str(&text).map_err(|e| fail(e.to_string()))?;
     file.map.iter().map(|m| m.rule().map_err(&fail)).collect()
 }
 
-/// Which services are asked for and stay off, whether upload-pack is on, and whether repositories may say otherwise.
+/// Which services are asked for and stay off, whether upload-pack is on, and whether repositories may say
+/// otherwise.
 fn services(args: &DaemonArgs) -> Result<(Vec<&str>, bool, bool)> {
     let mut stay_off = Vec::new();
-    for service in args.enable.iter().chain(&args.disable).chain(&args.allow_override).chain(&args.forbid_override) {
+    for service in
+        args.enable.iter().chain(&args.disable).chain(&args.allow_override).chain(&args.forbid_override)
+    {
         match service.as_str() {
             "upload-pack" => {}
             "receive-pack" | "upload-archive" => {
@@ -97,7 +105,9 @@ fn addresses(args: &DaemonArgs) -> Result<Vec<Address>> {
             continue;
         }
         let found = (host.trim_start_matches('[').trim_end_matches(']'), port).to_socket_addrs();
-        out.extend(found.map_err(|e| Error::Message(format!("cannot listen on '{host}': {e}")))?.map(Address::Tcp));
+        out.extend(
+            found.map_err(|e| Error::Message(format!("cannot listen on '{host}': {e}")))?.map(Address::Tcp),
+        );
     }
     if out.is_empty() {
         out.push(Address::Tcp(SocketAddr::from(([0u16; 8], port))));
@@ -110,29 +120,48 @@ fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<()> {
     use nix::unistd::{Group, User, initgroups, setgid, setuid};
     let fail = |what: &str, e: nix::Error| Error::Message(format!("cannot {what}: {e}"));
     let Some(name) = user else {
-        return if group.is_some() { Err(Error::Message("--group supplied without --user".to_owned())) } else { Ok(()) };
+        return if group.is_some() {
+            Err(Error::Message("--group supplied without --user".to_owned()))
+        } else {
+            Ok(())
+        };
     };
     let unknown = |what: &str, name: &str| Error::Message(format!("{what} not found - {name}"));
-    let user = User::from_name(name).map_err(|e| fail("look up the user", e))?.ok_or_else(|| unknown("user", name))?;
+    let user = User::from_name(name)
+        .map_err(|e| fail("look up the user", e))?
+        .ok_or_else(|| unknown("user", name))?;
     let gid = match group {
         None => user.gid,
-        Some(name) => Group::from_name(name).map_err(|e| fail("look up the group", e))?.ok_or_else(|| unknown("group", name))?.gid,
+        Some(name) => {
+            Group::from_name(name)
+                .map_err(|e| fail("look up the group", e))?
+                .ok_or_else(|| unknown("group", name))?
+                .gid
+        }
     };
     let c_name = std::ffi::CString::new(user.name.clone()).map_err(|e| Error::Message(e.to_string()))?;
-    initgroups(&c_name, gid).and_then(|()| setgid(gid)).and_then(|()| setuid(user.uid)).map_err(|e| fail("drop privileges", e))
+    initgroups(&c_name, gid)
+        .and_then(|()| setgid(gid))
+        .and_then(|()| setuid(user.uid))
+        .map_err(|e| fail("drop privileges", e))
 }
 
 pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
     let log = log_destination(&args);
     if let Some(base) = args.base_path.as_ref().filter(|base| !base.is_dir()) {
-        return Err(Error::Message(format!("base-path '{}' does not exist or is not a directory", base.display())));
+        return Err(Error::Message(format!(
+            "base-path '{}' does not exist or is not a directory",
+            base.display()
+        )));
     }
     if args.strict_paths && args.directories.is_empty() {
         return Err(Error::Message("option --strict-paths requires '<directory>' arguments".to_owned()));
     }
     let listens = args.port.is_some() || !args.listen.is_empty();
     if args.inetd && (args.detach || args.user.is_some() || args.group.is_some() || listens) {
-        return Err(Error::Message("--detach, --user/--group, --listen and --port are incompatible with --inetd".to_owned()));
+        return Err(Error::Message(
+            "--detach, --user/--group, --listen and --port are incompatible with --inetd".to_owned(),
+        ));
     }
     let (stay_off, is_on, may_override) = services(&args)?;
     let presentation = presentation().map_err(Error::Message)?;
@@ -159,12 +188,15 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listeners = runtime.block_on(async {
-        let handed_over: Vec<Listener> =
-            Listener::handed_over(|name| std::env::var(name).ok())?.into_iter().map(|(_, listener)| listener).collect();
+        let handed_over: Vec<Listener> = Listener::handed_over(|name| std::env::var(name).ok())?
+            .into_iter()
+            .map(|(_, listener)| listener)
+            .collect();
         if !handed_over.is_empty() {
             return Ok(handed_over);
         }
-        let listen = |a: Address| Listener::bind(&a).map_err(|e| Error::Message(format!("cannot listen on {a}: {e}")));
+        let listen =
+            |a: Address| Listener::bind(&a).map_err(|e| Error::Message(format!("cannot listen on {a}: {e}")));
         addresses(&args)?.into_iter().map(listen).collect::<Result<Vec<_>>>()
     })?;
     if args.detach {
@@ -206,7 +238,11 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
 
 /// Where lines go: with `--inetd`, or when nobody sees them, to the system's log.
 pub(crate) fn log_destination(args: &DaemonArgs) -> Log {
-    args.log_destination.unwrap_or(if args.inetd || args.detach || args.syslog { Log::Syslog } else { Log::Stderr })
+    args.log_destination.unwrap_or(if args.inetd || args.detach || args.syslog {
+        Log::Syslog
+    } else {
+        Log::Stderr
+    })
 }
 
 /// One conversation, on the connection that inetd has put in place of standard input and output.
@@ -217,7 +253,9 @@ fn converse(locator: &PathLocator, limits: &DaemonLimits) -> Result<()> {
         pktline::push(&mut out, format!("ERR {}", words.escape_default()).as_bytes());
         Ok(std::io::Write::write_all(&mut stdout(), &out)?)
     };
-    let Some(request) = request else { return refuse("weir: not a git request; this is a read-only git server") };
+    let Some(request) = request else {
+        return refuse("weir: not a git request; this is a read-only git server");
+    };
     let found = match locator.find(&request, &Client::at(peer_of_stdin())) {
         Ok(found) => found,
         Err(refusal) => return refuse(refusal.words()),
@@ -236,7 +274,8 @@ fn converse(locator: &PathLocator, limits: &DaemonLimits) -> Result<()> {
     Ok(stdio::converse(&mut machine, idle_timeout)?)
 }
 
-/// Reads the request that a conversation starts with: `None` if none comes, `Some(None)` if it is no request of git's.
+/// Reads the request that a conversation starts with: `None` if none comes, `Some(None)` if it is no request
+/// of git's.
 fn first_request(timeout: Duration) -> Result<Option<Option<DaemonRequest>>> {
     let is_there = Arc::new(AtomicBool::new(false));
     if timeout < Duration::MAX {
@@ -269,7 +308,10 @@ fn first_request(timeout: Duration) -> Result<Option<Option<DaemonRequest>>> {
 }
 
 /// Opens what was found.
-pub(crate) fn open(found: &Found, presentation: &Presentation) -> weir_repo::Result<(Arc<weir_repo::Repo>, Features)> {
+pub(crate) fn open(
+    found: &Found,
+    presentation: &Presentation,
+) -> weir_repo::Result<(Arc<weir_repo::Repo>, Features)> {
     match found {
         Found::Archive(path) => Ok((Arc::new(weir_repo::Repo::open_archive(path)?), Features::default())),
         Found::Directory(path) => {

@@ -13,7 +13,13 @@ use crate::error::{Error, InRepo, Result};
 use crate::output;
 use crate::pool::Pool;
 
-pub(crate) fn export(pool: &Pool, global: &Global, name: &str, target: &Path, format: Option<ExportFormat>) -> Result<()> {
+pub(crate) fn export(
+    pool: &Pool,
+    global: &Global,
+    name: &str,
+    target: &Path,
+    format: Option<ExportFormat>,
+) -> Result<()> {
     let r = pool.get(name)?;
     let mut repo = pool.open_repo(&r)?;
     let format = format.unwrap_or_else(|| match target.extension().and_then(|e| e.to_str()) {
@@ -32,7 +38,8 @@ pub(crate) fn export(pool: &Pool, global: &Global, name: &str, target: &Path, fo
     };
     if let Some(whole) = &whole {
         let path = whole.path().join("whole.tar");
-        pool.rewrite(Sharing::Whole, |how| write_anew(&repo, &path, Takes::FreePlace, how)).in_repo(&r.name)?;
+        pool.rewrite(Sharing::Whole, |how| write_anew(&repo, &path, Takes::FreePlace, how))
+            .in_repo(&r.name)?;
         repo = Repo::open_archive(&path).in_repo(&r.name)?;
     }
     let bytes = match format {

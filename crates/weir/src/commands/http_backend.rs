@@ -14,8 +14,9 @@ use super::upload_pack::presentation;
 use crate::error::Result;
 
 pub(crate) fn http_backend() -> Result<ExitCode> {
-    let mut variables: HashMap<String, String> =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
+    let mut variables: HashMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
     let root = variables.get("GIT_PROJECT_ROOT").filter(|r| !r.is_empty()).cloned();
     if root.is_none()
         && let Some(translated) = variables.get("PATH_TRANSLATED").cloned()
@@ -45,13 +46,22 @@ pub(crate) fn http_backend() -> Result<ExitCode> {
         ..PathLocator::default()
     };
     let buffer = variables.get("GIT_HTTP_MAX_REQUEST_BUFFER").and_then(|v| v.parse().ok());
-    let limits = Limits { request_bytes_max: buffer.unwrap_or(Limits::default().request_bytes_max), ..Limits::default() };
+    let limits = Limits {
+        request_bytes_max: buffer.unwrap_or(Limits::default().request_bytes_max),
+        ..Limits::default()
+    };
     let options = Options { limits, ..Options::default() };
-    // Whoever may run this may read the files: as git-http-backend has it, a repository's http.getanyfile says no.
+    // Whoever may run this may read the files: as git-http-backend has it, a repository's http.getanyfile
+    // says no.
     let presentation = Presentation { files: true, ..presentation };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let daemon = Arc::new(Daemon::new(Arc::new(locator), options, DaemonLimits::default(), presentation)?);
-    match runtime.block_on(serve_cgi(daemon, &variables, &mut stdin().lock(), &mut BufWriter::new(stdout().lock()))) {
+    match runtime.block_on(serve_cgi(
+        daemon,
+        &variables,
+        &mut stdin().lock(),
+        &mut BufWriter::new(stdout().lock()),
+    )) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // Web servers make an error of their own of a program that fails, though the client has been told.
         Err(e) => {
@@ -61,9 +71,11 @@ pub(crate) fn http_backend() -> Result<ExitCode> {
     }
 }
 
-/// What git-http-backend does with a server that is set up wrongly: the client hears of it, and the server's log why.
+/// What git-http-backend does with a server that is set up wrongly: the client hears of it, and the server's
+/// log why.
 fn refuse(why: &str) -> Result<ExitCode> {
     warn_line!("fatal: {why}");
-    stdout().write_all(b"Status: 500 Internal Server Error\r\nExpires: Fri, 01 Jan 1980 00:00:00 GMT\r\n\r\n")?;
+    stdout()
+        .write_all(b"Status: 500 Internal Server Error\r\nExpires: Fri, 01 Jan 1980 00:00:00 GMT\r\n\r\n")?;
     Ok(ExitCode::SUCCESS)
 }

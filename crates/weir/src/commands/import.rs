@@ -45,7 +45,14 @@ pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Resu
     Ok(if failed || stop.is_stopped() { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
-fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig, path: &Path, stop: &Stop) -> Result<Imported> {
+fn one(
+    pool: &mut Pool,
+    global: &Global,
+    args: &ImportArgs,
+    forge: &ForgeConfig,
+    path: &Path,
+    stop: &Stop,
+) -> Result<Imported> {
     let is_stdin = path.as_os_str() == "-";
     let io = |source| Error::File { what: "read", path: path.to_owned(), source };
     let (input, source): (Box<dyn Read>, String) = if let DumpFormat::Crawld = args.format {
@@ -55,7 +62,10 @@ fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig,
                 path.display()
             ))
         })?;
-        (weir_catalog::repositories_of_crawld(url)?, format!("{} crawld {}", forge.name(), weir_catalog::redacted(url)))
+        (
+            weir_catalog::repositories_of_crawld(url)?,
+            format!("{} crawld {}", forge.name(), weir_catalog::redacted(url)),
+        )
     } else if is_stdin {
         (Box::new(std::io::stdin()), "-".to_owned())
     } else {
@@ -70,7 +80,8 @@ fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig,
         pool.catalog.forget_import(&source)?;
     }
     let bar = (std::io::stderr().is_terminal() && !global.quiet && !global.json).then(|| {
-        let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}, {elapsed} gone").expect("a valid template");
+        let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}, {elapsed} gone")
+            .expect("a valid template");
         let bar = ProgressBar::new_spinner().with_style(style).with_prefix(path.display().to_string());
         bar.enable_steady_tick(Duration::from_millis(200));
         bar
@@ -102,7 +113,10 @@ fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig,
     let result = import.run(input, catalog, &mut |done| {
         if let Some(bar) = &bar {
             let rate = done.rows as f64 / started.elapsed().as_secs_f64().max(0.001);
-            bar.set_message(format!("{} lines, {} repositories ({rate:.0}/s), {} new", done.lines, done.rows, done.taken.added));
+            bar.set_message(format!(
+                "{} lines, {} repositories ({rate:.0}/s), {} new",
+                done.lines, done.rows, done.taken.added
+            ));
         }
         !stop.is_stopped()
     });
@@ -117,11 +131,23 @@ fn one(pool: &mut Pool, global: &Global, args: &ImportArgs, forge: &ForgeConfig,
 }
 
 fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Result<()> {
-    let Imported { lines, rows, accounts, bad, unwanted, unknown, unknown_of, taken, is_finished, was_finished } = *done;
+    let Imported {
+        lines,
+        rows,
+        accounts,
+        bad,
+        unwanted,
+        unknown,
+        unknown_of,
+        taken,
+        is_finished,
+        was_finished,
+    } = *done;
     let unknown_words = format!("left out, for it does not say {}", unknown_of.unwrap_or_default());
     if global.json {
         return output::json_line(&serde_json::json!({
-            "file": path, "finished": is_finished, "lines": lines, "rows": rows, "accounts": accounts, "bad": bad, "unwanted": unwanted, "unknown": unknown,
+            "file": path, "finished": is_finished, "lines": lines, "rows": rows, "accounts": accounts,
+            "bad": bad, "unwanted": unwanted, "unknown": unknown,
             "added": taken.added, "renamed": taken.renamed, "known": taken.known,
         }));
     }
@@ -132,7 +158,8 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
     if is_dry_run {
         writeln!(
             out,
-            "{}: {rows} rows of repositories, {accounts} of accounts, {unwanted} not wanted, {unknown} of which too little is known, {bad} bad; nothing was written",
+            "{}: {rows} rows of repositories, {accounts} of accounts, {unwanted} not wanted, {unknown} of \
+            which too little is known, {bad} bad; nothing was written",
             path.display()
         )?;
         return Ok(());

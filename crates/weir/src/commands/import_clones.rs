@@ -64,7 +64,9 @@ pub(crate) fn import(pool: &mut Pool, global: &Global, args: &ImportArgs) -> Res
                     }
                     report(global, &name, &path, &taken)?;
                 }
-                Err(Error::Catalog(e)) if !matches!(e, weir_catalog::Error::NameTaken { .. }) => return Err(e.into()),
+                Err(Error::Catalog(e)) if !matches!(e, weir_catalog::Error::NameTaken { .. }) => {
+                    return Err(e.into());
+                }
                 Err(e) => {
                     bad += 1;
                     tracing::error!("{}: not taken: {e}", path.display());
@@ -88,7 +90,9 @@ fn report(global: &Global, name: &str, path: &Path, taken: &Taken) -> Result<()>
             Taken::There => ("there", None),
             Taken::Would => ("to be taken", None),
         };
-        return output::json_line(&json!({ "name": name, "path": path, "result": result, "archive_bytes": bytes }));
+        return output::json_line(
+            &json!({ "name": name, "path": path, "result": result, "archive_bytes": bytes }),
+        );
     }
     let mut out = output::stdout();
     match taken {
@@ -116,7 +120,8 @@ fn look(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
         found.push(git_dir);
         return Ok(());
     }
-    let mut entries = fs::read_dir(folder).map_err(fail)?.collect::<std::io::Result<Vec<_>>>().map_err(fail)?;
+    let mut entries =
+        fs::read_dir(folder).map_err(fail)?.collect::<std::io::Result<Vec<_>>>().map_err(fail)?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         // Links may lead in circles.
@@ -135,7 +140,13 @@ fn look(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 /// Registers what `path` was cloned from, and makes its archive of what is there.
-fn one(pool: &mut Pool, owner: &str, path: &Path, options: &VisitOptions, dry_run: bool) -> Result<(String, Taken)> {
+fn one(
+    pool: &mut Pool,
+    owner: &str,
+    path: &Path,
+    options: &VisitOptions,
+    dry_run: bool,
+) -> Result<(String, Taken)> {
     if path.is_dir() {
         return take(pool, owner, path, options, dry_run);
     }
@@ -145,7 +156,8 @@ fn one(pool: &mut Pool, owner: &str, path: &Path, options: &VisitOptions, dry_ru
     if config_at(&git_dir)?.get("remote.origin.url").is_some_and(is_local) {
         // It may be anybody's, and name what is not theirs.
         return Err(Error::Message(
-            "its upstream is a path of this machine, which a tar has no say in: 'weir add' registers it".to_owned(),
+            "its upstream is a path of this machine, which a tar has no say in: 'weir add' registers it"
+                .to_owned(),
         ));
     }
     take(pool, owner, &git_dir, options, dry_run)
@@ -154,18 +166,28 @@ fn one(pool: &mut Pool, owner: &str, path: &Path, options: &VisitOptions, dry_ru
 /// The configuration of a clone by itself: what it includes is not of the clone.
 fn config_at(git_dir: &Path) -> Result<GitConfig> {
     let path = git_dir.join("config");
-    let text = read_at_most(&path, CONFIG_BYTES_MAX).map_err(|source| Error::File { what: "read", path, source })?;
+    let text =
+        read_at_most(&path, CONFIG_BYTES_MAX).map_err(|source| Error::File { what: "read", path, source })?;
     GitConfig::parse(&text).in_repo("the clone")
 }
 
-fn take(pool: &mut Pool, owner: &str, git_dir: &Path, options: &VisitOptions, dry_run: bool) -> Result<(String, Taken)> {
+fn take(
+    pool: &mut Pool,
+    owner: &str,
+    git_dir: &Path,
+    options: &VisitOptions,
+    dry_run: bool,
+) -> Result<(String, Taken)> {
     let Some(url) = config_at(git_dir)?.get("remote.origin.url").map(str::to_owned) else {
-        let error = "its configuration has no remote.origin.url: 'weir add' registers its upstream, 'weir mirror' clones that";
+        let error = "its configuration has no remote.origin.url: 'weir add' registers its upstream, 'weir \
+            mirror' clones that";
         return Err(Error::Message(error.to_owned()));
     };
     let upstream = Url::parse(&url)?;
     if upstream.scheme == Scheme::Local && !upstream.local_path().is_absolute() {
-        return Err(Error::Message(format!("its upstream '{url}' is a place that depends on where one stands")));
+        return Err(Error::Message(format!(
+            "its upstream '{url}' is a place that depends on where one stands"
+        )));
     }
     let clone = weir_repo::open_directory(git_dir).in_repo("the clone")?;
     if clone.refs().list().is_empty() {
@@ -173,7 +195,9 @@ fn take(pool: &mut Pool, owner: &str, git_dir: &Path, options: &VisitOptions, dr
     }
     if !clone.shallow().is_empty() {
         return Err(Error::Message(
-            "it is shallow: 'git fetch --unshallow' makes it whole, 'weir add' and 'weir mirror' clone it anew".to_owned(),
+            "it is shallow: 'git fetch --unshallow' makes it whole, 'weir add' and 'weir mirror' clone it \
+            anew"
+                .to_owned(),
         ));
     }
     let entry = entry(&url, None)?;
@@ -206,8 +230,13 @@ fn make(git_dir: &Path, repository: &Repository, archive: &Path, options: &Visit
     // As later visits have it from the catalog.
     let upstream = Url::parse(&repository.url)?;
     let known = Known { upstream: Some(&upstream), forge: repository.forge.as_deref(), ..Known::default() };
-    visit(&Url::parse(from)?, archive, &known, now() as u64, options).map_err(|failure| Error::Message(failure.to_string()))?;
-    weir_archive::sync_folder_of(archive).map_err(|source| Error::File { what: "sync", path: archive.to_owned(), source })?;
+    visit(&Url::parse(from)?, archive, &known, now() as u64, options)
+        .map_err(|failure| Error::Message(failure.to_string()))?;
+    weir_archive::sync_folder_of(archive).map_err(|source| Error::File {
+        what: "sync",
+        path: archive.to_owned(),
+        source,
+    })?;
     Ok(fs::metadata(archive).map_or(0, |m| m.len()))
 }
 
@@ -227,8 +256,10 @@ fn extract(path: &Path, folder: &Path) -> Result<PathBuf> {
     for entry in tar::Archive::new(File::open(path).map_err(fail)?).entries().map_err(fail)? {
         let mut entry = entry.map_err(fail)?;
         let (kind, inside) = (entry.header().entry_type(), entry.path().map_err(fail)?.into_owned());
-        // What a work tree holds is in the objects. Nothing that leads elsewhere: no links, no places of others' objects.
-        let leads_elsewhere = ["commondir", "info/alternates", "info/http-alternates"].iter().any(|end| inside.ends_with(end));
+        // What a work tree holds is in the objects. Nothing that leads elsewhere: no links, no places of
+        // others' objects.
+        let leads_elsewhere =
+            ["commondir", "info/alternates", "info/http-alternates"].iter().any(|end| inside.ends_with(end));
         let is_inside = inside.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
         if (has_work_tree && !is_of_git(&inside)) || leads_elsewhere || !is_inside {
             continue;
@@ -249,7 +280,9 @@ fn extract(path: &Path, folder: &Path) -> Result<PathBuf> {
     let mut found = found.into_iter().filter(|path| path.is_dir());
     let git_dir = found.next();
     if found.next().is_some() {
-        return Err(Error::Message("there are several git directories in it: extract it, and import the folder".to_owned()));
+        return Err(Error::Message(
+            "there are several git directories in it: extract it, and import the folder".to_owned(),
+        ));
     }
     let git_dir = git_dir.ok_or_else(|| Error::Message("there is no git directory in it".to_owned()))?;
     Ok(git_dir)

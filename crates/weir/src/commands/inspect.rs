@@ -6,7 +6,9 @@ use std::io::Write;
 use serde_json::json;
 use weir_catalog::{ForgeMetadata, ForgeWish, PastVisit, Repository};
 use weir_git::{HashKind, Kind, Oid};
-use weir_repo::{FollowedRefs, Head, RefStates, Refs, StateChange, TreeListing, resolve_path, resolve_revision};
+use weir_repo::{
+    FollowedRefs, Head, RefStates, Refs, StateChange, TreeListing, resolve_path, resolve_revision,
+};
 use weir_transport::Url;
 
 use crate::cli::{Global, LsArgs};
@@ -23,11 +25,14 @@ fn as_json(pool: &Pool, r: &Repository) -> serde_json::Value {
     let path = pool.archive_path(r);
     let is_there = path.exists();
     json!({
-        "name": r.name, "url": shown_url(r), "state": State::of(r, is_there).name(), "paused": r.is_paused, "pinned": r.is_pinned,
+        "name": r.name, "url": shown_url(r), "state": State::of(r, is_there).name(), "paused": r.is_paused,
+        "pinned": r.is_pinned,
         "archive": path, "archive_exists": is_there,
         "archive_bytes": std::fs::metadata(&path).ok().map(|m| m.len()), "refs": r.ref_count, "seq": r.seq,
-        "added_at": r.added_at, "last_attempt": r.last_attempt, "last_success": r.last_success, "last_change": r.last_change,
-        "next_due": (!r.is_paused && !r.is_pinned).then_some(r.next_due), "failures": r.failures, "error_class": r.error_class, "error": r.error, "lfs_missing": r.lfs_missing,
+        "added_at": r.added_at, "last_attempt": r.last_attempt, "last_success": r.last_success,
+        "last_change": r.last_change,
+        "next_due": (!r.is_paused && !r.is_pinned).then_some(r.next_due), "failures": r.failures,
+        "error_class": r.error_class, "error": r.error, "lfs_missing": r.lfs_missing,
         "priority": r.priority, "settings": super::settings::as_json(&r.settings),
     })
 }
@@ -51,7 +56,9 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
         let wished = pool.catalog.ids_wished(&wish)?;
         list.retain(|r| wished.contains(&r.id));
     }
-    let last_first = |of: fn(&Repository) -> Option<i64>| move |r: &Repository| std::cmp::Reverse(of(r).unwrap_or(i64::MIN));
+    let last_first = |of: fn(&Repository) -> Option<i64>| {
+        move |r: &Repository| std::cmp::Reverse(of(r).unwrap_or(i64::MIN))
+    };
     match args.sort {
         SortKey::Name => {}
         SortKey::Size => list.sort_by_key(last_first(|r| r.archive_bytes)),
@@ -77,8 +84,13 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
     }
     let heads = ["STATE", "SIZE", "REFS", "UPDATED", "STARS", "LANGUAGE", "NAME"].map(str::to_owned);
     let is_of_forge = |column: usize| column == 4 || column == 5;
-    let shown =
-        |row: Vec<String>| row.into_iter().enumerate().filter(|(n, _)| args.long || !is_of_forge(*n)).map(|(_, text)| text).collect();
+    let shown = |row: Vec<String>| {
+        row.into_iter()
+            .enumerate()
+            .filter(|(n, _)| args.long || !is_of_forge(*n))
+            .map(|(_, text)| text)
+            .collect()
+    };
     let mut rows = vec![shown(heads.to_vec())];
     for r in &list {
         let said = said.get(&r.id);
@@ -88,7 +100,8 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
             r.ref_count.map_or("-".to_owned(), |n| n.to_string()),
             r.last_success.map_or("-".to_owned(), output::time),
             said.and_then(|m| m.stars).map_or("-".to_owned(), |n| n.to_string()),
-            said.and_then(|m| m.language.as_deref()).map_or("-".to_owned(), |language| output::printable(language.as_bytes())),
+            said.and_then(|m| m.language.as_deref())
+                .map_or("-".to_owned(), |language| output::printable(language.as_bytes())),
             r.name.clone(),
         ]));
     }
@@ -97,7 +110,9 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
 
 fn head_text(refs: &Refs) -> String {
     match &refs.head {
-        Head::Symbolic(name) => output::printable(name) + if refs.head_oid().is_none() { " (unborn)" } else { "" },
+        Head::Symbolic(name) => {
+            output::printable(name) + if refs.head_oid().is_none() { " (unborn)" } else { "" }
+        }
         Head::Detached(oid) => format!("{oid} (detached)"),
     }
 }
@@ -114,7 +129,8 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
             .map(|(n, p)| {
                 let body = repo.bodies().list.iter().find(|b| b.pack as usize == n);
                 json!({
-                    "name": p.name(), "bytes": p.data().len(), "objects": p.index().count(), "offset": p.data().file_offset(),
+                    "name": p.name(), "bytes": p.data().len(), "objects": p.index().count(),
+                    "offset": p.data().file_offset(),
                     "class": body.map(|b| b.class.name()), "sent_objects": body.map(|b| b.sent_count),
                 })
             })
@@ -124,12 +140,18 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
         value["objects"] = json!(repo.own_packs().iter().map(|p| u64::from(p.index().count())).sum::<u64>());
         let base = repo.base().map(|base| base.path().to_owned());
         let store = std::path::absolute(pool.store())?;
-        let known = pool.catalog.bases(&[r.id])?.pop().filter(|known| base.as_deref() == Some(&store.join(&known.path)));
-        value["base"] = json!(known.map(|known| known.name).or_else(|| base.map(|path| path.display().to_string())));
+        let known = pool
+            .catalog
+            .bases(&[r.id])?
+            .pop()
+            .filter(|known| base.as_deref() == Some(&store.join(&known.path)));
+        value["base"] =
+            json!(known.map(|known| known.name).or_else(|| base.map(|path| path.display().to_string())));
         value["shallow"] = json!(!repo.shallow().is_empty());
         let (objects, bytes) = repo.lfs_count();
         value["lfs"] = json!({ "objects": objects, "bytes": bytes });
-        value["whole_clone"] = json!({ "heads_and_tags": repo.bodies().heads.is_some(), "all": repo.bodies().all.is_some() });
+        value["whole_clone"] =
+            json!({ "heads_and_tags": repo.bodies().heads.is_some(), "all": repo.bodies().all.is_some() });
         value["packs"] = json!(packs);
     }
     let said = pool.catalog.forge_metadata(&[r.id])?.remove(&r.id);
@@ -213,14 +235,19 @@ pub(crate) fn visits(pool: &Pool, global: &Global, name: &str, max: usize) -> Re
     if global.json {
         let list: Vec<_> = visits
             .iter()
-            .map(|v| json!({ "at": v.at, "result": result(v), "seq": v.seq, "snapshot": swhid(v), "error_class": v.error_class, "error": v.error }))
+            .map(|v| {
+                json!({ "at": v.at, "result": result(v), "seq": v.seq, "snapshot": swhid(v),
+                "error_class": v.error_class, "error": v.error })
+            })
             .collect();
         return output::json(&list);
     }
     let mut out = output::stdout();
     for v in &visits {
         let (seq, what) = match (&v.error_class, v.seq) {
-            (Some(class), _) => (String::new(), format!("{class}: {}", v.error.as_deref().unwrap_or_default())),
+            (Some(class), _) => {
+                (String::new(), format!("{class}: {}", v.error.as_deref().unwrap_or_default()))
+            }
             (None, seq) => (seq.map_or(String::new(), |n| n.to_string()), swhid(v).unwrap_or_default()),
         };
         writeln!(out, "{}  {:<10}  {seq:>6}  {what}", output::time(v.at), result(v))?;
@@ -231,7 +258,9 @@ pub(crate) fn visits(pool: &Pool, global: &Global, name: &str, max: usize) -> Re
 pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<usize>) -> Result<()> {
     let r = pool.get(name)?;
     let repo = pool.open_repo(&r)?;
-    let Some(mut states) = RefStates::of(&repo).in_repo(&r.name)? else { return Err(Error::NotMirrored(r.name)) };
+    let Some(mut states) = RefStates::of(&repo).in_repo(&r.name)? else {
+        return Err(Error::NotMirrored(r.name));
+    };
     let names_max = if global.json || global.verbose > 0 { usize::MAX } else { NAMES_SHOWN };
     let mut entries = VecDeque::new();
     while let Some((before, change)) = states.next_state().in_repo(&r.name)? {
@@ -250,7 +279,8 @@ pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<us
         let list: Vec<_> = entries
             .iter()
             .map(|e| {
-                json!({ "seq": e.seq, "time": e.time, "refs": e.refs, "added": e.added, "updated": e.updated, "deleted": e.deleted,
+                json!({ "seq": e.seq, "time": e.time, "refs": e.refs, "added": e.added, "updated": e.updated,
+                    "deleted": e.deleted,
                         "head_changed": e.head_changed, "partial": e.is_partial, "changes": e.names })
             })
             .collect();
@@ -258,9 +288,14 @@ pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<us
     }
     let mut out = output::stdout();
     for e in entries {
-        let when = e.time.map_or("(before the last compaction)".to_owned(), |t| output::time(t as i64) + " UTC");
+        let when =
+            e.time.map_or("(before the last compaction)".to_owned(), |t| output::time(t as i64) + " UTC");
         let partial = if e.is_partial { ", part of what upstream had" } else { "" };
-        writeln!(out, "{}@{}  {when}  {} refs (+{} ~{} -{}){partial}", r.name, e.seq, e.refs, e.added, e.updated, e.deleted)?;
+        writeln!(
+            out,
+            "{}@{}  {when}  {} refs (+{} ~{} -{}){partial}",
+            r.name, e.seq, e.refs, e.added, e.updated, e.deleted
+        )?;
         for line in &e.names {
             writeln!(out, "    {line}")?;
         }
@@ -322,15 +357,19 @@ impl LogEntry {
 
 pub(crate) fn du(pool: &Pool, global: &Global, pattern: Option<&str>) -> Result<()> {
     let list = pool.matching(pattern)?;
-    let mut sizes: Vec<(u64, &str)> =
-        list.iter().map(|r| (std::fs::metadata(pool.archive_path(r)).map_or(0, |m| m.len()), r.name.as_str())).collect();
+    let mut sizes: Vec<(u64, &str)> = list
+        .iter()
+        .map(|r| (std::fs::metadata(pool.archive_path(r)).map_or(0, |m| m.len()), r.name.as_str()))
+        .collect();
     sizes.sort_by(|a, b| b.cmp(a));
     let total: u64 = sizes.iter().map(|s| s.0).sum();
     if global.json {
-        let list: Vec<_> = sizes.iter().map(|(bytes, name)| json!({ "name": name, "bytes": bytes })).collect();
+        let list: Vec<_> =
+            sizes.iter().map(|(bytes, name)| json!({ "name": name, "bytes": bytes })).collect();
         return output::json(&json!({ "total_bytes": total, "repositories": list }));
     }
-    let mut rows: Vec<Vec<String>> = sizes.iter().map(|(bytes, name)| vec![output::bytes(*bytes), (*name).to_owned()]).collect();
+    let mut rows: Vec<Vec<String>> =
+        sizes.iter().map(|(bytes, name)| vec![output::bytes(*bytes), (*name).to_owned()]).collect();
     rows.push(vec![output::bytes(total), "total".to_owned()]);
     output::table(&rows, &[0])
 }
@@ -394,7 +433,10 @@ pub(crate) fn ls_tree(pool: &Pool, global: &Global, name: &str, tree: &str, recu
     if global.json {
         let list: Vec<_> = list
             .iter()
-            .map(|e| json!({ "mode": format!("{:06o}", e.mode), "type": e.kind, "oid": e.oid.to_hex(), "path": String::from_utf8_lossy(&e.path) }))
+            .map(|e| {
+                json!({ "mode": format!("{:06o}", e.mode), "type": e.kind, "oid": e.oid.to_hex(),
+                "path": String::from_utf8_lossy(&e.path) })
+            })
             .collect();
         return output::json(&list);
     }

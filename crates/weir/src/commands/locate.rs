@@ -21,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Answers that are remembered: tens of megabytes.
 const ANSWERS_MAX: usize = 100_000;
 
-/// Asks the catalog. What one on another machine said is remembered, so that what was served is served on while it is away.
+/// Asks the catalog. What one on another machine said is remembered, so that what was served is served on
+/// while it is away.
 struct Lookups {
     catalog: Mutex<Catalog>,
     is_remote: bool,
@@ -156,7 +157,9 @@ impl CatalogLocator {
         if self.rules.is_empty() {
             return Ok(path.trim_matches('/').to_owned());
         }
-        map(&self.rules, host, path).unwrap_or_else(|| Err("no rule is about it".to_owned())).map(|name| name.trim_matches('/').to_owned())
+        map(&self.rules, host, path)
+            .unwrap_or_else(|| Err("no rule is about it".to_owned()))
+            .map(|name| name.trim_matches('/').to_owned())
     }
 
     /// The repository called `name`, or that without `.git`; and its name, as rules of access are about it.
@@ -169,8 +172,14 @@ impl CatalogLocator {
     }
 
     /// Whether `client` may have what is called `name`, and is `known`.
-    pub(crate) fn check(&self, name: &str, known: Option<&Known>, client: &Client) -> std::result::Result<(), Refusal> {
-        let asked = known.map_or(Asked { name, ..Asked::default() }, |known| asked(&known.repository, &known.exposure));
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        known: Option<&Known>,
+        client: &Client,
+    ) -> std::result::Result<(), Refusal> {
+        let asked = known
+            .map_or(Asked { name, ..Asked::default() }, |known| asked(&known.repository, &known.exposure));
         self.access.check(&asked, client)
     }
 }
@@ -186,7 +195,8 @@ impl Locator for CatalogLocator {
             refusal => refusal,
         })?;
         if let Some(hook) = &self.hook {
-            hook.ask(request, &name, client).map_err(|why| if why.is_empty() { not_there() } else { Refusal::NotFound(why) })?;
+            hook.ask(request, &name, client)
+                .map_err(|why| if why.is_empty() { not_there() } else { Refusal::NotFound(why) })?;
         }
         let repository = known.ok_or_else(not_there)?.repository;
         let what = match request.service {
@@ -198,8 +208,11 @@ impl Locator for CatalogLocator {
             Service::UploadArchive => "git archive is not served",
         };
         // A local path of this machine means nothing to a client, and is nobody's business.
-        let url = Url::parse(&repository.url).ok().filter(|url| self.push_hint && url.scheme != Scheme::Local);
-        Err(Refusal::Off(url.map_or_else(|| format!("weir: {what}"), |url| format!("weir: {what}; push to {url} instead"))))
+        let url =
+            Url::parse(&repository.url).ok().filter(|url| self.push_hint && url.scheme != Scheme::Local);
+        Err(Refusal::Off(
+            url.map_or_else(|| format!("weir: {what}"), |url| format!("weir: {what}; push to {url} instead")),
+        ))
     }
 
     fn may_block(&self) -> bool {

@@ -16,7 +16,12 @@ use crate::names::check_name;
 use crate::output;
 use crate::pool::{Pool, now};
 
-pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repair: bool) -> Result<ExitCode> {
+pub(crate) fn fsck(
+    pool: &mut Pool,
+    global: &Global,
+    pattern: Option<&str>,
+    repair: bool,
+) -> Result<ExitCode> {
     let mut damaged = 0;
     let mirror = repair.then(|| pool.mirror(None));
     let mut results = Vec::new();
@@ -27,31 +32,41 @@ pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repa
     repositories.sort_by_key(|r| forks.contains(&r.id));
     for r in repositories {
         let path = pool.archive_path(&r);
-        let is_there = path.try_exists().map_err(|source| Error::File { what: "look at", path: path.clone(), source })?;
+        let is_there = path.try_exists().map_err(|source| Error::File {
+            what: "look at",
+            path: path.clone(),
+            source,
+        })?;
         if !is_there && r.seq.is_none() {
             continue;
         }
         let mut unfinished = None;
-        let (objects, mut problems) = match pool.open_repo(&r).and_then(|repo| weir_repo::fsck(&repo).in_repo(&r.name)) {
-            _ if !is_there => (0, vec!["the archive is gone; the next visit clones it anew".to_owned()]),
-            Ok(mut report) => {
-                // Normal after a kill. If the catalog knows of nothing, it may be a commit all the same.
-                let known = r.seq.and_then(|n| u64::try_from(n).ok());
-                match report.unfinished {
-                    Some(line) if known.is_some_and(|known| weir_repo::check_end(&path).is_ok_and(|seq| known <= seq)) => {
-                        unfinished = Some(line);
+        let (objects, mut problems) =
+            match pool.open_repo(&r).and_then(|repo| weir_repo::fsck(&repo).in_repo(&r.name)) {
+                _ if !is_there => (0, vec!["the archive is gone; the next visit clones it anew".to_owned()]),
+                Ok(mut report) => {
+                    // Normal after a kill. If the catalog knows of nothing, it may be a commit all the same.
+                    let known = r.seq.and_then(|n| u64::try_from(n).ok());
+                    match report.unfinished {
+                        Some(line)
+                            if known.is_some_and(|known| {
+                                weir_repo::check_end(&path).is_ok_and(|seq| known <= seq)
+                            }) =>
+                        {
+                            unfinished = Some(line);
+                        }
+                        Some(line) => report.problems.push(line),
+                        None => {}
                     }
-                    Some(line) => report.problems.push(line),
-                    None => {}
+                    report.unchecked.iter().for_each(|line| warn_line!("{}: {line}", r.name));
+                    (report.objects, report.problems)
                 }
-                report.unchecked.iter().for_each(|line| warn_line!("{}: {line}", r.name));
-                (report.objects, report.problems)
-            }
-            Err(e) => (0, vec![e.to_string()]),
-        };
+                Err(e) => (0, vec![e.to_string()]),
+            };
         // What the catalog was told of is there no more, though nothing that is there tells.
         if problems.is_empty()
-            && let (Some(known), Ok(seq)) = (r.seq.and_then(|n| u64::try_from(n).ok()), weir_repo::check_end(&path))
+            && let (Some(known), Ok(seq)) =
+                (r.seq.and_then(|n| u64::try_from(n).ok()), weir_repo::check_end(&path))
             && known > seq
         {
             problems.push(format!("commits {} to {known} are gone", seq + 1));
@@ -83,19 +98,23 @@ pub(crate) fn fsck(pool: &mut Pool, global: &Global, pattern: Option<&str>, repa
             };
             let lost = visited.and_then(|visited| visited.lost.as_ref()).map(output::lost_json);
             let kept = visited.and_then(|visited| visited.damaged.as_ref());
-            results
-                .push(json!({ "name": r.name, "objects": objects, "problems": problems, "unfinished": unfinished, "damaged": kept, "lost": lost, "error": error }));
+            results.push(json!({ "name": r.name, "objects": objects, "problems": problems,
+                    "unfinished": unfinished, "damaged": kept, "lost": lost, "error": error }));
             continue;
         }
         for p in &problems {
             writeln!(output::stdout(), "{}: {p}", r.name)?;
         }
         match &repaired {
-            Some(Ok(Visited { lost: Some(lost), .. })) => writeln!(output::stdout(), "{}", output::lost_line(&r, lost))?,
+            Some(Ok(Visited { lost: Some(lost), .. })) => {
+                writeln!(output::stdout(), "{}", output::lost_line(&r, lost))?
+            }
             Some(Ok(Visited { damaged: Some(kept), .. })) => {
                 writeln!(output::stdout(), "{}: cloned anew; the damaged one is {}", r.name, kept.display())?;
             }
-            Some(Ok(_)) => writeln!(output::stdout(), "{}: builds on what took the place of the other", r.name)?,
+            Some(Ok(_)) => {
+                writeln!(output::stdout(), "{}: builds on what took the place of the other", r.name)?
+            }
             None => {}
             Some(Err(failure)) => writeln!(output::stdout(), "{}: not repaired: {failure}", r.name)?,
         }
@@ -121,7 +140,8 @@ pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -
             Ok(report) => {
                 pool.catalog.set_archive(r.id, report.seq, report.archive_bytes)?;
                 if global.json {
-                    output::json_line(&json!({ "name": r.name, "bytes_before": before.len(), "bytes_after": report.archive_bytes }))?;
+                    output::json_line(&json!({ "name": r.name, "bytes_before": before.len(),
+                            "bytes_after": report.archive_bytes }))?;
                 } else if !global.quiet {
                     let (b, a) = (output::bytes(before.len()), output::bytes(report.archive_bytes));
                     writeln!(output::stdout(), "{}: {b} -> {a}", r.name)?;
@@ -139,12 +159,17 @@ pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -
 pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Option<String>) -> Result<()> {
     let parsed = state.rsplit_once('@').and_then(|(repo, n)| Some((repo, n.parse::<u64>().ok()?)));
     let Some((repo_name, seq)) = parsed else {
-        return Err(Error::Message(format!("'{state}' names no state; say REPO@N, with N from 'weir log REPO'")));
+        return Err(Error::Message(format!(
+            "'{state}' names no state; say REPO@N, with N from 'weir log REPO'"
+        )));
     };
     let r = pool.get(repo_name)?;
     let repo = pool.open_repo(&r)?;
     let Some(refs) = repo.refs_at(seq).in_repo(&r.name)? else {
-        return Err(Error::Message(format!("'{}' has no state {seq}; 'weir log {}' lists those there are", r.name, r.name)));
+        return Err(Error::Message(format!(
+            "'{}' has no state {seq}; 'weir log {}' lists those there are",
+            r.name, r.name
+        )));
     };
     let source = pool.archive_path(&r);
     let target = match &name {
@@ -157,7 +182,10 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
             }
             match repo.base() {
                 // It could not be got again: it had better be whole.
-                Some(_) => drop(pool.rewrite(Sharing::Whole, |how| write_anew(&repo, &target, Takes::FreePlace, how)).in_repo(&r.name)?),
+                Some(_) => drop(
+                    pool.rewrite(Sharing::Whole, |how| write_anew(&repo, &target, Takes::FreePlace, how))
+                        .in_repo(&r.name)?,
+                ),
                 None => copy_archive(&source, &target)?,
             }
             target
@@ -169,19 +197,29 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
     }
     // Another archive may have taken its place meanwhile.
     let here = archive.repo().in_repo(&r.name)?;
-    if let Some(missing) = refs.list().iter().find(|at| !here.as_ref().is_some_and(|here| here.contains(&at.oid))) {
+    if let Some(missing) =
+        refs.list().iter().find(|at| !here.as_ref().is_some_and(|here| here.contains(&at.oid)))
+    {
         let name = output::printable(&missing.name);
-        return Err(Error::Message(format!("'{}' does not have what {name} was at state {seq} any more ({})", r.name, missing.oid)));
+        return Err(Error::Message(format!(
+            "'{}' does not have what {name} was at state {seq} any more ({})",
+            r.name, missing.oid
+        )));
     }
     if let Some(here) = &here
         && let Some(missing) = here.first_missing(refs.list().iter().map(|at| at.oid)).in_repo(&r.name)?
     {
-        return Err(Error::Message(format!("'{}' does not have all of state {seq} any more ({missing})", r.name)));
+        return Err(Error::Message(format!(
+            "'{}' does not have all of state {seq} any more ({missing})",
+            r.name
+        )));
     }
     // Where history ends by now it may have gone on then.
     let mut shallow = here.as_ref().map_or_else(Vec::new, |here| here.shallow().to_vec());
     if let Some(here) = &here {
-        let ends = |oid: &Oid| Ok::<_, weir_repo::Error>(!here.parents(oid)?.iter().all(|parent| here.contains(parent)));
+        let ends = |oid: &Oid| {
+            Ok::<_, weir_repo::Error>(!here.parents(oid)?.iter().all(|parent| here.contains(parent)))
+        };
         let mut kept = Vec::new();
         for oid in shallow {
             if ends(&oid).in_repo(&r.name)? {
@@ -190,7 +228,13 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
         }
         shallow = kept;
     }
-    let restored = NewState { refs: Cow::Borrowed(&refs), shallow: &shallow, time: now() as u64, epoch: 0, kind: StateKind::Restored };
+    let restored = NewState {
+        refs: Cow::Borrowed(&refs),
+        shallow: &shallow,
+        time: now() as u64,
+        epoch: 0,
+        kind: StateKind::Restored,
+    };
     let report = archive.commit(None, restored).in_repo(&r.name)?;
     let shown = name.unwrap_or_else(|| r.name.clone());
     if shown != r.name {

@@ -17,18 +17,29 @@ use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::Pool;
 
-pub(crate) fn manifest(pool: &Pool, global: &Global, file: &Path, pattern: Option<&str>, known_as: Option<String>) -> Result<()> {
+pub(crate) fn manifest(
+    pool: &Pool,
+    global: &Global,
+    file: &Path,
+    pattern: Option<&str>,
+    known_as: Option<String>,
+) -> Result<()> {
     let mut entries = Map::new();
     let access = pool.config.access.rules().map_err(Error::Config)?;
-    if let Some(name) = known_as.as_ref().filter(|name| !access.tokens.iter().any(|token| token.name == **name)) {
+    if let Some(name) =
+        known_as.as_ref().filter(|name| !access.tokens.iter().any(|token| token.name == **name))
+    {
         return Err(Error::Message(format!("there is no token called '{name}' in access.tokens")));
     }
     let reader = Client { known_as, ..Client::default() };
     let repositories = pool.matching(pattern)?;
     let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
-    let bases: HashMap<i64, String> = pool.catalog.bases(&ids)?.into_iter().map(|base| (base.id, base.name)).collect();
+    let bases: HashMap<i64, String> =
+        pool.catalog.bases(&ids)?.into_iter().map(|base| (base.id, base.name)).collect();
     for r in repositories {
-        if !pool.archive_path(&r).exists() || access.check(&asked(&r, &pool.catalog.exposure(r.id)?), &reader).is_err() {
+        if !pool.archive_path(&r).exists()
+            || access.check(&asked(&r, &pool.catalog.exposure(r.id)?), &reader).is_err()
+        {
             continue;
         }
         let repo = pool.open_repo(&r)?;
@@ -38,7 +49,8 @@ pub(crate) fn manifest(pool: &Pool, global: &Global, file: &Path, pattern: Optio
         };
         let modified = r.last_change.or(r.last_success).unwrap_or(r.added_at);
         let base = bases.get(&r.id).map(|base| format!("/{base}.git"));
-        let entry = json!({ "owner": null, "description": pool.catalog.description(r.id)?, "head": head, "reference": base,
+        let entry = json!({ "owner": null, "description": pool.catalog.description(r.id)?, "head": head,
+            "reference": base,
                             "forkgroup": null, "modified": modified, "fingerprint": fingerprint(&repo) });
         entries.insert(format!("/{}.git", r.name), entry);
     }

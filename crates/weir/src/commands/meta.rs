@@ -43,7 +43,8 @@ pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode>
         }
     }
     if global.json {
-        let unusable: Vec<_> = unusable.iter().map(|u| serde_json::json!({ "key": u.key, "why": u.why })).collect();
+        let unusable: Vec<_> =
+            unusable.iter().map(|u| serde_json::json!({ "key": u.key, "why": u.why })).collect();
         output::json(&serde_json::json!({ "file": path, "ok": ok, "unusable": unusable, "urls": meanings }))?;
     } else {
         for meaning in &meanings {
@@ -79,7 +80,13 @@ impl Meaning {
         let (name, repository) = named.as_ref().map_or((String::new(), None), |name| locator.look_up(name));
         let public = named.is_ok() && locator.check(&name, repository.as_ref(), &Client::default()).is_ok();
         let error = named.as_ref().err().cloned();
-        Ok(Meaning { url: url.to_owned(), name: named.is_ok().then_some(name), found: repository.is_some(), public, error })
+        Ok(Meaning {
+            url: url.to_owned(),
+            name: named.is_ok().then_some(name),
+            found: repository.is_some(),
+            public,
+            error,
+        })
     }
 }
 
@@ -89,7 +96,9 @@ impl fmt::Display for Meaning {
         match (&self.name, self.found) {
             (None, _) => f.write_str(self.error.as_deref().unwrap_or_default()),
             (Some(name), false) => write!(f, "{name}, which is not in the pool"),
-            (Some(name), true) => write!(f, "{name}, {}", if self.public { "for everybody" } else { "not for everybody" }),
+            (Some(name), true) => {
+                write!(f, "{name}, {}", if self.public { "for everybody" } else { "not for everybody" })
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `metadata`: what forges say around repositories (issues, pull requests, releases), taken into their archives.
+//! `metadata`: what forges say around repositories (issues, pull requests, releases), taken into their
+//! archives.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -18,13 +19,15 @@ use crate::forges::ForgeConfig;
 use crate::output;
 use crate::pool::{Pool, now};
 
-/// A lease is made longer with each page, and outlasts the wait for a limit; nobody else looks at the same meanwhile.
+/// A lease is made longer with each page, and outlasts the wait for a limit; nobody else looks at the same
+/// meanwhile.
 const LEASE_S: i64 = 3 * 3600;
 /// Lines are written when so many bytes of them are here.
 const COMMIT_BYTES: usize = 8 << 20;
 /// Pages of one stream at a time: the rest waits until others had their turn.
 const PAGES_MAX: u64 = 1000;
-/// What changes seldom is looked at less often: after an eighth of the time nothing was new, but after a month at the latest.
+/// What changes seldom is looked at less often: after an eighth of the time nothing was new, but after a
+/// month at the latest.
 const QUIET_PART: i64 = 8;
 const INTERVAL_MAX_S: i64 = 30 * 86_400;
 /// Times the interval, after failures in turn.
@@ -48,7 +51,8 @@ pub(crate) fn metadata(pool: Pool, global: &Global, command: MetadataCommand) ->
 fn update(mut pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<ExitCode> {
     let forges = with_metadata(&pool);
     if forges.is_empty() {
-        let text = "no GitHub, GitLab or Gitea is configured; add a [[forge]] to weir.toml (docs/weir.toml shows how)";
+        let text = "no GitHub, GitLab or Gitea is configured; add a [[forge]] to weir.toml (docs/weir.toml \
+            shows how)";
         return Err(Error::Message(text.to_owned()));
     }
     let ids = match &args.pattern {
@@ -59,7 +63,10 @@ fn update(mut pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<
                 known += pool.catalog.note_metadata_of(&forge.name(), &ids)?.len();
             }
             if known == 0 {
-                let text = format!("nothing that matches '{pattern}' is listed by a GitHub, GitLab or Gitea, mirrored, and still there");
+                let text = format!(
+                    "nothing that matches '{pattern}' is listed by a GitHub, GitLab or Gitea, mirrored, and \
+                    still there"
+                );
                 return Err(Error::Message(text));
             }
             Some(ids)
@@ -89,7 +96,8 @@ pub(crate) fn with_metadata(pool: &Pool) -> Vec<ForgeConfig> {
     pool.config.forge.iter().filter(|forge| forge.has_metadata()).cloned().collect()
 }
 
-/// Does `work` for each forge, all at once: each has limits of its own to wait for. Says whether anything failed.
+/// Does `work` for each forge, all at once: each has limits of its own to wait for. Says whether anything
+/// failed.
 fn on_all(
     pool: &Pool,
     forges: &[ForgeConfig],
@@ -108,7 +116,9 @@ fn on_all(
             }))
         };
         let threads = forges.iter().map(start).collect::<Result<Vec<_>>>()?;
-        let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let ended = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         ended.collect::<Result<Vec<bool>>>().map(|failed| failed.contains(&true))
     })
 }
@@ -148,13 +158,20 @@ fn rounds(
             }
         };
         let mut forge = config.open(stop)?;
-        let known: Vec<_> = pool.catalog.budgets(now())?.into_iter().filter(|(of, _)| *of == name).map(|(_, budget)| budget).collect();
+        let known: Vec<_> = pool
+            .catalog
+            .budgets(now())?
+            .into_iter()
+            .filter(|(of, _)| *of == name)
+            .map(|(_, budget)| budget)
+            .collect();
         forge.remember(&known);
         let space = pool.space();
         if pool.config.store.bytes_max.is_some() {
             space.set_used(pool.catalog.archive_bytes()?);
         }
-        // Those that are named; else what is due, and while watching what will be, until it is time to see what is wanted.
+        // Those that are named; else what is due, and while watching what will be, until it is time to see
+        // what is wanted.
         while !stop.is_stopped() && (!watch || noted.elapsed() < NOTED_EVERY) {
             let only = match ids {
                 Some(_) => match named.next() {
@@ -272,7 +289,9 @@ impl Look<'_> {
             }
             Err(Failure::Stopped) => at,
             Err(Failure::Busy) => at + BUSY_S,
-            Err(Failure::Catalog(_) | Failure::Look(_)) => at + interval * (self.task.failures + 1).min(FAILURES_MAX),
+            Err(Failure::Catalog(_) | Failure::Look(_)) => {
+                at + interval * (self.task.failures + 1).min(FAILURES_MAX)
+            }
         };
         match result {
             Err(Failure::Catalog(e)) => return Err(e.into()),
@@ -281,9 +300,19 @@ impl Look<'_> {
             Ok(()) | Err(Failure::Stopped) => {}
         }
         let error = self.said.error.clone();
-        let look = MetadataLook { id: self.task.repository.id, leased_until: self.leased_until, at, due_at, is_changed, error };
+        let look = MetadataLook {
+            id: self.task.repository.id,
+            leased_until: self.leased_until,
+            at,
+            due_at,
+            is_changed,
+            error,
+        };
         if !self.pool.catalog.end_metadata_look(&look)? {
-            tracing::warn!("{}: what its forge says was asked for longer than the lease holds", self.task.repository.name);
+            tracing::warn!(
+                "{}: what its forge says was asked for longer than the lease holds",
+                self.task.repository.name
+            );
         }
         Ok(std::mem::take(&mut self.said))
     }
@@ -313,7 +342,12 @@ impl Look<'_> {
     }
 
     fn take_stream(&mut self, repo: &Repo, stream: &'static str) -> std::result::Result<(), StreamFailure> {
-        let mut cursor = self.held.stored.entry(stream).or_insert_with(|| repo.metadata_cursor(stream).map(str::to_owned)).clone();
+        let mut cursor = self
+            .held
+            .stored
+            .entry(stream)
+            .or_insert_with(|| repo.metadata_cursor(stream).map(str::to_owned))
+            .clone();
         cursor = cursor.map(|cursor| resumed(&cursor));
         // What is here already, of this stream and of others that come with it.
         let mut known: BTreeMap<&'static str, HashSet<[u8; 16]>> = BTreeMap::new();
@@ -321,7 +355,12 @@ impl Look<'_> {
             let page = match self.forge.metadata(&self.task.forge_id, stream, cursor.as_deref(), now()) {
                 Ok(page) => page,
                 Err(e) => {
-                    if matches!(e, ForgeError::Unavailable { .. } | ForgeError::Unexpected { .. } | ForgeError::Refused { .. }) {
+                    if matches!(
+                        e,
+                        ForgeError::Unavailable { .. }
+                            | ForgeError::Unexpected { .. }
+                            | ForgeError::Refused { .. }
+                    ) {
                         self.held.cursors.insert(stream, failed(cursor.as_deref()));
                     }
                     return Err(StreamFailure::Forge(e));
@@ -355,8 +394,15 @@ impl Look<'_> {
                 return Err(Failure::Stopped.into());
             }
             let until = now() + LEASE_S;
-            if !self.pool.catalog.extend_metadata_lease(self.task.repository.id, self.leased_until, until).map_err(Failure::from)? {
-                return Err(Failure::Look("it took longer than its lease, and is another's now".to_owned()).into());
+            if !self
+                .pool
+                .catalog
+                .extend_metadata_lease(self.task.repository.id, self.leased_until, until)
+                .map_err(Failure::from)?
+            {
+                return Err(
+                    Failure::Look("it took longer than its lease, and is another's now".to_owned()).into()
+                );
             }
             self.leased_until = until;
             if pages >= self.pages_max {
@@ -381,7 +427,9 @@ impl Look<'_> {
         let mut archive = loop {
             match ArchiveRepo::try_open(&path)? {
                 Some(archive) => break archive,
-                None if began.elapsed() > BUSY_PATIENCE || self.stop.is_stopped() => return Err(Failure::Busy),
+                None if began.elapsed() > BUSY_PATIENCE || self.stop.is_stopped() => {
+                    return Err(Failure::Busy);
+                }
                 None => nap(Duration::from_millis(100), self.stop),
             }
         };
@@ -432,8 +480,12 @@ fn sums_of(repo: &Repo, stream: &str) -> Looked<HashSet<[u8; 16]>> {
 }
 
 fn line(name: &str, said: &Said) -> String {
-    let mut parts: Vec<String> =
-        said.added.iter().filter(|(_, n)| **n > 0).map(|(stream, n)| format!("+{n} {}", stream.replace('_', " "))).collect();
+    let mut parts: Vec<String> = said
+        .added
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(stream, n)| format!("+{n} {}", stream.replace('_', " ")))
+        .collect();
     if parts.is_empty() && said.error.is_none() {
         parts.push("as before".to_owned());
     }
@@ -444,7 +496,10 @@ fn line(name: &str, said: &Said) -> String {
 
 fn report(name: &str, said: &Said, global: &Global) -> Result<()> {
     if global.json {
-        return output::json_line(&serde_json::json!({ "name": name, "added": said.added, "error": said.error, "more": said.is_cut }));
+        return output::json_line(
+            &serde_json::json!({ "name": name, "added": said.added, "error": said.error,
+                "more": said.is_cut }),
+        );
     }
     match said.error {
         Some(_) => warn_line!("{}", line(name, said)),
@@ -472,7 +527,10 @@ fn ls(pool: &Pool, global: &Global, name: &str) -> Result<()> {
     match global.json {
         true => output::json(&list),
         false if list.is_empty() => {
-            warn_line!("there is none; 'weir metadata update {name}' takes it, where the repository is one of a forge's");
+            warn_line!(
+                "there is none; 'weir metadata update {name}' takes it, where the repository is one of a \
+                forge's"
+            );
             Ok(())
         }
         false => output::table(&rows, &[0, 1]),

@@ -41,16 +41,26 @@ pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result
     let file = pool.path.join(config::FILE_NAME);
     let is_set = catalog_url::set(&file, url)?;
     if global.json {
-        let rows: serde_json::Map<_, _> = tables.into_iter().map(|(name, rows)| (name, rows.into())).collect();
-        output::json(&serde_json::json!({ "destination": redacted(destination), "rows": rows, "configured": is_set }))?;
+        let rows: serde_json::Map<_, _> =
+            tables.into_iter().map(|(name, rows)| (name, rows.into())).collect();
+        output::json(
+            &serde_json::json!({ "destination": redacted(destination), "rows": rows, "configured": is_set }),
+        )?;
     } else if !global.quiet {
         let mut out = output::stdout();
         for (name, rows) in tables {
             writeln!(out, "{rows:>12}  {name}")?;
         }
         match is_set {
-            true => writeln!(out, "the catalog is in {} now; {} says so", redacted(destination), file.display())?,
-            false => writeln!(out, "copied to {}; say so in {}: catalog.url", redacted(destination), file.display())?,
+            true => {
+                writeln!(out, "the catalog is in {} now; {} says so", redacted(destination), file.display())?
+            }
+            false => writeln!(
+                out,
+                "copied to {}; say so in {}: catalog.url",
+                redacted(destination),
+                file.display()
+            )?,
         }
     }
     Ok(())
@@ -62,7 +72,10 @@ fn to_sqlite(pool: &Pool, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
     }
     let path = pool.path.join(CATALOG_NAME);
     if path.exists() {
-        return Err(Error::Message(format!("'{}' is there already: an older catalog; move it away first", path.display())));
+        return Err(Error::Message(format!(
+            "'{}' is there already: an older catalog; move it away first",
+            path.display()
+        )));
     }
     // It gets its name when it is whole.
     let new = pool.path.join("catalog.db.new");
@@ -72,6 +85,10 @@ fn to_sqlite(pool: &Pool, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
     catalog.adopt_updates(&machine_of(&catalog)?)?;
     catalog.settle()?;
     drop(catalog);
-    std::fs::rename(&new, &path).map_err(|source| Error::File { what: "write", path: path.clone(), source })?;
+    std::fs::rename(&new, &path).map_err(|source| Error::File {
+        what: "write",
+        path: path.clone(),
+        source,
+    })?;
     Ok(weir_archive::sync_folder_of(&path)?)
 }

@@ -44,12 +44,14 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     loop {
         if looked.elapsed() >= MEND_TIMES_EVERY {
             looked = Instant::now();
-            let mended = pool.catalog.follow_clock().map_err(Error::from).and_then(|_| mend_times(&mut pool.catalog));
+            let mended =
+                pool.catalog.follow_clock().map_err(Error::from).and_then(|_| mend_times(&mut pool.catalog));
             mended.unwrap_or_else(|e| tracing::warn!("whether times are right is not known: {e}"));
         }
         match pass(&mut pool, &mirror, &guard.owner, global, args, first, &stop, notifier.as_ref()) {
             Ok(summary) => failed += summary.failed,
-            // A catalog on another machine may be away for a while, and one on this machine's disk find it full.
+            // A catalog on another machine may be away for a while, and one on this machine's disk find it
+            // full.
             Err(Error::Catalog(e)) if args.watch => {
                 let wait = CATALOG_RETRY.min(pool.config.mirror.throttle_pause.0);
                 tracing::error!("the mirror loop: {e}; trying again in {} s", wait.as_secs());
@@ -84,7 +86,9 @@ fn pass(
     let mut ids = None;
     if let Some(pattern) = &args.pattern {
         if let Ok(exact) = pool.get(pattern) {
-            for (hold, is_held, was) in [(Hold::Paused, exact.is_paused, "paused"), (Hold::Pinned, exact.is_pinned, "set back")] {
+            for (hold, is_held, was) in
+                [(Hold::Paused, exact.is_paused, "paused"), (Hold::Pinned, exact.is_pinned, "set back")]
+            {
                 if is_held {
                     pool.catalog.set_hold(&exact.name, hold, false)?;
                     warn_line!("{} was {was}: it follows its upstream again", exact.name);
@@ -96,7 +100,8 @@ fn pass(
     }
     let ids_are_all = ids.is_none();
     let mut batches = Batches::due(&pool.catalog, owner, mirror.options.lease_s).only(ids);
-    // What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is due.
+    // What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is
+    // due.
     if first && (args.all || args.pattern.is_some()) {
         batches = batches.all_first();
     }
@@ -131,7 +136,11 @@ fn tell_what_is_next(catalog: &Catalog) -> Result<()> {
     let next = catalog.next_ones(1)?;
     let text = match next.first() {
         Some(next) => {
-            format!("nothing is due; the next is {} in {}; --all visits all", next.name, output::span((next.next_due - now()).max(0)))
+            format!(
+                "nothing is due; the next is {} in {}; --all visits all",
+                next.name,
+                output::span((next.next_due - now()).max(0))
+            )
         }
         None => "no repositories yet; 'weir add URL' registers some".to_owned(),
     };
@@ -181,13 +190,16 @@ pub(crate) fn watch(
 fn mend_times(catalog: &mut Catalog) -> Result<()> {
     let mended = catalog.mend_times(now())?;
     if mended > 0 {
-        tracing::warn!("{mended} repositories were visited or leased by a clock that was ahead: their times are mended");
+        tracing::warn!(
+            "{mended} repositories were visited or leased by a clock that was ahead: their times are mended"
+        );
     }
     Ok(())
 }
 
 fn sleep_until_due(catalog: &Catalog, stop: &Stop) -> Result<()> {
-    let wait = catalog.next_due()?.map_or(WATCH_SLEEP_MAX, |due| Duration::from_secs((due - now()).max(1) as u64));
+    let wait =
+        catalog.next_due()?.map_or(WATCH_SLEEP_MAX, |due| Duration::from_secs((due - now()).max(1) as u64));
     nap(wait.min(WATCH_SLEEP_MAX), stop);
     Ok(())
 }
@@ -247,10 +259,14 @@ fn remove_stale(store: &Path) {
                 tracing::info!("removed {removed} half-written files of a process that was killed");
             }
             for (folder, e) in unread {
-                tracing::warn!(folder = %folder.display(), "half-written files may be left there, it cannot be read: {e}");
+                tracing::warn!(folder = %folder.display(), "half-written files may be left there, it cannot \
+                    be read: {e}");
             }
         }
-        Err(e) => tracing::warn!(folder = %store.display(), "half-written files may be left there, it cannot be read: {e}"),
+        Err(e) => {
+            tracing::warn!(folder = %store.display(), "half-written files may be left there, it cannot be \
+                read: {e}")
+        }
     }
 }
 
@@ -291,7 +307,11 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver
     std::thread::spawn(move || {
         runtime.block_on(async {
             use tokio::signal::unix::{SignalKind, signal};
-            let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else { return };
+            let (Ok(mut interrupt), Ok(mut terminate)) =
+                (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+            else {
+                return;
+            };
             loop {
                 tokio::select! {
                     _ = interrupt.recv() => {}
@@ -301,7 +321,8 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver
                     std::process::exit(130);
                 }
                 tracing::info!(
-                    "stopping when what is under way is done; a second signal stops at once (nothing that was committed is lost)"
+                    "stopping when what is under way is done; a second signal stops at once (nothing that \
+                    was committed is lost)"
                 );
                 stop.stop();
                 told.send_replace(true);
@@ -340,11 +361,17 @@ fn lfs_line(repository: &Repository, visited: &Visited) -> Option<String> {
     let absent = if absent > 0 { format!(", {absent} cannot be had") } else { String::new() };
     let later = if is_incomplete { ", the next visit looks again" } else { "" };
     let is_told = added > 0 || !absent.is_empty() || is_incomplete;
-    is_told.then(|| format!("lfs        {}  {added} objects, {}{absent}{later}", repository.name, output::bytes(bytes)))
+    is_told.then(|| {
+        format!("lfs        {}  {added} objects, {}{absent}{later}", repository.name, output::bytes(bytes))
+    })
 }
 
 fn damaged_line(repository: &Repository, damaged: &Path) -> String {
-    format!("warning    {}: its archive was damaged and is kept as '{}'; a new clone is in its place", repository.name, damaged.display())
+    format!(
+        "warning    {}: its archive was damaged and is kept as '{}'; a new clone is in its place",
+        repository.name,
+        damaged.display()
+    )
 }
 
 /// Tells what happens: bars on a terminal, lines in a log, JSON for programs.
@@ -383,11 +410,14 @@ impl Reporter {
                 self.ended(repository, result, took);
             }
             Event::Paused(pause) if self.json => {
-                let value = serde_json::json!({ "result": "paused", "host": pause.host, "cause": pause.cause.name(), "until": pause.until_ms / 1000 });
+                let value = serde_json::json!({ "result": "paused", "host": pause.host,
+                    "cause": pause.cause.name(), "until": pause.until_ms / 1000 });
                 let _ = output::json_line(&value);
             }
             Event::Paused(pause) => self.line(&pause_line(pause)),
-            Event::GoesOn if self.json => drop(output::json_line(&serde_json::json!({ "result": "resumed" }))),
+            Event::GoesOn if self.json => {
+                drop(output::json_line(&serde_json::json!({ "result": "resumed" })))
+            }
             Event::GoesOn => self.line(GOES_ON),
             Event::Leased(more) => {
                 if let Some(bars) = &self.bars {
@@ -403,13 +433,18 @@ impl Reporter {
                 Ok(Visited { change: Some((change, report)), damaged, lfs, lost, .. }) => serde_json::json!({
                     "lost": lost.as_ref().map(output::lost_json),
                     "lfs_added": lfs.map(|lfs| lfs.added), "lfs_absent": lfs.map(|lfs| lfs.absent),
-                    "name": repository.name, "result": if repository.seq.is_none() { "cloned" } else { "updated" }, "seq": report.seq,
-                    "refs_added": change.added, "refs_updated": change.updated, "refs_deleted": change.deleted,
-                    "objects_added": report.objects_added, "bytes_appended": report.bytes_appended, "damaged": damaged, "seconds": took.as_secs_f64() }),
+                    "name": repository.name,
+                    "result": if repository.seq.is_none() { "cloned" } else { "updated" }, "seq": report.seq,
+                    "refs_added": change.added, "refs_updated": change.updated,
+                    "refs_deleted": change.deleted,
+                    "objects_added": report.objects_added, "bytes_appended": report.bytes_appended,
+                    "damaged": damaged, "seconds": took.as_secs_f64() }),
                 Ok(visited) => serde_json::json!({
-                    "name": repository.name, "result": "unchanged", "lost": visited.lost.as_ref().map(output::lost_json), "seconds": took.as_secs_f64() }),
+                    "name": repository.name, "result": "unchanged",
+                    "lost": visited.lost.as_ref().map(output::lost_json), "seconds": took.as_secs_f64() }),
                 Err(f) => {
-                    serde_json::json!({ "name": repository.name, "result": "failed", "class": f.class, "error": f.error, "seconds": took.as_secs_f64() })
+                    serde_json::json!({ "name": repository.name, "result": "failed", "class": f.class,
+                        "error": f.error, "seconds": took.as_secs_f64() })
                 }
             };
             let _ = output::json_line(&value);
@@ -456,7 +491,8 @@ impl Reporter {
         }
         if self.json {
             return output::json_line(&serde_json::json!({
-                "result": "summary", "updated": summary.updated, "unchanged": summary.unchanged, "failed": summary.failed,
+                "result": "summary", "updated": summary.updated, "unchanged": summary.unchanged,
+                "failed": summary.failed,
                 "put_off": summary.put_off, "bytes_appended": summary.bytes_appended }));
         }
         if !self.quiet {

@@ -47,7 +47,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     let done = |result: Result<()>| result.map(|()| ExitCode::SUCCESS);
     match cli.command {
         Command::Init { path, catalog } => done(register::init(global, path, catalog.as_deref())),
-        Command::Migrate { destination } => done(migrate::migrate(&Pool::open(global)?, global, &destination)),
+        Command::Migrate { destination } => {
+            done(migrate::migrate(&Pool::open(global)?, global, &destination))
+        }
         Command::Completions { shell } => done(meta::completions(shell)),
         Command::Man { folder } => done(meta::man(&folder)),
         Command::Config(ConfigCommand::Check { urls }) => meta::config_check(global, &urls),
@@ -66,35 +68,68 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Check { offline, max_count } => check::check(global, offline, max_count),
         Command::Status => done(status::status(&Pool::open(global)?, global)),
         Command::Due { max_count } => done(status::due(&Pool::open(global)?, global, max_count)),
-        Command::Errors { class, max_count } => done(status::errors(&Pool::open(global)?, global, class.as_deref(), max_count)),
-        Command::Pause { patterns } => done(register::pause(&mut Pool::open(global)?, global, &patterns, true)),
-        Command::Resume { patterns } => done(register::pause(&mut Pool::open(global)?, global, &patterns, false)),
-        Command::Accounts { login, max_count } => done(accounts::accounts(&Pool::open(global)?, global, login.as_deref(), max_count)),
+        Command::Errors { class, max_count } => {
+            done(status::errors(&Pool::open(global)?, global, class.as_deref(), max_count))
+        }
+        Command::Pause { patterns } => {
+            done(register::pause(&mut Pool::open(global)?, global, &patterns, true))
+        }
+        Command::Resume { patterns } => {
+            done(register::pause(&mut Pool::open(global)?, global, &patterns, false))
+        }
+        Command::Accounts { login, max_count } => {
+            done(accounts::accounts(&Pool::open(global)?, global, login.as_deref(), max_count))
+        }
         Command::Set(args) => done(settings::set(&mut Pool::open(global)?, global, args)),
-        Command::Hint { repos, from } => settings::hint(&mut Pool::open(global)?, global, repos, from.as_deref()),
-        Command::Visits { repo, max_count } => done(inspect::visits(&Pool::open(global)?, global, &repo, max_count)),
+        Command::Hint { repos, from } => {
+            settings::hint(&mut Pool::open(global)?, global, repos, from.as_deref())
+        }
+        Command::Visits { repo, max_count } => {
+            done(inspect::visits(&Pool::open(global)?, global, &repo, max_count))
+        }
         Command::Ls(args) => done(inspect::ls(&Pool::open(global)?, global, &args)),
         Command::Show { repo } => done(inspect::show(&Pool::open(global)?, global, &repo)),
-        Command::Log { repo, max_count } => done(inspect::log(&Pool::open(global)?, global, &repo, max_count)),
+        Command::Log { repo, max_count } => {
+            done(inspect::log(&Pool::open(global)?, global, &repo, max_count))
+        }
         Command::Du { pattern } => done(inspect::du(&Pool::open(global)?, global, pattern.as_deref())),
-        Command::Fsck { pattern, repair } => maintain::fsck(&mut Pool::open(global)?, global, pattern.as_deref(), repair),
+        Command::Fsck { pattern, repair } => {
+            maintain::fsck(&mut Pool::open(global)?, global, pattern.as_deref(), repair)
+        }
         Command::Adopt { dry_run } => adopt::adopt(&mut Pool::open(global)?, global, dry_run),
-        Command::Compact { pattern } => maintain::compact(&mut Pool::open(global)?, global, pattern.as_deref()),
+        Command::Compact { pattern } => {
+            maintain::compact(&mut Pool::open(global)?, global, pattern.as_deref())
+        }
         Command::Share { pattern, reference, dry_run } => {
             share::share(&mut Pool::open(global)?, global, pattern.as_deref(), reference.as_deref(), dry_run)
         }
-        Command::Dissociate { patterns, reference } => share::dissociate(&mut Pool::open(global)?, global, &patterns, reference.as_deref()),
-        Command::Restore { state, name } => done(maintain::restore(&mut Pool::open(global)?, global, &state, name)),
-        Command::Export { repo, target, format } => done(export::export(&Pool::open(global)?, global, &repo, &target, format)),
+        Command::Dissociate { patterns, reference } => {
+            share::dissociate(&mut Pool::open(global)?, global, &patterns, reference.as_deref())
+        }
+        Command::Restore { state, name } => {
+            done(maintain::restore(&mut Pool::open(global)?, global, &state, name))
+        }
+        Command::Export { repo, target, format } => {
+            done(export::export(&Pool::open(global)?, global, &repo, &target, format))
+        }
         Command::Manifest { file, pattern, known_as } => {
             done(manifest::manifest(&Pool::open(global)?, global, &file, pattern.as_deref(), known_as))
         }
-        Command::Rename { repo, new } => done(register::rename(&mut Pool::open(global)?, global, &repo, &new)),
-        Command::Rm { repos, delete } => done(register::rm(&mut Pool::open(global)?, global, &repos, delete)),
-        Command::Purge { pattern, gone_for, purge_protect, dry_run } => {
-            done(purge::purge(&mut Pool::open(global)?, global, pattern.as_deref(), gone_for, purge_protect, dry_run))
+        Command::Rename { repo, new } => {
+            done(register::rename(&mut Pool::open(global)?, global, &repo, &new))
         }
+        Command::Rm { repos, delete } => done(register::rm(&mut Pool::open(global)?, global, &repos, delete)),
+        Command::Purge { pattern, gone_for, purge_protect, dry_run } => done(purge::purge(
+            &mut Pool::open(global)?,
+            global,
+            pattern.as_deref(),
+            gone_for,
+            purge_protect,
+            dry_run,
+        )),
         Command::Cat { repo, object } => done(inspect::cat(&Pool::open(global)?, &repo, &object)),
-        Command::LsTree { repo, tree, recursive } => done(inspect::ls_tree(&Pool::open(global)?, global, &repo, &tree, recursive)),
+        Command::LsTree { repo, tree, recursive } => {
+            done(inspect::ls_tree(&Pool::open(global)?, global, &repo, &tree, recursive))
+        }
     }
 }

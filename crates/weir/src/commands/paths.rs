@@ -46,7 +46,8 @@ impl PathLocator {
         }
     }
 
-    /// The path that a request means, as git-daemon works it out: nothing of what a client says can lead above it.
+    /// The path that a request means, as git-daemon works it out: nothing of what a client says can lead
+    /// above it.
     fn path_of(&self, request: &DaemonRequest, peer: Option<IpAddr>) -> Option<PathBuf> {
         let asked = &request.path;
         if let (Some(below), Some(rest)) = (&self.user_path, asked.strip_prefix('~')) {
@@ -73,7 +74,8 @@ impl PathLocator {
             }
         };
         let relaxed = (self.base_path.is_some() && self.base_path_relaxed).then(|| asked.clone());
-        let found = [Some(first), relaxed].into_iter().flatten().find_map(|path| self.enter(Path::new(&path)));
+        let found =
+            [Some(first), relaxed].into_iter().flatten().find_map(|path| self.enter(Path::new(&path)));
         if found.is_none() {
             self.log(|| format!("'{asked}' does not appear to be a git repository"));
         }
@@ -81,14 +83,18 @@ impl PathLocator {
     }
 
     fn listed(&self, path: PathBuf) -> Option<PathBuf> {
-        let is_listed = |listed: &PathBuf| if self.strict_paths { path == *listed } else { path.starts_with(listed) };
+        let is_listed =
+            |listed: &PathBuf| if self.strict_paths { path == *listed } else { path.starts_with(listed) };
         let is_free = self.directories.is_empty() && !self.strict_paths;
         (is_free || self.directories.iter().any(is_listed)).then_some(path)
     }
 
     fn enter(&self, path: &Path) -> Option<PathBuf> {
-        let is_repository =
-            |p: &PathBuf| (p.join("objects").is_dir() && p.join("HEAD").exists()) || is_archive(p) || named_by_file(p).is_some();
+        let is_repository = |p: &PathBuf| {
+            (p.join("objects").is_dir() && p.join("HEAD").exists())
+                || is_archive(p)
+                || named_by_file(p).is_some()
+        };
         candidates(path, self.strict_paths).find(is_repository).or_else(|| {
             let archive = PathBuf::from(format!("{}.tar", path.display()));
             (!self.strict_paths && is_archive(&archive)).then_some(archive)
@@ -125,13 +131,17 @@ impl Locator for PathLocator {
         self.log(|| format!("Request {service} for '{path}'"));
         let is_off = || {
             let hint = self.push_hint.as_ref().filter(|_| request.service == Service::ReceivePack);
-            let hint = hint.map_or(String::new(), |hint| format!("; push to {}", interpolate(hint, request, peer, self.port)));
+            let hint = hint.map_or(String::new(), |hint| {
+                format!("; push to {}", interpolate(hint, request, peer, self.port))
+            });
             Refusal::Off(self.words("service not enabled", path) + &hint)
         };
         if request.service != Service::UploadPack || (!self.is_on && !self.may_override) {
             return Err(is_off());
         }
-        let Some(found) = self.path_of(request, peer) else { return Err(self.not_found("no such repository", path)) };
+        let Some(found) = self.path_of(request, peer) else {
+            return Err(self.not_found("no such repository", path));
+        };
         let is_archive = is_archive(&found);
         if !self.export_all && (is_archive || !found.join(EXPORT_FILE).exists()) {
             self.log(|| format!("'{path}': repository not exported."));
@@ -198,16 +208,23 @@ fn safe_part(text: &str) -> String {
     out.trim_end_matches('.').to_owned()
 }
 
-/// `%H` host, `%CH` host as the name service calls it, `%IP` our address, `%P` port, `%D` path, `%%` a percent sign.
+/// `%H` host, `%CH` host as the name service calls it, `%IP` our address, `%P` port, `%D` path, `%%` a
+/// percent sign.
 fn interpolate(template: &str, request: &DaemonRequest, peer: Option<IpAddr>, our_port: u16) -> String {
     let host_port = request.host.as_deref().unwrap_or_default();
     let (host, port) = match host_port.rsplit_once(':') {
-        Some((host, port)) if !host.ends_with(':') && port.bytes().all(|c| c.is_ascii_digit()) => (host, port),
+        Some((host, port)) if !host.ends_with(':') && port.bytes().all(|c| c.is_ascii_digit()) => {
+            (host, port)
+        }
         _ => (host_port, ""),
     };
     let host = safe_part(host.trim_start_matches('[').trim_end_matches(']'));
     let address = || {
-        let found = (host.as_str(), our_port).to_socket_addrs().ok().and_then(|mut found| found.next()).map(|a| a.ip());
+        let found = (host.as_str(), our_port)
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut found| found.next())
+            .map(|a| a.ip());
         found.or(peer).map_or(String::new(), |ip| ip.to_string())
     };
     let mut out = String::new();
@@ -240,7 +257,8 @@ fn interpolate(template: &str, request: &DaemonRequest, peer: Option<IpAddr>, ou
 /// What the name service calls `host` (getaddrinfo with `AI_CANONNAME`).
 fn canonical_name(host: &str) -> Option<String> {
     let name = std::ffi::CString::new(host).ok()?;
-    // SAFETY: the name is a C string, the hints are zero but for a flag, and what is found is read before it is freed.
+    // SAFETY: the name is a C string, the hints are zero but for a flag, and what is found is read before it
+    // is freed.
     unsafe {
         let mut hints: libc::addrinfo = std::mem::zeroed();
         hints.ai_flags = libc::AI_CANONNAME;
@@ -249,7 +267,8 @@ fn canonical_name(host: &str) -> Option<String> {
             return None;
         }
         let canonical = (*found).ai_canonname;
-        let text = (!canonical.is_null()).then(|| std::ffi::CStr::from_ptr(canonical).to_string_lossy().into_owned());
+        let text = (!canonical.is_null())
+            .then(|| std::ffi::CStr::from_ptr(canonical).to_string_lossy().into_owned());
         libc::freeaddrinfo(found);
         text
     }
@@ -262,12 +281,19 @@ mod tests {
 
     #[test]
     fn hosts_and_paths_stay_where_they_are_put() {
-        let request = parse_daemon_request(b"git-upload-pack /a b/c.git\0host=../..Ex/ample..Org.:7\0").unwrap();
+        let request =
+            parse_daemon_request(b"git-upload-pack /a b/c.git\0host=../..Ex/ample..Org.:7\0").unwrap();
         let peer = Some(IpAddr::from([127, 0, 0, 1]));
         assert_eq!(interpolate("/srv/%H/%P%D%%%x", &request, peer, 9418), "/srv/example.org/7/a b/c.git%%x");
-        for (path, is) in
-            [("/a", false), ("/a/", false), ("/a//b", true), ("/../a", true), ("/a/..", true), ("/a/./b", true), ("/..a", false)]
-        {
+        for (path, is) in [
+            ("/a", false),
+            ("/a/", false),
+            ("/a//b", true),
+            ("/../a", true),
+            ("/a/..", true),
+            ("/a/./b", true),
+            ("/..a", false),
+        ] {
             assert_eq!(is_alias(path), is, "{path}");
         }
     }
@@ -276,7 +302,10 @@ mod tests {
     fn homes() {
         let home = |text: &str| home_path(text, "public_git").map(|p| p.display().to_string());
         let me = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap();
-        assert_eq!(home(&format!("{}/x.git", me.name)), Some(format!("{}/public_git/x.git", me.dir.display())));
+        assert_eq!(
+            home(&format!("{}/x.git", me.name)),
+            Some(format!("{}/public_git/x.git", me.dir.display()))
+        );
         assert_eq!(home(&format!("{}/../x", me.name)), None);
         assert_eq!(home("no such user/x"), None);
     }

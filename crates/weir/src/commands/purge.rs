@@ -11,19 +11,29 @@ use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{Pool, now};
 
-pub(crate) fn purge(pool: &mut Pool, global: &Global, pattern: Option<&str>, gone_for: Duration, percent: u8, dry_run: bool) -> Result<()> {
+pub(crate) fn purge(
+    pool: &mut Pool,
+    global: &Global,
+    pattern: Option<&str>,
+    gone_for: Duration,
+    percent: u8,
+    dry_run: bool,
+) -> Result<()> {
     let before = now().saturating_sub_unsigned(gone_for.as_secs());
     let mut gone = pool.catalog.gone_since(before)?;
     gone.retain(|(r, _)| pattern.is_none_or(|pattern| name_matches(pattern, &r.name)));
     if !dry_run {
-        // A forge that was listed in part, or another one under that name, must not cost the copies: of each, so much at most.
+        // A forge that was listed in part, or another one under that name, must not cost the copies: of each,
+        // so much at most.
         for (forge, known) in pool.catalog.counts_by_forge()? {
             let of_it = gone.iter().filter(|(_, of)| *of == forge).count();
             if of_it as u64 * 100 > known.unsigned_abs() * u64::from(percent) {
-                let whose = forge.map_or("those that no forge lists".to_owned(), |forge| format!("forge '{forge}'"));
+                let whose =
+                    forge.map_or("those that no forge lists".to_owned(), |forge| format!("forge '{forge}'"));
                 return Err(Error::Message(format!(
-                    "{of_it} of {known} repositories of {whose} are gone, more than {percent} per cent: nothing was deleted. \
-                     'weir purge --dry-run' lists them; if that is right, say so with a larger --purge-protect"
+                    "{of_it} of {known} repositories of {whose} are gone, more than {percent} per cent: \
+                    nothing was deleted. 'weir purge --dry-run' lists them; if that is right, say so \
+                    with a larger --purge-protect"
                 )));
             }
         }
@@ -35,9 +45,19 @@ pub(crate) fn purge(pool: &mut Pool, global: &Global, pattern: Option<&str>, gon
     let (mut bytes, mut purged) = (0, Vec::new());
     for (r, _) in gone {
         let path = pool.archive_path(&r);
-        let staying = pool.catalog.built_on(r.id)?.into_iter().filter(|fork| !(dry_run && going.contains(&fork.id))).count();
+        let staying = pool
+            .catalog
+            .built_on(r.id)?
+            .into_iter()
+            .filter(|fork| !(dry_run && going.contains(&fork.id)))
+            .count();
         if staying > 0 {
-            warn_line!("{}: kept, for {staying} archives build on it; 'weir dissociate --reference {}' makes them whole", r.name, r.name);
+            warn_line!(
+                "{}: kept, for {staying} archives build on it; 'weir dissociate --reference {}' makes them \
+                whole",
+                r.name,
+                r.name
+            );
             continue;
         }
         let size = std::fs::metadata(&path).map_or(0, |m| m.len());

@@ -35,9 +35,10 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
         let path = path.display();
         match made {
             Made::Pool => writeln!(output::stdout(), "made a pool at {path}")?,
-            Made::Catalog => {
-                writeln!(output::stdout(), "made an empty catalog for the pool at {path}: 'weir adopt' enters its archives again")?
-            }
+            Made::Catalog => writeln!(
+                output::stdout(),
+                "made an empty catalog for the pool at {path}: 'weir adopt' enters its archives again"
+            )?,
             Made::Nothing => writeln!(output::stdout(), "there is a pool already at {path}")?,
         }
     }
@@ -50,7 +51,8 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
     if name.is_some() && urls.len() != 1 {
         return Err(Error::Message("--name needs exactly one URL".to_owned()));
     }
-    let mut wanted: Vec<Wanted> = urls.into_iter().map(|url| Wanted { url, name: name.clone(), at: String::new() }).collect();
+    let mut wanted: Vec<Wanted> =
+        urls.into_iter().map(|url| Wanted { url, name: name.clone(), at: String::new() }).collect();
     let mut problems = Vec::new();
     if let Some(from) = from {
         for (number, line) in output::read_lines(&from)?.iter().enumerate() {
@@ -67,7 +69,9 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
     for Wanted { url, name, at } in wanted {
         let is_sound = look_at(&url).or_else(|e| match e {
             _ if force => Ok(()),
-            Error::Message(why) => Err(Error::Message(format!("{why} ('weir add --force' registers it all the same)"))),
+            Error::Message(why) => {
+                Err(Error::Message(format!("{why} ('weir add --force' registers it all the same)")))
+            }
             e => Err(e),
         });
         let one = is_sound.and_then(|()| entry(&url, name.as_deref())).and_then(|one| {
@@ -76,7 +80,10 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
             let other = known.or_else(|| seen.get(&one.0).cloned()).filter(|other| *other != one.1);
             if let Some(other) = other {
                 let other = Url::parse(&other)?;
-                return Err(Error::Message(format!("'{}' is taken: it is mirrored from {other}; choose another name", one.0)));
+                return Err(Error::Message(format!(
+                    "'{}' is taken: it is mirrored from {other}; choose another name",
+                    one.0
+                )));
             }
             if is_new {
                 check_archive(pool, &one)?;
@@ -98,7 +105,11 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
         let more = if unsaid > 0 { format!("; and {unsaid} more") } else { String::new() };
         match keep_going {
             true => warn_line!("error: {last}{more}"),
-            false => return Err(Error::Message(format!("{last}{more}; nothing was registered ('--keep-going' registers the others)"))),
+            false => {
+                return Err(Error::Message(format!(
+                    "{last}{more}; nothing was registered ('--keep-going' registers the others)"
+                )));
+            }
         }
     }
     let added = pool.catalog.add(&entries, now())?;
@@ -113,7 +124,9 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
     }
     if global.json {
         let names: Vec<&str> = entries.iter().map(|e| e.0.as_str()).collect();
-        output::json(&serde_json::json!({ "added": added, "names": names, "new": new, "refused": problems }))?;
+        output::json(
+            &serde_json::json!({ "added": added, "names": names, "new": new, "refused": problems }),
+        )?;
     } else if !global.quiet {
         let mut out = output::stdout();
         if entries.len() <= 20 {
@@ -121,7 +134,8 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
                 writeln!(out, "{name}  <-  {}", Url::parse(url)?)?;
             }
         }
-        let refused = if problems.is_empty() { String::new() } else { format!(", {} refused", problems.len()) };
+        let refused =
+            if problems.is_empty() { String::new() } else { format!(", {} refused", problems.len()) };
         writeln!(out, "{added} added, {} there already{refused}", entries.len() - added)?;
     }
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
@@ -160,7 +174,9 @@ pub(crate) fn look_at(text: &str) -> Result<()> {
         let path = url.local_path();
         let mut with_suffix = path.clone().into_os_string();
         with_suffix.push(".git");
-        let is_archive = |path: &Path| path.extension().is_some_and(|e| e == "tar") && weir_archive::Archive::open(path).is_ok();
+        let is_archive = |path: &Path| {
+            path.extension().is_some_and(|e| e == "tar") && weir_archive::Archive::open(path).is_ok()
+        };
         let is_repository = |path: &Path| match path.is_file() {
             true => is_archive(path),
             false => path.join("HEAD").exists() || path.join(".git").exists(),
@@ -172,7 +188,10 @@ pub(crate) fn look_at(text: &str) -> Result<()> {
             return refuse(format!("'{text}' is no repository"));
         }
         let first = text.split('/').next().unwrap_or_default();
-        let is_host = text.contains('/') && first.contains('.') && first.chars().any(char::is_alphabetic) && !text.starts_with(['.', '/']);
+        let is_host = text.contains('/')
+            && first.contains('.')
+            && first.chars().any(char::is_alphabetic)
+            && !text.starts_with(['.', '/']);
         let guess = if is_host { format!("; did you mean https://{text}?") } else { String::new() };
         return refuse(format!("there is nothing at '{text}'{guess}"));
     }
@@ -185,22 +204,30 @@ pub(crate) fn look_at(text: &str) -> Result<()> {
         _ => parts.len(),
     };
     match parts.len() {
-        1 if is_owner_and_name || host == "gitlab.com" => {
-            refuse(format!("'{url}' is an owner, not a repository: a [[forge]] in weir.toml and 'weir crawl' register what an owner has"))
-        }
-        len if len > end => refuse(format!("'{url}' is a page of a repository; did you mean https://{host}/{}?", parts[..end].join("/"))),
+        1 if is_owner_and_name || host == "gitlab.com" => refuse(format!(
+            "'{url}' is an owner, not a repository: a [[forge]] in weir.toml and 'weir crawl' register what \
+            an owner has"
+        )),
+        len if len > end => refuse(format!(
+            "'{url}' is a page of a repository; did you mean https://{host}/{}?",
+            parts[..end].join("/")
+        )),
         _ => Ok(()),
     }
 }
 
-/// Refuses a new repository whose archive is there and is of another upstream: it would be served under that name.
+/// Refuses a new repository whose archive is there and is of another upstream: it would be served under that
+/// name.
 fn check_archive(pool: &Pool, (_, url, path): &(String, String, String)) -> Result<()> {
     // That of one which had the name before: the new one gets another file.
     if pool.catalog.has_archive_at(path)? {
         return Ok(());
     }
     let place = pool.store().join(path);
-    let Some(found) = weir_archive::Archive::open(&place).ok().and_then(|archive| Origin::of(&archive)) else { return Ok(()) };
+    let Some(found) = weir_archive::Archive::open(&place).ok().and_then(|archive| Origin::of(&archive))
+    else {
+        return Ok(());
+    };
     if found.url == Url::parse(url)?.without_userinfo() {
         return Ok(());
     }
@@ -286,15 +313,21 @@ pub(crate) fn rm(pool: &mut Pool, global: &Global, patterns: &[String], delete: 
     for r in &repositories {
         let needing = pool.catalog.built_on(r.id)?;
         if let Some(first) = needing.iter().find(|fork| !ids.contains(&fork.id)) {
-            return Err(weir_catalog::Error::BuiltOn { count: needing.len() as i64, first: first.name.clone() }.into());
+            return Err(weir_catalog::Error::BuiltOn {
+                count: needing.len() as i64,
+                first: first.name.clone(),
+            }
+            .into());
         }
     }
     let forks = pool.catalog.bases(&ids.iter().copied().collect::<Vec<_>>())?;
-    let has_archive = |fork: &&Base| repositories.iter().any(|r| r.id == fork.id && pool.archive_path(r).exists());
+    let has_archive =
+        |fork: &&Base| repositories.iter().any(|r| r.id == fork.id && pool.archive_path(r).exists());
     if let Some(fork) = forks.iter().find(|fork| !delete && has_archive(fork)) {
         let name = repositories.iter().find(|r| r.id == fork.id).map_or("", |r| &r.name);
         return Err(Error::Message(format!(
-            "the archive of '{name}' builds on that of '{}': 'weir dissociate {name}' makes it whole first, --delete deletes it",
+            "the archive of '{name}' builds on that of '{}': 'weir dissociate {name}' makes it whole first, \
+            --delete deletes it",
             fork.name
         )));
     }
@@ -304,12 +337,19 @@ pub(crate) fn rm(pool: &mut Pool, global: &Global, patterns: &[String], delete: 
         let path = pool.archive_path(r);
         let what = if forget(pool, r, delete)? { "deleted" } else { "forgotten" };
         if !global.quiet && !global.json {
-            let kept = if !delete && path.exists() { format!("; its archive stays at {}", path.display()) } else { String::new() };
+            let kept = if !delete && path.exists() {
+                format!("; its archive stays at {}", path.display())
+            } else {
+                String::new()
+            };
             writeln!(output::stdout(), "{what} {}{kept}", r.name)?;
         }
     }
     if global.json {
-        output::json(&serde_json::json!({ "removed": repositories.iter().map(|r| &r.name).collect::<Vec<_>>(), "deleted": delete }))?;
+        output::json(
+            &serde_json::json!({ "removed": repositories.iter().map(|r| &r.name).collect::<Vec<_>>(),
+                "deleted": delete }),
+        )?;
     }
     Ok(())
 }
@@ -327,21 +367,29 @@ fn forget(pool: &mut Pool, r: &Repository, delete: bool) -> Result<bool> {
     Ok(true)
 }
 
-/// Locks the archive at `path` if there is one: whoever reads it goes on reading, whoever writes to it is waited for.
+/// Locks the archive at `path` if there is one: whoever reads it goes on reading, whoever writes to it is
+/// waited for.
 pub(crate) fn lock(path: &Path) -> Result<Option<weir_archive::LockedFile>> {
     match path.try_exists() {
         Ok(true) => {}
         Ok(false) => return Ok(None),
         Err(source) => return Err(Error::File { what: "look at", path: path.to_owned(), source }),
     }
-    weir_archive::lock_existing(path).map(Some).map_err(|e| Error::Message(format!("cannot lock '{}': {e}", path.display())))
+    weir_archive::lock_existing(path)
+        .map(Some)
+        .map_err(|e| Error::Message(format!("cannot lock '{}': {e}", path.display())))
 }
 
 /// Deletes the archive at `path`, and what was put aside of it as damaged.
 pub(crate) fn delete_archives(path: &Path) -> Result<()> {
-    for path in std::iter::once(path.to_owned()).chain(weir_mirror::places_aside(path)).chain(weir_repo::torn_places(path)) {
+    for path in std::iter::once(path.to_owned())
+        .chain(weir_mirror::places_aside(path))
+        .chain(weir_repo::torn_places(path))
+    {
         match std::fs::remove_file(&path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => return Err(Error::File { what: "delete", path, source }),
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::File { what: "delete", path, source });
+            }
             _ => {}
         }
     }

@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The first descriptor that is handed over (sd_listen_fds).
 const FIRST: RawFd = 3;
 
-/// Starts this program anew, with the same arguments, and hands `sockets` over: each with the protocol it speaks. Returns
-/// once it serves.
+/// Starts this program anew, with the same arguments, and hands `sockets` over: each with the protocol it
+/// speaks. Returns once it serves.
 ///
 /// # Errors
 /// If it does not: the sockets are still ours then.
@@ -32,10 +32,15 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
     }
     let names: Vec<&str> = sockets.iter().map(|(_, name)| *name).collect();
     let ready_fd = FIRST + sockets.len() as RawFd;
-    command.args(arguments).env("LISTEN_FDS", sockets.len().to_string()).env("LISTEN_FDNAMES", names.join(":")).env_remove("LISTEN_PID");
+    command
+        .args(arguments)
+        .env("LISTEN_FDS", sockets.len().to_string())
+        .env("LISTEN_FDNAMES", names.join(":"))
+        .env_remove("LISTEN_PID");
     command.env(READY, ready_fd.to_string());
     let mut handed: Vec<RawFd> = sockets.iter().map(|(fd, _)| *fd).chain([tell.as_raw_fd()]).collect();
-    // SAFETY: between fork and exec only fcntl and dup2 are called, which are async-signal-safe, and nothing is allocated.
+    // SAFETY: between fork and exec only fcntl and dup2 are called, which are async-signal-safe, and nothing
+    // is allocated.
     unsafe {
         command.pre_exec(move || {
             // First out of the way, so that none is overwritten before it is moved to its place.
@@ -67,13 +72,20 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
     }
     let _ = child.kill();
     let _ = child.wait();
-    Err(Error::Message("cannot start anew: the new program does not serve; see its messages above".to_owned()))
+    Err(Error::Message(
+        "cannot start anew: the new program does not serve; see its messages above".to_owned(),
+    ))
 }
 
-/// Tells whoever started us, if they wait for it, that we serve: the program before us, and the service manager.
+/// Tells whoever started us, if they wait for it, that we serve: the program before us, and the service
+/// manager.
 pub(crate) fn tell_ready() {
     systemd::notify(&format!("MAINPID={}\nREADY=1", std::process::id()));
-    let Some(fd) = std::env::var(READY).ok().and_then(|fd| fd.parse::<RawFd>().ok()).filter(|fd| *fd >= FIRST) else { return };
+    let Some(fd) =
+        std::env::var(READY).ok().and_then(|fd| fd.parse::<RawFd>().ok()).filter(|fd| *fd >= FIRST)
+    else {
+        return;
+    };
     // SAFETY: whoever set the variable says that this descriptor is open and ours; nobody else here has it.
     let mut pipe = unsafe { std::fs::File::from_raw_fd(fd) };
     let _ = io::Write::write_all(&mut pipe, b"1");

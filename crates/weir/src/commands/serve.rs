@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use weir_mirror::Stop;
 use weir_serve::{
-    Address, Daemon, DaemonLimits, Door, Listener, Presentation, Text, Tls, TrustedProxies, raise_descriptor_limit, serve_text,
+    Address, Daemon, DaemonLimits, Door, Listener, Presentation, Text, Tls, TrustedProxies,
+    raise_descriptor_limit, serve_text,
 };
 use weir_upload::{Limits, Options};
 
@@ -65,13 +66,22 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
             given.clone().or_else(|| configured.clone()).ok_or_else(missing)
         };
         let certificate = file(&args.tls_certificate, &c.tls_certificate, "tls-certificate")?;
-        Tls::load(&certificate, &file(&args.tls_key, &c.tls_key, "tls-key")?).map(Door::Https).map_err(Error::Message)
+        Tls::load(&certificate, &file(&args.tls_key, &c.tls_key, "tls-key")?)
+            .map(Door::Https)
+            .map_err(Error::Message)
     };
     let socket = |flag: &str, address: &Address| {
-        let failed = |e| Error::Message(format!("cannot listen on {address}: {e}; choose another with --{flag} ADDR:PORT"));
+        let failed = |e| {
+            Error::Message(format!("cannot listen on {address}: {e}; choose another with --{flag} ADDR:PORT"))
+        };
         Listener::bind(address).map_err(failed)
     };
-    let monitored = || addresses(&args.metrics, &c.metrics)?.iter().map(|address| socket(METRICS, address)).collect::<Result<Vec<_>>>();
+    let monitored = || {
+        addresses(&args.metrics, &c.metrics)?
+            .iter()
+            .map(|address| socket(METRICS, address))
+            .collect::<Result<Vec<_>>>()
+    };
     let handed_over = Listener::handed_over(|name| std::env::var(name).ok())?;
     if !handed_over.is_empty() {
         let door = |name: &str| match name {
@@ -79,12 +89,15 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
             "https" => tls(),
             _ => Ok(Door::Git),
         };
-        let (for_monitors, doors): (Vec<_>, Vec<_>) = handed_over.into_iter().partition(|(name, _)| name == METRICS);
-        let doors = doors.into_iter().map(|(name, listener)| Ok((door(&name)?, listener))).collect::<Result<_>>()?;
+        let (for_monitors, doors): (Vec<_>, Vec<_>) =
+            handed_over.into_iter().partition(|(name, _)| name == METRICS);
+        let doors =
+            doors.into_iter().map(|(name, listener)| Ok((door(&name)?, listener))).collect::<Result<_>>()?;
         let for_monitors: Vec<_> = for_monitors.into_iter().map(|(_, listener)| listener).collect();
         return Ok((doors, if for_monitors.is_empty() { monitored()? } else { for_monitors }));
     }
-    let bind = |door: Door, address: &Address| socket(scheme(&door), address).map(|listener| (door, listener));
+    let bind =
+        |door: Door, address: &Address| socket(scheme(&door), address).map(|listener| (door, listener));
     let mut out = Vec::new();
     for address in addresses(&args.git, &c.git)? {
         out.push(bind(Door::Git, &address)?);
@@ -105,14 +118,16 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
 pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> {
     pool.warn_of_readable_secrets();
     let c = &pool.config.serve;
-    let options = Options { limits: Limits { steps_max: c.steps_max, ..Default::default() }, ..Default::default() };
+    let options =
+        Options { limits: Limits { steps_max: c.steps_max, ..Default::default() }, ..Default::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (listeners, monitored) = runtime.block_on(async { listen(c, &args) })?;
     let scratch = pool.scratch().folder.unwrap_or_else(std::env::temp_dir);
     let presentation = Presentation { files: c.files, ..Presentation::default() };
     raise_descriptor_limit();
     let proxies = TrustedProxies::new(&c.trusted_proxies, c.proxy_protocol).map_err(Error::Message)?;
-    let daemon = Daemon::new(Arc::new(CatalogLocator::new(&pool)?), options, limits(c, scratch), presentation)?;
+    let daemon =
+        Daemon::new(Arc::new(CatalogLocator::new(&pool)?), options, limits(c, scratch), presentation)?;
     let daemon = Arc::new(daemon.behind(proxies));
     let stop = Stop::default();
     let asked_to_stop = stop_on_signal(&stop)?;
@@ -164,7 +179,8 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     Ok(())
 }
 
-/// On SIGHUP and SIGUSR2 starts the program anew on the same sockets, and then asks this one to come to its end.
+/// On SIGHUP and SIGUSR2 starts the program anew on the same sockets, and then asks this one to come to its
+/// end.
 fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut hang_up, mut user) = runtime.block_on(async {
@@ -184,7 +200,9 @@ fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
             systemd::notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", systemd::monotonic_us()));
             match start_anew(&sockets) {
                 Ok(pid) => {
-                    tracing::info!("process {pid} serves from here on; this one ends when its conversations do");
+                    tracing::info!(
+                        "process {pid} serves from here on; this one ends when its conversations do"
+                    );
                     // SAFETY: a signal to ourselves, for which there is a handler.
                     unsafe { libc::raise(libc::SIGTERM) };
                     return;
@@ -208,7 +226,11 @@ fn scheme(door: &Door) -> &'static str {
 }
 
 /// What runs beside serving: visits, and crawls if there are forges.
-fn start_mirror(pool: &Pool, counters: &Arc<Counters>, stop: &Stop) -> Result<Vec<std::thread::JoinHandle<()>>> {
+fn start_mirror(
+    pool: &Pool,
+    counters: &Arc<Counters>,
+    stop: &Stop,
+) -> Result<Vec<std::thread::JoinHandle<()>>> {
     let guard = MirrorGuard::take(pool)?;
     let (mirror, mut catalog) = (pool.mirror(None), pool.another_catalog()?);
     let notifier = Notifier::of(pool);
@@ -220,7 +242,9 @@ fn start_mirror(pool: &Pool, counters: &Arc<Counters>, stop: &Stop) -> Result<Ve
     let mut threads = vec![std::thread::spawn(move || {
         // Both whole: a closure takes but the fields it names, and the lock would be let go.
         let (_hooks, guard) = (hooks, guard);
-        again("the mirror loop", &stopped, || watch(&mirror, &mut catalog, &guard.owner, &counters, notifier.as_ref(), &stopped));
+        again("the mirror loop", &stopped, || {
+            watch(&mirror, &mut catalog, &guard.owner, &counters, notifier.as_ref(), &stopped)
+        });
     })];
     if !pool.config.forge.is_empty() {
         let mut pool = pool.again()?;
@@ -231,7 +255,9 @@ fn start_mirror(pool: &Pool, counters: &Arc<Counters>, stop: &Stop) -> Result<Ve
     for forge in metadata::with_metadata(pool) {
         let mut pool = pool.again()?;
         let stop = stop.clone();
-        threads.push(std::thread::spawn(move || again("metadata", &stop, || metadata::watch(&mut pool, &forge, &stop))));
+        threads.push(std::thread::spawn(move || {
+            again("metadata", &stop, || metadata::watch(&mut pool, &forge, &stop))
+        }));
     }
     Ok(threads)
 }

@@ -21,7 +21,13 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
     if let Some(url) = &url {
         set_url(pool, &patterns, url)?;
     }
-    if url.is_none() && priority.is_none() && interval.is_none() && refs.is_none() && lfs.is_none() && metadata.is_none() {
+    if url.is_none()
+        && priority.is_none()
+        && interval.is_none()
+        && refs.is_none()
+        && lfs.is_none()
+        && metadata.is_none()
+    {
         return list(pool, global, &patterns);
     }
     if patterns.is_empty() {
@@ -73,8 +79,10 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
         repositories.retain(|r| named.iter().any(|named| named.id == r.id));
     }
     if global.json {
-        let list: Vec<_> =
-            repositories.iter().map(|r| json!({ "name": r.name, "priority": r.priority, "settings": as_json(&r.settings) })).collect();
+        let list: Vec<_> = repositories
+            .iter()
+            .map(|r| json!({ "name": r.name, "priority": r.priority, "settings": as_json(&r.settings) }))
+            .collect();
         return output::json(&list);
     }
     if repositories.is_empty() {
@@ -83,7 +91,8 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
         }
         return Ok(());
     }
-    let mut rows = vec![["PRIORITY", "INTERVAL", "REFS", "LFS", "METADATA", "NAME"].map(str::to_owned).to_vec()];
+    let mut rows =
+        vec![["PRIORITY", "INTERVAL", "REFS", "LFS", "METADATA", "NAME"].map(str::to_owned).to_vec()];
     for r in &repositories {
         let s = &r.settings;
         let or_default = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -108,7 +117,12 @@ pub(crate) fn as_json(settings: &Settings) -> serde_json::Value {
     json!({ "interval_s": interval, "refs": refs, "lfs": lfs, "metadata": metadata })
 }
 
-pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, from: Option<&Path>) -> Result<ExitCode> {
+pub(crate) fn hint(
+    pool: &mut Pool,
+    global: &Global,
+    mut repos: Vec<String>,
+    from: Option<&Path>,
+) -> Result<ExitCode> {
     if let Some(from) = from {
         for line in output::read_lines(from)? {
             // What is not UTF-8 names nothing here.
@@ -129,7 +143,9 @@ pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, fro
     }
     find_by_url(pool, &mut unknown, &mut ids)?;
     // Without a password.
-    unknown.iter_mut().for_each(|text| *text = Url::parse(text).map_or_else(|_| text.clone(), |url| url.to_string()));
+    unknown
+        .iter_mut()
+        .for_each(|text| *text = Url::parse(text).map_or_else(|_| text.clone(), |url| url.to_string()));
     ids.sort_unstable();
     ids.dedup();
     let hinted = pool.catalog.hint(&ids, now())?;
@@ -145,7 +161,8 @@ pub(crate) fn hint(pool: &mut Pool, global: &Global, mut repos: Vec<String>, fro
     Ok(ExitCode::from(u8::from(ids.is_empty() && !unknown.is_empty())))
 }
 
-/// Numbers of what `text` means: a name, a pattern, or the URL that something is mirrored from under the name it gives.
+/// Numbers of what `text` means: a name, a pattern, or the URL that something is mirrored from under the name
+/// it gives.
 fn find(pool: &Pool, text: &str) -> Result<Vec<i64>> {
     if let Some(exact) = pool.catalog.get(text)? {
         return Ok(vec![exact.id]);
@@ -157,11 +174,15 @@ fn find(pool: &Pool, text: &str) -> Result<Vec<i64>> {
     Ok(pool.catalog.get(&url.default_name())?.map(|r| r.id).into_iter().collect())
 }
 
-/// Moves those of `unknown` that are URLs something is mirrored from, under whatever name, to `ids`. Reads every row, once.
+/// Moves those of `unknown` that are URLs something is mirrored from, under whatever name, to `ids`. Reads
+/// every row, once.
 fn find_by_url(pool: &Pool, unknown: &mut Vec<String>, ids: &mut Vec<i64>) -> Result<()> {
     // By host and path: who tells of a change may know another scheme than the one that is mirrored by.
-    let place = |url: &str| Url::parse(url).ok().filter(|url| url.scheme != Scheme::Local).map(|url| url.default_name());
-    let mut wanted: HashMap<String, bool> = unknown.iter().filter_map(|text| Some((place(text)?, false))).collect();
+    let place = |url: &str| {
+        Url::parse(url).ok().filter(|url| url.scheme != Scheme::Local).map(|url| url.default_name())
+    };
+    let mut wanted: HashMap<String, bool> =
+        unknown.iter().filter_map(|text| Some((place(text)?, false))).collect();
     if wanted.is_empty() {
         return Ok(());
     }

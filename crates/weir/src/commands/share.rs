@@ -29,7 +29,13 @@ enum Shared {
     Later,
 }
 
-pub(crate) fn share(pool: &mut Pool, global: &Global, pattern: Option<&str>, reference: Option<&str>, dry_run: bool) -> Result<ExitCode> {
+pub(crate) fn share(
+    pool: &mut Pool,
+    global: &Global,
+    pattern: Option<&str>,
+    reference: Option<&str>,
+    dry_run: bool,
+) -> Result<ExitCode> {
     let repositories = pool.matching(pattern)?;
     let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
     let bases: Vec<Base> = match reference.map(|name| pool.get(name)).transpose()? {
@@ -56,7 +62,13 @@ pub(crate) fn share(pool: &mut Pool, global: &Global, pattern: Option<&str>, ref
 }
 
 /// Lets the archive of `r` build on that of `base`, which stays open for the next.
-fn share_one(pool: &mut Pool, r: &Repository, base: &Base, dry_run: bool, open: &mut Option<(i64, Arc<Repo>)>) -> Result<Shared> {
+fn share_one(
+    pool: &mut Pool,
+    r: &Repository,
+    base: &Base,
+    dry_run: bool,
+    open: &mut Option<(i64, Arc<Repo>)>,
+) -> Result<Shared> {
     let (archive, path) = (pool.archive_path(r), std::path::absolute(pool.store().join(&base.path))?);
     if !archive.exists() {
         if !dry_run {
@@ -73,7 +85,11 @@ fn share_one(pool: &mut Pool, r: &Repository, base: &Base, dry_run: bool, open: 
             return Ok(Shared::Already);
         }
         Some(there) => {
-            let error = format!("it builds on '{}' already; 'weir dissociate {}' makes it whole first", there.path().display(), r.name);
+            let error = format!(
+                "it builds on '{}' already; 'weir dissociate {}' makes it whole first",
+                there.path().display(),
+                r.name
+            );
             return Err(Error::Message(error));
         }
         None => {}
@@ -82,8 +98,12 @@ fn share_one(pool: &mut Pool, r: &Repository, base: &Base, dry_run: bool, open: 
         Some((of, on)) if *of == base.base => on.clone(),
         _ if !path.exists() => return Err(Error::NotMirrored(base.name.clone())),
         _ => {
-            let on =
-                if dry_run { Repo::open_archive(&path).map(Arc::new) } else { open_as_base(&path, now() as u64) }.in_repo(&base.name)?;
+            let on = if dry_run {
+                Repo::open_archive(&path).map(Arc::new)
+            } else {
+                open_as_base(&path, now() as u64)
+            }
+            .in_repo(&base.name)?;
             *open = Some((base.base, on.clone()));
             on
         }
@@ -93,7 +113,10 @@ fn share_one(pool: &mut Pool, r: &Repository, base: &Base, dry_run: bool, open: 
         return Ok(Shared::Would(common, all));
     }
     if common * 100 < all * COMMON_PERCENT_MIN {
-        return Err(Error::Message(format!("{common} of its {all} objects are in '{}': it stays as it is", base.name)));
+        return Err(Error::Message(format!(
+            "{common} of its {all} objects are in '{}': it stays as it is",
+            base.name
+        )));
     }
     // Before it does: nobody deletes the other from now on.
     pool.catalog.set_base(r.id, base.base)?;
@@ -131,8 +154,12 @@ fn report(global: &Global, r: &Repository, base: &Base, shared: &Shared) -> Resu
     if global.json {
         let mut value = json!({ "name": r.name, "base": base });
         match *shared {
-            Shared::Done(before, after) => (value["bytes_before"], value["bytes_after"]) = (json!(before), json!(after)),
-            Shared::Would(common, all) => (value["objects_in_base"], value["objects"]) = (json!(common), json!(all)),
+            Shared::Done(before, after) => {
+                (value["bytes_before"], value["bytes_after"]) = (json!(before), json!(after))
+            }
+            Shared::Would(common, all) => {
+                (value["objects_in_base"], value["objects"]) = (json!(common), json!(all))
+            }
             Shared::Already | Shared::Later => {}
         }
         return output::json_line(&value);
@@ -152,7 +179,12 @@ fn report(global: &Global, r: &Repository, base: &Base, shared: &Shared) -> Resu
     Ok(())
 }
 
-pub(crate) fn dissociate(pool: &mut Pool, global: &Global, patterns: &[String], reference: Option<&str>) -> Result<ExitCode> {
+pub(crate) fn dissociate(
+    pool: &mut Pool,
+    global: &Global,
+    patterns: &[String],
+    reference: Option<&str>,
+) -> Result<ExitCode> {
     let mut repositories = Vec::new();
     for pattern in patterns {
         repositories.extend(pool.matching(Some(pattern))?);
@@ -172,7 +204,13 @@ pub(crate) fn dissociate(pool: &mut Pool, global: &Global, patterns: &[String], 
             }
             Ok(Some(_)) if global.quiet => {}
             Ok(Some((before, after))) => {
-                writeln!(output::stdout(), "{}: {} -> {}, whole", r.name, output::bytes(before), output::bytes(after))?;
+                writeln!(
+                    output::stdout(),
+                    "{}: {} -> {}, whole",
+                    r.name,
+                    output::bytes(before),
+                    output::bytes(after)
+                )?;
             }
             Err(e) => {
                 failed += 1;

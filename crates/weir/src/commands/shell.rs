@@ -39,9 +39,13 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
         Ask::Git(service) => *service,
         Ask::Lfs(operation) if operation == "download" => Service::UploadPack,
         Ask::LfsOverHttp(operation) if operation == "download" => {
-            return fatal("LFS objects are given over ssh itself, to git-lfs 3.0 and newer, or at http(s) URLs");
+            return fatal(
+                "LFS objects are given over ssh itself, to git-lfs 3.0 and newer, or at http(s) URLs",
+            );
         }
-        Ask::Lfs(_) | Ask::LfsOverHttp(_) => return fatal("this is a mirror: push LFS objects to where it mirrors from"),
+        Ask::Lfs(_) | Ask::LfsOverHttp(_) => {
+            return fatal("this is a mirror: push LFS objects to where it mirrors from");
+        }
     };
     let protocol = std::env::var("GIT_PROTOCOL").unwrap_or_default();
     let address = std::env::var("SSH_CONNECTION").ok().and_then(|connection| {
@@ -94,7 +98,8 @@ fn parse(command: &str) -> Option<(Ask, String)> {
     (words.next().is_none() && !path.is_empty() && !path.chars().any(char::is_control)).then_some((ask, path))
 }
 
-/// The words of a shell's command that does nothing but name things: single quotes, and backslashes, with which a quote is written.
+/// The words of a shell's command that does nothing but name things: single quotes, and backslashes, with
+/// which a quote is written.
 fn words(command: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut rest = command.trim();

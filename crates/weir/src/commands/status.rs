@@ -35,13 +35,17 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
         let forges: Vec<_> = forges
             .iter()
             .map(|(listing, known, gone, skipped)| {
-                serde_json::json!({ "listing": listing, "known": known, "gone": gone, "skipped_pages": skipped })
+                serde_json::json!({ "listing": listing, "known": known, "gone": gone,
+                    "skipped_pages": skipped })
             })
             .collect();
         return output::json(&serde_json::json!({
-            "counts": counts, "metadata": metadata, "errors": errors.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(), "pauses": pauses,
-            "accounts": accounts.iter().map(|(counts, listing, forge)| serde_json::json!({ "forge": forge, "counts": counts, "listing": listing })).collect::<Vec<_>>(),
-            "budgets": budgets.iter().map(|(forge, budget)| serde_json::json!({ "forge": forge, "budget": budget })).collect::<Vec<_>>(),
+            "counts": counts, "metadata": metadata,
+            "errors": errors.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(), "pauses": pauses,
+            "accounts": accounts.iter().map(|(counts, listing, forge)| serde_json::json!({ "forge": forge,
+            "counts": counts, "listing": listing })).collect::<Vec<_>>(),
+            "budgets": budgets.iter().map(|(forge, budget)| serde_json::json!({ "forge": forge,
+            "budget": budget })).collect::<Vec<_>>(),
             "forges": forges, "space": { "free_bytes": space.0, "total_bytes": space.1 } }));
     }
     let mut out = output::stdout();
@@ -60,13 +64,23 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
             some(c.incomplete, "without all files of Git LFS ('weir ls --state incomplete')")
         ),
     )?;
-    let lag = if c.lag_s > 0 { format!(", the most overdue for {}", output::span(c.lag_s)) } else { String::new() };
+    let lag =
+        if c.lag_s > 0 { format!(", the most overdue for {}", output::span(c.lag_s)) } else { String::new() };
     line(
         "visits",
-        format!("{} due{lag}{}; {} well in an hour, {} in a day", c.due, some(c.leased, "leased"), c.visited_hour, c.visited_day),
+        format!(
+            "{} due{lag}{}; {} well in an hour, {} in a day",
+            c.due,
+            some(c.leased, "leased"),
+            c.visited_hour,
+            c.visited_day
+        ),
     )?;
     let classes: Vec<String> = errors.iter().map(|(class, n)| format!("{n} {class}")).collect();
-    line("failing", if errors.is_empty() { "none".to_owned() } else { format!("{}: {}", c.failing, classes.join(", ")) })?;
+    line(
+        "failing",
+        if errors.is_empty() { "none".to_owned() } else { format!("{}: {}", c.failing, classes.join(", ")) },
+    )?;
     if pauses.is_empty() {
         line("pauses", "none".to_owned())?;
     }
@@ -76,18 +90,31 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
     }
     let state = |l: &Listing| match (l.finished_at, l.failed_at) {
         (Some(at), _) => format!("listed {} ago", output::span(now - at)),
-        (None, Some(at)) => format!("failed {} ago after {} ('weir errors {LISTING}')", output::span(now - at), l.listed),
-        (None, None) => format!("being listed since {} ago, {} so far", output::span(now - l.started_at), l.listed),
+        (None, Some(at)) => {
+            format!("failed {} ago after {} ('weir errors {LISTING}')", output::span(now - at), l.listed)
+        }
+        (None, None) => {
+            format!("being listed since {} ago, {} so far", output::span(now - l.started_at), l.listed)
+        }
     };
     for (l, known, gone, skipped) in &forges {
         let state = state(l);
-        let (gone, skipped) = (some(*gone, "gone"), some(*skipped as i64, &format!("pages that cannot be had ('weir errors {LISTING}')")));
+        let (gone, skipped) = (
+            some(*gone, "gone"),
+            some(*skipped as i64, &format!("pages that cannot be had ('weir errors {LISTING}')")),
+        );
         line("forge", format!("{}: {known} known{gone}, {state}{skipped}", l.forge))?;
     }
     for (c, l, forge) in &accounts {
         line(
             "accounts",
-            format!("{forge}: {} people, {} organisations, {} memberships, {}", c.users, c.organizations, c.memberships, state(l)),
+            format!(
+                "{forge}: {} people, {} organisations, {} memberships, {}",
+                c.users,
+                c.organizations,
+                c.memberships,
+                state(l)
+            ),
         )?;
     }
     if metadata.looked_at > 0 {
@@ -98,13 +125,23 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
         let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));
         line(
             "budget",
-            format!("{forge}, {}: {}{of} requests left, whole again in {}", b.credential, b.remaining, output::span(b.reset_at - now)),
+            format!(
+                "{forge}, {}: {}{of} requests left, whole again in {}",
+                b.credential,
+                b.remaining,
+                output::span(b.reset_at - now)
+            ),
         )?;
     }
     let (free, total) = space;
     line(
         "space",
-        format!("{} in archives, {} free of {}", output::bytes(c.archive_bytes as u64), output::bytes(free), output::bytes(total)),
+        format!(
+            "{} in archives, {} free of {}",
+            output::bytes(c.archive_bytes as u64),
+            output::bytes(free),
+            output::bytes(total)
+        ),
     )?;
     Ok(())
 }
@@ -113,8 +150,10 @@ pub(crate) fn due(pool: &Pool, global: &Global, max: usize) -> Result<()> {
     let now = now();
     let list = pool.catalog.next_ones(max)?;
     if global.json {
-        let rows: Vec<_> =
-            list.iter().map(|r| serde_json::json!({ "name": r.name, "next_due": r.next_due, "in_s": r.next_due - now })).collect();
+        let rows: Vec<_> = list
+            .iter()
+            .map(|r| serde_json::json!({ "name": r.name, "next_due": r.next_due, "in_s": r.next_due - now }))
+            .collect();
         return output::json(&rows);
     }
     let mut out = output::stdout();
@@ -151,7 +190,13 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
     for r in &list {
         let class = r.error_class.as_deref().unwrap_or_default();
         let next = output::span((r.next_due - now).max(0));
-        writeln!(out, "{class:<12}{}: {} ({} in turn; again in {next})", r.name, r.error.as_deref().unwrap_or_default(), r.failures)?;
+        writeln!(
+            out,
+            "{class:<12}{}: {} ({} in turn; again in {next})",
+            r.name,
+            r.error.as_deref().unwrap_or_default(),
+            r.failures
+        )?;
     }
     let classes: BTreeSet<&str> = list.iter().filter_map(|r| r.error_class.as_deref()).collect();
     if !classes.is_empty() {
@@ -175,18 +220,28 @@ fn listing_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
             rows.push((forge.clone(), None, error, at));
         }
         rows.extend(
-            pool.catalog.skipped_pages(&forge)?.into_iter().map(|page| (forge.clone(), Some(page.position), page.error, page.last_at)),
+            pool.catalog
+                .skipped_pages(&forge)?
+                .into_iter()
+                .map(|page| (forge.clone(), Some(page.position), page.error, page.last_at)),
         );
     }
     rows.truncate(max);
     if global.json {
-        let row = |(forge, position, error, at): &(_, _, _, _)| serde_json::json!({ "forge": forge, "position": position, "error": error, "at": at });
+        let row = |(forge, position, error, at): &(_, _, _, _)| {
+            serde_json::json!({ "forge": forge,
+            "position": position, "error": error, "at": at })
+        };
         return output::json(&rows.iter().map(row).collect::<Vec<_>>());
     }
     let mut out = output::stdout();
     for (forge, position, error, at) in &rows {
         let place = position.as_ref().map_or(String::new(), |position| format!(", page {position}"));
-        writeln!(out, "{LISTING:<12}{forge}{place}: {error} ({} ago; 'weir crawl' tries again)", output::span(now - at))?;
+        writeln!(
+            out,
+            "{LISTING:<12}{forge}{place}: {error} ({} ago; 'weir crawl' tries again)",
+            output::span(now - at)
+        )?;
     }
     Ok(())
 }
@@ -197,7 +252,12 @@ const METADATA: &str = "metadata";
 fn metadata_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
     let list = pool.catalog.metadata_errors(max)?;
     if global.json {
-        return output::json(&list.iter().map(|(name, error)| serde_json::json!({ "name": name, "error": error })).collect::<Vec<_>>());
+        return output::json(
+            &list
+                .iter()
+                .map(|(name, error)| serde_json::json!({ "name": name, "error": error }))
+                .collect::<Vec<_>>(),
+        );
     }
     let mut out = output::stdout();
     for (name, error) in &list {

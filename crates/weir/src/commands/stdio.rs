@@ -34,8 +34,8 @@ impl Watched {
     }
 }
 
-/// Holds one conversation. Work for a client that reads no more is given up; one that says or takes nothing for `idle_timeout` ends
-/// the process, as git's alarm does.
+/// Holds one conversation. Work for a client that reads no more is given up; one that says or takes nothing
+/// for `idle_timeout` ends the process, as git's alarm does.
 ///
 /// # Errors
 /// If a system call fails.
@@ -46,7 +46,8 @@ pub(crate) fn converse(machine: &mut UploadPack, idle_timeout: Option<Duration>)
         is_working: AtomicBool::new(false),
         cancelled: Arc::new(AtomicBool::new(false)),
     });
-    let (mut reader, mut writer) = (Reader(stdin().lock(), watched.clone()), Writer(stdout().lock(), watched.clone()));
+    let (mut reader, mut writer) =
+        (Reader(stdin().lock(), watched.clone()), Writer(stdout().lock(), watched.clone()));
     std::thread::spawn({
         let watched = watched.clone();
         move || watch(&watched, idle_timeout)

@@ -32,7 +32,13 @@ pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
         UploadPack::new(repo, version, options)
     };
     if args.http_backend_info_refs {
-        serve_blocking(&mut machine, &mut std::io::empty(), &mut stdout().lock(), &AtomicBool::new(false), &|_| {})?;
+        serve_blocking(
+            &mut machine,
+            &mut std::io::empty(),
+            &mut stdout().lock(),
+            &AtomicBool::new(false),
+            &|_| {},
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     // As git: 0 is for ever.
@@ -76,11 +82,13 @@ fn open(args: &UploadPackArgs) -> std::result::Result<(Arc<Repo>, Features), Str
     Err(last)
 }
 
-/// As the environment says, and the files of git configuration that it leads to (git-config, "Files", "Environment").
+/// As the environment says, and the files of git configuration that it leads to (git-config, "Files",
+/// "Environment").
 pub(crate) fn presentation() -> std::result::Result<Presentation, String> {
     let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let mut files_before = Vec::new();
-    let is_off = std::env::var("GIT_CONFIG_NOSYSTEM").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false" | "no" | "off"));
+    let is_off = std::env::var("GIT_CONFIG_NOSYSTEM")
+        .is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false" | "no" | "off"));
     if !is_off {
         files_before.push(path("GIT_CONFIG_SYSTEM").unwrap_or_else(|| PathBuf::from(SYSTEM_CONFIG)));
     }
@@ -88,7 +96,11 @@ pub(crate) fn presentation() -> std::result::Result<Presentation, String> {
         Some(file) => files_before.push(file),
         None => {
             let xdg = path("XDG_CONFIG_HOME").or_else(|| Some(path("HOME")?.join(".config")));
-            files_before.extend([xdg.map(|x| x.join("git/config")), path("HOME").map(|h| h.join(".gitconfig"))].into_iter().flatten());
+            files_before.extend(
+                [xdg.map(|x| x.join("git/config")), path("HOME").map(|h| h.join(".gitconfig"))]
+                    .into_iter()
+                    .flatten(),
+            );
         }
     }
     let environment = environment().map_err(|e| e.to_string())?;
@@ -105,14 +117,19 @@ pub(crate) fn presentation() -> std::result::Result<Presentation, String> {
 fn environment() -> weir_repo::Result<GitConfig> {
     let mut config = GitConfig::default();
     let unsupported = |what: String| weir_repo::Error::Unsupported(what);
-    let given = |name: String| std::env::var(&name).map_err(|_| unsupported(format!("{name} is not set, or no text")));
+    let given = |name: String| {
+        std::env::var(&name).map_err(|_| unsupported(format!("{name} is not set, or no text")))
+    };
     for (key, value) in std::env::var("GIT_CONFIG_PARAMETERS").map_or(Ok(Vec::new()), |text| {
-        quoted_pairs(&text).ok_or_else(|| unsupported("GIT_CONFIG_PARAMETERS is not as git writes it".to_owned()))
+        quoted_pairs(&text)
+            .ok_or_else(|| unsupported("GIT_CONFIG_PARAMETERS is not as git writes it".to_owned()))
     })? {
         config.set(&key, &value)?;
     }
     if let Some(count) = std::env::var("GIT_CONFIG_COUNT").ok().filter(|count| !count.is_empty()) {
-        let count = count.parse::<u16>().map_err(|_| unsupported(format!("GIT_CONFIG_COUNT={count} is no number, or too large")))?;
+        let count = count
+            .parse::<u16>()
+            .map_err(|_| unsupported(format!("GIT_CONFIG_COUNT={count} is no number, or too large")))?;
         for n in 0..count {
             config.set(&given(format!("GIT_CONFIG_KEY_{n}"))?, &given(format!("GIT_CONFIG_VALUE_{n}"))?)?;
         }
@@ -120,7 +137,8 @@ fn environment() -> weir_repo::Result<GitConfig> {
     Ok(config)
 }
 
-/// `'key'='value' 'key'='value'`, quoted as for a shell; `'key=value'` in older gits, and `'key'=` or `'key'` for what has no value.
+/// `'key'='value' 'key'='value'`, quoted as for a shell; `'key=value'` in older gits, and `'key'=` or `'key'`
+/// for what has no value.
 fn quoted_pairs(text: &str) -> Option<Vec<(String, String)>> {
     let mut pairs = Vec::new();
     let mut rest = text.trim_start();
@@ -132,7 +150,11 @@ fn quoted_pairs(text: &str) -> Option<Vec<(String, String)>> {
                 ((key, value), after)
             }
             Some(after) => ((key, "true".to_owned()), after),
-            None => (key.split_once('=').map_or_else(|| (key.clone(), "true".to_owned()), |(k, v)| (k.to_owned(), v.to_owned())), after),
+            None => (
+                key.split_once('=')
+                    .map_or_else(|| (key.clone(), "true".to_owned()), |(k, v)| (k.to_owned(), v.to_owned())),
+                after,
+            ),
         };
         if !after.is_empty() && !after.starts_with(' ') {
             return None;
@@ -151,7 +173,8 @@ fn unquoted(text: &str) -> Option<(String, &str)> {
         let (part, after) = rest.split_once('\'')?;
         word.push_str(part);
         // A quote, or an exclamation mark, stands outside: '\''.
-        let escaped = after.strip_prefix('\\').and_then(|a| a.chars().next().filter(|c| matches!(c, '\'' | '!')));
+        let escaped =
+            after.strip_prefix('\\').and_then(|a| a.chars().next().filter(|c| matches!(c, '\'' | '!')));
         match escaped.and_then(|c| Some((c, after[2..].strip_prefix('\'')?))) {
             Some((c, next)) => {
                 word.push(c);
@@ -170,7 +193,13 @@ mod tests {
     fn what_git_hands_on_is_read() {
         let pair = |k: &str, v: &str| (k.to_owned(), v.to_owned());
         let text = r"'a.b'='it'\''s' 'c.d=e=f' 'g.h' 'i.j'= 'k.l'=''\!''";
-        let expected = [pair("a.b", "it's"), pair("c.d", "e=f"), pair("g.h", "true"), pair("i.j", "true"), pair("k.l", "!")];
+        let expected = [
+            pair("a.b", "it's"),
+            pair("c.d", "e=f"),
+            pair("g.h", "true"),
+            pair("i.j", "true"),
+            pair("k.l", "!"),
+        ];
         assert_eq!(quoted_pairs(text).unwrap(), expected);
         for bad in ["a.b=c", "'a.b", "'a'x", "'a'='b"] {
             assert_eq!(quoted_pairs(bad), None, "{bad}");

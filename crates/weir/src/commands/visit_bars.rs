@@ -26,16 +26,23 @@ pub(super) struct VisitBars {
 impl VisitBars {
     pub(super) fn new(tasks: usize) -> VisitBars {
         let all = MultiProgress::new();
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} repositories, {elapsed}").expect("a valid template");
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} repositories, {elapsed}")
+            .expect("a valid template");
         let bar = all.add(ProgressBar::new(tasks as u64).with_style(style));
         bar.enable_steady_tick(TICK);
         VisitBars { all, bar, running: HashMap::new() }
     }
 
     pub(super) fn started(&mut self, repository: &Repository, progress: Arc<Progress>) {
-        let style = ProgressStyle::with_template("  {spinner} {msg} {elapsed} {visit}").expect("a valid template");
-        let style = style.with_key("visit", Seen { progress, phase: Phase::Asking, at: Instant::now(), bytes: 0, rate: 0.0 });
-        let spinner = ProgressBar::new_spinner().with_style(style).with_message(output::printable(repository.name.as_bytes()));
+        let style =
+            ProgressStyle::with_template("  {spinner} {msg} {elapsed} {visit}").expect("a valid template");
+        let style = style.with_key(
+            "visit",
+            Seen { progress, phase: Phase::Asking, at: Instant::now(), bytes: 0, rate: 0.0 },
+        );
+        let spinner = ProgressBar::new_spinner()
+            .with_style(style)
+            .with_message(output::printable(repository.name.as_bytes()));
         let spinner = self.all.insert_before(&self.bar, spinner);
         spinner.enable_steady_tick(TICK);
         self.running.insert(repository.id, spinner);
@@ -138,7 +145,8 @@ mod tests {
     fn lines_say_phase_objects_bytes_and_rate() {
         let progress = Arc::new(Progress::default());
         let start = Instant::now();
-        let mut seen = Seen { progress: progress.clone(), phase: Phase::Asking, at: start, bytes: 0, rate: 0.0 };
+        let mut seen =
+            Seen { progress: progress.clone(), phase: Phase::Asking, at: start, bytes: 0, rate: 0.0 };
         assert_eq!(line(&progress, 0.0), "asking");
         progress.begin(Phase::Receiving, 0);
         assert_eq!(line(&progress, 0.0), "waiting for a pack");

@@ -1,5 +1,6 @@
-//! A forge on loopback: the APIs of GitHub (as an Enterprise Server has it), GitLab, Gitea, Bitbucket, Gerrit and sourcehut over one
-//! list of repositories, with rate limits that count, pages that fail and answers that break off; and whatever speaks CGI.
+//! A forge on loopback: the APIs of GitHub (as an Enterprise Server has it), GitLab, Gitea, Bitbucket, Gerrit
+//! and sourcehut over one list of repositories, with rate limits that count, pages that fail and answers that
+//! break off; and whatever speaks CGI.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -114,7 +115,10 @@ impl Forge {
             }
             lines.push(line.trim().to_owned());
         }
-        let length = lines.iter().find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+        let length = lines
+            .iter()
+            .find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok())
+            .unwrap_or(0);
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
         let target = lines.first()?.split(' ').nth(1)?.to_owned();
@@ -124,33 +128,64 @@ impl Forge {
             self.state().log.push(target.clone());
             let (program, environment) = self.state().cgi.clone()?;
             let mut cgi = std::process::Command::new(program);
-            cgi.env_clear().env("PATH", "/usr/bin:/bin").env("GATEWAY_INTERFACE", "CGI/1.1").env("SERVER_PROTOCOL", "HTTP/1.1");
-            cgi.env("REQUEST_METHOD", "GET").env("QUERY_STRING", query).env("SCRIPT_NAME", "/cgi").env("PATH_INFO", info);
-            cgi.env("SERVER_NAME", "localhost").env("SERVER_PORT", self.port.to_string()).env("REQUEST_URI", &target).envs(environment);
+            cgi.env_clear()
+                .env("PATH", "/usr/bin:/bin")
+                .env("GATEWAY_INTERFACE", "CGI/1.1")
+                .env("SERVER_PROTOCOL", "HTTP/1.1");
+            cgi.env("REQUEST_METHOD", "GET")
+                .env("QUERY_STRING", query)
+                .env("SCRIPT_NAME", "/cgi")
+                .env("PATH_INFO", info);
+            cgi.env("SERVER_NAME", "localhost")
+                .env("SERVER_PORT", self.port.to_string())
+                .env("REQUEST_URI", &target)
+                .envs(environment);
             let said = cgi.output().ok()?.stdout;
-            let head = said.windows(2).position(|w| w == b"\n\n").or_else(|| said.windows(4).position(|w| w == b"\r\n\r\n")).unwrap_or(0);
-            let status = String::from_utf8_lossy(&said[..head]).lines().find_map(|l| l.strip_prefix("Status: ").map(str::to_owned));
+            let head = said
+                .windows(2)
+                .position(|w| w == b"\n\n")
+                .or_else(|| said.windows(4).position(|w| w == b"\r\n\r\n"))
+                .unwrap_or(0);
+            let status = String::from_utf8_lossy(&said[..head])
+                .lines()
+                .find_map(|l| l.strip_prefix("Status: ").map(str::to_owned));
             let status = status.unwrap_or_else(|| "200 OK".to_owned());
             stream.write_all(format!("HTTP/1.1 {status}\r\nConnection: close\r\n").as_bytes()).ok()?;
             return stream.write_all(&said).ok();
         }
-        let shown = lines.iter().find_map(|l| l.split_once(": ").filter(|(name, _)| name.eq_ignore_ascii_case("authorization")));
+        let shown = lines
+            .iter()
+            .find_map(|l| l.split_once(": ").filter(|(name, _)| name.eq_ignore_ascii_case("authorization")));
         self.state().shown.push(shown.map_or(String::new(), |(_, value)| value.to_owned()));
         let (mut status, mut headers, mut value) = self.state().route(&target, &body);
         if self.state().etags && status == "200 OK" && path.ends_with("/repos") {
-            let tag = format!("\"{:x}\"", value.to_string().bytes().fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())));
+            let tag = format!(
+                "\"{:x}\"",
+                value
+                    .to_string()
+                    .bytes()
+                    .fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
+            );
             headers += &format!("ETag: {tag}\r\n");
-            if lines.iter().any(|l| l.to_ascii_lowercase().starts_with("if-none-match: ") && l.ends_with(&tag)) {
+            if lines
+                .iter()
+                .any(|l| l.to_ascii_lowercase().starts_with("if-none-match: ") && l.ends_with(&tag))
+            {
                 (status, value) = ("304 Not Modified", Value::Null);
             }
         }
         if let Some((limit, left, reset)) = self.state().said {
-            headers += &format!("X-RateLimit-Limit: {limit}\r\nX-RateLimit-Remaining: {left}\r\nX-RateLimit-Reset: {reset}\r\n");
+            headers += &format!(
+                "X-RateLimit-Limit: {limit}\r\nX-RateLimit-Remaining: {left}\r\nX-RateLimit-Reset: \
+                {reset}\r\n"
+            );
         }
         let text = if status.starts_with("304") { String::new() } else { value.to_string() };
-        let sent = if std::mem::replace(&mut self.state().cut, 0) > 0 { &text[..text.len() / 2] } else { &text };
+        let sent =
+            if std::mem::replace(&mut self.state().cut, 0) > 0 { &text[..text.len() / 2] } else { &text };
         let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
+            "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: \
+            close\r\n{headers}Content-Length: {}\r\n\r\n",
             text.len()
         );
         stream.write_all(head.as_bytes()).ok()?;
@@ -177,7 +212,8 @@ impl State {
                 self.spent_until = now() + 1;
             }
             if self.spent_until > 0 && now() < self.spent_until {
-                let headers = format!("X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {}\r\n", self.spent_until);
+                let headers =
+                    format!("X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {}\r\n", self.spent_until);
                 return ("403 Forbidden", headers, json!({ "message": "API rate limit exceeded" }));
             }
             match left {
@@ -186,7 +222,9 @@ impl State {
             }
         }
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let parameter = |name: &str| query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok());
+        let parameter = |name: &str| {
+            query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok())
+        };
         let found = |value: Option<Value>| match value {
             Some(value) => ("200 OK", String::new(), value),
             None => ("404 Not Found", String::new(), json!({ "message": "Not Found" })),
@@ -207,15 +245,22 @@ impl State {
                 return ("404 Not Found", String::new(), json!({ "message": "Not Found" }));
             }
             let token = asked.map(|id| json!({ "token": format!("ghs_{id}") }));
-            let installation = |id: &u64| json!({ "id": id, "account": { "login": if *id == 7 { "Odd" } else { "even" } } });
-            return found(Some(token.unwrap_or_else(|| self.installations.iter().map(installation).collect())));
+            let installation =
+                |id: &u64| json!({ "id": id, "account": { "login": if *id == 7 { "Odd" } else { "even" } } });
+            return found(Some(
+                token.unwrap_or_else(|| self.installations.iter().map(installation).collect()),
+            ));
         }
-        if !self.installations.is_empty() && !self.installations.iter().any(|id| shown == format!("Bearer ghs_{id}")) {
+        if !self.installations.is_empty()
+            && !self.installations.iter().any(|id| shown == format!("Bearer ghs_{id}"))
+        {
             return ("401 Unauthorized", String::new(), json!({ "message": "Bad credentials" }));
         }
         if path == "/api/v3/search/repositories" {
-            let question =
-                percent_encoding::percent_decode_str(query.split('&').find_map(|p| p.strip_prefix("q=")).unwrap()).decode_utf8_lossy();
+            let question = percent_encoding::percent_decode_str(
+                query.split('&').find_map(|p| p.strip_prefix("q=")).unwrap(),
+            )
+            .decode_utf8_lossy();
             let (owner, range) = question.split_once(" created:").unwrap();
             let owner = owner.strip_prefix("user:").unwrap();
             if self.broken_searches > 0 {
@@ -223,12 +268,16 @@ impl State {
                 return failed;
             }
             if owner == "refused" {
-                let text = "The listed users and repositories cannot be searched either because they do not exist";
+                let text =
+                    "The listed users and repositories cannot be searched either because they do not exist";
                 return ("422 Unprocessable Entity", String::new(), json!({ "message": text }));
             }
             let (from, to) = range.split_once("..").unwrap();
-            let hits: Vec<&Listed> =
-                self.repositories.iter().filter(|r| r.owner == owner && (from..=to).contains(&created_at(r).as_str())).collect();
+            let hits: Vec<&Listed> = self
+                .repositories
+                .iter()
+                .filter(|r| r.owner == owner && (from..=to).contains(&created_at(r).as_str()))
+                .collect();
             let page = parameter("page").unwrap() as usize;
             if page > 10 {
                 return (
@@ -238,36 +287,57 @@ impl State {
                 );
             }
             let incomplete = hits.len() <= 1000 && std::mem::replace(&mut self.incomplete, 0) > 0;
-            let items: Vec<Value> = hits.iter().skip((page - 1) * 100).take(100).map(|r| self.github(r)).collect();
-            return found(Some(json!({ "total_count": hits.len(), "incomplete_results": incomplete, "items": items })));
+            let items: Vec<Value> =
+                hits.iter().skip((page - 1) * 100).take(100).map(|r| self.github(r)).collect();
+            return found(Some(
+                json!({ "total_count": hits.len(), "incomplete_results": incomplete, "items": items }),
+            ));
         }
         if path == "/api/graphql" {
             let question: Value = serde_json::from_slice(body).unwrap();
             let ids = question["variables"]["ids"].as_array().unwrap().clone();
             assert!(ids.len() <= 100);
-            let node = |id: &Value| id.as_str()?.strip_prefix("node")?.parse().ok().and_then(by_id).map(|r| self.node(r));
+            let node = |id: &Value| {
+                id.as_str()?.strip_prefix("node")?.parse().ok().and_then(by_id).map(|r| self.node(r))
+            };
             return found(Some(json!({ "data": { "nodes": ids.iter().map(node).collect::<Vec<_>>() } })));
         }
         if path == "/query" {
             let question: Value = serde_json::from_slice(body).unwrap();
             if let Some(owner) = question["variables"]["owner"].as_str() {
                 let name = question["variables"]["name"].as_str().unwrap();
-                let one = self.repositories.iter().find(|r| r.owner == owner && r.name == name).map(|r| self.sourcehut(r));
+                let one = self
+                    .repositories
+                    .iter()
+                    .find(|r| r.owner == owner && r.name == name)
+                    .map(|r| self.sourcehut(r));
                 return found(Some(json!({ "data": { "user": { "repository": one } } })));
             }
             let cursor = question["variables"]["cursor"].as_str().map_or(0, |c| c.parse::<usize>().unwrap());
             let owner = question["variables"]["name"].as_str();
-            let of_owner: Vec<&Listed> = self.repositories.iter().filter(|r| owner.is_none_or(|o| o == r.owner)).collect();
-            let results: Vec<Value> = of_owner.iter().skip(cursor).take(25).map(|r| self.sourcehut(r)).collect();
+            let of_owner: Vec<&Listed> =
+                self.repositories.iter().filter(|r| owner.is_none_or(|o| o == r.owner)).collect();
+            let results: Vec<Value> =
+                of_owner.iter().skip(cursor).take(25).map(|r| self.sourcehut(r)).collect();
             let next = (cursor + 25 < of_owner.len()).then(|| (cursor + 25).to_string());
             let list = json!({ "repositories": { "cursor": next, "results": results } });
-            return found(Some(json!({ "data": if owner.is_some() { json!({ "user": list }) } else { list } })));
+            return found(Some(
+                json!({ "data": if owner.is_some() { json!({ "user": list }) } else { list } }),
+            ));
         }
-        if let Some(id) = path.strip_prefix("/2.0/repositories/%7B%7D/%7B").and_then(|id| id.strip_suffix("%7D")?.parse().ok()) {
+        if let Some(id) = path
+            .strip_prefix("/2.0/repositories/%7B%7D/%7B")
+            .and_then(|id| id.strip_suffix("%7D")?.parse().ok())
+        {
             return found(by_id(id).map(|r| self.bitbucket(r)));
         }
         if let Some(id) = path.strip_prefix("/projects/").filter(|id| !id.is_empty()) {
-            return found(self.repositories.iter().find(|r| format!("{}%2F{}", r.owner, r.name) == id).map(|r| self.gerrit(r, false)));
+            return found(
+                self.repositories
+                    .iter()
+                    .find(|r| format!("{}%2F{}", r.owner, r.name) == id)
+                    .map(|r| self.gerrit(r, false)),
+            );
         }
         if let Some((_, status, answer)) = self.answers.iter().find(|(at, ..)| *at == path) {
             return (*status, String::new(), answer.clone());
@@ -290,7 +360,9 @@ impl State {
         if let Some(answer) = self.account_route(path, &parameter) {
             return answer;
         }
-        let after = |after: u64, max: usize| -> Vec<&Listed> { self.repositories.iter().filter(|r| r.id > after).take(max).collect() };
+        let after = |after: u64, max: usize| -> Vec<&Listed> {
+            self.repositories.iter().filter(|r| r.id > after).take(max).collect()
+        };
         match path {
             "/api/v3/repositories" | "/api/v4/projects" => {
                 let is_github = path.starts_with("/api/v3");
@@ -301,8 +373,11 @@ impl State {
                 let page = after(since, 100);
                 let next = page.last().filter(|_| page.len() == 100).map(|r| r.id);
                 let name = if is_github { "since" } else { "id_after" };
-                let link = next.map_or(String::new(), |id| format!("Link: <http://x{path}?per_page=100&{name}={id}>; rel=\"next\"\r\n"));
-                let items: Vec<Value> = page.iter().map(|r| if is_github { self.item(r) } else { self.gitlab(r) }).collect();
+                let link = next.map_or(String::new(), |id| {
+                    format!("Link: <http://x{path}?per_page=100&{name}={id}>; rel=\"next\"\r\n")
+                });
+                let items: Vec<Value> =
+                    page.iter().map(|r| if is_github { self.item(r) } else { self.gitlab(r) }).collect();
                 ("200 OK", link, items.into())
             }
             "/api/v1/repos/search" => {
@@ -310,25 +385,35 @@ impl State {
                 if self.broken.contains(&page) {
                     return failed;
                 }
-                let items = self.repositories.iter().skip(((page - 1) * limit) as usize).take(limit as usize).map(|r| self.gitea(r));
+                let items = self
+                    .repositories
+                    .iter()
+                    .skip(((page - 1) * limit) as usize)
+                    .take(limit as usize)
+                    .map(|r| self.gitea(r));
                 found(Some(json!({ "ok": true, "data": items.collect::<Vec<_>>() })))
             }
             "/2.0/repositories" => {
                 let since = parameter("after").unwrap_or(0);
                 let page = after(since, 100);
-                let next =
-                    page.last().filter(|_| page.len() == 100).map(|r| format!("http://x/2.0/repositories?pagelen=100&after={}", r.id));
+                let next = page
+                    .last()
+                    .filter(|_| page.len() == 100)
+                    .map(|r| format!("http://x/2.0/repositories?pagelen=100&after={}", r.id));
                 let values: Vec<Value> = page.iter().map(|r| self.bitbucket(r)).collect();
                 found(Some(json!({ "values": values, "next": next })))
             }
             "/2.0/user/workspaces" => {
-                let access = |slug: &str| json!({ "type": "workspace_access", "workspace": { "slug": slug } });
+                let access =
+                    |slug: &str| json!({ "type": "workspace_access", "workspace": { "slug": slug } });
                 found(Some(json!({ "values": [access("odd"), access("even")] })))
             }
             "/2.0/repositories/even" | "/2.0/repositories/odd" => {
-                let of: Vec<&Listed> = self.repositories.iter().filter(|r| path.ends_with(&format!("/{}", r.owner))).collect();
+                let of: Vec<&Listed> =
+                    self.repositories.iter().filter(|r| path.ends_with(&format!("/{}", r.owner))).collect();
                 let page = parameter("page").unwrap_or(1) as usize;
-                let values: Vec<Value> = of.iter().skip((page - 1) * 100).take(100).map(|r| self.bitbucket(r)).collect();
+                let values: Vec<Value> =
+                    of.iter().skip((page - 1) * 100).take(100).map(|r| self.bitbucket(r)).collect();
                 let next = (of.len() > page * 100).then_some("http://x/next");
                 found(Some(json!({ "values": values, "next": next })))
             }
@@ -338,7 +423,9 @@ impl State {
                 let page: Vec<&Listed> = self.repositories.iter().skip(start).take(n.min(100)).collect();
                 let more = start + page.len() < self.repositories.len();
                 let last = page.len();
-                let entry = |(i, r): (usize, &&Listed)| (format!("{}/{}", r.owner, r.name), self.gerrit(r, more && i + 1 == last));
+                let entry = |(i, r): (usize, &&Listed)| {
+                    (format!("{}/{}", r.owner, r.name), self.gerrit(r, more && i + 1 == last))
+                };
                 found(Some(page.iter().enumerate().map(entry).collect::<serde_json::Map<_, _>>().into()))
             }
             "/manifest.js" => found(self.manifest.clone()),
@@ -348,11 +435,18 @@ impl State {
     }
 
     /// GitHub's and Gitea's accounts.
-    fn account_route(&self, path: &str, parameter: &dyn Fn(&str) -> Option<u64>) -> Option<(&'static str, String, Value)> {
+    fn account_route(
+        &self,
+        path: &str,
+        parameter: &dyn Fn(&str) -> Option<u64>,
+    ) -> Option<(&'static str, String, Value)> {
         let ok = |value: Value| Some(("200 OK", String::new(), value));
         let missing = || Some(("404 Not Found", String::new(), json!({ "message": "Not Found" })));
         let person = |id: &u64| json!({ "id": id, "login": format!("p{id}"), "type": "User" });
-        let organisation = |id: u64| json!({ "id": id, "login": format!("o{id}"), "username": format!("o{id}"), "type": "Organization" });
+        let organisation = |id: u64| {
+            json!({ "id": id, "login": format!("o{id}"),
+            "username": format!("o{id}"), "type": "Organization" })
+        };
         let page = |list: Vec<Value>, size: u64| {
             let skipped = ((parameter("page").unwrap_or(1) - 1) * size) as usize;
             list.into_iter().skip(skipped).take(size as usize).collect::<Vec<_>>()
@@ -383,12 +477,20 @@ impl State {
                 .collect();
             let number = parameter("page").unwrap_or(1);
             let more = of.len() as u64 > number * 100;
-            let link = if more { format!("Link: <http://x/?page={}>; rel=\"next\"\r\n", number + 1) } else { String::new() };
+            let link = if more {
+                format!("Link: <http://x/?page={}>; rel=\"next\"\r\n", number + 1)
+            } else {
+                String::new()
+            };
             return Some(("200 OK", link, page(of, 100).into()));
         }
         if let Some(name) = rest.strip_prefix("users/").filter(|r| !r.contains('/') && *r != "search") {
             let found = of_name(name, 'p').filter(|id| self.people.contains(id)).map(|id| person(&id));
-            let organisation = || of_name(name, 'o').filter(|id| self.organisations.iter().any(|o| o.0 == *id)).map(organisation);
+            let organisation = || {
+                of_name(name, 'o')
+                    .filter(|id| self.organisations.iter().any(|o| o.0 == *id))
+                    .map(organisation)
+            };
             return found.or_else(|| organisation().filter(|_| api == "v3")).map_or_else(missing, ok);
         }
         if let Some(name) = rest.strip_prefix("orgs/").filter(|r| !r.contains('/')) {
@@ -403,17 +505,27 @@ impl State {
                 if self.broken.contains(&since) {
                     return Some(("500 Internal Server Error", String::new(), json!({ "message": "oops" })));
                 }
-                let mut all: Vec<Value> =
-                    self.people.iter().map(person).chain(self.organisations.iter().map(|o| organisation(o.0))).collect();
+                let mut all: Vec<Value> = self
+                    .people
+                    .iter()
+                    .map(person)
+                    .chain(self.organisations.iter().map(|o| organisation(o.0)))
+                    .collect();
                 all.sort_by_key(|a| a["id"].as_u64());
                 all.retain(|a| a["id"].as_u64() > Some(since));
                 all.truncate(100);
                 let last = all.last().filter(|_| all.len() == 100).and_then(|a| a["id"].as_u64());
-                let link = last.map_or(String::new(), |id| format!("Link: <http://x/users?per_page=100&since={id}>; rel=\"next\"\r\n"));
+                let link = last.map_or(String::new(), |id| {
+                    format!("Link: <http://x/users?per_page=100&since={id}>; rel=\"next\"\r\n")
+                });
                 Some(("200 OK", link, all.into()))
             }
-            ("v1", "users/search") => ok(json!({ "ok": true, "data": page(self.people.iter().map(person).collect(), 50) })),
-            ("v1", "orgs") => ok(page(self.organisations.iter().map(|o| organisation(o.0)).collect(), 50).into()),
+            ("v1", "users/search") => {
+                ok(json!({ "ok": true, "data": page(self.people.iter().map(person).collect(), 50) }))
+            }
+            ("v1", "orgs") => {
+                ok(page(self.organisations.iter().map(|o| organisation(o.0)).collect(), 50).into())
+            }
             _ => None,
         }
     }
@@ -424,8 +536,10 @@ impl State {
 
     /// An item of GitHub's list of everything: it says little.
     fn item(&self, r: &Listed) -> Value {
-        json!({ "id": r.id, "node_id": format!("node{}", r.id), "full_name": format!("{}/{}", r.owner, r.name), "private": false,
-                "html_url": format!("{}{}/{}", self.clone_base, r.owner, r.name), "fork": r.fork, "owner": { "id": 1, "login": r.owner, "type": "User" } })
+        json!({ "id": r.id, "node_id": format!("node{}", r.id), "full_name": format!("{}/{}", r.owner,
+            r.name), "private": false,
+                "html_url": format!("{}{}/{}", self.clone_base, r.owner, r.name), "fork": r.fork,
+                "owner": { "id": 1, "login": r.owner, "type": "User" } })
     }
 
     fn github(&self, r: &Listed) -> Value {
@@ -437,27 +551,40 @@ impl State {
     }
 
     fn node(&self, r: &Listed) -> Value {
-        json!({ "databaseId": r.id, "nameWithOwner": format!("{}/{}", r.owner, r.name), "url": format!("{}{}/{}", self.clone_base, r.owner, r.name),
-                "isFork": r.fork, "parent": if r.fork { json!({ "databaseId": 1 }) } else { Value::Null }, "stargazerCount": r.id, "pushedAt": r.pushed_at, "primaryLanguage": { "name": "C" }, "isEmpty": false, "hasWikiEnabled": self.has_wiki(r),
-                "repositoryTopics": { "nodes": if r.id.is_multiple_of(3) { json!([{ "topic": { "name": "tools" } }]) } else { json!([]) } },
-                "languages": { "edges": [{ "size": 7, "node": { "name": "C" } }] }, "owner": { "__typename": "User", "login": r.owner, "databaseId": 1 } })
+        let topics =
+            if r.id.is_multiple_of(3) { json!([{ "topic": { "name": "tools" } }]) } else { json!([]) };
+        json!({ "databaseId": r.id, "nameWithOwner": format!("{}/{}", r.owner, r.name),
+            "url": format!("{}{}/{}", self.clone_base, r.owner, r.name),
+                "isFork": r.fork, "parent": if r.fork { json!({ "databaseId": 1 }) } else { Value::Null },
+                "stargazerCount": r.id, "pushedAt": r.pushed_at, "primaryLanguage": { "name": "C" },
+                "isEmpty": false, "hasWikiEnabled": self.has_wiki(r),
+                "repositoryTopics": { "nodes": topics },
+                "languages": { "edges": [{ "size": 7, "node": { "name": "C" } }] },
+                "owner": { "__typename": "User", "login": r.owner, "databaseId": 1 } })
     }
 
     fn gitlab(&self, r: &Listed) -> Value {
-        json!({ "id": r.id, "visibility": "public", "forked_from_project": if r.fork { json!({ "id": 1 }) } else { Value::Null }, "wiki_enabled": self.has_wiki(r), "path_with_namespace": format!("{}/{}", r.owner, r.name), "last_activity_at": r.pushed_at,
-                "http_url_to_repo": format!("{}{}/{}.git", self.clone_base, r.owner, r.name), "namespace": { "id": 1, "full_path": r.owner, "kind": "group" } })
+        json!({ "id": r.id, "visibility": "public",
+            "forked_from_project": if r.fork { json!({ "id": 1 }) } else { Value::Null },
+            "wiki_enabled": self.has_wiki(r), "path_with_namespace": format!("{}/{}", r.owner, r.name),
+            "last_activity_at": r.pushed_at,
+                "http_url_to_repo": format!("{}{}/{}.git", self.clone_base, r.owner, r.name),
+                "namespace": { "id": 1, "full_path": r.owner, "kind": "group" } })
     }
 
     fn bitbucket(&self, r: &Listed) -> Value {
-        json!({ "uuid": format!("{{{}}}", r.id), "full_name": format!("{}/{}", r.owner, r.name), "scm": "git", "is_private": false,
-                "parent": if r.fork { json!({ "uuid": "{1}" }) } else { Value::Null }, "updated_on": r.pushed_at, "size": 4096,
-                "links": { "clone": [{ "name": "https", "href": format!("{}{}/{}.git", self.clone_base, r.owner, r.name) }] },
+        json!({ "uuid": format!("{{{}}}", r.id), "full_name": format!("{}/{}", r.owner, r.name), "scm": "git",
+            "is_private": false,
+                "parent": if r.fork { json!({ "uuid": "{1}" }) } else { Value::Null },
+                "updated_on": r.pushed_at, "size": 4096,
+                "links": { "clone": [{ "name": "https", "href": format!("{}{}/{}.git", self.clone_base,
+                r.owner, r.name) }] },
                 "owner": { "uuid": "{1}", "type": "team", "username": r.owner } })
     }
 
     fn gerrit(&self, r: &Listed, more: bool) -> Value {
-        let mut project =
-            json!({ "id": format!("{}%2F{}", r.owner, r.name), "name": format!("{}/{}", r.owner, r.name), "state": "ACTIVE" });
+        let mut project = json!({ "id": format!("{}%2F{}", r.owner, r.name), "name": format!("{}/{}", r.owner,
+            r.name), "state": "ACTIVE" });
         if more {
             project["_more_projects"] = true.into();
         }
@@ -465,12 +592,15 @@ impl State {
     }
 
     fn sourcehut(&self, r: &Listed) -> Value {
-        json!({ "id": r.id, "name": r.name, "visibility": "PUBLIC", "updated": r.pushed_at, "HEAD": { "name": "refs/heads/main" },
+        json!({ "id": r.id, "name": r.name, "visibility": "PUBLIC", "updated": r.pushed_at,
+            "HEAD": { "name": "refs/heads/main" },
                 "owner": { "canonicalName": format!("~{}", r.owner) } })
     }
 
     fn gitea(&self, r: &Listed) -> Value {
-        json!({ "id": r.id, "full_name": format!("{}/{}", r.owner, r.name), "fork": r.fork, "updated_at": r.pushed_at, "empty": false, "has_wiki": self.has_wiki(r),
-                "clone_url": format!("{}{}/{}.git", self.clone_base, r.owner, r.name), "owner": { "id": 1, "login": r.owner } })
+        json!({ "id": r.id, "full_name": format!("{}/{}", r.owner, r.name), "fork": r.fork,
+            "updated_at": r.pushed_at, "empty": false, "has_wiki": self.has_wiki(r),
+                "clone_url": format!("{}{}/{}.git", self.clone_base, r.owner, r.name), "owner": { "id": 1,
+                "login": r.owner } })
     }
 }

@@ -17,10 +17,16 @@ pub struct Around {
 
 impl Around {
     /// The answer to a request for a list of a repository, if it is one: status, headers, items.
-    pub fn route(&mut self, path: &str, query: &str, is_known: bool) -> Option<(&'static str, String, Value)> {
-        let (api, rest) = [("v3", "/api/v3/repositories/"), ("v4", "/api/v4/projects/"), ("v1", "/api/v1/repos/")]
-            .into_iter()
-            .find_map(|(api, prefix)| Some((api, path.strip_prefix(prefix)?)))?;
+    pub fn route(
+        &mut self,
+        path: &str,
+        query: &str,
+        is_known: bool,
+    ) -> Option<(&'static str, String, Value)> {
+        let (api, rest) =
+            [("v3", "/api/v3/repositories/"), ("v4", "/api/v4/projects/"), ("v1", "/api/v1/repos/")]
+                .into_iter()
+                .find_map(|(api, prefix)| Some((api, path.strip_prefix(prefix)?)))?;
         let list = match api {
             "v1" => rest.splitn(3, '/').nth(2)?,
             _ => rest.split_once('/')?.1,
@@ -43,9 +49,14 @@ impl Around {
             return Some((status, String::new(), json!({ "message": "no" })));
         }
         // GitLab's notes, of one issue: for those who say who they are.
-        let noted = list.split_once('/').filter(|_| api == "v4").and_then(|(_, rest)| rest.strip_suffix("/notes")?.parse::<u64>().ok());
+        let noted = list
+            .split_once('/')
+            .filter(|_| api == "v4")
+            .and_then(|(_, rest)| rest.strip_suffix("/notes")?.parse::<u64>().ok());
         let mut items = match noted {
-            Some(_) if !is_known => return Some(("401 Unauthorized", String::new(), json!({ "message": "401 Unauthorized" }))),
+            Some(_) if !is_known => {
+                return Some(("401 Unauthorized", String::new(), json!({ "message": "401 Unauthorized" })));
+            }
             Some(number) => {
                 let of = if list.starts_with("issues") { "comments" } else { "review_comments" };
                 self.lists.get(of)?.iter().filter(|note| note["noteable_iid"] == number).cloned().collect()
@@ -76,10 +87,18 @@ impl Around {
         let size: usize = parameter("per_page").or_else(|| parameter("limit")).unwrap().parse().unwrap();
         let page: usize = parameter("page").unwrap().parse().unwrap();
         if self.pages_max.is_some_and(|max| page > max) {
-            return Some(("422 Unprocessable Entity", String::new(), json!({ "message": "Only the first results are available" })));
+            return Some((
+                "422 Unprocessable Entity",
+                String::new(),
+                json!({ "message": "Only the first results are available" }),
+            ));
         }
         let more = items.len() > page * size;
-        let link = if more { format!("Link: <http://x/?page={}>; rel=\"next\"\r\n", page + 1) } else { String::new() };
+        let link = if more {
+            format!("Link: <http://x/?page={}>; rel=\"next\"\r\n", page + 1)
+        } else {
+            String::new()
+        };
         Some(("200 OK", link, items.into_iter().skip((page - 1) * size).take(size).collect()))
     }
 }

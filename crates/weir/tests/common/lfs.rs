@@ -34,10 +34,18 @@ impl Upstream {
     /// Commits pointers to `files`.
     pub fn commit(&self, env: &Env, files: &[&[u8]]) {
         let mut tree = String::new();
-        let attributes = env.git_with(&self.0, &["hash-object", "-w", "--stdin"], b"*.bin filter=lfs diff=lfs merge=lfs -text\n");
+        let attributes = env.git_with(
+            &self.0,
+            &["hash-object", "-w", "--stdin"],
+            b"*.bin filter=lfs diff=lfs merge=lfs -text\n",
+        );
         tree.push_str(&format!("100644 blob {attributes}\t.gitattributes\n"));
         for (n, data) in files.iter().enumerate() {
-            let pointer = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n", sha256(data), data.len());
+            let pointer = format!(
+                "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n",
+                sha256(data),
+                data.len()
+            );
             let blob = env.git_with(&self.0, &["hash-object", "-w", "--stdin"], pointer.as_bytes());
             tree.push_str(&format!("100644 blob {blob}\tf{n}.bin\n"));
         }

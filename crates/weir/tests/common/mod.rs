@@ -1,5 +1,5 @@
-//! What the tests of the whole program share: a pool in a temporary folder, stock git with a fixed environment, servers
-//! on free ports of loopback that end with the test.
+//! What the tests of the whole program share: a pool in a temporary folder, stock git with a fixed
+//! environment, servers on free ports of loopback that end with the test.
 #![allow(dead_code)] // Each test file uses its own part.
 
 pub mod lfs;
@@ -39,8 +39,8 @@ impl Server {
     }
 }
 
-/// A port nobody listens on just now, another each time. None that the system gives to whoever connects somewhere: that might take
-/// it before the server does that it is for.
+/// A port nobody listens on just now, another each time. None that the system gives to whoever connects
+/// somewhere: that might take it before the server does that it is for.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     const FIRST: u32 = 12_000;
@@ -113,7 +113,9 @@ impl Http {
 
     /// The head of the answer to a GET with more headers, and its body.
     pub fn get(&self, path: &str, headers: &str) -> (String, Vec<u8>) {
-        let answer = self.ask_bytes(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n").as_bytes());
+        let answer = self.ask_bytes(
+            format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n").as_bytes(),
+        );
         let end = answer.windows(4).position(|w| w == b"\r\n\r\n").map_or(answer.len(), |n| n + 4);
         (String::from_utf8_lossy(&answer[..end]).into_owned(), answer[end..].to_vec())
     }
@@ -147,7 +149,9 @@ impl Env {
 
     /// Names of what lies in the store, but for what says which store it is.
     pub fn stored(&self) -> Vec<String> {
-        let names = std::fs::read_dir(self.pool().join("store")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let names = std::fs::read_dir(self.pool().join("store"))
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = names.filter(|name| name != ".store-id").collect();
         names.sort();
         names
@@ -155,7 +159,11 @@ impl Env {
 
     pub fn weir_command(&self, args: &[&str]) -> Command {
         let mut c = Command::new(env!("CARGO_BIN_EXE_weir"));
-        c.args(args).env("WEIR_POOL", self.pool()).env("HOME", self.dir.path()).env_remove("WEIR_LOG").current_dir(self.dir.path());
+        c.args(args)
+            .env("WEIR_POOL", self.pool())
+            .env("HOME", self.dir.path())
+            .env_remove("WEIR_LOG")
+            .current_dir(self.dir.path());
         c
     }
 
@@ -181,9 +189,14 @@ impl Env {
 
     pub fn git_command(&self, at: &Path, args: &[&str]) -> Command {
         let mut c = Command::new("git");
-        c.args(args).current_dir(at).env("HOME", self.dir.path()).env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_TERMINAL_PROMPT", "0");
+        c.args(args)
+            .current_dir(at)
+            .env("HOME", self.dir.path())
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_TERMINAL_PROMPT", "0");
         for who in ["AUTHOR", "COMMITTER"] {
-            c.env(format!("GIT_{who}_NAME"), "A U Thor").env(format!("GIT_{who}_EMAIL"), "author@example.com");
+            c.env(format!("GIT_{who}_NAME"), "A U Thor")
+                .env(format!("GIT_{who}_EMAIL"), "author@example.com");
             c.env(format!("GIT_{who}_DATE"), "1700000000 +0100");
         }
         c
@@ -198,7 +211,13 @@ impl Env {
 
     /// The same with input.
     pub fn git_with(&self, at: &Path, args: &[&str], input: &[u8]) -> String {
-        let mut child = self.git_command(at, args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = self
+            .git_command(at, args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         child.stdin.take().unwrap().write_all(input).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "git {args:?}: {}", text(&output));
@@ -222,7 +241,8 @@ impl Env {
     /// One with these extensions beside openssl's own, in files called so.
     pub fn certificate_with(&self, name: &str, extensions: &[&str]) -> (PathBuf, PathBuf) {
         let (certificate, key) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}-key.pem")));
-        let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost";
+        let words =
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost";
         let mut make = Command::new("openssl");
         make.args(words.split_ascii_whitespace()).arg("-keyout").arg(&key).arg("-out").arg(&certificate);
         make.args(extensions.iter().flat_map(|extension| ["-addext", extension]));
@@ -245,7 +265,8 @@ impl Env {
         let blob = self.git_with(&path, &["hash-object", "-w", "--stdin"], b"old mode\n");
         let mut tree = b"100664 old\0".to_vec();
         tree.extend((0..20).map(|i| u8::from_str_radix(&blob[2 * i..2 * i + 2], 16).unwrap()));
-        let tree = self.git_with(&path, &["hash-object", "-w", "--literally", "-t", "tree", "--stdin"], &tree);
+        let tree =
+            self.git_with(&path, &["hash-object", "-w", "--literally", "-t", "tree", "--stdin"], &tree);
         let commit = self.git(&path, &["commit-tree", "-m", "odd mode", "-p", "main", &tree]);
         self.git(&path, &["update-ref", "refs/heads/odd-mode", &commit]);
         self.git(&path, &["update-ref", "refs/pull/1/head", "side~1"]);
@@ -295,8 +316,11 @@ impl Env {
     /// Everything reachable from all refs, sorted; and the refs with HEAD.
     pub fn picture(&self, repo: &Path) -> (String, Vec<String>) {
         let refs = self.git(repo, &["for-each-ref", "--format=%(refname) %(objectname) %(*objectname)"]);
-        let mut objects: Vec<String> =
-            self.git(repo, &["rev-list", "--objects", "--all", "--no-object-names"]).lines().map(str::to_owned).collect();
+        let mut objects: Vec<String> = self
+            .git(repo, &["rev-list", "--objects", "--all", "--no-object-names"])
+            .lines()
+            .map(str::to_owned)
+            .collect();
         objects.sort();
         objects.dedup();
         (refs, objects)
@@ -314,29 +338,32 @@ impl Env {
     }
 }
 
-/// A fast-import stream: merges, an octopus, a submodule, links, executable files, names and messages that are not UTF-8.
+/// A fast-import stream: merges, an octopus, a submodule, links, executable files, names and messages that
+/// are not UTF-8.
 fn odd_history() -> Vec<u8> {
     let mut out = Vec::new();
     let mut mark = 0;
-    let mut commit = |out: &mut Vec<u8>, branch: &str, message: &[u8], parents: &[u32], changes: &[u8]| -> u32 {
-        mark += 1;
-        write!(
-            out,
-            "commit refs/heads/{branch}\nmark :{mark}\nauthor A <a@x> {} +0100\ncommitter C <c@x> {} -0730\ndata {}\n",
-            1_600_000_000 + mark * 60,
-            1_600_000_000 + mark * 60,
-            message.len()
-        )
-        .unwrap();
-        out.extend_from_slice(message);
-        out.push(b'\n');
-        for (i, p) in parents.iter().enumerate() {
-            writeln!(out, "{} :{p}", if i == 0 { "from" } else { "merge" }).unwrap();
-        }
-        out.extend_from_slice(changes);
-        out.push(b'\n');
-        mark
-    };
+    let mut commit =
+        |out: &mut Vec<u8>, branch: &str, message: &[u8], parents: &[u32], changes: &[u8]| -> u32 {
+            mark += 1;
+            write!(
+                out,
+                "commit refs/heads/{branch}\nmark :{mark}\nauthor A <a@x> {} +0100\ncommitter C <c@x> {} \
+            -0730\ndata {}\n",
+                1_600_000_000 + mark * 60,
+                1_600_000_000 + mark * 60,
+                message.len()
+            )
+            .unwrap();
+            out.extend_from_slice(message);
+            out.push(b'\n');
+            for (i, p) in parents.iter().enumerate() {
+                writeln!(out, "{} :{p}", if i == 0 { "from" } else { "merge" }).unwrap();
+            }
+            out.extend_from_slice(changes);
+            out.push(b'\n');
+            mark
+        };
     let file = |path: &[u8], mode: &str, data: &[u8]| -> Vec<u8> {
         let mut f = format!("M {mode} inline ").into_bytes();
         f.extend_from_slice(path);
@@ -346,12 +373,20 @@ fn odd_history() -> Vec<u8> {
         f
     };
     let long: Vec<u8> = (0..40_000u32).flat_map(|i| format!("line {i}\n").into_bytes()).collect();
-    let mut last = commit(&mut out, "main", b"root", &[], &[file(b"a.txt", "100644", b"a\n"), file(b"big", "100644", &long)].concat());
+    let mut last = commit(
+        &mut out,
+        "main",
+        b"root",
+        &[],
+        &[file(b"a.txt", "100644", b"a\n"), file(b"big", "100644", &long)].concat(),
+    );
     for i in 0..20 {
         let mut changed = long.clone();
         changed.extend_from_slice(format!("more {i}\n").as_bytes());
         let path = format!("dir/sub{}/file{i}", i % 3);
-        let changes = [file(b"big", "100644", &changed), file(path.as_bytes(), "100755", format!("{i}").as_bytes())].concat();
+        let changes =
+            [file(b"big", "100644", &changed), file(path.as_bytes(), "100755", format!("{i}").as_bytes())]
+                .concat();
         last = commit(&mut out, "main", format!("commit {i}").as_bytes(), &[last], &changes);
     }
     let odd = [

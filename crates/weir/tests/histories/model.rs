@@ -1,4 +1,5 @@
-//! What the upstreams of random histories have, and what of it an answer must hold: a model that knows all objects.
+//! What the upstreams of random histories have, and what of it an answer must hold: a model that knows all
+//! objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
@@ -179,7 +180,8 @@ impl Upstream {
         for folder in ["objects/info", "objects/pack", "refs/heads"] {
             std::fs::create_dir_all(path.join(folder)).unwrap();
         }
-        std::fs::write(path.join("config"), "[core]\n\trepositoryformatversion = 0\n\tbare = true\n").unwrap();
+        std::fs::write(path.join("config"), "[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
+            .unwrap();
         Upstream { path, refs: BTreeMap::new(), head: "refs/heads/main".into(), commits: Vec::new() }
     }
 
@@ -218,7 +220,11 @@ impl Upstream {
     }
 
     pub fn tips(&self, prefixes: &[&str]) -> Set {
-        let named = self.refs.iter().filter(|(name, _)| prefixes.iter().any(|p| name.starts_with(p))).map(|(_, id)| id);
+        let named = self
+            .refs
+            .iter()
+            .filter(|(name, _)| prefixes.iter().any(|p| name.starts_with(p)))
+            .map(|(_, id)| id);
         named.chain(self.head_tip()).cloned().collect()
     }
 }

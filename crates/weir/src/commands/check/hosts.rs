@@ -34,13 +34,18 @@ pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         let Some((host, example)) = example(entry) else { return };
         match hosts.get_mut(&host) {
             None => drop(hosts.insert(host, example)),
-            Some(known) if known.last_success < example.last_success => *known = Example { count: known.count + 1, ..example },
+            Some(known) if known.last_success < example.last_success => {
+                *known = Example { count: known.count + 1, ..example }
+            }
             Some(known) => known.count += 1,
         }
     })?;
     let options = transport_options(&pool.config);
-    let options =
-        Options { connect_timeout: options.connect_timeout.min(TIMEOUT), idle_timeout: options.idle_timeout.min(TIMEOUT), ..options };
+    let options = Options {
+        connect_timeout: options.connect_timeout.min(TIMEOUT),
+        idle_timeout: options.idle_timeout.min(TIMEOUT),
+        ..options
+    };
     let jobs = usize::from(pool.config.mirror.jobs).min(hosts.len());
     let queue = Mutex::new(hosts.into_iter());
     std::thread::scope(|scope| {
@@ -59,7 +64,8 @@ pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
             });
         }
         drop(sender);
-        let mut kinds = [Level::Ok, Level::Warning, Level::Error].map(|level| (level, report.many("of hosts")));
+        let mut kinds =
+            [Level::Ok, Level::Warning, Level::Error].map(|level| (level, report.many("of hosts")));
         for (host, example, answer) in answers {
             let (level, message) = verdict(&host, &example, answer);
             let (_, many) = kinds.iter_mut().find(|(of, _)| *of == level).expect("each is there");
@@ -76,7 +82,10 @@ pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
 fn example(entry: Entry) -> Option<(String, Example)> {
     let url = Url::parse(&entry.url).ok().filter(|url| url.scheme != Scheme::Local && entry.is_enabled)?;
     let last_success = entry.last_success.filter(|_| entry.failures == 0);
-    Some((format!("{}://{}", url.scheme.name(), url.host_port()), Example { name: entry.name, url, last_success, count: 1 }))
+    Some((
+        format!("{}://{}", url.scheme.name(), url.host_port()),
+        Example { name: entry.name, url, last_success, count: 1 },
+    ))
 }
 
 fn verdict(host: &str, example: &Example, answer: weir_transport::Result<()>) -> (Level, String) {
@@ -87,9 +96,14 @@ fn verdict(host: &str, example: &Example, answer: weir_transport::Result<()>) ->
     let remedy = remedy(class.name()).unwrap_or("see the message");
     match class {
         // It says so of one; of the others nobody knows.
-        ErrorClass::Gone => (Level::Warning, format!("{host} ({of}) answers, but not for '{name}': {e} ({}): {remedy}", class.name())),
+        ErrorClass::Gone => (
+            Level::Warning,
+            format!("{host} ({of}) answers, but not for '{name}': {e} ({}): {remedy}", class.name()),
+        ),
         // The remedy of a visit is to wait.
-        ErrorClass::Network | ErrorClass::Server => (Level::Error, format!("{host} ({of}), asked for '{name}': {e} ({})", class.name())),
+        ErrorClass::Network | ErrorClass::Server => {
+            (Level::Error, format!("{host} ({of}), asked for '{name}': {e} ({})", class.name()))
+        }
         _ => (Level::Error, format!("{host} ({of}), asked for '{name}': {e} ({}): {remedy}", class.name())),
     }
 }
@@ -115,7 +129,12 @@ fn ask(config: &ForgeConfig) -> Result<String> {
     })?;
     let left = |b: &weir_catalog::Budget| {
         let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));
-        format!(", {}: {}{of} requests left, whole again in {}", b.credential, b.remaining, output::span(b.reset_at - now()))
+        format!(
+            ", {}: {}{of} requests left, whole again in {}",
+            b.credential,
+            b.remaining,
+            output::span(b.reset_at - now())
+        )
     };
     Ok(forge.budgets().iter().map(left).collect())
 }

@@ -28,28 +28,48 @@ pub(super) fn owner(path: &Path, report: &mut Report<'_>) -> Result<()> {
     let mut closed = report.many("that cannot be read and written");
     let files = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
     for path in std::iter::once(path.to_owned()).chain(files) {
-        let Ok(found) = std::fs::symlink_metadata(&path).and_then(|_| std::fs::metadata(&path)) else { continue };
+        let Ok(found) = std::fs::symlink_metadata(&path).and_then(|_| std::fs::metadata(&path)) else {
+            continue;
+        };
         let shown = path.display();
         if found.uid() != user.as_raw() {
             let owner = found.uid();
-            foreign.add(|| format!("'{shown}' belongs to user {owner}, and this is user {user}: run weir as one user, and chown the rest"));
+            foreign.add(|| {
+                format!(
+                    "'{shown}' belongs to user {owner}, and this is user {user}: run weir as \
+                one user, and chown the rest"
+                )
+            });
         }
         if found.mode() & 0o002 != 0 {
-            open_to_all.add(|| format!("everybody on this machine may write to '{shown}': chmod o-w '{shown}'"));
+            open_to_all
+                .add(|| format!("everybody on this machine may write to '{shown}': chmod o-w '{shown}'"));
         }
-        let wanted = AccessFlags::R_OK | AccessFlags::W_OK | if found.is_dir() { AccessFlags::X_OK } else { AccessFlags::empty() };
+        let wanted = AccessFlags::R_OK
+            | AccessFlags::W_OK
+            | if found.is_dir() { AccessFlags::X_OK } else { AccessFlags::empty() };
         if access(&path, wanted).is_err() {
-            closed.add(|| format!("'{shown}' cannot be read and written by user {user}: chmod u+rw, or chown it"));
+            closed.add(|| {
+                format!("'{shown}' cannot be read and written by user {user}: chmod u+rw, or chown it")
+            });
         }
     }
     match std::env::current_exe().and_then(std::fs::metadata) {
         Ok(program) if program.mode() & 0o002 != 0 => {
-            report.add(Level::Warning, CHECK, "everybody on this machine may write to the weir program itself")?;
+            report.add(
+                Level::Warning,
+                CHECK,
+                "everybody on this machine may write to the weir program itself",
+            )?;
         }
         _ => {}
     }
     if foreign.is_empty() && open_to_all.is_empty() && closed.is_empty() && path.is_dir() {
-        report.add(Level::Ok, CHECK, format!("'{}' belongs to user {user}, who runs this", path.display()))?;
+        report.add(
+            Level::Ok,
+            CHECK,
+            format!("'{}' belongs to user {user}, who runs this", path.display()),
+        )?;
     }
     report.add_all(Level::Error, CHECK, open_to_all)?;
     report.add_all(Level::Error, CHECK, closed)?;
@@ -60,26 +80,42 @@ pub(super) fn owner(path: &Path, report: &mut Report<'_>) -> Result<()> {
 pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     const CHECK: &str = "disk";
     let store = pool.store();
-    let stat = statvfs(&store).map_err(|e| Error::File { what: "look at", path: store.clone(), source: e.into() })?;
+    let stat = statvfs(&store).map_err(|e| Error::File {
+        what: "look at",
+        path: store.clone(),
+        source: e.into(),
+    })?;
     let free = stat.blocks_available() * stat.fragment_size();
     let wanted = pool.config.store.free_bytes_min.0;
     let room = format!("{} free", output::bytes(free));
     if free < wanted {
         let wanted = output::bytes(wanted);
-        report.add(Level::Error, CHECK, format!("{room}, and visits pause below {wanted} (store.free_bytes_min): make room"))?;
+        report.add(
+            Level::Error,
+            CHECK,
+            format!("{room}, and visits pause below {wanted} (store.free_bytes_min): make room"),
+        )?;
     } else {
         report.add(Level::Ok, CHECK, room)?;
     }
     // Some file systems count none, and say 0 of 0.
     if stat.files() > 0 && stat.files_available() < INODES_MIN {
         let left = stat.files_available();
-        report.add(Level::Error, CHECK, format!("the store's file system can hold {left} more files: it has no more inodes"))?;
+        report.add(
+            Level::Error,
+            CHECK,
+            format!("the store's file system can hold {left} more files: it has no more inodes"),
+        )?;
     }
     if let Some(quota) = pool.config.store.bytes_max {
         let used = pool.catalog.archive_bytes()?;
         if used >= quota.0 / 100 * QUOTA_PERCENT_TOLD {
             let (used, quota) = (output::bytes(used), output::bytes(quota.0));
-            report.add(Level::Warning, CHECK, format!("archives take {used} of the {quota} that store.bytes_max allows"))?;
+            report.add(
+                Level::Warning,
+                CHECK,
+                format!("archives take {used} of the {quota} that store.bytes_max allows"),
+            )?;
         }
     }
     if pool.catalog.is_remote()
@@ -90,7 +126,11 @@ pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     let scratch = pool.scratch().folder.unwrap_or_else(std::env::temp_dir);
     let written = tempfile::tempfile_in(&scratch);
     if let Err(e) = written {
-        report.add(Level::Error, CHECK, format!("cannot write to the scratch folder '{}': {e}", scratch.display()))?;
+        report.add(
+            Level::Error,
+            CHECK,
+            format!("cannot write to the scratch folder '{}': {e}", scratch.display()),
+        )?;
     }
     Ok(())
 }
@@ -109,10 +149,15 @@ pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     match tempfile::tempfile_in(&store).and_then(|file| file.metadata()?.modified()) {
         Err(e) => {
             is_well = false;
-            report.add(Level::Error, "pool", format!("cannot write to the store '{}': {e}", store.display()))?;
+            report.add(
+                Level::Error,
+                "pool",
+                format!("cannot write to the store '{}': {e}", store.display()),
+            )?;
         }
         Ok(time) => {
-            let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+            let seconds =
+                |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
             let ahead = seconds(time) - seconds(SystemTime::now());
             if ahead.abs() > CLOCK_SKEW_TOLD_S {
                 is_well = false;
@@ -124,7 +169,11 @@ pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     if ahead > CLOCK_SKEW_TOLD_S {
         is_well = false;
         let ahead = output::span(ahead);
-        report.add(Level::Error, CHECK, format!("the last visit was {ahead} from now: this clock is wrong, or was wrong then"))?;
+        report.add(
+            Level::Error,
+            CHECK,
+            format!("the last visit was {ahead} from now: this clock is wrong, or was wrong then"),
+        )?;
     }
     if is_well {
         report.add(Level::Ok, CHECK, format!("it is {} UTC here", output::time(now())))?;
@@ -150,15 +199,24 @@ pub(super) fn limits(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         report.add(
             Level::Warning,
             CHECK,
-            format!("{files} open files (ulimit -Hn): 'weir serve' takes {served} connections at once, not {connections}"),
+            format!(
+                "{files} open files (ulimit -Hn): 'weir serve' takes {served} connections at once, not \
+                {connections}"
+            ),
         )?;
     }
-    for (what, name, flag) in [(Resource::RLIMIT_FSIZE, "file size", "-f"), (Resource::RLIMIT_AS, "address space", "-v")] {
+    for (what, name, flag) in
+        [(Resource::RLIMIT_FSIZE, "file size", "-f"), (Resource::RLIMIT_AS, "address space", "-v")]
+    {
         let limit = hard(what);
         if limit != RLIM_INFINITY {
             is_well = false;
             let limit = output::bytes(limit);
-            report.add(Level::Warning, CHECK, format!("{name} is limited to {limit} (ulimit -H{flag}): larger archives fail; lift it"))?;
+            report.add(
+                Level::Warning,
+                CHECK,
+                format!("{name} is limited to {limit} (ulimit -H{flag}): larger archives fail; lift it"),
+            )?;
         }
     }
     if is_well {

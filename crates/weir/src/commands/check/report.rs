@@ -55,7 +55,12 @@ impl<'a> Report<'a> {
         Report { global, max_count, findings: Vec::new(), errors: 0, warnings: 0 }
     }
 
-    pub(super) fn add(&mut self, level: Level, check: &'static str, message: impl Into<String>) -> Result<()> {
+    pub(super) fn add(
+        &mut self,
+        level: Level,
+        check: &'static str,
+        message: impl Into<String>,
+    ) -> Result<()> {
         self.count(level, 1);
         self.show(level, check, message.into())
     }

@@ -36,12 +36,15 @@ pub(super) fn catalog(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Archives that are not there, shorter than they were, somebody else's, or nobody's. What is in them is 'weir fsck's.
+/// Archives that are not there, shorter than they were, somebody else's, or nobody's. What is in them is
+/// 'weir fsck's.
 pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     let store = pool.store();
     let (mut missing, mut short) = (report.many("that are missing"), report.many("that were cut short"));
-    let (mut odd, mut foreign) = (report.many("that are no files"), report.many("that visits cannot write to"));
-    let (mut orphans, mut kept) = (report.many("that the catalog does not know"), report.many("that were kept from damage"));
+    let (mut odd, mut foreign) =
+        (report.many("that are no files"), report.many("that visits cannot write to"));
+    let (mut orphans, mut kept) =
+        (report.many("that the catalog does not know"), report.many("that were kept from damage"));
     let mut unread = report.many("that cannot be read");
     let hasher = RandomState::new();
     // Of ten million paths, 80 MB.
@@ -57,7 +60,12 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
                 (count, bytes) = (count + 1, bytes + found.len());
                 if !user.is_root() && found.uid() != user.as_raw() {
                     let owner = found.uid();
-                    foreign.add(|| format!("'{}' belongs to user {owner}: visits cannot write to it; chown it", entry.path));
+                    foreign.add(|| {
+                        format!(
+                            "'{}' belongs to user {owner}: visits cannot write to it; chown it",
+                            entry.path
+                        )
+                    });
                 }
             }
             _ => suspects.push(entry.name),
@@ -69,16 +77,29 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         let path = store.join(&now.path);
         match fs::metadata(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                missing.add(|| format!("that of '{name}' is missing ('{}'): 'weir mirror {name}' clones it anew", path.display()));
+                missing.add(|| {
+                    format!(
+                        "that of '{name}' is missing ('{}'): 'weir mirror {name}' clones it anew",
+                        path.display()
+                    )
+                });
             }
-            Err(e) => missing.add(|| format!("that of '{name}' cannot be looked at ('{}'): {e}", path.display())),
+            Err(e) => {
+                missing.add(|| format!("that of '{name}' cannot be looked at ('{}'): {e}", path.display()))
+            }
             Ok(found) if !found.is_file() => {
                 odd.add(|| {
-                    format!("that of '{name}' is no file ('{}'): move it away, and 'weir mirror {name}' clones it anew", path.display())
+                    format!(
+                        "that of '{name}' is no file ('{}'): move it away, and 'weir mirror {name}' \
+                        clones it anew",
+                        path.display()
+                    )
                 });
             }
             Ok(found) if found.len() < now.archive_bytes.unwrap_or(0).unsigned_abs() => {
-                short.add(|| format!("that of '{name}' has been cut short: 'weir fsck --repair {name}' mends it"));
+                short.add(|| {
+                    format!("that of '{name}' has been cut short: 'weir fsck --repair {name}' mends it")
+                });
             }
             Ok(_) => {}
         }
@@ -86,7 +107,9 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     let mut strangers = Vec::new();
     let unreadable = walk(&store, &mut |path, kind| {
         if kind.is_dir() && access(path, AccessFlags::W_OK | AccessFlags::X_OK).is_err() {
-            foreign.add(|| format!("visits cannot write to the folder '{}': chmod u+rwx, or chown it", path.display()));
+            foreign.add(|| {
+                format!("visits cannot write to the folder '{}': chmod u+rwx, or chown it", path.display())
+            });
         }
         if !kind.is_file() {
             return;
@@ -101,19 +124,25 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
                     output::bytes(len)
                 )
             });
-        } else if is_archive(path) && !below(pool, path).is_some_and(|path| known.contains(&hasher.hash_one(&path))) {
+        } else if is_archive(path)
+            && !below(pool, path).is_some_and(|path| known.contains(&hasher.hash_one(&path)))
+        {
             strangers.push(path.to_owned());
         }
     })
     .map_err(|source| Error::File { what: "read", path: store.clone(), source })?;
     for path in strangers {
         // It may have been registered since.
-        if path.exists() && !below(pool, &path).map_or(Ok(false), |path| pool.catalog.has_archive_at(&path))? {
+        if path.exists()
+            && !below(pool, &path).map_or(Ok(false), |path| pool.catalog.has_archive_at(&path))?
+        {
             orphans.add(|| {
                 let name = below(pool, &path).and_then(|below| Some(below.strip_suffix(SUFFIX)?.to_owned()));
                 let remedy = match name.as_deref().map(check_name) {
                     Some(Ok(())) => "'weir adopt' registers it",
-                    _ => "nothing can be called so: give the file another name, and 'weir adopt' registers it",
+                    _ => {
+                        "nothing can be called so: give the file another name, and 'weir adopt' registers it"
+                    }
                 };
                 format!("the catalog does not know '{}': {remedy}", path.display())
             });
@@ -123,7 +152,11 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         unread.add(|| format!("cannot read '{}': {e}", folder.display()));
     }
     if missing.is_empty() && short.is_empty() && odd.is_empty() {
-        report.add(Level::Ok, ARCHIVES, format!("{count} present, {}; 'weir fsck' checks their content", output::bytes(bytes)))?;
+        report.add(
+            Level::Ok,
+            ARCHIVES,
+            format!("{count} present, {}; 'weir fsck' checks their content", output::bytes(bytes)),
+        )?;
     }
     for found in [missing, short, odd, foreign] {
         report.add_all(Level::Error, ARCHIVES, found)?;
