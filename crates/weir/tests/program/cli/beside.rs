@@ -1,0 +1,86 @@
+//! What `weir serve` does beside serving: it crawls, mirrors, and tells monitors how it is.
+
+use crate::common::forge::{Forge, Listed, State};
+use crate::common::{Env, free_port, wait_for_port};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The answer to a GET, head and all.
+fn get(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn it_crawls_and_mirrors_and_says_so_to_monitors() {
+    let env = Env::new();
+    for n in 1..=4 {
+        env.odd_repository(&format!("o/r{n}.git"));
+    }
+    let daemon = env.git_daemon(&[]);
+    let one = |n: u64| Listed {
+        id: n,
+        owner: "o",
+        name: format!("r{n}"),
+        pushed_at: "2024-01-01T00:00:00Z".into(),
+        fork: false,
+    };
+    // The last one is not there.
+    let forge = Forge::new(State {
+        repositories: (1..=5).map(one).collect(),
+        clone_base: daemon.url(""),
+        ..State::default()
+    });
+    let base = daemon.url("");
+    let text = format!(
+        "[[forge]]\ntype = \"gitea\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"{base}\"]\n",
+        forge.url()
+    );
+    std::fs::write(env.pool().join("weir.toml"), text).unwrap();
+    let (git, metrics) = (free_port(), free_port());
+    let (git, address) = (format!("127.0.0.1:{git}"), format!("127.0.0.1:{metrics}"));
+    let mut child = env
+        .weir_command(&["-q", "serve", "--git", &git, "--metrics", &address])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for_port(metrics);
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let counts = &env.weir_json(&["status"])["counts"];
+        if counts["mirrored"] == 4 && counts["failing"] == 1 {
+            break;
+        }
+        assert!(Instant::now() < until, "{counts}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let told = get(metrics, "/metrics");
+    assert!(told.starts_with("HTTP/1.1 200 OK\r\n") && told.contains("text/plain; version=0.0.4"), "{told}");
+    // What the catalog says may be a minute old; what the process did is not.
+    assert!(
+        told.contains("weir_visits_total{result=\"updated\"} 4\n")
+            && told.contains("weir_visits_total{result=\"failed\"} 1\n"),
+        "{told}"
+    );
+    for name in [
+        "weir_catalog_up 1",
+        "# TYPE weir_repositories gauge",
+        "weir_lag_seconds ",
+        "weir_store_free_bytes ",
+        "weir_appended_bytes_total ",
+    ] {
+        assert!(told.contains(name), "{name}: {told}");
+    }
+    let lines = told.split("\r\n\r\n").nth(1).unwrap();
+    assert!(lines.lines().all(|l| l.starts_with("# ") || l.rsplit_once(' ').is_some_and(|(_,
+    n)| n.parse::<f64>().is_ok())), "{lines}");
+    assert!(get(metrics, "/").starts_with("HTTP/1.1 404"));
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(child.wait().unwrap().success());
+}

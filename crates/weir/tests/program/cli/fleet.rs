@@ -1,0 +1,217 @@
+//! Pools whose catalog is in a real PostgreSQL: several processes mirror, the server goes away and comes
+//! back, catalogs move.
+
+use crate::common::{Env, wait_for_port};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const COUNT: usize = 24;
+
+/// Small upstreams below `ups/`, served by git daemon, and registered.
+fn upstreams(env: &Env) -> crate::common::Server {
+    let mut list = String::new();
+    for n in 0..COUNT {
+        env.odd_repository(&format!("ups/u{n}.git"));
+    }
+    let daemon = env.git_daemon(&[]);
+    for n in 0..COUNT {
+        list.push_str(&format!("{} u{n}\n", daemon.url(&format!("ups/u{n}.git"))));
+    }
+    std::fs::write(env.path("list"), list).unwrap();
+    env.weir(&["add", "--from", env.path("list").to_str().unwrap()]);
+    daemon
+}
+
+#[test]
+fn processes_share_the_work_and_what_is_served_is_served_while_the_catalog_is_away() {
+    let mut postgres = crate::common::postgres::Server::start(&[]);
+    let env = Env::over(&postgres.schema("pool"));
+    let daemon = upstreams(&env);
+    let mut mirrors: Vec<_> = (0..3)
+        .map(|_| env.weir_command(&["--json", "mirror"]).stdout(Stdio::piped()).spawn().unwrap())
+        .collect();
+    assert!(mirrors.iter_mut().all(|m| m.wait().unwrap().success()));
+    let list = env.weir_json(&["ls"]);
+    let seq_of_first = &list[0]["seq"];
+    assert!(
+        list.as_array()
+            .unwrap()
+            .iter()
+            .all(|r| r["seq"] == *seq_of_first && r["failures"] == 0 && r["refs"] == 16),
+        "{list}"
+    );
+    assert_eq!(env.weir_json(&["status"])["counts"]["leased"], 0);
+
+    let server = env.serve();
+    env.assert_same(&server, "u3", &env.path("ups/u3.git"), "as mirrored");
+    // One that says nothing more is not waited for.
+    postgres.stall(true);
+    let started = Instant::now();
+    let (a, b) = std::thread::scope(|scope| {
+        let ask = || {
+            env.git_command(env.dir.path(), &["ls-remote", &server.url("u3")])
+                .output()
+                .unwrap()
+                .status
+                .success()
+        };
+        let other = scope.spawn(|| std::thread::sleep(Duration::from_millis(300)));
+        let asked = scope
+            .spawn(|| env.git_command(env.dir.path(), &["ls-remote", &server.url("u9")]).spawn().unwrap());
+        other.join().unwrap();
+        let said = (ask(), ask());
+        let mut waiting = asked.join().unwrap();
+        postgres.stall(false);
+        waiting.wait().unwrap();
+        said
+    });
+    assert!(a && b && started.elapsed() < Duration::from_secs(15), "{a} {b} {:?}", started.elapsed());
+    postgres.stop();
+    env.assert_same(&server, "u3", &env.path("ups/u3.git"), "while the catalog is away");
+    let said = env.weir_fails(&["mirror"]);
+    assert!(said.contains("PostgreSQL"), "{said}");
+    postgres.go_on();
+    // An answer may be as old as the silence that went before it.
+    let until = Instant::now() + Duration::from_secs(20);
+    while !env
+        .git_command(env.dir.path(), &["ls-remote", &server.url("u4")])
+        .output()
+        .unwrap()
+        .status
+        .success()
+    {
+        assert!(Instant::now() < until, "the catalog is back, and is not asked");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    env.weir(&["mirror", "--all"]);
+    drop((server, daemon));
+}
+
+fn wait_for_mirrored(env: &Env, count: usize, by: &mut std::process::Child) {
+    let until = Instant::now() + Duration::from_secs(90);
+    while env.weir_json(&["status"])["counts"]["mirrored"] != count {
+        assert!(Instant::now() < until, "{}", env.weir(&["status"]));
+        assert!(by.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn the_mirror_loop_goes_on_when_the_catalog_is_back() {
+    let mut postgres = crate::common::postgres::Server::start(&[]);
+    let env = Env::over(&postgres.schema("pool"));
+    let port = crate::common::free_port();
+    let address = format!("127.0.0.1:{port}");
+    let first = env.odd_repository("first.git");
+    env.weir(&["add", "--name", "first", first.to_str().unwrap()]);
+    let mut child =
+        env.weir_command(&["mirror", "--watch", "--quiet"]).stderr(Stdio::null()).spawn().unwrap();
+    wait_for_mirrored(&env, 1, &mut child);
+    let mut serving = env.weir_command(&["serve", "--git", &address]).stderr(Stdio::null()).spawn().unwrap();
+    wait_for_port(port);
+    postgres.stop();
+    std::thread::sleep(Duration::from_secs(1));
+    postgres.go_on();
+    let _daemon = upstreams(&env);
+    wait_for_mirrored(&env, COUNT + 1, &mut child);
+    for child in [&mut child, &mut serving] {
+        let _ = std::process::Command::new("kill").arg(child.id().to_string()).status();
+        child.wait().unwrap();
+    }
+    assert_eq!(env.weir_json(&["status"])["counts"]["leased"], 0, "what was leased is given back");
+}
+
+#[test]
+fn catalogs_move_to_postgres_and_back() {
+    let postgres = crate::common::postgres::Server::start(&["fsync=off"]);
+    let env = Env::new();
+    let _daemon = upstreams(&env);
+    env.weir(&["mirror"]);
+    let before = env.weir_json(&["ls"]);
+    let url = postgres.schema("pool");
+    {
+        // Nothing that is being written is left behind.
+        let port = crate::common::free_port();
+        let mut serving =
+            env.weir_command(&["-q", "serve", "--git", &format!("127.0.0.1:{port}")]).spawn().unwrap();
+        wait_for_port(port);
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(env.weir_fails(&["migrate", &url]).contains("'weir serve' is running"));
+        serving.kill().unwrap();
+        serving.wait().unwrap();
+    }
+    let said = env.weir(&["migrate", &url]);
+    assert!(said.contains("24  repositories"), "{said}");
+    assert_eq!(env.weir_json(&["ls"]), before);
+    assert!(std::fs::read_to_string(env.pool().join("weir.toml")).unwrap().contains("\nurl = \"postgres://"));
+    env.weir(&["mirror", "--all"]);
+    let before = env.weir_json(&["ls"]);
+    assert!(env.weir_fails(&["migrate", &url]).contains("is in postgres://"));
+    assert!(
+        env.weir_fails(&["migrate", &format!("{url}&connect_timeout=9")]).contains("24 repositories already")
+    );
+    let refused = env.weir_fails(&["migrate", "sqlite"]);
+    assert!(refused.contains("catalog.db"), "{refused}");
+    std::fs::rename(env.pool().join("catalog.db"), env.path("old.db")).unwrap();
+    env.weir(&["migrate", "sqlite"]);
+    assert_eq!(env.weir_json(&["ls"]), before);
+    assert!(env.pool().join("catalog.db").is_file());
+    env.weir(&["mirror", "--all"]);
+    assert!(env.weir_fails(&["migrate", "sqlite"]).contains("already"));
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let postgres = crate::common::postgres::Server::start(&["fsync=off"]);
+    let (url, empty) = (postgres.schema("pool"), Env { dir: tempfile::tempdir().unwrap() });
+    let env = Env::over(&url);
+    // Another pool's store is not where this catalog's archives are.
+    let refused = empty.weir_fails(&["init", "--catalog", &url]);
+    assert!(refused.contains("another store"), "{refused}");
+    let unreachable = empty.weir_fails(&["init", "--catalog", "postgres://weir:secret@127.0.0.1:1/db"]);
+    assert!(unreachable.contains("127.0.0.1") && !unreachable.contains("secret"), "{unreachable}");
+    assert!(!empty.pool().join("weir.toml").exists(), "nothing is written that could not be used");
+    let named = empty.weir_fails(&["init", "--catalog", "mysql://x@y/z"]);
+    assert!(named.contains("postgres://"), "{named}");
+    let there = env.weir_fails(&["init", "--catalog", "postgres://weir:secret@127.0.0.1:1/db"]);
+    assert!(there.contains("weir migrate postgres://weir@127.0.0.1:1/db"), "{there}");
+    std::fs::write(
+        env.pool().join("weir.toml"),
+        "[catalog]\nurl = \"postgres://weir:secret@127.0.0.1:1/db\"\n",
+    )
+    .unwrap();
+    let away = env.weir_fails(&["ls"]);
+    assert!(away.contains("127.0.0.1") && !away.contains("secret"), "{away}");
+}
+
+#[test]
+fn a_visit_keeps_its_lease_however_long_it_takes_and_a_dead_machine_loses_its() {
+    let postgres = crate::common::postgres::Server::start(&["fsync=off"]);
+    let env = Env::over(&postgres.schema("pool"));
+    env.configure("mirror", "lease = \"3s\"\nretry = \"1s\"");
+    // One that says nothing while it is asked.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("git://127.0.0.1:{}/r", silent.local_addr().unwrap().port());
+    env.weir(&["add", "--name", "r", &url]);
+    let watch = || env.weir_command(&["-q", "mirror", "--watch"]).stderr(Stdio::null()).spawn().unwrap();
+    let (mut first, asked) = (watch(), |silent: &std::net::TcpListener, time: u64| {
+        silent.set_nonblocking(true).unwrap();
+        let until = Instant::now() + Duration::from_secs(time);
+        loop {
+            match silent.accept() {
+                Ok((stream, _)) => return Some(stream),
+                Err(_) if Instant::now() > until => return None,
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    });
+    let held = asked(&silent, 30).expect("it is visited");
+    let mut second = watch();
+    assert!(asked(&silent, 8).is_none(), "nobody else visits it, though three leases have run out");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!(asked(&silent, 30).is_some(), "the other takes it over");
+    drop(held);
+    second.kill().unwrap();
+    second.wait().unwrap();
+}

@@ -1,0 +1,198 @@
+//! Hooks hear of every update at least once, in order, from a fixed number of programs.
+
+use crate::common::Env;
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const COUNT: usize = 6;
+
+/// A pool with upstreams, and a hook that runs `body` for each `$line`, which it appends to `told` when it
+/// has ended.
+fn with_hook(body: &str) -> (Env, crate::common::Server) {
+    let env = Env::new();
+    for n in 0..COUNT {
+        env.odd_repository(&format!("u{n}.git"));
+    }
+    let daemon = env.git_daemon(&[]);
+    for n in 0..COUNT {
+        env.weir(&["add", "--name", &format!("u{n}"), &daemon.url(&format!("u{n}.git"))]);
+    }
+    write_hook(&env, body);
+    env.configure("hooks", &format!("post_update = [\"{}\"]\ntimeout = \"2s\"", env.path("hook").display()));
+    (env, daemon)
+}
+
+fn write_hook(env: &Env, body: &str) {
+    let (hook, told, started) = (env.path("hook"), env.path("told"), env.path("started"));
+    let text = format!(
+        "#!/bin/sh\necho $$ >> '{}'\nwhile read -r line; do\n{body}\necho \"$line\" >> '{}'\necho ok\ndone\n",
+        started.display(),
+        told.display()
+    );
+    std::fs::write(&hook, text).unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+/// What was told: the archives' commits by name.
+fn told(env: &Env) -> BTreeMap<String, Vec<u64>> {
+    let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for line in lines(&env.path("told")) {
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert!(value["event"] == "update" && value["url"].as_str().unwrap().starts_with("git://"));
+        assert!(Path::new(value["archive"].as_str().unwrap()).is_file());
+        all.entry(value["name"].as_str().unwrap().to_owned())
+            .or_default()
+            .push(value["seq"].as_u64().unwrap());
+    }
+    all
+}
+
+fn commit(env: &Env, name: &str) {
+    let at = env.path(name);
+    let commit = env.git(&at, &["commit-tree", "-m", "more", "-p", "main", "main^{tree}"]);
+    env.git(&at, &["update-ref", "refs/heads/main", &commit]);
+}
+
+fn seqs(env: &Env) -> BTreeMap<String, u64> {
+    let list = env.weir_json(&["ls"]);
+    list.as_array()
+        .unwrap()
+        .iter()
+        .map(|r| (r["name"].as_str().unwrap().to_owned(), r["seq"].as_u64().unwrap()))
+        .collect()
+}
+
+#[test]
+fn every_update_is_told_once_and_in_order() {
+    let (env, _daemon) = with_hook("");
+    env.weir(&["mirror"]);
+    for _ in 0..2 {
+        commit(&env, "u1.git");
+        env.weir(&["mirror", "--all"]);
+    }
+    let all = told(&env);
+    assert_eq!((all.len(), all["u0"].len(), all["u1"].len()), (COUNT, 1, 3), "{all:?}");
+    assert!(all["u1"].is_sorted() && seqs(&env).iter().all(|(name, seq)| all[name].last() == Some(seq)));
+    assert!(lines(&env.path("started")).len() <= 3 * 2, "two programs a run, not one an update");
+    assert!(env.weir(&["config", "check"]).contains("OK"));
+}
+
+#[test]
+fn programs_that_fail_are_tried_again_and_stop_nobody() {
+    let (env, _daemon) = with_hook(
+        "case \"$line\" in *'\"u2\"'*) exit 1;; *'\"u3\"'*) sleep 30;; *'\"u4\"'*) echo \
+        '{\"error\":\"oops\"}'; continue;; esac",
+    );
+    let output = env.weir_command(&["mirror"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    for expected in [
+        "the hook for u2 has ended, try 3 of 3",
+        "the hook for u2 is given up",
+        "the hook for u3 said nothing for 2 s",
+        "the hook for u4: \"oops\"",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    assert_eq!(told(&env).keys().collect::<Vec<_>>(), ["u0", "u1", "u5"]);
+    assert!(env.weir(&["mirror", "--all"]).contains("6 unchanged"), "given up is given up");
+}
+
+#[test]
+fn what_was_not_told_is_told_later() {
+    let (env, _daemon) = with_hook("sleep 0.3");
+    // Killed while hooks are told.
+    let mut child = env.weir_command(&["-q", "mirror"]).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while lines(&env.path("told")).is_empty() {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Nor can the program be run for a while: then the updates wait, and a mirror that is told to stop does
+    // not.
+    let hook = env.path("hook");
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let mut child = env.weir_command(&["-q", "mirror", "--watch"]).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(told(&env).len() < COUNT);
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    env.weir(&["mirror"]);
+    let all = told(&env);
+    assert_eq!(all.len(), COUNT, "{all:?}");
+    assert!(seqs(&env).iter().all(|(name, seq)| all[name].last() == Some(seq)));
+}
+
+#[test]
+fn one_process_tells_what_several_mirror() {
+    let (env, _daemon) = with_hook("");
+    let port = crate::common::free_port();
+    let mut serving =
+        env.weir_command(&["-q", "serve", "--git", &format!("127.0.0.1:{port}")]).spawn().unwrap();
+    crate::common::wait_for_port(port);
+    env.weir(&["mirror", "--all"]);
+    let until = Instant::now() + Duration::from_secs(30);
+    while told(&env).len() < COUNT {
+        assert!(Instant::now() < until, "{:?}", told(&env));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Command::new("kill").arg(serving.id().to_string()).status().unwrap();
+    serving.wait().unwrap();
+    assert!(told(&env).values().all(|seqs| seqs.len() == 1), "{:?}", told(&env));
+}
+
+#[test]
+fn its_keeper_is_told_of_what_is_new() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    let told = env.path("notified");
+    let script = env.path("notify");
+    std::fs::write(
+        &script,
+        format!("#!/bin/sh\nwhile read -r line; do echo \"$line\" >> '{}'; echo ok; done\n", told.display()),
+    )
+    .unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    env.configure("hooks", &format!("notify = [\"{}\"]", script.display()));
+    env.configure("store", "");
+    env.weir(&["add", "--name", "r", upstream.to_str().unwrap()]);
+    env.weir(&["mirror", "r"]);
+    assert_eq!(lines(&told), Vec::<String>::new(), "all is well, and nobody was started for that");
+    let away = env.path("away.git");
+    std::fs::rename(&upstream, &away).unwrap();
+    for _ in 0..2 {
+        env.weir_fails(&["mirror", "r"]);
+    }
+    std::fs::rename(&away, &upstream).unwrap();
+    for _ in 0..2 {
+        env.weir(&["mirror", "r"]);
+    }
+    let events: Vec<serde_json::Value> =
+        lines(&told).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let what: Vec<_> = events
+        .iter()
+        .map(|e| (e["event"].as_str().unwrap(), e["name"].as_str().unwrap(), e["class"].as_str().unwrap()))
+        .collect();
+    assert_eq!(what, [("failed", "r", "gone"), ("recovered", "r", "gone")], "the second failure is no news");
+    // A program that says nothing, and one that cannot be started, hold up nobody for long.
+    for body in ["#!/bin/sh\nsleep 60\n", "no program"] {
+        std::fs::write(&script, body).unwrap();
+        std::fs::rename(&upstream, &away).unwrap();
+        let started = Instant::now();
+        assert!(env.weir_fails(&["mirror", "r"]).contains("left out"), "{body}");
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+        std::fs::rename(&away, &upstream).unwrap();
+        std::fs::write(&script, "#!/bin/sh\nwhile read -r line; do echo ok; done\n").unwrap();
+        env.weir(&["mirror", "r"]);
+    }
+}

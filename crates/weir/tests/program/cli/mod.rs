@@ -1,0 +1,7 @@
+//! Commands, exit codes, hooks, and several hosts with one catalog.
+
+mod beside;
+mod check;
+mod first_hour;
+mod fleet;
+mod hooks;

@@ -1,0 +1,161 @@
+//! Dumps that others have made, imported: all of them, whatever interrupts it.
+
+use crate::common::{Env, Rng};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+const ROWS: u64 = 60_000;
+
+/// Rows of GHTorrent's `projects`: every tenth is in C, the others in Go, every hundredth deleted.
+fn projects() -> String {
+    let mut text = String::new();
+    for n in 1..=ROWS {
+        let language = if n % 10 == 0 { "C" } else { "Go" };
+        let deleted = u8::from(n % 100 == 1);
+        writeln!(
+            text,
+            "{n},\"https://api.github.com/repos/o{}/r{n}\",{n},\"r{n}\",\"says \
+            \\\"{n}\\\"\",\"{language}\",\"2013-01-01 00:00:00\",\\N,{deleted}",
+            n % 90
+        )
+        .unwrap();
+    }
+    text
+}
+
+fn import(env: &Env, args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&env.weir(&[&["--json", "import"], args].concat())).unwrap()
+}
+
+#[test]
+fn killed_at_random_points_the_end_is_the_same() {
+    kill_at_random_points(&Env::new(), &mut Rng(0x6d0b));
+}
+
+#[test]
+fn killed_at_random_points_the_end_is_the_same_over_postgres() {
+    let server = crate::common::postgres::Server::start(&["fsync=off"]);
+    kill_at_random_points(&Env::over(&server.schema("import")), &mut Rng(0x6d0c));
+}
+
+fn kill_at_random_points(env: &Env, rng: &mut Rng) {
+    let dump = env.path("projects.csv");
+    std::fs::write(&dump, projects()).unwrap();
+    let dump = dump.to_str().unwrap();
+    let mut kills = 0;
+    for _ in 0..20 {
+        let mut child =
+            env.weir_command(&["-q", "import", "ghtorrent", dump]).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(50 + rng.below(250)));
+        if child.try_wait().unwrap().is_some() {
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+    }
+    assert!(kills > 0, "too fast to be killed");
+    let last = import(env, &["ghtorrent", dump]);
+    assert_eq!(
+        (last["finished"].as_bool(), last["lines"].as_u64(), last["known"].as_u64()),
+        (Some(true), Some(ROWS), Some(0)),
+        "{last}"
+    );
+    assert_eq!(
+        env.weir_json(&["status"])["counts"]["repositories"],
+        ROWS - ROWS / 100,
+        "after {kills} kills"
+    );
+}
+
+#[test]
+fn filters_dry_runs_standard_input_and_what_is_wrong() {
+    let env = Env::new();
+    let dump = env.path("projects.csv");
+    std::fs::write(&dump, projects()).unwrap();
+    let dump = dump.to_str().unwrap();
+    let config = "[[forge]]\ntype = \"github\"\nurl = \"https://github.com\"\nlanguages = [\"c\"]\ninclude = \
+        [\"o1*/*\"]\n";
+    std::fs::write(env.pool().join("weir.toml"), config).unwrap();
+    let said = import(&env, &["ghtorrent", "--dry-run", dump]);
+    assert_eq!((said["rows"].as_u64(), said["added"].as_u64()), (Some(ROWS - ROWS / 100), Some(0)));
+    assert_eq!(env.weir_json(&["ls"]).as_array().unwrap().len(), 0);
+    let added = import(&env, &["ghtorrent", dump])["added"].as_u64().unwrap();
+    let list = env.weir_json(&["ls"]);
+    assert!(added > 0 && list.as_array().unwrap().len() as u64 == added);
+    for r in list.as_array().unwrap() {
+        let name = r["name"].as_str().unwrap();
+        assert!(name.starts_with("github.com/o1") && name.ends_with('0'), "{name}");
+        assert_eq!(r["url"], format!("https://{name}.git"));
+    }
+    // The same dump again is known, and an hour of events by standard input adds to it.
+    assert_eq!(import(&env, &["ghtorrent", dump])["rows"], 0);
+    assert_eq!(import(&env, &["ghtorrent", "--again", dump])["known"], added);
+    std::fs::write(env.pool().join("weir.toml"), "").unwrap();
+    let mut child = env
+        .weir_command(&["--json", "import", "gharchive", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let events = br#"{"repo":{"id":5,"name":"x/new"}}
+{"repo":{"id":6,"name":"x/../../etc"}}
+{"repo":{"id":7,"name":"x/.git"}}
+{
+"#;
+    child.stdin.take().unwrap().write_all(events).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((said["added"].as_u64(), said["bad"].as_u64()), (Some(1), Some(3)));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(["-:2", "-:3", "-:4"].iter().all(|line| told.contains(line)), "{told}");
+    let missing = env.weir_fails(&["import", "ghtorrent", "/nowhere/projects.csv"]);
+    assert!(missing.contains("/nowhere/projects.csv"), "{missing}");
+    assert!(env.weir_fails(&["import", "ghtorrent", "--forge", "nobody", dump]).contains("nobody"));
+}
+
+#[test]
+fn a_crawld_moves_over() {
+    let server = crate::common::postgres::Server::start(&["fsync=off"]);
+    let url = server.schema("crawld");
+    // db/create_schema.sql, as far as it is read.
+    server.sql(
+        "SET search_path = crawld;
+         CREATE TABLE repositories (id SERIAL PRIMARY KEY, name VARCHAR NOT NULL,
+         primary_language VARCHAR NOT NULL,
+             clone_url VARCHAR UNIQUE NOT NULL, clone_path VARCHAR UNIQUE NOT NULL, vcs VARCHAR NOT NULL);
+         CREATE TABLE gh_repositories (id SERIAL PRIMARY KEY, repository_id INTEGER REFERENCES repositories,
+         github_id INTEGER UNIQUE NOT NULL,
+             full_name VARCHAR, description VARCHAR, homepage VARCHAR, fork BOOLEAN, default_branch VARCHAR,
+             master_branch VARCHAR,
+             html_url VARCHAR, forks_count INTEGER, open_issues_count INTEGER, stargazers_count INTEGER,
+             subscribers_count INTEGER,
+             watchers_count INTEGER, size_in_kb INTEGER, created_at TIMESTAMP, updated_at TIMESTAMP,
+             pushed_at TIMESTAMP);
+         INSERT INTO repositories SELECT n, 'r' || n, 'Go', 'https://github.com/o/r' || n || '.git',
+         'go/o/r' || n, 'git'
+             FROM generate_series(1, 25000) n;
+         INSERT INTO gh_repositories SELECT n, n, 100000 + n, 'o/r' || n, 'a \"quoted\", \\slashed' || \
+             chr(10) || 'text', NULL, n % 10 = 0, 'main',
+             NULL, 'https://github.com/o/r' || n, 1, 2, n, 4, 5, 6, '2014-01-02 03:04:05', NULL,
+             '2015-01-02 03:04:05'
+             FROM generate_series(1, 25000) n",
+    );
+    let env = Env::new();
+    let said = import(&env, &["crawld", "--dry-run", &url]);
+    assert_eq!((said["rows"].as_u64(), said["bad"].as_u64()), (Some(25_000), Some(0)), "{said}");
+    let said = import(&env, &["crawld", &url]);
+    assert_eq!((said["added"].as_u64(), said["finished"].as_bool()), (Some(25_000), Some(true)), "{said}");
+    assert_eq!(env.weir_json(&["show", "github.com/o/r7"])["url"], "https://github.com/o/r7.git");
+    assert_eq!(import(&env, &["crawld", &url])["rows"], 0, "imported before");
+    // Not as if there were no more, when it breaks off.
+    server.sql("ALTER TABLE crawld.gh_repositories ALTER pushed_at TYPE VARCHAR USING 'soon'");
+    assert!(env.weir_fails(&["import", "crawld", "--again", &url]).contains("to_char"));
+    assert!(env.weir_fails(&["import", "crawld", "config.json"]).contains("postgres://"));
+    assert!(
+        env.weir_fails(&["import", "crawld", "postgres://u:secret@127.0.0.1:1/x"]).contains("cannot connect")
+    );
+}

@@ -1,0 +1,6 @@
+//! Listings of forges, dumps and metadata.
+
+mod github;
+mod import;
+mod listings;
+mod metadata;

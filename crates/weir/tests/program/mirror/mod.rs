@@ -1,0 +1,23 @@
+//! Visits to upstreams, and what archives hold afterwards.
+
+mod adopt;
+mod bad_blocks;
+mod compaction;
+mod damage;
+mod dumb_http;
+mod failures;
+mod fidelity;
+mod first_visits;
+mod forks;
+mod histories;
+mod kills;
+mod kills_of_writers;
+mod outages;
+mod places;
+mod proxy;
+mod rot;
+mod settings;
+mod space;
+mod take_over;
+mod tar_readers;
+mod upstreams;

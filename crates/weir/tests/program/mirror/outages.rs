@@ -1,0 +1,305 @@
+//! Trouble that lasts: no network, upstreams that lie, a full disk. Visits pause, no copy is lost, and all
+//! goes on by itself. (What an hour of each does to the number of visits is simulated in
+//! `weir_mirror::throttle`.)
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::common::{Env, Server};
+
+const UP: usize = 0;
+/// Connections end at once.
+const DOWN: usize = 1;
+/// Answers fall silent, have a wrong byte, or are none of git's.
+const LYING: usize = 2;
+
+/// Between weir and a daemon, at three addresses.
+struct Way {
+    ports: Vec<String>,
+    state: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Way {
+    fn to(daemon: &Server) -> Way {
+        let (state, connections) = (Arc::new(AtomicUsize::new(UP)), Arc::new(AtomicUsize::new(0)));
+        let mut ports = Vec::new();
+        for host in ["127.0.0.1", "127.0.0.2", "127.0.0.3"] {
+            let listener = TcpListener::bind((host, 0)).unwrap();
+            ports.push(listener.local_addr().unwrap().to_string());
+            let (state, connections, port) = (state.clone(), connections.clone(), daemon.port);
+            std::thread::spawn(move || {
+                for stream in listener.incoming() {
+                    let (state, n) =
+                        (state.load(Ordering::Relaxed), connections.fetch_add(1, Ordering::Relaxed));
+                    if state != DOWN {
+                        std::thread::spawn(move || {
+                            pass(stream.unwrap(), port, (state == LYING).then_some(n % 3))
+                        });
+                    }
+                }
+            });
+        }
+        Way { ports, state, connections }
+    }
+
+    fn set(&self, state: usize) {
+        self.state.store(state, Ordering::Relaxed);
+    }
+
+    /// How many connect until then, without those who are about to.
+    fn connections_until(&self, until_ms: u64) -> usize {
+        std::thread::sleep(Duration::from_millis(500));
+        let before = self.connections.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(until_ms.saturating_sub(now_ms())));
+        self.connections.load(Ordering::Relaxed) - before
+    }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+/// Passes on what is said, but for a lie.
+fn pass(mut client: TcpStream, port: u16, lie: Option<usize>) {
+    if lie == Some(0) {
+        let _ = client.write_all(b"HTTP/1.1 200 OK\r\n\r\n<html>all is well</html>");
+        return;
+    }
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)) else { return };
+    let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(std::net::Shutdown::Write);
+    });
+    let (mut passed, mut buffer) = (0, [0; 8192]);
+    while let Ok(n @ 1..) = server.read(&mut buffer) {
+        match lie {
+            Some(1) if passed + n > 1500 && passed <= 1500 => {
+                buffer[1500usize.saturating_sub(passed).min(n - 1)] ^= 0x10
+            }
+            // Silence: nobody hangs up.
+            Some(2) if passed > 1200 => continue,
+            _ => {}
+        }
+        passed += n;
+        if client.write_all(&buffer[..n]).is_err() {
+            return;
+        }
+    }
+    let _ = client.shutdown(std::net::Shutdown::Write);
+}
+
+struct Watched {
+    env: Env,
+    upstreams: Vec<PathBuf>,
+    child: Child,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const REPOSITORIES: usize = 9;
+
+impl Watched {
+    /// Mirrors of small repositories at those addresses, watched once a second.
+    fn start(env: Env, hosts: &[String], more: &str) -> Watched {
+        let pace =
+            "interval = '1s'\ninterval_min = '1s'\ninterval_max = '1s'\nretry = '1s'\nretry_max = '2s'";
+        env.configure(
+            "mirror",
+            &format!("{pace}\nthrottle_window = 6\nthrottle_leak = '1h'\nthrottle_pause = '4s'"),
+        );
+        env.configure("store", more);
+        env.configure("transport", "idle_timeout = '2s'");
+        let mut upstreams = Vec::new();
+        for n in 0..REPOSITORIES {
+            let name = format!("r{n}.git");
+            upstreams.push(if n == 0 { env.odd_repository(&name) } else { env.init_bare(&name) });
+            env.weir(&[
+                "add",
+                "--name",
+                &format!("r{n}"),
+                &format!("git://{}/{name}", hosts[n % hosts.len()]),
+            ]);
+        }
+        let child = env
+            .weir_command(&["-q", "mirror", "--watch"])
+            .stderr(std::fs::File::create(env.path("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let this = Watched { env, upstreams, child };
+        this.change("first");
+        this.wait_until_all_is_here();
+        this
+    }
+
+    /// A commit of some size in each upstream.
+    fn change(&self, text: &str) {
+        for upstream in &self.upstreams {
+            let mut noise = text.len() as u64 + 1;
+            let content: Vec<u8> = std::iter::repeat_with(|| {
+                noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (noise >> 56) as u8
+            })
+            .take(20_000)
+            .collect();
+            let blob = self.env.git_with(upstream, &["hash-object", "-w", "--stdin"], &content);
+            let tree =
+                self.env.git_with(upstream, &["mktree"], format!("100644 blob {blob}\t{text}\n").as_bytes());
+            let commit = self.env.git(upstream, &["commit-tree", "-m", text, &tree]);
+            self.env.git(upstream, &["update-ref", &format!("refs/heads/{text}"), &commit]);
+        }
+    }
+
+    fn archive(&self, n: usize) -> PathBuf {
+        self.env.pool().join(format!("store/r{n}.tar"))
+    }
+
+    fn refs(&self, at: &Path) -> String {
+        self.env.git(at, &["for-each-ref", "--format=%(objectname) %(refname)"])
+    }
+
+    fn wait_until_all_is_here(&self) {
+        let server = self.env.serve();
+        let end = Instant::now() + Duration::from_secs(30);
+        for (n, upstream) in self.upstreams.iter().enumerate() {
+            let expected = self.refs(upstream);
+            let here = || {
+                let output = self
+                    .env
+                    .git_command(&self.env.path(""), &["ls-remote", "--refs", &server.url(&format!("r{n}"))])
+                    .output()
+                    .unwrap();
+                String::from_utf8(output.stdout).unwrap().replace('\t', " ").trim().to_owned()
+            };
+            while here() != expected {
+                assert!(
+                    Instant::now() < end,
+                    "r{n}: {}\n{}",
+                    self.env.weir(&["status"]),
+                    std::fs::read_to_string(self.env.path("log")).unwrap()
+                );
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+    }
+
+    /// Until when at least all visits pause, in milliseconds since 1970.
+    fn all_paused_until(&self) -> Option<u64> {
+        let status = self.env.weir_json(&["status"]);
+        let pause = status["pauses"].as_array().unwrap().iter().find(|pause| pause["host"] == "")?;
+        // It is told in whole seconds, rounded up.
+        Some((pause["until"].as_u64().unwrap() - 1) * 1000)
+    }
+
+    fn archives(&self) -> Vec<Vec<u8>> {
+        (0..REPOSITORIES).map(|n| std::fs::read(self.archive(n)).unwrap()).collect()
+    }
+
+    /// What was there is there, each archive at least as long as it was.
+    fn assert_nothing_lost(&self, before: &[Vec<u8>]) {
+        for (n, (now, before)) in self.archives().iter().zip(before).enumerate() {
+            assert!(now.starts_with(before), "r{n}");
+        }
+        self.env.weir(&["fsck"]);
+        for n in 0..REPOSITORIES {
+            assert!(!self.archive(n).with_extension("tar.damaged").exists());
+        }
+    }
+}
+
+#[test]
+fn no_network_and_upstreams_that_lie() {
+    let env = Env::new();
+    let daemon = env.git_daemon(&[]);
+    let way = Way::to(&daemon);
+    let all = Watched::start(env, &way.ports, "");
+    for state in [DOWN, LYING] {
+        let before = all.archives();
+        way.set(state);
+        let began = Instant::now();
+        all.change(if state == DOWN { "unheard" } else { "misheard" });
+        let mut quiet_pauses = 0;
+        while began.elapsed() < Duration::from_secs(7) || state == DOWN && quiet_pauses < 2 {
+            assert!(began.elapsed() < Duration::from_secs(60), "{quiet_pauses} pauses of all visits");
+            if let Some(until_ms) = all.all_paused_until().filter(|until_ms| *until_ms > now_ms() + 1000) {
+                assert_eq!(way.connections_until(until_ms), 0, "all visits pause");
+                quiet_pauses += 1;
+                // To the next pause.
+                std::thread::sleep(Duration::from_millis(1000));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let status = all.env.weir_json(&["status"]);
+        assert_ne!(status["errors"], serde_json::json!({}), "{status}");
+        way.set(UP);
+        all.assert_nothing_lost(&before);
+        all.wait_until_all_is_here();
+        all.assert_nothing_lost(&before);
+    }
+}
+
+/// A small disk of its own; `None` where this user may not have one.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn of(bytes: u64, at: &Path) -> Option<Disk> {
+        std::fs::create_dir(at).unwrap();
+        let size = format!("size={bytes}");
+        let mounted =
+            std::process::Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).output();
+        mounted.is_ok_and(|output| output.status.success()).then(|| Disk(at.to_owned()))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").args(["-l"]).arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::of(64 << 20, &folder.path().join("disk")) else {
+        eprintln!("no disk of its own can be mounted here: not tested");
+        return;
+    };
+    // Upstreams lie elsewhere: only the pool is on that disk.
+    let env = Env::new();
+    let daemon = env.git_daemon(&[]);
+    std::fs::rename(env.pool(), env.path("empty-pool")).unwrap();
+    std::os::unix::fs::symlink(&disk.0, env.pool()).unwrap();
+    env.weir(&["init"]);
+    let hosts = [format!("127.0.0.1:{}", daemon.port)];
+    let all = Watched::start(env, &hosts, "free_bytes_min = 0");
+    let before = all.archives();
+    // To the last byte, the catalog's share, too.
+    let filler = disk.0.join("filler");
+    let mut file = std::fs::File::create(&filler).unwrap();
+    for size in [1 << 20, 4096, 1] {
+        while file.write_all(&vec![1; size]).is_ok() {}
+    }
+    all.change("unseen");
+    std::thread::sleep(Duration::from_secs(7));
+    drop(file);
+    for (n, before) in before.iter().enumerate() {
+        assert!(std::fs::read(all.archive(n)).unwrap().starts_with(before), "r{n}");
+    }
+    let log = std::fs::read_to_string(all.env.path("log")).unwrap();
+    assert!(log.contains("full") || log.contains("No space left"), "{log}");
+    std::fs::remove_file(&filler).unwrap();
+    all.wait_until_all_is_here();
+    all.assert_nothing_lost(&before);
+}

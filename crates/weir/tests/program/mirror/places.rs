@@ -1,0 +1,241 @@
+//! An archive is replaced by nobody who has not looked at it, and written to by nobody whose lease has passed
+//! to another.
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::Env;
+
+fn add_commit(env: &Env, upstream: &Path, branch: &str, message: &str) -> String {
+    let commit = env.git(upstream, &["commit-tree", "-m", message, "-p", "main", "main^{tree}"]);
+    env.git(upstream, &["update-ref", &format!("refs/heads/{branch}"), &commit]);
+    commit
+}
+
+#[test]
+fn a_store_that_is_not_mounted_gets_no_clones() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let (store, away) = (env.pool().join("store"), env.path("away"));
+    std::fs::rename(&store, &away).unwrap();
+    std::fs::create_dir(&store).unwrap();
+    let said = env.weir_fails(&["mirror", "--all"]);
+    assert!(said.contains("mount it"), "{said}");
+    assert_eq!(std::fs::read_dir(&store).unwrap().count(), 0);
+    std::fs::remove_dir(&store).unwrap();
+    std::fs::rename(&away, &store).unwrap();
+    assert!(env.weir(&["mirror", "--all"]).contains("1 unchanged"));
+}
+
+#[test]
+fn an_archive_of_another_upstream_is_not_taken_for_ones_own() {
+    let env = Env::new();
+    let (one, other) = (env.odd_repository("one.git"), env.init_bare("other.git"));
+    env.git(&other, &["fetch", "-q", one.to_str().unwrap(), "+refs/heads/main:refs/heads/main"]);
+    env.weir(&["add", "--name", "a", one.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    // As a disk has it that does not tell Names from names, or somebody who gives a name again.
+    env.weir(&["rm", "a"]);
+    let (archive, away) = (env.pool().join("store/a.tar"), env.path("away.tar"));
+    assert!(env.weir_fails(&["add", "--name", "a", other.to_str().unwrap()]).contains("a copy of"));
+    std::fs::rename(&archive, &away).unwrap();
+    env.weir(&["add", "--name", "a", other.to_str().unwrap()]);
+    std::fs::rename(&away, &archive).unwrap();
+    let said = env.weir_fails(&["mirror"]);
+    assert!(said.contains("is a copy of") && said.contains("one.git"), "{said}");
+    env.weir(&["rm", "--delete", "a"]);
+    env.weir(&["add", "--name", "a", other.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+}
+
+#[test]
+fn a_store_that_goes_away_while_it_is_served_gets_none_either() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let log = std::fs::File::create(env.path("log")).unwrap();
+    let mut child =
+        env.weir_command(&["--json", "mirror", "--watch"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let (store, away) = (env.pool().join("store"), env.path("away"));
+    std::fs::rename(&store, &away).unwrap();
+    std::fs::create_dir(&store).unwrap();
+    // Its upstream changes, and is looked at.
+    add_commit(&env, &upstream, "main", "more");
+    let catalog = env.pool().join("catalog.db");
+    sql(&catalog, "UPDATE repositories SET next_due = 0");
+    let end = Instant::now() + Duration::from_secs(60);
+    while !sql(&catalog, "SELECT error_class FROM repositories").contains("store") {
+        assert!(Instant::now() < end, "{}", std::fs::read_to_string(env.path("log")).unwrap());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(
+        std::fs::read_dir(&store).unwrap().count(),
+        0,
+        "{}",
+        std::fs::read_to_string(env.path("log")).unwrap()
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    std::fs::remove_dir(&store).unwrap();
+    std::fs::rename(&away, &store).unwrap();
+    let said = env.weir_json(&["ls"]);
+    assert_eq!(said[0]["error_class"], "store", "{said}");
+    env.weir(&["mirror", "--all"]);
+    env.weir(&["fsck"]);
+}
+
+/// Makes everything due, as if time had passed.
+/// What a catalog answers: weir itself reads none whose store is not there.
+fn sql(catalog: &Path, statement: &str) -> String {
+    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=10); \
+        print(c.execute(sys.argv[2]).fetchall()); c.commit()";
+    let output = std::process::Command::new("python3")
+        .args(["-c", script])
+        .arg(catalog)
+        .arg(statement)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn an_archive_that_is_gone_is_cloned_anew_under_new_numbers_and_that_is_said() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    for n in 0..3 {
+        add_commit(&env, &upstream, "main", &n.to_string());
+        env.weir(&["mirror", "--all"]);
+    }
+    let seq = env.weir_json(&["ls"])[0]["seq"].as_u64().unwrap();
+    std::fs::remove_file(env.pool().join("store/a.tar")).unwrap();
+    assert!(env.weir_fails(&["fsck"]).contains("a: the archive is gone"));
+    let said = env.weir(&["mirror", "--all"]);
+    assert!(said.contains(&format!("a: commits 1 to {seq} are gone")), "{said}");
+    let log = env.weir_json(&["log", "a"]);
+    assert!(log.as_array().unwrap().iter().all(|state| state["seq"].as_u64().unwrap() > seq), "{log}");
+    env.weir(&["fsck"]);
+}
+
+/// A `weir mirror` that waits for a lock which the test holds: stopped there, its lease passes to another.
+fn stop(child: &Child) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGSTOP)
+        .unwrap();
+}
+
+fn go_on(child: &Child) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGCONT)
+        .unwrap();
+}
+
+/// How many threads of the process wait for a lock on a file.
+fn waits_for_lock(pid: u32) -> bool {
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    locks.lines().any(|line| line.contains("->") && line.contains(&format!(" {pid} ")))
+}
+
+#[test]
+fn a_visit_that_outlived_its_lease_writes_nothing_over_what_is_newer() {
+    let env = Env::new();
+    env.configure("mirror", "lease = \"2s\"");
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let archive = env.pool().join("store/a.tar");
+    // A lists the refs, waits for the archive, and is suspended there past its lease.
+    let first = add_commit(&env, &upstream, "main", "what A sees");
+    let lock = std::fs::OpenOptions::new().read(true).write(true).open(&archive).unwrap();
+    lock.lock().unwrap();
+    let log = std::fs::File::create(env.path("A.log")).unwrap();
+    let mut a =
+        env.weir_command(&["mirror", "--all"]).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while !waits_for_lock(a.id()) {
+        assert!(Instant::now() < end, "A does not come to the archive");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    stop(&a);
+    // Who is stopped waits no more until it goes on.
+    let end = Instant::now() + Duration::from_secs(5);
+    while waits_for_lock(a.id()) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    lock.unlock().unwrap();
+    let second = add_commit(&env, &upstream, "main", "what B sees");
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(env.weir(&["mirror", "--all"]).contains("1 updated"), "B");
+    go_on(&a);
+    a.wait().unwrap();
+    // What is served is what is newest, and stays it.
+    env.weir(&["mirror", "--all"]);
+    let server = env.serve();
+    let served = env.git(env.dir.path(), &["ls-remote", &server.url("a"), "refs/heads/main"]);
+    assert!(
+        served.starts_with(&second),
+        "{served}, not {second}; A saw {first}: {}",
+        std::fs::read_to_string(env.path("A.log")).unwrap()
+    );
+    env.assert_same(&server, "a", &upstream, "after both");
+}
+
+#[test]
+fn a_catalog_that_has_forgotten_its_leases_goes_on() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    add_commit(&env, &upstream, "main", "more");
+    // As after a catalog that was had back from a copy of a week ago; and a repository that was taken out and
+    // added again.
+    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories SET \
+        epoch = 0'); c.commit()";
+    assert!(
+        std::process::Command::new("python3")
+            .args(["-c", script])
+            .arg(env.pool().join("catalog.db"))
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(env.weir(&["mirror", "--all"]).contains("1 updated"));
+    add_commit(&env, &upstream, "main", "again");
+    env.weir(&["rm", "a"]);
+    env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
+    assert!(env.weir(&["mirror"]).contains("1 updated"));
+    // Written by a machine whose clock is far ahead: this catalog hears of it, and gives higher numbers from
+    // then on.
+    let script = "import sqlite3,sys,time; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories \
+        SET epoch = ?',(int(time.time())+10**8,)); c.commit()";
+    assert!(
+        std::process::Command::new("python3")
+            .args(["-c", script])
+            .arg(env.pool().join("catalog.db"))
+            .status()
+            .unwrap()
+            .success()
+    );
+    add_commit(&env, &upstream, "main", "ahead");
+    env.weir(&["mirror", "--all"]);
+    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories SET \
+        epoch = 0'); c.commit()";
+    assert!(
+        std::process::Command::new("python3")
+            .args(["-c", script])
+            .arg(env.pool().join("catalog.db"))
+            .status()
+            .unwrap()
+            .success()
+    );
+    add_commit(&env, &upstream, "main", "back");
+    assert!(env.weir_fails(&["mirror", "--all"]).contains("the lease has passed to another"));
+    env.weir(&["mirror"]);
+    let server = env.serve();
+    env.assert_same(&server, "a", &upstream, "after all");
+}

@@ -1,0 +1,120 @@
+//! Clones that others have made are taken over: what they hold is not fetched again.
+
+use crate::common::Env;
+use std::path::Path;
+use std::process::Command;
+
+fn tar(at: &Path, from: &Path, what: &str) {
+    assert!(Command::new("tar").arg("-cf").arg(at).arg("-C").arg(from).arg(what).status().unwrap().success());
+}
+
+#[test]
+fn mirrors_work_trees_and_tars_of_them() {
+    let env = Env::new();
+    let up = env.odd_repository("up.git");
+    let daemon = env.git_daemon(&[]);
+    let clones = env.path("clones");
+    std::fs::create_dir_all(clones.join("go/o")).unwrap();
+    for name in ["mirror", "tree", "tarred", "bare"] {
+        std::fs::rename(env.path("up.git"), env.path(&format!("{name}.git"))).unwrap();
+        let clone = clones.join(if name == "mirror" { "mirror.git" } else { name });
+        let args: &[&str] = match name {
+            "mirror" => &["--mirror"],
+            "bare" => &["--bare"],
+            _ => &[],
+        };
+        env.git(
+            &clones,
+            &[&["clone", "-q"], args, &[&daemon.url(&format!("{name}.git")), clone.to_str().unwrap()]]
+                .concat(),
+        );
+        std::fs::rename(env.path(&format!("{name}.git")), env.path("up.git")).unwrap();
+    }
+    // As crawld has them: the folder's content, with links that lead away.
+    std::os::unix::fs::symlink("/etc", clones.join("tarred/.git/hooks/away")).unwrap();
+    std::fs::write(clones.join("tarred/.git/objects/info/alternates"), "/nowhere/objects\n").unwrap();
+    tar(&clones.join("go/o/tarred.tar"), &clones.join("tarred"), ".");
+    std::fs::remove_dir_all(clones.join("tarred")).unwrap();
+    // Objects of somebody else's.
+    std::fs::write(clones.join("bare/commondir"), env.path("elsewhere.git").to_str().unwrap()).unwrap();
+    tar(&clones.join("bare.tar"), &clones, "bare");
+    std::fs::remove_file(clones.join("bare/commondir")).unwrap();
+    env.git(&clones.join("bare"), &["config", "remote.origin.url", "/srv/secret.git"]);
+    tar(&clones.join("secret.tar"), &clones, "bare");
+    std::fs::remove_dir_all(clones.join("bare")).unwrap();
+    // What cannot be taken: no upstream, one that is nowhere in particular, rubbish, a clone that lacks
+    // something.
+    env.git(&clones, &["init", "-q", "--bare", "own.git"]);
+    env.git(&clones, &["init", "-q", "--bare", "relative.git"]);
+    env.git(&clones.join("relative.git"), &["config", "remote.origin.url", "../elsewhere"]);
+    std::fs::write(clones.join("rubbish.tar"), "no tar at all").unwrap();
+    env.git(&clones, &["clone", "-q", "--mirror", clones.join("mirror.git").to_str().unwrap(), "holes.git"]);
+    env.git(&clones.join("holes.git"), &["config", "remote.origin.url", &daemon.url("holes.git")]);
+    env.git(&clones, &["clone", "-q", "--depth", "1", &format!("file://{}", up.display()), "shallow"]);
+    // What its keeper has not pushed.
+    env.git(
+        &clones.join("tree"),
+        &["-c", "user.name=k", "-c", "user.email=k@x", "commit", "-q", "--allow-empty", "-m", "private"],
+    );
+    env.git(&clones.join("tree"), &["branch", "mine"]);
+    let packs = clones.join("holes.git/objects/pack");
+    let is_pack = |p: &std::path::PathBuf| p.extension().is_some_and(|e| e == "idx");
+    for pack in std::fs::read_dir(packs).unwrap().map(|e| e.unwrap().path()).filter(is_pack) {
+        std::fs::remove_file(pack).unwrap();
+    }
+
+    let folder = clones.to_str().unwrap();
+    let dry = env.weir_command(&["import", "clones", "--dry-run", folder]).output().unwrap();
+    assert!(String::from_utf8_lossy(&dry.stdout).contains("to be taken"));
+    assert_eq!(env.weir_json(&["ls"]).as_array().unwrap().len(), 0);
+    let output = env.weir_command(&["import", "clones", folder]).output().unwrap();
+    let (said, warned) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        !output.status.success() && said.contains("4 taken, 0 there already, 6 not taken"),
+        "{said}\n{warned}"
+    );
+    for why in [
+        "own.git: not taken: its configuration has no remote.origin.url",
+        "a place that depends",
+        "rubbish.tar: not taken",
+        "holes.git: not taken: it has no refs",
+        "secret.tar: not taken: its upstream is a path",
+        "shallow/.git: not taken: it is shallow",
+    ] {
+        assert!(warned.contains(why), "{why}: {warned}");
+    }
+    assert!(
+        env.weir_command(&["import", "clones", folder])
+            .output()
+            .is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("0 taken, 4 there"))
+    );
+    env.weir(&["fsck"]);
+    let server = env.serve();
+    let shown = env.git(&env.path(""), &["ls-remote", &server.url("127.0.0.1/tree")]);
+    assert!(shown.contains("refs/heads/odd-mode") && !shown.contains("refs/heads/mine"), "{shown}");
+    drop(server);
+    assert!(
+        !std::fs::read_dir(env.pool().join("store")).unwrap().any(|e| e
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with(".weir-work"))
+    );
+    // The upstreams are asked for the rest.
+    let commit = env.git(&up, &["commit-tree", "-m", "more", "-p", "main", "main^{tree}"]);
+    env.git(&up, &["update-ref", "refs/heads/main", &commit]);
+    for name in ["mirror", "tree", "tarred", "bare", "holes"] {
+        std::os::unix::fs::symlink(&up, env.path(&format!("{name}.git"))).unwrap();
+    }
+    let output = env.weir_command(&["--json", "mirror"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let server = env.serve();
+    for r in env.weir_json(&["ls"]).as_array().unwrap() {
+        let name = r["name"].as_str().unwrap();
+        let line = said.lines().find(|l| l.contains(&format!("\"{name}\""))).unwrap();
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let added = line["objects_added"].as_u64().unwrap_or_else(|| panic!("{line}"));
+        assert!(name.ends_with("holes") || added <= 12, "{line}");
+        env.assert_same(&server, name, &up, "taken over");
+    }
+}

@@ -1,0 +1,114 @@
+//! Six tar readers agree on a live archive and on a sealed one, and what they extract is a repository git is
+//! happy with.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::Env;
+
+const PYTHON: &str = "import sys, tarfile\nwith tarfile.open(sys.argv[1]) as t:\n  for m in t: \
+    print(m.name.rstrip('/'), m.size)\n";
+const GO: &str = r#"package main
+import ("archive/tar"; "fmt"; "io"; "os"; "strings")
+func main() {
+  f, err := os.Open(os.Args[1]); if err != nil { panic(err) }
+  r := tar.NewReader(f)
+  for { h, err := r.Next(); if err == io.EOF { break }; if err != nil { panic(err) }
+    fmt.Println(strings.TrimRight(h.Name, "/"), h.Size) }
+}
+"#;
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "{command:?} warns: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Names as each reader lists them, with sizes where it says them.
+fn names(text: &str) -> Vec<String> {
+    text.lines().map(|l| l.split(' ').next().unwrap().trim_end_matches('/').to_owned()).collect()
+}
+
+fn check(env: &Env, archive: &Path, what: &str) {
+    let listed = names(&run(Command::new("tar").arg("tf").arg(archive)));
+    assert_eq!(names(&run(Command::new("bsdtar").arg("tf").arg(archive))), listed, "{what}: bsdtar");
+    assert_eq!(
+        names(&run(Command::new("busybox").args(["tar", "tf"]).arg(archive))),
+        listed,
+        "{what}: busybox"
+    );
+    let python = run(Command::new("python3").args(["-c", PYTHON]).arg(archive));
+    assert_eq!(names(&python), listed, "{what}: Python");
+    let mut rust = String::new();
+    for entry in tar::Archive::new(std::fs::File::open(archive).unwrap()).entries().unwrap() {
+        let entry = entry.unwrap();
+        rust.push_str(&format!(
+            "{} {}\n",
+            entry.path().unwrap().display().to_string().trim_end_matches('/'),
+            entry.size()
+        ));
+    }
+    assert_eq!(rust, python, "{what}: Rust");
+    if Command::new("go").arg("version").output().is_ok() {
+        let source = env.path("list.go");
+        std::fs::write(&source, GO).unwrap();
+        let go = run(Command::new("go")
+            .arg("run")
+            .arg(&source)
+            .arg(archive)
+            .env("GOFLAGS", "-mod=mod")
+            .env("HOME", env.dir.path()));
+        assert_eq!(go, python, "{what}: Go");
+    }
+    for (reader, extract) in
+        [("tar", &["tar", "xf"][..]), ("bsdtar", &["bsdtar", "xf"]), ("busybox", &["busybox", "tar", "xf"])]
+    {
+        let target = env.path(&format!("{what}-{reader}"));
+        std::fs::create_dir(&target).unwrap();
+        run(Command::new(extract[0]).args(&extract[1..]).arg(archive).current_dir(&target));
+        env.git(&target, &["fsck", "--full", "--strict", "--no-dangling"]);
+    }
+}
+
+#[test]
+fn six_readers_agree() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    for i in 0..5 {
+        let stream = format!(
+            "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 \
+            inline n{i}\ndata 1\nn\n",
+            1_700_000_000 + i
+        );
+        env.git_with(&upstream, &["fast-import", "--quiet"], stream.as_bytes());
+        env.weir(&["mirror", "--all"]);
+    }
+    let show = env.weir_json(&["show", "u"]);
+    let archive = Path::new(show["archive"].as_str().unwrap());
+    assert_eq!(archive.extension().unwrap(), "tar");
+    for pack in show["packs"].as_array().unwrap() {
+        assert_eq!(pack["offset"].as_u64().unwrap() % 4096, 0, "packs are aligned");
+    }
+    check(&env, archive, "live");
+    env.weir(&["export", "u", "sealed.tar"]);
+    check(&env, &env.path("sealed.tar"), "sealed");
+    // The refs of the extraction are the last ones: the last member of a name wins.
+    let refs = |at: &Path| env.git(at, &["for-each-ref"]);
+    assert_eq!(refs(&env.path("live-tar")), refs(&upstream));
+    // The other ways out.
+    env.weir(&["export", "u", "u.bundle"]);
+    env.git(env.dir.path(), &["clone", "-q", "--mirror", "u.bundle", "from-bundle.git"]);
+    assert_eq!(env.picture(&env.path("from-bundle.git")).0, refs_in_picture(&env, &upstream));
+    env.weir(&["export", "u", "bare.git"]);
+    env.git(&env.path("bare.git"), &["fsck", "--full", "--strict", "--no-dangling"]);
+    assert_eq!(env.picture(&env.path("bare.git")), env.picture(&upstream));
+    // One file a repository.
+    assert_eq!(env.stored(), ["u.tar"]);
+}
+
+fn refs_in_picture(env: &Env, upstream: &Path) -> String {
+    env.picture(upstream).0
+}

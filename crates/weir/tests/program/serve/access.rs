@@ -1,0 +1,122 @@
+//! Who may have what, and under which names: rules of access, tokens, hooks, rules that map URLs.
+
+use crate::common::{Env, Http};
+use std::os::unix::fs::PermissionsExt;
+
+/// SHA-256 of "open sesame".
+const OPEN_SESAME: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
+
+fn pool_with(env: &Env, names: &[&str]) {
+    let upstream = env.odd_repository("odd.git");
+    for name in names {
+        env.weir(&["add", "--name", name, upstream.to_str().unwrap()]);
+    }
+    env.weir(&["mirror"]);
+}
+
+#[test]
+fn hidden_repositories_are_as_if_they_were_not_there() {
+    let env = Env::new();
+    pool_with(&env, &["open/a", "secret/b"]);
+    env.configure(
+        "access",
+        &format!(
+            "rules = [{{ repositories = [\"secret/*\"], tokens = [\"ci\"] }}]\ntokens = \
+            [{{ name = \"ci\", sha256 = \"{OPEN_SESAME}\" }}]"
+        ),
+    );
+    let server = Http::serve(&env, &[]);
+    let ls = |url: &str| env.git_command(env.dir.path(), &["ls-remote", url]).output().unwrap();
+    assert!(ls(&server.url("open/a")).status.success());
+    assert!(ls(&server.git_url("open/a")).status.success());
+    // With the token, as a password or a bearer's.
+    assert!(ls(&server.url("secret/b").replace("http://", "http://anybody:open%20sesame@")).status.success());
+    let refs = "/secret/b/info/refs?service=git-upload-pack";
+    assert!(server.get(refs, "Authorization: Bearer open sesame\r\n").0.starts_with("HTTP/1.1 200 "));
+    // Without it what is hidden and what is not there are answered by the same bytes.
+    let strip = |(head, body): (String, Vec<u8>), name: &str| {
+        let lines: Vec<&str> = head.lines().filter(|l| !l.starts_with("date: ")).collect();
+        (lines.join("\n").replace(name, "X"), String::from_utf8_lossy(&body).replace(name, "X"))
+    };
+    for headers in ["", "Authorization: Bearer wrong\r\n", "Authorization: Basic !!!\r\n"] {
+        let hidden = strip(server.get(refs, headers), "secret/b");
+        let absent = strip(server.get("/secret/no/info/refs?service=git-upload-pack", headers), "secret/no");
+        assert!(
+            hidden.0.starts_with("HTTP/1.1 401 ") && hidden.0.contains("www-authenticate: Basic"),
+            "{hidden:?}"
+        );
+        // Their lengths differ by the name's only.
+        assert_eq!(hidden.1, absent.1, "{headers}");
+    }
+    let refused = |name: &str| String::from_utf8_lossy(&ls(&server.git_url(name)).stderr).replace(name, "X");
+    assert_eq!(refused("secret/b"), refused("secret/no"));
+}
+
+#[test]
+fn a_hook_decides() {
+    let env = Env::new();
+    pool_with(&env, &["a", "b"]);
+    let hook = env.path("hook");
+    std::fs::write(
+        &hook,
+        "#!/bin/sh\necho \"$@\" >>\"$0.log\"\n[ \"$2\" = a ] && exit 0\necho 'not on Sundays'\nexit 1\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    env.configure("access", &format!("hook = {:?}", hook.display().to_string()));
+    let server = Http::serve(&env, &[]);
+    env.git(env.dir.path(), &["ls-remote", &server.git_url("a")]);
+    for url in [server.git_url("b"), server.url("b")] {
+        let refused = env.git_command(env.dir.path(), &["ls-remote", &url]).output().unwrap();
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("not on Sundays"), "{refused:?}");
+    }
+    let log = std::fs::read_to_string(env.path("hook.log")).unwrap();
+    assert!(log.starts_with("upload-pack a 127.0.0.1 127.0.0.1 127.0.0.1 "), "{log}");
+}
+
+#[test]
+fn urls_are_mapped_and_checked() {
+    let env = Env::new();
+    pool_with(&env, &["gist/a/b/a/ab"]);
+    let rule = r"map = [{ host = '127.0.0.1', path = '/(.*)\.git', to = 'gist/{1|namespace3}/{1}' }]";
+    env.configure("serve", rule);
+    let server = Http::serve(&env, &[]);
+    env.git(env.dir.path(), &["ls-remote", &server.git_url("ab.git")]);
+    env.git(env.dir.path(), &["ls-remote", &server.url("ab.git")]);
+    // Only the rules count now.
+    assert!(
+        !env.git_command(env.dir.path(), &["ls-remote", &server.git_url("gist/a/b/a/ab")])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    let said = env.weir(&["config", "check", "git://127.0.0.1/ab.git"]);
+    assert!(said.contains("git://127.0.0.1/ab.git: gist/a/b/a/ab, for everybody"), "{said}");
+    let said =
+        env.weir_fails(&["config", "check", "https://elsewhere.example/ab.git", "git://127.0.0.1/../x.git"]);
+    assert!(said.contains("no rule is about it") && said.contains("which is no name"), "{said}");
+    env.configure("serve", "http = ['nonsense']");
+    assert!(
+        env.weir_fails(&["config", "check"])
+            .contains("serve.http is wrong: 'nonsense' is neither ADDR:PORT nor unix:PATH")
+    );
+}
+
+#[test]
+fn mistakes_in_the_rules_are_named() {
+    let env = Env::new();
+    env.configure("access", "rules = [{ repositories = ['x'], tokens = ['nobody'] }]");
+    assert!(
+        env.weir_fails(&["config", "check"])
+            .contains("names a token 'nobody', which is not among access.tokens")
+    );
+    let env = Env::new();
+    env.configure("access", "rules = [{ repositories = ['x'], addresses = ['10.0.0.0/99'] }]");
+    assert!(
+        env.weir_fails(&["config", "check"]).contains("'10.0.0.0/99' is neither an address nor a network")
+    );
+    let env = Env::new();
+    env.configure("serve", "map = [{ path = '/(', to = 'x' }]");
+    assert!(env.weir_fails(&["config", "check"]).contains("serve.map is wrong: path '/('"));
+}

@@ -1,0 +1,286 @@
+//! `weir clone`: ordinary repositories, from a weir and from archives; lost connections; lies.
+
+use crate::common::{Env, Http};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A pool with a repository of two updates, which is served as one pack, and its upstream.
+fn pool(env: &Env) -> PathBuf {
+    let upstream = env.init_bare("up.git");
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    let noise: Vec<u8> = (0..400_000).map(|_| next()).collect();
+    commit(env, &upstream, "first", &noise);
+    env.weir(&["add", "--name", "it", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    commit(env, &upstream, "second", b"more\n");
+    env.git(&upstream, &["tag", "-a", "-m", "one", "v1", "main~1"]);
+    env.git(&upstream, &["branch", "side", "main~1"]);
+    env.weir(&["mirror", "--all"]);
+    upstream
+}
+
+fn commit(env: &Env, repo: &Path, name: &str, data: &[u8]) {
+    let from =
+        if env.git_command(repo, &["rev-parse", "-q", "--verify", "main"]).output().unwrap().status.success()
+        {
+            "from refs/heads/main^0\n"
+        } else {
+            ""
+        };
+    let head = format!(
+        "commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\n{from}M 644 inline \
+        {name}\ndata {}\n",
+        data.len()
+    );
+    env.git_with(repo, &["fast-import", "--quiet", "--force"], &[head.as_bytes(), data, b"\n\n"].concat());
+}
+
+/// That the clone at `path` is what git would have made, and goes on from there.
+fn check(env: &Env, path: &Path, upstream: &Path) {
+    assert_eq!(env.git(path, &["status", "--porcelain"]), "");
+    env.git(path, &["fsck", "--full", "--strict"]);
+    assert_eq!(
+        env.git(path, &["rev-parse", "HEAD", "origin/side", "v1"]),
+        env.git(upstream, &["rev-parse", "main", "side", "v1"])
+    );
+    assert_eq!(
+        env.git(path, &["rev-parse", "--abbrev-ref", "HEAD", "HEAD@{upstream}", "origin/HEAD"]),
+        "main\norigin/main\norigin/main"
+    );
+    assert_eq!(std::fs::read(path.join("second")).unwrap(), b"more\n");
+}
+
+#[test]
+fn a_clone_goes_on_as_gits_own() {
+    let env = Env::new();
+    let upstream = pool(&env);
+    let server = Http::serve(&env, &[]);
+    let path = env.path("copy");
+    let said = env.weir(&["clone", &server.url("it.git"), path.to_str().unwrap()]);
+    assert!(said.contains("7 objects"), "{said}");
+    check(&env, &path, &upstream);
+    commit(&env, &upstream, "third", b"3\n");
+    env.weir(&["mirror", "--all"]);
+    env.git(&path, &["pull", "-q"]);
+    assert!(path.join("third").exists());
+    // Bare; a branch; a tag; every object checked; a name of its own for the remote.
+    let bare = env.path("bare.git");
+    env.weir(&["clone", "--bare", "--verify", &server.url("it"), bare.to_str().unwrap()]);
+    assert_eq!(env.git(&bare, &["for-each-ref"]), env.git(&upstream, &["for-each-ref"]));
+    let side = env.path("side");
+    env.weir(&["clone", "-b", "side", "-o", "up", &server.url("it"), side.to_str().unwrap()]);
+    assert_eq!(env.git(&side, &["rev-parse", "--abbrev-ref", "HEAD@{upstream}"]), "up/side");
+    let tag = env.path("tag");
+    env.weir(&["clone", "--branch", "v1", &server.url("it"), tag.to_str().unwrap()]);
+    assert_eq!(env.git(&tag, &["rev-parse", "HEAD"]), env.git(&upstream, &["rev-parse", "v1^{commit}"]));
+    // What is there is left alone; what is not there is said so.
+    assert!(env.weir_fails(&["clone", &server.url("it"), path.to_str().unwrap()]).contains("is not empty"));
+    assert!(
+        env.weir_fails(&["clone", "-b", "none", &server.url("it"), env.path("x").to_str().unwrap()])
+            .contains("Remote branch none not found")
+    );
+    // What no weir offers whole is git's to clone.
+    let plain = env.git_daemon(&[]);
+    let other = env.path("other");
+    env.weir(&["clone", &plain.url("up.git"), other.to_str().unwrap()]);
+    check_head(&env, &other, &upstream);
+}
+
+fn check_head(env: &Env, path: &Path, upstream: &Path) {
+    assert_eq!(env.git(path, &["rev-parse", "HEAD"]), env.git(upstream, &["rev-parse", "main"]));
+}
+
+#[test]
+fn an_archive_is_cloned_in_place() {
+    let env = Env::new();
+    let upstream = pool(&env);
+    let archive = env.weir_json(&["show", "it"])["archive"].as_str().unwrap().to_owned();
+    let path = env.path("copy");
+    env.weir(&["clone", &archive, path.to_str().unwrap()]);
+    check(&env, &path, &upstream);
+}
+
+/// Passes connections on to `port`. The first ones are cut off after some bytes of the answer, which may be
+/// changed on the way.
+fn unreliable(port: u16, cuts: usize, change: fn(usize, &mut [u8])) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let here = listener.local_addr().unwrap().port();
+    let made = Arc::new(AtomicUsize::new(0));
+    let counter = made.clone();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let number = counter.fetch_add(1, Ordering::SeqCst);
+            let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::thread::spawn(move || {
+                let (mut server, mut client) = (server, client);
+                let (mut buffer, mut passed) = ([0; 4096], 0);
+                while let Ok(n @ 1..) = server.read(&mut buffer) {
+                    change(passed, &mut buffer[..n]);
+                    if client.write_all(&buffer[..n]).is_err() {
+                        break;
+                    }
+                    passed += n;
+                    if number < cuts && passed > 100_000 {
+                        break;
+                    }
+                }
+                let _ = client.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+    (here, made)
+}
+
+#[test]
+fn what_breaks_off_goes_on() {
+    let env = Env::new();
+    let upstream = pool(&env);
+    let server = Http::serve(&env, &[]);
+    let (port, made) = unreliable(server.0.port, 3, |_, _| {});
+    let path = env.path("copy");
+    env.weir(&["clone", &format!("http://127.0.0.1:{port}/it"), path.to_str().unwrap()]);
+    assert!(made.load(Ordering::SeqCst) >= 4, "nothing broke off");
+    env.git(&path, &["remote", "set-url", "origin", &server.url("it")]);
+    check(&env, &path, &upstream);
+    // So does what an earlier command has left: the start of the pack, and what it is the start of.
+    let (_, description) = server.get("/it/weir/clone", "");
+    let text: serde_json::Value = serde_json::from_slice(&description).unwrap();
+    let checksum = text["checksum"].as_str().unwrap();
+    let (_, pack) = server.get(&format!("/it/weir/clone-{checksum}.pack"), "");
+    let later = env.path("later");
+    let packs = later.join(".git/objects/pack");
+    std::fs::create_dir_all(&packs).unwrap();
+    std::fs::write(later.join(".git/weir-clone.json"), &description).unwrap();
+    std::fs::write(packs.join(format!("tmp_weir_{checksum}.pack")), &pack[..pack.len() - 1000]).unwrap();
+    let (port, _) =
+        unreliable(server.0.port, 0, |at, _| assert!(at < 50_000, "what is there is asked for again"));
+    env.weir(&["clone", &format!("http://127.0.0.1:{port}/it"), later.to_str().unwrap()]);
+    env.git(&later, &["remote", "set-url", "origin", &server.url("it")]);
+    check(&env, &later, &upstream);
+}
+
+#[test]
+fn changed_bytes_are_noticed() {
+    let env = Env::new();
+    pool(&env);
+    let server = Http::serve(&env, &[]);
+    // Somewhere in the pack.
+    let (port, _) = unreliable(server.0.port, 0, |at, data| {
+        if (200_000..210_000).contains(&at) {
+            data[0] ^= 1;
+        }
+    });
+    let path = env.path("copy");
+    let said = env.weir_fails(&["clone", &format!("http://127.0.0.1:{port}/it"), path.to_str().unwrap()]);
+    assert!(said.contains("its checksum is not that of its bytes"), "{said}");
+    // Nothing of that stays: the next attempt is well.
+    env.weir(&["clone", &server.url("it"), path.to_str().unwrap()]);
+    env.git(&path, &["fsck", "--full"]);
+}
+
+/// A server that gives what it is told to, whatever is asked for beside it.
+fn liar(files: Vec<(String, Vec<u8>)>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && client.read(&mut byte).is_ok_and(|n| n == 1) {
+                head.push(byte[0]);
+            }
+            let path = String::from_utf8_lossy(&head).split(' ').nth(1).unwrap_or_default().to_owned();
+            let answer = match files.iter().find(|(name, _)| path.ends_with(name)) {
+                Some((name, data)) => {
+                    let kind =
+                        if name.ends_with("clone") { "application/json" } else { "application/octet-stream" };
+                    let head = format!(
+                        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: \
+                        close\r\n\r\n",
+                        data.len()
+                    );
+                    [head.as_bytes(), data].concat()
+                }
+                None => b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec(),
+            };
+            let _ = client.write_all(&answer);
+        }
+    });
+    port
+}
+
+#[test]
+fn a_server_is_not_believed() {
+    let env = Env::new();
+    let repo = env.init_bare("good.git");
+    commit(&env, &repo, "file", b"good\n");
+    let tip = env.git(&repo, &["rev-parse", "main"]);
+    let good = env.git(&repo, &["rev-parse", "main:file"]);
+    let evil = env.git_with(&repo, &["hash-object", "-w", "--stdin"], b"evil\n");
+    let tree = env.git(&repo, &["rev-parse", "main^{tree}"]);
+    // A pack with the evil file, and an index that calls it by the good one's id.
+    let stem = env.path("evil");
+    let checksum = env.git_with(
+        &repo,
+        &["pack-objects", "--quiet", stem.to_str().unwrap()],
+        format!("{tip}\n{tree}\n{evil}\n").as_bytes(),
+    );
+    let pack = std::fs::read(env.path(&format!("evil-{checksum}.pack"))).unwrap();
+    let index = std::fs::read(env.path(&format!("evil-{checksum}.idx"))).unwrap();
+    let oid = |text: &str| weir_git::Oid::from_hex_any(text.as_bytes()).unwrap();
+    let shown = env.git_with(&repo, &["show-index"], &index);
+    let mut entries: Vec<weir_repo::IndexEntry> = shown
+        .lines()
+        .map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let named = if words[1] == evil { &good } else { words[1] };
+            let crc32 = u32::from_str_radix(words[2].trim_matches(['(', ')']), 16).unwrap();
+            weir_repo::IndexEntry { oid: oid(named), offset: words[0].parse().unwrap(), crc32 }
+        })
+        .collect();
+    entries.sort_by_key(|entry| entry.oid);
+    let forged = weir_repo::write_index(weir_git::HashKind::Sha1, entries.iter().copied(), &oid(&checksum));
+    let serve = |refs: serde_json::Value, index: &[u8]| {
+        let description = serde_json::json!({ "version": 1, "object_format": "sha1",
+            "head": "refs/heads/main", "head_oid": tip, "refs": refs,
+            "checksum": checksum, "objects": 3, "pack_bytes": pack.len(), "index_bytes": index.len() });
+        let files = [
+            ("weir/clone", description.to_string().into_bytes()),
+            (".idx", index.to_vec()),
+            (".pack", pack.clone()),
+        ];
+        format!("http://127.0.0.1:{}/it", liar(files.map(|(name, data)| (name.to_owned(), data)).to_vec()))
+    };
+    let path = env.path("copy");
+    let said = env.weir_fails(&[
+        "clone",
+        &serve(serde_json::json!([["refs/heads/main", tip]]), &forged),
+        path.to_str().unwrap(),
+    ]);
+    assert!(said.contains(&format!("object {good}: its content has the id {evil}")), "{said}");
+    assert!(!path.join("file").exists() && !path.join(".git").exists());
+    // Nor is any ref taken that shows other content under a true id.
+    for name in ["refs/replace/x", "refs/notes/commits", "refs/remotes/origin/x", "HEAD"] {
+        let said = env.weir_fails(&[
+            "clone",
+            &serve(serde_json::json!([[name, tip]]), &index),
+            path.to_str().unwrap(),
+        ]);
+        assert!(said.contains(name), "{said}");
+    }
+    // Who takes nothing out may look for themselves; those who ask for it are told.
+    let url = serve(serde_json::json!([["refs/heads/main", tip]]), &forged);
+    assert!(
+        env.weir_fails(&["clone", "--bare", "--verify", &url, path.to_str().unwrap()])
+            .contains("its content has the id")
+    );
+}

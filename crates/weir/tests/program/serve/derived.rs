@@ -1,0 +1,85 @@
+//! Bitmaps and commit-graph are git's: git reads them, agrees with them, and answers made with them are
+//! right.
+
+use std::process::{Command, Stdio};
+
+use crate::common::Env;
+
+#[test]
+fn git_agrees_with_bitmaps_and_commit_graph() {
+    let env = Env::new();
+    let upstream = env.init_bare("large.git");
+    let generator = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/generate-repository.py");
+    let generated =
+        Command::new("python3").args([generator, "3000"]).stdout(Stdio::piped()).output().unwrap();
+    env.git_with(&upstream, &["fast-import", "--quiet"], &generated.stdout);
+    // Merges of two and three parents, and a branch beside.
+    env.git(&upstream, &["update-ref", "refs/heads/side", "main~1500"]);
+    for (i, parents) in [&["main", "main~700"][..], &["main", "main~50", "side"]].iter().enumerate() {
+        let mut args = vec!["commit-tree", "-m", "merge", "main^{tree}"];
+        args.extend(parents.iter().flat_map(|p| ["-p", *p]));
+        let merge = env.git(&upstream, &args);
+        env.git(&upstream, &["update-ref", "refs/heads/main", &merge]);
+        let _ = i;
+    }
+    env.weir(&["add", "--name", "large", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let archive = env.weir_json(&["show", "large"])["archive"].as_str().unwrap().to_owned();
+    let target = env.path("extracted");
+    std::fs::create_dir(&target).unwrap();
+    assert!(Command::new("tar").args(["xf", &archive]).current_dir(&target).status().unwrap().success());
+    let bitmap = std::fs::read_dir(target.join("objects/pack"))
+        .unwrap()
+        .any(|e| e.unwrap().path().extension().is_some_and(|x| x == "bitmap"));
+    assert!(bitmap && target.join("objects/info/commit-graph").is_file(), "both are there");
+    env.git(&target, &["commit-graph", "verify"]);
+    // Compares what the bitmaps say of a commit with a walk.
+    for commit in ["main", "main~1", "side"] {
+        let output = env.git_command(&target, &["rev-list", "--test-bitmap", commit]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("OK!"), "{commit}: {said}");
+    }
+    for range in ["main~40", "main~1000", "main~3..main", "main~900..side"] {
+        let count = |more: &[&str]| {
+            env.git(&target, &[&["rev-list", "--objects", "--count"], more, &[range]].concat())
+        };
+        assert_eq!(count(&["--use-bitmap-index"]), count(&[]), "{range}");
+    }
+    env.git(&target, &["fsck", "--full", "--strict"]);
+
+    let server = env.serve();
+    env.assert_same(&server, "large", &upstream, "whole");
+    // Answers that bitmaps help with: one branch, and what is far behind.
+    for (name, args) in [
+        ("side", &["--single-branch", "-b", "side"][..]),
+        ("no-tags", &["--single-branch", "--no-tags", "-b", "main"]),
+    ] {
+        let copy = env.path(&format!("{name}.git"));
+        let mut all = vec!["clone", "-q", "--bare"];
+        all.extend(args);
+        let url = server.url("large");
+        all.extend([url.as_str(), copy.to_str().unwrap()]);
+        env.git(env.dir.path(), &all);
+        env.git(&copy, &["fsck", "--full", "--strict"]);
+        let walk = |at: &std::path::Path, rev: &str| {
+            env.git(at, &["rev-list", "--objects", "--no-object-names", rev]).lines().count()
+        };
+        assert_eq!(
+            walk(&copy, "HEAD"),
+            walk(&upstream, if name == "side" { "side" } else { "main" }),
+            "{name}"
+        );
+    }
+    for behind in [1, 40, 60, 900, 2500] {
+        let copy = env.path(&format!("behind-{behind}.git"));
+        let start = format!("main~{behind}");
+        env.git(env.dir.path(), &["init", "-q", "--bare", copy.to_str().unwrap()]);
+        let commit = env.git(&upstream, &["rev-parse", &start]);
+        env.git(&upstream, &["update-ref", "refs/heads/start", &commit]);
+        env.git(&copy, &["fetch", "-q", upstream.to_str().unwrap(), "start:main"]);
+        env.git(&copy, &["fetch", "-q", &server.url("large"), "+refs/heads/*:refs/heads/*"]);
+        env.git(&copy, &["fsck", "--full", "--strict"]);
+        assert_eq!(env.git(&copy, &["rev-parse", "main"]), env.git(&upstream, &["rev-parse", "main"]));
+        env.git(&upstream, &["update-ref", "-d", "refs/heads/start"]);
+    }
+}

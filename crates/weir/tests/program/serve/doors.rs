@@ -1,0 +1,440 @@
+//! The ways in besides `weir serve`: `weir daemon` and `weir upload-pack`, on directories and on archives.
+
+use crate::common::{Env, Http, Server, free_port, wait_for_port};
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
+/// `weir daemon` on this environment's folder.
+fn daemon(env: &Env, args: &[&str]) -> Server {
+    let port = free_port();
+    let (port_option, base) = (format!("--port={port}"), format!("--base-path={}", env.dir.path().display()));
+    let mut all = vec!["daemon", "--listen=127.0.0.1", &port_option, &base];
+    all.extend(args);
+    let child = env.weir_command(&all).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for_port(port);
+    Server { child, port }
+}
+
+#[test]
+fn a_daemon_of_directories_and_archives() {
+    let env = Env::new();
+    let upstream = env.odd_repository("odd.git");
+    env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let archive = env.weir_json(&["show", "odd"])["archive"].as_str().unwrap().to_owned();
+    std::fs::copy(archive, env.path("packed.tar")).unwrap();
+    let server = daemon(&env, &["--export-all"]);
+    for name in ["odd.git", "odd", "packed", "packed.tar"] {
+        env.assert_same(&server, name, &upstream, name);
+    }
+    let refused = |server: &Server, path: &str| {
+        let output = env.git_command(env.dir.path(), &["ls-remote", &server.url(path)]).output().unwrap();
+        assert!(!output.status.success(), "{path}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for path in ["nothing", "../odd.git", "odd.git/../odd.git", "/odd.git", "odd.git/objects"] {
+        assert!(refused(&server, path).contains("access denied or repository not exported"), "{path}");
+    }
+    drop(server);
+    let server = daemon(&env, &["--informative-errors"]);
+    assert!(refused(&server, "nothing").contains("no such repository"));
+    assert!(refused(&server, "odd.git").contains("repository not exported"));
+    std::fs::write(upstream.join("git-daemon-export-ok"), "").unwrap();
+    env.assert_same(&server, "odd.git", &upstream, "exported");
+    let push = env.git_command(&upstream, &["push", &server.url("odd.git"), "main:x"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&push.stderr).contains("service not enabled"), "{push:?}");
+    drop(server);
+    let server = daemon(&env, &["--export-all", env.path("elsewhere").to_str().unwrap()]);
+    assert!(refused(&server, "odd.git").contains("access denied"), "not in the list of directories");
+}
+
+#[test]
+fn upload_pack_in_gits_place() {
+    let env = Env::new();
+    let upstream = env.odd_repository("odd.git");
+    let program = env!("CARGO_BIN_EXE_weir");
+    for version in ["0", "1", "2"] {
+        let (config, target) = (format!("protocol.version={version}"), env.path(&format!("copy{version}")));
+        let (url, with) =
+            (format!("file://{}", upstream.display()), format!("--upload-pack={program} upload-pack"));
+        env.git(
+            env.dir.path(),
+            &["-c", &config, "clone", "-q", "--mirror", &with, &url, target.to_str().unwrap()],
+        );
+        assert_eq!(env.picture(&target), env.picture(&upstream), "v{version}");
+    }
+    env.weir_fails(&["upload-pack", "nothing"]);
+    // Nobody speaks: it does not wait for ever.
+    let mut silent = env.weir_command(&["upload-pack", "--timeout=1", upstream.to_str().unwrap()]);
+    let mut child = silent.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let input = child.stdin.take();
+    assert!(!child.wait().unwrap().success());
+    drop(input);
+}
+
+#[test]
+fn a_directory_shows_what_its_configuration_shows() {
+    let env = Env::new();
+    let upstream = env.odd_repository("odd.git");
+    let server = daemon(&env, &["--export-all"]);
+    let listed = || env.git(env.dir.path(), &["ls-remote", &server.url("odd.git")]);
+    assert!(listed().contains("refs/pull/1/head"));
+    env.git(&upstream, &["config", "transfer.hideRefs", "refs/pull"]);
+    env.git(&upstream, &["config", "--add", "uploadpack.hideRefs", "refs/heads"]);
+    env.git(&upstream, &["config", "--add", "uploadpack.hideRefs", "!refs/heads/main"]);
+    let left = listed();
+    assert!(
+        left.contains("refs/heads/main") && !left.contains("refs/heads/side") && !left.contains("refs/pull"),
+        "{left}"
+    );
+    let hidden = env.git(&upstream, &["rev-parse", "orphan"]);
+    let fetch = |oid: &str| {
+        let client = env.init_bare("client.git");
+        let output =
+            env.git_command(&client, &["fetch", "-q", &server.url("odd.git"), oid]).output().unwrap();
+        output.status.success()
+    };
+    assert!(!fetch(&hidden), "hidden, and nothing shown reaches it");
+    env.git(&upstream, &["config", "uploadpack.allowTipSHA1InWant", "true"]);
+    assert!(fetch(&hidden));
+}
+
+#[test]
+fn sockets_of_this_machine_and_ones_handed_over() {
+    let env = Env::new();
+    let upstream = env.odd_repository("odd.git");
+    env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let socket = env.path("git.sock");
+    let option = format!("unix:{}", socket.display());
+    let _server = Http::serve(&env, &["--git", &option]);
+    // A first line and a flush, as of a client that wants nothing.
+    let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    stream.write_all(b"002bgit-upload-pack /odd\0host=x\0\0version=1\0").unwrap();
+    stream.write_all(b"0000").unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("000eversion 1\n") && said.contains("refs/heads/main"), "{said}");
+    // The system's own socket, under the number and the variables that systemd uses.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut command = env.weir_command(&["serve", "--no-mirror", "--quiet"]);
+    command.env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", "http");
+    // SAFETY: a copy of an open descriptor, out of the way of those that starting a process takes.
+    let fd = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&listener), libc::F_DUPFD_CLOEXEC, 500) };
+    // SAFETY: dup2 is async-signal-safe, and allocates nothing.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, move || match libc::dup2(fd, 3) {
+            3 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let server = Server { child: command.spawn().unwrap(), port };
+    env.git(env.dir.path(), &["ls-remote", &format!("http://127.0.0.1:{port}/odd")]);
+    drop(server);
+}
+
+#[test]
+fn tls() {
+    let env = Env::new();
+    let upstream = env.odd_repository("odd.git");
+    env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let (certificate, key) = env.certificate();
+    let port = free_port();
+    let (address, certificate_text, key_text) =
+        (format!("127.0.0.1:{port}"), certificate.to_str().unwrap(), key.to_str().unwrap());
+    let git = format!("127.0.0.1:{}", free_port());
+    let said = env.weir_fails(&["serve", "--no-mirror", "--git", &git, "--https", &address]);
+    assert!(said.contains("https:// needs --tls-certificate FILE"), "{said}");
+    let said = env.weir_fails(&[
+        "serve",
+        "--no-mirror",
+        "--git",
+        &git,
+        "--https",
+        &address,
+        "--tls-certificate",
+        key_text,
+        "--tls-key",
+        key_text,
+    ]);
+    assert!(said.contains("there is no certificate in it"), "{said}");
+    let server = Http::serve(
+        &env,
+        &["--https", &address, "--tls-certificate", certificate_text, "--tls-key", key_text],
+    );
+    let url = format!("https://127.0.0.1:{port}/odd");
+    let target = env.path("copy");
+    for version in ["HTTP/1.1", "HTTP/2"] {
+        let _ = std::fs::remove_dir_all(&target);
+        let http = format!("http.version={version}");
+        let clone = ["-c", &http, "clone", "-q", "--mirror", &url, target.to_str().unwrap()];
+        let output =
+            env.git_command(env.dir.path(), &clone).env("GIT_SSL_CAINFO", &certificate).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(env.picture(&target), env.picture(&upstream), "{version}");
+    }
+    // Who does not know the certificate does not talk; who talks nonsense is shown out.
+    assert!(!env.git_command(env.dir.path(), &["ls-remote", &url]).output().unwrap().status.success());
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut said = Vec::new();
+    let _ = stream.read_to_end(&mut said);
+    assert!(!said.starts_with(b"HTTP"), "{said:?}");
+    drop(server);
+}
+
+#[test]
+fn a_restart_refuses_nobody() {
+    let env = Env::new();
+    let upstream = env.odd_repository("odd.git");
+    env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let mut server = Http::serve(&env, &[]);
+    // A conversation that has begun goes on with the old process.
+    let mut waiting = std::net::TcpStream::connect(("127.0.0.1", server.1)).unwrap();
+    waiting.write_all(b"002bgit-upload-pack /odd\0host=x\0\0version=1\0").unwrap();
+    let asking = std::thread::spawn({
+        let url = server.git_url("odd");
+        let command =
+            move || Command::new("git").args(["ls-remote", &url]).output().unwrap().status.success();
+        move || (0..100).filter(|_| !command()).count()
+    });
+    let signal = |pid: u32, name: &str| {
+        assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success())
+    };
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    signal(server.0.pid(), "-USR2");
+    assert_eq!(asking.join().unwrap(), 0, "somebody was refused");
+    waiting.write_all(b"0000").unwrap();
+    let mut said = String::new();
+    waiting.read_to_string(&mut said).unwrap();
+    assert!(said.contains("refs/heads/main"), "{said}");
+    let ended = server.0.child.wait().unwrap();
+    assert!(ended.success(), "{ended:?}");
+    env.git(env.dir.path(), &["ls-remote", &server.url("odd")]);
+    // The new process is nobody's child any more.
+    let marker = format!("127.0.0.1:{}", server.1);
+    let found = Command::new("pgrep").args(["-f", &format!("weir serve.*{marker}")]).output().unwrap();
+    for pid in String::from_utf8_lossy(&found.stdout).lines() {
+        signal(pid.parse().unwrap(), "-TERM");
+    }
+}
+
+#[test]
+fn a_service_manager_is_told_who_serves() {
+    let env = Env::new();
+    let manager = std::os::unix::net::UnixDatagram::bind(env.path("notify")).unwrap();
+    manager.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let told = || {
+        let mut text = [0; 4096];
+        let n = manager.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..n]).into_owned()
+    };
+    let address = format!("127.0.0.1:{}", crate::common::free_port());
+    let mut command = env.weir_command(&["-q", "serve", "--no-mirror", "--git", &address]);
+    let mut server = command.env("NOTIFY_SOCKET", env.path("notify")).spawn().unwrap();
+    assert_eq!(told(), format!("MAINPID={}\nREADY=1", server.id()));
+    // A reload is another process on the same sockets.
+    let signal =
+        |pid: &str, name: &str| assert!(Command::new("kill").args([name, pid]).status().unwrap().success());
+    signal(&server.id().to_string(), "-HUP");
+    assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    let ready = told();
+    let pid = ready.strip_prefix("MAINPID=").and_then(|rest| rest.strip_suffix("\nREADY=1")).unwrap();
+    assert_ne!(pid, server.id().to_string());
+    assert!(server.wait().unwrap().success());
+    signal(pid, "-TERM");
+}
+
+#[test]
+fn files_for_dumb_clients_and_in_part() {
+    let env = Env::new();
+    let upstream = env.odd_repository("odd.git");
+    env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let server = Http::serve(&env, &[]);
+    for path in ["/odd/info/refs", "/odd/HEAD", "/odd/objects/info/packs", "/odd.tar"] {
+        assert!(
+            server.get(path, "").0.starts_with("HTTP/1.1 403 "),
+            "{path}: all that ever was is for nobody by default"
+        );
+    }
+    drop(server);
+    env.configure("serve", "files = true");
+    let server = Http::serve(&env, &[]);
+    let target = env.path("dumb");
+    let clone = ["clone", "-q", "--mirror", &server.url("odd"), target.to_str().unwrap()];
+    let output = env.git_command(env.dir.path(), &clone).env("GIT_SMART_HTTP", "0").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(env.picture(&target), env.picture(&upstream));
+    let archive = std::fs::read(env.weir_json(&["show", "odd"])["archive"].as_str().unwrap()).unwrap();
+    let (head, body) = server.get("/odd.tar", "");
+    assert!(
+        head.contains("accept-ranges: bytes") && archive.starts_with(&body) && !body.is_empty(),
+        "{head}"
+    );
+    let etag = head.lines().find_map(|l| l.strip_prefix("etag: ")).unwrap();
+    let (head, part) = server.get("/odd.tar", &format!("Range: bytes=512-1023\r\nIf-Range: {etag}\r\n"));
+    assert!(
+        head.starts_with("HTTP/1.1 206 ")
+            && head.contains("content-range: bytes 512-1023/")
+            && part == body[512..1024],
+        "{head}"
+    );
+    let (head, whole) = server.get("/odd.tar", "Range: bytes=512-1023\r\nIf-Range: \"other\"\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 ") && whole == body, "{head}");
+    assert!(server.get("/odd.tar", &format!("If-None-Match: {etag}\r\n")).0.starts_with("HTTP/1.1 304 "));
+    assert!(server.get("/odd.tar", "Range: bytes=99999999-\r\n").0.starts_with("HTTP/1.1 416 "));
+    // A clone that starts from a bundle.
+    let bundled = env.path("bundled");
+    env.git(
+        env.dir.path(),
+        &[
+            "-c",
+            "transfer.bundleURI=true",
+            "clone",
+            "-q",
+            "--bare",
+            &server.url("odd"),
+            bundled.to_str().unwrap(),
+        ],
+    );
+    env.git(&bundled, &["fsck", "--strict"]);
+}
+
+#[test]
+fn cgi_inetd_and_ssh() {
+    let env = Env::new();
+    let upstream = env.odd_repository("odd.git");
+    env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let cgi = |variables: &[(&str, &str)]| {
+        let mut command = env.weir_command(&["http-backend"]);
+        command
+            .env("GIT_PROJECT_ROOT", env.dir.path())
+            .env("REQUEST_METHOD", "GET")
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null());
+        String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned()
+    };
+    let all = ("GIT_HTTP_EXPORT_ALL", "1");
+    let said = cgi(&[all, ("PATH_INFO", "/odd.git/info/refs"), ("QUERY_STRING", "service=git-upload-pack")]);
+    assert!(
+        said.contains("content-type: application/x-git-upload-pack-advertisement\r\n")
+            && said.contains("refs/heads/main"),
+        "{said}"
+    );
+    assert!(cgi(&[("PATH_INFO", "/odd.git/HEAD")]).starts_with("Status: 404 Not Found\r\n"), "not exported");
+    assert!(cgi(&[all, ("PATH_INFO", "/odd.git/HEAD")]).ends_with("\r\n\r\nref: refs/heads/main\n"));
+    assert!(cgi(&[all, ("PATH_INFO", "/../etc/HEAD")]).starts_with("Status: 404 "));
+    assert!(
+        cgi(&[
+            all,
+            ("PATH_INFO", "/odd.git/git-upload-pack"),
+            ("REQUEST_METHOD", "POST"),
+            ("CONTENT_LENGTH", "x")
+        ])
+        .starts_with("Status: 400 ")
+    );
+    // inetd: the connection is standard input and output.
+    let base = format!("--base-path={}", env.dir.path().display());
+    let mut child = env
+        .weir_command(&["daemon", "--inetd", "--export-all", &base, "--log-destination=none"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"0024git-upload-pack /odd.git\0host=x\x000000").unwrap();
+    let said = child.wait_with_output().unwrap().stdout;
+    assert!(String::from_utf8_lossy(&said).contains("refs/heads/main"), "{said:?}");
+    // ssh: git believes it talks to a host.
+    let ssh = env.path("ssh");
+    let program = env!("CARGO_BIN_EXE_weir");
+    std::fs::write(
+        &ssh,
+        format!(
+            "#!/bin/sh\nshift\nSSH_ORIGINAL_COMMAND=\"$*\" exec {program} --pool {} shell\n",
+            env.pool().display()
+        ),
+    )
+    .unwrap();
+    std::fs::set_permissions(&ssh, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let target = env.path("copy");
+    let run = |args: &[&str]| {
+        env.git_command(env.dir.path(), args)
+            .env("GIT_SSH", &ssh)
+            .env("GIT_SSH_VARIANT", "simple")
+            .output()
+            .unwrap()
+    };
+    let output = run(&["clone", "-q", "--mirror", "host:odd.git", target.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(env.picture(&target), env.picture(&upstream));
+    let output = run(&["ls-remote", "host:nothing"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no such repository: nothing"), "{output:?}");
+}
+
+#[test]
+fn the_daemons_other_options() {
+    let env = Env::new();
+    let upstream = env.odd_repository("odd.git");
+    let hook = env.path("hook");
+    std::fs::write(
+        &hook,
+        "#!/bin/sh\n[ \"$2\" = /odd.git ] && exit 0\necho \"not $2 from $REMOTE_ADDR\"\nexit 1\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let option = format!("--access-hook={}", hook.display());
+    let refused = |server: &Server, path: &str| {
+        let output = env.git_command(env.dir.path(), &["ls-remote", &server.url(path)]).output().unwrap();
+        assert!(!output.status.success(), "{path}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let server = daemon(&env, &["--export-all", "--informative-errors", &option, "--push-hint=git@%H:%D"]);
+    env.git(env.dir.path(), &["ls-remote", &server.url("odd.git")]);
+    assert!(refused(&server, "odd").contains("not /odd from 127.0.0.1"));
+    let push = env.git_command(&upstream, &["push", &server.url("odd.git"), "main:x"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&push.stderr).contains("push to git@127.0.0.1:/odd.git"), "{push:?}");
+    drop(server);
+    // A repository may turn the service off, unless it may not.
+    env.git(&upstream, &["config", "daemon.uploadpack", "false"]);
+    let server = daemon(&env, &["--export-all", "--informative-errors"]);
+    assert!(refused(&server, "odd.git").contains("service not enabled"));
+    drop(server);
+    let server = daemon(&env, &["--export-all", "--forbid-override=upload-pack"]);
+    env.git(env.dir.path(), &["ls-remote", &server.url("odd.git")]);
+    drop(server);
+    let rules = env.path("map.toml");
+    std::fs::write(&rules, "[[map]]\nhost = '127.0.0.1'\npath = '/(.*)'\nto = '{1|lower}.git'\n").unwrap();
+    let server =
+        daemon(&env, &["--export-all", "--forbid-override=upload-pack", "--map", rules.to_str().unwrap()]);
+    env.git(env.dir.path(), &["ls-remote", &server.url("ODD")]);
+    drop(server);
+    let said = env.weir_fails(&["daemon", "--user=nobody-of-that-name", "--port=0"]);
+    assert!(said.contains("user not found - nobody-of-that-name"), "{said}");
+    assert!(env.weir_fails(&["daemon", "--inetd", "--port=1"]).contains("incompatible with --inetd"));
+    // In the background, with its number in a file.
+    let (port, pid) = (free_port(), env.path("pid"));
+    let (port_option, pid_option, base) = (
+        format!("--port={port}"),
+        format!("--pid-file={}", pid.display()),
+        format!("--base-path={}", env.dir.path().display()),
+    );
+    env.weir(&[
+        "daemon",
+        "--detach",
+        "--listen=127.0.0.1",
+        &port_option,
+        &pid_option,
+        &base,
+        "--export-all",
+        "--forbid-override=upload-pack",
+    ]);
+    wait_for_port(port);
+    env.git(env.dir.path(), &["ls-remote", &format!("git://127.0.0.1:{port}/odd.git")]);
+    let pid = std::fs::read_to_string(pid).unwrap();
+    assert!(Command::new("kill").arg(pid.trim()).status().unwrap().success());
+}

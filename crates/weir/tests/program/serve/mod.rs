@@ -1,0 +1,21 @@
+//! Clones, fetches and files from a pool, over every door.
+
+mod access;
+mod attacks;
+mod behind_proxy;
+mod bundles;
+mod changes;
+mod clone;
+mod closure;
+mod derived;
+mod doors;
+mod git_config;
+mod hidden_history;
+mod hostile;
+mod http;
+mod lfs;
+mod lfs_ssh;
+mod partial;
+mod random_walk;
+mod slow;
+mod ssh;
