@@ -5,8 +5,8 @@ use std::io::Read;
 use std::path::Path;
 
 use weir_git::{HashKind, Oid, OidSet, refname};
+use weir_repo::HaveCommits;
 use weir_repo::ingest::{Ingested, Options as IngestOptions, ingest};
-use weir_repo::walk::HaveCommits;
 use weir_repo::{ArchiveRepo, NewState, Phase, Ref, RefClass, Refs, Repo, StateKind, UpdateReport};
 use weir_transport::{FetchRequest, Negotiator, Session, Url};
 

@@ -5,121 +5,52 @@
 //! takes in ([`ingest`]) it verifies: no object enters an archive whose hash is wrong or whose links lead
 //! nowhere.
 
-mod base;
-mod bitmap;
-mod bodies;
-mod bundles;
-mod changes;
-mod commit_graph;
-mod config;
-mod create;
-mod delta;
-mod delta_cache;
-mod derive;
-mod directory;
-mod entry;
+mod answer;
 mod error;
-mod export;
 mod files;
-mod fill;
-mod filter;
-mod fsck;
-mod history;
-mod index;
 pub mod ingest;
-mod inspect;
 mod large;
-mod lfs;
 mod lists;
-mod members;
-mod metadata;
-mod object_set;
-mod origin;
-mod pack;
+mod objects;
 mod progress;
-mod reader;
-mod recover;
+mod reach;
 mod refs;
-mod reftable;
-mod repack;
 mod repo;
-mod resident;
 mod select;
-mod shallow;
-mod snapshot;
-mod sparse;
-mod state_kind;
-mod tree_diff;
 mod update;
-pub mod walk;
-mod write;
-mod zlib;
 
-pub use base::{base_holds, base_path, open_as_base, relink};
-pub use bodies::{Bodies, Body, CloneIndex, RefClass, StoredClone, WholeClone, pack_header};
-pub use bundles::{BodyBundle, BundleParts};
-pub use config::{ConfigScope, GitConfig};
-pub use create::{ArchiveRepo, NewState, RefsChange, UpdateReport};
-pub use derive::derive;
-pub use directory::{folders_of, named_by_file, open_directory, read_loose};
-pub use entry::{EntryHead, Stored, apply_delta};
+pub use answer::bundles::{BodyBundle, BundleParts};
+pub use answer::deepen::{Cut, DEPTH_INFINITE, Deepen, deepen};
+pub use answer::export::{ExportReport, bundle_header, copy_out, export_bundle, export_directory};
+pub use answer::pack_writer::{PackPlan, PackWriter, WrittenPack};
 pub use error::{Error, Result};
-pub use export::{ExportReport, bundle_header, copy_out, export_bundle, export_directory};
 pub use files::{read_at_most, read_if_there};
-pub use filter::{Filter, FilterError, FilterSort};
-pub use fsck::{FsckReport, fsck};
-pub use history::{FollowedRefs, RefStates, StateChange};
-pub use index::{Index, IndexEntry, write_index, write_reverse_index};
-pub use inspect::{TreeListing, resolve_path, resolve_revision};
-pub use lfs::{LfsObject, LfsPointer, is_lfs_oid};
-pub use metadata::MetadataAddition;
-pub use origin::Origin;
-pub use pack::{Pack, PackOrder};
+pub use objects::entry::{EntryHead, Stored, apply_delta};
+pub use objects::index::{Index, IndexEntry, write_index, write_reverse_index};
+pub use objects::pack::{Pack, PackOrder};
+pub use objects::reader::{Object, ObjectReader};
 pub use progress::{Phase, Progress};
-pub use reader::{Object, ObjectReader};
-pub use recover::{KEPT_MAX, Lost, torn_places};
-pub use refs::{Head, Ref, Refs, parse_head, parse_packed_refs};
-pub use reftable::{RefValue, RefValues, read_table};
-pub use repo::{Location, Repo};
-pub use select::{Query, Selection, select};
-pub use shallow::{Cut, DEPTH_INFINITE, Deepen, deepen};
-pub use snapshot::SNAPSHOT_SWHID;
-pub use state_kind::StateKind;
-pub use update::{ArchiveUse, Rewrite, Sharing, compact, write_anew};
+pub use reach::walk::{Budget, HaveCommits, all_wants_meet, are_reachable, reachable_among};
+pub use refs::config::{ConfigScope, GitConfig};
+pub use refs::list::{Head, Ref, Refs, parse_head, parse_packed_refs};
+pub use refs::reftable::{RefValue, RefValues, read_table};
+pub use refs::state_kind::StateKind;
+pub use refs::states::{FollowedRefs, RefStates, StateChange};
+pub use repo::archive_file::{check_end, epoch_of, has_doubtful_tail, lock_archive};
+pub use repo::base::{base_holds, base_path, open_as_base, relink};
+pub use repo::bodies::{Bodies, Body, CloneIndex, RefClass, StoredClone, WholeClone, pack_header};
+pub use repo::directory::{folders_of, named_by_file, open_directory, read_loose};
+pub use repo::origin::Origin;
+pub use repo::repository::{Location, Repo};
+pub use repo::revision::{TreeListing, resolve_path, resolve_revision};
+pub use repo::snapshot::SNAPSHOT_SWHID;
+pub use select::by_walk::{Query, Selection, select};
+pub use select::filter::{Filter, FilterError, FilterSort};
+pub use update::archive_repo::{ArchiveRepo, NewState, RefsChange, UpdateReport};
+pub use update::compact::{ArchiveUse, Rewrite, Sharing, compact, write_anew};
+pub use update::derive::derive;
+pub use update::fsck::{FsckReport, fsck};
+pub use update::lfs::{LfsObject, LfsPointer, is_lfs_oid};
+pub use update::metadata::MetadataAddition;
+pub use update::recover::{KEPT_MAX, Lost, torn_places};
 pub use weir_archive::{Region, Takes, WORK_PREFIX, sync_folder, sync_folder_of};
-
-/// Number of the last commit of the archive at `path`, which is held against what was written, as far as that
-/// can be told without reading more than that.
-///
-/// # Errors
-/// If it cannot be opened, or commits are damaged that somebody was told of ([`Error::is_torn`]).
-pub fn check_end(path: &std::path::Path) -> Result<u64> {
-    Ok(weir_archive::Archive::check_end(path)?)
-}
-
-/// The highest number of a lease under which something was written to the archive at `path`; 0 for none.
-///
-/// # Errors
-/// If it cannot be opened.
-pub fn epoch_of(path: &std::path::Path) -> Result<u64> {
-    let archive = weir_archive::Archive::open(path)?;
-    Ok(archive.attribute(create::EPOCH_KEY).and_then(|epoch| epoch.parse().ok()).unwrap_or(0))
-}
-
-/// Whether something lies behind the last commit of the archive at `path` that holds which may be a commit,
-/// too.
-pub fn has_doubtful_tail(path: &std::path::Path) -> bool {
-    let archive = weir_archive::Archive::open(path).ok();
-    archive
-        .and_then(|archive| archive.tail().copied())
-        .is_some_and(|tail| tail.kind != weir_archive::TailKind::Unfinished)
-}
-
-/// Locks the archive at `path`: nobody else writes to it, or replaces it, while what is returned lives.
-///
-/// # Errors
-/// If it cannot be opened.
-pub fn lock_archive(path: &std::path::Path) -> Result<weir_archive::LockedFile> {
-    Ok(weir_archive::lock_existing(path)?)
-}
-pub use write::{PackPlan, PackWriter, WrittenPack};

@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use weir_git::pktline::{push, push_delim, push_flush};
 use weir_git::{HashKind, Oid, OidMap, OidSet, plain_sha};
-use weir_repo::walk::{Budget, all_wants_meet, are_reachable, reachable_among};
 use weir_repo::{
     BodyBundle, Cut, Deepen, Filter, PackPlan, Query, Repo, Result, StoredClone, WrittenPack, deepen, select,
 };
+use weir_repo::{Budget, all_wants_meet, are_reachable, reachable_among};
 
 use crate::advertise::{Give, LsRefs, ls_refs, refs_v0};
 use crate::band::Framing;

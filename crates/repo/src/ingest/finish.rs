@@ -10,12 +10,12 @@ use super::spool::Spool;
 use super::stream::{Base, Streamed};
 use super::table::PackTable;
 use super::{Ingested, Options, PackData, SpillFn};
-use crate::entry::{push_ofs_delta_head, push_ref_delta_head, push_whole_head};
 use crate::error::{Error, Result};
-use crate::index::IndexEntry;
-use crate::pack::PACK_HEADER_BYTES;
+use crate::objects::entry::{push_ofs_delta_head, push_ref_delta_head, push_whole_head};
+use crate::objects::index::IndexEntry;
+use crate::objects::pack::PACK_HEADER_BYTES;
+use crate::objects::zlib::Deflate;
 use crate::progress::Phase;
-use crate::zlib::Deflate;
 
 /// Level of bases appended to complete a pack: they are stored, never sent.
 const COMPLETION_LEVEL: u8 = 6;

@@ -25,7 +25,7 @@ use weir_git::{HashKind, Oid, OidSet};
 
 use crate::error::Result;
 use crate::progress::Progress;
-use crate::repo::Repo;
+use crate::repo::repository::Repo;
 
 pub(crate) use spool::spool_reader;
 pub use spool::{PackData, Quota, Share, SpillFn, SpillPlace};

@@ -9,11 +9,11 @@ use weir_git::{BatchHasher, Hasher, Kind, Oid, OidMap};
 use super::links::Links;
 use super::stream::{Base, Streamed, check_inflated};
 use super::{Limits, Options};
-use crate::entry::{apply_delta, delta_sizes};
 use crate::error::{Error, Result, bad_pack};
 use crate::large::{LARGE_BYTES, LargeTurn};
+use crate::objects::entry::{apply_delta, delta_sizes};
+use crate::objects::zlib::Inflate;
 use crate::progress::{Phase, Progress};
-use crate::zlib::Inflate;
 
 /// Buffers kept for reuse: as many as wait to be hashed, and some bases.
 const SPARE_MAX: usize = 24;

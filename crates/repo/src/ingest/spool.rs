@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_archive::Region;
 
 use super::buffers;
-use crate::resident::Resident;
+use crate::objects::resident::Resident;
 
 /// Packs up to this size stay in memory.
 const MEMORY_BYTES_MAX: u64 = 1 << 20;

@@ -13,10 +13,10 @@ use super::ids::Ids;
 use super::links::{Links, Named};
 use super::spool::{PackData, Spool};
 use super::{Limits, Options, SpillFn};
-use crate::entry::{EntryHead, HEAD_BYTES_MAX, Stored};
 use crate::error::{Error, Result, bad_pack};
+use crate::objects::entry::{EntryHead, HEAD_BYTES_MAX, Stored};
+use crate::objects::zlib::Inflate;
 use crate::progress::{Phase, Progress};
-use crate::zlib::Inflate;
 
 /// Blobs larger than this are hashed as they stream by and never held whole.
 const HELD_BYTES_MAX: u64 = 16 << 20;

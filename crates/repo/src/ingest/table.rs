@@ -4,7 +4,7 @@ use weir_git::Oid;
 
 use super::ids::Ids;
 use super::stream::{Base, Entry};
-use crate::index::IndexEntry;
+use crate::objects::index::IndexEntry;
 
 /// The objects of a pack that was accepted: about 40 bytes each.
 pub struct PackTable {

@@ -1,0 +1,6 @@
+//! Answers made to order: packs, bundles, exports, and where a shallow history ends.
+
+pub(crate) mod bundles;
+pub(crate) mod deepen;
+pub(crate) mod export;
+pub(crate) mod pack_writer;

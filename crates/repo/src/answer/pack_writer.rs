@@ -1,0 +1,465 @@
+//! Packs made to order: stored deltas are copied where their base goes along or is there, the rest is packed
+//! anew.
+
+use std::io::{self, Read, Seek, Write};
+
+use weir_git::{Kind, Oid, PlainHasher, plain_sha};
+
+use crate::error::{Error, Result};
+use crate::large::LargeTurn;
+use crate::objects::delta::{delta_of, tree_delta};
+use crate::objects::entry::{Stored, push_ofs_delta_head, push_ref_delta_head, push_whole_head};
+use crate::objects::reader::ObjectReader;
+use crate::objects::zlib::Deflate;
+use crate::reach::changes::Change;
+use crate::repo::bodies::pack_header;
+use crate::repo::repository::{Location, Repo};
+use crate::select::by_walk::Selection;
+
+/// zlib level of objects packed anew while a client waits.
+const LEVEL: u8 = 1;
+const CHUNK_BYTES: usize = 256 << 10;
+/// Objects larger than this are not said as changes of others.
+const CHANGE_BYTES_MAX: usize = 16 << 20;
+/// How far back an object's history is looked through for something the client has.
+const PREVIOUS_MAX: usize = 64;
+
+/// What goes into a pack and how.
+pub struct PackPlan {
+    /// Objects in packs, in the order they lie there.
+    packed: Vec<Place>,
+    loose: Vec<Oid>,
+    selection: Selection,
+    thin: bool,
+    ofs_delta: bool,
+}
+
+/// Where an entry lies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    pack: u32,
+    offset: u64,
+    end: u64,
+    rank: u32,
+}
+
+/// What a pack that was written is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrittenPack {
+    /// Objects.
+    pub count: u32,
+    /// Those of them that are deltas.
+    pub deltas: u32,
+    /// Those deltas that were copied.
+    pub copied_deltas: u32,
+    /// Those whose stored form was copied.
+    pub copied: u32,
+}
+
+impl PackPlan {
+    /// Plans a pack of the selected objects. `thin`: deltas may build on what the client has. `ofs_delta`:
+    /// the client understands them.
+    ///
+    /// # Errors
+    /// If an object is missing or an index corrupt.
+    pub fn new(repo: &Repo, selection: Selection, thin: bool, ofs_delta: bool) -> Result<PackPlan> {
+        let mut packed = Vec::with_capacity(selection.objects.len());
+        let mut loose = Vec::new();
+        for oid in &selection.objects {
+            match repo.locate(oid).ok_or(Error::Missing(*oid))? {
+                Location::Packed { pack, position } => {
+                    let rank = repo.packs[pack as usize].rank(position)?;
+                    let (_, offset, end) = repo.packs[pack as usize].extent(rank)?;
+                    packed.push(Place { pack, offset, end, rank });
+                }
+                Location::Loose(_) => loose.push(*oid),
+            }
+        }
+        for run in selection.ranks.chunk_by(|a, b| (a.0, a.1 + 1) == *b) {
+            let (pack, first) = run[0];
+            let starts = repo.packs[pack as usize].starts(first, run[run.len() - 1].1)?;
+            packed.extend(starts.windows(2).zip(first..).map(|(w, rank)| Place {
+                pack,
+                offset: w[0],
+                end: w[1],
+                rank,
+            }));
+        }
+        packed.sort_unstable();
+        Ok(PackPlan { packed, loose, selection, thin, ofs_delta })
+    }
+
+    /// Number of objects.
+    pub fn count(&self) -> u32 {
+        (self.packed.len() + self.loose.len()) as u32
+    }
+
+    /// Writes the pack to `out`, chunk by chunk.
+    ///
+    /// # Errors
+    /// Of `out`, and if an object is corrupt: then the pack is cut short and has no trailer.
+    pub fn write(&self, repo: &Repo, out: &mut dyn Write) -> Result<WrittenPack> {
+        let mut writer = PackWriter::new(repo, out, self.count())?;
+        let mut offsets: Vec<u64> = Vec::with_capacity(self.packed.len());
+        while let Some(place) = self.packed.get(offsets.len()) {
+            let (run, deltas) = self.verbatim_run(repo, offsets.len())?;
+            if let Some(last) = run.last() {
+                let position = writer.position();
+                offsets.extend(run.iter().map(|p| position + (p.offset - place.offset)));
+                (writer.copied, writer.copied_deltas, writer.deltas) =
+                    (writer.copied + run.len() as u32, writer.copied_deltas + deltas, writer.deltas + deltas);
+                writer.copy(
+                    &repo.packs[place.pack as usize].data()[place.offset as usize..last.end as usize],
+                )?;
+            } else {
+                offsets.push(writer.position());
+                self.write_packed(repo, &mut writer, &offsets, place)?;
+            }
+        }
+        for oid in &self.loose {
+            writer.repack(oid)?;
+        }
+        let (deltas, copied, copied_deltas) = (writer.deltas, writer.copied, writer.copied_deltas);
+        writer.finish()?;
+        Ok(WrittenPack { count: self.count(), deltas, copied_deltas, copied })
+    }
+
+    fn client_has(&self, repo: &Repo, oid: &Oid) -> Result<bool> {
+        if self.selection.client_has.contains(oid) {
+            return Ok(true);
+        }
+        let (Some(numbers), Some(location)) = (&self.selection.client_numbers, repo.locate(oid)) else {
+            return Ok(false);
+        };
+        Ok(repo.number(location)?.is_some_and(|n| numbers.get(n)))
+    }
+
+    /// Entries from `first` on that lie one after the other and can be copied as they are, heads and all, in
+    /// one piece; and how many of them are deltas. None, if only the first one can.
+    fn verbatim_run(&self, repo: &Repo, first: usize) -> Result<(&[Place], u32)> {
+        let rest = &self.packed[first..];
+        let start = rest[0];
+        let follows = |a: &Place, b: &Place| a.pack == b.pack && a.end == b.offset;
+        if rest.len() < 2 || !follows(&start, &rest[1]) {
+            return Ok((&[], 0));
+        }
+        let pack = &repo.packs[start.pack as usize];
+        let may_change = self.thin && !self.selection.previous.is_empty();
+        let (mut len, mut deltas) = (0, 0);
+        for place in rest {
+            let is_next = len == 0 || follows(&rest[len - 1], place);
+            if !is_next || (place.end - start.offset) as usize > CHUNK_BYTES {
+                break;
+            }
+            let head = pack.entry(place.offset)?;
+            match head.stored {
+                // What has no end is corrupt, and told of when it is written by itself.
+                _ if place.offset + head.len as u64 >= place.end => break,
+                Stored::Whole(kind) if !may_change || !matches!(kind, Kind::Tree | Kind::Blob) => {}
+                // Its base is in the run too, as far before it as ever.
+                Stored::OfsDelta(distance) if self.ofs_delta && place.offset - distance >= start.offset => {
+                    deltas += 1
+                }
+                _ => break,
+            }
+            len += 1;
+        }
+        if len < 2 { Ok((&[], 0)) } else { Ok((&rest[..len], deltas)) }
+    }
+
+    fn write_packed(
+        &self,
+        repo: &Repo,
+        writer: &mut PackWriter<'_, '_>,
+        offsets: &[u64],
+        place: &Place,
+    ) -> Result<()> {
+        let Place { pack: pack_number, offset, end, rank } = *place;
+        let pack = &repo.packs[pack_number as usize];
+        let head = pack.entry(offset)?;
+        let body = offset as usize + head.len..end as usize;
+        let Some(body) = pack.data().get(body) else {
+            return Err(Error::Corrupt {
+                file: format!("{}.pack", pack.name()),
+                what: format!("the entry at {offset} has no end"),
+            });
+        };
+        match head.stored {
+            Stored::Whole(kind) => {
+                if self.thin && matches!(kind, Kind::Tree | Kind::Blob) && !self.selection.previous.is_empty()
+                {
+                    let oid = pack.index().oid(pack.extent(rank)?.0);
+                    if self.write_as_change(repo, writer, offsets, &oid, body.len())? {
+                        return Ok(());
+                    }
+                }
+                push_whole_head(&mut writer.chunk, kind, head.size);
+                writer.copied += 1;
+                return writer.copy(body);
+            }
+            Stored::OfsDelta(distance) => {
+                let base_offset = offset - distance;
+                let done = &self.packed[..offsets.len() - 1];
+                if let Ok(i) = done.binary_search_by_key(&(pack_number, base_offset), |p| (p.pack, p.offset))
+                {
+                    if self.ofs_delta {
+                        push_ofs_delta_head(
+                            &mut writer.chunk,
+                            offsets[offsets.len() - 1] - offsets[i],
+                            head.size,
+                        );
+                    } else {
+                        push_ref_delta_head(
+                            &mut writer.chunk,
+                            pack.index().raw_id(pack.position_at(base_offset)?),
+                            head.size,
+                        );
+                    }
+                    return writer.copy_delta(body);
+                }
+                if self.thin {
+                    let position = pack.position_at(base_offset)?;
+                    if self.client_has(repo, &pack.index().oid(position))? {
+                        push_ref_delta_head(&mut writer.chunk, pack.index().raw_id(position), head.size);
+                        return writer.copy_delta(body);
+                    }
+                }
+            }
+            Stored::RefDelta(at) => {
+                let start = offset as usize + at;
+                let id = &pack.data()[start..start + repo.hash.len()];
+                let base = Oid::from_bytes(repo.hash, id).expect("of its length");
+                // Sent earlier or later in this pack, or there already: a reader finds it by id. Later ones
+                // could make a circle with another delta that is copied too, hence only earlier ones.
+                if self.is_sent_before(repo, offsets, &base)?
+                    || (self.thin && self.client_has(repo, &base)?)
+                {
+                    push_ref_delta_head(&mut writer.chunk, id, head.size);
+                    return writer.copy_delta(body);
+                }
+            }
+        }
+        let oid = pack.index().oid(pack.extent(rank)?.0);
+        if self.thin && self.write_as_change(repo, writer, offsets, &oid, usize::MAX)? {
+            return Ok(());
+        }
+        writer.repack(&oid)
+    }
+
+    /// Writes `oid` as a change of what stood at its path before, if the client has that, or has been sent
+    /// it, and the change takes less than `bytes_max`. Whether it did.
+    fn write_as_change(
+        &self,
+        repo: &Repo,
+        writer: &mut PackWriter<'_, '_>,
+        offsets: &[u64],
+        oid: &Oid,
+        bytes_max: usize,
+    ) -> Result<bool> {
+        if let Some(change) = repo.changes.get(oid)
+            && change.entry.len() < bytes_max
+            && change.base != *oid
+            && (self.client_has(repo, &change.base)? || self.is_sent_before(repo, offsets, &change.base)?)
+        {
+            writer.deltas += 1;
+            writer.copy(&change.entry)?;
+            return Ok(true);
+        }
+        let mut previous = self.selection.previous.get(oid);
+        for _ in 0..PREVIOUS_MAX {
+            let Some(base) = previous else { return Ok(false) };
+            if base == oid {
+                return Ok(false);
+            }
+            if self.client_has(repo, base)? || self.is_sent_before(repo, offsets, base)? {
+                return writer.change(oid, base, bytes_max);
+            }
+            previous = self.selection.previous.get(base);
+        }
+        Ok(false)
+    }
+
+    /// Whether the object called `oid` stands before the entry that is being written.
+    fn is_sent_before(&self, repo: &Repo, offsets: &[u64], oid: &Oid) -> Result<bool> {
+        Ok(match repo.locate(oid) {
+            Some(Location::Packed { pack, position }) => {
+                let place = (pack, repo.packs[pack as usize].offset(position)?);
+                self.packed[..offsets.len() - 1].binary_search_by_key(&place, |p| (p.pack, p.offset)).is_ok()
+            }
+            _ => false,
+        })
+    }
+}
+
+/// Writes a pack to a stream: header, entries, trailer.
+pub struct PackWriter<'r, 'o> {
+    reader: ObjectReader<'r>,
+    out: &'o mut dyn Write,
+    chunk: Vec<u8>,
+    written: u64,
+    sum: PlainHasher,
+    deflate: Option<Deflate>,
+    /// Entries that were copied, those of them that are deltas, and all deltas.
+    copied: u32,
+    copied_deltas: u32,
+    deltas: u32,
+}
+
+impl<'r, 'o> PackWriter<'r, 'o> {
+    /// Starts a pack of `count` objects.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn new(repo: &'r Repo, out: &'o mut dyn Write, count: u32) -> Result<Self> {
+        let chunk = pack_header(count).to_vec();
+        Ok(PackWriter {
+            reader: repo.reader(),
+            out,
+            chunk,
+            written: 0,
+            sum: plain_sha(repo.hash),
+            deflate: None,
+            copied: 0,
+            copied_deltas: 0,
+            deltas: 0,
+        })
+    }
+
+    /// The offset of the next entry.
+    pub fn position(&self) -> u64 {
+        self.written + self.chunk.len() as u64
+    }
+
+    /// Appends an entry whose compressed content there is.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub(crate) fn entry(&mut self, push_head: impl FnOnce(&mut Vec<u8>), body: &[u8]) -> Result<()> {
+        push_head(&mut self.chunk);
+        self.copy(body)
+    }
+
+    fn copy_delta(&mut self, body: &[u8]) -> Result<()> {
+        self.copied += 1;
+        self.copied_deltas += 1;
+        self.deltas += 1;
+        self.copy(body)
+    }
+
+    fn copy(&mut self, body: &[u8]) -> Result<()> {
+        if body.len() >= CHUNK_BYTES {
+            self.flush()?;
+            self.sum.update(body);
+            self.out.write_all(body)?;
+            self.written += body.len() as u64;
+            return Ok(());
+        }
+        self.chunk.extend_from_slice(body);
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Appends an object packed anew, whole.
+    ///
+    /// # Errors
+    /// Of `out`, and if the object is missing or corrupt.
+    pub fn repack(&mut self, oid: &Oid) -> Result<()> {
+        let size = self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1;
+        if let Some(turn) = LargeTurn::for_bytes(size) {
+            // The turn may have been long in coming: who has gone meanwhile has nothing worked out.
+            self.out.flush()?;
+            return self.repack_large(oid, turn);
+        }
+        let object = self.reader.require(oid)?;
+        push_whole_head(&mut self.chunk, object.kind, object.data.len() as u64);
+        self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).append(&object.data, &mut self.chunk);
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// The same, of an object that is not to be in memory for as long as a client takes to read it.
+    fn repack_large(&mut self, oid: &Oid, turn: LargeTurn) -> Result<()> {
+        let mut file = tempfile::tempfile()?;
+        {
+            let object = self.reader.require(oid)?;
+            push_whole_head(&mut self.chunk, object.kind, object.data.len() as u64);
+            self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).pieces(&object.data, |piece| {
+                // It fails where nobody waits for the answer any more.
+                self.out.flush()?;
+                file.write_all(piece)
+            })?;
+        }
+        drop(turn);
+        file.rewind()?;
+        let mut piece = vec![0; CHUNK_BYTES];
+        loop {
+            match file.read(&mut piece)? {
+                0 => return Ok(()),
+                n => self.copy(&piece[..n])?,
+            }
+        }
+    }
+
+    /// Appends an object as a delta that is made now, if it is smaller than `bytes_max` and pays. Whether it
+    /// did.
+    ///
+    /// # Errors
+    /// Of `out`, and if the object is missing or corrupt.
+    fn change(&mut self, oid: &Oid, base: &Oid, bytes_max: usize) -> Result<bool> {
+        let mut size_of =
+            |oid: &Oid| Ok::<_, Error>(self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1);
+        if size_of(oid)?.max(size_of(base)?) > CHANGE_BYTES_MAX as u64 {
+            return Ok(false);
+        }
+        let (object, source) = (self.reader.require(oid)?, self.reader.require(base)?);
+        if object.kind != source.kind {
+            return Ok(false);
+        }
+        let half = object.data.len() / 2;
+        let delta = match object.kind {
+            Kind::Tree => tree_delta(self.reader.repo().hash, &source.data, &object.data, half),
+            _ => delta_of(&source.data, &object.data, half),
+        };
+        let Some(delta) = delta else { return Ok(false) };
+        let start = self.chunk.len();
+        push_ref_delta_head(&mut self.chunk, base.as_bytes(), delta.len() as u64);
+        self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).append(&delta, &mut self.chunk);
+        if self.chunk.len() - start >= bytes_max {
+            self.chunk.truncate(start);
+            return Ok(false);
+        }
+        let entry = self.chunk[start..].into();
+        self.reader.repo().changes.put(*oid, Change { base: *base, entry });
+        self.deltas += 1;
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(true)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sum.update(&self.chunk);
+        self.out.write_all(&self.chunk)?;
+        self.written += self.chunk.len() as u64;
+        self.chunk.clear();
+        Ok(())
+    }
+
+    /// Ends the pack and returns its checksum.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn finish(mut self) -> Result<Oid> {
+        // Without its last bytes nobody takes a pack for whole.
+        self.reader.repo().check_reads()?;
+        self.flush()?;
+        let sum = self.sum.finish();
+        self.out.write_all(sum.as_bytes())?;
+        self.out.flush()?;
+        Ok(sum)
+    }
+}

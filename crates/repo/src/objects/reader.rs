@@ -1,0 +1,397 @@
+//! Reading whole objects.
+
+use std::rc::Rc;
+
+use weir_git::{Hasher, Kind, Oid, OidMap, tag_target};
+
+use crate::error::{Error, Result, corrupt};
+use crate::objects::delta_cache::DeltaCache;
+use crate::objects::entry::{EntryHead, Stored, apply_delta, delta_sizes};
+use crate::objects::resident::Resident;
+use crate::objects::zlib::Inflate;
+use crate::repo::repository::{Location, Repo};
+
+/// Largest object read into memory, in bytes.
+pub(crate) const OBJECT_BYTES_MAX: u64 = 4 << 30;
+/// Bytes of a size at the start of a delta (gitformat-pack(5), "Deltified representation"): 64 bits, seven in
+/// each.
+const DELTA_SIZE_BYTES_MAX: usize = 10;
+/// Longest delta chain followed; git makes 50, and 4095 at most.
+const CHAIN_LEN_MAX: usize = 10_000;
+const CACHE_BYTES_MAX: usize = 32 << 20;
+/// Objects larger than this are not held whole to be hashed; and are read in such pieces.
+const STREAMED_BYTES_MIN: u64 = 64 << 20;
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Tags whose targets are remembered.
+const TAGS_KEPT_MAX: usize = 65_536;
+
+/// Entries and deltas larger than this are let go of as soon as they were used.
+const RELEASED_BYTES_MIN: usize = 16 << 20;
+
+/// An object in memory.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// What it is.
+    pub kind: Kind,
+    /// Its content.
+    pub data: Rc<Vec<u8>>,
+}
+
+/// Reads objects of one repository; keeps what delta chains share.
+pub struct ObjectReader<'r> {
+    repo: &'r Repo,
+    inflate: Inflate,
+    cache: DeltaCache,
+    delta: Vec<u8>,
+    /// What tags point at: a request may ask for the same ones several times.
+    tags: OidMap<(Oid, Kind)>,
+    /// Where it is noted what is read of the pack with this number.
+    resident: Option<(u32, &'r Resident)>,
+}
+
+impl<'r> ObjectReader<'r> {
+    pub(crate) fn new(repo: &'r Repo) -> Self {
+        ObjectReader {
+            repo,
+            inflate: Inflate::default(),
+            cache: DeltaCache::new(CACHE_BYTES_MAX),
+            delta: Vec::new(),
+            tags: OidMap::default(),
+            resident: None,
+        }
+    }
+
+    /// Notes in `resident` what is read of the pack with the number `pack`.
+    pub(crate) fn note_in(&mut self, pack: u32, resident: &'r Resident) {
+        self.resident = Some((pack, resident));
+    }
+
+    /// The repository.
+    pub fn repo(&self) -> &'r Repo {
+        self.repo
+    }
+
+    /// The object called `oid`, if it is here.
+    ///
+    /// # Errors
+    /// If it is here and corrupt.
+    pub fn read(&mut self, oid: &Oid) -> Result<Option<Object>> {
+        match self.repo.locate(oid) {
+            Some(location) => self.read_at(location, oid).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The object called `oid`, which must be here.
+    ///
+    /// # Errors
+    /// If it is missing or corrupt.
+    pub fn require(&mut self, oid: &Oid) -> Result<Object> {
+        self.read(oid)?.ok_or(Error::Missing(*oid))
+    }
+
+    /// What `oid` points at if it is a tag that was looked at before, and what that is.
+    pub(crate) fn known_tag(&self, oid: &Oid) -> Option<(Oid, Kind)> {
+        self.tags.get(oid).copied()
+    }
+
+    /// What the tag `oid` points at, and what that is; `None` if it is not here.
+    ///
+    /// # Errors
+    /// If the tag is missing or one of them is corrupt.
+    pub(crate) fn tag(&mut self, oid: &Oid) -> Result<Option<(Oid, Kind)>> {
+        let data = self.require(oid)?.data;
+        let target =
+            tag_target(self.repo.hash, &data).map_err(|source| Error::Object { oid: *oid, source })?.0;
+        let Some(kind) = self.kind(&target)? else { return Ok(None) };
+        if self.tags.len() < TAGS_KEPT_MAX {
+            self.tags.insert(*oid, (target, kind));
+        }
+        Ok(Some((target, kind)))
+    }
+
+    /// The object at `location`; `oid` is for loose objects and messages.
+    ///
+    /// # Errors
+    /// If it is corrupt.
+    pub fn read_at(&mut self, location: Location, oid: &Oid) -> Result<Object> {
+        match location {
+            Location::Packed { pack, position } => {
+                let offset = self.repo.packs[pack as usize].offset(position)?;
+                self.read_entry(pack, offset)
+            }
+            Location::Loose(folder) => {
+                let (kind, data) = self.repo.loose[folder as usize].read(oid, &mut self.inflate)?;
+                Ok(Object { kind, data: Rc::new(data) })
+            }
+        }
+    }
+
+    /// The id that the content of the object at `location` has. Large ones that are stored whole are hashed
+    /// piece by piece.
+    ///
+    /// # Errors
+    /// If it is corrupt.
+    pub(crate) fn computed_id(&mut self, location: Location, oid: &Oid) -> Result<Oid> {
+        let hash = self.repo.hash;
+        if let Location::Packed { pack: number, position } = location {
+            let pack = &self.repo.packs[number as usize];
+            let offset = pack.offset(position)?;
+            let head = pack.entry(offset)?;
+            if let Stored::Whole(kind) = head.stored
+                && head.size > STREAMED_BYTES_MIN
+            {
+                let input = &pack.data()[offset as usize + head.len..pack.entries_end() as usize];
+                return match self.hash_in_pieces(kind, head.size, input)? {
+                    Some(oid) => Ok(oid),
+                    None => {
+                        corrupt(format!("{}.pack", pack.name()), format!("bad compressed data at {offset}"))
+                    }
+                };
+            }
+        }
+        let object = self.read_at(location, oid)?;
+        Ok(Hasher::hash(hash, object.kind, &object.data)?)
+    }
+
+    /// The id of what `input` inflates to; `None` if that is not `size` bytes.
+    fn hash_in_pieces(&mut self, kind: Kind, size: u64, mut input: &[u8]) -> Result<Option<Oid>> {
+        let mut hasher = Hasher::object(self.repo.hash, kind, size);
+        let mut window = vec![0; 512 << 10];
+        let decoder = self.inflate.decoder();
+        decoder.reset();
+        let mut produced = 0u64;
+        loop {
+            let (part, _) = input.split_at(input.len().min(PIECE_BYTES));
+            let Ok(progress) = decoder.decompress(part, &mut window, part.len() == input.len()) else {
+                return Ok(None);
+            };
+            hasher.update(progress.output);
+            produced += progress.output.len() as u64;
+            let (consumed, done, full) = (progress.consumed, progress.done, progress.full);
+            input = &input[consumed..];
+            if produced > size || (done && produced != size) {
+                return Ok(None);
+            }
+            if done {
+                return Ok(Some(hasher.finish()?));
+            }
+            if full {
+                decoder.make_room(&mut window);
+            } else if consumed == 0 && part.len() == input.len() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// What an object is, by the heads of its entries only; `None` if it is not here.
+    ///
+    /// # Errors
+    /// If it is corrupt, or a delta of what is not here.
+    pub(crate) fn kind(&mut self, oid: &Oid) -> Result<Option<Kind>> {
+        let mut at = *oid;
+        for _ in 0..CHAIN_LEN_MAX {
+            let Some(Location::Packed { pack, position }) = self.repo.locate(&at) else {
+                let object = self.read(&at)?;
+                return if at == *oid {
+                    Ok(object.map(|o| o.kind))
+                } else {
+                    Ok(Some(object.ok_or(Error::Missing(at))?.kind))
+                };
+            };
+            let pack = &self.repo.packs[pack as usize];
+            let mut offset = pack.offset(position)?;
+            // Bases by distance are in the same pack: no need to look for them.
+            at = loop {
+                match pack.entry(offset)?.stored {
+                    Stored::Whole(kind) => return Ok(Some(kind)),
+                    Stored::OfsDelta(distance) => offset -= distance,
+                    Stored::RefDelta(start) => {
+                        let start = offset as usize + start;
+                        break Oid::from_bytes(
+                            self.repo.hash,
+                            &pack.data()[start..start + self.repo.hash.len()],
+                        )
+                        .expect("of its length");
+                    }
+                }
+            };
+        }
+        corrupt("a pack", format!("the delta chain of {oid} does not end"))
+    }
+
+    /// The entry of an object, head and compressed content, if it is stored whole in a pack.
+    ///
+    /// # Errors
+    /// If it is corrupt.
+    pub(crate) fn whole_entry(&mut self, oid: &Oid) -> Result<Option<&'r [u8]>> {
+        let Some(Location::Packed { pack: number, position }) = self.repo.locate(oid) else {
+            return Ok(None);
+        };
+        let pack = &self.repo.packs[number as usize];
+        let offset = pack.offset(position)?;
+        let head = pack.entry(offset)?;
+        if !matches!(head.stored, Stored::Whole(_)) || head.size > OBJECT_BYTES_MAX {
+            return Ok(None);
+        }
+        // Only the stream itself tells where it ends.
+        self.delta.resize(head.size as usize, 0);
+        let body = &pack.data()[offset as usize + head.len..pack.entries_end() as usize];
+        match self.inflate.exact(body, &mut self.delta) {
+            Some(len) => Ok(pack.data().get(offset as usize..offset as usize + head.len + len)),
+            None => corrupt(format!("{}.pack", pack.name()), format!("bad compressed data at {offset}")),
+        }
+    }
+
+    fn read_entry(&mut self, pack_number: u32, offset: u64) -> Result<Object> {
+        let repo = self.repo;
+        let (mut pack_number, mut offset) = (pack_number, offset);
+        let mut chain: Vec<(u32, u64, EntryHead)> = Vec::new();
+        let (kind, mut data) = loop {
+            if let Some(found) = self.cache.get(pack_number, offset) {
+                break found;
+            }
+            let pack = &repo.packs[pack_number as usize];
+            let head = pack.entry(offset)?;
+            if head.size > OBJECT_BYTES_MAX {
+                // It is whole, and sent as it lies; only who must have all of it in memory cannot.
+                return Err(Error::Unsupported(format!(
+                    "an object of {} bytes is not read into memory",
+                    head.size
+                )));
+            }
+            if chain.len() > CHAIN_LEN_MAX {
+                return corrupt(
+                    format!("{}.pack", pack.name()),
+                    format!("the delta chain at {offset} does not end"),
+                );
+            }
+            match head.stored {
+                Stored::Whole(kind) => {
+                    let mut data = vec![0; head.size as usize];
+                    self.inflate_entry(pack_number, offset, &head, &mut data)?;
+                    let data = Rc::new(data);
+                    if !chain.is_empty() {
+                        self.cache.put(pack_number, offset, kind, &data);
+                    }
+                    break (kind, data);
+                }
+                Stored::OfsDelta(distance) => {
+                    chain.push((pack_number, offset, head));
+                    offset -= distance;
+                }
+                Stored::RefDelta(at) => {
+                    chain.push((pack_number, offset, head));
+                    let start = offset as usize + at;
+                    let base = &pack.data()[start..start + repo.hash.len()];
+                    match pack.index().find(base) {
+                        Some(position) => offset = pack.offset(position)?,
+                        None => match repo.locate_raw(base) {
+                            Some(Location::Packed { pack, position }) => {
+                                offset = repo.packs[pack as usize].offset(position)?;
+                                pack_number = pack;
+                            }
+                            _ => {
+                                return corrupt(
+                                    format!("{}.pack", pack.name()),
+                                    format!("the delta at {offset} has no base"),
+                                );
+                            }
+                        },
+                    }
+                }
+            }
+        };
+        while let Some((pack_number, offset, head)) = chain.pop() {
+            let mut delta = std::mem::take(&mut self.delta);
+            delta.resize(head.size as usize, 0);
+            self.inflate_entry(pack_number, offset, &head, &mut delta)?;
+            let mut out = Vec::new();
+            if apply_delta(&data, &delta, OBJECT_BYTES_MAX, &mut out).is_none() {
+                return corrupt(
+                    format!("{}.pack", repo.packs[pack_number as usize].name()),
+                    format!("bad delta at {offset}"),
+                );
+            }
+            if delta.capacity() <= RELEASED_BYTES_MIN {
+                self.delta = delta;
+            }
+            data = Rc::new(out);
+            self.cache.put(pack_number, offset, kind, &data);
+        }
+        Ok(Object { kind, data })
+    }
+
+    fn inflate_entry(&mut self, number: u32, offset: u64, head: &EntryHead, out: &mut [u8]) -> Result<()> {
+        let pack = &self.repo.packs[number as usize];
+        let start = offset as usize + head.len;
+        match self.inflate.exact(&pack.data()[start..pack.entries_end() as usize], out) {
+            Some(consumed) => {
+                if let Some((_, resident)) = self.resident.filter(|(of, _)| *of == number) {
+                    resident.was_read(start..start + consumed);
+                }
+                // What is read once need not stay this process's memory beside what was made of it.
+                if consumed > RELEASED_BYTES_MIN {
+                    pack.data().release_pages(start..start + consumed);
+                }
+                Ok(())
+            }
+            None => corrupt(format!("{}.pack", pack.name()), format!("bad compressed data at {offset}")),
+        }
+    }
+
+    /// The kind of an object and its size, without inflating more than a delta's head.
+    ///
+    /// # Errors
+    /// If it is corrupt.
+    pub fn kind_and_size(&mut self, oid: &Oid) -> Result<Option<(Kind, u64)>> {
+        let (mut pack_number, mut offset) = match self.repo.locate(oid) {
+            None => return Ok(None),
+            Some(Location::Loose(folder)) => {
+                return self.repo.loose[folder as usize]
+                    .read(oid, &mut self.inflate)
+                    .map(|(k, d)| Some((k, d.len() as u64)));
+            }
+            Some(Location::Packed { pack, position }) => {
+                (pack, self.repo.packs[pack as usize].offset(position)?)
+            }
+        };
+        let mut size = None;
+        for _ in 0..CHAIN_LEN_MAX {
+            let pack = &self.repo.packs[pack_number as usize];
+            let head = pack.entry(offset)?;
+            if let Stored::Whole(kind) = head.stored {
+                return Ok(Some((kind, size.unwrap_or(head.size))));
+            }
+            if size.is_none() {
+                let mut start = [0; 2 * DELTA_SIZE_BYTES_MAX];
+                let packed = &pack.data()[offset as usize + head.len..pack.entries_end() as usize];
+                let sizes =
+                    self.inflate.prefix(packed, &mut start).and_then(|len| delta_sizes(&start[..len]));
+                let Some((_, result)) = sizes else {
+                    return corrupt(format!("{}.pack", pack.name()), format!("bad delta at {offset}"));
+                };
+                size = Some(result);
+            }
+            match head.stored {
+                Stored::OfsDelta(distance) => offset -= distance,
+                Stored::RefDelta(at) => {
+                    let start = offset as usize + at;
+                    let base =
+                        Oid::from_bytes(self.repo.hash, &pack.data()[start..start + self.repo.hash.len()])
+                            .expect("sized");
+                    match self.repo.locate(&base) {
+                        Some(Location::Packed { pack, position }) => {
+                            offset = self.repo.packs[pack as usize].offset(position)?;
+                            pack_number = pack;
+                        }
+                        _ => return Err(Error::Missing(base)),
+                    }
+                }
+                Stored::Whole(_) => unreachable!("returned above"),
+            }
+        }
+        corrupt(oid.to_string(), "its delta chain does not end")
+    }
+}

@@ -1,0 +1,7 @@
+//! What is reached from where: walks over commits and trees, bitmaps, the commit-graph.
+
+pub(crate) mod bitmap;
+pub(crate) mod bitmap_walk;
+pub(crate) mod changes;
+pub(crate) mod commit_graph;
+pub(crate) mod walk;

@@ -1,0 +1,351 @@
+//! An ordinary git directory, bare or not, behind the same [`Repo`]: packs, loose objects, alternates, loose
+//! refs.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use weir_archive::Region;
+use weir_git::{HashKind, Kind, Oid, refname};
+
+use crate::error::{Error, Result, corrupt};
+use crate::files::{read_at_most, read_if_there};
+use crate::objects::pack::Pack;
+use crate::objects::reader::OBJECT_BYTES_MAX;
+use crate::objects::zlib::Inflate;
+use crate::reach::changes::Changes;
+use crate::refs::config::{FILE_BYTES_MAX as CONFIG_BYTES_MAX, GitConfig};
+use crate::refs::list::{Head, Ref, Refs, is_fully_peeled, parse_head, parse_packed_refs};
+use crate::refs::reftable::{RefValue, read_stack};
+use crate::repo::bodies::Bodies;
+use crate::repo::repository::{Repo, Serial, parse_shallow};
+
+/// Alternates of alternates followed.
+const ALTERNATES_DEPTH_MAX: usize = 5;
+/// Symbolic refs to symbolic refs followed, as in git.
+const SYMREF_DEPTH_MAX: usize = 5;
+
+/// Bytes of a file that holds a line or a few.
+const SMALL_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a list of refs or commits.
+const LIST_BYTES_MAX: u64 = 1 << 30;
+
+/// What is added at a time, at least, to the room for an object that is inflated.
+const GROWTH_BYTES_MIN: usize = 64 << 10;
+
+/// Returns the loose object `oid` below `objects`, a folder of objects, of at most `bytes_max` bytes.
+///
+/// # Errors
+/// If it cannot be read, is none, or is larger: [`Error::TooLarge`].
+pub fn read_loose(objects: &Path, oid: &Oid, bytes_max: u64) -> Result<(Kind, Vec<u8>)> {
+    Loose { folder: objects.to_owned() }.read_at_most(oid, bytes_max, &mut Inflate::default())
+}
+
+/// A folder of loose objects.
+pub(crate) struct Loose {
+    folder: PathBuf,
+}
+
+impl Loose {
+    fn path(&self, id: &[u8]) -> PathBuf {
+        let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
+        self.folder.join(&hex[..2]).join(&hex[2..])
+    }
+
+    pub(crate) fn contains(&self, id: &[u8]) -> bool {
+        self.path(id).is_file()
+    }
+
+    pub(crate) fn read(&self, oid: &Oid, inflate: &mut Inflate) -> Result<(Kind, Vec<u8>)> {
+        self.read_at_most(oid, OBJECT_BYTES_MAX, inflate)
+    }
+
+    fn read_at_most(&self, oid: &Oid, bytes_max: u64, inflate: &mut Inflate) -> Result<(Kind, Vec<u8>)> {
+        let path = self.path(oid.as_bytes());
+        let packed = read_at_most(&path, bytes_max)?;
+        let bad = |what: &str| corrupt(path.display().to_string(), what);
+        // "<kind> <size>\0" comes first, and is short.
+        let mut out = vec![0; 64];
+        let decoder = inflate.decoder();
+        decoder.reset();
+        let (mut len, mut consumed, mut total) = (0, 0, None);
+        loop {
+            let Ok(progress) = decoder.decompress(&packed[consumed..], &mut out, true) else {
+                return bad("bad zlib data");
+            };
+            len += progress.output.len();
+            consumed += progress.consumed;
+            let done = progress.done;
+            if total.is_none() {
+                let Some(nul) = out[..len].iter().position(|&c| c == 0) else {
+                    return bad("no object header");
+                };
+                let header = String::from_utf8_lossy(&out[..nul]).into_owned();
+                let parsed = header
+                    .split_once(' ')
+                    .and_then(|(k, s)| Some((Kind::from_name(k.as_bytes())?, s.parse::<u64>().ok()?)));
+                match parsed {
+                    Some((kind, size)) if size <= bytes_max => {
+                        total = Some((kind, nul + 1, nul + 1 + size as usize))
+                    }
+                    Some((_, size)) => return Err(Error::TooLarge { oid: *oid, size, limit: bytes_max }),
+                    _ => return bad("bad object header"),
+                }
+            }
+            let (kind, start, end) = total.expect("set above");
+            if done {
+                if len != end {
+                    return bad("its size is not what its header says");
+                }
+                out.truncate(len);
+                // In place: an object that was read is in memory once.
+                out.drain(..start);
+                return Ok((kind, out));
+            }
+            if len >= end + 16 {
+                return bad("it is longer than its header says");
+            }
+            // Memory comes with the content, not with what the header says of it.
+            out.resize((end + 16).min(out.len().max(GROWTH_BYTES_MIN) * 2).max(out.len()), 0);
+        }
+    }
+}
+
+/// Returns the git directory at `path`, or below it, and the one that it shares objects and refs with, if it
+/// is a worktree's: else itself.
+///
+/// # Errors
+/// If there is none.
+pub fn folders_of(path: &Path) -> Result<(PathBuf, PathBuf)> {
+    let git_dir = find_git_dir(path)?;
+    let common = match read_if_there(&git_dir.join("commondir"), SMALL_BYTES_MAX)? {
+        Some(text) => git_dir.join(String::from_utf8_lossy(&text).trim_end_matches(['\r', '\n'])),
+        None => git_dir.clone(),
+    };
+    Ok((git_dir, common))
+}
+
+/// Opens the git directory at `path`, or the `.git` below it.
+///
+/// # Errors
+/// If there is none, or it cannot be read.
+pub fn open_directory(path: &Path) -> Result<Repo> {
+    let (git_dir, common) = folders_of(path)?;
+    // Nothing that is included has a say in that.
+    let config = GitConfig::parse(&read_or_empty(&common.join("config"), CONFIG_BYTES_MAX)?)?;
+    let hash = config.hash_of_format()?;
+    let mut packs = Vec::new();
+    let mut loose = Vec::new();
+    add_objects(&common.join("objects"), hash, 0, &mut packs, &mut loose)?;
+    let mut repo = Repo {
+        serial: Serial::next(),
+        hash,
+        packs,
+        loose,
+        refs: Refs::default(),
+        shallow: parse_shallow(hash, &read_or_empty(&common.join("shallow"), LIST_BYTES_MAX)?)?,
+        bodies: Bodies::default(),
+        archive: None,
+        base: None,
+        graph: OnceLock::new(),
+        bitmaps: OnceLock::new(),
+        trailers: Default::default(),
+        bundles: OnceLock::new(),
+        body_trailers: Vec::new(),
+        reachable: OnceLock::new(),
+        lfs_given: OnceLock::new(),
+        hidden_tips: Vec::new(),
+        changes: Changes::default(),
+        git_dir: Some(common.clone()),
+        path: path.to_owned(),
+    };
+    let found = if config.has_reftable() {
+        refs_in_reftable(hash, &git_dir, &common)?
+    } else {
+        refs_in_files(hash, &git_dir, &common)?
+    };
+    repo.refs = resolve_refs(&repo, found)?;
+    Ok(repo)
+}
+
+fn find_git_dir(path: &Path) -> Result<PathBuf> {
+    for candidate in [path.to_owned(), path.join(".git")] {
+        if candidate.join("objects").is_dir() && candidate.join("HEAD").is_file() {
+            return Ok(candidate);
+        }
+        if let Some(target) = named_by_file(&candidate) {
+            return Ok(target);
+        }
+    }
+    Err(Error::NotFound(format!("'{}' is not a git repository", path.display())))
+}
+
+/// The folder that a submodule's or a worktree's `.git` names, which is a file then
+/// (gitrepository-layout(5)). Whatever other file stands there is not read to its end.
+pub fn named_by_file(path: &Path) -> Option<PathBuf> {
+    let data = read_at_most(path, SMALL_BYTES_MAX).ok()?;
+    let target = std::str::from_utf8(&data).ok()?.strip_prefix("gitdir: ")?.trim_end_matches(['\r', '\n']);
+    (!target.is_empty()).then(|| path.parent().unwrap_or(Path::new(".")).join(target))
+}
+
+fn read_or_empty(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
+    Ok(read_if_there(path, bytes_max)?.unwrap_or_default())
+}
+
+fn add_objects(
+    folder: &Path,
+    hash: HashKind,
+    depth: usize,
+    packs: &mut Vec<Arc<Pack>>,
+    loose: &mut Vec<Loose>,
+) -> Result<()> {
+    if let Ok(entries) = fs::read_dir(folder.join("pack")) {
+        let mut names: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+        names.retain(|p| p.extension().is_some_and(|e| e == "idx") && p.with_extension("pack").is_file());
+        names.sort();
+        for idx in names {
+            let map = |path: &Path| -> Result<Region> {
+                let file = File::open(path)?;
+                let len = file.metadata()?.len();
+                Ok(Region::map(Arc::new(file), len)?)
+            };
+            let stem = idx.with_extension("");
+            packs.push(Arc::new(Pack::open(
+                &stem.display().to_string(),
+                map(&idx.with_extension("pack"))?,
+                map(&idx)?,
+                hash,
+            )?));
+        }
+    }
+    loose.push(Loose { folder: folder.to_owned() });
+    if depth < ALTERNATES_DEPTH_MAX {
+        for line in
+            String::from_utf8_lossy(&read_or_empty(&folder.join("info/alternates"), SMALL_BYTES_MAX)?).lines()
+        {
+            if !line.is_empty() && !line.starts_with('#') {
+                add_objects(&folder.join(line), hash, depth + 1, packs, loose)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Refs as they are stored.
+struct StoredRefs {
+    by_name: BTreeMap<Vec<u8>, Ref>,
+    /// Those that name others.
+    symbolic: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Those of which it is said what they peel to, if they are tags.
+    peeled: HashSet<Vec<u8>>,
+    head: Head,
+}
+
+fn refs_in_files(hash: HashKind, git_dir: &Path, common: &Path) -> Result<StoredRefs> {
+    let text = read_or_empty(&common.join("packed-refs"), LIST_BYTES_MAX)?;
+    let is_peeled = is_fully_peeled(&text);
+    let packed = parse_packed_refs(hash, &text)?;
+    let (mut by_name, mut symbolic) = (BTreeMap::new(), BTreeMap::new());
+    add_loose_refs(&common.join("refs"), b"refs", hash, &mut by_name, &mut symbolic)?;
+    let mut peeled = HashSet::new();
+    for r in packed {
+        if let Entry::Vacant(vacant) = by_name.entry(r.name.clone()) {
+            if is_peeled && !symbolic.contains_key(&r.name) {
+                peeled.insert(r.name.clone());
+            }
+            vacant.insert(r);
+        }
+    }
+    let head = parse_head(hash, &read_at_most(&git_dir.join("HEAD"), SMALL_BYTES_MAX)?)?;
+    Ok(StoredRefs { by_name, symbolic, peeled, head })
+}
+
+/// A worktree has a stack of its own for what is its own: `HEAD`, `refs/worktree`, `refs/bisect`.
+fn refs_in_reftable(hash: HashKind, git_dir: &Path, common: &Path) -> Result<StoredRefs> {
+    let mut values = read_stack(&common.join("reftable"), hash)?;
+    if git_dir != common {
+        values.extend(read_stack(&git_dir.join("reftable"), hash)?);
+    }
+    let head = match values.remove(&b"HEAD"[..]) {
+        Some(RefValue::Direct(oid, _)) => Head::Detached(oid),
+        Some(RefValue::Symbolic(name)) => Head::Symbolic(name),
+        None => return corrupt(common.join("reftable").display().to_string(), "no HEAD"),
+    };
+    let mut stored =
+        StoredRefs { by_name: BTreeMap::new(), symbolic: BTreeMap::new(), peeled: HashSet::new(), head };
+    for (name, value) in values.into_iter().filter(|(name, _)| name.starts_with(b"refs/")) {
+        match value {
+            RefValue::Direct(oid, peeled) => {
+                drop(stored.by_name.insert(name.clone(), Ref { name, oid, peeled }))
+            }
+            RefValue::Symbolic(target) => drop(stored.symbolic.insert(name, target)),
+        }
+    }
+    Ok(stored)
+}
+
+/// Follows what names others, peels tags, and leaves out what is broken.
+fn resolve_refs(repo: &Repo, stored: StoredRefs) -> Result<Refs> {
+    let StoredRefs { mut by_name, symbolic, peeled, head } = stored;
+    for name in symbolic.keys() {
+        let mut at: &Vec<u8> = name;
+        for _ in 0..SYMREF_DEPTH_MAX {
+            match symbolic.get(at) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        let value = by_name.get(at).cloned();
+        match value {
+            Some(target) => by_name.insert(name.clone(), Ref { name: name.clone(), ..target }),
+            None => by_name.remove(name),
+        };
+    }
+    let mut list: Vec<Ref> = by_name.into_values().filter(|r| refname::is_valid(&r.name)).collect();
+    for r in &mut list {
+        // packed-refs need not be fully peeled, loose refs never are; a ref to a missing object is broken and
+        // left out.
+        if r.peeled.is_none() && !peeled.contains(&r.name) && repo.contains(&r.oid) {
+            r.peeled = repo.peel(&r.oid)?;
+        }
+    }
+    list.retain(|r| repo.contains(&r.oid));
+    let mut refs = Refs::new(list, head);
+    refs.symbolic = symbolic.into_iter().filter(|(name, _)| refs.get(name).is_some()).collect();
+    Ok(refs)
+}
+
+fn add_loose_refs(
+    folder: &Path,
+    prefix: &[u8],
+    hash: HashKind,
+    refs: &mut BTreeMap<Vec<u8>, Ref>,
+    symbolic: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+) -> Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e.into()),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = [prefix, b"/", entry.file_name().as_encoded_bytes()].concat();
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            add_loose_refs(&entry.path(), &name, hash, refs, symbolic)?;
+            continue;
+        }
+        // None where it was deleted, or packed, under us.
+        let Some(data) = read_if_there(&entry.path(), SMALL_BYTES_MAX)? else { continue };
+        match parse_head(hash, &data) {
+            Ok(Head::Detached(oid)) => drop(refs.insert(name.clone(), Ref { name, oid, peeled: None })),
+            Ok(Head::Symbolic(target)) => drop(symbolic.insert(name, target)),
+            // An empty or broken loose ref hides nothing that could be served.
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! `REV`, `REV:PATH`: finding things by name, as git-rev-parse does for its common forms.
+
+use weir_git::{Kind, Oid, TreeIter, commit_links};
+
+use crate::error::{Error, Result};
+use crate::objects::reader::{Object, ObjectReader};
+use crate::repo::repository::Repo;
+
+/// An entry of a tree, as `git ls-tree` lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeListing {
+    /// The mode.
+    pub mode: u32,
+    /// `blob`, `tree` or `commit`.
+    pub kind: &'static str,
+    /// The id.
+    pub oid: Oid,
+    /// The path from the tree that was asked for, in bytes.
+    pub path: Vec<u8>,
+}
+
+/// The object that `revision` names: a ref in full or short (as git's rules go), `HEAD`, or an id of at least
+/// 4 digits, followed by any number of `^`, `^N`, `^{}`, `^{tree}`, `^{commit}` and `~N`.
+///
+/// # Errors
+/// If there is none, or several.
+pub fn resolve_revision(repo: &Repo, revision: &str) -> Result<Oid> {
+    let end = revision.find(['^', '~']).unwrap_or(revision.len());
+    let (name, mut rest) = revision.split_at(end);
+    let not_found = || Error::NotFound(format!("no such revision: '{revision}'"));
+    let mut oid = resolve_name(repo, name)?.ok_or_else(not_found)?;
+    let mut reader = repo.reader();
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix("^{") {
+            let (kind, after) = after.split_once('}').ok_or_else(not_found)?;
+            let peeled = repo.peel(&oid)?.unwrap_or(oid);
+            oid = match kind {
+                "" | "commit" | "object" => peeled,
+                "tree" => tree_of(&mut reader, &peeled)?,
+                _ => return Err(not_found()),
+            };
+            rest = after;
+            continue;
+        }
+        let Some((operator, after)) = rest.split_at_checked(1).filter(|(o, _)| matches!(*o, "^" | "~"))
+        else {
+            return Err(not_found());
+        };
+        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let n: usize = if digits == 0 { 1 } else { after[..digits].parse().map_err(|_| not_found())? };
+        rest = &after[digits..];
+        let peeled = repo.peel(&oid)?.unwrap_or(oid);
+        oid = match operator {
+            "^" if n == 0 => peeled,
+            "^" => *parents_of(&mut reader, &peeled)?.get(n - 1).ok_or_else(not_found)?,
+            _ => {
+                let mut at = peeled;
+                for _ in 0..n {
+                    at = *parents_of(&mut reader, &at)?.first().ok_or_else(not_found)?;
+                }
+                at
+            }
+        };
+    }
+    Ok(oid)
+}
+
+fn parents_of(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Vec<Oid>> {
+    let object = reader.require(oid)?;
+    commit_links(reader.repo().hash(), &object.data)
+        .map(|l| l.parents)
+        .map_err(|source| Error::Object { oid: *oid, source })
+}
+
+fn tree_of(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Oid> {
+    let object = reader.require(oid)?;
+    match object.kind {
+        Kind::Tree => Ok(*oid),
+        Kind::Commit => commit_links(reader.repo().hash(), &object.data)
+            .map(|l| l.tree)
+            .map_err(|source| Error::Object { oid: *oid, source }),
+        kind => Err(Error::NotFound(format!("object {oid} is a {}, not a tree", kind.name()))),
+    }
+}
+
+/// What the ref called `name`, in full or short, leads to.
+pub(crate) fn resolve_ref(repo: &Repo, name: &str) -> Option<Oid> {
+    if matches!(name, "" | "@" | "HEAD") {
+        return repo.refs().head_oid();
+    }
+    let places = ["", "refs/", "refs/tags/", "refs/heads/", "refs/remotes/"];
+    places.iter().find_map(|place| repo.refs().get(format!("{place}{name}").as_bytes())).map(|r| r.oid)
+}
+
+fn resolve_name(repo: &Repo, name: &str) -> Result<Option<Oid>> {
+    if let Some(oid) = resolve_ref(repo, name) {
+        return Ok(Some(oid));
+    }
+    let is_hex = name.bytes().all(|c| c.is_ascii_hexdigit());
+    if !is_hex || name.len() < 4 || name.len() > repo.hash().hex_len() {
+        return Ok(None);
+    }
+    let prefix = name.to_ascii_lowercase();
+    let mut found: Vec<Oid> = Vec::new();
+    for pack in repo.packs() {
+        found.extend(pack.index().find_prefix(&prefix, 2).into_iter().map(|p| pack.index().oid(p)));
+    }
+    found.sort_unstable();
+    found.dedup();
+    match found.len() {
+        0 => Ok(Oid::from_hex(repo.hash(), prefix.as_bytes()).filter(|oid| repo.contains(oid))),
+        1 => Ok(Some(found[0])),
+        _ => Err(Error::NotFound(format!("'{name}' is ambiguous: several objects start with it"))),
+    }
+}
+
+/// The object at `path` in the tree of `revision`, with its mode (0 for the tree of the revision itself).
+///
+/// # Errors
+/// If there is none.
+pub fn resolve_path(repo: &Repo, revision: &str, path: &[u8]) -> Result<(u32, Oid)> {
+    let oid = resolve_revision(repo, revision)?;
+    let mut reader = repo.reader();
+    let peeled = repo.peel(&oid)?.unwrap_or(oid);
+    let mut at = tree_of(&mut reader, &peeled)?;
+    let mut mode = 0;
+    for part in path.split(|&c| c == b'/').filter(|p| !p.is_empty() && *p != b".") {
+        let not_found = || {
+            Error::NotFound(format!(
+                "path '{}' does not exist in '{revision}'",
+                String::from_utf8_lossy(path)
+            ))
+        };
+        let object = reader.require(&at)?;
+        if object.kind != Kind::Tree {
+            return Err(not_found());
+        }
+        let entry = TreeIter::new(repo.hash(), &object.data)
+            .filter_map(std::result::Result::ok)
+            .find(|e| e.name == part);
+        let entry = entry.ok_or_else(not_found)?;
+        (mode, at) = (entry.mode, Oid::from_bytes(repo.hash(), entry.id).expect("of its length"));
+    }
+    Ok((mode, at))
+}
+
+impl TreeListing {
+    /// Lists a tree, with everything below it if `recursive`.
+    ///
+    /// # Errors
+    /// If a tree is missing or corrupt.
+    pub fn list(repo: &Repo, tree: &Oid, recursive: bool) -> Result<Vec<TreeListing>> {
+        let mut reader = repo.reader();
+        let mut out = Vec::new();
+        Self::list_into(&mut reader, tree, b"", recursive, 0, &mut out)?;
+        Ok(out)
+    }
+
+    fn list_into(
+        reader: &mut ObjectReader<'_>,
+        tree: &Oid,
+        prefix: &[u8],
+        recursive: bool,
+        depth: usize,
+        out: &mut Vec<TreeListing>,
+    ) -> Result<()> {
+        let hash = reader.repo().hash();
+        let object: Object = reader.require(tree)?;
+        if object.kind != Kind::Tree {
+            return Err(Error::NotFound(format!("object {tree} is a {}, not a tree", object.kind.name())));
+        }
+        for entry in TreeIter::new(hash, &object.data) {
+            let entry = entry.map_err(|source| Error::Object { oid: *tree, source })?;
+            let oid = Oid::from_bytes(hash, entry.id).expect("of its length");
+            let path = [prefix, entry.name].concat();
+            if entry.is_tree() && recursive && depth < 2048 {
+                Self::list_into(reader, &oid, &[path.as_slice(), b"/"].concat(), recursive, depth + 1, out)?;
+                continue;
+            }
+            let kind = if entry.is_tree() {
+                "tree"
+            } else if entry.is_gitlink() {
+                "commit"
+            } else {
+                "blob"
+            };
+            out.push(TreeListing { mode: entry.mode, kind, oid, path });
+        }
+        Ok(())
+    }
+}

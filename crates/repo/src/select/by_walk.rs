@@ -1,0 +1,550 @@
+//! Which objects an answer holds: what is wanted, less what the client has.
+
+use std::collections::BinaryHeap;
+
+use weir_git::{Kind, Oid, OidMap, OidSet, TreeIter};
+
+use crate::answer::deepen::Cut;
+use crate::error::{Error, Result};
+use crate::objects::reader::ObjectReader;
+use crate::objects::tree_diff::{Changed, changed, each_changed};
+use crate::reach::bitmap::Bits;
+use crate::reach::bitmap_walk::select_by_bitmaps;
+use crate::reach::walk::{Budget, Commits, Node, Steps, TREE_DEPTH_MAX, peel_through};
+use crate::repo::repository::{Location, Repo};
+use crate::select::filter::Filter;
+use crate::select::sparse::Patterns;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'q> {
+    /// Ids wanted.
+    pub wants: &'q [Oid],
+    /// Ids the client has; those that are not here are passed over.
+    pub haves: &'q [Oid],
+    /// Where history ends, for shallow clients.
+    pub cut: Option<&'q Cut>,
+    /// What is left out, for partial clones.
+    pub filter: Option<&'q Filter>,
+    /// Bounds.
+    pub budget: Budget<'q>,
+}
+
+/// What to send.
+#[derive(Debug, Default)]
+pub struct Selection {
+    /// Ids of objects to send, each once: tags, commits from the newest, then trees and blobs.
+    pub objects: Vec<Oid>,
+    /// Ids the client is known to have, near what it lacks: bases for thin deltas.
+    pub client_has: OidSet,
+    /// For a tree or blob to send, what stood at its path before.
+    pub previous: OidMap<Oid>,
+    /// Objects to send besides, by pack and rank in it, ascending, each once and none of
+    /// [`Selection::objects`].
+    pub ranks: Vec<(u32, u32)>,
+    /// All the client has, by number, if bitmaps told.
+    pub(crate) client_numbers: Option<Bits>,
+}
+
+impl Selection {
+    /// Just `objects`, each named once.
+    pub fn of(objects: Vec<Oid>) -> Selection {
+        Selection { objects, ..Selection::default() }
+    }
+
+    /// Adds those of `tags` (tag object and what it is peeled to) whose target is sent, with the tags between
+    /// the two (git's `add_tag_chain`).
+    ///
+    /// # Errors
+    /// If an index is corrupt.
+    pub fn include_tags(&mut self, repo: &Repo, tags: impl Iterator<Item = (Oid, Oid)>) -> Result<()> {
+        let mut sent: OidSet = self.objects.iter().copied().collect();
+        let ranks = &self.ranks;
+        let mut reader = repo.reader();
+        let is_ranked = |oid: &Oid| -> Result<bool> {
+            Ok(match repo.locate(oid) {
+                Some(Location::Packed { pack, position }) if !ranks.is_empty() => {
+                    ranks.binary_search(&(pack, repo.packs[pack as usize].rank(position)?)).is_ok()
+                }
+                _ => false,
+            })
+        };
+        for (tag, target) in tags {
+            if !sent.contains(&target) && !is_ranked(&target)? {
+                continue;
+            }
+            // Tags of tags need all those between; several refs may name one tag object.
+            let chain = peel_through(&mut reader, &tag)?.map_or_else(Vec::new, |(_, _, tags)| tags);
+            for tag in chain {
+                if !is_ranked(&tag)? && sent.insert(tag) {
+                    self.objects.push(tag);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// With more new commits than this, bitmaps are faster than differences of trees, where there are some.
+const WALKED_COMMITS_MAX: usize = 48;
+/// The same for a client that has something: what differences of trees tell makes its pack a third of the
+/// size or less.
+const WALKED_COMMITS_FOR_FETCH_MAX: usize = 8192;
+
+const INTERESTING: u8 = 1;
+const UNINTERESTING: u8 = 2;
+/// It was put in the queue once.
+const QUEUED: u8 = 4;
+/// It was taken out of the queue again.
+const POPPED: u8 = 8;
+
+/// Selects what the wants reach and the haves do not.
+///
+/// # Errors
+/// If an object is missing or corrupt, or the budget is used up.
+pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
+    let Query { wants, haves, cut, filter, budget } = *query;
+    let takes = |kind| filter.is_none_or(|f| f.takes(kind));
+    let mut reader = repo.reader();
+    let mut selection = Selection::default();
+    let mut sent = OidSet::default();
+    let mut flags: OidMap<u8> = OidMap::default();
+    let mut nodes: OidMap<Node> = OidMap::default();
+    let mut queue: BinaryHeap<(u64, Oid)> = BinaryHeap::new();
+    let mut direct = Vec::new();
+    let mut seeds = Vec::new();
+    // What a client names it gets, whatever the filter says; what a tag it names points at too.
+    let mut named = OidSet::default();
+    for want in wants.iter().chain(cut.iter().flat_map(|c| &c.wants)) {
+        let (oid, kind, tags) = peel_through(&mut reader, want)?.ok_or(Error::Missing(*want))?;
+        named.insert(oid);
+        selection.objects.extend(tags.into_iter().filter(|t| sent.insert(*t)));
+        match kind {
+            Kind::Commit => seeds.push((oid, INTERESTING)),
+            _ => direct.push((oid, kind)),
+        }
+    }
+    let mut edges = Vec::new();
+    for have in haves.iter().chain(cut.iter().flat_map(|c| &c.unshallow)) {
+        if let Some((oid, kind, tags)) = peel_through(&mut reader, have)? {
+            selection.client_has.extend(tags);
+            match kind {
+                Kind::Commit => {
+                    seeds.push((oid, UNINTERESTING));
+                    edges.push(oid);
+                }
+                _ => drop(selection.client_has.insert(oid)),
+            }
+        }
+    }
+    let mut steps = Steps::new(budget);
+    let mut commits = match cut {
+        Some(cut) => Commits::cut_at(&mut reader, &cut.commits),
+        None => Commits::new(&mut reader),
+    };
+    let mut interesting_queued = 0usize;
+    for (oid, flag) in seeds {
+        let entry = flags.entry(oid).or_default();
+        *entry |= flag;
+        if *entry & QUEUED == 0 {
+            *entry |= QUEUED;
+            let node = commits.load(&oid)?;
+            queue.push((node.time, oid));
+            nodes.insert(oid, node);
+        }
+    }
+    for (_, oid) in &queue {
+        interesting_queued += usize::from(flags[oid] & UNINTERESTING == 0);
+    }
+    let mut new_commits = Vec::new();
+    let mut is_parents_last = true;
+    let mut oldest_new = u64::MAX;
+    let by_place = filter.is_some_and(|f| f.has_depth() || f.has_paths());
+    let has_bitmaps = cut.is_none() && !by_place && repo.bitmaps().is_some() && repo.loose.is_empty();
+    let walked_max = if haves.is_empty() { WALKED_COMMITS_MAX } else { WALKED_COMMITS_FOR_FETCH_MAX };
+    while let Some(&(time, oid)) = queue.peek() {
+        if has_bitmaps && new_commits.len() > walked_max {
+            return select_by_bitmaps(reader, query);
+        }
+        // Once nothing new waits, go on only while an uninteresting commit could still reach a new one.
+        if interesting_queued == 0 && (new_commits.is_empty() || time < oldest_new) {
+            break;
+        }
+        queue.pop();
+        steps.take(1)?;
+        let flag = flags.entry(oid).or_default();
+        *flag |= POPPED;
+        let uninteresting = *flag & UNINTERESTING != 0;
+        if !uninteresting {
+            interesting_queued -= 1;
+            new_commits.push(oid);
+            oldest_new = oldest_new.min(time);
+        }
+        let parents = nodes[&oid].parents.clone();
+        for parent in parents {
+            let flag = flags.entry(parent).or_default();
+            let before = *flag;
+            is_parents_last &= before & POPPED == 0;
+            *flag |= QUEUED | if uninteresting { UNINTERESTING } else { INTERESTING };
+            if before & QUEUED == 0 {
+                let node = match commits.load(&parent) {
+                    // What a client has may be left over here, with nothing behind it any more: git prunes
+                    // one object at a time.
+                    Err(Error::Missing(_)) if uninteresting => continue,
+                    node => node?,
+                };
+                queue.push((node.time, parent));
+                nodes.insert(parent, node);
+                interesting_queued += usize::from(!uninteresting);
+            } else if uninteresting && before & UNINTERESTING == 0 {
+                interesting_queued -= spread_uninteresting(&parent, &mut flags, &nodes, &mut steps)?;
+            }
+        }
+    }
+    new_commits.retain(|oid| flags[oid] & UNINTERESTING == 0 && !sent.contains(oid));
+    for oid in &new_commits {
+        if takes(Kind::Commit) || named.contains(oid) {
+            sent.insert(*oid);
+            selection.objects.push(*oid);
+        }
+    }
+    let known = OidSet::default();
+    let mut trees = Trees {
+        reader: &mut reader,
+        sent,
+        known,
+        visited: OidMap::default(),
+        filter,
+        selection: &mut selection,
+        steps,
+    };
+    if cut.is_some() {
+        // Where history is cut off there is no parent to compare with: what the client's newest commits hold
+        // must do.
+        for oid in edges.iter().take(EDGES_MAX) {
+            match trees.know(&nodes[oid].tree, 0) {
+                Err(Error::Missing(_)) => {}
+                known => known?,
+            }
+        }
+    }
+    if !filter.is_some_and(Filter::is_commits_only) {
+        // What a parent's tree holds is left out of its child's: it must have been listed by then, whatever
+        // clocks said.
+        new_commits = if is_parents_last {
+            new_commits.into_iter().rev().collect()
+        } else {
+            parents_first(&new_commits, &nodes)
+        };
+        for oid in &new_commits {
+            let node = &nodes[oid];
+            let mut before = Vec::new();
+            for parent in &node.parents {
+                if let Some(parent_node) = nodes.get(parent) {
+                    if flags[parent] & UNINTERESTING != 0 {
+                        trees.selection.client_has.insert(parent_node.tree);
+                    }
+                    before.push(parent_node.tree);
+                }
+            }
+            if let Some(filter) = filter.filter(|f| f.has_paths()) {
+                trees.add_by_path(filter, &node.tree, &before)?;
+                continue;
+            }
+            if filter.is_some() || cut.is_some() || haves.is_empty() {
+                trees.add_tree(&node.tree, &before, 0)?;
+                continue;
+            }
+            let brought = match repo.changes.brought_by(oid) {
+                Some(brought) => brought,
+                None => {
+                    let mut brought = Vec::new();
+                    trees.brought(&node.tree, &before, 0, &mut brought)?;
+                    repo.changes.keep_brought(*oid, brought)
+                }
+            };
+            trees.steps.take(brought.len() as u64)?;
+            for (oid, previous) in brought.iter() {
+                trees.add(oid, *previous);
+            }
+        }
+    }
+    for (oid, kind) in direct {
+        match filter.filter(|f| f.has_paths()) {
+            _ if kind != Kind::Tree => {}
+            Some(filter) => trees.add_by_path(filter, &oid, &[])?,
+            None => trees.add_tree(&oid, &[], 0)?,
+        }
+        trees.add(&oid, None);
+    }
+    let sent = trees.sent;
+    // Where times lie, or files have swapped places, what seemed the client's may be sent after all: deltas
+    // on it could make a circle.
+    selection.client_has.retain(|oid| !sent.contains(oid));
+    Ok(selection)
+}
+
+/// Bytes of a path that is matched with patterns: longer ones no system takes.
+const PATH_BYTES_MAX: usize = 4096;
+/// The client's commits whose trees are looked through before an answer that is cut off.
+const EDGES_MAX: usize = 16;
+
+/// `commits` with parents before their children.
+fn parents_first(commits: &[Oid], nodes: &OidMap<Node>) -> Vec<Oid> {
+    let mut waiting: OidSet = commits.iter().copied().collect();
+    let mut order = Vec::with_capacity(commits.len());
+    let mut stack = Vec::new();
+    for start in commits.iter().rev() {
+        stack.push((*start, false));
+        while let Some((oid, parents_are_listed)) = stack.pop() {
+            if parents_are_listed {
+                order.push(oid);
+            } else if waiting.remove(&oid) {
+                stack.push((oid, true));
+                stack.extend(
+                    nodes[&oid]
+                        .parents
+                        .iter()
+                        .filter(|parent| waiting.contains(*parent))
+                        .map(|parent| (*parent, false)),
+                );
+            }
+        }
+    }
+    order
+}
+
+/// Marks everything known behind `start`, which was just marked, as uninteresting. Returns how many commits
+/// in the queue that changed.
+fn spread_uninteresting(
+    start: &Oid,
+    flags: &mut OidMap<u8>,
+    nodes: &OidMap<Node>,
+    steps: &mut Steps<'_>,
+) -> Result<usize> {
+    let mut changed = usize::from(flags[start] & POPPED == 0);
+    let mut stack = vec![*start];
+    while let Some(oid) = stack.pop() {
+        steps.take(1)?;
+        let Some(node) = nodes.get(&oid) else { continue };
+        for parent in &node.parents {
+            if let Some(flag) = flags.get_mut(parent)
+                && *flag & UNINTERESTING == 0
+            {
+                *flag |= UNINTERESTING;
+                changed += usize::from(*flag & POPPED == 0);
+                stack.push(*parent);
+            }
+        }
+    }
+    Ok(changed)
+}
+
+struct Trees<'a, 'r> {
+    reader: &'a mut ObjectReader<'r>,
+    sent: OidSet,
+    /// What the client has besides what differences of trees tell.
+    known: OidSet,
+    /// With a filter: trees that were looked into, and how deep they lay at the least.
+    visited: OidMap<usize>,
+    filter: Option<&'a Filter>,
+    selection: &'a mut Selection,
+    steps: Steps<'a>,
+}
+
+impl Trees<'_, '_> {
+    fn add(&mut self, oid: &Oid, previous: Option<Oid>) {
+        if !self.known.contains(oid) && self.sent.insert(*oid) {
+            self.selection.objects.push(*oid);
+            if let Some(previous) = previous {
+                if !self.sent.contains(&previous) {
+                    self.selection.client_has.insert(previous);
+                }
+                self.selection.previous.insert(*oid, previous);
+            }
+        }
+    }
+
+    /// Takes note of everything in `tree` as the client's.
+    fn know(&mut self, tree: &Oid, depth: usize) -> Result<()> {
+        if depth > TREE_DEPTH_MAX || !self.known.insert(*tree) {
+            return Ok(());
+        }
+        self.steps.take(1)?;
+        let hash = self.reader.repo().hash;
+        let Some(object) = self.reader.read(tree)? else { return Ok(()) };
+        for entry in TreeIter::new(hash, &object.data) {
+            let entry = entry.map_err(|source| Error::Object { oid: *tree, source })?;
+            let oid = Oid::from_bytes(hash, entry.id).expect("of its length");
+            if entry.is_tree() {
+                self.know(&oid, depth + 1)?;
+            } else if !entry.is_gitlink() {
+                self.known.insert(oid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `tree` need not be looked into: it was already, or holds nothing that is taken.
+    fn is_done(&mut self, tree: &Oid, depth: usize) -> bool {
+        let Some(filter) = self.filter else { return self.sent.contains(tree) };
+        if filter.depth_below.is_some_and(|below| depth as u64 >= below) {
+            return true;
+        }
+        let depth = if filter.has_depth() { depth } else { 0 };
+        match self.visited.get_mut(tree) {
+            Some(least) if *least <= depth => true,
+            Some(least) => {
+                *least = depth;
+                false
+            }
+            None => {
+                self.visited.insert(*tree, depth);
+                false
+            }
+        }
+    }
+
+    fn takes_blob(&mut self, oid: &Oid, depth: usize) -> Result<bool> {
+        let Some(filter) = self.filter else { return Ok(true) };
+        if !filter.takes(Kind::Blob) || filter.depth_below.is_some_and(|below| depth as u64 >= below) {
+            return Ok(false);
+        }
+        Ok(match filter.blob_bytes_below {
+            None => true,
+            Some(0) => false,
+            Some(below) => self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1 < below,
+        })
+    }
+
+    /// Lists `tree` and what is below it, as far as it is in none of the trees `before`, each with what stood
+    /// there: the same for every client, whatever it has.
+    fn brought(
+        &mut self,
+        tree: &Oid,
+        before: &[Oid],
+        depth: usize,
+        out: &mut Vec<(Oid, Option<Oid>)>,
+    ) -> Result<()> {
+        if before.contains(tree) {
+            return Ok(());
+        }
+        if depth > TREE_DEPTH_MAX {
+            return Err(Error::Unsupported(format!("tree {tree} is nested more than {TREE_DEPTH_MAX} deep")));
+        }
+        self.steps.take(1)?;
+        let Changed { trees: below, blobs } = changed(self.reader, tree, before)?;
+        out.push((*tree, before.first().copied()));
+        out.extend(blobs);
+        for (oid, old_ids) in below {
+            self.brought(&oid, &old_ids, depth + 1, out)?;
+        }
+        Ok(())
+    }
+
+    /// Adds `tree` and what is below it, as far as it is in none of the trees `before`.
+    fn add_tree(&mut self, tree: &Oid, before: &[Oid], depth: usize) -> Result<()> {
+        if before.contains(tree) || self.known.contains(tree) || self.is_done(tree, depth) {
+            return Ok(());
+        }
+        if depth > TREE_DEPTH_MAX {
+            return Err(Error::Unsupported(format!("tree {tree} is nested more than {TREE_DEPTH_MAX} deep")));
+        }
+        self.steps.take(1)?;
+        let Changed { trees: below, blobs } = changed(self.reader, tree, before)?;
+        if self.filter.is_none_or(|f| f.takes(Kind::Tree)) {
+            self.add(tree, before.first().copied());
+        }
+        for (oid, old) in blobs {
+            if self.takes_blob(&oid, depth + 1)? {
+                self.add(&oid, old);
+            }
+        }
+        for (oid, old_ids) in below {
+            self.add_tree(&oid, &old_ids, depth + 1)?;
+        }
+        Ok(())
+    }
+    /// The same for a filter by paths. What stood at the same path in one of `before` was decided there; else
+    /// each place of a tree or blob is looked at, as it may be taken at one and not at another.
+    fn add_by_path(&mut self, filter: &Filter, tree: &Oid, before: &[Oid]) -> Result<()> {
+        // At the top nothing is taken but what a pattern takes.
+        let around = vec![false; filter.sparse.len()];
+        self.add_place(filter, tree, before, &mut Vec::new(), 0, &around)
+    }
+
+    fn add_place(
+        &mut self,
+        filter: &Filter,
+        tree: &Oid,
+        before: &[Oid],
+        path: &mut Vec<u8>,
+        depth: usize,
+        around: &[bool],
+    ) -> Result<()> {
+        if before.contains(tree)
+            || self.known.contains(tree)
+            || filter.depth_below.is_some_and(|below| depth as u64 >= below)
+        {
+            return Ok(());
+        }
+        if depth > TREE_DEPTH_MAX || path.len() > PATH_BYTES_MAX {
+            return Err(Error::Unsupported(format!(
+                "tree {tree} is nested too deep: more than {TREE_DEPTH_MAX} trees or {PATH_BYTES_MAX} bytes"
+            )));
+        }
+        let cost = 1 + filter.sparse.iter().map(Patterns::cost).sum::<u64>();
+        self.steps.take(cost)?;
+        let taken: Vec<bool> = decided(filter, path, true, around).collect();
+        let folder_len = path.len();
+        let (mut below, mut blobs) = (Vec::new(), Vec::new());
+        // Taken before each look, so that a large tree does not outlast the budget.
+        let (steps, mut in_budget) = (&mut self.steps, Ok(()));
+        each_changed(self.reader, tree, before, |entry, oid, alike| {
+            if in_budget.is_err() {
+                return;
+            }
+            if entry.is_tree() {
+                below.push((oid, alike.collect::<Vec<_>>(), entry.name.to_vec()));
+                return;
+            }
+            in_budget = steps.take(cost);
+            path.extend_from_slice(if folder_len > 0 { b"/" } else { b"" });
+            path.extend_from_slice(entry.name);
+            if in_budget.is_ok() && decided(filter, path, false, &taken).all(|t| t) {
+                blobs.push((oid, alike.next()));
+            }
+            path.truncate(folder_len);
+        })?;
+        in_budget?;
+        if filter.takes(Kind::Tree) {
+            self.add(tree, before.first().copied());
+        }
+        for (oid, old) in blobs {
+            if self.takes_blob(&oid, depth + 1)? {
+                self.add(&oid, old);
+            }
+        }
+        for (oid, old, name) in below {
+            path.extend_from_slice(if folder_len > 0 { b"/" } else { b"" });
+            path.extend_from_slice(&name);
+            self.add_place(filter, &oid, &old, path, depth + 1, &taken)?;
+            path.truncate(folder_len);
+        }
+        Ok(())
+    }
+}
+
+/// Whether each specification takes `path`; where it does not say, as it takes the folder around it.
+fn decided<'f>(
+    filter: &'f Filter,
+    path: &'f [u8],
+    is_folder: bool,
+    around: &'f [bool],
+) -> impl Iterator<Item = bool> + 'f {
+    filter
+        .sparse
+        .iter()
+        .zip(around)
+        .map(move |(patterns, around)| patterns.decide(path, is_folder).unwrap_or(*around))
+}

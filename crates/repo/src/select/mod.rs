@@ -1,0 +1,5 @@
+//! Which objects an answer holds: what is wanted, less what the client has and what a filter leaves out.
+
+pub(crate) mod by_walk;
+pub(crate) mod filter;
+pub(crate) mod sparse;

@@ -1,0 +1,391 @@
+//! What is derived from a repository to answer faster: a commit-graph and reachability bitmaps, in git's own
+//! formats.
+//!
+//! Bitmaps are made for the first body, which is closed by itself. Later bodies add to the history above it,
+//! so answers walk their commits and stop at bitmaps below: an update leaves both files as they are, and
+//! compaction makes them anew.
+
+use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weir_git::{Kind, Oid, commit_links, commit_time};
+
+use crate::error::{Error, Result};
+use crate::lists::Lists;
+use crate::objects::entry::Stored;
+use crate::objects::pack::PackOrder;
+use crate::objects::reader::ObjectReader;
+use crate::objects::resident::Resident;
+use crate::objects::tree_diff::changed_entries;
+use crate::reach::bitmap::{BitmapWriter, Bits};
+use crate::reach::commit_graph::{GraphInput, write_commit_graph};
+use crate::reach::walk::TREE_DEPTH_MAX;
+use crate::repo::repository::{Location, Repo};
+use crate::update::archive_repo::ArchiveRepo;
+
+/// Below this many objects walking is as fast.
+const OBJECTS_MIN: u32 = 10_000;
+/// Trees may be as deep as git allows. Only what is used of a stack is memory.
+const STACK_BYTES: usize = 32 << 20;
+/// Commits a thread takes at a time: neighbours share trees.
+const CHUNK_COMMITS: usize = 512;
+
+/// Adds a commit-graph and bitmaps to an archive that has one body and is worth it. Says whether it did.
+///
+/// # Errors
+/// If the archive is damaged or the disk fails; then nothing has changed.
+pub fn derive(archive: &mut ArchiveRepo, time: u64, threads: usize) -> Result<bool> {
+    // Most archives are too small, and need not be opened to see that.
+    if archive.whole_clone_count().is_none_or(|count| count < OBJECTS_MIN) {
+        return Ok(false);
+    }
+    let Some(repo) = archive.repo()? else { return Ok(false) };
+    let Some(pack) = repo.packs.first() else { return Ok(false) };
+    let first_is_closed =
+        repo.bodies.heads.is_some_and(|w| w.count == pack.index().count()) && repo.shallow.is_empty();
+    let name = format!("{}.bitmap", pack.name());
+    let done = repo.archive.as_ref().is_some_and(|a| a.member(&name).is_some());
+    if !first_is_closed || done || pack.index().count() < OBJECTS_MIN {
+        return Ok(false);
+    }
+    // The pack is read in no order that a disk would like.
+    let resident = Resident::new(pack.data().clone());
+    let history = History::read(&repo, &resident)?;
+    let new_objects = history.new_objects(&repo, &resident, threads)?;
+    let bitmaps = history.bitmaps(&repo, &resident, &new_objects)?;
+    let graph = history.graph(&repo)?;
+    let members: [(&str, &[u8]); 2] = [(&name, &bitmaps), ("objects/info/commit-graph", &graph)];
+    archive.commit_members(&members, &[], time)?;
+    Ok(true)
+}
+
+/// Commits of the first pack by number, parents before children: about 24 bytes each, and 4 an object.
+struct History {
+    /// Ranks in the pack, of each and of its tree.
+    ranks: Vec<u32>,
+    trees: Vec<u32>,
+    times: Vec<u64>,
+    parents: Lists,
+}
+
+/// In place of a number: there is none.
+const NONE: u32 = u32::MAX;
+
+fn rank_of(repo: &Repo, id: &[u8]) -> Result<u32> {
+    let pack = &repo.packs[0];
+    let missing = || Error::Missing(Oid::from_bytes(repo.hash, id).expect("of its length"));
+    let position = pack.index().find(id).ok_or_else(missing)?;
+    pack.rank(position)
+}
+
+/// The id of the object with rank `rank` in the first pack.
+fn id_of(repo: &Repo, order: &PackOrder, rank: u32) -> Oid {
+    repo.packs[0].index().oid(order.index_by_rank[rank as usize])
+}
+
+impl History {
+    fn read(repo: &Repo, resident: &Resident) -> Result<History> {
+        let order = repo.packs[0].order()?;
+        let mut reader = repo.reader();
+        reader.note_in(0, resident);
+        let mut stack: Vec<u32> = Vec::new();
+        for tip in repo.refs.head_and_tag_tips() {
+            let peeled = repo.peel(&tip)?.unwrap_or(tip);
+            if matches!(reader.kind_and_size(&peeled)?, Some((Kind::Commit, _))) {
+                stack.push(rank_of(repo, peeled.as_bytes())?);
+            }
+        }
+        // As they are met: what is known of each, parents by rank.
+        let mut met =
+            History { ranks: Vec::new(), trees: Vec::new(), times: Vec::new(), parents: Lists::default() };
+        let count = repo.packs[0].index().count() as usize;
+        let mut met_by_rank = vec![NONE; count];
+        // Parents before children.
+        let mut placed = Bits::new(count as u64);
+        let mut in_order: Vec<u32> = Vec::new();
+        while let Some(&rank) = stack.last() {
+            if placed.get(rank) {
+                stack.pop();
+                continue;
+            }
+            let n = met_by_rank[rank as usize];
+            if n != NONE {
+                let waiting = stack.len();
+                stack.extend(met.parents.of(n).iter().filter(|p| !placed.get(**p)));
+                if stack.len() == waiting {
+                    placed.set(rank);
+                    in_order.push(n);
+                    stack.pop();
+                }
+                continue;
+            }
+            let oid = id_of(repo, order, rank);
+            let object = reader.require(&oid)?;
+            let links =
+                commit_links(repo.hash, &object.data).map_err(|source| Error::Object { oid, source })?;
+            met_by_rank[rank as usize] = met.ranks.len() as u32;
+            met.ranks.push(rank);
+            met.trees.push(rank_of(repo, links.tree.as_bytes())?);
+            met.times.push(commit_time(&object.data));
+            for parent in &links.parents {
+                met.parents.add(rank_of(repo, parent.as_bytes())?);
+            }
+            met.parents.end();
+        }
+        let mut number_by_rank = met_by_rank;
+        for (number, n) in in_order.iter().enumerate() {
+            number_by_rank[met.ranks[*n as usize] as usize] = number as u32;
+        }
+        let mut parents = Lists::default();
+        for &n in &in_order {
+            met.parents.of(n).iter().for_each(|p| parents.add(number_by_rank[*p as usize]));
+            parents.end();
+        }
+        let of = |list: &[u32]| in_order.iter().map(|n| list[*n as usize]).collect();
+        let times = in_order.iter().map(|n| met.times[*n as usize]).collect();
+        Ok(History { ranks: of(&met.ranks), trees: of(&met.trees), times, parents })
+    }
+
+    /// For each commit, ranks of the objects its tree has and none of its parents' trees has at the same
+    /// path.
+    fn new_objects(&self, repo: &Repo, resident: &Resident, threads: usize) -> Result<Lists> {
+        let order = repo.packs[0].order()?;
+        let next = AtomicUsize::new(0);
+        let work = || -> Result<Vec<(usize, Lists)>> {
+            let mut reader = repo.reader();
+            reader.note_in(0, resident);
+            let mut done = Vec::new();
+            loop {
+                let start = next.fetch_add(CHUNK_COMMITS, Ordering::Relaxed);
+                if start >= self.ranks.len() {
+                    return Ok(done);
+                }
+                let end = (start + CHUNK_COMMITS).min(self.ranks.len());
+                let mut chunk = Lists::default();
+                for n in start..end {
+                    let tree = |n: u32| id_of(repo, order, self.trees[n as usize]);
+                    let before: Vec<Oid> = self.parents.of(n as u32).iter().map(|p| tree(*p)).collect();
+                    difference(&mut reader, &tree(n as u32), &before, 0, &mut chunk)?;
+                    chunk.end();
+                }
+                done.push((start, chunk));
+            }
+        };
+        let mut chunks = std::thread::scope(|scope| {
+            let spawn = |_| std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+            let handles = (0..threads.max(1)).map(spawn).collect::<std::io::Result<Vec<_>>>()?;
+            let mut all = Vec::new();
+            for handle in handles {
+                all.extend(handle.join().expect("tree differences do not panic")?);
+            }
+            Ok::<_, Error>(all)
+        })?;
+        chunks.sort_unstable_by_key(|c| c.0);
+        let mut all = Lists::default();
+        for (_, chunk) in chunks {
+            all.append(&chunk);
+        }
+        Ok(all)
+    }
+
+    /// Commits that get a bitmap, older ones first: along HEAD's first parents ever closer to the tip, and
+    /// all branch tips.
+    fn chosen(&self, repo: &Repo, number_by_rank: &[u32]) -> Vec<u32> {
+        let number = |oid: &Oid| match number_by_rank[rank_of(repo, oid.as_bytes()).ok()? as usize] {
+            NONE => None,
+            number => Some(number),
+        };
+        let mut chosen = Vec::new();
+        let mut at = repo.refs.head_oid().and_then(|h| number(&h));
+        let (mut distance, mut next) = (0usize, 0usize);
+        while let Some(n) = at {
+            let parent = self.parents.of(n).first().copied();
+            if distance >= next || parent.is_none() {
+                chosen.push(n);
+                next = distance + 1 + distance / 32;
+            }
+            distance += 1;
+            at = parent;
+        }
+        let tips = repo.refs.list().iter().filter(|r| r.name.starts_with(b"refs/heads/"));
+        chosen.extend(tips.filter_map(|r| number(&r.oid)));
+        chosen.sort_unstable();
+        chosen.dedup();
+        chosen
+    }
+
+    /// By rank in the pack of `count` objects.
+    fn number_by_rank(&self, count: u32) -> Vec<u32> {
+        let mut number_by_rank = vec![NONE; count as usize];
+        for (number, rank) in self.ranks.iter().enumerate() {
+            number_by_rank[*rank as usize] = number as u32;
+        }
+        number_by_rank
+    }
+
+    fn bitmaps(&self, repo: &Repo, resident: &Resident, new_objects: &Lists) -> Result<Vec<u8>> {
+        let pack = &repo.packs[0];
+        let count = pack.index().count();
+        let order = pack.order()?;
+        let chosen = self.chosen(repo, &self.number_by_rank(count));
+        let mut writer = BitmapWriter::new(repo.hash, &pack.checksum(), count, &kinds(repo, resident)?);
+        for (done, &n) in chosen.iter().enumerate() {
+            let mut reachable = Bits::new(count.into());
+            // Highest number first, so that a bitmap below is met before the commits it covers.
+            let mut queue = BinaryHeap::from([n]);
+            let mut seen = vec![];
+            while let Some(c) = queue.pop() {
+                let rank = self.ranks[c as usize];
+                if reachable.get(rank) {
+                    continue;
+                }
+                if let Ok(i) = chosen[..done].binary_search(&c) {
+                    writer.add_to(i, &mut reachable);
+                    continue;
+                }
+                reachable.set(rank);
+                seen.push(c);
+                queue.extend(self.parents.of(c));
+            }
+            for c in seen {
+                for &rank in new_objects.of(c) {
+                    reachable.set(rank);
+                }
+            }
+            writer.push(order.index_by_rank[self.ranks[n as usize] as usize], reachable);
+        }
+        Ok(writer.finish())
+    }
+
+    /// The commit-graph.
+    fn graph(&self, repo: &Repo) -> Result<Vec<u8>> {
+        let order = repo.packs[0].order()?;
+        // Ids are in the order of the index.
+        let place = |n: u32| order.index_by_rank[self.ranks[n as usize] as usize];
+        let mut sorted: Vec<u32> = (0..self.ranks.len() as u32).collect();
+        sorted.sort_unstable_by_key(|n| place(*n));
+        let mut position = vec![0u32; sorted.len()];
+        for (at, n) in sorted.iter().enumerate() {
+            position[*n as usize] = at as u32;
+        }
+        let mut parents = Lists::default();
+        for &n in &sorted {
+            self.parents.of(n).iter().for_each(|p| parents.add(position[*p as usize]));
+            parents.end();
+        }
+        let number = |at: u32| sorted[at as usize] as usize;
+        let input = GraphInput {
+            oid: &|at| id_of(repo, order, self.ranks[number(at)]),
+            tree: &|at| id_of(repo, order, self.trees[number(at)]),
+            parents: &parents,
+            time: &|at| self.times[number(at)],
+        };
+        Ok(write_commit_graph(repo.hash, &input))
+    }
+}
+
+/// Ranks of commits, trees, blobs and tags of the first pack, from the heads of its entries.
+fn kinds(repo: &Repo, resident: &Resident) -> Result<[Bits; 4]> {
+    let pack = &repo.packs[0];
+    let order = pack.order()?;
+    let count = pack.index().count();
+    let mut sets = [(); 4].map(|()| Bits::new(count.into()));
+    let mut by_rank: Vec<u8> = vec![0; count as usize];
+    let mut late = Vec::new();
+    let slot = |kind: Kind| match kind {
+        Kind::Commit => 0u8,
+        Kind::Tree => 1,
+        Kind::Blob => 2,
+        Kind::Tag => 3,
+    };
+    for rank in 0..count {
+        let offset = order.offset(rank);
+        resident.was_read(offset as usize..offset as usize + 1);
+        let base = match pack.entry(offset)?.stored {
+            Stored::Whole(kind) => {
+                by_rank[rank as usize] = slot(kind);
+                continue;
+            }
+            Stored::OfsDelta(distance) => order.rank_by_index[pack.position_at(offset - distance)? as usize],
+            Stored::RefDelta(at) => {
+                let start = offset as usize + at;
+                rank_of(repo, &pack.data()[start..start + repo.hash.len()])?
+            }
+        };
+        if base < rank {
+            by_rank[rank as usize] = by_rank[base as usize];
+        } else {
+            late.push(rank);
+        }
+    }
+    let mut reader = repo.reader();
+    reader.note_in(0, resident);
+    for rank in late {
+        let oid = pack.index().oid(order.index_by_rank[rank as usize]);
+        let (kind, _) = reader.kind_and_size(&oid)?.ok_or(Error::Missing(oid))?;
+        by_rank[rank as usize] = slot(kind);
+    }
+    for (rank, &slot) in by_rank.iter().enumerate() {
+        sets[usize::from(slot)].set(rank as u32);
+    }
+    Ok(sets)
+}
+
+fn difference(
+    reader: &mut ObjectReader<'_>,
+    tree: &Oid,
+    before: &[Oid],
+    depth: usize,
+    found: &mut Lists,
+) -> Result<()> {
+    if before.contains(tree) {
+        return Ok(());
+    }
+    let repo = reader.repo();
+    let hash = repo.hash;
+    found.add(rank_of(repo, tree.as_bytes())?);
+    let object = reader.require(tree)?;
+    let mut olds = Vec::with_capacity(before.len());
+    for oid in before {
+        olds.push(reader.require(oid)?);
+    }
+    let old_data: Vec<&[u8]> = olds.iter().map(|o| o.data.as_slice()).collect();
+    let mut below = Vec::new();
+    let mut missing = None;
+    changed_entries(hash, &object.data, &old_data, |entry, same_name| {
+        if entry.is_tree() {
+            let old_trees = same_name
+                .iter()
+                .filter(|o| o.is_tree())
+                .map(|o| Oid::from_bytes(hash, o.id).expect("of its length"));
+            below.push((
+                Oid::from_bytes(hash, entry.id).expect("of its length"),
+                old_trees.collect::<Vec<_>>(),
+            ));
+        } else {
+            match rank_of(repo, entry.id) {
+                Ok(rank) => found.add(rank),
+                Err(e) => missing = Some(e),
+            }
+        }
+    })
+    .map_err(|source| Error::Object { oid: *tree, source })?;
+    if let Some(e) = missing {
+        return Err(e);
+    }
+    if depth >= TREE_DEPTH_MAX {
+        return Err(Error::Unsupported(format!("tree {tree} is nested too deep")));
+    }
+    for (subtree, old_trees) in below {
+        difference(reader, &subtree, &old_trees, depth + 1, found)?;
+    }
+    Ok(())
+}
+
+/// Where an object lies that the first pack has.
+pub(crate) fn in_first_pack(repo: &Repo, oid: &Oid) -> Option<u32> {
+    match repo.locate(oid) {
+        Some(Location::Packed { pack: 0, position }) => Some(position),
+        _ => None,
+    }
+}

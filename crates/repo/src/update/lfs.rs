@@ -1,0 +1,346 @@
+//! Git LFS: pointers in blobs, and the objects they name as members of the archive, where git-lfs has them
+//! itself (github.com/git-lfs/git-lfs, docs/spec.md; `lfs/objects/OI/D0/OID`).
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::{self, Read};
+
+use sha2::{Digest, Sha256};
+use weir_archive::Region;
+use weir_git::{HashKind, Kind, Oid, OidSet};
+
+use crate::error::{Result, corrupt};
+use crate::ingest::{PackData, SpillFn, spool_reader};
+use crate::objects::pack::Pack;
+use crate::repo::repository::Repo;
+use crate::update::archive_repo::ArchiveRepo;
+
+/// A blob that is larger is no pointer.
+const POINTER_BYTES_MAX: u64 = 1024;
+/// What the first line of one says, and what it said before version 1.
+const VERSIONS: [&str; 3] =
+    ["https://git-lfs.github.com/spec/v1", "https://hawser.github.com/spec/v1", "http://git-media.io/v/2"];
+/// Folder of the objects.
+const OBJECTS: &str = "lfs/objects/";
+/// Before the name of a pack: the pointers that are in it, a line each of object id, size and the blob that
+/// it stands in.
+const POINTERS: &str = "weir/lfs-";
+
+/// What stands in a blob for an object that is kept elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LfsPointer {
+    /// SHA-256 of the object, in hexadecimal.
+    pub oid: String,
+    /// Its bytes.
+    pub size: u64,
+}
+
+impl LfsPointer {
+    /// The pointer that `blob` is, if it is one to an object with something in it.
+    pub fn parse(blob: &[u8]) -> Option<LfsPointer> {
+        let text = std::str::from_utf8(blob).ok().filter(|text| text.len() as u64 <= POINTER_BYTES_MAX)?;
+        let mut lines = text.lines();
+        let version = lines.next()?.strip_prefix("version ")?;
+        VERSIONS.contains(&version.trim_end()).then_some(())?;
+        let (mut oid, mut size) = (None, None);
+        for line in lines {
+            match line.split_once(' ')? {
+                ("oid", value) => {
+                    oid = value.trim_end().strip_prefix("sha256:").filter(|oid| is_lfs_oid(oid))
+                }
+                ("size", value) => size = value.trim_end().parse().ok(),
+                _ => {}
+            }
+        }
+        Some(LfsPointer { oid: oid?.to_owned(), size: size.filter(|size| *size > 0)? })
+    }
+}
+
+/// A pointer, and the blob that it stands in.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Named {
+    pointer: LfsPointer,
+    blob: Oid,
+}
+
+impl Named {
+    /// From a line of a list. Lists before version 2 of the format did not name blobs.
+    fn from_line(hash: HashKind, line: &str) -> Option<Named> {
+        let mut words = line.split(' ');
+        let oid = words.next().filter(|oid| is_lfs_oid(oid))?.to_owned();
+        let size = words.next()?.parse().ok()?;
+        Some(Named {
+            pointer: LfsPointer { oid, size },
+            blob: Oid::from_hex(hash, words.next()?.as_bytes())?,
+        })
+    }
+}
+
+/// Whether `text` is the id of an object as git-lfs writes it.
+pub fn is_lfs_oid(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The member that lists the pointers in `pack`.
+fn list_of(pack: &Pack) -> String {
+    format!("{POINTERS}{}", pack.name().rsplit('/').next().unwrap_or_default())
+}
+
+fn member_of(oid: &str) -> String {
+    format!("{OBJECTS}{}/{}/{oid}", &oid[..2], &oid[2..4])
+}
+
+/// An object on its way into an archive: in memory while it is small, then in a file without a name.
+pub struct LfsObject {
+    pointer: LfsPointer,
+    data: PackData,
+}
+
+impl LfsObject {
+    /// Reads what should be the object that `pointer` names. No more is read than that has.
+    ///
+    /// # Errors
+    /// Of the reader, or of the place it is kept in.
+    pub fn read(pointer: LfsPointer, reader: &mut dyn Read, spill: SpillFn<'_>) -> io::Result<LfsObject> {
+        // One byte more would tell that it is another.
+        let data = spool_reader(&mut reader.take(pointer.size.saturating_add(1)), spill)?;
+        Ok(LfsObject { pointer, data })
+    }
+
+    /// Its bytes, as its pointer says.
+    pub fn size(&self) -> u64 {
+        self.pointer.size
+    }
+
+    /// Whether it is what the pointer names.
+    fn is_right(&self) -> bool {
+        self.data.len() as u64 == self.pointer.size && sum_of(&self.data) == self.pointer.oid
+    }
+}
+
+/// SHA-256 in hexadecimal.
+fn sum_of(data: &[u8]) -> String {
+    Sha256::digest(data).iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl Repo {
+    /// The object with that id, if the archive or what it builds on has it and its refs lead to a pointer to
+    /// it: what only removed history names is for nobody, as git's objects are. May look through all that
+    /// refs reach when it is first asked.
+    pub fn lfs_object(&self, oid: &str) -> Option<Region> {
+        if self.gives_lfs(oid) { self.kept_lfs_object(oid) } else { None }
+    }
+
+    /// The object with that id, if the archive has it or what it builds on gives it.
+    fn kept_lfs_object(&self, oid: &str) -> Option<Region> {
+        if !is_lfs_oid(oid) {
+            return None;
+        }
+        let own = self.archive().and_then(|archive| archive.member(&member_of(oid)));
+        own.or_else(|| self.base()?.lfs_object(oid))
+    }
+
+    /// Whether its refs lead to a pointer to the object with that id.
+    fn gives_lfs(&self, oid: &str) -> bool {
+        let Some(id) = Oid::from_hex(HashKind::Sha256, oid.as_bytes()) else { return false };
+        self.lfs_given.get_or_init(|| self.all_lfs_given()).contains(&id)
+    }
+
+    fn all_lfs_given(&self) -> OidSet {
+        let mut given = OidSet::default();
+        for pack in self.packs() {
+            let Some(list) = self.pointer_list(pack) else { continue };
+            for named in
+                String::from_utf8_lossy(&list).lines().filter_map(|line| Named::from_line(self.hash(), line))
+            {
+                if let Some(id) = Oid::from_hex(HashKind::Sha256, named.pointer.oid.as_bytes())
+                    && !given.contains(&id)
+                    && self.gives(&named.blob)
+                {
+                    given.insert(id);
+                }
+            }
+        }
+        given
+    }
+
+    /// The list of pointers in `pack`, here or in what this builds on.
+    fn pointer_list(&self, pack: &Pack) -> Option<Region> {
+        let name = list_of(pack);
+        let own = self.archive().and_then(|archive| archive.member(&name));
+        own.or_else(|| self.base()?.archive()?.member(&name))
+    }
+
+    /// How many objects its own archive has, and their bytes.
+    pub fn lfs_count(&self) -> (u64, u64) {
+        let members = self.archive().map(|archive| &archive.state().members);
+        let objects = members
+            .into_iter()
+            .flat_map(|m| m.range(OBJECTS.to_owned()..))
+            .take_while(|(name, _)| name.starts_with(OBJECTS));
+        objects.fold((0, 0), |(count, bytes), (_, member)| (count + 1, bytes + member.len))
+    }
+
+    /// Pointers in all blobs of the pack at `number`.
+    fn pointers_in(&self, number: usize) -> Result<Vec<Named>> {
+        let index = self.packs()[number].index();
+        let mut reader = self.reader();
+        let mut found = Vec::new();
+        for position in 0..index.count() {
+            let blob = index.oid(position);
+            if !matches!(reader.kind_and_size(&blob)?, Some((Kind::Blob, 1..=POINTER_BYTES_MAX))) {
+                continue;
+            }
+            let pointer = LfsPointer::parse(&reader.require(&blob)?.data);
+            found.extend(pointer.map(|pointer| Named { pointer, blob }));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+}
+
+impl ArchiveRepo {
+    /// What pointers in its packs and those it builds on name and it lacks, unless what it builds on gives
+    /// it. Packs that were not looked through yet, here or there, are; what was found is written down here.
+    ///
+    /// # Errors
+    /// If the archive is damaged or the disk fails.
+    pub fn lfs_missing(&mut self, time: u64) -> Result<Vec<LfsPointer>> {
+        let Some(repo) = self.repo()? else { return Ok(Vec::new()) };
+        let (mut all, mut lists) = (BTreeSet::new(), Vec::new());
+        for (number, pack) in repo.packs().iter().enumerate() {
+            let known = repo.pointer_list(pack).and_then(|list| {
+                let text = String::from_utf8_lossy(&list).into_owned();
+                text.lines().map(|line| Named::from_line(repo.hash(), line)).collect::<Option<Vec<_>>>()
+            });
+            let found = match known {
+                Some(known) => known,
+                None => {
+                    let found = repo.pointers_in(number)?;
+                    let line = |named: &Named| {
+                        format!("{} {} {}\n", named.pointer.oid, named.pointer.size, named.blob)
+                    };
+                    lists.push((list_of(pack), found.iter().map(line).collect::<String>()));
+                    found
+                }
+            };
+            all.extend(found.into_iter().map(|named| named.pointer));
+        }
+        all.retain(|pointer| repo.kept_lfs_object(&pointer.oid).is_none());
+        drop(repo);
+        if !lists.is_empty() {
+            let members: Vec<(&str, &[u8])> =
+                lists.iter().map(|(name, list)| (name.as_str(), list.as_bytes())).collect();
+            self.commit_members(&members, &[], time)?;
+        }
+        Ok(all.into_iter().collect())
+    }
+
+    /// Adds objects in one commit; those that are not what their pointers name are left out, and given back.
+    ///
+    /// # Errors
+    /// If the disk fails; then nothing has changed.
+    pub fn add_lfs_objects(&mut self, objects: Vec<LfsObject>, time: u64) -> Result<Vec<LfsPointer>> {
+        let (right, wrong): (Vec<_>, Vec<_>) = objects.into_iter().partition(LfsObject::is_right);
+        let members: Vec<(String, &[u8])> =
+            right.iter().map(|object| (member_of(&object.pointer.oid), &*object.data)).collect();
+        let members: Vec<(&str, &[u8])> = members.iter().map(|(name, data)| (name.as_str(), *data)).collect();
+        if !members.is_empty() {
+            self.commit_members(&members, &[], time)?;
+        }
+        Ok(wrong.into_iter().map(|object| object.pointer).collect())
+    }
+
+    /// Takes over the objects of another archive that are not here. Those that are damaged are left out if
+    /// that is said.
+    ///
+    /// # Errors
+    /// If one is damaged, or the disk fails; then nothing has changed.
+    pub fn take_lfs_objects(&mut self, repo: &Repo, leaves_out_damaged: bool, time: u64) -> Result<()> {
+        let Some(archive) = repo.archive() else { return Ok(()) };
+        let names = archive.state().members.range(OBJECTS.to_owned()..).map(|(name, _)| name.as_str());
+        let names = names.take_while(|name| name.starts_with(OBJECTS));
+        let has = |name: &&str| self.has_member(name);
+        let mut objects: Vec<(&str, Region)> =
+            names.filter(|name| !has(name)).filter_map(|name| Some((name, archive.member(name)?))).collect();
+        let is_damaged = |(name, data): &(&str, Region)| !name.ends_with(&sum_of(data));
+        match objects.iter().find(|object| is_damaged(object)) {
+            Some((name, _)) if !leaves_out_damaged => return corrupt(*name, "it is not what its name says"),
+            Some(_) => objects.retain(|object| !is_damaged(object)),
+            None => {}
+        }
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let members: Vec<(&str, &[u8])> = objects.iter().map(|(name, region)| (*name, &**region)).collect();
+        self.commit_members(&members, &[], time)?;
+        // They are given to those whom the lists of the packs here lead to them.
+        self.lfs_missing(time).map(drop)
+    }
+}
+
+impl ArchiveRepo {
+    /// Takes over those objects of `base` that pointers here name: no others, which may be for others.
+    ///
+    /// # Errors
+    /// If one is damaged, or the disk fails.
+    pub(crate) fn take_named_lfs_objects(&mut self, base: &Repo, time: u64) -> Result<()> {
+        if base.lfs_count().0 == 0 {
+            return Ok(());
+        }
+        let missing = self.lfs_missing(time)?;
+        let objects: Vec<(String, Region)> =
+            missing.iter().filter_map(|p| Some((member_of(&p.oid), base.lfs_object(&p.oid)?))).collect();
+        if let Some((name, _)) = objects.iter().find(|(name, data)| !name.ends_with(&sum_of(data))) {
+            return corrupt(name.as_str(), "it is not what its name says");
+        }
+        let members: Vec<(&str, &[u8])> =
+            objects.iter().map(|(name, data)| (name.as_str(), &**data)).collect();
+        if members.is_empty() { Ok(()) } else { self.commit_members(&members, &[], time) }
+    }
+}
+
+/// Whether the member called `name` is a file of git-lfs's.
+pub(crate) fn is_lfs_object(name: &str) -> bool {
+    name.starts_with(OBJECTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OID: &str = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393";
+
+    #[test]
+    fn pointers() {
+        let text = |version: &str, rest: &str| format!("version {version}\n{rest}");
+        let good = LfsPointer { oid: OID.to_owned(), size: 12345 };
+        for version in VERSIONS {
+            let pointer = text(version, &format!("oid sha256:{OID}\nsize 12345\n"));
+            assert_eq!(LfsPointer::parse(pointer.as_bytes()), Some(good.clone()));
+        }
+        let v1 = VERSIONS[0];
+        let with_extension =
+            text(v1, &format!("ext-0-foo sha256:{}\noid sha256:{OID}\nsize 12345\n", "0".repeat(64)));
+        assert_eq!(LfsPointer::parse(with_extension.as_bytes()), Some(good));
+        for bad in [
+            String::new(),
+            "version".to_owned(),
+            text("https://example.org/v1", &format!("oid sha256:{OID}\nsize 1\n")),
+            text(v1, &format!("oid sha256:{OID}\n")),
+            text(v1, &format!("oid sha256:{OID}\nsize 0\n")),
+            text(v1, &format!("oid sha256:{OID}\nsize -1\n")),
+            text(v1, &format!("oid sha256:{}\nsize 1\n", &OID[1..])),
+            text(v1, &format!("oid sha256:{}\nsize 1\n", OID.to_uppercase())),
+            text(v1, &format!("oid md5:{OID}\nsize 1\n")),
+            text(v1, &format!("oid sha256:../{}\nsize 1\n", &OID[3..])),
+            text(v1, &format!("oid sha256:{OID}\nsize 1\n{}", "x y\n".repeat(300))),
+        ] {
+            assert_eq!(LfsPointer::parse(bad.as_bytes()), None, "{bad}");
+        }
+        assert_eq!(LfsPointer::parse(b"version \xff"), None);
+    }
+}

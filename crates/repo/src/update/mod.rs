@@ -1,0 +1,11 @@
+//! Changes to an archive: commits, compaction, derived files, and what is kept beside git's objects.
+
+pub(crate) mod archive_repo;
+pub(crate) mod compact;
+pub(crate) mod derive;
+pub(crate) mod fsck;
+pub(crate) mod lfs;
+pub(crate) mod members;
+pub(crate) mod metadata;
+pub(crate) mod recover;
+pub(crate) mod repack;

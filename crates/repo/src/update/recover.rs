@@ -1,0 +1,276 @@
+//! Going on behind the last commit that holds, when those after it are damaged: what is left of them is kept
+//! aside, their numbers are given to nobody else, and what builds on this archive is told.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use weir_archive::{Tail, TailKind, Writer, is_unreadable, walk_members};
+
+use crate::error::{Error, Result};
+use crate::refs::list::{Ref, parse_packed_refs};
+use crate::repo::repository::Repo;
+use crate::update::archive_repo::{ArchiveRepo, LOST_KEY, UNFINISHED_KEY};
+
+/// Files of one archive that are kept aside. A disk that damages more than that is to be looked at first.
+pub const KEPT_MAX: u32 = 9;
+/// What their names end in.
+const SUFFIX: &str = ".torn";
+/// Bytes copied at a time, and left out where a disk cannot read them.
+const COPIED_BYTES: usize = 1 << 20;
+const UNREADABLE_BYTES: usize = 4096;
+/// Refs of damaged commits are read from no larger a member.
+const REFS_BYTES_MAX: u64 = 256 << 20;
+/// Ranges that are remembered; the oldest are joined.
+const RANGES_MAX: usize = 32;
+
+/// Commits that were lost to damage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Number of the first.
+    pub first: u64,
+    /// Number of the last.
+    pub last: u64,
+    /// Whether somebody was told of them; else they may never have been finished.
+    pub is_certain: bool,
+    /// Whether they had the refs and all older states: the archive was written anew with them, and nothing
+    /// came since.
+    pub with_history: bool,
+    /// Where what is left of them lies, if something is.
+    pub kept: Option<PathBuf>,
+    /// Refs they named, as far as they can be read.
+    refs: Vec<Ref>,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Lost { first, last, .. } = self;
+        let commits = if first == last {
+            format!("commit {first} is")
+        } else {
+            format!("commits {first} to {last} are")
+        };
+        match (&self.kept, self.is_certain) {
+            (Some(kept), true) => {
+                write!(f, "{commits} damaged; what is left is kept as '{}'", kept.display())
+            }
+            (Some(kept), false) => write!(
+                f,
+                "{commits} damaged, or was never finished; what there is is kept as '{}'",
+                kept.display()
+            ),
+            (None, _) => write!(f, "{commits} gone"),
+        }?;
+        if self.with_history {
+            f.write_str("; with it all older states of the refs are lost")?;
+        }
+        Ok(())
+    }
+}
+
+impl Lost {
+    /// All commits of an archive that is gone.
+    pub fn all_up_to(last: u64) -> Lost {
+        Lost { first: 1.min(last), last, is_certain: true, with_history: false, kept: None, refs: Vec::new() }
+    }
+
+    /// Names of refs that lead to what is not in `repo` any more.
+    pub fn missing_in(&self, repo: &Repo) -> Vec<String> {
+        let gone = self.refs.iter().filter(|r| !repo.contains(&r.oid));
+        gone.map(|r| format!("{} {}", String::from_utf8_lossy(&r.name), r.oid)).collect()
+    }
+}
+
+impl ArchiveRepo {
+    /// The archive at `path`, locked, as [`ArchiveRepo::open`] opens it; `seq_known` is the number of a
+    /// commit that somebody was told of. If that is damaged, or what stands behind the last one that holds
+    /// may be a commit, this is kept aside, and the archive goes on from there.
+    ///
+    /// # Errors
+    /// If it cannot be opened or the disk fails; then nothing was cut.
+    pub fn open_recovering(
+        path: &Path,
+        seq_known: Option<u64>,
+        time: u64,
+    ) -> Result<(ArchiveRepo, Option<Lost>)> {
+        let locked = weir_archive::lock_existing(path)?;
+        let file = locked.0.try_clone()?;
+        let mut lost = None;
+        let mut writer = Writer::open_keeping(locked, |tail| {
+            // Of what somebody was told of it may be all that is left.
+            if tail.kind != TailKind::Unfinished || seq_known.is_some_and(|known| known > tail.seq) {
+                lost = Some(keep(path, &file, tail)?);
+            }
+            Ok(())
+        })?;
+        let seq = writer.state().map_or(0, |state| state.record.seq);
+        if let Some(known) = seq_known {
+            writer.skip_to(known);
+            if known > seq {
+                // What was told of may be gone without a trace, or be more than what is left tells.
+                let found = lost.take().unwrap_or(Lost {
+                    first: seq + 1,
+                    last: known,
+                    is_certain: true,
+                    with_history: false,
+                    kept: None,
+                    refs: Vec::new(),
+                });
+                lost = Some(Lost { last: found.last.max(known), is_certain: true, ..found });
+            }
+        }
+        let mut archive = ArchiveRepo::with_writer(path, writer)?;
+        if let Some(lost) = &mut lost {
+            lost.with_history =
+                archive.state().is_some_and(|state| state.attributes.contains_key(UNFINISHED_KEY));
+            let before =
+                archive.repo()?.and_then(|repo| Some(repo.archive()?.attribute(LOST_KEY)?.to_owned()));
+            archive.commit_members(
+                &[],
+                &[(LOST_KEY.to_owned(), with_range(before.as_deref(), lost.first, lost.last))],
+                time,
+            )?;
+        }
+        Ok((archive, lost))
+    }
+}
+
+/// Copies what `tail` is of the archive at `path` to a file beside it, and makes that durable.
+fn keep(path: &Path, file: &File, tail: &Tail) -> io::Result<Lost> {
+    let mut lost = Lost {
+        first: tail.seq + 1,
+        last: tail.seq_max.max(tail.seq + 1),
+        is_certain: tail.kind == TailKind::Committed,
+        with_history: false,
+        kept: None,
+        refs: Vec::new(),
+    };
+    if tail.len == 0 {
+        return Ok(lost);
+    }
+    let (kept, copy) = create_aside(path)?;
+    let mut buffer = vec![0; COPIED_BYTES];
+    let mut done = 0;
+    while done < tail.len {
+        let len = (tail.len - done).min(COPIED_BYTES as u64) as usize;
+        let part = &mut buffer[..len];
+        match file.read_exact_at(part, tail.offset + done) {
+            Err(e) if is_unreadable(&e) => {
+                for (n, block) in part.chunks_mut(UNREADABLE_BYTES).enumerate() {
+                    if file.read_exact_at(block, tail.offset + done + (n * UNREADABLE_BYTES) as u64).is_err()
+                    {
+                        block.fill(0);
+                    }
+                }
+            }
+            other => other?,
+        }
+        copy.write_all_at(part, done)?;
+        done += len as u64;
+    }
+    copy.sync_all()?;
+    weir_archive::sync_folder_of(&kept)?;
+    lost.refs = refs_in(&copy, tail.len);
+    lost.kept = Some(kept);
+    Ok(lost)
+}
+
+/// A new file beside the archive at `path`.
+fn create_aside(path: &Path) -> io::Result<(PathBuf, File)> {
+    for place in torn_places(path) {
+        match OpenOptions::new().read(true).write(true).create_new(true).open(&place) {
+            Ok(file) => return Ok((place, file)),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+        }
+    }
+    let error = format!(
+        "commits of it are damaged, and what is left of {KEPT_MAX} others is kept beside it: look at the \
+        disk, and remove those"
+    );
+    Err(io::Error::other(error))
+}
+
+/// Where what is left of damaged commits of the archive at `path` is kept.
+pub fn torn_places(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let path = path.as_os_str().to_owned();
+    (1..=KEPT_MAX).map(move |n| {
+        let mut name = path.clone();
+        name.push(if n == 1 { SUFFIX.to_owned() } else { format!("{SUFFIX}-{n}") });
+        PathBuf::from(name)
+    })
+}
+
+/// The refs that the last commit in `file` names which can be read, whether it holds or not.
+fn refs_in(file: &File, len: u64) -> Vec<Ref> {
+    let mut found = None;
+    // It ends where it is damaged, at the latest.
+    let _ = walk_members(file, 0, len, |member, _| {
+        if member.name == "packed-refs" && member.len <= REFS_BYTES_MAX {
+            found = Some((member.offset, member.len));
+        }
+        Ok(())
+    });
+    let Some((offset, len)) = found else { return Vec::new() };
+    let mut data = vec![0; len as usize];
+    if file.read_exact_at(&mut data, offset).is_err() {
+        return Vec::new();
+    }
+    [weir_git::HashKind::Sha1, weir_git::HashKind::Sha256]
+        .into_iter()
+        .find_map(|hash| parse_packed_refs(hash, &data).ok())
+        .unwrap_or_default()
+}
+
+/// The value of [`LOST_KEY`] with one range more.
+fn with_range(before: Option<&str>, first: u64, last: u64) -> String {
+    let mut ranges: Vec<(u64, u64)> = before.map_or_else(Vec::new, |value| ranges(value).collect());
+    ranges.push((first, last));
+    while ranges.len() > RANGES_MAX {
+        let (_, end) = ranges.remove(1);
+        ranges[0].1 = end;
+    }
+    ranges.iter().map(|(first, last)| format!("{first}-{last}")).collect::<Vec<_>>().join(",")
+}
+
+fn ranges(value: &str) -> impl Iterator<Item = (u64, u64)> {
+    value.split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-')?;
+        Some((first.parse().ok()?, last.parse().ok()?))
+    })
+}
+
+/// Whether the commit with number `seq` was lost to damage, as [`LOST_KEY`] has the `value`.
+pub(crate) fn is_lost(value: &str, seq: u64) -> bool {
+    ranges(value).any(|(first, last)| (first..=last).contains(&seq))
+}
+
+impl Error {
+    /// Whether commits are damaged, and those before them are not: the archive can go on from there.
+    pub fn is_torn(&self) -> bool {
+        matches!(self, Error::Archive(weir_archive::Error::Tail(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_lost_commits_are_remembered() {
+        let mut value = with_range(None, 5, 5);
+        assert_eq!(value, "5-5");
+        value = with_range(Some(&value), 9, 12);
+        assert_eq!(value, "5-5,9-12");
+        for (seq, lost) in [(4, false), (5, true), (6, false), (9, true), (12, true), (13, false)] {
+            assert_eq!(is_lost(&value, seq), lost, "{seq}");
+        }
+        for n in 10..100 {
+            value = with_range(Some(&value), n * 10, n * 10 + 1);
+        }
+        assert!(is_lost(&value, 5) && is_lost(&value, 991) && !is_lost(&value, 992));
+        assert!(value.split(',').count() <= RANGES_MAX);
+    }
+}
