@@ -159,7 +159,7 @@ CREATE INDEX repositories_base ON repositories (base_id) WHERE base_id IS NOT NU
 ",
     "
 -- whom to visit first where not all that is due can be visited, 0 to 3; and what is said of this one alone,
-as JSON
+-- as JSON
 ALTER TABLE repositories ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE repositories ADD COLUMN settings TEXT;
 -- who goes first of all that is due: 0 nobody, 1 what somebody said has changed, from 2 on by priority
@@ -217,7 +217,7 @@ CREATE TABLE pages (
 ",
     "
 -- When forges were asked what they say around a repository (issues, pull requests, releases),
-and when they are again
+-- and when they are again
 CREATE TABLE metadata_looks (
     repository_id   INTEGER PRIMARY KEY,
     forge           TEXT NOT NULL,
@@ -233,7 +233,7 @@ CREATE INDEX metadata_looks_due ON metadata_looks (forge, due_at);
 ",
     "
 -- Names that repositories had before,
-and those that copies were made of: rules of access about them still hold
+-- and those that copies were made of: rules of access about them still hold
 CREATE TABLE former_names (
     repository_id   INTEGER NOT NULL,
     name            TEXT NOT NULL,
