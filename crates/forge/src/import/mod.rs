@@ -375,15 +375,15 @@ mod tests {
         let mut damaged = a.as_bytes().to_vec();
         damaged[4] = 0x55;
         documents.extend(damaged);
-        let lines =
-            br#"{"id":11,"full_name":"o/a","clone_url":"ext::sh -c evil","owner":{"id":5,"login":"o"}}
+        let lines = br#"
+{"id":11,"full_name":"o/a","clone_url":"ext::sh evil","owner":{"login":"o"},"description":"says","fork":false}
 {"id":"x","full_name":"o/c"}
 
 {"id":12,"full_name":"o/b","html_url":"https://github.com/o/b","fork":false}
 {"id":13,"full_name":"../etc/passwd","html_url":"x"}
 "#;
         for (dump, text, bad_lines) in
-            [(Dump::Documents, documents.as_slice(), vec![2, 4]), (Dump::Objects, lines, vec![2, 5])]
+            [(Dump::Documents, documents.as_slice(), vec![2, 4]), (Dump::Objects, &lines[1..], vec![2, 5])]
         {
             let (_dir, mut c) = catalog();
             let (done, bad) = import(dump, text, &mut c);
