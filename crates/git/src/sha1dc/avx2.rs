@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::*;
 
+use super::block::{BLOCK, LANES, Suspect, Words};
 use super::lanes::{lanes, schedule};
 use super::vectors::{VECTORS, conditions, differences};
-use super::{BLOCK, LANES, Suspect, Words};
 
 type Vector = __m256i;
 const N: usize = 8;

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::{
-    BLOCK, INITIAL, LANES, Sha1Detect, Suspect, Words, attacks, compress_lanes, to_bytes, vectors_of,
-};
+use super::block::{BLOCK, INITIAL, LANES, Suspect, Words, to_bytes, vectors_of};
+use super::detect::Sha1Detect;
+use super::dispatch::{attacks, compress_lanes};
 
 /// Fewer messages are hashed one after the other: the lanes take as long for two as for sixteen.
 const LANES_WORTH_IT: usize = 4;
