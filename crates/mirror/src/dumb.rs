@@ -131,7 +131,8 @@ impl Download<'_> {
         mut pack: BufWriter<File>,
     ) -> Result<BufWriter<File>, Failure> {
         let (repo, objects) = self.walk(wants, base)?;
-        PackPlan::new(&repo, Selection::of(objects), false, true)?.write(&repo, &mut pack)?;
+        PackPlan::new(repo.history(), Selection::of(objects), false, true)?
+            .write(repo.history(), &mut pack)?;
         repo.check_reads()?;
         Ok(pack)
     }

@@ -81,7 +81,7 @@ impl Update<'_> {
         is_partial: bool,
     ) -> Result<UpdateReport, Failure> {
         let (added, shallow) = if wants.is_empty() {
-            let shallow = self.archive.repo()?.map(|r| r.shallow().to_vec()).unwrap_or_default();
+            let shallow = self.archive.repo()?.map(|r| r.history().shallow().to_vec()).unwrap_or_default();
             (None, shallow)
         } else {
             self.fetch(class, wants)?
@@ -96,7 +96,7 @@ impl Update<'_> {
     /// then.
     fn fetch(&mut self, class: RefClass, wants: &[Oid]) -> Result<(Option<Ingested>, Vec<Oid>), Failure> {
         let base = self.archive.base_for(class)?;
-        let ended: OidSet = base.iter().flat_map(|b| b.shallow().iter().copied()).collect();
+        let ended: OidSet = base.iter().flat_map(|b| b.history().shallow().iter().copied()).collect();
         if let Some(files) = self.session.plain_files() {
             let mut pack =
                 dumb::fetch(files, self.session.hash(), wants, base.as_ref(), self.options, self.store)?;
@@ -156,7 +156,7 @@ impl Update<'_> {
                 base.contains(oid) || added.as_ref().is_some_and(|a| a.objects.get(oid).is_some())
             };
             for oid in ended {
-                if !base.parents(&oid)?.iter().all(is_here) {
+                if !base.history().parents(&oid)?.iter().all(is_here) {
                     shallow.push(oid);
                 }
             }
@@ -235,7 +235,7 @@ impl Negotiator for Haves<'_> {
         if self.behind.is_none() {
             // The newest say most, and an upstream looks back as far as the oldest it was told of. Of many
             // thousand refs the first ones must do: the walk behind them finds the others.
-            self.behind = HaveCommits::new(repo, std::mem::take(&mut self.tips)).ok();
+            self.behind = HaveCommits::new(repo.history(), std::mem::take(&mut self.tips)).ok();
             let batch: Vec<Oid> = self.behind.as_ref().map_or_else(Vec::new, |behind| behind.tips(max));
             if !batch.is_empty() {
                 return batch;

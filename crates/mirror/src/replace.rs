@@ -104,7 +104,9 @@ fn replace(
     // What was built on the old one finds all it needs in this one, or is to find out that it does not.
     let is_same = match (&old, archive.repo()?) {
         // Not if the old one had lost its last commits already.
-        (Some(old), Some(new)) => old_seq >= known.seq && new.shallow().is_empty() && holds_all_of(&new, old),
+        (Some(old), Some(new)) => {
+            old_seq >= known.seq && new.history().shallow().is_empty() && holds_all_of(&new, old)
+        }
         _ => false,
     };
     if let Some(old) = &old {

@@ -85,7 +85,7 @@ fn a_hole_in_an_older_state_stays_one_and_keeps_nothing_else_from_being_compacte
     assert_eq!(repo.refs_at(1).unwrap().unwrap().list()[0].oid, older);
     assert!(repo.contains(&older) && !repo.contains(&gone));
     assert_eq!(
-        (repo.first_missing([older]).unwrap(), repo.first_missing([now]).unwrap()),
+        (repo.history().first_missing([older]).unwrap(), repo.history().first_missing([now]).unwrap()),
         (Some(gone), None)
     );
 

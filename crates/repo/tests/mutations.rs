@@ -233,7 +233,7 @@ fn a_tree_named_as_a_file_survives_compaction() {
 fn indices() {
     let folder = tempfile::tempdir().unwrap();
     let repo = Repo::open_archive(&archive(folder.path())).unwrap();
-    let name = format!("{}.idx", repo.packs()[0].name());
+    let name = format!("{}.idx", repo.objects().packs()[0].name());
     let whole = repo.archive().unwrap().member(&name).unwrap().to_vec();
     let mut rng = Rng(seed());
     for round in 0..2000 {

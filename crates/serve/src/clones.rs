@@ -136,8 +136,8 @@ fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<WholeClone>>> {
     let wants: OidSet = repo.refs().head_and_tag_tips().collect();
     // Names that are no text have no place in the description.
     let is_text = repo.refs().list().iter().all(|r| std::str::from_utf8(&r.name).is_ok());
-    let Some(clone) = (is_text && repo.archive().is_some() && repo.shallow().is_empty())
-        .then(|| repo.bodies().whole_clone(repo, &wants))
+    let Some(clone) = (is_text && repo.archive().is_some() && repo.history().shallow().is_empty())
+        .then(|| repo.whole_clone(&wants))
         .flatten()
     else {
         return Ok(None);

@@ -149,7 +149,8 @@ impl Daemon {
             }
             Route::Pack(name) => {
                 let (stem, extension) = name.rsplit_once('.').unwrap_or((&name, ""));
-                let pack = repo.packs().iter().find(|p| p.name().ends_with(stem)).ok_or_else(gone)?;
+                let pack =
+                    repo.objects().packs().iter().find(|p| p.name().ends_with(stem)).ok_or_else(gone)?;
                 let (content_type, region) =
                     if extension == "idx" { (INDEX, pack.index().data()) } else { (PACK, pack.data()) };
                 File {
@@ -346,7 +347,7 @@ fn info_refs(repo: &Repo) -> Vec<u8> {
 }
 
 fn info_packs(repo: &Repo) -> Vec<u8> {
-    let names = repo.packs().iter().filter_map(|pack| pack.name().rsplit('/').next());
+    let names = repo.objects().packs().iter().filter_map(|pack| pack.name().rsplit('/').next());
     let mut out: String = names.map(|name| format!("P {name}.pack\n")).collect();
     out.push('\n');
     out.into_bytes()

@@ -125,7 +125,7 @@ pub(crate) fn refs_v0(repo: &Repo, options: &Options, announce: bool, give: &mut
     if refs.list().is_empty() && refs.head_oid().is_none() {
         add(&Oid::null(repo.hash()), b"capabilities^{}", b"")?;
     }
-    for oid in repo.shallow() {
+    for oid in repo.history().shallow() {
         push(&mut out, format!("shallow {oid}\n").as_bytes());
         give_piece(&mut out, give)?;
     }

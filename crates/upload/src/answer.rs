@@ -83,6 +83,6 @@ fn whole(
     after: Vec<u8>,
 ) -> Option<Answer> {
     let set: OidSet = wants.iter().copied().collect();
-    let clone = context.repo.bodies().whole_clone(&context.repo, &set)?;
+    let clone = context.repo.whole_clone(&set)?;
     Some(Answer::Whole { before, clone, framing, after })
 }

@@ -114,7 +114,7 @@ impl Asked {
 
     /// Whether the answer says where history ends.
     pub(crate) fn has_shallow_info(&self, repo: &Repo) -> bool {
-        self.deepen.is_asked() || !self.shallow.is_empty() || !repo.shallow().is_empty()
+        self.deepen.is_asked() || !self.shallow.is_empty() || !repo.history().shallow().is_empty()
     }
 }
 

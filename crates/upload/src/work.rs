@@ -328,7 +328,7 @@ fn sent(result: io::Result<()>) -> WorkOutcome {
 /// Returns whether every want has something the client has among its ancestors, and how many commits were
 /// looked at.
 fn wants_meet(repo: &Repo, wants: &[Oid], common: &[Oid], budget: Budget<'_>) -> Result<(bool, usize)> {
-    all_wants_meet(repo, wants, common, MEETING_COMMITS_MAX, budget)
+    all_wants_meet(repo.history(), wants, common, MEETING_COMMITS_MAX, budget)
 }
 
 impl RefsRequest {
@@ -359,7 +359,7 @@ impl BundlesRequest {
     fn answer(&self) -> Vec<u8> {
         let BundlesRequest { repo, folder } = self;
         let wants = repo.refs().head_and_tag_tips().collect();
-        let trailer = repo.bodies().whole_clone(repo, &wants).and_then(|clone| clone.known_trailer(repo));
+        let trailer = repo.whole_clone(&wants).and_then(|clone| clone.known_trailer(repo));
         let mut lines = Vec::new();
         match trailer {
             Some(trailer) => lines.push(format!("bundle.clone.uri={folder}/clone-{trailer}.bundle")),
@@ -431,7 +431,7 @@ impl PackRequest {
         framing: Framing,
         sections: Option<Sections>,
     ) -> PackRequest {
-        let cut = if asked.deepen.is_asked() || !context.repo.shallow().is_empty() {
+        let cut = if asked.deepen.is_asked() || !context.repo.history().shallow().is_empty() {
             CutRequest::Asked(asked.shallow, asked.deepen)
         } else if asked.shallow.is_empty() {
             CutRequest::None
@@ -551,13 +551,13 @@ impl PackRequest {
     fn make(&self, cut: Option<&Cut>, budget: Budget<'_>, out: &mut Framed<'_>) -> Result<()> {
         let query =
             Query { wants: &self.wants, haves: &self.common, cut, filter: self.filter.as_ref(), budget };
-        let mut selection = select(&self.repo, &query)?;
+        let mut selection = select(self.repo.history(), &query)?;
         self.repo.check_reads()?;
         if self.include_tag {
             let tags = self.repo.refs().list().iter().filter_map(|r| Some((r.oid, r.peeled?)));
-            selection.include_tags(&self.repo, tags)?;
+            selection.include_tags(self.repo.objects(), tags)?;
         }
-        let plan = PackPlan::new(&self.repo, selection, self.thin, self.ofs_delta)?;
+        let plan = PackPlan::new(self.repo.history(), selection, self.thin, self.ofs_delta)?;
         if self.progress {
             out.framing.push_message(
                 &mut out.buf,
@@ -565,7 +565,7 @@ impl PackRequest {
                 &format!("Enumerating objects: {}, done.\n", plan.count()),
             );
         }
-        let written = plan.write(&self.repo, out)?;
+        let written = plan.write(self.repo.history(), out)?;
         if self.progress {
             let WrittenPack { count, deltas, copied, copied_deltas } = written;
             let total = format!(

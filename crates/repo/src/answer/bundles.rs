@@ -8,28 +8,15 @@ use weir_git::{HashKind, Oid, OidSet, plain_sha};
 
 use crate::answer::export::bundle_signature;
 use crate::error::{Result, corrupt};
-use crate::objects::pack::PACK_HEADER_BYTES;
+use crate::objects::pack::{PACK_HEADER_BYTES, pack_header};
 use crate::refs::list::Refs;
-use crate::refs::states::{Place, places, refs_of};
-use crate::repo::bodies::{Body, RefClass, pack_header};
+use crate::refs::states::{RefsCommit, refs_commits, refs_of};
+use crate::repo::bodies::{Body, BodyBundle, RefClass};
 use crate::repo::repository::Repo;
 
 /// The token of the first bundle, which needs nothing. It stays the same when an archive is compacted: who
 /// has had the first one is not to take it again.
 const FIRST_TOKEN: u64 = 1;
-
-/// A body that can be had as a bundle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BodyBundle {
-    /// Greater than that of each bundle it builds on (git-bundle-uri, "creationToken").
-    pub token: u64,
-    /// Checksum of the pack it is a part of: its name.
-    pub name: Oid,
-    body: Body,
-    /// The refs of the commit it came with, and of the one before, if there are some.
-    refs: Option<Place>,
-    refs_before: Option<Place>,
-}
 
 /// A bundle as it is sent.
 pub struct BundleParts {
@@ -48,16 +35,16 @@ impl Repo {
     /// # Errors
     /// If the archive is damaged.
     pub fn body_bundles(&self) -> Result<&[BodyBundle]> {
-        if let Some(bundles) = self.bundles.get() {
+        if let Some(bundles) = self.caches.bundles.get() {
             return Ok(bundles);
         }
         let found = self.find_bundles()?;
-        Ok(self.bundles.get_or_init(|| found))
+        Ok(self.caches.bundles.get_or_init(|| found))
     }
 
     fn find_bundles(&self) -> Result<Vec<BodyBundle>> {
         let Some(archive) = &self.archive else { return Ok(Vec::new()) };
-        if self.bodies.heads.is_none() || !self.shallow.is_empty() {
+        if self.bodies.heads.is_none() || !self.history().shallow.is_empty() {
             return Ok(Vec::new());
         }
         let bodies: Vec<&Body> =
@@ -65,7 +52,7 @@ impl Repo {
         let offsets: HashMap<u64, usize> = bodies
             .iter()
             .zip(0..)
-            .map(|(body, n)| (self.packs[body.pack as usize].data().file_offset(), n))
+            .map(|(body, n)| (self.objects().packs[body.pack as usize].data().file_offset(), n))
             .collect();
         // The commit that each came with.
         let mut seqs = vec![None; bodies.len()];
@@ -75,11 +62,11 @@ impl Repo {
                 seqs[*n] = Some(record.seq);
             }
         }
-        let places = places(archive)?;
+        let places = refs_commits(archive)?;
         let place_at = |seq: u64| places[..places.partition_point(|place| place.seq <= seq)].last().copied();
         let mut bundles = Vec::new();
         for (body, seq) in bodies.into_iter().zip(seqs) {
-            let pack = &self.packs[body.pack as usize];
+            let pack = &self.objects().packs[body.pack as usize];
             let Some(seq) = seq else {
                 return corrupt("weir/commit", format!("no record of {}.pack", pack.name()));
             };
@@ -101,23 +88,23 @@ impl Repo {
     /// # Errors
     /// If the archive is damaged.
     pub fn bundle_parts(&self, bundle: &BodyBundle) -> Result<BundleParts> {
-        let pack = &self.packs[bundle.body.pack as usize];
+        let pack = &self.objects().packs[bundle.body.pack as usize];
         let Some(entries) = pack.data().slice(PACK_HEADER_BYTES..bundle.body.sent_end) else {
             return corrupt(pack.name(), "shorter than what was sent of it");
         };
-        let trailer = match self.body_trailers.get(bundle.body.pack as usize) {
+        let trailer = match self.caches.body_trailers.get(bundle.body.pack as usize) {
             _ if bundle.body.sent_end == pack.entries_end()
                 && bundle.body.sent_count == pack.index().count() =>
             {
                 bundle.name
             }
-            Some(known) => *known.get_or_init(|| sum(self.hash, bundle.body.sent_count, &entries)),
-            None => sum(self.hash, bundle.body.sent_count, &entries),
+            Some(known) => *known.get_or_init(|| sum(self.hash(), bundle.body.sent_count, &entries)),
+            None => sum(self.hash(), bundle.body.sent_count, &entries),
         };
-        let mut header = bundle_signature(self.hash);
+        let mut header = bundle_signature(self.hash());
         if let Some(archive) = &self.archive {
-            let refs_at = |place: Option<Place>| {
-                place.map_or_else(|| Ok(Refs::default()), |place| refs_of(archive, self.hash, &place))
+            let refs_at = |place: Option<RefsCommit>| {
+                place.map_or_else(|| Ok(Refs::default()), |place| refs_of(archive, self.hash(), &place))
             };
             let before = refs_at(bundle.refs_before)?;
             let mut needed: Vec<Oid> =

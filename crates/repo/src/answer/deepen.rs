@@ -6,8 +6,11 @@ use std::collections::{BinaryHeap, VecDeque};
 use weir_git::{Kind, Oid, OidSet};
 
 use crate::error::{Error, Result};
-use crate::reach::walk::{Budget, Commits, Steps, peel_through};
+use crate::objects::reader::peel_through;
+use crate::reach::steps::{Budget, Steps};
+use crate::reach::walk::Commits;
 use crate::repo::repository::Repo;
+use crate::select::query::Cut;
 
 /// A depth that means all of history (git's `INFINITE_DEPTH`).
 pub const DEPTH_INFINITE: u32 = 0x7fff_ffff;
@@ -30,19 +33,6 @@ impl Deepen {
     pub fn is_asked(&self) -> bool {
         self.depth.is_some() || self.since.is_some() || !self.not.is_empty()
     }
-}
-
-/// Where history ends for one answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cut {
-    /// Commits the client will have without their parents, and did not so before.
-    pub shallow: Vec<Oid>,
-    /// Commits the client had without their parents, and will have with them.
-    pub unshallow: Vec<Oid>,
-    /// Commits not to be walked past: all of the client's, old and new.
-    pub commits: OidSet,
-    /// Parents of [`Cut::unshallow`]: wanted besides what the client named.
-    pub wants: Vec<Oid>,
 }
 
 /// Works out where history will end for a client that has `client`, its shallow commits, and wants `wants`.
@@ -72,7 +62,8 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
             not.push(oid);
         }
     }
-    let mut walk = Walk { commits: Commits::new(&mut reader), repo, steps: Steps::new(budget) };
+    let mut walk =
+        Walk { commits: Commits::new(repo.history(), &mut reader), repo, steps: Steps::new(budget) };
     let is_everything = asked.since.is_none()
         && asked.not.is_empty()
         && asked.depth.unwrap_or(DEPTH_INFINITE) >= DEPTH_INFINITE;
@@ -80,7 +71,7 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
         walk.by_age(&starts, asked.since.unwrap_or(0), not)?
     } else {
         let depth = asked.depth.unwrap_or(DEPTH_INFINITE);
-        if depth >= DEPTH_INFINITE && repo.shallow.is_empty() {
+        if depth >= DEPTH_INFINITE && repo.history().shallow.is_empty() {
             Found { ends: Vec::new(), inside: cut.commits.clone() }
         } else if asked.relative {
             // As git's `get_reachable_list` has it: whatever any ref shown reaches is deepened, not what the
@@ -96,7 +87,11 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
         // not have: what is behind commits of removed history is for nobody. Others were met on the way from
         // what it wants.
         let is_given = || !is_everything || repo.archive().is_none() || repo.gives(oid);
-        if found.inside.contains(oid) && !repo.shallow.contains(oid) && repo.contains(oid) && is_given() {
+        if found.inside.contains(oid)
+            && !repo.history().shallow.contains(oid)
+            && repo.contains(oid)
+            && is_given()
+        {
             cut.unshallow.push(*oid);
             cut.wants.extend(walk.commits.load(oid)?.parents);
         }
@@ -125,7 +120,7 @@ impl Walk<'_, '_> {
         let mut queue: VecDeque<(Oid, u32)> = seen.iter().map(|oid| (*oid, 1)).collect();
         while let Some((oid, at)) = queue.pop_front() {
             self.steps.take(1)?;
-            if (depth < DEPTH_INFINITE && at >= depth) || self.repo.shallow.contains(&oid) {
+            if (depth < DEPTH_INFINITE && at >= depth) || self.repo.history().shallow.contains(&oid) {
                 found.ends.push(oid);
                 continue;
             }
@@ -174,7 +169,7 @@ impl Walk<'_, '_> {
         }
         let mut ends = Vec::new();
         for oid in order {
-            if self.repo.shallow.contains(&oid)
+            if self.repo.history().shallow.contains(&oid)
                 || self.commits.load(&oid)?.parents.iter().any(|p| !inside.contains(p))
             {
                 ends.push(oid);

@@ -11,12 +11,12 @@ use weir_git::{HashKind, OidSet};
 
 use crate::answer::pack_writer::PackPlan;
 use crate::error::{Error, Result};
-use crate::reach::walk::Budget;
+use crate::reach::steps::Budget;
 use crate::refs::list::{Head, Ref};
+use crate::repo::keys::{is_lfs_object, is_metadata};
 use crate::repo::repository::Repo;
-use crate::select::by_walk::{Query, select};
-use crate::update::lfs::is_lfs_object;
-use crate::update::metadata::is_metadata;
+use crate::select::by_walk::select;
+use crate::select::query::Query;
 
 /// What was written.
 #[derive(Clone, Copy, Debug)]
@@ -108,8 +108,8 @@ pub fn export_bundle(repo: &Repo, path: &Path) -> Result<ExportReport> {
     let mut out = BufWriter::new(File::create(path)?);
     out.write_all(&header)?;
     let wants: OidSet = repo.refs().tips().collect();
-    if let Some(whole) = repo.bodies().whole_clone(repo, &wants) {
-        out.write_all(&crate::repo::bodies::pack_header(whole.count))?;
+    if let Some(whole) = repo.whole_clone(&wants) {
+        out.write_all(&crate::objects::pack::pack_header(whole.count))?;
         for region in &whole.regions {
             out.write_all(region)?;
         }
@@ -117,10 +117,10 @@ pub fn export_bundle(repo: &Repo, path: &Path) -> Result<ExportReport> {
     } else {
         let wants: Vec<_> = wants.into_iter().collect();
         let selection = select(
-            repo,
+            repo.history(),
             &Query { wants: &wants, haves: &[], cut: None, filter: None, budget: Budget::default() },
         )?;
-        PackPlan::new(repo, selection, false, true)?.write(repo, &mut out)?;
+        PackPlan::new(repo.history(), selection, false, true)?.write(repo.history(), &mut out)?;
     }
     out.flush()?;
     let file = out.into_inner().map_err(|e| e.into_error())?;

@@ -4,3 +4,5 @@ pub(crate) mod bundles;
 pub(crate) mod deepen;
 pub(crate) mod export;
 pub(crate) mod pack_writer;
+pub(crate) mod sparse_blob;
+pub(crate) mod whole_clone;

@@ -9,12 +9,14 @@ use crate::error::{Error, Result};
 use crate::large::LargeTurn;
 use crate::objects::delta::{delta_of, tree_delta};
 use crate::objects::entry::{Stored, push_ofs_delta_head, push_ref_delta_head, push_whole_head};
+use crate::objects::lookup::Location;
+use crate::objects::lookup::Objects;
+use crate::objects::pack::pack_header;
 use crate::objects::reader::ObjectReader;
 use crate::objects::zlib::Deflate;
-use crate::reach::changes::Change;
-use crate::repo::bodies::pack_header;
-use crate::repo::repository::{Location, Repo};
-use crate::select::by_walk::Selection;
+use crate::reach::changes::{Change, Changes};
+use crate::reach::history::History;
+use crate::select::query::Selection;
 
 /// zlib level of objects packed anew while a client waits.
 const LEVEL: u8 = 1;
@@ -62,14 +64,15 @@ impl PackPlan {
     ///
     /// # Errors
     /// If an object is missing or an index corrupt.
-    pub fn new(repo: &Repo, selection: Selection, thin: bool, ofs_delta: bool) -> Result<PackPlan> {
+    pub fn new(history: &History, selection: Selection, thin: bool, ofs_delta: bool) -> Result<PackPlan> {
+        let objects = history.objects();
         let mut packed = Vec::with_capacity(selection.objects.len());
         let mut loose = Vec::new();
         for oid in &selection.objects {
-            match repo.locate(oid).ok_or(Error::Missing(*oid))? {
+            match objects.locate(oid).ok_or(Error::Missing(*oid))? {
                 Location::Packed { pack, position } => {
-                    let rank = repo.packs[pack as usize].rank(position)?;
-                    let (_, offset, end) = repo.packs[pack as usize].extent(rank)?;
+                    let rank = objects.packs[pack as usize].rank(position)?;
+                    let (_, offset, end) = objects.packs[pack as usize].extent(rank)?;
                     packed.push(Place { pack, offset, end, rank });
                 }
                 Location::Loose(_) => loose.push(*oid),
@@ -77,7 +80,7 @@ impl PackPlan {
         }
         for run in selection.ranks.chunk_by(|a, b| (a.0, a.1 + 1) == *b) {
             let (pack, first) = run[0];
-            let starts = repo.packs[pack as usize].starts(first, run[run.len() - 1].1)?;
+            let starts = objects.packs[pack as usize].starts(first, run[run.len() - 1].1)?;
             packed.extend(starts.windows(2).zip(first..).map(|(w, rank)| Place {
                 pack,
                 offset: w[0],
@@ -98,22 +101,23 @@ impl PackPlan {
     ///
     /// # Errors
     /// Of `out`, and if an object is corrupt: then the pack is cut short and has no trailer.
-    pub fn write(&self, repo: &Repo, out: &mut dyn Write) -> Result<WrittenPack> {
-        let mut writer = PackWriter::new(repo, out, self.count())?;
+    pub fn write(&self, history: &History, out: &mut dyn Write) -> Result<WrittenPack> {
+        let objects = history.objects();
+        let mut writer = PackWriter::new(objects, out, self.count())?;
         let mut offsets: Vec<u64> = Vec::with_capacity(self.packed.len());
         while let Some(place) = self.packed.get(offsets.len()) {
-            let (run, deltas) = self.verbatim_run(repo, offsets.len())?;
+            let (run, deltas) = self.verbatim_run(history, offsets.len())?;
             if let Some(last) = run.last() {
                 let position = writer.position();
                 offsets.extend(run.iter().map(|p| position + (p.offset - place.offset)));
                 (writer.copied, writer.copied_deltas, writer.deltas) =
                     (writer.copied + run.len() as u32, writer.copied_deltas + deltas, writer.deltas + deltas);
                 writer.copy(
-                    &repo.packs[place.pack as usize].data()[place.offset as usize..last.end as usize],
+                    &objects.packs[place.pack as usize].data()[place.offset as usize..last.end as usize],
                 )?;
             } else {
                 offsets.push(writer.position());
-                self.write_packed(repo, &mut writer, &offsets, place)?;
+                self.write_packed(history, &mut writer, &offsets, place)?;
             }
         }
         for oid in &self.loose {
@@ -124,26 +128,28 @@ impl PackPlan {
         Ok(WrittenPack { count: self.count(), deltas, copied_deltas, copied })
     }
 
-    fn client_has(&self, repo: &Repo, oid: &Oid) -> Result<bool> {
+    fn client_has(&self, history: &History, oid: &Oid) -> Result<bool> {
+        let objects = history.objects();
         if self.selection.client_has.contains(oid) {
             return Ok(true);
         }
-        let (Some(numbers), Some(location)) = (&self.selection.client_numbers, repo.locate(oid)) else {
+        let (Some(numbers), Some(location)) = (&self.selection.client_numbers, objects.locate(oid)) else {
             return Ok(false);
         };
-        Ok(repo.number(location)?.is_some_and(|n| numbers.get(n)))
+        Ok(objects.number(location)?.is_some_and(|n| numbers.get(n)))
     }
 
     /// Entries from `first` on that lie one after the other and can be copied as they are, heads and all, in
     /// one piece; and how many of them are deltas. None, if only the first one can.
-    fn verbatim_run(&self, repo: &Repo, first: usize) -> Result<(&[Place], u32)> {
+    fn verbatim_run(&self, history: &History, first: usize) -> Result<(&[Place], u32)> {
+        let objects = history.objects();
         let rest = &self.packed[first..];
         let start = rest[0];
         let follows = |a: &Place, b: &Place| a.pack == b.pack && a.end == b.offset;
         if rest.len() < 2 || !follows(&start, &rest[1]) {
             return Ok((&[], 0));
         }
-        let pack = &repo.packs[start.pack as usize];
+        let pack = &objects.packs[start.pack as usize];
         let may_change = self.thin && !self.selection.previous.is_empty();
         let (mut len, mut deltas) = (0, 0);
         for place in rest {
@@ -169,13 +175,14 @@ impl PackPlan {
 
     fn write_packed(
         &self,
-        repo: &Repo,
+        history: &History,
         writer: &mut PackWriter<'_, '_>,
         offsets: &[u64],
         place: &Place,
     ) -> Result<()> {
+        let objects = history.objects();
         let Place { pack: pack_number, offset, end, rank } = *place;
-        let pack = &repo.packs[pack_number as usize];
+        let pack = &objects.packs[pack_number as usize];
         let head = pack.entry(offset)?;
         let body = offset as usize + head.len..end as usize;
         let Some(body) = pack.data().get(body) else {
@@ -189,7 +196,7 @@ impl PackPlan {
                 if self.thin && matches!(kind, Kind::Tree | Kind::Blob) && !self.selection.previous.is_empty()
                 {
                     let oid = pack.index().oid(pack.extent(rank)?.0);
-                    if self.write_as_change(repo, writer, offsets, &oid, body.len())? {
+                    if self.write_as_change(history, writer, offsets, &oid, body.len())? {
                         return Ok(());
                     }
                 }
@@ -219,7 +226,7 @@ impl PackPlan {
                 }
                 if self.thin {
                     let position = pack.position_at(base_offset)?;
-                    if self.client_has(repo, &pack.index().oid(position))? {
+                    if self.client_has(history, &pack.index().oid(position))? {
                         push_ref_delta_head(&mut writer.chunk, pack.index().raw_id(position), head.size);
                         return writer.copy_delta(body);
                     }
@@ -227,12 +234,12 @@ impl PackPlan {
             }
             Stored::RefDelta(at) => {
                 let start = offset as usize + at;
-                let id = &pack.data()[start..start + repo.hash.len()];
-                let base = Oid::from_bytes(repo.hash, id).expect("of its length");
+                let id = &pack.data()[start..start + objects.hash.len()];
+                let base = Oid::from_bytes(objects.hash, id).expect("of its length");
                 // Sent earlier or later in this pack, or there already: a reader finds it by id. Later ones
                 // could make a circle with another delta that is copied too, hence only earlier ones.
-                if self.is_sent_before(repo, offsets, &base)?
-                    || (self.thin && self.client_has(repo, &base)?)
+                if self.is_sent_before(history, offsets, &base)?
+                    || (self.thin && self.client_has(history, &base)?)
                 {
                     push_ref_delta_head(&mut writer.chunk, id, head.size);
                     return writer.copy_delta(body);
@@ -240,7 +247,7 @@ impl PackPlan {
             }
         }
         let oid = pack.index().oid(pack.extent(rank)?.0);
-        if self.thin && self.write_as_change(repo, writer, offsets, &oid, usize::MAX)? {
+        if self.thin && self.write_as_change(history, writer, offsets, &oid, usize::MAX)? {
             return Ok(());
         }
         writer.repack(&oid)
@@ -250,16 +257,17 @@ impl PackPlan {
     /// it, and the change takes less than `bytes_max`. Whether it did.
     fn write_as_change(
         &self,
-        repo: &Repo,
+        history: &History,
         writer: &mut PackWriter<'_, '_>,
         offsets: &[u64],
         oid: &Oid,
         bytes_max: usize,
     ) -> Result<bool> {
-        if let Some(change) = repo.changes.get(oid)
+        if let Some(change) = history.changes.get(oid)
             && change.entry.len() < bytes_max
             && change.base != *oid
-            && (self.client_has(repo, &change.base)? || self.is_sent_before(repo, offsets, &change.base)?)
+            && (self.client_has(history, &change.base)?
+                || self.is_sent_before(history, offsets, &change.base)?)
         {
             writer.deltas += 1;
             writer.copy(&change.entry)?;
@@ -271,8 +279,8 @@ impl PackPlan {
             if base == oid {
                 return Ok(false);
             }
-            if self.client_has(repo, base)? || self.is_sent_before(repo, offsets, base)? {
-                return writer.change(oid, base, bytes_max);
+            if self.client_has(history, base)? || self.is_sent_before(history, offsets, base)? {
+                return writer.change(&history.changes, oid, base, bytes_max);
             }
             previous = self.selection.previous.get(base);
         }
@@ -280,10 +288,11 @@ impl PackPlan {
     }
 
     /// Whether the object called `oid` stands before the entry that is being written.
-    fn is_sent_before(&self, repo: &Repo, offsets: &[u64], oid: &Oid) -> Result<bool> {
-        Ok(match repo.locate(oid) {
+    fn is_sent_before(&self, history: &History, offsets: &[u64], oid: &Oid) -> Result<bool> {
+        let objects = history.objects();
+        Ok(match objects.locate(oid) {
             Some(Location::Packed { pack, position }) => {
-                let place = (pack, repo.packs[pack as usize].offset(position)?);
+                let place = (pack, objects.packs[pack as usize].offset(position)?);
                 self.packed[..offsets.len() - 1].binary_search_by_key(&place, |p| (p.pack, p.offset)).is_ok()
             }
             _ => false,
@@ -310,14 +319,14 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     ///
     /// # Errors
     /// Of `out`.
-    pub fn new(repo: &'r Repo, out: &'o mut dyn Write, count: u32) -> Result<Self> {
+    pub fn new(objects: &'r Objects, out: &'o mut dyn Write, count: u32) -> Result<Self> {
         let chunk = pack_header(count).to_vec();
         Ok(PackWriter {
-            reader: repo.reader(),
+            reader: objects.reader(),
             out,
             chunk,
             written: 0,
-            sum: plain_sha(repo.hash),
+            sum: plain_sha(objects.hash),
             deflate: None,
             copied: 0,
             copied_deltas: 0,
@@ -409,7 +418,7 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     ///
     /// # Errors
     /// Of `out`, and if the object is missing or corrupt.
-    fn change(&mut self, oid: &Oid, base: &Oid, bytes_max: usize) -> Result<bool> {
+    fn change(&mut self, changes: &Changes, oid: &Oid, base: &Oid, bytes_max: usize) -> Result<bool> {
         let mut size_of =
             |oid: &Oid| Ok::<_, Error>(self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1);
         if size_of(oid)?.max(size_of(base)?) > CHANGE_BYTES_MAX as u64 {
@@ -421,7 +430,7 @@ impl<'r, 'o> PackWriter<'r, 'o> {
         }
         let half = object.data.len() / 2;
         let delta = match object.kind {
-            Kind::Tree => tree_delta(self.reader.repo().hash, &source.data, &object.data, half),
+            Kind::Tree => tree_delta(self.reader.objects().hash, &source.data, &object.data, half),
             _ => delta_of(&source.data, &object.data, half),
         };
         let Some(delta) = delta else { return Ok(false) };
@@ -433,7 +442,7 @@ impl<'r, 'o> PackWriter<'r, 'o> {
             return Ok(false);
         }
         let entry = self.chunk[start..].into();
-        self.reader.repo().changes.put(*oid, Change { base: *base, entry });
+        changes.put(*oid, Change { base: *base, entry });
         self.deltas += 1;
         if self.chunk.len() >= CHUNK_BYTES {
             self.flush()?;
@@ -455,7 +464,7 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     /// Of `out`.
     pub fn finish(mut self) -> Result<Oid> {
         // Without its last bytes nobody takes a pack for whole.
-        self.reader.repo().check_reads()?;
+        self.reader.objects().check_reads()?;
         self.flush()?;
         let sum = self.sum.finish();
         self.out.write_all(sum.as_bytes())?;

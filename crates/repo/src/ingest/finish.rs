@@ -5,11 +5,12 @@ use std::convert::Infallible;
 use weir_git::{Oid, plain_sha};
 
 use super::ids::Ids;
+use super::ingested::Ingested;
 use super::links::Named;
-use super::spool::Spool;
+use super::options::Options;
+use super::spool::{PackData, SpillFn, Spool};
 use super::stream::{Base, Streamed};
 use super::table::PackTable;
-use super::{Ingested, Options, PackData, SpillFn};
 use crate::error::{Error, Result};
 use crate::objects::entry::{push_ofs_delta_head, push_ref_delta_head, push_whole_head};
 use crate::objects::index::IndexEntry;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weir_git::{BatchHasher, Hasher, Kind, Oid, OidMap};
 
 use super::links::Links;
+use super::options::{Limits, Options};
 use super::stream::{Base, Streamed, check_inflated};
-use super::{Limits, Options};
 use crate::error::{Error, Result, bad_pack};
 use crate::large::{LARGE_BYTES, LargeTurn};
 use crate::objects::entry::{apply_delta, delta_sizes};

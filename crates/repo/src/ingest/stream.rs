@@ -11,8 +11,8 @@ use weir_git::{BatchHasher, HashKind, Hasher, Kind, Oid, PlainHasher, plain_sha}
 use super::buffers;
 use super::ids::Ids;
 use super::links::{Links, Named};
-use super::spool::{PackData, Spool};
-use super::{Limits, Options, SpillFn};
+use super::options::{Limits, Options};
+use super::spool::{PackData, SpillFn, Spool};
 use crate::error::{Error, Result, bad_pack};
 use crate::objects::entry::{EntryHead, HEAD_BYTES_MAX, Stored};
 use crate::objects::zlib::Inflate;

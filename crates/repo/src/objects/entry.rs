@@ -2,6 +2,9 @@
 
 use weir_git::{HashKind, Kind};
 
+/// Largest object read into memory, in bytes.
+pub(crate) const OBJECT_BYTES_MAX: u64 = 4 << 30;
+
 /// How an entry stores its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {

@@ -1,9 +1,12 @@
 //! Objects as packs and loose files hold them: found by id, read whole, compared. Knows no refs.
 
+pub(crate) mod bits;
 pub(crate) mod delta;
 pub(crate) mod delta_cache;
 pub(crate) mod entry;
 pub(crate) mod index;
+pub(crate) mod lookup;
+pub(crate) mod loose;
 pub(crate) mod object_set;
 pub(crate) mod pack;
 pub(crate) mod reader;

@@ -357,6 +357,13 @@ impl Pack {
     }
 }
 
+/// The header of a pack of `count` objects.
+pub fn pack_header(count: u32) -> [u8; 12] {
+    let mut header = *b"PACK\0\0\0\x02\0\0\0\0";
+    header[8..].copy_from_slice(&count.to_be_bytes());
+    header
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,13 +6,11 @@ use weir_git::{Hasher, Kind, Oid, OidMap, tag_target};
 
 use crate::error::{Error, Result, corrupt};
 use crate::objects::delta_cache::DeltaCache;
-use crate::objects::entry::{EntryHead, Stored, apply_delta, delta_sizes};
+use crate::objects::entry::{EntryHead, OBJECT_BYTES_MAX, Stored, apply_delta, delta_sizes};
+use crate::objects::lookup::{Location, Objects};
 use crate::objects::resident::Resident;
 use crate::objects::zlib::Inflate;
-use crate::repo::repository::{Location, Repo};
 
-/// Largest object read into memory, in bytes.
-pub(crate) const OBJECT_BYTES_MAX: u64 = 4 << 30;
 /// Bytes of a size at the start of a delta (gitformat-pack(5), "Deltified representation"): 64 bits, seven in
 /// each.
 const DELTA_SIZE_BYTES_MAX: usize = 10;
@@ -23,6 +21,9 @@ const CACHE_BYTES_MAX: usize = 32 << 20;
 const STREAMED_BYTES_MIN: u64 = 64 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 
+/// Tags of tags that are followed. They are rare and short, and git itself knows no bound: this one is
+/// against circles of forged hashes.
+pub(crate) const TAGS_OF_TAGS_MAX: usize = 256;
 /// Tags whose targets are remembered.
 const TAGS_KEPT_MAX: usize = 65_536;
 
@@ -40,7 +41,7 @@ pub struct Object {
 
 /// Reads objects of one repository; keeps what delta chains share.
 pub struct ObjectReader<'r> {
-    repo: &'r Repo,
+    objects: &'r Objects,
     inflate: Inflate,
     cache: DeltaCache,
     delta: Vec<u8>,
@@ -50,10 +51,34 @@ pub struct ObjectReader<'r> {
     resident: Option<(u32, &'r Resident)>,
 }
 
+impl Objects {
+    /// Returns a reader with its own caches, for one thread.
+    pub fn reader(&self) -> ObjectReader<'_> {
+        ObjectReader::new(self)
+    }
+
+    /// Peels tags off `oid`; `None` if it is no tag.
+    ///
+    /// # Errors
+    /// If an object is missing or corrupt.
+    pub fn peel(&self, oid: &Oid) -> Result<Option<Oid>> {
+        let mut reader = self.reader();
+        let mut at = *oid;
+        for depth in 0..TAGS_OF_TAGS_MAX {
+            let object = reader.read(&at)?.ok_or(Error::Missing(at))?;
+            if object.kind != Kind::Tag {
+                return Ok((depth > 0).then_some(at));
+            }
+            at = tag_target(self.hash, &object.data).map_err(|source| Error::Object { oid: at, source })?.0;
+        }
+        corrupt(at.to_string(), format!("a chain of more than {TAGS_OF_TAGS_MAX} tags"))
+    }
+}
+
 impl<'r> ObjectReader<'r> {
-    pub(crate) fn new(repo: &'r Repo) -> Self {
+    pub(crate) fn new(objects: &'r Objects) -> Self {
         ObjectReader {
-            repo,
+            objects,
             inflate: Inflate::default(),
             cache: DeltaCache::new(CACHE_BYTES_MAX),
             delta: Vec::new(),
@@ -67,9 +92,9 @@ impl<'r> ObjectReader<'r> {
         self.resident = Some((pack, resident));
     }
 
-    /// The repository.
-    pub fn repo(&self) -> &'r Repo {
-        self.repo
+    /// Returns the objects it reads.
+    pub fn objects(&self) -> &'r Objects {
+        self.objects
     }
 
     /// The object called `oid`, if it is here.
@@ -77,7 +102,7 @@ impl<'r> ObjectReader<'r> {
     /// # Errors
     /// If it is here and corrupt.
     pub fn read(&mut self, oid: &Oid) -> Result<Option<Object>> {
-        match self.repo.locate(oid) {
+        match self.objects.locate(oid) {
             Some(location) => self.read_at(location, oid).map(Some),
             None => Ok(None),
         }
@@ -103,7 +128,7 @@ impl<'r> ObjectReader<'r> {
     pub(crate) fn tag(&mut self, oid: &Oid) -> Result<Option<(Oid, Kind)>> {
         let data = self.require(oid)?.data;
         let target =
-            tag_target(self.repo.hash, &data).map_err(|source| Error::Object { oid: *oid, source })?.0;
+            tag_target(self.objects.hash, &data).map_err(|source| Error::Object { oid: *oid, source })?.0;
         let Some(kind) = self.kind(&target)? else { return Ok(None) };
         if self.tags.len() < TAGS_KEPT_MAX {
             self.tags.insert(*oid, (target, kind));
@@ -118,11 +143,11 @@ impl<'r> ObjectReader<'r> {
     pub fn read_at(&mut self, location: Location, oid: &Oid) -> Result<Object> {
         match location {
             Location::Packed { pack, position } => {
-                let offset = self.repo.packs[pack as usize].offset(position)?;
+                let offset = self.objects.packs[pack as usize].offset(position)?;
                 self.read_entry(pack, offset)
             }
             Location::Loose(folder) => {
-                let (kind, data) = self.repo.loose[folder as usize].read(oid, &mut self.inflate)?;
+                let (kind, data) = self.objects.loose[folder as usize].read(oid, &mut self.inflate)?;
                 Ok(Object { kind, data: Rc::new(data) })
             }
         }
@@ -134,9 +159,9 @@ impl<'r> ObjectReader<'r> {
     /// # Errors
     /// If it is corrupt.
     pub(crate) fn computed_id(&mut self, location: Location, oid: &Oid) -> Result<Oid> {
-        let hash = self.repo.hash;
+        let hash = self.objects.hash;
         if let Location::Packed { pack: number, position } = location {
-            let pack = &self.repo.packs[number as usize];
+            let pack = &self.objects.packs[number as usize];
             let offset = pack.offset(position)?;
             let head = pack.entry(offset)?;
             if let Stored::Whole(kind) = head.stored
@@ -157,7 +182,7 @@ impl<'r> ObjectReader<'r> {
 
     /// The id of what `input` inflates to; `None` if that is not `size` bytes.
     fn hash_in_pieces(&mut self, kind: Kind, size: u64, mut input: &[u8]) -> Result<Option<Oid>> {
-        let mut hasher = Hasher::object(self.repo.hash, kind, size);
+        let mut hasher = Hasher::object(self.objects.hash, kind, size);
         let mut window = vec![0; 512 << 10];
         let decoder = self.inflate.decoder();
         decoder.reset();
@@ -192,7 +217,7 @@ impl<'r> ObjectReader<'r> {
     pub(crate) fn kind(&mut self, oid: &Oid) -> Result<Option<Kind>> {
         let mut at = *oid;
         for _ in 0..CHAIN_LEN_MAX {
-            let Some(Location::Packed { pack, position }) = self.repo.locate(&at) else {
+            let Some(Location::Packed { pack, position }) = self.objects.locate(&at) else {
                 let object = self.read(&at)?;
                 return if at == *oid {
                     Ok(object.map(|o| o.kind))
@@ -200,7 +225,7 @@ impl<'r> ObjectReader<'r> {
                     Ok(Some(object.ok_or(Error::Missing(at))?.kind))
                 };
             };
-            let pack = &self.repo.packs[pack as usize];
+            let pack = &self.objects.packs[pack as usize];
             let mut offset = pack.offset(position)?;
             // Bases by distance are in the same pack: no need to look for them.
             at = loop {
@@ -210,8 +235,8 @@ impl<'r> ObjectReader<'r> {
                     Stored::RefDelta(start) => {
                         let start = offset as usize + start;
                         break Oid::from_bytes(
-                            self.repo.hash,
-                            &pack.data()[start..start + self.repo.hash.len()],
+                            self.objects.hash,
+                            &pack.data()[start..start + self.objects.hash.len()],
                         )
                         .expect("of its length");
                     }
@@ -226,10 +251,10 @@ impl<'r> ObjectReader<'r> {
     /// # Errors
     /// If it is corrupt.
     pub(crate) fn whole_entry(&mut self, oid: &Oid) -> Result<Option<&'r [u8]>> {
-        let Some(Location::Packed { pack: number, position }) = self.repo.locate(oid) else {
+        let Some(Location::Packed { pack: number, position }) = self.objects.locate(oid) else {
             return Ok(None);
         };
-        let pack = &self.repo.packs[number as usize];
+        let pack = &self.objects.packs[number as usize];
         let offset = pack.offset(position)?;
         let head = pack.entry(offset)?;
         if !matches!(head.stored, Stored::Whole(_)) || head.size > OBJECT_BYTES_MAX {
@@ -245,14 +270,14 @@ impl<'r> ObjectReader<'r> {
     }
 
     fn read_entry(&mut self, pack_number: u32, offset: u64) -> Result<Object> {
-        let repo = self.repo;
+        let objects = self.objects;
         let (mut pack_number, mut offset) = (pack_number, offset);
         let mut chain: Vec<(u32, u64, EntryHead)> = Vec::new();
         let (kind, mut data) = loop {
             if let Some(found) = self.cache.get(pack_number, offset) {
                 break found;
             }
-            let pack = &repo.packs[pack_number as usize];
+            let pack = &objects.packs[pack_number as usize];
             let head = pack.entry(offset)?;
             if head.size > OBJECT_BYTES_MAX {
                 // It is whole, and sent as it lies; only who must have all of it in memory cannot.
@@ -284,12 +309,12 @@ impl<'r> ObjectReader<'r> {
                 Stored::RefDelta(at) => {
                     chain.push((pack_number, offset, head));
                     let start = offset as usize + at;
-                    let base = &pack.data()[start..start + repo.hash.len()];
+                    let base = &pack.data()[start..start + objects.hash.len()];
                     match pack.index().find(base) {
                         Some(position) => offset = pack.offset(position)?,
-                        None => match repo.locate_raw(base) {
+                        None => match objects.locate_raw(base) {
                             Some(Location::Packed { pack, position }) => {
-                                offset = repo.packs[pack as usize].offset(position)?;
+                                offset = objects.packs[pack as usize].offset(position)?;
                                 pack_number = pack;
                             }
                             _ => {
@@ -310,7 +335,7 @@ impl<'r> ObjectReader<'r> {
             let mut out = Vec::new();
             if apply_delta(&data, &delta, OBJECT_BYTES_MAX, &mut out).is_none() {
                 return corrupt(
-                    format!("{}.pack", repo.packs[pack_number as usize].name()),
+                    format!("{}.pack", objects.packs[pack_number as usize].name()),
                     format!("bad delta at {offset}"),
                 );
             }
@@ -324,7 +349,7 @@ impl<'r> ObjectReader<'r> {
     }
 
     fn inflate_entry(&mut self, number: u32, offset: u64, head: &EntryHead, out: &mut [u8]) -> Result<()> {
-        let pack = &self.repo.packs[number as usize];
+        let pack = &self.objects.packs[number as usize];
         let start = offset as usize + head.len;
         match self.inflate.exact(&pack.data()[start..pack.entries_end() as usize], out) {
             Some(consumed) => {
@@ -346,20 +371,20 @@ impl<'r> ObjectReader<'r> {
     /// # Errors
     /// If it is corrupt.
     pub fn kind_and_size(&mut self, oid: &Oid) -> Result<Option<(Kind, u64)>> {
-        let (mut pack_number, mut offset) = match self.repo.locate(oid) {
+        let (mut pack_number, mut offset) = match self.objects.locate(oid) {
             None => return Ok(None),
             Some(Location::Loose(folder)) => {
-                return self.repo.loose[folder as usize]
+                return self.objects.loose[folder as usize]
                     .read(oid, &mut self.inflate)
                     .map(|(k, d)| Some((k, d.len() as u64)));
             }
             Some(Location::Packed { pack, position }) => {
-                (pack, self.repo.packs[pack as usize].offset(position)?)
+                (pack, self.objects.packs[pack as usize].offset(position)?)
             }
         };
         let mut size = None;
         for _ in 0..CHAIN_LEN_MAX {
-            let pack = &self.repo.packs[pack_number as usize];
+            let pack = &self.objects.packs[pack_number as usize];
             let head = pack.entry(offset)?;
             if let Stored::Whole(kind) = head.stored {
                 return Ok(Some((kind, size.unwrap_or(head.size))));
@@ -378,12 +403,14 @@ impl<'r> ObjectReader<'r> {
                 Stored::OfsDelta(distance) => offset -= distance,
                 Stored::RefDelta(at) => {
                     let start = offset as usize + at;
-                    let base =
-                        Oid::from_bytes(self.repo.hash, &pack.data()[start..start + self.repo.hash.len()])
-                            .expect("sized");
-                    match self.repo.locate(&base) {
+                    let base = Oid::from_bytes(
+                        self.objects.hash,
+                        &pack.data()[start..start + self.objects.hash.len()],
+                    )
+                    .expect("sized");
+                    match self.objects.locate(&base) {
                         Some(Location::Packed { pack, position }) => {
-                            offset = self.repo.packs[pack as usize].offset(position)?;
+                            offset = self.objects.packs[pack as usize].offset(position)?;
                             pack_number = pack;
                         }
                         _ => return Err(Error::Missing(base)),
@@ -393,5 +420,31 @@ impl<'r> ObjectReader<'r> {
             }
         }
         corrupt(oid.to_string(), "its delta chain does not end")
+    }
+}
+
+/// Follows tags from `oid` to something else; gives that and the tags passed. `None` if an object is missing.
+pub(crate) fn peel_through(
+    reader: &mut ObjectReader<'_>,
+    oid: &Oid,
+) -> Result<Option<(Oid, Kind, Vec<Oid>)>> {
+    let mut tags = Vec::new();
+    let (mut at, mut kind) = (*oid, None);
+    loop {
+        let target = match reader.known_tag(&at) {
+            Some(target) if tags.len() <= TAGS_OF_TAGS_MAX => Some(target),
+            _ => {
+                let Some(kind) = kind.map_or_else(|| reader.kind(&at), |kind| Ok(Some(kind)))? else {
+                    return Ok(None);
+                };
+                if kind != Kind::Tag || tags.len() > TAGS_OF_TAGS_MAX {
+                    return Ok(Some((at, kind, tags)));
+                }
+                reader.tag(&at)?
+            }
+        };
+        tags.push(at);
+        let Some((next, kind_of_next)) = target else { return Ok(None) };
+        (at, kind) = (next, Some(kind_of_next));
     }
 }

@@ -6,6 +6,9 @@ use weir_git::{HashKind, ObjectError, Oid, TreeEntry, TreeIter, tree_entry_len};
 use crate::error::{Error, Result as RepoResult};
 use crate::objects::reader::ObjectReader;
 
+/// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
+pub(crate) const TREE_DEPTH_MAX: usize = 2048;
+
 /// What stands in a tree and in none of some others.
 #[derive(Default)]
 pub(crate) struct Changed {
@@ -42,7 +45,7 @@ pub(crate) fn each_changed(
     before: &[Oid],
     mut changed: impl FnMut(&TreeEntry<'_>, Oid, &mut dyn Iterator<Item = Oid>),
 ) -> RepoResult<()> {
-    let hash = reader.repo().hash;
+    let hash = reader.objects().hash;
     let object = reader.require(tree)?;
     let mut olds = Vec::with_capacity(before.len());
     for oid in before {

@@ -5,16 +5,15 @@
 //! bytes, not correctness.
 
 use std::collections::BinaryHeap;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_git::{Kind, Oid, OidSet, TreeIter, commit_links, commit_time, tag_target};
 
 use crate::error::{Error, Result};
+use crate::objects::lookup::Location;
 use crate::objects::object_set::ObjectSet;
-use crate::objects::reader::ObjectReader;
-use crate::reach::bitmap::Bits;
-use crate::reach::bitmap_walk::all_by_bitmaps;
-use crate::repo::repository::{Location, Repo};
+use crate::objects::reader::{ObjectReader, peel_through};
+use crate::reach::history::History;
+use crate::reach::steps::{Budget, Steps};
 
 /// What is known of a commit.
 #[derive(Clone, Debug)]
@@ -26,26 +25,26 @@ pub(crate) struct Node {
 
 /// Reads commits from the commit-graph where it has them, from packs otherwise.
 pub(crate) struct Commits<'r, 'o> {
-    repo: &'r Repo,
+    history: &'r History,
     reader: &'o mut ObjectReader<'r>,
     shallow: OidSet,
 }
 
 impl<'r, 'o> Commits<'r, 'o> {
-    pub(crate) fn new(reader: &'o mut ObjectReader<'r>) -> Self {
-        let repo = reader.repo();
-        Commits { repo, reader, shallow: repo.shallow.iter().copied().collect() }
+    /// Returns a reader of the commits of `history`, whose objects `reader` reads.
+    pub(crate) fn new(history: &'r History, reader: &'o mut ObjectReader<'r>) -> Self {
+        Commits { history, reader, shallow: history.shallow.iter().copied().collect() }
     }
 
     /// The same, with no parents for `cut` either.
-    pub(crate) fn cut_at(reader: &'o mut ObjectReader<'r>, cut: &OidSet) -> Self {
-        let mut commits = Commits::new(reader);
+    pub(crate) fn cut_at(history: &'r History, reader: &'o mut ObjectReader<'r>, cut: &OidSet) -> Self {
+        let mut commits = Commits::new(history, reader);
         commits.shallow.extend(cut.iter().copied());
         commits
     }
 
     pub(crate) fn load(&mut self, oid: &Oid) -> Result<Node> {
-        if let Some(graph) = self.repo.commit_graph()
+        if let Some(graph) = self.history.commit_graph()
             && let Some(position) = graph.find(oid)
             && let Some(commit) = graph.commit(position)
         {
@@ -55,47 +54,21 @@ impl<'r, 'o> Commits<'r, 'o> {
             return Ok(Node { tree: commit.tree, parents, time: commit.time });
         }
         let object = self.reader.require(oid)?;
-        let links = commit_links(self.repo.hash, &object.data)
+        let links = commit_links(self.history.objects.hash, &object.data)
             .map_err(|source| Error::Object { oid: *oid, source })?;
         let parents = if self.shallow.contains(oid) { Vec::new() } else { links.parents };
         Ok(Node { tree: links.tree, parents, time: commit_time(&object.data) })
     }
 }
 
-/// Follows tags from `oid` to something else; gives that and the tags passed. `None` if an object is missing.
-pub(crate) fn peel_through(
-    reader: &mut ObjectReader<'_>,
-    oid: &Oid,
-) -> Result<Option<(Oid, Kind, Vec<Oid>)>> {
-    let mut tags = Vec::new();
-    let (mut at, mut kind) = (*oid, None);
-    loop {
-        let target = match reader.known_tag(&at) {
-            Some(target) if tags.len() <= 256 => Some(target),
-            _ => {
-                let Some(kind) = kind.map_or_else(|| reader.kind(&at), |kind| Ok(Some(kind)))? else {
-                    return Ok(None);
-                };
-                if kind != Kind::Tag || tags.len() > 256 {
-                    return Ok(Some((at, kind, tags)));
-                }
-                reader.tag(&at)?
-            }
-        };
-        tags.push(at);
-        let Some((next, kind_of_next)) = target else { return Ok(None) };
-        (at, kind) = (next, Some(kind_of_next));
-    }
-}
-
-impl Repo {
+impl History {
     /// The parents that the commit names, be they here or not.
     ///
     /// # Errors
     /// If it is missing, corrupt or no commit.
     pub fn parents(&self, commit: &Oid) -> Result<Vec<Oid>> {
-        let object = self.reader().require(commit)?;
-        commit_links(self.hash, &object.data)
+        let object = self.objects.reader().require(commit)?;
+        commit_links(self.objects.hash, &object.data)
             .map(|links| links.parents)
             .map_err(|source| Error::Object { oid: *commit, source })
     }
@@ -125,13 +98,13 @@ impl Repo {
 /// Returns whether every one of `targets` is reached from `sources` through commits, looking at no more than
 /// `commits_max` commits: beyond that the answer is no.
 pub(crate) fn all_reachable_from(
-    repo: &Repo,
+    history: &History,
     sources: &[Oid],
     targets: &[Oid],
     commits_max: usize,
     steps: &mut Steps<'_>,
 ) -> Result<bool> {
-    let mut reader = repo.reader();
+    let mut reader = history.objects.reader();
     let mut waiting: OidSet = OidSet::default();
     for target in targets {
         steps.take(1)?;
@@ -148,7 +121,7 @@ pub(crate) fn all_reachable_from(
             starts.push(oid);
         }
     }
-    let mut commits = Commits::new(&mut reader);
+    let mut commits = Commits::new(history, &mut reader);
     let oldest = {
         let mut oldest = u64::MAX;
         for target in targets {
@@ -176,7 +149,7 @@ pub(crate) fn all_reachable_from(
             break;
         }
         for parent in commits.load(&oid)?.parents {
-            if seen.insert(parent) && repo.contains(&parent) {
+            if seen.insert(parent) && history.objects.contains(&parent) {
                 queue.push((commits.load(&parent)?.time, parent));
             }
         }
@@ -190,13 +163,13 @@ pub(crate) fn all_reachable_from(
 /// # Errors
 /// If an object is missing or corrupt, or nobody waits for the answer any more.
 pub fn all_wants_meet(
-    repo: &Repo,
+    history: &History,
     wants: &[Oid],
     haves: &[Oid],
     commits_max: usize,
     budget: Budget<'_>,
 ) -> Result<(bool, usize)> {
-    let mut reader = repo.reader();
+    let mut reader = history.objects.reader();
     let mut steps = Steps::new(budget);
     let mut goals = OidSet::default();
     let mut oldest = u64::MAX;
@@ -215,7 +188,7 @@ pub fn all_wants_meet(
             None => return Ok((false, 0)),
         }
     }
-    let mut commits = Commits::new(&mut reader);
+    let mut commits = Commits::new(history, &mut reader);
     for goal in &goals {
         oldest = oldest.min(commits.load(goal)?.time);
     }
@@ -254,102 +227,10 @@ pub fn all_wants_meet(
     Ok((true, looked_at))
 }
 
-/// Commits looked at to find out whether an object is reachable, before all that refs reach is found out.
-const REACHABLE_COMMITS_MAX: usize = 2_000_000;
-
-/// Returns those of `oids` that refs reach. What is known to hold for whole bodies is not walked; the others
-/// are looked for by one walk over commits, then in all that refs reach, which is found out once for an open
-/// repository.
-///
-/// # Errors
-/// If an object is missing or corrupt, the walks take more steps than `budget` has, or nobody waits for the
-/// answer any more.
-pub fn reachable_among(repo: &Repo, oids: &[Oid], budget: Budget<'_>) -> Result<OidSet> {
-    let mut steps = Steps::new(budget);
-    let (mut found, mut open) = (OidSet::default(), Vec::new());
-    for oid in oids {
-        steps.take(1)?;
-        match repo.locate(oid) {
-            None => {}
-            Some(Location::Packed { pack, .. }) if repo.bodies.is_reachable_whole(pack) => {
-                found.insert(*oid);
-            }
-            Some(_) => open.push(*oid),
-        }
-    }
-    if open.is_empty() {
-        return Ok(found);
-    }
-    open.sort_unstable();
-    open.dedup();
-    let sources: Vec<Oid> = repo.refs().tips().collect();
-    if all_reachable_from(repo, &sources, &open, REACHABLE_COMMITS_MAX, &mut steps)? {
-        found.extend(open);
-        return Ok(found);
-    }
-    // The walk trusts clocks, and knows commits only.
-    let all = repo.reachable(&mut steps)?;
-    for oid in open {
-        if all.contains(repo, &oid)? {
-            found.insert(oid);
-        }
-    }
-    Ok(found)
-}
-
-/// Returns whether refs reach all of `oids`, as [`reachable_among`] finds out.
-///
-/// # Errors
-/// As [`reachable_among`].
-pub fn are_reachable(repo: &Repo, oids: &[Oid], budget: Budget<'_>) -> Result<bool> {
-    let found = reachable_among(repo, oids, budget)?;
-    Ok(oids.iter().all(|oid| found.contains(oid)))
-}
-
-/// All that refs reach.
-pub(crate) enum Reachable {
-    /// By number, where all objects have one.
-    Numbers(Bits),
-    Ids(OidSet),
-}
-
-impl Reachable {
-    /// Finds out what refs of `repo` reach.
-    pub(crate) fn of(repo: &Repo, steps: &mut Steps<'_>) -> Result<Reachable> {
-        // Of a part of a repository some refs lead elsewhere.
-        let tips: Vec<Oid> = repo.refs().tips().filter(|tip| repo.contains(tip)).collect();
-        if repo.loose.is_empty() {
-            return all_by_bitmaps(repo, &tips, steps).map(Reachable::Numbers);
-        }
-        let mut ids = OidSet::default();
-        visit_reachable(
-            repo,
-            |_, _| false,
-            tips,
-            steps,
-            |oid, found, _| {
-                if found.is_some() {
-                    ids.insert(*oid);
-                }
-            },
-        )?;
-        Ok(Reachable::Ids(ids))
-    }
-
-    pub(crate) fn contains(&self, repo: &Repo, oid: &Oid) -> Result<bool> {
-        Ok(match self {
-            Reachable::Ids(ids) => ids.contains(oid),
-            Reachable::Numbers(numbers) => match repo.locate(oid) {
-                Some(location) => repo.number(location)?.is_some_and(|n| numbers.get(n)),
-                None => false,
-            },
-        })
-    }
-}
-
 /// Ids of commits that are here, for asking an upstream what it has in common: from `tips` back, every commit
 /// at first, then ever fewer.
 pub struct HaveCommits<'r> {
+    history: &'r History,
     reader: ObjectReader<'r>,
     queue: BinaryHeap<(u64, Oid)>,
     seen: OidSet,
@@ -362,9 +243,10 @@ impl<'r> HaveCommits<'r> {
     ///
     /// # Errors
     /// If an object is corrupt.
-    pub fn new(repo: &'r Repo, tips: impl IntoIterator<Item = Oid>) -> Result<HaveCommits<'r>> {
+    pub fn new(history: &'r History, tips: impl IntoIterator<Item = Oid>) -> Result<HaveCommits<'r>> {
         let mut this = HaveCommits {
-            reader: repo.reader(),
+            history,
+            reader: history.objects.reader(),
             queue: BinaryHeap::new(),
             seen: OidSet::default(),
             given: 0,
@@ -386,8 +268,8 @@ impl<'r> HaveCommits<'r> {
     }
 
     fn push(&mut self, oid: Oid) -> Result<()> {
-        if self.seen.insert(oid) && self.reader.repo().contains(&oid) {
-            let time = Commits::new(&mut self.reader).load(&oid)?.time;
+        if self.seen.insert(oid) && self.history.objects.contains(&oid) {
+            let time = Commits::new(self.history, &mut self.reader).load(&oid)?.time;
             self.queue.push((time, oid));
         }
         Ok(())
@@ -401,7 +283,7 @@ impl<'r> HaveCommits<'r> {
         let mut batch = Vec::new();
         while batch.len() < max {
             let Some((_, oid)) = self.queue.pop() else { break };
-            let parents = Commits::new(&mut self.reader).load(&oid)?.parents;
+            let parents = Commits::new(self.history, &mut self.reader).load(&oid)?.parents;
             for parent in parents {
                 self.push(parent)?;
             }
@@ -418,65 +300,6 @@ impl<'r> HaveCommits<'r> {
     }
 }
 
-/// Bounds of one selection.
-#[derive(Clone, Copy, Debug)]
-pub struct Budget<'a> {
-    /// Commits and trees looked at.
-    pub steps_max: u64,
-    /// Set when nobody waits for the answer any more.
-    pub cancelled: Option<&'a AtomicBool>,
-}
-
-impl Default for Budget<'_> {
-    fn default() -> Self {
-        Budget { steps_max: 200_000_000, cancelled: None }
-    }
-}
-
-pub(crate) struct Steps<'a> {
-    left: u64,
-    cancelled: Option<&'a AtomicBool>,
-    have_ended: bool,
-}
-
-impl<'a> Steps<'a> {
-    pub(crate) fn new(budget: Budget<'a>) -> Steps<'a> {
-        Steps { left: budget.steps_max, cancelled: budget.cancelled, have_ended: false }
-    }
-
-    /// For what this program asks of itself.
-    pub(crate) fn unbounded() -> Steps<'static> {
-        Steps::new(Budget { steps_max: u64::MAX, cancelled: None })
-    }
-
-    pub(crate) fn take(&mut self, n: u64) -> Result<()> {
-        match self.left.checked_sub(n) {
-            Some(left) => {
-                // A look at what another thread writes now and then.
-                let is_time = left / 1024 != self.left / 1024;
-                self.left = left;
-                if is_time && self.cancelled.is_some_and(|c| c.load(Ordering::Relaxed)) {
-                    self.have_ended = true;
-                    return Err(Error::Unsupported("nobody waits for the answer any more".to_owned()));
-                }
-                Ok(())
-            }
-            None => {
-                self.have_ended = true;
-                Err(Error::Unsupported("the request needs more work than this server allows".to_owned()))
-            }
-        }
-    }
-
-    /// Returns whether none were left, or nobody waits any more.
-    pub(crate) fn have_ended(&self) -> bool {
-        self.have_ended
-    }
-}
-
-/// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
-pub(crate) const TREE_DEPTH_MAX: usize = 2048;
-
 /// Calls `visit` for everything reachable from `tips`, each object once, with its place and its kind. Missing
 /// objects are given with `None` and the id that names them. What `is_elsewhere` is passed over with all it
 /// leads to, which is there too.
@@ -484,23 +307,23 @@ pub(crate) const TREE_DEPTH_MAX: usize = 2048;
 /// # Errors
 /// If an object is corrupt, or there are more than `steps`.
 pub(crate) fn visit_reachable(
-    repo: &Repo,
+    history: &History,
     is_elsewhere: impl Fn(&Oid, Option<Location>) -> bool,
     tips: impl IntoIterator<Item = Oid>,
     steps: &mut Steps<'_>,
     mut visit: impl FnMut(&Oid, Option<(Location, Kind)>, Option<&Oid>),
 ) -> Result<()> {
-    let mut reader = repo.reader();
-    let shallow: OidSet = repo.shallow.iter().copied().collect();
+    let mut reader = history.objects.reader();
+    let shallow: OidSet = history.shallow.iter().copied().collect();
     // A tree may name another tree as if it were a file: what is looked at as a blob is not looked into, so
     // the same id may have to be looked at twice.
-    let mut seen = ObjectSet::new(repo);
-    let mut seen_as_blob = ObjectSet::new(repo);
+    let mut seen = ObjectSet::new(&history.objects);
+    let mut seen_as_blob = ObjectSet::new(&history.objects);
     let mut stack: Vec<(Oid, bool, Option<Oid>)> = tips.into_iter().map(|t| (t, false, None)).collect();
     while let Some((oid, is_blob, referrer)) = stack.pop() {
-        let location = repo.locate(&oid);
-        if seen.contains(repo, &oid, location)
-            || !(if is_blob { &mut seen_as_blob } else { &mut seen }).insert(repo, &oid, location)
+        let location = history.objects.locate(&oid);
+        if seen.contains(&history.objects, &oid, location)
+            || !(if is_blob { &mut seen_as_blob } else { &mut seen }).insert(&history.objects, &oid, location)
         {
             continue;
         }
@@ -521,11 +344,11 @@ pub(crate) fn visit_reachable(
         let fail = |source| Error::Object { oid, source };
         match object.kind {
             Kind::Tree => {
-                for entry in TreeIter::new(repo.hash, &object.data) {
+                for entry in TreeIter::new(history.objects.hash, &object.data) {
                     let entry = entry.map_err(fail)?;
                     if !entry.is_gitlink() {
                         stack.push((
-                            Oid::from_bytes(repo.hash, entry.id).expect("sized"),
+                            Oid::from_bytes(history.objects.hash, entry.id).expect("sized"),
                             !entry.is_tree(),
                             Some(oid),
                         ));
@@ -533,11 +356,15 @@ pub(crate) fn visit_reachable(
                 }
             }
             Kind::Commit => {
-                let links = commit_links(repo.hash, &object.data).map_err(fail)?;
+                let links = commit_links(history.objects.hash, &object.data).map_err(fail)?;
                 let parents = if shallow.contains(&oid) { Vec::new() } else { links.parents };
                 stack.extend(std::iter::once(links.tree).chain(parents).map(|o| (o, false, Some(oid))));
             }
-            Kind::Tag => stack.push((tag_target(repo.hash, &object.data).map_err(fail)?.0, false, Some(oid))),
+            Kind::Tag => stack.push((
+                tag_target(history.objects.hash, &object.data).map_err(fail)?.0,
+                false,
+                Some(oid),
+            )),
             Kind::Blob => {}
         }
     }

@@ -10,12 +10,11 @@ use std::vec::IntoIter;
 
 use memchr::{memchr, memrchr};
 use weir_archive::{Archive, Member, Region};
-use weir_git::{HashKind, Oid, OidSet};
+use weir_git::{HashKind, Oid};
 
 use crate::error::{Result, corrupt};
 use crate::refs::list::{Head, Ref, Refs, parse_head, parse_packed_refs, push_packed_ref};
 use crate::refs::state_kind::PARTIAL_KEY;
-use crate::repo::repository::Repo;
 
 /// The member that carries older states through a compaction.
 pub(crate) const HISTORY_MEMBER: &str = "weir/refs-history";
@@ -54,7 +53,7 @@ impl StateChange {
 #[derive(Clone, Debug, Default)]
 pub struct FollowedRefs {
     by_name: BTreeMap<Vec<u8>, (Oid, Option<Oid>)>,
-    head: Option<Head>,
+    pub(crate) head: Option<Head>,
 }
 
 impl FollowedRefs {
@@ -118,7 +117,7 @@ impl FollowedRefs {
 
 /// A commit whose refs differ from those of the commit before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RefsCommit {
     pub(crate) seq: u64,
     time: u64,
     is_partial: bool,
@@ -139,7 +138,7 @@ pub struct RefStates<'r> {
     archive: &'r Archive,
     hash: HashKind,
     at: At,
-    places: IntoIter<Place>,
+    places: IntoIter<RefsCommit>,
     /// As of the state before the one that was given last, and what that one changed.
     refs: FollowedRefs,
     given: Option<StateChange>,
@@ -147,12 +146,11 @@ pub struct RefStates<'r> {
 }
 
 impl<'r> RefStates<'r> {
-    /// Those of `repo`; a directory has none.
+    /// Returns the states of the refs of `archive`, a repository of `hash`.
     ///
     /// # Errors
     /// If the archive is damaged.
-    pub fn of(repo: &'r Repo) -> Result<Option<RefStates<'r>>> {
-        let Some(archive) = repo.archive() else { return Ok(None) };
+    pub fn of(archive: &'r Archive, hash: HashKind) -> Result<RefStates<'r>> {
         let left = match archive.state().members.get(HISTORY_MEMBER) {
             Some(member) => {
                 // It is long, and believed as it stands.
@@ -166,20 +164,20 @@ impl<'r> RefStates<'r> {
             Some(left) => At::History { left, has_times },
             None => At::Commit(Vec::new()),
         };
-        let mut places = places(archive)?;
+        let mut places = refs_commits(archive)?;
         // What was on its way is no state, unless it never got further.
         let last = places.last().map(|place| place.seq);
         places.retain(|place| !place.is_partial || Some(place.seq) == last);
         let places = places.into_iter();
-        Ok(Some(RefStates {
+        Ok(RefStates {
             archive,
-            hash: repo.hash(),
+            hash,
             at,
             places,
             refs: FollowedRefs::default(),
             given: None,
             head_file: None,
-        }))
+        })
     }
 
     /// The next state, and the refs before it.
@@ -226,7 +224,7 @@ impl<'r> RefStates<'r> {
     }
 
     /// What differs in the commit at `place` from what came before.
-    fn change_at(&mut self, place: &Place) -> Result<StateChange> {
+    fn change_at(&mut self, place: &RefsCommit) -> Result<StateChange> {
         let packed = self.archive.read_member("packed-refs", &place.packed_refs)?;
         let sum = place.head.map(|member| member.sha256);
         let is_same_head = sum.is_some() && sum == self.head_file;
@@ -254,7 +252,7 @@ impl<'r> RefStates<'r> {
 }
 
 /// Commits whose refs are not those of the commit before, oldest first.
-pub(crate) fn places(archive: &Archive) -> Result<Vec<Place>> {
+pub(crate) fn refs_commits(archive: &Archive) -> Result<Vec<RefsCommit>> {
     let mut said = Vec::new();
     for record in archive.records() {
         let record = record?;
@@ -265,7 +263,7 @@ pub(crate) fn places(archive: &Archive) -> Result<Vec<Place>> {
         let is_partial = record.set.iter().any(|(key, _)| key == PARTIAL_KEY);
         said.push((record.seq, record.time, is_partial, member("packed-refs"), member("HEAD")));
     }
-    let mut places: Vec<Place> = Vec::new();
+    let mut places: Vec<RefsCommit> = Vec::new();
     let (mut packed_refs, mut head) = (None::<Member>, None::<Member>);
     let sum = |member: &Option<Member>| member.map(|m| m.sha256);
     for (seq, time, is_partial, packed_here, head_here) in said.into_iter().rev() {
@@ -274,7 +272,7 @@ pub(crate) fn places(archive: &Archive) -> Result<Vec<Place>> {
         let is_same = sum(&packed) == sum(&packed_refs) && sum(&head_now) == sum(&head);
         (packed_refs, head) = (packed, head_now);
         if let Some(packed_refs) = packed_refs.filter(|_| !is_same) {
-            places.push(Place { seq, time, is_partial, packed_refs, head });
+            places.push(RefsCommit { seq, time, is_partial, packed_refs, head });
         }
     }
     Ok(places)
@@ -412,7 +410,7 @@ fn block(data: &[u8], has_times: bool) -> Option<Block<'_>> {
 }
 
 /// The refs as of the commit at `place`.
-pub(crate) fn refs_of(archive: &Archive, hash: HashKind, place: &Place) -> Result<Refs> {
+pub(crate) fn refs_of(archive: &Archive, hash: HashKind, place: &RefsCommit) -> Result<Refs> {
     let list = parse_packed_refs(hash, &archive.read_member("packed-refs", &place.packed_refs)?)?;
     let head = match &place.head {
         Some(member) => parse_head(hash, &archive.read_member("HEAD", member)?)?,
@@ -426,40 +424,6 @@ pub(crate) fn refs_in(archive: &Archive, hash: HashKind) -> Result<Option<Refs>>
     let Some(packed) = archive.read("packed-refs")? else { return Ok(None) };
     let head = archive.read("HEAD")?.map_or_else(|| Ok(Head::default()), |h| parse_head(hash, &h))?;
     Ok(Some(Refs::new(parse_packed_refs(hash, &packed)?, head)))
-}
-
-impl Repo {
-    /// Ids of all that refs lead to, or led to once.
-    ///
-    /// # Errors
-    /// If the archive is damaged.
-    pub fn tips_ever(&self) -> Result<OidSet> {
-        let mut tips: OidSet = self.refs().tips().collect();
-        if let Some(mut states) = RefStates::of(self)? {
-            while let Some((_, change)) = states.next_state()? {
-                tips.extend(change.tips());
-            }
-        }
-        Ok(tips)
-    }
-
-    /// The refs as of commit `seq`; `None` if there are no refs as old, or that commit is still to come.
-    ///
-    /// # Errors
-    /// If the archive is damaged.
-    pub fn refs_at(&self, seq: u64) -> Result<Option<Refs>> {
-        if self.archive().is_none_or(|archive| archive.state().record.seq < seq) {
-            return Ok(None);
-        }
-        let Some(mut states) = RefStates::of(self)? else { return Ok(None) };
-        while let Some((refs, change)) = states.next_state()? {
-            if change.seq > seq {
-                return Ok(refs.head.is_some().then(|| refs.to_refs()));
-            }
-        }
-        let refs = states.into_last()?;
-        Ok(refs.head.is_some().then(|| refs.to_refs()))
-    }
 }
 
 #[cfg(test)]

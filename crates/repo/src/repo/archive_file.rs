@@ -5,7 +5,7 @@ use std::path::Path;
 use weir_archive::{Archive, LockedFile, TailKind, lock_existing};
 
 use crate::error::Result;
-use crate::update::archive_repo::EPOCH_KEY;
+use crate::repo::keys::EPOCH_KEY;
 
 /// Number of the last commit of the archive at `path`, which is held against what was written, as far as that
 /// can be told without reading more than that.

@@ -6,22 +6,21 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use weir_archive::Region;
-use weir_git::{HashKind, Kind, Oid, refname};
+use weir_git::{HashKind, refname};
 
 use crate::error::{Error, Result, corrupt};
 use crate::files::{read_at_most, read_if_there};
+use crate::objects::lookup::Objects;
+use crate::objects::loose::Loose;
 use crate::objects::pack::Pack;
-use crate::objects::reader::OBJECT_BYTES_MAX;
-use crate::objects::zlib::Inflate;
-use crate::reach::changes::Changes;
+use crate::reach::history::{Derived, History, parse_shallow};
 use crate::refs::config::{FILE_BYTES_MAX as CONFIG_BYTES_MAX, GitConfig};
 use crate::refs::list::{Head, Ref, Refs, is_fully_peeled, parse_head, parse_packed_refs};
 use crate::refs::reftable::{RefValue, read_stack};
-use crate::repo::bodies::Bodies;
-use crate::repo::repository::{Repo, Serial, parse_shallow};
+use crate::repo::repository::Repo;
 
 /// Alternates of alternates followed.
 const ALTERNATES_DEPTH_MAX: usize = 5;
@@ -32,87 +31,6 @@ const SYMREF_DEPTH_MAX: usize = 5;
 const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a list of refs or commits.
 const LIST_BYTES_MAX: u64 = 1 << 30;
-
-/// What is added at a time, at least, to the room for an object that is inflated.
-const GROWTH_BYTES_MIN: usize = 64 << 10;
-
-/// Returns the loose object `oid` below `objects`, a folder of objects, of at most `bytes_max` bytes.
-///
-/// # Errors
-/// If it cannot be read, is none, or is larger: [`Error::TooLarge`].
-pub fn read_loose(objects: &Path, oid: &Oid, bytes_max: u64) -> Result<(Kind, Vec<u8>)> {
-    Loose { folder: objects.to_owned() }.read_at_most(oid, bytes_max, &mut Inflate::default())
-}
-
-/// A folder of loose objects.
-pub(crate) struct Loose {
-    folder: PathBuf,
-}
-
-impl Loose {
-    fn path(&self, id: &[u8]) -> PathBuf {
-        let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
-        self.folder.join(&hex[..2]).join(&hex[2..])
-    }
-
-    pub(crate) fn contains(&self, id: &[u8]) -> bool {
-        self.path(id).is_file()
-    }
-
-    pub(crate) fn read(&self, oid: &Oid, inflate: &mut Inflate) -> Result<(Kind, Vec<u8>)> {
-        self.read_at_most(oid, OBJECT_BYTES_MAX, inflate)
-    }
-
-    fn read_at_most(&self, oid: &Oid, bytes_max: u64, inflate: &mut Inflate) -> Result<(Kind, Vec<u8>)> {
-        let path = self.path(oid.as_bytes());
-        let packed = read_at_most(&path, bytes_max)?;
-        let bad = |what: &str| corrupt(path.display().to_string(), what);
-        // "<kind> <size>\0" comes first, and is short.
-        let mut out = vec![0; 64];
-        let decoder = inflate.decoder();
-        decoder.reset();
-        let (mut len, mut consumed, mut total) = (0, 0, None);
-        loop {
-            let Ok(progress) = decoder.decompress(&packed[consumed..], &mut out, true) else {
-                return bad("bad zlib data");
-            };
-            len += progress.output.len();
-            consumed += progress.consumed;
-            let done = progress.done;
-            if total.is_none() {
-                let Some(nul) = out[..len].iter().position(|&c| c == 0) else {
-                    return bad("no object header");
-                };
-                let header = String::from_utf8_lossy(&out[..nul]).into_owned();
-                let parsed = header
-                    .split_once(' ')
-                    .and_then(|(k, s)| Some((Kind::from_name(k.as_bytes())?, s.parse::<u64>().ok()?)));
-                match parsed {
-                    Some((kind, size)) if size <= bytes_max => {
-                        total = Some((kind, nul + 1, nul + 1 + size as usize))
-                    }
-                    Some((_, size)) => return Err(Error::TooLarge { oid: *oid, size, limit: bytes_max }),
-                    _ => return bad("bad object header"),
-                }
-            }
-            let (kind, start, end) = total.expect("set above");
-            if done {
-                if len != end {
-                    return bad("its size is not what its header says");
-                }
-                out.truncate(len);
-                // In place: an object that was read is in memory once.
-                out.drain(..start);
-                return Ok((kind, out));
-            }
-            if len >= end + 16 {
-                return bad("it is longer than its header says");
-            }
-            // Memory comes with the content, not with what the header says of it.
-            out.resize((end + 16).min(out.len().max(GROWTH_BYTES_MIN) * 2).max(out.len()), 0);
-        }
-    }
-}
 
 /// Returns the git directory at `path`, or below it, and the one that it shares objects and refs with, if it
 /// is a worktree's: else itself.
@@ -140,34 +58,16 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
     let mut packs = Vec::new();
     let mut loose = Vec::new();
     add_objects(&common.join("objects"), hash, 0, &mut packs, &mut loose)?;
-    let mut repo = Repo {
-        serial: Serial::next(),
-        hash,
-        packs,
-        loose,
-        refs: Refs::default(),
-        shallow: parse_shallow(hash, &read_or_empty(&common.join("shallow"), LIST_BYTES_MAX)?)?,
-        bodies: Bodies::default(),
-        archive: None,
-        base: None,
-        graph: OnceLock::new(),
-        bitmaps: OnceLock::new(),
-        trailers: Default::default(),
-        bundles: OnceLock::new(),
-        body_trailers: Vec::new(),
-        reachable: OnceLock::new(),
-        lfs_given: OnceLock::new(),
-        hidden_tips: Vec::new(),
-        changes: Changes::default(),
-        git_dir: Some(common.clone()),
-        path: path.to_owned(),
-    };
+    let shallow = parse_shallow(hash, &read_or_empty(&common.join("shallow"), LIST_BYTES_MAX)?)?;
+    let history = History::new(Objects { hash, packs, loose }, shallow, Derived::default(), None);
+    let mut repo = Repo::new(history, path);
+    repo.git_dir = Some(common.clone());
     let found = if config.has_reftable() {
         refs_in_reftable(hash, &git_dir, &common)?
     } else {
         refs_in_files(hash, &git_dir, &common)?
     };
-    repo.refs = resolve_refs(&repo, found)?;
+    repo.refs = resolve_refs(repo.objects(), found)?;
     Ok(repo)
 }
 
@@ -288,7 +188,7 @@ fn refs_in_reftable(hash: HashKind, git_dir: &Path, common: &Path) -> Result<Sto
 }
 
 /// Follows what names others, peels tags, and leaves out what is broken.
-fn resolve_refs(repo: &Repo, stored: StoredRefs) -> Result<Refs> {
+fn resolve_refs(objects: &Objects, stored: StoredRefs) -> Result<Refs> {
     let StoredRefs { mut by_name, symbolic, peeled, head } = stored;
     for name in symbolic.keys() {
         let mut at: &Vec<u8> = name;
@@ -308,11 +208,11 @@ fn resolve_refs(repo: &Repo, stored: StoredRefs) -> Result<Refs> {
     for r in &mut list {
         // packed-refs need not be fully peeled, loose refs never are; a ref to a missing object is broken and
         // left out.
-        if r.peeled.is_none() && !peeled.contains(&r.name) && repo.contains(&r.oid) {
-            r.peeled = repo.peel(&r.oid)?;
+        if r.peeled.is_none() && !peeled.contains(&r.name) && objects.contains(&r.oid) {
+            r.peeled = objects.peel(&r.oid)?;
         }
     }
-    list.retain(|r| repo.contains(&r.oid));
+    list.retain(|r| objects.contains(&r.oid));
     let mut refs = Refs::new(list, head);
     refs.symbolic = symbolic.into_iter().filter(|(name, _)| refs.get(name).is_some()).collect();
     Ok(refs)

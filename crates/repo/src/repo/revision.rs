@@ -33,7 +33,7 @@ pub fn resolve_revision(repo: &Repo, revision: &str) -> Result<Oid> {
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix("^{") {
             let (kind, after) = after.split_once('}').ok_or_else(not_found)?;
-            let peeled = repo.peel(&oid)?.unwrap_or(oid);
+            let peeled = repo.objects().peel(&oid)?.unwrap_or(oid);
             oid = match kind {
                 "" | "commit" | "object" => peeled,
                 "tree" => tree_of(&mut reader, &peeled)?,
@@ -49,7 +49,7 @@ pub fn resolve_revision(repo: &Repo, revision: &str) -> Result<Oid> {
         let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
         let n: usize = if digits == 0 { 1 } else { after[..digits].parse().map_err(|_| not_found())? };
         rest = &after[digits..];
-        let peeled = repo.peel(&oid)?.unwrap_or(oid);
+        let peeled = repo.objects().peel(&oid)?.unwrap_or(oid);
         oid = match operator {
             "^" if n == 0 => peeled,
             "^" => *parents_of(&mut reader, &peeled)?.get(n - 1).ok_or_else(not_found)?,
@@ -67,7 +67,7 @@ pub fn resolve_revision(repo: &Repo, revision: &str) -> Result<Oid> {
 
 fn parents_of(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Vec<Oid>> {
     let object = reader.require(oid)?;
-    commit_links(reader.repo().hash(), &object.data)
+    commit_links(reader.objects().hash(), &object.data)
         .map(|l| l.parents)
         .map_err(|source| Error::Object { oid: *oid, source })
 }
@@ -76,7 +76,7 @@ fn tree_of(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Oid> {
     let object = reader.require(oid)?;
     match object.kind {
         Kind::Tree => Ok(*oid),
-        Kind::Commit => commit_links(reader.repo().hash(), &object.data)
+        Kind::Commit => commit_links(reader.objects().hash(), &object.data)
             .map(|l| l.tree)
             .map_err(|source| Error::Object { oid: *oid, source }),
         kind => Err(Error::NotFound(format!("object {oid} is a {}, not a tree", kind.name()))),
@@ -102,7 +102,7 @@ fn resolve_name(repo: &Repo, name: &str) -> Result<Option<Oid>> {
     }
     let prefix = name.to_ascii_lowercase();
     let mut found: Vec<Oid> = Vec::new();
-    for pack in repo.packs() {
+    for pack in repo.objects().packs() {
         found.extend(pack.index().find_prefix(&prefix, 2).into_iter().map(|p| pack.index().oid(p)));
     }
     found.sort_unstable();
@@ -121,7 +121,7 @@ fn resolve_name(repo: &Repo, name: &str) -> Result<Option<Oid>> {
 pub fn resolve_path(repo: &Repo, revision: &str, path: &[u8]) -> Result<(u32, Oid)> {
     let oid = resolve_revision(repo, revision)?;
     let mut reader = repo.reader();
-    let peeled = repo.peel(&oid)?.unwrap_or(oid);
+    let peeled = repo.objects().peel(&oid)?.unwrap_or(oid);
     let mut at = tree_of(&mut reader, &peeled)?;
     let mut mode = 0;
     for part in path.split(|&c| c == b'/').filter(|p| !p.is_empty() && *p != b".") {
@@ -164,7 +164,7 @@ impl TreeListing {
         depth: usize,
         out: &mut Vec<TreeListing>,
     ) -> Result<()> {
-        let hash = reader.repo().hash();
+        let hash = reader.objects().hash();
         let object: Object = reader.require(tree)?;
         if object.kind != Kind::Tree {
             return Err(Error::NotFound(format!("object {tree} is a {}, not a tree", object.kind.name())));

@@ -4,86 +4,16 @@ use std::collections::BinaryHeap;
 
 use weir_git::{Kind, Oid, OidMap, OidSet, TreeIter};
 
-use crate::answer::deepen::Cut;
 use crate::error::{Error, Result};
-use crate::objects::reader::ObjectReader;
-use crate::objects::tree_diff::{Changed, changed, each_changed};
-use crate::reach::bitmap::Bits;
-use crate::reach::bitmap_walk::select_by_bitmaps;
-use crate::reach::walk::{Budget, Commits, Node, Steps, TREE_DEPTH_MAX, peel_through};
-use crate::repo::repository::{Location, Repo};
+use crate::objects::reader::{ObjectReader, peel_through};
+use crate::objects::tree_diff::{Changed, TREE_DEPTH_MAX, changed, each_changed};
+use crate::reach::history::History;
+use crate::reach::steps::Steps;
+use crate::reach::walk::{Commits, Node};
+use crate::select::by_bitmaps::select_by_bitmaps;
 use crate::select::filter::Filter;
+use crate::select::query::{Query, Selection};
 use crate::select::sparse::Patterns;
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct Query<'q> {
-    /// Ids wanted.
-    pub wants: &'q [Oid],
-    /// Ids the client has; those that are not here are passed over.
-    pub haves: &'q [Oid],
-    /// Where history ends, for shallow clients.
-    pub cut: Option<&'q Cut>,
-    /// What is left out, for partial clones.
-    pub filter: Option<&'q Filter>,
-    /// Bounds.
-    pub budget: Budget<'q>,
-}
-
-/// What to send.
-#[derive(Debug, Default)]
-pub struct Selection {
-    /// Ids of objects to send, each once: tags, commits from the newest, then trees and blobs.
-    pub objects: Vec<Oid>,
-    /// Ids the client is known to have, near what it lacks: bases for thin deltas.
-    pub client_has: OidSet,
-    /// For a tree or blob to send, what stood at its path before.
-    pub previous: OidMap<Oid>,
-    /// Objects to send besides, by pack and rank in it, ascending, each once and none of
-    /// [`Selection::objects`].
-    pub ranks: Vec<(u32, u32)>,
-    /// All the client has, by number, if bitmaps told.
-    pub(crate) client_numbers: Option<Bits>,
-}
-
-impl Selection {
-    /// Just `objects`, each named once.
-    pub fn of(objects: Vec<Oid>) -> Selection {
-        Selection { objects, ..Selection::default() }
-    }
-
-    /// Adds those of `tags` (tag object and what it is peeled to) whose target is sent, with the tags between
-    /// the two (git's `add_tag_chain`).
-    ///
-    /// # Errors
-    /// If an index is corrupt.
-    pub fn include_tags(&mut self, repo: &Repo, tags: impl Iterator<Item = (Oid, Oid)>) -> Result<()> {
-        let mut sent: OidSet = self.objects.iter().copied().collect();
-        let ranks = &self.ranks;
-        let mut reader = repo.reader();
-        let is_ranked = |oid: &Oid| -> Result<bool> {
-            Ok(match repo.locate(oid) {
-                Some(Location::Packed { pack, position }) if !ranks.is_empty() => {
-                    ranks.binary_search(&(pack, repo.packs[pack as usize].rank(position)?)).is_ok()
-                }
-                _ => false,
-            })
-        };
-        for (tag, target) in tags {
-            if !sent.contains(&target) && !is_ranked(&target)? {
-                continue;
-            }
-            // Tags of tags need all those between; several refs may name one tag object.
-            let chain = peel_through(&mut reader, &tag)?.map_or_else(Vec::new, |(_, _, tags)| tags);
-            for tag in chain {
-                if !is_ranked(&tag)? && sent.insert(tag) {
-                    self.objects.push(tag);
-                }
-            }
-        }
-        Ok(())
-    }
-}
 
 /// With more new commits than this, bitmaps are faster than differences of trees, where there are some.
 const WALKED_COMMITS_MAX: usize = 48;
@@ -102,10 +32,10 @@ const POPPED: u8 = 8;
 ///
 /// # Errors
 /// If an object is missing or corrupt, or the budget is used up.
-pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
+pub fn select(history: &History, query: &Query<'_>) -> Result<Selection> {
     let Query { wants, haves, cut, filter, budget } = *query;
     let takes = |kind| filter.is_none_or(|f| f.takes(kind));
-    let mut reader = repo.reader();
+    let mut reader = history.objects().reader();
     let mut selection = Selection::default();
     let mut sent = OidSet::default();
     let mut flags: OidMap<u8> = OidMap::default();
@@ -139,8 +69,8 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
     }
     let mut steps = Steps::new(budget);
     let mut commits = match cut {
-        Some(cut) => Commits::cut_at(&mut reader, &cut.commits),
-        None => Commits::new(&mut reader),
+        Some(cut) => Commits::cut_at(history, &mut reader, &cut.commits),
+        None => Commits::new(history, &mut reader),
     };
     let mut interesting_queued = 0usize;
     for (oid, flag) in seeds {
@@ -160,11 +90,12 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
     let mut is_parents_last = true;
     let mut oldest_new = u64::MAX;
     let by_place = filter.is_some_and(|f| f.has_depth() || f.has_paths());
-    let has_bitmaps = cut.is_none() && !by_place && repo.bitmaps().is_some() && repo.loose.is_empty();
+    let has_bitmaps =
+        cut.is_none() && !by_place && history.bitmaps().is_some() && history.objects.loose.is_empty();
     let walked_max = if haves.is_empty() { WALKED_COMMITS_MAX } else { WALKED_COMMITS_FOR_FETCH_MAX };
     while let Some(&(time, oid)) = queue.peek() {
         if has_bitmaps && new_commits.len() > walked_max {
-            return select_by_bitmaps(reader, query);
+            return select_by_bitmaps(history, reader, query);
         }
         // Once nothing new waits, go on only while an uninteresting commit could still reach a new one.
         if interesting_queued == 0 && (new_commits.is_empty() || time < oldest_new) {
@@ -255,12 +186,12 @@ pub fn select(repo: &Repo, query: &Query<'_>) -> Result<Selection> {
                 trees.add_tree(&node.tree, &before, 0)?;
                 continue;
             }
-            let brought = match repo.changes.brought_by(oid) {
+            let brought = match history.changes.brought_by(oid) {
                 Some(brought) => brought,
                 None => {
                     let mut brought = Vec::new();
                     trees.brought(&node.tree, &before, 0, &mut brought)?;
-                    repo.changes.keep_brought(*oid, brought)
+                    history.changes.keep_brought(*oid, brought)
                 }
             };
             trees.steps.take(brought.len() as u64)?;
@@ -371,7 +302,7 @@ impl Trees<'_, '_> {
             return Ok(());
         }
         self.steps.take(1)?;
-        let hash = self.reader.repo().hash;
+        let hash = self.reader.objects().hash;
         let Some(object) = self.reader.read(tree)? else { return Ok(()) };
         for entry in TreeIter::new(hash, &object.data) {
             let entry = entry.map_err(|source| Error::Object { oid: *tree, source })?;

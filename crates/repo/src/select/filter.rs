@@ -4,9 +4,6 @@
 
 use weir_git::Kind;
 
-use crate::error::Result;
-use crate::reach::walk::Budget;
-use crate::repo::repository::Repo;
 use crate::select::sparse::Patterns;
 
 /// Parts of a combination, nested ones counted too.
@@ -66,8 +63,8 @@ pub struct Filter {
     pub(crate) depth_below: Option<u64>,
     /// Objects of another kind are left out.
     pub(crate) kinds: [bool; 4],
-    /// What names specifications of paths.
-    sparse_names: Vec<String>,
+    /// Names of specifications of paths.
+    pub(crate) sparse_names: Vec<String>,
     /// The specifications, once they were read: blobs are taken where all of them take the path.
     pub(crate) sparse: Vec<Patterns>,
     sorts: Vec<FilterSort>,
@@ -89,20 +86,6 @@ impl Filter {
         };
         filter.add(spec)?;
         Ok(filter)
-    }
-
-    /// Reads the specifications of paths it names. Until then they let all through.
-    ///
-    /// # Errors
-    /// If there is no such blob among what refs reach, it has too many patterns, or finding out takes more
-    /// steps than `budget` has.
-    pub fn resolve(&mut self, repo: &Repo, budget: Budget<'_>) -> Result<()> {
-        self.sparse = self
-            .sparse_names
-            .iter()
-            .map(|name| Patterns::named(repo, name, budget))
-            .collect::<Result<_>>()?;
-        Patterns::check_all(&self.sparse)
     }
 
     /// The sorts it is made of.

@@ -4,16 +4,9 @@
 use gix_ignore::glob::Pattern;
 use gix_ignore::glob::pattern::Case;
 use gix_ignore::glob::wildmatch::Mode;
-use weir_git::{Kind, Oid, TreeIter, commit_links};
 
 use crate::error::{Error, Result};
-use crate::objects::reader::ObjectReader;
-use crate::reach::walk::{Budget, are_reachable, peel_through};
-use crate::repo::repository::Repo;
-use crate::repo::revision::resolve_ref;
 
-/// Bytes of a specification.
-const SPECIFICATION_BYTES_MAX: u64 = 1 << 20;
 /// Patterns in all of a filter's. Each is tried on each path.
 const PATTERNS_MAX: usize = 10_000;
 /// Stars in one pattern. Matching backs up at each, and doubles its work at each `**`.
@@ -30,39 +23,11 @@ pub(crate) struct Patterns {
 }
 
 impl Patterns {
-    /// Reads the specification that `expression` names: `REV` or `REV:PATH`, where REV is a ref, in full or
-    /// short, or a full id that refs reach.
-    pub(crate) fn named(repo: &Repo, expression: &str, budget: Budget<'_>) -> Result<Patterns> {
-        let unable = || Error::NotFound(format!("unable to access sparse blob in '{expression}'"));
-        let (revision, path) =
-            expression.split_once(':').map_or((expression, None), |(revision, path)| (revision, Some(path)));
-        let start = match resolve_ref(repo, revision) {
-            Some(oid) => oid,
-            None => {
-                let oid = Oid::from_hex(repo.hash, revision.as_bytes())
-                    .filter(|oid| repo.contains(oid))
-                    .ok_or_else(unable)?;
-                if !are_reachable(repo, &[oid], budget)? {
-                    return Err(unable());
-                }
-                oid
-            }
-        };
-        let mut reader = repo.reader();
-        let oid = match path {
-            None => start,
-            Some(path) => at_path(&mut reader, &start, path.as_bytes())?.ok_or_else(unable)?,
-        };
-        match reader.kind_and_size(&oid)? {
-            Some((Kind::Blob, size)) if size <= SPECIFICATION_BYTES_MAX => {
-                Patterns::parse(&reader.require(&oid)?.data)
-            }
-            Some(_) => Err(Error::NotFound(format!("unable to parse sparse filter data in {oid}"))),
-            None => Err(unable()),
-        }
-    }
-
-    fn parse(text: &[u8]) -> Result<Patterns> {
+    /// Parses a specification: a pattern a line, as in `.gitignore`.
+    ///
+    /// # Errors
+    /// If matching its patterns could cost too much.
+    pub(crate) fn parse(text: &[u8]) -> Result<Patterns> {
         let refuse = |what: String| Err(Error::Unsupported(format!("the sparse specification has {what}")));
         let mut patterns = Patterns::default();
         for (pattern, line, _) in gix_ignore::parse(text, false) {
@@ -112,30 +77,6 @@ impl Patterns {
         };
         self.list.iter().rev().find(matches).map(|p| !p.is_negative())
     }
-}
-
-/// What stands at `path` in the tree of `start`, a commit, a tree or a tag of one.
-fn at_path(reader: &mut ObjectReader<'_>, start: &Oid, path: &[u8]) -> Result<Option<Oid>> {
-    let hash = reader.repo().hash;
-    let Some((mut at, kind, _)) = peel_through(reader, start)? else { return Ok(None) };
-    let mut is_tree = kind == Kind::Tree;
-    if kind == Kind::Commit {
-        let data = reader.require(&at)?.data;
-        at = commit_links(hash, &data).map_err(|source| Error::Object { oid: at, source })?.tree;
-        is_tree = true;
-    }
-    for part in path.split(|&c| c == b'/').filter(|p| !p.is_empty()) {
-        // What is no tree may be as large as it likes: it is not read.
-        if !is_tree || !matches!(reader.kind_and_size(&at)?, Some((Kind::Tree, _))) {
-            return Ok(None);
-        }
-        let object = reader.require(&at)?;
-        let found =
-            TreeIter::new(hash, &object.data).filter_map(std::result::Result::ok).find(|e| e.name == part);
-        let Some(entry) = found.filter(|e| !e.is_gitlink()) else { return Ok(None) };
-        (is_tree, at) = (entry.is_tree(), Oid::from_bytes(hash, entry.id).expect("of its length"));
-    }
-    Ok(Some(at))
 }
 
 #[cfg(test)]

@@ -10,33 +10,23 @@ use weir_git::{HashKind, Kind, Oid, OidMap};
 
 use crate::error::{Error, Result};
 use crate::ingest::Ingested;
+use crate::objects::reader::TAGS_OF_TAGS_MAX;
 use crate::refs::list::Refs;
 use crate::refs::state_kind::StateKind;
 use crate::refs::states::HISTORY_MEMBER;
-use crate::repo::base::{ALTERNATES, BASE_KEY, ID_KEY, Link, new_id};
-use crate::repo::bodies::{
-    ALL_KEY, Addition, Body, HEADS_KEY, RefClass, WholeClone, parse_whole, still_exact,
-};
+use crate::repo::bodies::{ALL_KEY, Body, HEADS_KEY, RefClass, WholeClone, parse_whole};
+use crate::repo::keys::{ALTERNATES, BASE_KEY, EPOCH_KEY, ID_KEY, UNFINISHED_KEY};
+use crate::repo::lost::LOST_KEY;
 use crate::repo::origin::{FORGE_KEY, Origin, URL_KEY};
 use crate::repo::repository::Repo;
+use crate::update::exact::{Addition, still_exact};
+use crate::update::link::{Link, new_id};
 use crate::update::members::{
     append_pack, config_file, replace_if_changed, set_kind, set_refs, set_whole, unset,
 };
 
-/// The attribute that names commits which were lost to damage: `FIRST-LAST`, with commas between. Nothing may
-/// build on them.
-pub(crate) const LOST_KEY: &str = "lost";
-/// The attribute that says that an archive which is being written anew has objects only, so far: refs and
-/// older states come last.
-pub(crate) const UNFINISHED_KEY: &str = "unfinished";
-/// The attribute that holds the highest number of a lease under which something was written; kept by
-/// [`weir_archive`].
-pub(crate) const EPOCH_KEY: &str = "epoch";
-
 /// From this version of the archive on tags are peeled here.
 const PEELED_SINCE_VERSION: u32 = 2;
-/// Tags of tags are rare and short; this is against forged circles.
-const TAGS_OF_TAGS_MAX: usize = 256;
 
 /// An archive being created or updated, locked.
 pub struct ArchiveRepo {

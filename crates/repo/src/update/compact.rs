@@ -8,17 +8,18 @@ use weir_git::{Kind, Oid, OidSet};
 
 use crate::error::{Error, Result, corrupt};
 use crate::ingest::{Ingested, Limits, Options, SpillFn, ingest};
+use crate::objects::lookup::Location;
 use crate::objects::object_set::ObjectSet;
 use crate::progress::Progress;
-use crate::reach::walk::{Steps, visit_reachable};
+use crate::reach::steps::Steps;
+use crate::reach::walk::visit_reachable;
 use crate::refs::state_kind::StateKind;
-use crate::refs::states::{RefStates, encode_state};
+use crate::refs::states::encode_state;
 use crate::repo::bodies::{RefClass, WholeClone};
+use crate::repo::keys::{UNFINISHED_KEY, is_lfs_object, is_metadata};
 use crate::repo::origin::Origin;
-use crate::repo::repository::{Location, Repo};
-use crate::update::archive_repo::{ArchiveRepo, UNFINISHED_KEY, UpdateReport, WholeClones};
-use crate::update::lfs::is_lfs_object;
-use crate::update::metadata::is_metadata;
+use crate::repo::repository::Repo;
+use crate::update::archive_repo::{ArchiveRepo, UpdateReport, WholeClones};
 use crate::update::repack::{Packed, Repack};
 
 /// What an archive that is written anew builds on.
@@ -166,13 +167,13 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
     let heads: OidSet = repo.refs().head_and_tag_tips().collect();
     let all: OidSet = repo.refs().tips().collect();
     let (history, older) = states(repo)?;
-    let mut taken = ObjectSet::new(repo);
+    let mut taken = ObjectSet::new(repo.objects());
     let mut whole = WholeClones {
         kind: repo.archive().map_or_else(StateKind::default, StateKind::of),
         ..WholeClones::default()
     };
     // What builds on another archive is no whole clone by itself, nor is what ends somewhere.
-    let may_be_whole = base.is_none() && repo.shallow.is_empty();
+    let may_be_whole = base.is_none() && repo.history().shallow.is_empty();
     let mut objects_added = 0;
     // Of what only older states lead to.
     let mut lost = OidSet::default();
@@ -207,7 +208,7 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
             whole.add(class, body.as_ref(), tips);
         }
     }
-    let report = new.commit_rewritten(repo.refs(), &repo.shallow, &history, whole, time)?;
+    let report = new.commit_rewritten(repo.refs(), &repo.history().shallow, &history, whole, time)?;
     new.take_lfs_objects(repo, false, time)?;
     new.take_metadata(repo, Some(how.spill), time)?;
     // What it found in its base it is to have by itself.
@@ -261,7 +262,7 @@ impl WholeClones {
 /// All states of the refs as they are kept in an archive that is written anew, and ids of what they led to.
 fn states(repo: &Repo) -> Result<(Vec<u8>, OidSet)> {
     let (mut encoded, mut tips) = (Vec::new(), OidSet::default());
-    if let Some(mut states) = RefStates::of(repo)? {
+    if let Some(mut states) = repo.ref_states()? {
         while let Some((_, change)) = states.next_state()? {
             tips.extend(change.tips());
             // What is on its way is so afterwards, too.
@@ -284,7 +285,7 @@ fn take_in(
 ) -> Result<Option<Ingested>> {
     let earlier = new.base_for(class)?;
     let wanted: Vec<Oid> = tips.iter().copied().collect();
-    let plan = Repack::new(repo, objects, earlier.as_ref())?;
+    let plan = Repack::new(repo.objects(), objects, earlier.as_ref())?;
     let options = Options {
         hash: repo.hash(),
         limits: Limits {
@@ -297,14 +298,14 @@ fn take_in(
         threads: how.threads,
         base: earlier.as_ref(),
         wanted: &wanted,
-        shallow: &repo.shallow.iter().copied().collect(),
+        shallow: &repo.history().shallow.iter().copied().collect(),
         lost,
         delta_bytes_max: 256 << 20,
         progress: &Progress::default(),
     };
     let (mut reader, mut writer) = std::io::pipe()?;
     std::thread::scope(|scope| {
-        let writing = scope.spawn(move || plan.write(repo, &mut writer));
+        let writing = scope.spawn(move || plan.write(repo.objects(), &mut writer));
         let taken = ingest(&mut reader, how.spill, &options);
         drop(reader);
         let written = writing.join().expect("writing does not panic");
@@ -336,29 +337,34 @@ fn reachable_beyond(
 ) -> Result<(Vec<Packed>, Vec<Oid>)> {
     let mut found: Vec<Packed> = Vec::new();
     let mut missing = Vec::new();
-    let mut new = ObjectSet::new(repo);
+    let mut new = ObjectSet::new(repo.objects());
     let mut reader = repo.reader();
     let mut tips: Vec<Oid> = tips.iter().copied().collect();
-    let is_elsewhere =
-        |oid: &Oid, location| taken.contains(repo, oid, location) || base.is_some_and(|base| base.gives(oid));
+    let is_elsewhere = |oid: &Oid, location| {
+        taken.contains(repo.objects(), oid, location) || base.is_some_and(|base| base.gives(oid))
+    };
     while !tips.is_empty() {
         let start = found.len();
-        visit_reachable(repo, is_elsewhere, tips.drain(..), &mut Steps::unbounded(), |oid, place, _| {
-            match place.and_then(|(at, kind)| Some((repo.place(at)?, at, kind))) {
-                Some((place, at, kind)) if new.insert(repo, oid, Some(at)) => {
+        visit_reachable(
+            repo.history(),
+            is_elsewhere,
+            tips.drain(..),
+            &mut Steps::unbounded(),
+            |oid, place, _| match place.and_then(|(at, kind)| Some((repo.objects().place(at)?, at, kind))) {
+                Some((place, at, kind)) if new.insert(repo.objects(), oid, Some(at)) => {
                     found.push(Packed { place, kind })
                 }
                 Some(_) => {}
                 None => missing.push(*oid),
-            }
-        })?;
+            },
+        )?;
         // A tree may name anything as if it were a file. Ingest then wants what that names, too.
         let mut at = start;
         while let Some(&Packed { place, kind }) = found.get(at) {
-            let (pack, position) = repo.at_place(place);
-            let oid = repo.packs()[pack as usize].index().oid(position);
+            let (pack, position) = repo.objects().at_place(place);
+            let oid = repo.objects().packs()[pack as usize].index().oid(position);
             if kind == Kind::Blob && reader.kind(&oid)? != Some(Kind::Blob) {
-                new.remove(repo, &oid, Some(Location::Packed { pack, position }));
+                new.remove(repo.objects(), &oid, Some(Location::Packed { pack, position }));
                 tips.push(oid);
                 found.swap_remove(at);
             } else {
@@ -377,7 +383,8 @@ fn unreachable(repo: &Repo, base: Option<&Repo>, taken: &ObjectSet) -> OidSet {
         .iter()
         .flat_map(|pack| (0..pack.index().count()).map(|position| pack.index().oid(position)));
     ids.filter(|oid| {
-        !taken.contains(repo, oid, repo.locate(oid)) && !base.is_some_and(|base| base.gives(oid))
+        !taken.contains(repo.objects(), oid, repo.objects().locate(oid))
+            && !base.is_some_and(|base| base.gives(oid))
     })
     .collect()
 }

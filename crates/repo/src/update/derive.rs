@@ -12,15 +12,17 @@ use weir_git::{Kind, Oid, commit_links, commit_time};
 
 use crate::error::{Error, Result};
 use crate::lists::Lists;
+use crate::objects::bits::Bits;
 use crate::objects::entry::Stored;
+use crate::objects::lookup::Objects;
 use crate::objects::pack::PackOrder;
 use crate::objects::reader::ObjectReader;
 use crate::objects::resident::Resident;
+use crate::objects::tree_diff::TREE_DEPTH_MAX;
 use crate::objects::tree_diff::changed_entries;
-use crate::reach::bitmap::{BitmapWriter, Bits};
+use crate::reach::bitmap::BitmapWriter;
 use crate::reach::commit_graph::{GraphInput, write_commit_graph};
-use crate::reach::walk::TREE_DEPTH_MAX;
-use crate::repo::repository::{Location, Repo};
+use crate::refs::list::Refs;
 use crate::update::archive_repo::ArchiveRepo;
 
 /// Below this many objects walking is as fast.
@@ -40,9 +42,9 @@ pub fn derive(archive: &mut ArchiveRepo, time: u64, threads: usize) -> Result<bo
         return Ok(false);
     }
     let Some(repo) = archive.repo()? else { return Ok(false) };
-    let Some(pack) = repo.packs.first() else { return Ok(false) };
-    let first_is_closed =
-        repo.bodies.heads.is_some_and(|w| w.count == pack.index().count()) && repo.shallow.is_empty();
+    let Some(pack) = repo.objects().packs.first() else { return Ok(false) };
+    let first_is_closed = repo.bodies.heads.is_some_and(|w| w.count == pack.index().count())
+        && repo.history().shallow.is_empty();
     let name = format!("{}.bitmap", pack.name());
     let done = repo.archive.as_ref().is_some_and(|a| a.member(&name).is_some());
     if !first_is_closed || done || pack.index().count() < OBJECTS_MIN {
@@ -50,17 +52,18 @@ pub fn derive(archive: &mut ArchiveRepo, time: u64, threads: usize) -> Result<bo
     }
     // The pack is read in no order that a disk would like.
     let resident = Resident::new(pack.data().clone());
-    let history = History::read(&repo, &resident)?;
-    let new_objects = history.new_objects(&repo, &resident, threads)?;
-    let bitmaps = history.bitmaps(&repo, &resident, &new_objects)?;
-    let graph = history.graph(&repo)?;
+    let objects = repo.objects();
+    let commits = PackCommits::read(&repo.refs, objects, &resident)?;
+    let new_objects = commits.new_objects(objects, &resident, threads)?;
+    let bitmaps = commits.bitmaps(&repo.refs, objects, &resident, &new_objects)?;
+    let graph = commits.graph(objects)?;
     let members: [(&str, &[u8]); 2] = [(&name, &bitmaps), ("objects/info/commit-graph", &graph)];
     archive.commit_members(&members, &[], time)?;
     Ok(true)
 }
 
 /// Commits of the first pack by number, parents before children: about 24 bytes each, and 4 an object.
-struct History {
+struct PackCommits {
     /// Ranks in the pack, of each and of its tree.
     ranks: Vec<u32>,
     trees: Vec<u32>,
@@ -71,34 +74,38 @@ struct History {
 /// In place of a number: there is none.
 const NONE: u32 = u32::MAX;
 
-fn rank_of(repo: &Repo, id: &[u8]) -> Result<u32> {
-    let pack = &repo.packs[0];
-    let missing = || Error::Missing(Oid::from_bytes(repo.hash, id).expect("of its length"));
+fn rank_of(objects: &Objects, id: &[u8]) -> Result<u32> {
+    let pack = &objects.packs[0];
+    let missing = || Error::Missing(Oid::from_bytes(objects.hash, id).expect("of its length"));
     let position = pack.index().find(id).ok_or_else(missing)?;
     pack.rank(position)
 }
 
 /// The id of the object with rank `rank` in the first pack.
-fn id_of(repo: &Repo, order: &PackOrder, rank: u32) -> Oid {
-    repo.packs[0].index().oid(order.index_by_rank[rank as usize])
+fn id_of(objects: &Objects, order: &PackOrder, rank: u32) -> Oid {
+    objects.packs[0].index().oid(order.index_by_rank[rank as usize])
 }
 
-impl History {
-    fn read(repo: &Repo, resident: &Resident) -> Result<History> {
-        let order = repo.packs[0].order()?;
-        let mut reader = repo.reader();
+impl PackCommits {
+    fn read(refs: &Refs, objects: &Objects, resident: &Resident) -> Result<PackCommits> {
+        let order = objects.packs[0].order()?;
+        let mut reader = objects.reader();
         reader.note_in(0, resident);
         let mut stack: Vec<u32> = Vec::new();
-        for tip in repo.refs.head_and_tag_tips() {
-            let peeled = repo.peel(&tip)?.unwrap_or(tip);
+        for tip in refs.head_and_tag_tips() {
+            let peeled = objects.peel(&tip)?.unwrap_or(tip);
             if matches!(reader.kind_and_size(&peeled)?, Some((Kind::Commit, _))) {
-                stack.push(rank_of(repo, peeled.as_bytes())?);
+                stack.push(rank_of(objects, peeled.as_bytes())?);
             }
         }
         // As they are met: what is known of each, parents by rank.
-        let mut met =
-            History { ranks: Vec::new(), trees: Vec::new(), times: Vec::new(), parents: Lists::default() };
-        let count = repo.packs[0].index().count() as usize;
+        let mut met = PackCommits {
+            ranks: Vec::new(),
+            trees: Vec::new(),
+            times: Vec::new(),
+            parents: Lists::default(),
+        };
+        let count = objects.packs[0].index().count() as usize;
         let mut met_by_rank = vec![NONE; count];
         // Parents before children.
         let mut placed = Bits::new(count as u64);
@@ -119,16 +126,16 @@ impl History {
                 }
                 continue;
             }
-            let oid = id_of(repo, order, rank);
+            let oid = id_of(objects, order, rank);
             let object = reader.require(&oid)?;
             let links =
-                commit_links(repo.hash, &object.data).map_err(|source| Error::Object { oid, source })?;
+                commit_links(objects.hash, &object.data).map_err(|source| Error::Object { oid, source })?;
             met_by_rank[rank as usize] = met.ranks.len() as u32;
             met.ranks.push(rank);
-            met.trees.push(rank_of(repo, links.tree.as_bytes())?);
+            met.trees.push(rank_of(objects, links.tree.as_bytes())?);
             met.times.push(commit_time(&object.data));
             for parent in &links.parents {
-                met.parents.add(rank_of(repo, parent.as_bytes())?);
+                met.parents.add(rank_of(objects, parent.as_bytes())?);
             }
             met.parents.end();
         }
@@ -143,16 +150,16 @@ impl History {
         }
         let of = |list: &[u32]| in_order.iter().map(|n| list[*n as usize]).collect();
         let times = in_order.iter().map(|n| met.times[*n as usize]).collect();
-        Ok(History { ranks: of(&met.ranks), trees: of(&met.trees), times, parents })
+        Ok(PackCommits { ranks: of(&met.ranks), trees: of(&met.trees), times, parents })
     }
 
     /// For each commit, ranks of the objects its tree has and none of its parents' trees has at the same
     /// path.
-    fn new_objects(&self, repo: &Repo, resident: &Resident, threads: usize) -> Result<Lists> {
-        let order = repo.packs[0].order()?;
+    fn new_objects(&self, objects: &Objects, resident: &Resident, threads: usize) -> Result<Lists> {
+        let order = objects.packs[0].order()?;
         let next = AtomicUsize::new(0);
         let work = || -> Result<Vec<(usize, Lists)>> {
-            let mut reader = repo.reader();
+            let mut reader = objects.reader();
             reader.note_in(0, resident);
             let mut done = Vec::new();
             loop {
@@ -163,7 +170,7 @@ impl History {
                 let end = (start + CHUNK_COMMITS).min(self.ranks.len());
                 let mut chunk = Lists::default();
                 for n in start..end {
-                    let tree = |n: u32| id_of(repo, order, self.trees[n as usize]);
+                    let tree = |n: u32| id_of(objects, order, self.trees[n as usize]);
                     let before: Vec<Oid> = self.parents.of(n as u32).iter().map(|p| tree(*p)).collect();
                     difference(&mut reader, &tree(n as u32), &before, 0, &mut chunk)?;
                     chunk.end();
@@ -190,13 +197,13 @@ impl History {
 
     /// Commits that get a bitmap, older ones first: along HEAD's first parents ever closer to the tip, and
     /// all branch tips.
-    fn chosen(&self, repo: &Repo, number_by_rank: &[u32]) -> Vec<u32> {
-        let number = |oid: &Oid| match number_by_rank[rank_of(repo, oid.as_bytes()).ok()? as usize] {
+    fn chosen(&self, refs: &Refs, objects: &Objects, number_by_rank: &[u32]) -> Vec<u32> {
+        let number = |oid: &Oid| match number_by_rank[rank_of(objects, oid.as_bytes()).ok()? as usize] {
             NONE => None,
             number => Some(number),
         };
         let mut chosen = Vec::new();
-        let mut at = repo.refs.head_oid().and_then(|h| number(&h));
+        let mut at = refs.head_oid().and_then(|h| number(&h));
         let (mut distance, mut next) = (0usize, 0usize);
         while let Some(n) = at {
             let parent = self.parents.of(n).first().copied();
@@ -207,7 +214,7 @@ impl History {
             distance += 1;
             at = parent;
         }
-        let tips = repo.refs.list().iter().filter(|r| r.name.starts_with(b"refs/heads/"));
+        let tips = refs.list().iter().filter(|r| r.name.starts_with(b"refs/heads/"));
         chosen.extend(tips.filter_map(|r| number(&r.oid)));
         chosen.sort_unstable();
         chosen.dedup();
@@ -223,12 +230,18 @@ impl History {
         number_by_rank
     }
 
-    fn bitmaps(&self, repo: &Repo, resident: &Resident, new_objects: &Lists) -> Result<Vec<u8>> {
-        let pack = &repo.packs[0];
+    fn bitmaps(
+        &self,
+        refs: &Refs,
+        objects: &Objects,
+        resident: &Resident,
+        new_objects: &Lists,
+    ) -> Result<Vec<u8>> {
+        let pack = &objects.packs[0];
         let count = pack.index().count();
         let order = pack.order()?;
-        let chosen = self.chosen(repo, &self.number_by_rank(count));
-        let mut writer = BitmapWriter::new(repo.hash, &pack.checksum(), count, &kinds(repo, resident)?);
+        let chosen = self.chosen(refs, objects, &self.number_by_rank(count));
+        let mut writer = BitmapWriter::new(objects.hash, &pack.checksum(), count, &kinds(objects, resident)?);
         for (done, &n) in chosen.iter().enumerate() {
             let mut reachable = Bits::new(count.into());
             // Highest number first, so that a bitmap below is met before the commits it covers.
@@ -258,8 +271,8 @@ impl History {
     }
 
     /// The commit-graph.
-    fn graph(&self, repo: &Repo) -> Result<Vec<u8>> {
-        let order = repo.packs[0].order()?;
+    fn graph(&self, objects: &Objects) -> Result<Vec<u8>> {
+        let order = objects.packs[0].order()?;
         // Ids are in the order of the index.
         let place = |n: u32| order.index_by_rank[self.ranks[n as usize] as usize];
         let mut sorted: Vec<u32> = (0..self.ranks.len() as u32).collect();
@@ -275,18 +288,18 @@ impl History {
         }
         let number = |at: u32| sorted[at as usize] as usize;
         let input = GraphInput {
-            oid: &|at| id_of(repo, order, self.ranks[number(at)]),
-            tree: &|at| id_of(repo, order, self.trees[number(at)]),
+            oid: &|at| id_of(objects, order, self.ranks[number(at)]),
+            tree: &|at| id_of(objects, order, self.trees[number(at)]),
             parents: &parents,
             time: &|at| self.times[number(at)],
         };
-        Ok(write_commit_graph(repo.hash, &input))
+        Ok(write_commit_graph(objects.hash, &input))
     }
 }
 
 /// Ranks of commits, trees, blobs and tags of the first pack, from the heads of its entries.
-fn kinds(repo: &Repo, resident: &Resident) -> Result<[Bits; 4]> {
-    let pack = &repo.packs[0];
+fn kinds(objects: &Objects, resident: &Resident) -> Result<[Bits; 4]> {
+    let pack = &objects.packs[0];
     let order = pack.order()?;
     let count = pack.index().count();
     let mut sets = [(); 4].map(|()| Bits::new(count.into()));
@@ -309,7 +322,7 @@ fn kinds(repo: &Repo, resident: &Resident) -> Result<[Bits; 4]> {
             Stored::OfsDelta(distance) => order.rank_by_index[pack.position_at(offset - distance)? as usize],
             Stored::RefDelta(at) => {
                 let start = offset as usize + at;
-                rank_of(repo, &pack.data()[start..start + repo.hash.len()])?
+                rank_of(objects, &pack.data()[start..start + objects.hash.len()])?
             }
         };
         if base < rank {
@@ -318,7 +331,7 @@ fn kinds(repo: &Repo, resident: &Resident) -> Result<[Bits; 4]> {
             late.push(rank);
         }
     }
-    let mut reader = repo.reader();
+    let mut reader = objects.reader();
     reader.note_in(0, resident);
     for rank in late {
         let oid = pack.index().oid(order.index_by_rank[rank as usize]);
@@ -341,9 +354,9 @@ fn difference(
     if before.contains(tree) {
         return Ok(());
     }
-    let repo = reader.repo();
-    let hash = repo.hash;
-    found.add(rank_of(repo, tree.as_bytes())?);
+    let objects = reader.objects();
+    let hash = objects.hash;
+    found.add(rank_of(objects, tree.as_bytes())?);
     let object = reader.require(tree)?;
     let mut olds = Vec::with_capacity(before.len());
     for oid in before {
@@ -363,7 +376,7 @@ fn difference(
                 old_trees.collect::<Vec<_>>(),
             ));
         } else {
-            match rank_of(repo, entry.id) {
+            match rank_of(objects, entry.id) {
                 Ok(rank) => found.add(rank),
                 Err(e) => missing = Some(e),
             }
@@ -380,12 +393,4 @@ fn difference(
         difference(reader, &subtree, &old_trees, depth + 1, found)?;
     }
     Ok(())
-}
-
-/// Where an object lies that the first pack has.
-pub(crate) fn in_first_pack(repo: &Repo, oid: &Oid) -> Option<u32> {
-    match repo.locate(oid) {
-        Some(Location::Packed { pack: 0, position }) => Some(position),
-        _ => None,
-    }
 }

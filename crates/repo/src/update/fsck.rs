@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use weir_git::Oid;
 
 use crate::error::{Error, Result};
+use crate::objects::lookup::Location;
 use crate::objects::resident::Resident;
-use crate::reach::walk::{Steps, visit_reachable};
-use crate::repo::repository::{Location, Repo};
+use crate::reach::steps::Steps;
+use crate::reach::walk::visit_reachable;
+use crate::repo::repository::Repo;
 
 /// Pieces in which a pack is summed up.
 const PIECE_BYTES: usize = 8 << 20;
@@ -44,8 +46,8 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
             }
         }
     }
-    let of_base = repo.packs().len() - repo.own_packs().len();
-    for (number, pack) in repo.packs().iter().enumerate().skip(of_base) {
+    let of_base = repo.objects().packs().len() - repo.own_packs().len();
+    for (number, pack) in repo.objects().packs().iter().enumerate().skip(of_base) {
         let mut sum = weir_git::plain_sha(repo.hash());
         let entries = &pack.data()[..pack.entries_end() as usize];
         for (n, piece) in entries.chunks(PIECE_BYTES).enumerate() {
@@ -83,7 +85,7 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
     let is_of_base = |oid: &Oid, _| repo.base().is_some_and(|base| base.contains(oid));
     let walked = visit_reachable(
-        repo,
+        repo.history(),
         is_of_base,
         repo.refs().tips(),
         &mut Steps::unbounded(),

@@ -12,6 +12,7 @@ use weir_git::{HashKind, Kind, Oid, OidSet};
 use crate::error::{Result, corrupt};
 use crate::ingest::{PackData, SpillFn, spool_reader};
 use crate::objects::pack::Pack;
+use crate::repo::keys::LFS_OBJECTS;
 use crate::repo::repository::Repo;
 use crate::update::archive_repo::ArchiveRepo;
 
@@ -20,8 +21,6 @@ const POINTER_BYTES_MAX: u64 = 1024;
 /// What the first line of one says, and what it said before version 1.
 const VERSIONS: [&str; 3] =
     ["https://git-lfs.github.com/spec/v1", "https://hawser.github.com/spec/v1", "http://git-media.io/v/2"];
-/// Folder of the objects.
-const OBJECTS: &str = "lfs/objects/";
 /// Before the name of a pack: the pointers that are in it, a line each of object id, size and the blob that
 /// it stands in.
 const POINTERS: &str = "weir/lfs-";
@@ -87,7 +86,7 @@ fn list_of(pack: &Pack) -> String {
 }
 
 fn member_of(oid: &str) -> String {
-    format!("{OBJECTS}{}/{}/{oid}", &oid[..2], &oid[2..4])
+    format!("{LFS_OBJECTS}{}/{}/{oid}", &oid[..2], &oid[2..4])
 }
 
 /// An object on its way into an archive: in memory while it is small, then in a file without a name.
@@ -146,12 +145,12 @@ impl Repo {
     /// Whether its refs lead to a pointer to the object with that id.
     fn gives_lfs(&self, oid: &str) -> bool {
         let Some(id) = Oid::from_hex(HashKind::Sha256, oid.as_bytes()) else { return false };
-        self.lfs_given.get_or_init(|| self.all_lfs_given()).contains(&id)
+        self.caches.lfs_given.get_or_init(|| self.all_lfs_given()).contains(&id)
     }
 
     fn all_lfs_given(&self) -> OidSet {
         let mut given = OidSet::default();
-        for pack in self.packs() {
+        for pack in self.objects().packs() {
             let Some(list) = self.pointer_list(pack) else { continue };
             for named in
                 String::from_utf8_lossy(&list).lines().filter_map(|line| Named::from_line(self.hash(), line))
@@ -179,14 +178,14 @@ impl Repo {
         let members = self.archive().map(|archive| &archive.state().members);
         let objects = members
             .into_iter()
-            .flat_map(|m| m.range(OBJECTS.to_owned()..))
-            .take_while(|(name, _)| name.starts_with(OBJECTS));
+            .flat_map(|m| m.range(LFS_OBJECTS.to_owned()..))
+            .take_while(|(name, _)| name.starts_with(LFS_OBJECTS));
         objects.fold((0, 0), |(count, bytes), (_, member)| (count + 1, bytes + member.len))
     }
 
     /// Pointers in all blobs of the pack at `number`.
     fn pointers_in(&self, number: usize) -> Result<Vec<Named>> {
-        let index = self.packs()[number].index();
+        let index = self.objects().packs()[number].index();
         let mut reader = self.reader();
         let mut found = Vec::new();
         for position in 0..index.count() {
@@ -211,7 +210,7 @@ impl ArchiveRepo {
     pub fn lfs_missing(&mut self, time: u64) -> Result<Vec<LfsPointer>> {
         let Some(repo) = self.repo()? else { return Ok(Vec::new()) };
         let (mut all, mut lists) = (BTreeSet::new(), Vec::new());
-        for (number, pack) in repo.packs().iter().enumerate() {
+        for (number, pack) in repo.objects().packs().iter().enumerate() {
             let known = repo.pointer_list(pack).and_then(|list| {
                 let text = String::from_utf8_lossy(&list).into_owned();
                 text.lines().map(|line| Named::from_line(repo.hash(), line)).collect::<Option<Vec<_>>>()
@@ -261,8 +260,8 @@ impl ArchiveRepo {
     /// If one is damaged, or the disk fails; then nothing has changed.
     pub fn take_lfs_objects(&mut self, repo: &Repo, leaves_out_damaged: bool, time: u64) -> Result<()> {
         let Some(archive) = repo.archive() else { return Ok(()) };
-        let names = archive.state().members.range(OBJECTS.to_owned()..).map(|(name, _)| name.as_str());
-        let names = names.take_while(|name| name.starts_with(OBJECTS));
+        let names = archive.state().members.range(LFS_OBJECTS.to_owned()..).map(|(name, _)| name.as_str());
+        let names = names.take_while(|name| name.starts_with(LFS_OBJECTS));
         let has = |name: &&str| self.has_member(name);
         let mut objects: Vec<(&str, Region)> =
             names.filter(|name| !has(name)).filter_map(|name| Some((name, archive.member(name)?))).collect();
@@ -301,11 +300,6 @@ impl ArchiveRepo {
             objects.iter().map(|(name, data)| (name.as_str(), &**data)).collect();
         if members.is_empty() { Ok(()) } else { self.commit_members(&members, &[], time) }
     }
-}
-
-/// Whether the member called `name` is a file of git-lfs's.
-pub(crate) fn is_lfs_object(name: &str) -> bool {
-    name.starts_with(OBJECTS)
 }
 
 #[cfg(test)]

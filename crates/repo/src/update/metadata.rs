@@ -15,11 +15,10 @@ use weir_archive::{Archive, Region};
 
 use crate::error::{Error, Result, corrupt};
 use crate::ingest::{PackData, SpillFn, spool_reader};
+use crate::repo::keys::METADATA;
 use crate::repo::repository::Repo;
 use crate::update::archive_repo::ArchiveRepo;
 
-/// Folder of the members.
-const FOLDER: &str = "metadata/";
 const SUFFIX: &str = ".jsonl.gz";
 /// Before the name of a stream: the attribute that says where to go on.
 const CURSOR: &str = "metadata.";
@@ -62,7 +61,7 @@ fn key_of(line: &[u8]) -> [u8; 16] {
 
 /// Members of `stream` with their numbers, in order.
 fn parts<'a>(archive: &'a Archive, stream: &str) -> Vec<(u64, &'a str)> {
-    let prefix = format!("{FOLDER}{stream}-");
+    let prefix = format!("{METADATA}{stream}-");
     let members = archive.state().members.range(prefix.clone()..);
     let names = members.map(|(name, _)| name.as_str()).take_while(|name| name.starts_with(&prefix));
     let mut parts: Vec<(u64, &str)> = names
@@ -86,12 +85,7 @@ fn tail_of(parts: &[(u64, &str)], bytes_of: impl Fn(&str) -> u64) -> usize {
 }
 
 fn part_name(stream: &str, number: u64) -> String {
-    format!("{FOLDER}{stream}-{number:08}{SUFFIX}")
-}
-
-/// Whether the member called `name` is of a stream.
-pub(crate) fn is_metadata(name: &str) -> bool {
-    name.starts_with(FOLDER)
+    format!("{METADATA}{stream}-{number:08}{SUFFIX}")
 }
 
 struct Bytes(Region);
@@ -201,9 +195,9 @@ impl Repo {
     pub fn metadata_streams(&self) -> Vec<String> {
         let members = self.archive().map(|archive| &archive.state().members);
         let names =
-            members.into_iter().flat_map(|m| m.range(FOLDER.to_owned()..)).map(|(name, _)| name.as_str());
+            members.into_iter().flat_map(|m| m.range(METADATA.to_owned()..)).map(|(name, _)| name.as_str());
         let streams = names
-            .map_while(|name| name.strip_prefix(FOLDER))
+            .map_while(|name| name.strip_prefix(METADATA))
             .filter_map(|name| Some(name.rsplit_once('-')?.0.to_owned()));
         streams.collect::<BTreeSet<_>>().into_iter().collect()
     }

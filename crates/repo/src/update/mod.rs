@@ -3,9 +3,12 @@
 pub(crate) mod archive_repo;
 pub(crate) mod compact;
 pub(crate) mod derive;
+pub(crate) mod exact;
 pub(crate) mod fsck;
 pub(crate) mod lfs;
+pub(crate) mod link;
 pub(crate) mod members;
 pub(crate) mod metadata;
 pub(crate) mod recover;
+pub(crate) mod relink;
 pub(crate) mod repack;

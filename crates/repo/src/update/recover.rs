@@ -11,8 +11,10 @@ use weir_archive::{Tail, TailKind, Writer, is_unreadable, walk_members};
 
 use crate::error::{Error, Result};
 use crate::refs::list::{Ref, parse_packed_refs};
+use crate::repo::keys::UNFINISHED_KEY;
+use crate::repo::lost::{LOST_KEY, with_range};
 use crate::repo::repository::Repo;
-use crate::update::archive_repo::{ArchiveRepo, LOST_KEY, UNFINISHED_KEY};
+use crate::update::archive_repo::ArchiveRepo;
 
 /// Files of one archive that are kept aside. A disk that damages more than that is to be looked at first.
 pub const KEPT_MAX: u32 = 9;
@@ -23,8 +25,6 @@ const COPIED_BYTES: usize = 1 << 20;
 const UNREADABLE_BYTES: usize = 4096;
 /// Refs of damaged commits are read from no larger a member.
 const REFS_BYTES_MAX: u64 = 256 << 20;
-/// Ranges that are remembered; the oldest are joined.
-const RANGES_MAX: usize = 32;
 
 /// Commits that were lost to damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,53 +224,9 @@ fn refs_in(file: &File, len: u64) -> Vec<Ref> {
         .unwrap_or_default()
 }
 
-/// The value of [`LOST_KEY`] with one range more.
-fn with_range(before: Option<&str>, first: u64, last: u64) -> String {
-    let mut ranges: Vec<(u64, u64)> = before.map_or_else(Vec::new, |value| ranges(value).collect());
-    ranges.push((first, last));
-    while ranges.len() > RANGES_MAX {
-        let (_, end) = ranges.remove(1);
-        ranges[0].1 = end;
-    }
-    ranges.iter().map(|(first, last)| format!("{first}-{last}")).collect::<Vec<_>>().join(",")
-}
-
-fn ranges(value: &str) -> impl Iterator<Item = (u64, u64)> {
-    value.split(',').filter_map(|range| {
-        let (first, last) = range.split_once('-')?;
-        Some((first.parse().ok()?, last.parse().ok()?))
-    })
-}
-
-/// Whether the commit with number `seq` was lost to damage, as [`LOST_KEY`] has the `value`.
-pub(crate) fn is_lost(value: &str, seq: u64) -> bool {
-    ranges(value).any(|(first, last)| (first..=last).contains(&seq))
-}
-
 impl Error {
     /// Whether commits are damaged, and those before them are not: the archive can go on from there.
     pub fn is_torn(&self) -> bool {
         matches!(self, Error::Archive(weir_archive::Error::Tail(_)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_of_lost_commits_are_remembered() {
-        let mut value = with_range(None, 5, 5);
-        assert_eq!(value, "5-5");
-        value = with_range(Some(&value), 9, 12);
-        assert_eq!(value, "5-5,9-12");
-        for (seq, lost) in [(4, false), (5, true), (6, false), (9, true), (12, true), (13, false)] {
-            assert_eq!(is_lost(&value, seq), lost, "{seq}");
-        }
-        for n in 10..100 {
-            value = with_range(Some(&value), n * 10, n * 10 + 1);
-        }
-        assert!(is_lost(&value, 5) && is_lost(&value, 991) && !is_lost(&value, 992));
-        assert!(value.split(',').count() <= RANGES_MAX);
     }
 }

@@ -16,6 +16,7 @@ use crate::answer::pack_writer::PackWriter;
 use crate::error::{Result, corrupt};
 use crate::objects::delta::DeltaSource;
 use crate::objects::entry::{Stored, push_ofs_delta_head, push_ref_delta_head, push_whole_head};
+use crate::objects::lookup::Objects;
 use crate::objects::reader::ObjectReader;
 use crate::objects::resident::Resident;
 use crate::objects::zlib::Deflate;
@@ -40,7 +41,7 @@ const LITTLE_BYTES: u64 = 16 << 20;
 /// An object that a pack has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed {
-    /// As [`Repo::place`] has it.
+    /// As [`Objects::place`] has it.
     pub(crate) place: u32,
     pub(crate) kind: Kind,
 }
@@ -90,22 +91,22 @@ impl Repack {
     ///
     /// # Errors
     /// If an object is missing or corrupt.
-    pub(crate) fn new(repo: &Repo, objects: Vec<Packed>, earlier: Option<&Repo>) -> Result<Repack> {
-        let mut number_by_place = vec![NONE; repo.packed_count() as usize];
+    pub(crate) fn new(here: &Objects, objects: Vec<Packed>, earlier: Option<&Repo>) -> Result<Repack> {
+        let mut number_by_place = vec![NONE; here.packed_count() as usize];
         for (number, object) in objects.iter().enumerate() {
             number_by_place[object.place as usize] = number as u32;
         }
         let items = objects.into_iter().map(|Packed { place, kind }| {
-            let (pack, position) = repo.at_place(place);
-            let p = &repo.packs[pack as usize];
+            let (pack, position) = here.at_place(place);
+            let p = &here.packs[pack as usize];
             let head = p.entry(p.offset(position)?)?;
             // Trees may name other trees as if they were files: what an object is, its own entry says.
             let kind = if let Stored::Whole(kind) = head.stored { kind } else { kind };
-            let how = match base_of(repo, pack, position)? {
+            let how = match base_of(here, pack, position)? {
                 None => How::Whole,
-                Some(base) => match repo
+                Some(base) => match here
                     .locate(&base)
-                    .and_then(|at| repo.place(at))
+                    .and_then(|at| here.place(at))
                     .map(|place| number_by_place[place as usize])
                 {
                     Some(base) if base != NONE => How::Kept(base),
@@ -126,11 +127,11 @@ impl Repack {
         };
         order.sort_unstable_by_key(|&n| {
             let item = &items[n as usize];
-            (place(item.kind), u32::MAX - repo.at_place(item.place).0, item.rank)
+            (place(item.kind), u32::MAX - here.at_place(item.place).0, item.rank)
         });
         let mut plan = Repack { items, new: Vec::new(), order };
         plan.measure_heights();
-        plan.make_deltas(repo)?;
+        plan.make_deltas(here)?;
         Ok(plan)
     }
 
@@ -144,19 +145,19 @@ impl Repack {
     }
 
     /// The number of the pack that `n` lies in.
-    fn pack(&self, repo: &Repo, n: u32) -> u32 {
-        repo.at_place(self.items[n as usize].place).0
+    fn pack(&self, here: &Objects, n: u32) -> u32 {
+        here.at_place(self.items[n as usize].place).0
     }
 
-    fn oid(&self, repo: &Repo, n: u32) -> Oid {
-        let (pack, position) = repo.at_place(self.items[n as usize].place);
-        repo.packs[pack as usize].index().oid(position)
+    fn oid(&self, here: &Objects, n: u32) -> Oid {
+        let (pack, position) = here.at_place(self.items[n as usize].place);
+        here.packs[pack as usize].index().oid(position)
     }
 
     /// Bytes of the entry of `n` as it lies.
-    fn stored_len(&self, repo: &Repo, n: u32) -> Result<u64> {
+    fn stored_len(&self, here: &Objects, n: u32) -> Result<u64> {
         let item = &self.items[n as usize];
-        let (_, start, end) = repo.packs[repo.at_place(item.place).0 as usize].extent(item.rank)?;
+        let (_, start, end) = here.packs[here.at_place(item.place).0 as usize].extent(item.rank)?;
         Ok(end.saturating_sub(start))
     }
 
@@ -193,25 +194,25 @@ impl Repack {
     }
 
     /// Makes deltas of what lies whole and resembles what came in another pack.
-    fn make_deltas(&mut self, repo: &Repo) -> Result<()> {
+    fn make_deltas(&mut self, here: &Objects) -> Result<()> {
         let is_candidate = |item: &Item| {
             matches!(item.how, How::Whole | How::Inflated) && matches!(item.kind, Kind::Tree | Kind::Blob)
         };
         let candidates: Vec<u32> =
             self.order.iter().copied().filter(|&n| is_candidate(&self.items[n as usize])).collect();
-        let first_pack = candidates.first().map(|&n| self.pack(repo, n));
+        let first_pack = candidates.first().map(|&n| self.pack(here, n));
         let mut bytes = 0;
         for &n in &candidates {
-            bytes += self.stored_len(repo, n)?;
+            bytes += self.stored_len(here, n)?;
         }
         let is_little = bytes <= LITTLE_BYTES;
-        if !is_little && candidates.iter().all(|&n| Some(self.pack(repo, n)) == first_pack) {
+        if !is_little && candidates.iter().all(|&n| Some(self.pack(here, n)) == first_pack) {
             return Ok(());
         }
-        let mut reader = repo.reader();
+        let mut reader = here.reader();
         let mut sketched: Vec<(u32, [u64; SKETCHES])> = Vec::with_capacity(candidates.len());
         for n in candidates {
-            let oid = self.oid(repo, n);
+            let oid = self.oid(here, n);
             if reader.kind_and_size(&oid)?.is_some_and(|(_, size)| SIZES.contains(&size)) {
                 sketched.push((n, sketch(&reader.require(&oid)?.data)));
             }
@@ -251,15 +252,15 @@ impl Repack {
         let mut window: VecDeque<(u32, Kind, DeltaSource)> = VecDeque::new();
         let mut made = 0;
         for n in alike {
-            let repo = reader.repo();
-            let object = reader.require(&self.oid(repo, n))?;
+            let here = reader.objects();
+            let object = reader.require(&self.oid(here, n))?;
             if !matches!(self.items[n as usize].how, How::New(..)) {
                 let mut best: Option<(u32, Vec<u8>)> = None;
                 for (base, kind, source) in &window {
                     let item = &self.items[n as usize];
                     let is_tried = !everything
                         && matches!(item.how, How::Whole)
-                        && self.pack(repo, n) == self.pack(repo, *base);
+                        && self.pack(here, n) == self.pack(here, *base);
                     let depth =
                         if object.kind == *kind && !is_tried { self.depth_without(*base, n) } else { None };
                     if depth.is_none_or(|depth| depth + 1 + u32::from(item.height) > DEPTH_MAX) {
@@ -273,7 +274,7 @@ impl Repack {
                 if let Some((base, delta)) = best {
                     let mut compressed = Vec::new();
                     deflate.append(&delta, &mut compressed);
-                    let is_shorter = (compressed.len() as u64) + 4 < self.stored_len(repo, n)?;
+                    let is_shorter = (compressed.len() as u64) + 4 < self.stored_len(here, n)?;
                     let how = &mut self.items[n as usize].how;
                     if is_shorter || matches!(how, How::Inflated) {
                         made += compressed.len();
@@ -293,10 +294,10 @@ impl Repack {
     ///
     /// # Errors
     /// Of `out`, and if an object is corrupt: then the pack is cut short.
-    pub(crate) fn write(&self, repo: &Repo, out: &mut dyn Write) -> Result<()> {
-        let mut writer = PackWriter::new(repo, out, self.items.len() as u32)?;
+    pub(crate) fn write(&self, here: &Objects, out: &mut dyn Write) -> Result<()> {
+        let mut writer = PackWriter::new(here, out, self.items.len() as u32)?;
         let residents: Vec<Resident> =
-            repo.packs.iter().map(|pack| Resident::new(pack.data().clone())).collect();
+            here.packs.iter().map(|pack| Resident::new(pack.data().clone())).collect();
         // 0: not written; no entry starts there.
         let mut offsets = vec![0u64; self.items.len()];
         let mut chain = Vec::new();
@@ -317,7 +318,7 @@ impl Repack {
                     continue;
                 }
                 offsets[n as usize] = writer.position();
-                self.write_item(repo, &residents, &mut writer, n, &offsets)?;
+                self.write_item(here, &residents, &mut writer, n, &offsets)?;
                 chain.pop();
             }
         }
@@ -327,7 +328,7 @@ impl Repack {
 
     fn write_item(
         &self,
-        repo: &Repo,
+        here: &Objects,
         residents: &[Resident],
         writer: &mut PackWriter<'_, '_>,
         n: u32,
@@ -336,20 +337,20 @@ impl Repack {
         let item = &self.items[n as usize];
         let distance = |base: u32| offsets[n as usize] - offsets[base as usize];
         if let How::Inflated = item.how {
-            return writer.repack(&self.oid(repo, n));
+            return writer.repack(&self.oid(here, n));
         }
         if let How::New(new) = item.how {
             let NewDelta { base, size, compressed } = &self.new[new as usize];
             return writer.entry(|head| push_ofs_delta_head(head, distance(*base), *size), compressed);
         }
-        let (number, position) = repo.at_place(item.place);
-        let pack = &repo.packs[number as usize];
+        let (number, position) = here.at_place(item.place);
+        let pack = &here.packs[number as usize];
         let (_, offset, end) = pack.extent(item.rank)?;
         let head = pack.entry(offset)?;
         let Some(body) = pack.data().get(offset as usize + head.len..end as usize) else {
             return corrupt(format!("{}.pack", pack.name()), format!("the entry at {offset} has no end"));
         };
-        let base = if let How::Outside = item.how { base_of(repo, number, position)? } else { None };
+        let base = if let How::Outside = item.how { base_of(here, number, position)? } else { None };
         writer.entry(
             |out| match (item.how, &base) {
                 (How::Kept(base), _) => push_ofs_delta_head(out, distance(base), head.size),
@@ -364,15 +365,15 @@ impl Repack {
 }
 
 /// The id of what the object at `position` of a pack is a delta of.
-fn base_of(repo: &Repo, pack: u32, position: u32) -> Result<Option<Oid>> {
-    let p = &repo.packs[pack as usize];
+fn base_of(here: &Objects, pack: u32, position: u32) -> Result<Option<Oid>> {
+    let p = &here.packs[pack as usize];
     let offset = p.offset(position)?;
     Ok(match p.entry(offset)?.stored {
         Stored::Whole(_) => None,
         Stored::OfsDelta(distance) => Some(p.index().oid(p.position_at(offset - distance)?)),
         Stored::RefDelta(at) => {
             let start = offset as usize + at;
-            Oid::from_bytes(repo.hash, &p.data()[start..start + repo.hash.len()])
+            Oid::from_bytes(here.hash, &p.data()[start..start + here.hash.len()])
         }
     })
 }

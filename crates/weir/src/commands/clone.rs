@@ -365,7 +365,7 @@ fn from_archive(path: &Path, target: &Target) -> Result<(Description, u64)> {
     let mut bytes = 0;
     let mut objects = 0;
     let mut written = HashSet::new();
-    for pack in repo.packs() {
+    for pack in repo.objects().packs() {
         let name = pack.name().rsplit('/').next().unwrap_or_default();
         // A fork may have fetched the very pack that its base has.
         if !written.insert(name) {
@@ -399,8 +399,8 @@ fn from_archive(path: &Path, target: &Target) -> Result<(Description, u64)> {
         pack_bytes: 0,
         index_bytes: 0,
     };
-    if !repo.shallow().is_empty() {
-        let lines: String = repo.shallow().iter().map(|oid| format!("{oid}\n")).collect();
+    if !repo.history().shallow().is_empty() {
+        let lines: String = repo.history().shallow().iter().map(|oid| format!("{oid}\n")).collect();
         fs::write(target.git_dir.join("shallow"), lines)?;
     }
     Ok((description, bytes))

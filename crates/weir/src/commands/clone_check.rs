@@ -20,7 +20,7 @@ const BLOBS_AT_ONCE: usize = 64;
 /// # Errors
 /// If an object is not the one that its id names, or cannot be read.
 pub(super) fn check_tips(repo: &Repo, tips: &[Oid], checked_out: Option<Oid>) -> Result<()> {
-    for pack in repo.packs() {
+    for pack in repo.objects().packs() {
         let index = pack.index();
         // Of two entries with one id git might take the other.
         if (1..index.count()).any(|n| index.raw_id(n - 1) >= index.raw_id(n)) {

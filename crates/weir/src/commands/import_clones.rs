@@ -193,7 +193,7 @@ fn take(
     if clone.refs().list().is_empty() {
         return Err(Error::Message("it has no refs, or nothing that they lead to".to_owned()));
     }
-    if !clone.shallow().is_empty() {
+    if !clone.history().shallow().is_empty() {
         return Err(Error::Message(
             "it is shallow: 'git fetch --unshallow' makes it whole, 'weir add' and 'weir mirror' clone it \
             anew"

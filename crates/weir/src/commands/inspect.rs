@@ -6,9 +6,7 @@ use std::io::Write;
 use serde_json::json;
 use weir_catalog::{ForgeMetadata, ForgeWish, PastVisit, Repository};
 use weir_git::{HashKind, Kind, Oid};
-use weir_repo::{
-    FollowedRefs, Head, RefStates, Refs, StateChange, TreeListing, resolve_path, resolve_revision,
-};
+use weir_repo::{FollowedRefs, Head, Refs, StateChange, TreeListing, resolve_path, resolve_revision};
 use weir_transport::Url;
 
 use crate::cli::{Global, LsArgs};
@@ -123,7 +121,7 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
     let path = pool.archive_path(&r);
     if path.exists() {
         let repo = pool.open_repo(&r)?;
-        let of_base = repo.packs().len() - repo.own_packs().len();
+        let of_base = repo.objects().packs().len() - repo.own_packs().len();
         let packs: Vec<_> = (of_base..)
             .zip(repo.own_packs())
             .map(|(n, p)| {
@@ -147,7 +145,7 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
             .filter(|known| base.as_deref() == Some(&store.join(&known.path)));
         value["base"] =
             json!(known.map(|known| known.name).or_else(|| base.map(|path| path.display().to_string())));
-        value["shallow"] = json!(!repo.shallow().is_empty());
+        value["shallow"] = json!(!repo.history().shallow().is_empty());
         let (objects, bytes) = repo.lfs_count();
         value["lfs"] = json!({ "objects": objects, "bytes": bytes });
         value["whole_clone"] =
@@ -258,7 +256,7 @@ pub(crate) fn visits(pool: &Pool, global: &Global, name: &str, max: usize) -> Re
 pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<usize>) -> Result<()> {
     let r = pool.get(name)?;
     let repo = pool.open_repo(&r)?;
-    let Some(mut states) = RefStates::of(&repo).in_repo(&r.name)? else {
+    let Some(mut states) = repo.ref_states().in_repo(&r.name)? else {
         return Err(Error::NotMirrored(r.name));
     };
     let names_max = if global.json || global.verbose > 0 { usize::MAX } else { NAMES_SHOWN };

@@ -207,7 +207,8 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
         )));
     }
     if let Some(here) = &here
-        && let Some(missing) = here.first_missing(refs.list().iter().map(|at| at.oid)).in_repo(&r.name)?
+        && let Some(missing) =
+            here.history().first_missing(refs.list().iter().map(|at| at.oid)).in_repo(&r.name)?
     {
         return Err(Error::Message(format!(
             "'{}' does not have all of state {seq} any more ({missing})",
@@ -215,10 +216,12 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
         )));
     }
     // Where history ends by now it may have gone on then.
-    let mut shallow = here.as_ref().map_or_else(Vec::new, |here| here.shallow().to_vec());
+    let mut shallow = here.as_ref().map_or_else(Vec::new, |here| here.history().shallow().to_vec());
     if let Some(here) = &here {
         let ends = |oid: &Oid| {
-            Ok::<_, weir_repo::Error>(!here.parents(oid)?.iter().all(|parent| here.contains(parent)))
+            Ok::<_, weir_repo::Error>(
+                !here.history().parents(oid)?.iter().all(|parent| here.contains(parent)),
+            )
         };
         let mut kept = Vec::new();
         for oid in shallow {

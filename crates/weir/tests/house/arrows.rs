@@ -1,39 +1,93 @@
-//! The arrows between crates are those ARCHITECTURE.md draws, and no others.
+//! Arrows between crates, and between the rooms of a crate, are those that ARCHITECTURE.md draws.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 
-/// What each crate may build on.
-const ARROWS: &[(&str, &[&str])] = &[
-    ("git", &[]),
-    ("archive", &[]),
-    ("catalog", &[]),
-    ("forge", &["catalog"]),
-    ("repo", &["archive", "git"]),
-    ("transport", &["git"]),
-    ("upload", &["archive", "git", "repo"]),
-    ("serve", &["archive", "git", "repo", "upload"]),
-    ("mirror", &["catalog", "git", "repo", "transport"]),
-    ("bench", &["catalog", "git", "repo"]),
-    ("weir", &["archive", "catalog", "forge", "git", "mirror", "repo", "serve", "transport", "upload"]),
-];
+use crate::imports::{imports, modules};
+
+fn crates() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn architecture() -> String {
+    fs::read_to_string(crates().parent().unwrap().join("ARCHITECTURE.md")).unwrap()
+}
+
+/// The picture: crates from the top floor to the ground, each with those that it builds on.
+fn drawn() -> Vec<(String, BTreeSet<String>)> {
+    let text = architecture();
+    let picture = text.split("```").nth(1).expect("a picture");
+    let lines = picture.lines().filter_map(|line| line.split_once("->"));
+    lines
+        .map(|(name, below)| (name.trim().to_owned(), below.split_whitespace().map(str::to_owned).collect()))
+        .collect()
+}
+
+/// The first cells of the rows of the table whose header starts with `header`, and the cells behind them.
+fn table(header: &str) -> Vec<(String, Vec<String>)> {
+    let text = architecture();
+    let rows = text.lines().skip_while(|line| !line.starts_with(header)).skip(2);
+    rows.take_while(|line| line.starts_with('|'))
+        .map(|line| {
+            let mut cells = line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned());
+            (cells.next().unwrap().trim_matches('`').to_owned(), cells.collect())
+        })
+        .collect()
+}
+
+/// The crates that each manifest builds on.
+fn built() -> BTreeMap<String, BTreeSet<String>> {
+    let manifest = |path: &Path| {
+        let text = fs::read_to_string(path.join("Cargo.toml")).unwrap();
+        let dependencies = text.split("[dev-dependencies]").next().unwrap().to_owned();
+        let named = |line: &str| Some(line.strip_prefix("weir-")?.split(['.', ' ', '=']).next()?.to_owned());
+        dependencies.lines().filter_map(named).collect()
+    };
+    fs::read_dir(crates())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), manifest(&path)))
+        .collect()
+}
 
 #[test]
-fn crates_build_only_on_what_is_below_them() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let allowed: BTreeMap<&str, &[&str]> = ARROWS.iter().copied().collect();
-    for entry in std::fs::read_dir(crates).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap();
-        let allowed = allowed
-            .get(name.as_str())
-            .unwrap_or_else(|| panic!("crate '{name}' has no row in this test and ARCHITECTURE.md"));
-        let dependencies = manifest.split("[dev-dependencies]").next().unwrap();
-        for line in dependencies.lines() {
-            if let Some(dependency) = line.strip_prefix("weir-").and_then(|l| l.split(['.', ' ', '=']).next())
-            {
-                assert!(allowed.contains(&dependency), "crate '{name}' must not build on '{dependency}'");
+fn crates_build_on_what_the_picture_shows_and_nothing_else() {
+    let drawn = drawn();
+    assert_eq!(drawn.iter().cloned().collect::<BTreeMap<_, _>>(), built());
+    for (floor, (name, below)) in drawn.iter().enumerate() {
+        let is_below = |other: &String| drawn[floor + 1..].iter().any(|(lower, _)| lower == other);
+        assert!(below.iter().all(is_below), "{name} builds on a crate that is drawn above it: {below:?}");
+    }
+}
+
+#[test]
+fn each_crate_has_a_row() {
+    let rows: BTreeSet<String> = table("| crate | what it is").into_iter().map(|(name, _)| name).collect();
+    assert_eq!(rows, built().into_keys().collect());
+}
+
+#[test]
+fn rooms_import_only_from_rooms_below() {
+    let table = table("| crate | rooms");
+    assert!(!table.is_empty());
+    for (name, cells) in table {
+        let rooms: Vec<&str> = cells[0].split('`').filter(|room| !room.trim().is_empty()).collect();
+        let imports = imports(&modules(&crates().join(&name).join("src")));
+        // Files beside the rooms are below all of them.
+        let floor = |module: &str| {
+            let room = module.split("::").next().unwrap();
+            rooms.iter().position(|one| *one == room).map_or(0, |floor| floor + 1)
+        };
+        let folders: BTreeSet<&str> =
+            imports.keys().filter_map(|module| Some(module.split_once("::")?.0)).collect();
+        assert_eq!(folders, rooms.iter().copied().collect(), "rooms of {name}");
+        for (module, below) in &imports {
+            for other in below {
+                assert!(
+                    floor(other) <= floor(module),
+                    "{name}: '{module}' imports '{other}' of a room above it"
+                );
             }
         }
     }
@@ -41,11 +95,10 @@ fn crates_build_only_on_what_is_below_them() {
 
 #[test]
 fn no_library_prints() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut folders: Vec<_> = ARROWS
-        .iter()
-        .filter(|a| !matches!(a.0, "weir" | "bench"))
-        .map(|a| crates.join(a.0).join("src"))
+    let mut folders: Vec<_> = drawn()
+        .into_iter()
+        .filter(|(name, _)| !matches!(name.as_str(), "weir" | "bench"))
+        .map(|(name, _)| crates().join(name).join("src"))
         .collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

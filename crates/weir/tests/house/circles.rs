@@ -2,129 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Files that are in a circle still, and folders with such. Each that is taken out of one leaves this list;
-/// none comes to it.
-const IN_CIRCLES: &[(&str, &[&str])] = &[
-    ("git", &["sha1dc"]),
-    ("repo", &["answer", "ingest", "objects", "reach", "refs", "repo", "select", "update"]),
-];
-
-/// The file of a module, by its path within the crate; that of the crate itself is called "".
-type Modules = BTreeMap<String, PathBuf>;
-
-fn modules(src: &Path) -> Modules {
-    let (mut found, mut folders) = (Modules::new(), vec![src.to_owned()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let Some(name) = path.strip_prefix(src).unwrap().to_str().unwrap().strip_suffix(".rs") else {
-                continue;
-            };
-            let name = name.strip_suffix("/mod").unwrap_or(name);
-            let name = if matches!(name, "lib" | "main") { String::new() } else { name.replace('/', "::") };
-            found.insert(name, path);
-        }
-    }
-    found
-}
-
-/// The code of a file, without comments and tests.
-fn code(path: &Path) -> String {
-    let text = fs::read_to_string(path).unwrap();
-    let code = text.split("#[cfg(test)]").next().unwrap();
-    code.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
-}
-
-/// Gives each path of the tree of a `use` that `rest` begins with, after `before`; returns what follows the
-/// tree.
-fn tree<'t>(before: &[String], rest: &'t str, found: &mut Vec<Vec<String>>) -> &'t str {
-    let rest = rest.trim_start();
-    if let Some(mut rest) = rest.strip_prefix('{') {
-        loop {
-            rest = rest.trim_start().trim_start_matches(',').trim_start();
-            if let Some(after) = rest.strip_prefix('}') {
-                return after;
-            }
-            let after = tree(before, rest, found);
-            if after.len() == rest.len() {
-                return after;
-            }
-            rest = after;
-        }
-    }
-    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-    let path = [before, &[rest[..end].to_owned()]].concat();
-    match rest[end..].strip_prefix("::") {
-        Some(more) => tree(&path, more, found),
-        None => {
-            found.push(path);
-            // Another name that it gets here is no path.
-            rest[end..].strip_prefix(" as ").map_or(&rest[end..], |name| {
-                name.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_')
-            })
-        }
-    }
-}
-
-/// The paths of `code` that start with `word`.
-fn paths_from(code: &str, word: &str) -> Vec<Vec<String>> {
-    let mut found = Vec::new();
-    for (at, _) in code.match_indices(word) {
-        if !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
-            tree(&[], &code[at + word.len()..], &mut found);
-        }
-    }
-    found
-}
-
-/// The modules that each module names.
-fn imports(modules: &Modules) -> BTreeMap<String, BTreeSet<String>> {
-    // What the crate gives to others may be named by that.
-    let given: BTreeMap<String, String> = paths_from(&code(&modules[""]), "pub use ")
-        .into_iter()
-        .filter_map(|path| Some((path.last()?.clone(), path.first()?.clone())))
-        .collect();
-    let of = |name: &str, path: &Path| {
-        let code = code(path);
-        let parent = name.rsplit_once("::").map_or("", |(parent, _)| parent);
-        let mut named = BTreeSet::new();
-        let children = modules
-            .keys()
-            .filter_map(|module| module.strip_prefix(name)?.strip_prefix("::"))
-            .filter(|child| !child.contains("::"));
-        let children = children.map(|child| (format!("{name}::{child}"), format!("{child}::")));
-        let words = [("", "crate::"), (parent, "super::"), (name, "self::")]
-            .map(|(base, word)| (base.to_owned(), word.to_owned()));
-        for (base, word) in words.into_iter().chain(children) {
-            for path in paths_from(&code, &word) {
-                let mut path: Vec<String> =
-                    base.split("::").filter(|part| !part.is_empty()).map(str::to_owned).chain(path).collect();
-                if let Some(module) =
-                    path.first().filter(|_| path.len() == 1).and_then(|item| given.get(item))
-                {
-                    path = vec![module.clone()];
-                }
-                let longest = (1..=path.len())
-                    .rev()
-                    .map(|n| path[..n].join("::"))
-                    .find(|module| modules.contains_key(module));
-                named.extend(longest.filter(|module| module != name));
-            }
-        }
-        named
-    };
-    modules
-        .iter()
-        .filter(|(name, _)| !name.is_empty())
-        .map(|(name, path)| (name.clone(), of(name, path)))
-        .collect()
-}
+use crate::imports::{imports, modules};
 
 /// All that `from` leads to.
 fn reached(imports: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
@@ -147,31 +27,11 @@ fn files_import_only_what_is_below_them() {
         let folder = entry.unwrap().path();
         let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
         let imports = imports(&modules(&folder.join("src")));
-        let in_circles: Vec<&String> =
-            imports.keys().filter(|module| reached(&imports, module).contains(*module)).collect();
-        let known = IN_CIRCLES.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, known)| known);
-        let is_of = |module: &str, known: &str| {
-            module.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-        };
-        let more = in_circles.iter().filter(|module| !known.iter().any(|one| is_of(module, one)));
-        wrong.extend(
-            more.map(|module| {
-                format!("{name}: '{module}' is in a circle; it imports {:?}", imports[*module])
-            }),
-        );
-        let less = known.iter().filter(|known| !in_circles.iter().any(|module| is_of(module, known)));
-        wrong.extend(
-            less.map(|module| format!("{name}: '{module}' is in no circle any more: take it from the list")),
-        );
+        let in_circles = imports.keys().filter(|module| reached(&imports, module).contains(*module));
+        wrong
+            .extend(in_circles.map(|module| {
+                format!("{name}: '{module}' is in a circle; it imports {:?}", imports[module])
+            }));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn paths_are_found() {
-    let code =
-        "use crate::a::{self, b::{C, D as E}, f};\nfn x() { crate::g::h(); mycrate::no(); }\nuse super::i;";
-    let found: Vec<String> = paths_from(code, "crate::").iter().map(|path| path.join("::")).collect();
-    assert_eq!(found, ["a::self", "a::b::C", "a::b::D", "a::f", "g::h"]);
-    assert_eq!(paths_from(code, "super::"), [["i"]]);
 }

@@ -2,4 +2,5 @@
 
 mod arrows;
 mod circles;
+mod imports;
 mod lines;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use sha1::{Digest, Sha1};
 use weir_mirror::{Compacting, Known, RefsWanted, Scratch, Space, VisitOptions, visit};
 use weir_repo::ingest::{Limits, Quota, SpillPlace};
-use weir_repo::{ArchiveRepo, NewState, RefStates, Repo, Rewrite, Sharing, StateKind};
+use weir_repo::{ArchiveRepo, NewState, Repo, Rewrite, Sharing, StateKind};
 use weir_serve::serve_blocking;
 use weir_transport::{LocalServer, LocalStream, Options as TransportOptions, Url};
 use weir_upload::{Options, UploadPack, Version};
@@ -261,7 +261,7 @@ impl History {
         self.now += 10;
         let mut archive = ArchiveRepo::open(&self.archive(n)).unwrap();
         let repo = archive.repo().unwrap().unwrap();
-        let mut states = RefStates::of(&repo).unwrap().unwrap();
+        let mut states = repo.ref_states().unwrap().unwrap();
         let mut seqs = Vec::new();
         while let Some((_, change)) = states.next_state().unwrap() {
             seqs.push(change.seq);
@@ -272,7 +272,7 @@ impl History {
             "{}: a state of {n} that is not whole",
             self.what
         );
-        let shallow = repo.shallow().to_vec();
+        let shallow = repo.history().shallow().to_vec();
         drop(repo);
         archive
             .commit(

@@ -1,0 +1,124 @@
+//! Objects by id: which pack or folder holds each.
+
+use std::sync::Arc;
+
+use weir_git::{HashKind, Oid};
+
+use crate::error::Result;
+use crate::objects::loose::Loose;
+use crate::objects::pack::Pack;
+
+/// Where an object lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Location {
+    /// In a pack.
+    Packed {
+        /// Which of [`Objects::packs`].
+        pack: u32,
+        /// Its position in the pack's index.
+        position: u32,
+    },
+    /// In a file of its own, in which of the object folders.
+    Loose(u32),
+}
+
+/// The objects of a repository: packs, the oldest first, and folders of loose ones.
+pub struct Objects {
+    pub(crate) hash: HashKind,
+    pub(crate) packs: Vec<Arc<Pack>>,
+    pub(crate) loose: Vec<Loose>,
+}
+
+impl Objects {
+    /// Returns the objects in `packs`, whose ids are of `hash`.
+    pub(crate) fn of_packs(hash: HashKind, packs: Vec<Arc<Pack>>) -> Objects {
+        Objects { hash, packs, loose: Vec::new() }
+    }
+
+    /// Returns the hash that objects are named by.
+    pub fn hash(&self) -> HashKind {
+        self.hash
+    }
+
+    /// Returns the packs, oldest first; those of a base come before.
+    pub fn packs(&self) -> &[Arc<Pack>] {
+        &self.packs
+    }
+
+    /// Where the object lies, if it is here.
+    pub fn locate(&self, oid: &Oid) -> Option<Location> {
+        self.locate_raw(oid.as_bytes())
+    }
+
+    /// The same by raw id, which must be as long as the repository's hash.
+    pub fn locate_raw(&self, id: &[u8]) -> Option<Location> {
+        // The oldest first: later packs may repeat an object to be complete, and each has one place it is
+        // numbered by.
+        for (pack, p) in self.packs.iter().enumerate() {
+            if let Some(position) = p.index().find(id) {
+                return Some(Location::Packed { pack: pack as u32, position });
+            }
+        }
+        self.loose.iter().position(|l| l.contains(id)).map(|i| Location::Loose(i as u32))
+    }
+
+    /// Whether the object is here.
+    pub fn contains(&self, oid: &Oid) -> bool {
+        self.locate(oid).is_some()
+    }
+
+    /// The place an object is numbered by across all packs: ranks of the first pack, then of the second, and
+    /// so on. `None` for loose objects.
+    ///
+    /// # Errors
+    /// If an index is corrupt.
+    pub fn number(&self, location: Location) -> Result<Option<u32>> {
+        let Location::Packed { pack, position } = location else { return Ok(None) };
+        let before: u32 = self.packs[..pack as usize].iter().map(|p| p.index().count()).sum();
+        Ok(Some(before + self.packs[pack as usize].rank(position)?))
+    }
+
+    /// The place that an object has in a table of all that packs have: index positions of the first pack,
+    /// then of the second, and so on. `None` for loose objects.
+    pub(crate) fn place(&self, location: Location) -> Option<u32> {
+        let Location::Packed { pack, position } = location else { return None };
+        let before: u64 = self.packs[..pack as usize].iter().map(|p| u64::from(p.index().count())).sum();
+        u32::try_from(before + u64::from(position)).ok()
+    }
+
+    /// The pack and the index position of the object with the place `place`, which must be below
+    /// [`Objects::packed_count`].
+    pub(crate) fn at_place(&self, mut place: u32) -> (u32, u32) {
+        let mut pack = 0;
+        while place >= self.packs[pack].index().count() {
+            place -= self.packs[pack].index().count();
+            pack += 1;
+        }
+        (pack as u32, place)
+    }
+
+    /// Objects in all packs, duplicates counted.
+    pub fn packed_count(&self) -> u64 {
+        self.packs.iter().map(|p| u64::from(p.index().count())).sum()
+    }
+
+    /// Checks that all that was read of the packs so far was there: what a disk cannot read there are zeroes
+    /// for.
+    ///
+    /// # Errors
+    /// If something could not be read; then nothing that was worked out is to be given away.
+    pub(crate) fn check_reads(&self) -> Result<()> {
+        self.packs.iter().try_for_each(|pack| {
+            pack.data().check()?;
+            Ok(pack.index().data().check()?)
+        })
+    }
+
+    /// Returns the position in the first pack's index of `oid`, if that pack has it.
+    pub(crate) fn in_first_pack(&self, oid: &Oid) -> Option<u32> {
+        match self.locate(oid) {
+            Some(Location::Packed { pack: 0, position }) => Some(position),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Archives that others build on, and moving one from its base to another.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use weir_archive::{Archive, Writer};
+
+use crate::error::{Error, Result};
+use crate::reach::steps::Steps;
+use crate::reach::walk::visit_reachable;
+use crate::repo::keys::{ALTERNATES, BASE_KEY, ID_KEY};
+use crate::repo::repository::Repo;
+use crate::update::archive_repo::ArchiveRepo;
+use crate::update::link::{Link, new_id};
+
+/// Opens the archive at `path` for others to build on; gives it an id if it has none, for which it waits for
+/// whoever writes to it.
+///
+/// # Errors
+/// If it cannot be opened, or the disk fails.
+pub fn open_as_base(path: &Path, time: u64) -> Result<Arc<Repo>> {
+    let repo = Repo::open_archive(path)?;
+    if repo.archive.as_ref().is_some_and(|a| a.attribute(ID_KEY).is_some()) {
+        return Ok(Arc::new(repo));
+    }
+    let mut archive = ArchiveRepo::open(path)?;
+    archive.commit_members(&[], &[(ID_KEY.to_owned(), new_id())], time)?;
+    archive.repo()?.map_or_else(|| Err(Error::NotFound(format!("'{}' is empty", path.display()))), Ok)
+}
+
+/// Lets the archive at `path` build on `base`, in the place of one that it built on before, if that has all
+/// it needs: what its refs lead to, or led to once. Says whether it does.
+///
+/// # Errors
+/// If one of them cannot be read or written.
+pub fn relink(path: &Path, base: &Arc<Repo>, time: u64) -> Result<bool> {
+    let mut writer = Writer::open(weir_archive::lock_existing(path)?)?;
+    let state = writer.state().cloned().ok_or(weir_archive::Error::NoCommit)?;
+    let link = Link::new(path, base)?;
+    let archive = Archive::with_state(Arc::new(writer.storage().0.try_clone()?), state)?;
+    let repo = Repo::from_archive_on(archive, path, Some(base.clone()))?;
+    let tips = repo.tips_ever()?;
+    let mut is_whole = true;
+    visit_reachable(
+        repo.history(),
+        |oid, _| base.contains(oid),
+        tips,
+        &mut Steps::unbounded(),
+        |_, found, _| is_whole &= found.is_some(),
+    )?;
+    if is_whole {
+        let mut group = writer.begin();
+        group.append(ALTERNATES, link.line.as_bytes())?;
+        group.set(BASE_KEY, link.value);
+        group.commit(time, 0)?;
+    }
+    Ok(is_whole)
+}
