@@ -4,7 +4,8 @@
 use std::fs::File;
 use std::io;
 
-use crate::sum::{Sha256Sum, hex, unhex};
+use crate::sum::{Sha256Sum, unhex};
+use weir_ground::hex;
 
 /// The extended attribute that holds it.
 const NAME: &str = "user.weir.end";

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-use crate::sum::{Sha256Sum, hex, unhex};
+use crate::sum::{Sha256Sum, unhex};
 use crate::tar;
+use weir_ground::hex;
 
 /// Where a record lies, and which one it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,19 +1,9 @@
 //! Checksums, and how records write them.
 
-use std::fmt::Write;
-
 /// Bytes of a checksum.
 pub const SHA256_BYTES: usize = 32;
 /// A SHA-256 checksum.
 pub type Sha256Sum = [u8; SHA256_BYTES];
-
-pub(crate) fn hex(sum: &[u8]) -> String {
-    let mut s = String::with_capacity(sum.len() * 2);
-    for b in sum {
-        write!(s, "{b:02x}").expect("to a string");
-    }
-    s
-}
 
 pub(crate) fn unhex(text: &str) -> Option<Sha256Sum> {
     let t = text.as_bytes();
@@ -30,6 +20,7 @@ pub(crate) fn unhex(text: &str) -> Option<Sha256Sum> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_ground::hex;
 
     #[test]
     fn a_sum_is_written_in_one_way() {

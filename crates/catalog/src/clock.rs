@@ -1,7 +1,8 @@
 //! The time that schedules and leases go by: the database's, where machines share one.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_ground::Clock;
 
 use crate::database::values;
 use crate::{Catalog, Result};
@@ -20,7 +21,7 @@ pub fn now() -> i64 {
 }
 
 fn here() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+    Clock::default().now().0
 }
 
 impl Catalog {

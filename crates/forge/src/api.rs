@@ -1,6 +1,6 @@
 //! Requests to a forge's API: several tokens, rate limits, errors that pass.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -9,6 +9,7 @@ use ureq::http::header::{ACCEPT, AUTHORIZATION, ETAG, HeaderName, IF_NONE_MATCH,
 use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::typestate::AgentScope;
 use ureq::{Agent, Body};
+use weir_ground::{Clock, hex, printable_or};
 
 use crate::app::GitHubApp;
 use crate::{Budget, Error, Result};
@@ -116,9 +117,7 @@ impl Credential {
             (_, Some(id)) => format!("installation {}", id.unwrap_or(0)),
             (None, None) => "none".to_owned(),
             // Not the token itself, nor what could be guessed from it.
-            (Some(text), None) => {
-                Sha256::digest(text).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
-            }
+            (Some(text), None) => hex(&Sha256::digest(text)[..4]),
         };
         Credential {
             authorization,
@@ -165,7 +164,7 @@ enum Verdict {
 }
 
 pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+    Clock::default().now().as_u64()
 }
 
 impl Api {
@@ -607,7 +606,7 @@ fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Ver
             .ok()
             .and_then(|v| Some(v.get("message")?.as_str()?.to_owned()));
         let text = message.unwrap_or_else(|| text.into_owned());
-        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_CHARS_MAX).collect::<String>()
+        printable_or(&text, ' ').chars().take(DETAIL_CHARS_MAX).collect::<String>()
     };
     match status.as_u16() {
         // GraphQL says so with a status that is well.

@@ -2,10 +2,9 @@
 //! of what a question finds, and no more: so each is asked for ranges of the time repositories were made in,
 //! halved until they are small enough.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use weir_ground::Clock;
 
 use crate::api::{Api, escape};
 use crate::{Error, Result};
@@ -88,7 +87,7 @@ impl Place {
 }
 
 pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+    Clock::default().now().as_u64()
 }
 
 /// `2024-01-31T12:00:00Z`.

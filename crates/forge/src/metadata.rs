@@ -10,6 +10,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use weir_ground::hex;
 
 use crate::api::{Api, escape};
 use crate::{Error, Result};
@@ -167,7 +168,7 @@ fn written(seconds: i64) -> String {
 
 /// What tells an item from what it was.
 fn sum(item: &Value) -> String {
-    Sha256::digest(item.to_string()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(item.to_string())[..8])
 }
 
 /// What tells an item from what it was, but for what is no news.

@@ -10,7 +10,6 @@ mod oid;
 pub mod pktline;
 pub mod refname;
 mod sha1dc;
-mod text;
 
 pub use hash::{BatchHasher, CollisionError, Hasher, PlainHasher, plain_sha};
 pub use hash_kind::HashKind;
@@ -19,4 +18,3 @@ pub use object::{
     tree_entry_len,
 };
 pub use oid::{Oid, OidBuildHasher, OidMap, OidSet};
-pub use text::{glob_matches, is_unprintable, name_matches};

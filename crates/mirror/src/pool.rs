@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use weir_catalog::clock::now;
 use weir_catalog::{Base, Catalog, Interval, Outcome, Repository, Settings, Visit};
@@ -17,10 +17,10 @@ use crate::queue::{Done, Mailbox, Message, Queue, Task};
 use crate::rules::{ForgeRefs, SettingsRule, own_options, settings_of};
 use crate::schedule::{Observed, Policy, spread};
 use crate::space::Space;
-use crate::stop::Stop;
 use crate::throttle::{Pause, Throttle};
 use crate::visit::visit;
 use crate::visited::{Known, Visited};
+use weir_ground::{Clock, Stop};
 
 /// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
 const STACK_BYTES: usize = 32 << 20;
@@ -118,7 +118,7 @@ const PAUSE_LOOK: Duration = Duration::from_millis(100);
 
 /// Milliseconds since 1970.
 fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+    Clock::default().now_ms().unsigned_abs()
 }
 
 /// What a visit goes by.
@@ -422,7 +422,7 @@ impl Mirror {
             if stop.is_stopped() || queue.is_closed() {
                 return false;
             }
-            std::thread::sleep(PAUSE_LOOK);
+            stop.sleep(PAUSE_LOOK);
         }
         if self.space.goes_on() {
             mailbox.put(Message::GoesOn);

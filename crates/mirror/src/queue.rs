@@ -9,9 +9,9 @@ use weir_catalog::{Base, Repository};
 use weir_repo::Progress;
 
 use crate::failure::Failure;
-use crate::stop::Stop;
 use crate::throttle::Pause;
 use crate::visited::Visited;
+use weir_ground::Stop;
 
 /// A repository to visit.
 pub(crate) struct Task {

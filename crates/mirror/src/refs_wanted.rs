@@ -1,6 +1,7 @@
 //! Which of an upstream's refs are mirrored.
 
-use weir_git::{glob_matches, refname};
+use weir_git::refname;
+use weir_ground::glob_matches;
 
 const HEADS: &str = "refs/heads/*";
 const TAGS: &str = "refs/tags/*";

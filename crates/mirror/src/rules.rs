@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use weir_catalog::{Repository, Settings};
-use weir_git::name_matches;
+use weir_ground::name_matches;
 
 use crate::options::VisitOptions;
 use crate::refs_wanted::RefsWanted;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use weir_git::name_matches;
+use weir_ground::name_matches;
 
 use crate::locate::{Client, Refusal};
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use weir_git::pktline::{self, Pkt};
+use weir_ground::{MinRate, printable};
 use weir_upload::{Step, UploadPack, Version, parse_daemon_request};
 
 use crate::cache::OpenError;
@@ -15,7 +16,7 @@ use crate::daemon::{Daemon, network_of};
 use crate::locate::BUSY;
 use crate::locate::Client;
 use crate::opened::Opened;
-use crate::send::{Gone, Sender, WINDOW};
+use crate::send::{Gone, Sender};
 use crate::socket::Socket;
 use crate::turns::Party;
 
@@ -108,7 +109,7 @@ impl Daemon {
 
     async fn refuse(&self, sender: &mut Sender<'_>, why: &str) -> io::Result<()> {
         let mut out = Vec::new();
-        let shown: String = why.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let shown = printable(why);
         pktline::push(&mut out, format!("ERR {shown}").as_bytes());
         sender.bytes(&out).await
     }
@@ -121,7 +122,7 @@ impl Daemon {
     ) -> io::Result<()> {
         let mut share = self.request_room.share(party.address);
         // Since when a request is being read, and how much has come.
-        let mut reading: Option<(Instant, u64)> = None;
+        let mut reading: Option<MinRate> = None;
         loop {
             match machine.step() {
                 Step::Send(bytes) => {
@@ -155,12 +156,10 @@ impl Daemon {
                     match read.await {
                         Ok(Ok(0)) => return Ok(()),
                         Ok(Ok(n)) => {
-                            let (since, bytes) = reading.get_or_insert_with(|| (Instant::now(), 0));
-                            *bytes += n as u64;
-                            let elapsed = since.elapsed();
-                            if elapsed >= WINDOW
-                                && *bytes / elapsed.as_secs().max(1) < self.limits.bytes_per_second_min
-                            {
+                            let rate =
+                                reading.get_or_insert_with(|| MinRate::new(self.limits.bytes_per_second_min));
+                            rate.moved(n as u64);
+                            if rate.is_too_slow() {
                                 return Err(io::Error::new(
                                     io::ErrorKind::TimedOut,
                                     "the request comes too slowly",

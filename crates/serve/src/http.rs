@@ -26,6 +26,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
+use weir_ground::printable;
 use weir_upload::{DaemonRequest, Service};
 
 use crate::cache::OpenError;
@@ -79,7 +80,7 @@ impl Refusal {
     }
 
     fn into_response(self) -> Response<Answer> {
-        let shown: String = self.words.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let shown = printable(&self.words);
         let mut response = Response::new(Answer::from(format!("{shown}\n").into_bytes()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();

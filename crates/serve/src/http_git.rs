@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
+use weir_ground::MinRate;
 use weir_upload::{Features, Options, Step, UploadPack, Version};
 
 use crate::computing::Out;
@@ -19,7 +20,6 @@ use crate::http_body::{Answer, Stream};
 use crate::locate::BUSY;
 use crate::opened::Opened;
 use crate::room::Share;
-use crate::send::WINDOW;
 use crate::turns::Party;
 
 const ADVERTISEMENT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-advertisement");
@@ -91,7 +91,7 @@ impl Daemon {
         let mut body = Vec::new();
         let mut share = self.request_room.share(peer.map(network_of));
         let busy = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY);
-        let mut window = (tokio::time::Instant::now(), 0);
+        let mut rate = MinRate::new(self.limits.bytes_per_second_min);
         loop {
             match tokio::time::timeout(self.limits.idle_timeout, incoming.frame()).await {
                 Err(_) => {
@@ -106,6 +106,7 @@ impl Daemon {
                 }
                 Ok(Some(Ok(frame))) => {
                     if let Some(data) = frame.data_ref() {
+                        rate.moved(data.len() as u64);
                         body.extend_from_slice(data);
                     }
                 }
@@ -114,14 +115,8 @@ impl Daemon {
                 return Err(too_large());
             }
             share.resize(body.len()).map_err(busy)?;
-            let elapsed = window.0.elapsed();
-            if elapsed >= WINDOW {
-                if ((body.len() - window.1) as u64) / elapsed.as_secs().max(1)
-                    < self.limits.bytes_per_second_min
-                {
-                    return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request comes too slowly"));
-                }
-                window = (tokio::time::Instant::now(), body.len());
+            if rate.is_too_slow() {
+                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request comes too slowly"));
             }
         }
         let mut len = body.len();

@@ -7,6 +7,7 @@ use md5::Md5;
 use regex_lite::Regex;
 use sha1::Sha1;
 use sha2::Digest;
+use weir_ground::hex;
 
 /// What a host or a path can be too long for.
 const PATTERN_BYTES_MAX: usize = 4096;
@@ -189,10 +190,6 @@ impl Function {
             }
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn parse_template(template: &str) -> Result<Vec<Part>, String> {

@@ -9,11 +9,9 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
+use weir_ground::MinRate;
 
 use crate::socket::Socket;
-
-/// Time without room over which the minimum throughput is measured.
-const WINDOW: Duration = Duration::from_secs(30);
 
 /// When something last came or went, in milliseconds since a start that both sides know.
 #[derive(Clone, Debug)]
@@ -41,11 +39,10 @@ impl Activity {
 pub(crate) struct Paced {
     socket: Socket,
     idle_timeout: Duration,
-    bytes_per_second_min: u64,
     /// Set while the client takes nothing.
     blocked: Option<(Instant, Pin<Box<Sleep>>)>,
-    /// Time spent so, and bytes taken, since the throughput was last looked at.
-    window: (Duration, u64),
+    /// By the time that was spent so.
+    rate: MinRate,
     activity: Activity,
 }
 
@@ -54,9 +51,8 @@ impl Paced {
         Paced {
             socket,
             idle_timeout,
-            bytes_per_second_min,
             blocked: None,
-            window: Default::default(),
+            rate: MinRate::new(bytes_per_second_min),
             activity: Activity::new(),
         }
     }
@@ -80,18 +76,12 @@ impl Paced {
         };
         if let Ok(n) = result {
             self.activity.happens();
-            self.window.1 += n as u64;
-            if let Some((since, _)) = self.blocked.take() {
-                self.window.0 += since.elapsed();
-                if self.window.0 >= WINDOW {
-                    let (blocked, bytes) = std::mem::take(&mut self.window);
-                    if bytes / blocked.as_secs().max(1) < self.bytes_per_second_min {
-                        return Poll::Ready(Err(io::Error::new(
-                            io::ErrorKind::TimedOut,
-                            "the client is too slow",
-                        )));
-                    }
-                }
+            self.rate.moved(n as u64);
+            if let Some((since, _)) = self.blocked.take()
+                && self.rate.is_too_slow_after(since.elapsed())
+            {
+                let error = io::Error::new(io::ErrorKind::TimedOut, "the client is too slow");
+                return Poll::Ready(Err(error));
             }
         }
         Poll::Ready(result)

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
 use weir_archive::Region;
+use weir_ground::MinRate;
 use weir_upload::Framing;
 
 use crate::socket::Socket;
@@ -19,15 +20,12 @@ use crate::socket::Socket;
 pub(crate) struct Sender<'s> {
     pub(crate) stream: &'s Socket,
     pub(crate) idle_timeout: Duration,
-    pub(crate) bytes_per_second_min: u64,
-    pub(crate) window: (Instant, u64),
+    bytes_per_second_min: u64,
+    rate: MinRate,
     pub(crate) sent: u64,
     /// When the client ended its half of the connection, and what was sent until then.
     pub(crate) ended: Option<(Instant, u64)>,
 }
-
-/// Time over which the minimum throughput is measured.
-pub(crate) const WINDOW: Duration = Duration::from_secs(30);
 
 /// Clones under way in this process.
 static SENDING: AtomicUsize = AtomicUsize::new(0);
@@ -61,7 +59,7 @@ impl<'s> Sender<'s> {
             stream,
             idle_timeout,
             bytes_per_second_min,
-            window: (Instant::now(), 0),
+            rate: MinRate::new(bytes_per_second_min),
             sent: 0,
             ended: None,
         }
@@ -76,16 +74,10 @@ impl<'s> Sender<'s> {
 
     fn took(&mut self, n: usize) -> io::Result<()> {
         self.sent += n as u64;
-        self.window.1 += n as u64;
+        self.rate.moved(n as u64);
         // A look at the clock every megabyte or so, or when the socket was full, is often enough.
-        if self.window.1 >= 1 << 20 || n < 1 << 10 {
-            let elapsed = self.window.0.elapsed();
-            if elapsed >= WINDOW {
-                if self.window.1 / elapsed.as_secs().max(1) < self.bytes_per_second_min {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "the client is too slow"));
-                }
-                self.window = (Instant::now(), 0);
-            }
+        if (self.rate.bytes() >= 1 << 20 || n < 1 << 10) && self.rate.is_too_slow() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the client is too slow"));
         }
         Ok(())
     }
@@ -109,7 +101,7 @@ impl<'s> Sender<'s> {
 
     /// Starts the throughput's window anew: time in which there was nothing to send is not the client's.
     pub(crate) fn restart(&mut self) {
-        self.window = (Instant::now(), 0);
+        self.rate = MinRate::new(self.bytes_per_second_min);
     }
 
     async fn run(&mut self, len: usize, mut call: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {

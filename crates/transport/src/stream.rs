@@ -3,22 +3,20 @@
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weir_ground::MinRate;
 
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::url::Url;
-
-/// Time over which the minimum throughput is measured.
-const WINDOW: Duration = Duration::from_secs(30);
 
 /// Watches that an upstream keeps sending.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     idle: Duration,
     bytes_per_second_min: u64,
-    window_start: Instant,
-    window_bytes: u64,
+    rate: MinRate,
 }
 
 impl Pace {
@@ -26,8 +24,7 @@ impl Pace {
         Pace {
             idle: options.idle_timeout,
             bytes_per_second_min: options.bytes_per_second_min,
-            window_start: Instant::now(),
-            window_bytes: 0,
+            rate: MinRate::new(options.bytes_per_second_min),
         }
     }
 
@@ -41,18 +38,14 @@ impl Pace {
 
     /// Takes note of time spent waiting that is ours, not the upstream's.
     pub(crate) fn restart(&mut self) {
-        (self.window_start, self.window_bytes) = (Instant::now(), 0);
+        self.rate = MinRate::new(self.bytes_per_second_min);
     }
 
     /// Takes note of bytes that came.
     pub(crate) fn came(&mut self, bytes: usize) -> io::Result<()> {
-        self.window_bytes += bytes as u64;
-        let elapsed = self.window_start.elapsed();
-        if elapsed >= WINDOW {
-            if self.window_bytes / elapsed.as_secs().max(1) < self.bytes_per_second_min {
-                return Err(Error::TooSlow(self.bytes_per_second_min).into());
-            }
-            self.restart();
+        self.rate.moved(bytes as u64);
+        if self.rate.is_too_slow() {
+            return Err(Error::TooSlow(self.bytes_per_second_min).into());
         }
         Ok(())
     }

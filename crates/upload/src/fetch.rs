@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use weir_git::pktline::{self, Pkt, push, push_delim};
 use weir_git::{HashKind, Oid, OidSet};
+use weir_ground::printable;
 use weir_repo::{Cut, Deepen, Filter, FilterError, Refs, Repo};
 
 use crate::error::{RequestError, refuse};
@@ -41,10 +42,7 @@ pub(crate) struct Asked {
 }
 
 pub(crate) fn shown(line: &[u8]) -> String {
-    String::from_utf8_lossy(&line[..line.len().min(100)])
-        .chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
+    printable(&String::from_utf8_lossy(&line[..line.len().min(100)]))
 }
 
 impl Asked {

@@ -8,7 +8,7 @@ use weir_forge::{
     Api, ApiOptions, Bitbucket, Connect, Filter, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea,
     Listed, Manifest, MetadataKind, Sourcehut, WebIndex, WebIndexKind,
 };
-use weir_mirror::Stop;
+use weir_ground::Stop;
 use weir_transport::http_client;
 
 use crate::config_values::{RefsConfig, Size, Span, hidden};
@@ -262,7 +262,7 @@ impl ForgeConfig {
 
     /// The name a repository gets here: the forge's, a slash, its own. `None` if its name is not wanted.
     pub(crate) fn name_of(&self, listed: &Listed) -> std::result::Result<Option<String>, String> {
-        let matches = |pattern: &String| weir_git::name_matches(pattern, &listed.full_name);
+        let matches = |pattern: &String| weir_ground::name_matches(pattern, &listed.full_name);
         if (!self.include.is_empty() && !self.include.iter().any(matches)) || self.exclude.iter().any(matches)
         {
             return Ok(None);
@@ -349,14 +349,7 @@ impl ForgeConfig {
     /// The forge itself. It waits for limits unless `stop` is asked for.
     pub(crate) fn open(&self, stop: &Stop) -> Result<Box<dyn Forge>> {
         let stop = stop.clone();
-        let wait = move |mut left: Duration| {
-            while !left.is_zero() && !stop.is_stopped() {
-                let nap = left.min(Duration::from_millis(200));
-                std::thread::sleep(nap);
-                left -= nap;
-            }
-            !stop.is_stopped()
-        };
+        let wait = move |time: Duration| stop.sleep(time);
         self.open_with(self.tries, Box::new(wait))
     }
 

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Update};
+use weir_ground::Stop;
 use weir_transport::Url;
 
 use crate::config::HooksConfig;
@@ -38,7 +39,7 @@ pub(crate) struct Hooks {
     tells: bool,
     /// Set while the program cannot be started.
     is_missing: Arc<AtomicBool>,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -55,7 +56,7 @@ impl Hooks {
         let lock = Arc::new(opened.map_err(|source| Error::File { what: "open", path, source })?);
         let tells = lock.try_lock().is_ok();
         let is_locked = Arc::new(AtomicBool::new(tells));
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Stop::default();
         let is_missing = Arc::new(AtomicBool::new(false));
         let mut workers = Vec::new();
         for number in 0..usize::from(config.workers) {
@@ -71,11 +72,11 @@ impl Hooks {
             };
             let (lock, is_locked) = (lock.clone(), is_locked.clone());
             workers.push(std::thread::spawn(move || {
-                while !is_locked.load(Ordering::Relaxed) && !worker.is_stopped() {
+                while !is_locked.load(Ordering::Relaxed) && !worker.stop.is_stopped() {
                     if worker.number == 0 && lock.try_lock().is_ok() {
                         is_locked.store(true, Ordering::Relaxed);
                     } else {
-                        worker.nap(LOOK_EVERY);
+                        worker.stop.sleep(LOOK_EVERY);
                     }
                 }
                 worker.run();
@@ -98,7 +99,7 @@ impl Hooks {
 
 impl Drop for Hooks {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.stop();
         for worker in self.workers.drain(..) {
             let _ = worker.join();
         }
@@ -111,36 +112,25 @@ struct Worker {
     store: PathBuf,
     config: HooksConfig,
     number: usize,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     is_missing: Arc<AtomicBool>,
     program: Option<Program>,
 }
 
 impl Worker {
     fn run(mut self) {
-        while !self.is_stopped() {
+        while !self.stop.is_stopped() {
             match self.tell_all() {
-                Ok(0) => self.nap(LOOK_EVERY),
+                Ok(0) => drop(self.stop.sleep(LOOK_EVERY)),
                 Ok(_) => {}
                 Err(e) => {
                     tracing::error!("updates for hooks: {e}");
-                    self.nap(Duration::from_secs(10));
+                    self.stop.sleep(Duration::from_secs(10));
                 }
             }
         }
         if let Some(program) = self.program.take() {
             program.end();
-        }
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    fn nap(&self, time: Duration) {
-        let until = Instant::now() + time;
-        while !self.is_stopped() && Instant::now() < until {
-            std::thread::sleep(LOOK_EVERY / 10);
         }
     }
 
@@ -166,7 +156,7 @@ impl Worker {
             "archive": archive,
                                        "seq": update.seq, "time": update.at });
         for tries in 1..=TRIES {
-            if self.is_stopped() {
+            if self.stop.is_stopped() {
                 return false;
             }
             let program = match self.program.take() {
@@ -176,7 +166,7 @@ impl Worker {
             let failed = match program {
                 Ok(mut program) => {
                     self.is_missing.store(false, Ordering::Relaxed);
-                    match program.ask(&line.to_string(), self.config.timeout.0, || self.is_stopped()) {
+                    match program.ask(&line.to_string(), self.config.timeout.0, || self.stop.is_stopped()) {
                         Ok(answer) => {
                             self.program = Some(program);
                             if let Some(error) = error_of(&answer) {
@@ -194,15 +184,15 @@ impl Worker {
                         self.config.post_update[0]
                     );
                     self.is_missing.store(true, Ordering::Relaxed);
-                    self.nap(Duration::from_secs(10));
+                    self.stop.sleep(Duration::from_secs(10));
                     return false;
                 }
             };
-            if self.is_stopped() {
+            if self.stop.is_stopped() {
                 return false;
             }
             tracing::warn!("the hook for {} {failed}, try {tries} of {TRIES}", update.name);
-            self.nap(Duration::from_secs(u64::from(tries) - 1));
+            self.stop.sleep(Duration::from_secs(u64::from(tries) - 1));
         }
         tracing::error!("the hook for {} is given up: {line}", update.name);
         true

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 
 use clap::ValueEnum;
-use weir_git::is_unprintable;
+use weir_ground::{is_unprintable, printable};
 
 use crate::output;
 
@@ -21,7 +21,7 @@ pub(crate) enum Log {
 impl Log {
     /// Writes one line.
     pub(crate) fn line(self, text: &str) {
-        let shown: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let shown = printable(text);
         match self {
             Log::Stderr => warn_line!("[{}] {shown}", std::process::id()),
             Log::Syslog => {

@@ -3,13 +3,12 @@
 //! kept.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use weir_ground::Stop;
 use weir_mirror::Event;
 
 use crate::hooks::{GOODBYE, Program, error_of};
@@ -24,7 +23,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Tells a program what happens.
 pub(crate) struct Notifier {
     sender: Option<SyncSender<Value>>,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     worker: Option<JoinHandle<()>>,
 }
 
@@ -36,7 +35,7 @@ impl Notifier {
             return None;
         }
         let (sender, waiting) = sync_channel(WAITING_MAX);
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Stop::default();
         let teller = Teller {
             words: hooks.notify.clone(),
             folder: pool.store(),
@@ -60,7 +59,7 @@ impl Drop for Notifier {
     fn drop(&mut self) {
         // What waits is told, as long as the program takes what it is given.
         self.sender = None;
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.stop();
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
         }
@@ -107,7 +106,7 @@ struct Teller {
     words: Vec<String>,
     folder: PathBuf,
     timeout: Duration,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
 }
 
 impl Teller {
@@ -115,7 +114,7 @@ impl Teller {
         let mut program: Option<Program> = None;
         let mut stopped_since = None;
         for line in waiting {
-            let is_stopped = || self.stop.load(Ordering::Relaxed);
+            let is_stopped = || self.stop.is_stopped();
             if is_stopped() && stopped_since.get_or_insert_with(Instant::now).elapsed() > GOODBYE {
                 tracing::warn!(
                     "'{}' of hooks.notify takes too long; {} are left out",
@@ -144,12 +143,7 @@ impl Teller {
                     if is_stopped() {
                         return;
                     }
-                    let mut left = RETRY;
-                    while !left.is_zero() && !is_stopped() {
-                        let nap = Duration::from_millis(100);
-                        std::thread::sleep(nap);
-                        left = left.saturating_sub(nap);
-                    }
+                    self.stop.sleep(RETRY);
                 }
             }
         }

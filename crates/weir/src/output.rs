@@ -5,7 +5,6 @@ use std::path::Path;
 
 use serde::Serialize;
 use weir_catalog::Repository;
-use weir_git::is_unprintable;
 use weir_mirror::LostCommits;
 
 use crate::error::{Error, Result};
@@ -125,7 +124,7 @@ pub(crate) fn table(rows: &[Vec<String>], right_aligned: &[usize]) -> Result<()>
 
 /// Text from outside, fit for a terminal.
 pub(crate) fn printable(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect()
+    weir_ground::printable(&String::from_utf8_lossy(text))
 }
 
 /// Standard output for people: what names, errors and messages of others hold steers no terminal and forges

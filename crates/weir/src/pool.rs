@@ -229,7 +229,7 @@ impl Pool {
             pattern.map_or("", |p| p.trim_matches('/').split(['*', '?']).next().unwrap_or_default());
         let mut list = self.catalog.list_from(literal)?;
         if let Some(pattern) = pattern {
-            list.retain(|r| weir_git::name_matches(pattern, &r.name));
+            list.retain(|r| weir_ground::name_matches(pattern, &r.name));
             if list.is_empty() {
                 return Err(Error::NoMatch(pattern.to_owned()));
             }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use weir_git::{Kind, Oid};
+use weir_ground::hex;
 
 use crate::error::{Error, Result, corrupt};
 use crate::files::read_at_most;
@@ -27,7 +28,7 @@ pub(crate) struct Loose {
 
 impl Loose {
     fn path(&self, id: &[u8]) -> PathBuf {
-        let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
+        let hex = hex(id);
         self.folder.join(&hex[..2]).join(&hex[2..])
     }
 

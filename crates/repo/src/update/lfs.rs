@@ -2,12 +2,12 @@
 //! itself (github.com/git-lfs/git-lfs, docs/spec.md; `lfs/objects/OI/D0/OID`).
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::io::{self, Read};
 
 use sha2::{Digest, Sha256};
 use weir_archive::Region;
 use weir_git::{HashKind, Kind, Oid, OidSet};
+use weir_ground::hex;
 
 use crate::error::{Result, corrupt};
 use crate::ingest::{PackData, SpillFn, spool_reader};
@@ -119,10 +119,7 @@ impl LfsObject {
 
 /// SHA-256 in hexadecimal.
 fn sum_of(data: &[u8]) -> String {
-    Sha256::digest(data).iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(&Sha256::digest(data))
 }
 
 impl Repo {

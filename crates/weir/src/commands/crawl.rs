@@ -9,7 +9,7 @@ use weir_forge::{
     AccountsProgress, Crawl, CrawlError, Error as ForgeError, Forge, Progress, Verdict, accounts_listing,
     crawl_accounts,
 };
-use weir_mirror::Stop;
+use weir_ground::Stop;
 
 use super::mirror::stop_on_signal;
 use crate::cli::{CrawlArgs, Global};
@@ -77,7 +77,7 @@ fn rounds(
         if !watch || stop.is_stopped() {
             return Ok(failed);
         }
-        std::thread::sleep(WATCH_SLEEP);
+        stop.sleep(WATCH_SLEEP);
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use weir_git::pktline::{self, Pkt};
-use weir_mirror::Stop;
+use weir_ground::Stop;
 use weir_serve::{
     Address, Client, Daemon, DaemonLimits, Door, Found, Hook, Listener, Locator, MapRule, Opened,
     Presentation, raise_descriptor_limit,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_forge::{Dump, Import, ImportError, Imported};
-use weir_mirror::Stop;
+use weir_ground::Stop;
 
 use super::mirror::stop_on_signal;
 use crate::cli::{DumpFormat, Global, ImportArgs};

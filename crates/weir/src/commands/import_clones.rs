@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use weir_catalog::{Repository, Which};
-use weir_mirror::{Known, Stop, VisitOptions, WorkFolder, visit};
+use weir_ground::Stop;
+use weir_mirror::{Known, VisitOptions, WorkFolder, visit};
 use weir_repo::{GitConfig, read_at_most};
 use weir_transport::{Scheme, Url};
 

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::{MetadataLook, MetadataTask};
 use weir_forge::{Error as ForgeError, Forge, MetadataKind, failed, resumed, sum_of_news};
-use weir_mirror::{Space, Stop};
+use weir_ground::Stop;
+use weir_mirror::Space;
 use weir_repo::{ArchiveRepo, MetadataAddition, Repo};
 
-use super::mirror::{nap, stop_on_signal};
+use super::mirror::stop_on_signal;
 use crate::cli::{Global, MetadataCommand, MetadataUpdateArgs};
 use crate::error::{Error, InRepo, Result, SOME_FAILED};
 use crate::forges::ForgeConfig;
@@ -186,14 +187,14 @@ fn rounds(
                     return Err(Error::Message(text));
                 }
                 tracing::warn!("{name}: {text}");
-                nap(NOTED_EVERY.saturating_sub(noted.elapsed()), stop);
+                stop.sleep(NOTED_EVERY.saturating_sub(noted.elapsed()));
                 continue;
             }
             let due = if watch { now() } else { began_at };
             let Some(task) = pool.catalog.lease_metadata(&name, only, due, (now(), now() + LEASE_S))? else {
                 match (only, watch) {
                     (Some(_), _) => continue,
-                    (None, true) => nap(DUE_EVERY, stop),
+                    (None, true) => drop(stop.sleep(DUE_EVERY)),
                     (None, false) => break,
                 }
                 continue;
@@ -430,7 +431,7 @@ impl Look<'_> {
                 None if began.elapsed() > BUSY_PATIENCE || self.stop.is_stopped() => {
                     return Err(Failure::Busy);
                 }
-                None => nap(Duration::from_millis(100), self.stop),
+                None => drop(self.stop.sleep(Duration::from_millis(100))),
             }
         };
         let streams: BTreeSet<&'static str> = lines.keys().chain(cursors.keys()).copied().collect();

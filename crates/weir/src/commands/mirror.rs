@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Hold, Repository};
+use weir_ground::Stop;
 use weir_mirror::throttle::Pause;
-use weir_mirror::{Event, Failure, LfsReport, Mirror, Stop, Summary, Visited};
+use weir_mirror::{Event, Failure, LfsReport, Mirror, Summary, Visited};
 
 use super::batches::Batches;
 use super::visit_bars::VisitBars;
@@ -55,7 +56,7 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
             Err(Error::Catalog(e)) if args.watch => {
                 let wait = CATALOG_RETRY.min(pool.config.mirror.throttle_pause.0);
                 tracing::error!("the mirror loop: {e}; trying again in {} s", wait.as_secs());
-                nap(wait, &stop);
+                stop.sleep(wait);
             }
             Err(e) => return Err(e),
         }
@@ -200,18 +201,8 @@ fn mend_times(catalog: &mut Catalog) -> Result<()> {
 fn sleep_until_due(catalog: &Catalog, stop: &Stop) -> Result<()> {
     let wait =
         catalog.next_due()?.map_or(WATCH_SLEEP_MAX, |due| Duration::from_secs((due - now()).max(1) as u64));
-    nap(wait.min(WATCH_SLEEP_MAX), stop);
+    stop.sleep(wait.min(WATCH_SLEEP_MAX));
     Ok(())
-}
-
-/// Sleeps, unless told to stop.
-pub(crate) fn nap(time: Duration, stop: &Stop) {
-    let mut left = time;
-    while !left.is_zero() && !stop.is_stopped() {
-        let nap = left.min(Duration::from_millis(100));
-        std::thread::sleep(nap);
-        left -= nap;
-    }
 }
 
 fn log_line(repository: &Repository, result: &std::result::Result<Visited, Failure>, took: Duration) {

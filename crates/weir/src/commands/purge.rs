@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use weir_git::name_matches;
+use weir_ground::name_matches;
 
 use super::register::{delete_archives, lock};
 use crate::cli::Global;

@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use weir_mirror::Stop;
+use weir_ground::Stop;
 use weir_serve::{
     Address, Daemon, DaemonLimits, Door, Listener, Presentation, Text, Tls, TrustedProxies,
     raise_descriptor_limit, serve_text,
@@ -14,7 +14,7 @@ use weir_upload::{Limits, Options};
 use super::crawl;
 use super::locate::CatalogLocator;
 use super::metadata;
-use super::mirror::{CATALOG_RETRY, MirrorGuard, nap, stop_on_signal, watch};
+use super::mirror::{CATALOG_RETRY, MirrorGuard, stop_on_signal, watch};
 use super::restart::{start_anew, tell_ready};
 use crate::cli::{Global, ServeArgs};
 use crate::config::ServeConfig;
@@ -270,6 +270,6 @@ fn again(what: &str, stop: &Stop, mut work: impl FnMut() -> Result<()>) {
             return;
         }
         tracing::error!("{what}: {e}; trying again in {} s", CATALOG_RETRY.as_secs());
-        nap(CATALOG_RETRY, stop);
+        stop.sleep(CATALOG_RETRY);
     }
 }

@@ -1,12 +1,6 @@
-//! Texts of somebody else's choosing: names, messages, what servers say.
+//! Patterns of names and refs.
 
-/// Whether `c` could steer a terminal, break a line, or show the text around it in another order (Unicode
-/// 9.0, bidirectional formatting characters).
-pub fn is_unprintable(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// Whether `text` is what `pattern` says: `*` stands for anything, slashes too, `?` for one byte.
+/// Returns whether `text` is what `pattern` says: `*` stands for anything, slashes too, `?` for one byte.
 pub fn glob_matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut i, mut j) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -29,8 +23,8 @@ pub fn glob_matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[i..].iter().all(|&c| c == b'*')
 }
 
-/// Whether a name matches a pattern: `*` and `?` as in a shell (`*` also over slashes), or a folder of names,
-/// or the name itself.
+/// Returns whether a name matches a pattern: `*` and `?` as in a shell (`*` also over slashes), or a folder
+/// of names, or the name itself.
 pub fn name_matches(pattern: &str, name: &str) -> bool {
     let pattern = pattern.trim_matches('/');
     if pattern == name || name.strip_prefix(pattern).is_some_and(|rest| rest.starts_with('/')) {

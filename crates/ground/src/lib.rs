@@ -1,0 +1,21 @@
+//! What every crate stands on: small types with one meaning each, and the few functions that were written in
+//! several crates before.
+//!
+//! This crate knows neither git nor tar, and must not grow: what two crates need that are above one another
+//! belongs to the lower one.
+
+mod hex;
+mod number;
+mod pattern;
+mod rate;
+mod stop;
+mod text;
+mod time;
+
+pub use hex::hex;
+pub use number::{Epoch, Seq};
+pub use pattern::{glob_matches, name_matches};
+pub use rate::MinRate;
+pub use stop::Stop;
+pub use text::{is_unprintable, printable, printable_or};
+pub use time::{Clock, Timestamp};

@@ -1,0 +1,70 @@
+//! The least throughput that a peer must have.
+
+use std::time::{Duration, Instant};
+
+/// Time over which it is measured.
+const WINDOW: Duration = Duration::from_secs(30);
+
+/// Watches that a peer moves at least so many bytes a second, over half a minute at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct MinRate {
+    bytes_per_second_min: u64,
+    waited: Duration,
+    bytes: u64,
+    since: Instant,
+}
+
+impl MinRate {
+    /// Returns a watch that begins now; 0 asks for nothing.
+    pub fn new(bytes_per_second_min: u64) -> MinRate {
+        MinRate { bytes_per_second_min, waited: Duration::ZERO, bytes: 0, since: Instant::now() }
+    }
+
+    /// Counts bytes that were moved.
+    pub fn moved(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// Returns how many bytes were counted since it was last looked at.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns whether the peer is too slow, by the clock since this was last asked at the end of a window.
+    pub fn is_too_slow(&mut self) -> bool {
+        let waited = self.since.elapsed();
+        self.ends(waited)
+    }
+
+    /// The same by the time that was spent on waiting for the peer alone, of which `waited` is more.
+    pub fn is_too_slow_after(&mut self, waited: Duration) -> bool {
+        self.waited += waited;
+        self.ends(self.waited)
+    }
+
+    fn ends(&mut self, waited: Duration) -> bool {
+        if waited < WINDOW {
+            return false;
+        }
+        let rate = self.bytes / waited.as_secs().max(1);
+        *self = MinRate::new(self.bytes_per_second_min);
+        rate < self.bytes_per_second_min
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_judged_as_a_whole() {
+        let mut rate = MinRate::new(100);
+        rate.moved(2999);
+        assert!(!rate.is_too_slow_after(Duration::from_secs(29)), "the window is not over");
+        assert!(rate.is_too_slow_after(Duration::from_secs(1)));
+        rate.moved(3000);
+        assert!(!rate.is_too_slow_after(Duration::from_secs(30)));
+        assert!(rate.is_too_slow_after(Duration::from_secs(31)), "nothing came since");
+        assert!(!MinRate::new(0).is_too_slow_after(Duration::from_secs(31)));
+    }
+}

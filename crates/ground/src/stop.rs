@@ -1,0 +1,62 @@
+//! Asking what runs to stop.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Asks all who hold a copy to stop: they finish what is under way and start nothing new.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<Asked>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    /// Read without the lock, which only sleepers take.
+    is_stopped: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Stop {
+    /// Asks, and wakes those who sleep.
+    pub fn stop(&self) {
+        let _lock = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.is_stopped.store(true, Ordering::Relaxed);
+        self.0.changed.notify_all();
+    }
+
+    /// Returns whether it was asked for.
+    pub fn is_stopped(&self) -> bool {
+        self.0.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps for `time`, or until asked to stop; returns whether it was not.
+    pub fn sleep(&self, time: Duration) -> bool {
+        let lock = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let slept = self.0.changed.wait_timeout_while(lock, time, |()| !self.is_stopped());
+        drop(slept.unwrap_or_else(PoisonError::into_inner));
+        !self.is_stopped()
+    }
+
+    /// Returns the flag itself, for those who can only look at one.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0.is_stopped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn who_sleeps_is_woken() {
+        let stop = Stop::default();
+        assert!(stop.sleep(Duration::from_millis(1)));
+        let copy = stop.clone();
+        let sleeper = std::thread::spawn(move || copy.sleep(Duration::from_secs(3600)));
+        stop.stop();
+        assert!(!sleeper.join().unwrap());
+        let start = Instant::now();
+        assert!(!stop.sleep(Duration::from_secs(3600)) && start.elapsed() < Duration::from_secs(60));
+    }
+}
