@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(line > last.get(), "bad rows are told of in order, each once");
             last.set(line);
         },
-        now: &|| 0,
+        now: &|| weir_ground::Timestamp(0),
     };
     if let Ok(done) = import.run(Box::new(Cursor::new(data.to_vec())), None, &mut |_| true) {
         let is_compressed = data.starts_with(&[0x1f, 0x8b]);

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use weir_ground::Epoch;
+
 use crate::tail::{Tail, tail_is};
 
 /// A failure of this crate. Paths are added by whoever knows them.
@@ -31,9 +33,9 @@ pub enum Error {
     )]
     Fenced {
         /// The number of the lease that was to write.
-        epoch: u64,
+        epoch: Epoch,
         /// The highest that has written.
-        highest: u64,
+        highest: Epoch,
     },
     /// A file for a new archive that has something in it.
     #[error("the file for a new archive is not empty")]

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::sum::{Sha256Sum, unhex};
 use crate::tar;
-use weir_ground::hex;
+use weir_ground::{Epoch, Timestamp, hex};
 
 /// Where a record lies, and which one it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,9 +47,9 @@ pub struct Record {
     /// Number of this commit, higher than the one before; compaction goes on counting.
     pub seq: u64,
     /// The lease epoch of whoever wrote it; 0 if nobody leases.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// When, in seconds since 1970, as the writer said.
-    pub time: u64,
+    pub time: Timestamp,
     /// Where the group starts.
     pub start: u64,
     /// The record before: offset and length of its data, and the checksum in its `end` line.
@@ -75,7 +75,8 @@ impl Record {
     pub(crate) fn encode(&self) -> (Vec<u8>, Sha256Sum) {
         let mut t = String::with_capacity(1024);
         let yes = |b| if b { "yes" } else { "no" };
-        let Record { version, seq, epoch, time, start, .. } = self;
+        let Record { version, seq, epoch, start, .. } = self;
+        let time = self.time.as_u64();
         writeln!(t, "{MAGIC}{version}\nseq {seq}\nepoch {epoch}\ntime {time}\nstart {start}")
             .expect("to a string");
         match &self.previous {
@@ -138,7 +139,7 @@ impl Record {
             version,
             seq: field("seq")?.parse().ok()?,
             epoch: field("epoch")?.parse().ok()?,
-            time: field("time")?.parse().ok()?,
+            time: field("time")?.parse::<u64>().ok()?.into(),
             start: field("start")?.parse().ok()?,
             previous: match field("previous")? {
                 "none" => None,
@@ -187,8 +188,8 @@ mod tests {
         Record {
             version: VERSION,
             seq: 7,
-            epoch: 3,
-            time: 1_790_000_000,
+            epoch: Epoch(3),
+            time: Timestamp(1_790_000_000),
             start: 4096,
             previous: Some(RecordPlace { offset: 3072, len: 1024, sum: [9; 32] }),
             full: false,

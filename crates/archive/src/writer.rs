@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
+use weir_ground::{Epoch, Timestamp};
 
 use crate::error::{Error, Result};
 use crate::record::{RECORD_BYTES_MAX, RECORD_NAME, Record, RecordPlace, VERSION};
@@ -327,7 +328,7 @@ impl<S: Storage> Group<'_, S> {
     ///
     /// # Errors
     /// [`Error::Fenced`] if a later lease has written already; of the system. Then nothing has changed.
-    pub fn commit(mut self, time: u64, epoch: u64) -> Result<Commit> {
+    pub fn commit(mut self, time: Timestamp, epoch: Epoch) -> Result<Commit> {
         if let Some(e) = self.failed.take() {
             return Err(e);
         }
@@ -390,10 +391,14 @@ impl<S: Storage> Group<'_, S> {
     }
 
     /// Refuses who has been given a lease before the one that wrote last; remembers the highest.
-    fn pass_fence(&mut self, epoch: u64) -> Result<()> {
-        let highest =
-            self.writer.state.as_ref().and_then(|s| s.attributes.get(EPOCH_KEY)?.parse().ok()).unwrap_or(0);
-        if epoch != 0 && epoch < highest {
+    fn pass_fence(&mut self, epoch: Epoch) -> Result<()> {
+        let highest = self
+            .writer
+            .state
+            .as_ref()
+            .and_then(|s| s.attributes.get(EPOCH_KEY)?.parse().ok())
+            .unwrap_or(Epoch::NONE);
+        if epoch != Epoch::NONE && epoch < highest {
             return Err(Error::Fenced { epoch, highest });
         }
         if epoch > highest {

@@ -10,6 +10,7 @@ use std::path::Path;
 use common::{Disk, Rng, append, archive, recover, seed};
 use sha2::{Digest, Sha256};
 use weir_archive::{Archive, Error, Replacement, Tail, TailKind, Takes, Writer, verify};
+use weir_ground::{Epoch, Timestamp};
 
 #[test]
 fn torn_at_every_boundary() {
@@ -21,7 +22,7 @@ fn torn_at_every_boundary() {
         let mut group = writer.begin();
         group.append_aligned("objects/pack/p.pack", format!("pack {n}").repeat(100).as_bytes()).unwrap();
         group.append("packed-refs", format!("refs {n}").as_bytes()).unwrap();
-        group.commit(n, 0).unwrap();
+        group.commit(Timestamp(n), Epoch::NONE).unwrap();
         states.push(writer.state().unwrap().clone());
     }
     let whole = disk.seen.borrow().clone();
@@ -127,7 +128,7 @@ fn recover_anyhow(disk: &Disk) -> Result<(weir_archive::State, u64), Error> {
     let state = writer.state().unwrap().clone();
     let mut group = writer.begin();
     group.append("x", b"x")?;
-    let seq = group.commit(1, 0)?.seq;
+    let seq = group.commit(Timestamp(1), Epoch::NONE)?.seq;
     assert!(state.end() == known || seq > state.record.seq + 1, "number {seq} was another commit's");
     Ok((state, seq))
 }
@@ -184,7 +185,7 @@ fn records_forged_inside_members_are_never_believed() {
         let mut writer = Writer::create(open(&path), 1).unwrap();
         let mut group = writer.begin();
         group.append("packed-refs", b"precious history").unwrap();
-        group.commit(1, 0).unwrap();
+        group.commit(Timestamp(1), Epoch::NONE).unwrap();
         let end = writer.state().unwrap().end();
         let file = std::fs::read(&path).unwrap();
         let header_at =
@@ -229,7 +230,7 @@ fn records_forged_inside_members_are_never_believed() {
             let writer = Writer::open_keeping(open(&killed), |_| Ok(())).unwrap();
             assert_eq!(writer.state().unwrap().record.seq, 1, "the next writer");
         }
-        group.commit(2, 0).unwrap();
+        group.commit(Timestamp(2), Epoch::NONE).unwrap();
         assert_eq!(Archive::open(&path).unwrap().state().record.seq, 2);
         assert_eq!(verify(&open(&path)).unwrap(), []);
     }
@@ -242,7 +243,7 @@ fn opening_reads_as_much_whatever_a_member_holds() {
         let mut writer = Writer::create(&disk, 1).unwrap();
         let mut group = writer.begin();
         group.append("big", &vec![1; 3 << 20]).unwrap();
-        group.commit(1, 0).unwrap();
+        group.commit(Timestamp(1), Epoch::NONE).unwrap();
         let mut group = writer.begin();
         group.append_aligned("objects/pack/hostile.pack", content).unwrap();
         group.append("filler", &vec![1; 200_000]).unwrap();
@@ -269,7 +270,7 @@ fn what_cannot_be_read_is_told_of_and_the_rest_is_looked_at() {
     for n in 0..3 {
         let mut group = writer.begin();
         group.append_aligned(&format!("objects/pack/{n}.pack"), &vec![n; 1_500_000]).unwrap();
-        group.commit(1, 0).unwrap();
+        group.commit(Timestamp(1), Epoch::NONE).unwrap();
     }
     let member = |n: u8| *writer.state().unwrap().members.get(&format!("objects/pack/{n}.pack")).unwrap();
     let (unreadable, flipped) = (member(0), member(1));
@@ -300,14 +301,14 @@ fn names_attributes_and_numbers_are_kept_apart() {
     group.append("b", b"2").unwrap();
     assert!(matches!(group.append("b", b"3"), Err(Error::NameTwice(_))));
     assert!(matches!(group.append("weir/commit", b"3"), Err(Error::NameTwice(_))));
-    assert_eq!(group.commit(1, 0).unwrap().seq, 7);
+    assert_eq!(group.commit(Timestamp(1), Epoch::NONE).unwrap().seq, 7);
     for (key, value) in [("a b", "c"), ("a", "b\nseq 9"), ("", "x"), ("a\n", "x")] {
         let mut group = writer.begin();
         group.set(key, value);
-        assert!(matches!(group.commit(2, 0), Err(Error::BadAttribute(_))), "{key:?}");
+        assert!(matches!(group.commit(Timestamp(2), Epoch::NONE), Err(Error::BadAttribute(_))), "{key:?}");
     }
     writer.skip_to(20);
-    assert_eq!(writer.begin().commit(3, 0).unwrap().seq, 21);
+    assert_eq!(writer.begin().commit(Timestamp(3), Epoch::NONE).unwrap().seq, 21);
     assert_eq!(verify(&&disk).unwrap(), []);
     // A file that has something in it is no place for a new archive.
     assert!(matches!(Writer::create(&disk, 1), Err(Error::NotEmpty)));
@@ -317,14 +318,17 @@ fn names_attributes_and_numbers_are_kept_apart() {
 fn whoever_was_leased_it_before_is_refused() {
     let disk = Disk::default();
     let mut writer = Writer::create(&disk, 1).unwrap();
-    writer.begin().commit(1, 4).unwrap();
-    writer.begin().commit(2, 9).unwrap();
-    assert!(matches!(writer.begin().commit(3, 8), Err(Error::Fenced { epoch: 8, highest: 9 })));
+    writer.begin().commit(Timestamp(1), Epoch(4)).unwrap();
+    writer.begin().commit(Timestamp(2), Epoch(9)).unwrap();
+    assert!(matches!(
+        writer.begin().commit(Timestamp(3), Epoch(8)),
+        Err(Error::Fenced { epoch: Epoch(8), highest: Epoch(9) })
+    ));
     // Not after it is opened anew either; who leases nothing writes.
     let mut writer = Writer::open(&disk).unwrap();
-    writer.begin().commit(4, 0).unwrap();
-    assert!(matches!(writer.begin().commit(5, 4), Err(Error::Fenced { .. })));
-    assert_eq!(writer.begin().commit(6, 9).unwrap().seq, 4);
+    writer.begin().commit(Timestamp(4), Epoch::NONE).unwrap();
+    assert!(matches!(writer.begin().commit(Timestamp(5), Epoch(4)), Err(Error::Fenced { .. })));
+    assert_eq!(writer.begin().commit(Timestamp(6), Epoch(9)).unwrap().seq, 4);
 }
 
 #[test]
@@ -336,7 +340,7 @@ fn nobody_takes_a_place_they_have_not_looked_at() {
         let mut writer = Writer::create(replacement.file().unwrap(), 1).unwrap();
         let mut group = writer.begin();
         group.append("n", &[n]).unwrap();
-        group.commit(1, 0).unwrap();
+        group.commit(Timestamp(1), Epoch::NONE).unwrap();
         replacement
     };
     let stands = || Archive::open(&path).unwrap().member("n").unwrap()[0];
@@ -368,7 +372,7 @@ fn long_chains_and_old_states() {
         if n % 10 == 0 {
             group.drop_member("m3");
         }
-        group.commit(n, 0).unwrap();
+        group.commit(Timestamp(n), Epoch::NONE).unwrap();
     }
     replacement.persist(Takes::FreePlace).unwrap();
     let archive = Archive::open(&path).unwrap();

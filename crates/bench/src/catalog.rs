@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use weir_catalog::{Catalog, Listed, Outcome, Repository, Visit, Which};
+use weir_ground::Timestamp;
 
 /// As the mirror loop leases and writes down.
 const BATCH: usize = 1000;
@@ -15,7 +16,7 @@ pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::
         false => Catalog::open(&std::path::Path::new(place).join("catalog.db"))?,
     };
     let started = Instant::now();
-    let mut listing = catalog.begin_listing("bench", "all", 0)?;
+    let mut listing = catalog.begin_listing("bench", "all", Timestamp(0))?;
     for first in (0..rows).step_by(PAGE) {
         let page: Vec<(String, Listed)> = (first..(first + PAGE).min(rows))
             .map(|n| {
@@ -31,15 +32,20 @@ pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::
             })
             .collect();
         let next = (first + PAGE < rows).then(|| first.to_string());
-        catalog.take_page(&mut listing, &page, next.as_deref(), 0)?;
+        catalog.take_page(&mut listing, &page, next.as_deref(), Timestamp(0))?;
     }
     let filled_s = started.elapsed().as_secs_f64();
     let (mut leasing_s, mut recording_s, mut done) = (0.0, 0.0, 0);
     let mut now = 1_000_000;
     while done < visits {
         let started = Instant::now();
-        let leased =
-            catalog.lease("bench", now, now + 3600, &Which { due_only: true, ..Which::default() }, BATCH)?;
+        let leased = catalog.lease(
+            "bench",
+            Timestamp(now),
+            Timestamp(now + 3600),
+            &Which { due_only: true, ..Which::default() },
+            BATCH,
+        )?;
         leasing_s += started.elapsed().as_secs_f64();
         if leased.is_empty() {
             return Err("nothing is due".into());
@@ -47,9 +53,9 @@ pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::
         let visit = |n: usize, r: &Repository| Visit {
             id: r.id,
             epoch: r.epoch,
-            began_at: now,
-            at: now,
-            next_due: now + 86_400 + (n as i64 * 7919) % 86_400,
+            began_at: Timestamp(now),
+            at: Timestamp(now),
+            next_due: Timestamp(now + 86_400 + (n as i64 * 7919) % 86_400),
             fingerprint: Some(vec![n as u8; 16]),
             changes: 1.0,
             watched_s: 3600.0,

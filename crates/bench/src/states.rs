@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use weir_ground::{Epoch, Timestamp};
 use weir_repo::{ArchiveRepo, NewState, Refs, StateKind};
 
 pub(crate) fn run(path: &str, count: u64, same: bool) -> Result<(), crate::Error> {
@@ -30,8 +31,8 @@ pub(crate) fn run(path: &str, count: u64, same: bool) -> Result<(), crate::Error
             NewState {
                 refs: Cow::Owned(refs),
                 shallow: &[],
-                time: start + n,
-                epoch: 0,
+                time: Timestamp::from(start + n),
+                epoch: Epoch::NONE,
                 kind: StateKind::Mirrored,
             },
         )?;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
+use weir_ground::Timestamp;
 
 use crate::database::{Database, Kind, Type, Value, values};
 use crate::listed::{Account, AccountKind};
@@ -45,7 +46,7 @@ pub struct Budget {
     /// Requests left.
     pub remaining: i64,
     /// When it is whole again, in seconds since 1970.
-    pub reset_at: i64,
+    pub reset_at: Timestamp,
 }
 
 impl Catalog {
@@ -62,7 +63,7 @@ impl Catalog {
         accounts: &[Account],
         members: &[(String, Vec<Account>)],
         next: Option<&str>,
-        now: i64,
+        now: Timestamp,
     ) -> Result<()> {
         let finished_at = next.is_none().then_some(now);
         self.database.transaction(Kind::Listing, |db| {
@@ -198,7 +199,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_budgets(&mut self, forge: &str, budgets: &[Budget], now: i64) -> Result<()> {
+    pub fn set_budgets(&mut self, forge: &str, budgets: &[Budget], now: Timestamp) -> Result<()> {
         let row =
             |b: &Budget| values![forge, b.credential.clone(), b.limit, b.remaining, b.reset_at, now].to_vec();
         let rows: Vec<Vec<Value<'_>>> = budgets.iter().map(row).collect();
@@ -220,7 +221,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn budgets(&self, now: i64) -> Result<Vec<(String, Budget)>> {
+    pub fn budgets(&self, now: Timestamp) -> Result<Vec<(String, Budget)>> {
         let sql = "SELECT forge, credential, request_limit, remaining, reset_at FROM budgets WHERE reset_at \
             > ?1 ORDER BY forge, credential";
         self.database.query(sql, &values![now], |row| {

@@ -1,6 +1,8 @@
 //! Records what happens to archives outside visits: an archive was restored, compacted, found damaged, or
 //! adopted from the store.
 
+use weir_ground::{Epoch, Seq, Timestamp};
+
 use crate::database::{Kind, values};
 use crate::repository::Hold;
 use crate::{Catalog, Result};
@@ -21,11 +23,20 @@ pub struct Adopted {
     /// Refs in it.
     pub ref_count: i64,
     /// The highest number of a lease under which it was written.
-    pub epoch: i64,
+    pub epoch: Epoch,
     /// As [`crate::Repository::forge`].
     pub forge: Option<String>,
     /// Whether it was set back to an older state, and is not to be visited.
     pub is_pinned: bool,
+}
+
+/// Where an archive ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArchiveEnd {
+    /// The number of its last commit.
+    pub seq: Seq,
+    /// Its length.
+    pub bytes: u64,
 }
 
 impl Catalog {
@@ -49,26 +60,25 @@ impl Catalog {
     }
 
     /// Writes down that the archive of the repository called `name` was set back to an older state, which is
-    /// its last commit now, with its number, the archive's bytes, how many refs it has, and the highest
+    /// its last commit now: where the archive `end`s, how many refs it has, and the highest
     /// number of a lease it was written under: it is not visited any more.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn pin(&mut self, name: &str, seq: u64, bytes: u64, refs: u64, epoch: u64) -> Result<()> {
+    pub fn pin(&mut self, name: &str, end: ArchiveEnd, refs: u64, epoch: Epoch) -> Result<()> {
         let sql = "UPDATE repositories SET pinned = 1, enabled = 0, fingerprint = NULL, seq = ?2, \
             archive_bytes = ?3, ref_count = ?4,
                    epoch = GREATEST(epoch, ?5) WHERE name = ?1";
-        self.database.execute(sql, &values![name, seq, bytes, refs, epoch]).map(|_| ())
+        self.database.execute(sql, &values![name, end.seq, end.bytes, refs, epoch]).map(|_| ())
     }
 
-    /// Records that the archive of repository `id` was rewritten: the number of its last commit, and its
-    /// length in bytes.
+    /// Records that the archive of repository `id` was rewritten, and ends at `end`.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_archive(&mut self, id: i64, seq: u64, bytes: u64) -> Result<()> {
+    pub fn set_archive(&mut self, id: i64, end: ArchiveEnd) -> Result<()> {
         let sql = "UPDATE repositories SET seq = ?2, archive_bytes = ?3 WHERE id = ?1 AND seq <= ?2";
-        self.database.execute(sql, &values![id, seq, bytes]).map(|_| ())
+        self.database.execute(sql, &values![id, end.seq, end.bytes]).map(|_| ())
     }
 
     /// Writes down that something was added to the archive of repository `id` that is no change of its
@@ -77,16 +87,16 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn add_to_archive(&mut self, id: i64, from: u64, seq: u64, bytes: u64) -> Result<()> {
+    pub fn add_to_archive(&mut self, id: i64, from: Seq, end: ArchiveEnd) -> Result<()> {
         let sql = "UPDATE repositories SET seq = ?3, archive_bytes = ?4 WHERE id = ?1 AND seq = ?2";
-        self.database.execute(sql, &values![id, from, seq, bytes]).map(|_| ())
+        self.database.execute(sql, &values![id, from, end.seq, end.bytes]).map(|_| ())
     }
 
     /// Somebody says that the repository called `name` is to be looked at, whatever its fingerprint.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn look_again(&mut self, name: &str, now: i64) -> Result<()> {
+    pub fn look_again(&mut self, name: &str, now: Timestamp) -> Result<()> {
         let sql =
             "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
                    ahead = GREATEST(ahead, 1) WHERE name = ?1";
@@ -99,7 +109,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn adopt(&mut self, archives: &[Adopted], now: i64) -> Result<usize> {
+    pub fn adopt(&mut self, archives: &[Adopted], now: Timestamp) -> Result<usize> {
         self.database.transaction(Kind::Listing, |db| {
             let mut added = 0;
             for a in archives {
@@ -141,7 +151,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_damaged(&mut self, id: i64, what: &str, now: i64) -> Result<()> {
+    pub fn set_damaged(&mut self, id: i64, what: &str, now: Timestamp) -> Result<()> {
         let sql =
             "UPDATE repositories SET error_class = 'damaged', error = ?2, fingerprint = NULL, next_due \
             = LEAST(next_due, ?3)

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use weir_ground::Timestamp;
+
 use crate::database::{Database, Kind, values};
 
 use crate::repository::{COLUMNS, Repository, refuse_if_built_on, remove_what_belongs_to};
@@ -79,7 +81,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If a name is taken by another URL; then nothing is added.
-    pub fn add(&mut self, list: &[(String, String, String)], now: i64) -> Result<usize> {
+    pub fn add(&mut self, list: &[(String, String, String)], now: Timestamp) -> Result<usize> {
         self.database.transaction(Kind::Listing, |db| {
             let mut added = 0;
             for (name, url, path) in list {
@@ -184,7 +186,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If its forge says where it is.
-    pub fn set_url(&mut self, name: &str, url: &str, now: i64) -> Result<()> {
+    pub fn set_url(&mut self, name: &str, url: &str, now: Timestamp) -> Result<()> {
         self.database.transaction(Kind::Visits, |db| {
             let sql = "SELECT 1 FROM repositories WHERE name = ?1 AND forge IS NOT NULL";
             if db.query_one(sql, &values![name], |row| row.get::<i64>(0))?.is_some() {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use weir_ground::Clock;
+use weir_ground::{Clock, Timestamp};
 
 use crate::database::values;
 use crate::{Catalog, Result};
@@ -16,12 +16,12 @@ const LEASE_MAX_S: i64 = 30 * 86_400;
 static AHEAD_S: AtomicI64 = AtomicI64::new(0);
 
 /// Seconds since 1970.
-pub fn now() -> i64 {
+pub fn now() -> Timestamp {
     here() + AHEAD_S.load(Ordering::Relaxed)
 }
 
-fn here() -> i64 {
-    Clock::default().now().0
+fn here() -> Timestamp {
+    Clock::default().now()
 }
 
 impl Catalog {
@@ -35,8 +35,8 @@ impl Catalog {
             return Ok(0);
         }
         let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS BIGINT)";
-        let there = self.database.query_one(sql, &[], |row| row.get::<i64>(0))?;
-        let ahead = there.map_or(0, |there| there - here());
+        let there = self.database.query_one(sql, &[], |row| row.get::<Timestamp>(0))?;
+        let ahead: i64 = there.map_or(0, |there| there - here());
         // A second is the answer's way.
         AHEAD_S.store(if ahead.abs() > 1 { ahead } else { 0 }, Ordering::Relaxed);
         Ok(ahead)
@@ -47,14 +47,14 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn mend_times(&mut self, now: i64) -> Result<u64> {
+    pub fn mend_times(&mut self, now: Timestamp) -> Result<u64> {
         let sql = "UPDATE repositories SET next_due = LEAST(next_due, ?1), last_attempt = \
             LEAST(last_attempt, ?1),
                    last_success = CASE WHEN last_success > ?1 THEN ?1 ELSE last_success END,
                    last_change = CASE WHEN last_change > ?1 THEN ?1 ELSE last_change END WHERE last_attempt >
                    ?2";
-        let put_off = self.database.execute(sql, &values![now, now.saturating_add(AHEAD_MAX_S)])?;
+        let put_off = self.database.execute(sql, &values![now, now + AHEAD_MAX_S])?;
         let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_until > ?1";
-        Ok(put_off + self.database.execute(sql, &values![now.saturating_add(LEASE_MAX_S)])?)
+        Ok(put_off + self.database.execute(sql, &values![now + LEASE_MAX_S])?)
     }
 }

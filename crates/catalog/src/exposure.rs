@@ -1,5 +1,7 @@
 //! What rules of access are about, besides a repository's name.
 
+use weir_ground::Timestamp;
+
 use crate::database::{Kind, values};
 use crate::take::remember_name;
 use crate::{Catalog, Error, Result};
@@ -31,7 +33,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the name is taken.
-    pub fn add_copy(&mut self, entry: (&str, &str, &str), of: i64, now: i64) -> Result<()> {
+    pub fn add_copy(&mut self, entry: (&str, &str, &str), of: i64, now: Timestamp) -> Result<()> {
         let (name, url, path) = entry;
         self.database.transaction(Kind::Listing, |db| {
             let sql = "INSERT INTO repositories (name, url, path, added_at) VALUES (?1, ?2, ?3, ?4) ON \
@@ -73,16 +75,16 @@ mod tests {
             };
             (format!("f/{name}"), listed)
         };
-        let list = |catalog: &mut Catalog, now: i64, rows: &[(String, Listed)]| {
+        let list = |catalog: &mut Catalog, now: Timestamp, rows: &[(String, Listed)]| {
             let mut listing = catalog.begin_listing("f", "all", now).unwrap();
             catalog.take_page(&mut listing, rows, None, now).unwrap();
         };
-        list(&mut catalog, 1, &[listed("1", "secret", true), listed("2", "open", false)]);
+        list(&mut catalog, Timestamp(1), &[listed("1", "secret", true), listed("2", "open", false)]);
         let first = catalog.get("f/secret").unwrap().unwrap().id;
         assert_eq!(catalog.exposure(first).unwrap(), Exposure { former_names: Vec::new(), is_private: true });
         // Its name is given to another; then both are renamed.
-        list(&mut catalog, 2, &[listed("3", "secret", false)]);
-        list(&mut catalog, 3, &[listed("1", "moved", true), listed("3", "also", false)]);
+        list(&mut catalog, Timestamp(2), &[listed("3", "secret", false)]);
+        list(&mut catalog, Timestamp(3), &[listed("1", "moved", true), listed("3", "also", false)]);
         let moved = catalog.get("f/moved").unwrap().unwrap();
         assert_eq!(moved.id, first);
         let mut names = catalog.exposure(first).unwrap().former_names;
@@ -90,8 +92,8 @@ mod tests {
         assert_eq!(names, ["f/secret", "f/secret~1"]);
         let also = catalog.get("f/also").unwrap().unwrap().id;
         assert_eq!(catalog.exposure(also).unwrap().former_names, ["f/secret"]);
-        catalog.add_copy(("copy", &moved.url, "copy.tar"), first, 4).unwrap();
-        assert!(catalog.add_copy(("copy", &moved.url, "copy.tar"), first, 4).is_err());
+        catalog.add_copy(("copy", &moved.url, "copy.tar"), first, Timestamp(4)).unwrap();
+        assert!(catalog.add_copy(("copy", &moved.url, "copy.tar"), first, Timestamp(4)).is_err());
         let copy = catalog.get("copy").unwrap().unwrap().id;
         let Exposure { mut former_names, is_private } = catalog.exposure(copy).unwrap();
         former_names.sort();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
+use weir_ground::Timestamp;
 
 use crate::database::{Value, values};
 use crate::{Catalog, Result};
@@ -49,7 +50,7 @@ pub struct ForgeMetadata {
     /// When it was last pushed to.
     pub pushed_at: Option<String>,
     /// When a listing last said so, in seconds since 1970.
-    pub listed_at: i64,
+    pub listed_at: Timestamp,
 }
 
 /// What a forge should say of a repository.

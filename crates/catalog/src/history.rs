@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use serde::Serialize;
+use weir_ground::Timestamp;
 
 use crate::database::{Type, Value, values};
 use crate::visit::{Outcome, Visit};
@@ -14,7 +15,7 @@ use crate::{Catalog, Result};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PastVisit {
     /// When it ended.
-    pub at: i64,
+    pub at: Timestamp,
     /// Number of the archive's last commit, if it wrote one.
     pub seq: Option<i64>,
     /// SHA-1 of the snapshot of the upstream, as in its SWHID.
@@ -43,7 +44,7 @@ pub(crate) const KEPT_VISIT: [Type; 7] = {
 /// Rows for [`KEEP_VISIT`]: of a repository one for each second, with what all visits in it have found.
 pub(crate) fn news_of(visits: &[Visit]) -> Vec<Vec<Value<'_>>> {
     let mut rows: Vec<Vec<Value<'_>>> = Vec::new();
-    let mut places: HashMap<(i64, i64), usize> = HashMap::new();
+    let mut places: HashMap<(i64, Timestamp), usize> = HashMap::new();
     for visit in visits.iter().filter(|v| v.is_news) {
         let Some(mut row) = row(visit) else { continue };
         match places.entry((visit.id, visit.at)) {

@@ -1,5 +1,7 @@
 //! What dumps of others say, and how far each dump was read, in one transaction.
 
+use weir_ground::Timestamp;
+
 use crate::database::{Kind, values};
 use crate::listed::Listed;
 use crate::take::{Source, Taken, take};
@@ -39,7 +41,7 @@ impl Catalog {
         source: &str,
         position: ImportPosition,
         rows: &[(String, Listed)],
-        now: i64,
+        now: Timestamp,
     ) -> Result<Taken> {
         let finished_at = position.is_finished.then_some(now);
         self.database.transaction(Kind::Listing, |db| {

@@ -1,5 +1,7 @@
 //! All that the catalog has, read from end to end: for those who compare it with the store, and with itself.
 
+use weir_ground::Timestamp;
+
 use crate::database::values;
 use crate::{Catalog, Result};
 
@@ -19,7 +21,7 @@ pub struct Entry {
     /// Bytes of the archive.
     pub archive_bytes: Option<i64>,
     /// When a visit last went well, in seconds since 1970.
-    pub last_success: Option<i64>,
+    pub last_success: Option<Timestamp>,
     /// Failures since then.
     pub failures: i64,
     /// Whether visits are made at all.
@@ -65,10 +67,10 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn last_visit_at(&self) -> Result<Option<i64>> {
-        let latest = self
-            .database
-            .query_one("SELECT max(last_attempt) FROM repositories", &[], |row| row.get::<Option<i64>>(0))?;
+    pub fn last_visit_at(&self) -> Result<Option<Timestamp>> {
+        let latest = self.database.query_one("SELECT max(last_attempt) FROM repositories", &[], |row| {
+            row.get::<Option<Timestamp>>(0)
+        })?;
         Ok(latest.flatten())
     }
 

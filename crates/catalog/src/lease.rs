@@ -1,5 +1,7 @@
 //! Which machine visits which repository, and until when.
 
+use weir_ground::{Epoch, Timestamp};
+
 use crate::database::{Kind, Type, Value, values};
 use crate::repository::{COLUMNS, Repository};
 use crate::settings::AHEAD_MAX;
@@ -28,8 +30,8 @@ impl Catalog {
     pub fn lease(
         &mut self,
         owner: &str,
-        now: i64,
-        until: i64,
+        now: Timestamp,
+        until: Timestamp,
         which: &Which<'_>,
         max: usize,
     ) -> Result<Vec<Repository>> {
@@ -55,8 +57,8 @@ impl Catalog {
     fn lease_some(
         &self,
         owner: &str,
-        now: i64,
-        until: i64,
+        now: Timestamp,
+        until: Timestamp,
         which: &Which<'_>,
         max: usize,
         these: &str,
@@ -65,7 +67,7 @@ impl Catalog {
         if max == 0 {
             return Ok(Vec::new());
         }
-        let due = if which.due_only { now } else { i64::MAX };
+        let due = if which.due_only { now } else { Timestamp::NEVER };
         let mut parameters = values![owner, until, due, now, max].to_vec();
         // Those that are asked for are waited for.
         let (ids, locked) = which.ids.map_or(("", "FOR UPDATE SKIP LOCKED"), |ids| {
@@ -103,7 +105,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn leased_ahead(&self, now: i64, max: usize) -> Result<Vec<i64>> {
+    pub fn leased_ahead(&self, now: Timestamp, max: usize) -> Result<Vec<i64>> {
         let mut ids = Vec::new();
         // Each is found by one look into an index, as in `lease`.
         for ahead in (1..=AHEAD_MAX).rev() {
@@ -121,7 +123,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn renew(&mut self, leases: &[(i64, i64)], until: i64) -> Result<()> {
+    pub fn renew(&mut self, leases: &[(i64, Epoch)], until: Timestamp) -> Result<()> {
         let mut rows: Vec<Vec<Value<'_>>> =
             leases.iter().map(|(id, epoch)| values![*id, *epoch, until].to_vec()).collect();
         // In one order everywhere, so that nobody waits for each other.
@@ -160,7 +162,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn raise_epoch(&mut self, id: i64, epoch: i64, written: i64, now: i64) -> Result<()> {
+    pub fn raise_epoch(&mut self, id: i64, epoch: Epoch, written: Epoch, now: Timestamp) -> Result<()> {
         let sql =
             "UPDATE repositories SET epoch = ?3, lease_owner = NULL, lease_until = NULL, fingerprint = \
             NULL, next_due = ?4
@@ -173,7 +175,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn is_any_due(&self, now: i64) -> Result<bool> {
+    pub fn is_any_due(&self, now: Timestamp) -> Result<bool> {
         let sql =
             "SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?1 AND (lease_until IS NULL \
             OR lease_until <= ?1)
@@ -185,7 +187,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn next_due(&self) -> Result<Option<i64>> {
+    pub fn next_due(&self) -> Result<Option<Timestamp>> {
         let sql = "SELECT min(next_due) FROM repositories WHERE enabled = 1";
         Ok(self.database.query_one(sql, &[], |row| row.get(0))?.flatten())
     }

@@ -34,7 +34,7 @@ mod updates;
 mod visit;
 
 pub use accounts::{AccountCounts, Budget, KnownAccount};
-pub use archives::Adopted;
+pub use archives::{Adopted, ArchiveEnd};
 pub use catalog::Catalog;
 pub use crawld::repositories_of_crawld;
 pub use database::{check_url, redacted};

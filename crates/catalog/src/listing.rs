@@ -1,6 +1,7 @@
 //! Listings of forges: what a page brings, and where each listing stands, in one transaction.
 
 use serde::Serialize;
+use weir_ground::Timestamp;
 
 use crate::database::{Database, Kind, Row, Value, values};
 use crate::listed::Listed;
@@ -19,11 +20,11 @@ pub struct Listing {
     /// Repositories listed so far.
     pub listed: i64,
     /// When it began, in seconds since 1970.
-    pub started_at: i64,
+    pub started_at: Timestamp,
     /// When it ended.
-    pub finished_at: Option<i64>,
+    pub finished_at: Option<Timestamp>,
     /// When it last failed, and has not gone on since.
-    pub failed_at: Option<i64>,
+    pub failed_at: Option<Timestamp>,
     /// Why it did.
     pub error: Option<String>,
 }
@@ -38,7 +39,7 @@ pub struct SkippedPage {
     /// Why there was none the last time...
     pub error: String,
     /// ...and when that was, in seconds since 1970.
-    pub last_at: i64,
+    pub last_at: Timestamp,
 }
 
 /// A repository that a whole listing did not name.
@@ -75,7 +76,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn begin_listing(&mut self, forge: &str, scope: &str, now: i64) -> Result<Listing> {
+    pub fn begin_listing(&mut self, forge: &str, scope: &str, now: Timestamp) -> Result<Listing> {
         self.database.transaction(Kind::Listing, |db| {
             // Positions mean something else there.
             for table in ["skipped_pages", "pages"] {
@@ -111,7 +112,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_listing_failed(&mut self, forge: &str, error: &str, now: i64) -> Result<()> {
+    pub fn set_listing_failed(&mut self, forge: &str, error: &str, now: Timestamp) -> Result<()> {
         let sql = "UPDATE forges SET failed_at = ?2, error = ?3 WHERE name = ?1";
         self.database.execute(sql, &values![forge, now, error]).map(|_| ())
     }
@@ -126,7 +127,7 @@ impl Catalog {
         listing: &mut Listing,
         page: &[(String, Listed)],
         next: Option<&str>,
-        now: i64,
+        now: Timestamp,
     ) -> Result<Taken> {
         let finished_at = next.is_none().then_some(now);
         let taken = self.database.transaction(Kind::Listing, |db| {
@@ -161,7 +162,12 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn take_more(&mut self, listing: &Listing, more: &[(String, Listed)], now: i64) -> Result<Taken> {
+    pub fn take_more(
+        &mut self,
+        listing: &Listing,
+        more: &[(String, Listed)],
+        now: Timestamp,
+    ) -> Result<Taken> {
         self.database.transaction(Kind::Listing, |db| {
             take(db, &listing.forge, Source::Listing(listing.pass), more, now)
         })
@@ -171,7 +177,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn skip_page(&mut self, forge: &str, position: &str, error: &str, now: i64) -> Result<()> {
+    pub fn skip_page(&mut self, forge: &str, position: &str, error: &str, now: Timestamp) -> Result<()> {
         let sql = "INSERT INTO skipped_pages (forge, position, error, tries, first_at, last_at) VALUES (?1, \
             ?2, ?3, 1, ?4, ?4)
                    ON CONFLICT (forge, position) DO UPDATE SET error = excluded.error,
@@ -228,7 +234,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_gone(&mut self, ids: &[i64], now: i64, next_due: i64) -> Result<()> {
+    pub fn set_gone(&mut self, ids: &[i64], now: Timestamp, next_due: Timestamp) -> Result<()> {
         let sql =
             "UPDATE repositories SET gone_at = ?2, next_due = GREATEST(next_due, ?3) WHERE id = ANY(?1)";
         let parameters = [Value::Integers(ids.to_vec()), now.into(), next_due.into()];

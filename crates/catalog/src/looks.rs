@@ -1,6 +1,7 @@
 //! When what forges say around repositories (issues, pull requests, releases) is to be looked for.
 
 use serde::Serialize;
+use weir_ground::Timestamp;
 
 use crate::database::{Kind, Value, values};
 use crate::repository::{COLUMN_COUNT, COLUMNS};
@@ -23,12 +24,12 @@ pub struct MetadataTask {
     /// Its id at the forge.
     pub forge_id: String,
     /// When something new was last found, in seconds since 1970.
-    pub changed_at: Option<i64>,
+    pub changed_at: Option<Timestamp>,
     /// Looks that failed, in turn.
     pub failures: i64,
     /// Until when it is leased, in seconds since 1970. No two leases of one end at the same time: this tells
     /// whose it is.
-    pub leased_until: i64,
+    pub leased_until: Timestamp,
 }
 
 /// How a look ended.
@@ -37,11 +38,11 @@ pub struct MetadataLook {
     /// Of which repository.
     pub id: i64,
     /// Until when it was leased, as last said.
-    pub leased_until: i64,
+    pub leased_until: Timestamp,
     /// When, in seconds since 1970.
-    pub at: i64,
+    pub at: Timestamp,
     /// When to look again.
-    pub due_at: i64,
+    pub due_at: Timestamp,
     /// Whether something was new.
     pub is_changed: bool,
     /// Why it failed, if so.
@@ -69,7 +70,7 @@ impl Catalog {
         forge: &str,
         by_default: bool,
         after: i64,
-        now: i64,
+        now: Timestamp,
     ) -> Result<Option<i64>> {
         // By number, not by the forge's index: it is read on from `after`.
         let sql =
@@ -125,8 +126,8 @@ impl Catalog {
         &mut self,
         forge: &str,
         only: Option<i64>,
-        due: i64,
-        (now, until): (i64, i64),
+        due: Timestamp,
+        (now, until): (Timestamp, Timestamp),
     ) -> Result<Option<MetadataTask>> {
         let columns = COLUMNS.split(", ").map(|column| format!("r.{column}")).collect::<Vec<_>>().join(", ");
         let which = if only.is_some() {
@@ -139,9 +140,10 @@ impl Catalog {
             r ON r.id = l.repository_id
              WHERE l.forge = ?1 AND l.leased_until <= ?2 AND {which} ORDER BY l.due_at LIMIT 1"
         );
+        let by: Value<'_> = only.map_or(due.into(), Value::from);
         // Another may be faster.
         for _ in 0..LEASE_TRIES {
-            let task = self.database.query_one(&sql, &values![forge, now, only.unwrap_or(due)], |row| {
+            let task = self.database.query_one(&sql, &values![forge, now, by.clone()], |row| {
                 let at = COLUMN_COUNT;
                 Ok(MetadataTask {
                     repository: Repository::from_row(row)?,
@@ -167,7 +169,12 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn extend_metadata_lease(&mut self, id: i64, leased_until: i64, until: i64) -> Result<bool> {
+    pub fn extend_metadata_lease(
+        &mut self,
+        id: i64,
+        leased_until: Timestamp,
+        until: Timestamp,
+    ) -> Result<bool> {
         let sql =
             "UPDATE metadata_looks SET leased_until = ?3 WHERE repository_id = ?1 AND leased_until = ?2";
         Ok(self

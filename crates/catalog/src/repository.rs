@@ -1,6 +1,7 @@
 //! A repository as the catalog knows it.
 
 use serde::Serialize;
+use weir_ground::{Epoch, Timestamp};
 
 use crate::database::{Database, Row, values};
 use crate::settings::Settings;
@@ -18,15 +19,15 @@ pub struct Repository {
     /// Where its archive lies, below the store.
     pub path: String,
     /// When it was added.
-    pub added_at: i64,
+    pub added_at: Timestamp,
     /// When to look at the upstream next.
-    pub next_due: i64,
+    pub next_due: Timestamp,
     /// When the upstream was last asked.
-    pub last_attempt: Option<i64>,
+    pub last_attempt: Option<Timestamp>,
     /// When that last went well.
-    pub last_success: Option<i64>,
+    pub last_success: Option<Timestamp>,
     /// When something was last found changed.
-    pub last_change: Option<i64>,
+    pub last_change: Option<Timestamp>,
     /// Fingerprint of the upstream's refs as of the last success.
     #[serde(skip)]
     pub fingerprint: Option<Vec<u8>>,
@@ -43,7 +44,7 @@ pub struct Repository {
     /// The last failure in words.
     pub error: Option<String>,
     /// Fencing number of the last lease.
-    pub epoch: i64,
+    pub epoch: Epoch,
     /// Changes that visits have found, the latest counting most...
     #[serde(skip)]
     pub changes: f64,

@@ -1,5 +1,7 @@
 //! What somebody asks for: settings of single repositories, and visits at once.
 
+use weir_ground::Timestamp;
+
 use crate::database::{Kind, Type, Value, values};
 use crate::repository::{COLUMNS, Repository};
 use crate::settings::{PRIORITY_MAX, Settings};
@@ -26,7 +28,7 @@ impl Catalog {
     pub fn change_settings(
         &mut self,
         ids: &[i64],
-        due: i64,
+        due: Timestamp,
         change: &dyn Fn(&mut i64, &mut Settings),
     ) -> Result<()> {
         let mut ids = ids.to_vec();
@@ -63,7 +65,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn hint(&mut self, ids: &[i64], now: i64) -> Result<u64> {
+    pub fn hint(&mut self, ids: &[i64], now: Timestamp) -> Result<u64> {
         let sql = "UPDATE repositories SET hinted_at = GREATEST(hinted_at, ?2), next_due = LEAST(next_due, \
             ?2), ahead = GREATEST(ahead, 1)
                    WHERE id = ANY(?1) AND enabled = 1";

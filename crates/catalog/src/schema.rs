@@ -311,6 +311,7 @@ mod tests {
 
     use super::*;
     use crate::Catalog;
+    use weir_ground::Timestamp;
 
     #[test]
     fn older_catalogs_are_brought_up_to_date_and_newer_ones_refused() {
@@ -326,7 +327,7 @@ mod tests {
             .unwrap();
         }
         let a = Catalog::open(&path).unwrap().get("a").unwrap().unwrap();
-        assert_eq!((a.added_at, a.changes), (7, 0.0));
+        assert_eq!((a.added_at, a.changes), (Timestamp(7), 0.0));
         Connection::open(&path).unwrap().pragma_update(None, "user_version", 999).unwrap();
         assert!(matches!(Catalog::open(&path), Err(Error::TooNew(999))));
     }

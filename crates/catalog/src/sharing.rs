@@ -5,6 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use weir_ground::Timestamp;
+
 use crate::database::{Database, Kind, Row, Type, Value, values};
 use crate::repository::{COLUMNS, Repository, refuse_if_built_on};
 use crate::{Catalog, Error, Result};
@@ -28,7 +30,7 @@ pub struct Base {
     /// How often that failed in turn.
     pub failures: i64,
     /// When it is tried next.
-    pub next_due: i64,
+    pub next_due: Timestamp,
 }
 
 /// Of a base, as [`Base`] has it, from `b`.
@@ -203,7 +205,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn look_again_at_what_builds_on(&mut self, id: i64, now: i64) -> Result<()> {
+    pub fn look_again_at_what_builds_on(&mut self, id: i64, now: Timestamp) -> Result<()> {
         let sql =
             "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
                    ahead = GREATEST(ahead, 1) WHERE base_id = ?1";

@@ -1,6 +1,7 @@
 //! The state of everything in numbers, and pauses.
 
 use serde::Serialize;
+use weir_ground::Timestamp;
 
 use crate::database::{Kind, values};
 use crate::listing::Listing;
@@ -21,7 +22,7 @@ pub struct PausedHost {
     /// Since when, in seconds since 1970.
     pub since: i64,
     /// Until when.
-    pub until: i64,
+    pub until: Timestamp,
 }
 
 /// Numbers about all repositories.
@@ -62,7 +63,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_throttle(&mut self, host: &str, cause: &str, now: i64, until: i64) -> Result<()> {
+    pub fn set_throttle(&mut self, host: &str, cause: &str, now: Timestamp, until: Timestamp) -> Result<()> {
         self.database.transaction(Kind::Visits, |db| {
             db.execute("DELETE FROM throttles WHERE until <= ?1", &values![now])?;
             db.execute(
@@ -99,7 +100,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn throttles(&self, now: i64) -> Result<Vec<PausedHost>> {
+    pub fn throttles(&self, now: Timestamp) -> Result<Vec<PausedHost>> {
         let sql = "SELECT host, cause, since, until FROM throttles WHERE until > ?1 ORDER BY host";
         self.database.query(sql, &values![now], |row| {
             Ok(PausedHost { host: row.get(0)?, cause: row.get(1)?, since: row.get(2)?, until: row.get(3)? })
@@ -110,7 +111,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn counts(&self, now: i64) -> Result<Counts> {
+    pub fn counts(&self, now: Timestamp) -> Result<Counts> {
         let sql = "SELECT count(*), count(seq), count(*) FILTER (WHERE enabled = 0), count(gone_at), \
             count(*) FILTER (WHERE failures > 0),
                    count(*) FILTER (WHERE enabled = 1 AND next_due <= ?1), count(*) FILTER (WHERE lease_until
@@ -170,7 +171,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn gone_since(&self, before: i64) -> Result<Vec<(Repository, Option<String>)>> {
+    pub fn gone_since(&self, before: Timestamp) -> Result<Vec<(Repository, Option<String>)>> {
         let sql = format!("SELECT {COLUMNS}, forge FROM repositories WHERE {GONE} ORDER BY name");
         self.database
             .query(&sql, &values![before], |row| Ok((Repository::from_row(row)?, row.get(COLUMN_COUNT)?)))
@@ -190,7 +191,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn remove_gone(&mut self, id: i64, before: i64) -> Result<bool> {
+    pub fn remove_gone(&mut self, id: i64, before: Timestamp) -> Result<bool> {
         self.database.transaction(Kind::Listing, |db| {
             // What is there again is to be listed anew.
             db.execute(

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
+use weir_ground::Timestamp;
 
 use crate::Result;
 use crate::database::{Database, Row, Rows, Type, Value, values};
@@ -94,7 +95,7 @@ impl Known {
     }
 
     /// What [`TOUCH`] takes.
-    fn row<'a>(&self, name: &'a str, listed: &'a Listed, pass: i64, now: i64) -> Vec<Value<'a>> {
+    fn row<'a>(&self, name: &'a str, listed: &'a Listed, pass: i64, now: Timestamp) -> Vec<Value<'a>> {
         let due_now = self.is_gone || self.is_pushed(listed);
         values![self.id, name, &listed.clone_url, pass, due_now, now].into()
     }
@@ -156,7 +157,7 @@ pub(crate) fn take(
     forge: &str,
     source: Source,
     rows: &[(String, Listed)],
-    now: i64,
+    now: Timestamp,
 ) -> Result<Taken> {
     let mut taken = Taken::default();
     let (rows, unfit): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, l)| fits(&l.forge_id));
@@ -245,7 +246,7 @@ fn inserted<'a>(
     name: &'a str,
     path: &str,
     listed: &'a Listed,
-    now: i64,
+    now: Timestamp,
 ) -> Vec<Value<'a>> {
     // A dump that knows no ids of the forge gives none.
     let of_forge = !listed.forge_id.is_empty();
@@ -262,7 +263,7 @@ fn take_one(
     source: Source,
     name: &str,
     listed: &Listed,
-    now: i64,
+    now: Timestamp,
     taken: &mut Taken,
 ) -> Result<Option<i64>> {
     if listed.forge_id.is_empty() {
@@ -300,7 +301,14 @@ fn take_one(
     Ok(Some(known.id))
 }
 
-fn add(db: &Database, forge: &str, source: Source, name: &str, listed: &Listed, now: i64) -> Result<i64> {
+fn add(
+    db: &Database,
+    forge: &str,
+    source: Source,
+    name: &str,
+    listed: &Listed,
+    now: Timestamp,
+) -> Result<i64> {
     // What somebody added by its URL before.
     let sql = "UPDATE repositories SET forge = ?1, forge_id = ?2, seen_pass = ?3 WHERE forge IS NULL AND url \
         = ?4 AND name = ?5 RETURNING id";
@@ -403,7 +411,7 @@ const METADATA_COLUMNS: [Type; 19] = {
     ]
 };
 
-fn write_metadata(db: &Database, forge: &str, told: &[(i64, &Listed)], now: i64) -> Result<()> {
+fn write_metadata(db: &Database, forge: &str, told: &[(i64, &Listed)], now: Timestamp) -> Result<()> {
     let owners = write_owners(db, forge, told)?;
     // What is told last of a repository counts; a statement may not say two things of one.
     let last: HashMap<i64, &Listed> = told.iter().copied().collect();

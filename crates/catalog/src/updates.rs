@@ -1,5 +1,7 @@
 //! Updates that hooks are to be told of: kept with the visits that found them, until a hook has answered.
 
+use weir_ground::Timestamp;
+
 use crate::database::{Type, Value, values};
 use crate::visit::{Outcome, Visit};
 use crate::{Catalog, Result};
@@ -20,7 +22,7 @@ pub struct Update {
     /// Number of the archive's last commit then.
     pub seq: i64,
     /// When it was written down, in seconds since 1970.
-    pub at: i64,
+    pub at: Timestamp,
 }
 
 /// Of `rows`, p1 is the repository, p2 the epoch, p3 the archive's commit, p4 the time, p5 the machine.

@@ -1,5 +1,7 @@
 //! What a visit to an upstream found.
 
+use weir_ground::{Epoch, Timestamp};
+
 /// How a visit to an upstream ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -32,13 +34,13 @@ pub struct Visit {
     pub id: i64,
     /// The number of the lease it was made under ([`crate::Repository::epoch`]): one that has passed to
     /// another counts no more.
-    pub epoch: i64,
+    pub epoch: Epoch,
     /// When it began.
-    pub began_at: i64,
+    pub began_at: Timestamp,
     /// When it ended.
-    pub at: i64,
+    pub at: Timestamp,
     /// When to come again.
-    pub next_due: i64,
+    pub next_due: Timestamp,
     /// Fingerprint of the refs seen.
     pub fingerprint: Option<Vec<u8>>,
     /// As [`crate::Repository::changes`], with this visit.

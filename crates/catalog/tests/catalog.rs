@@ -7,6 +7,7 @@ mod postgres;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use weir_catalog::{Catalog, Error, ImportPosition, Listed, Outcome, Repository, Visit, Which};
+use weir_ground::Timestamp;
 
 /// A case and its name.
 type Case = (&'static str, fn(&mut Catalog));
@@ -68,14 +69,14 @@ fn entries(count: usize) -> Vec<(String, String, String)> {
 }
 
 /// A visit that ends the lease of `r` and lets it be due again at `next_due`.
-fn visit(r: &Repository, next_due: i64) -> Visit {
+fn visit(r: &Repository, next_due: Timestamp) -> Visit {
     let outcome = Outcome::Updated { seq: 1, archive_bytes: 10, ref_count: 2 };
     let fingerprint = Some(vec![0, 1, 255, b'\\']);
     Visit {
         id: r.id,
         epoch: r.epoch,
-        began_at: 1,
-        at: 2,
+        began_at: Timestamp(1),
+        at: Timestamp(2),
         next_due,
         fingerprint,
         changes: 0.5,
@@ -94,7 +95,7 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
     let server = postgres::Server::start(&["fsync=off", "deadlock_timeout=10ms"]);
     let url = server.schema("fleet");
     let total = 3000;
-    Catalog::connect(&url).unwrap().add(&entries(total), 0).unwrap();
+    Catalog::connect(&url).unwrap().add(&entries(total), Timestamp(0)).unwrap();
     let done: Vec<Vec<i64>> = std::thread::scope(|scope| {
         let node = |n: usize| {
             let url = &url;
@@ -102,16 +103,18 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
                 let mut catalog = Catalog::connect(url).unwrap();
                 let mut done = Vec::new();
                 loop {
-                    let mut leased = catalog.lease(&format!("node{n}/1"), 10, 1000, &DUE, 100).unwrap();
+                    let mut leased = catalog
+                        .lease(&format!("node{n}/1"), Timestamp(10), Timestamp(1000), &DUE, 100)
+                        .unwrap();
                     // What the listing writes just now is passed over.
-                    if leased.is_empty() && !catalog.is_any_due(10).unwrap() {
+                    if leased.is_empty() && !catalog.is_any_due(Timestamp(10)).unwrap() {
                         return done;
                     }
                     // In another order each, which is how transactions come to wait for each other.
                     if n.is_multiple_of(2) {
                         leased.reverse();
                     }
-                    let visits: Vec<Visit> = leased.iter().map(|r| visit(r, 1000)).collect();
+                    let visits: Vec<Visit> = leased.iter().map(|r| visit(r, Timestamp(1000))).collect();
                     assert_eq!(catalog.record(&visits).unwrap(), visits.len());
                     done.extend(leased.iter().map(|r| r.id));
                 }
@@ -133,11 +136,11 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
         };
         let mut catalog = Catalog::connect(&url).unwrap();
         for pass in 0..5 {
-            let mut listing = catalog.begin_listing("h", "all", pass).unwrap();
+            let mut listing = catalog.begin_listing("h", "all", Timestamp(pass)).unwrap();
             for first in (0..total).step_by(500) {
                 let page: Vec<_> = (first..first + 500).rev().map(listed).collect();
                 let next = (first + 500 < total).then(|| first.to_string());
-                catalog.take_page(&mut listing, &page, next.as_deref(), pass).unwrap();
+                catalog.take_page(&mut listing, &page, next.as_deref(), Timestamp(pass)).unwrap();
             }
         }
         nodes.into_iter().map(|node| node.join().unwrap()).collect()
@@ -148,8 +151,8 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
     assert_eq!((all.len(), done.iter().map(Vec::len).sum::<usize>()), (total, total), "each once");
     let catalog = Catalog::connect(&url).unwrap();
     assert_eq!(
-        (catalog.next_due().unwrap(), catalog.counts(10).unwrap().mirrored),
-        (Some(1000), total as i64)
+        (catalog.next_due().unwrap(), catalog.counts(Timestamp(10)).unwrap().mirrored),
+        (Some(Timestamp(1000)), total as i64)
     );
 }
 
@@ -158,14 +161,17 @@ fn a_server_that_crashes_is_come_back_to_and_what_was_written_is_there() {
     let mut server = postgres::Server::start(&[]);
     let url = server.schema("crash");
     let mut catalog = Catalog::connect(&url).unwrap();
-    catalog.add(&entries(10), 0).unwrap();
-    let leased = catalog.lease("a/1", 10, 100, &DUE, 3).unwrap();
-    assert_eq!(catalog.record(&[visit(&leased[0], 50)]).unwrap(), 1);
+    catalog.add(&entries(10), Timestamp(0)).unwrap();
+    let leased = catalog.lease("a/1", Timestamp(10), Timestamp(100), &DUE, 3).unwrap();
+    assert_eq!(catalog.record(&[visit(&leased[0], Timestamp(50))]).unwrap(), 1);
     server.crash();
-    assert_eq!(catalog.get("r00000").unwrap().unwrap().next_due, 50);
-    assert_eq!(catalog.record(&[visit(&leased[1], 60), visit(&leased[2], 70)]).unwrap(), 2);
+    assert_eq!(catalog.get("r00000").unwrap().unwrap().next_due, Timestamp(50));
+    assert_eq!(
+        catalog.record(&[visit(&leased[1], Timestamp(60)), visit(&leased[2], Timestamp(70))]).unwrap(),
+        2
+    );
     server.crash();
-    assert_eq!(catalog.lease("a/1", 10, 100, &DUE, 100).unwrap().len(), 7);
+    assert_eq!(catalog.lease("a/1", Timestamp(10), Timestamp(100), &DUE, 100).unwrap().len(), 7);
     let newer = server.schema("newer");
     drop(Catalog::connect(&newer).unwrap());
     server.sql("UPDATE newer.schema_version SET version = 999");
@@ -182,7 +188,13 @@ fn all_of(
 ) -> (Vec<Repository>, Vec<weir_catalog::Listing>, weir_catalog::Counts, Option<String>, ImportPosition) {
     let list = c.list().unwrap();
     let described = c.description(list[0].id).unwrap();
-    (list, c.listings().unwrap(), c.counts(5).unwrap(), described, c.import_position("dump").unwrap())
+    (
+        list,
+        c.listings().unwrap(),
+        c.counts(Timestamp(5)).unwrap(),
+        described,
+        c.import_position("dump").unwrap(),
+    )
 }
 
 #[test]
@@ -190,7 +202,7 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
     let server = postgres::Server::start(&["fsync=off"]);
     let dir = tempfile::tempdir().unwrap();
     let mut old = Catalog::open(&dir.path().join("old.db")).unwrap();
-    let mut listing = old.begin_listing("h", "all", 1).unwrap();
+    let mut listing = old.begin_listing("h", "all", Timestamp(1)).unwrap();
     let owner = weir_catalog::Account {
         forge_id: "7".into(),
         login: "o".into(),
@@ -217,11 +229,11 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
             )
         })
         .collect();
-    old.take_page(&mut listing, &page, Some("next"), 2).unwrap();
-    old.take_import("h", "dump", ImportPosition { lines: 7, is_finished: true }, &[], 3).unwrap();
-    let leased = old.lease("x/1", 3, 9, &DUE, 2).unwrap();
-    old.record(&[visit(&leased[0], 1 << 40)]).unwrap();
-    old.skip_page("h", "7", "no", 3).unwrap();
+    old.take_page(&mut listing, &page, Some("next"), Timestamp(2)).unwrap();
+    old.take_import("h", "dump", ImportPosition { lines: 7, is_finished: true }, &[], Timestamp(3)).unwrap();
+    let leased = old.lease("x/1", Timestamp(3), Timestamp(9), &DUE, 2).unwrap();
+    old.record(&[visit(&leased[0], Timestamp(1 << 40))]).unwrap();
+    old.skip_page("h", "7", "no", Timestamp(3)).unwrap();
     // Leases stay behind: whoever had them knows nothing of the copy.
     old.release("x/1").unwrap();
 
@@ -236,7 +248,7 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
     assert!(matches!(old.migrate(&mut new, &mut |_, _| ()), Err(Error::NotEmpty(12_000))));
     assert!(all_of(&new) == all_of(&old), "what was there stays");
     // What is added next gets a number of its own.
-    new.add(&entries(1), 4).unwrap();
+    new.add(&entries(1), Timestamp(4)).unwrap();
     let mut back = Catalog::open(&dir.path().join("back.db")).unwrap();
     new.migrate(&mut back, &mut |_, _| ()).unwrap();
     assert!(all_of(&back) == all_of(&new));

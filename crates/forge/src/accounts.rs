@@ -1,6 +1,7 @@
 //! People and organisations of a forge taken into the catalog, page by page.
 
 use weir_catalog::{Account, Catalog};
+use weir_ground::Timestamp;
 
 use crate::api::{Api, Usage};
 use crate::crawl::{CrawlError, Places, keep_budgets, remember_budgets};
@@ -62,7 +63,7 @@ pub fn crawl_accounts(
     scope: &str,
     catalog: &mut Catalog,
     forge: &mut dyn Forge,
-    now: &dyn Fn() -> i64,
+    now: &dyn Fn() -> Timestamp,
     observe: &mut dyn FnMut(&AccountsProgress) -> bool,
 ) -> std::result::Result<Option<AccountsProgress>, CrawlError> {
     let Some(start) = forge.accounts_start() else { return Ok(None) };

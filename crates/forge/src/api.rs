@@ -9,7 +9,7 @@ use ureq::http::header::{ACCEPT, AUTHORIZATION, ETAG, HeaderName, IF_NONE_MATCH,
 use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::typestate::AgentScope;
 use ureq::{Agent, Body};
-use weir_ground::{Clock, hex, printable_or};
+use weir_ground::{Clock, Timestamp, hex, printable_or};
 
 use crate::app::GitHubApp;
 use crate::{Budget, Error, Result};
@@ -217,7 +217,7 @@ impl Api {
                 credential: c.name.clone(),
                 limit: limit.map(integer),
                 remaining: integer(left),
-                reset_at: integer(reset),
+                reset_at: Timestamp(integer(reset)),
             })
         };
         self.credentials.iter().filter_map(budget).collect()
@@ -229,7 +229,7 @@ impl Api {
         for credential in &mut self.credentials {
             if let Some(spent) = budgets.iter().find(|b| b.credential == credential.name && b.remaining == 0)
             {
-                credential.spent_until = (spent.reset_at.max(0) as u64).min(latest);
+                credential.spent_until = spent.reset_at.as_u64().min(latest);
             }
         }
     }

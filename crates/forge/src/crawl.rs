@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
 use weir_catalog::{Budget, Catalog, KeptPage, Listed, Listing, Taken};
+use weir_ground::Timestamp;
 
 use crate::api::Usage;
 use crate::filter::{Filter, Verdict};
@@ -51,7 +52,7 @@ pub struct Crawl<'a> {
     /// Seconds until one that is gone is looked at again.
     pub gone_s: i64,
     /// Seconds since 1970.
-    pub now: &'a dyn Fn() -> i64,
+    pub now: &'a dyn Fn() -> Timestamp,
 }
 
 /// How far a crawl has come.
@@ -90,7 +91,7 @@ pub(crate) fn keep_budgets(
     name: &str,
     catalog: &mut Catalog,
     forge: &dyn Forge,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), CrawlError> {
     let budgets = forge.budgets();
     if !budgets.is_empty() {
@@ -104,7 +105,7 @@ pub(crate) fn remember_budgets(
     name: &str,
     catalog: &Catalog,
     forge: &mut dyn Forge,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), CrawlError> {
     let known: Vec<Budget> = catalog
         .budgets(now)?
@@ -470,13 +471,14 @@ mod tests {
             wanted: "",
             limit: 0,
             gone_s: 1,
-            now: &|| 7,
+            now: &|| Timestamp(7),
         };
         let mut forge = Circle(0);
         let error = crawl.run(&mut catalog, &mut forge, &mut |_| true).unwrap_err();
         assert!(error.to_string().contains("in a circle") && forge.0 == 2, "{error} {}", forge.0);
         let error =
-            crate::crawl_accounts("f", "all", &mut catalog, &mut forge, &|| 7, &mut |_| true).unwrap_err();
+            crate::crawl_accounts("f", "all", &mut catalog, &mut forge, &|| Timestamp(7), &mut |_| true)
+                .unwrap_err();
         assert!(error.to_string().contains("in a circle") && forge.0 == 4, "{error} {}", forge.0);
     }
 }

@@ -1,6 +1,7 @@
 //! Gitea, Forgejo and Gogs (docs.gitea.com/api: `repoSearch`, `userListRepos`, `repoGetByID`).
 
 use serde_json::Value;
+use weir_ground::Timestamp;
 
 use crate::accounts::{MEMBERS_MAX, members};
 use crate::api::{Api, Usage, escape};
@@ -197,7 +198,7 @@ impl Forge for Gitea {
         forge_id: &str,
         stream: &str,
         cursor: Option<&str>,
-        now: i64,
+        now: Timestamp,
     ) -> Result<MetadataPage> {
         let limit = self.per_page()?;
         // Lists are found by names, which may be another's by now.

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
+use weir_ground::Timestamp;
 
 use crate::accounts::{MEMBERS_MAX, members};
 use crate::api::{Answer, Api, Usage, escape, parameter};
@@ -322,7 +323,7 @@ impl Forge for GitHub {
         forge_id: &str,
         stream: &str,
         cursor: Option<&str>,
-        now: i64,
+        now: Timestamp,
     ) -> Result<MetadataPage> {
         let since = Order::OldestFirst("since");
         let (path, order) = match stream {

@@ -1,6 +1,7 @@
 //! GitLab (docs.gitlab.com/api/projects; docs.gitlab.com/api/rest, "Keyset-based pagination").
 
 use serde_json::Value;
+use weir_ground::Timestamp;
 
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
@@ -101,7 +102,7 @@ impl Forge for GitLab {
         forge_id: &str,
         stream: &str,
         cursor: Option<&str>,
-        now: i64,
+        now: Timestamp,
     ) -> Result<MetadataPage> {
         let project = format!("{}/projects/{}", self.base, escape(forge_id));
         let since = Order::OldestFirst("updated_after");

@@ -4,6 +4,8 @@
 //! the catalog, so that a listing goes on where it ended, whatever ended it. Waiting for a rate limit happens
 //! inside a request: nothing is restarted. An [`Import`] reads dumps that others have made of a forge.
 
+use weir_ground::Timestamp;
+
 mod accounts;
 mod api;
 mod app;
@@ -179,7 +181,7 @@ pub trait Forge {
         forge_id: &str,
         stream: &str,
         cursor: Option<&str>,
-        now: i64,
+        now: Timestamp,
     ) -> Result<MetadataPage> {
         let _ = (forge_id, stream, cursor, now);
         Ok(MetadataPage { is_last: true, ..MetadataPage::default() })

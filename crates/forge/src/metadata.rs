@@ -10,7 +10,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use weir_ground::hex;
+use weir_ground::{Timestamp, hex};
 
 use crate::api::{Api, escape};
 use crate::{Error, Result};
@@ -86,7 +86,7 @@ struct Place {
     page: Option<u64>,
     /// When it began.
     #[serde(skip_serializing_if = "Option::is_none")]
-    began_at: Option<i64>,
+    began_at: Option<Timestamp>,
     /// The latest change it has seen...
     #[serde(skip_serializing_if = "Option::is_none")]
     reached: Option<i64>,
@@ -120,9 +120,9 @@ impl Place {
     }
 
     /// The end of a walk: where the next begins.
-    fn end(&mut self, began_at: i64) {
+    fn end(&mut self, began_at: Timestamp) {
         if let Some(reached) = self.reached {
-            self.since = self.since.max(Some(reached.min(began_at) - CLOCKS_S));
+            self.since = self.since.max(Some(reached.min(began_at.0) - CLOCKS_S));
             let window = self.recent.iter().filter(|(at, _)| Some(*at) >= self.since);
             self.seen = window.map(|(_, sum)| sum.clone()).collect();
             self.seen.sort_unstable();
@@ -195,7 +195,7 @@ struct Walked {
 }
 
 /// The next page of `list` after `cursor`.
-fn walk(api: &mut Api, list: &List, cursor: Option<&str>, now: i64) -> Result<Walked> {
+fn walk(api: &mut Api, list: &List, cursor: Option<&str>, now: Timestamp) -> Result<Walked> {
     let mut place = Place::of(cursor);
     let number = place.page.unwrap_or(1).clamp(1, PAGES_MAX);
     // A clock that was turned back: nothing that is to come is had.
@@ -295,7 +295,7 @@ pub(crate) fn page_of(
     list: &List,
     name: &str,
     cursor: Option<&str>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<MetadataPage> {
     let Walked { items, cursor, is_last } = walk(api, list, cursor, now)?;
     let name = stream_called(name);

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::{Deserialize, Serialize};
+
 /// A moment in seconds since 1970 (POSIX time).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
@@ -22,6 +25,13 @@ impl Timestamp {
     /// Returns the time from `earlier` to this, or none if that is later.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())
+    }
+}
+
+/// Seconds since 1970 as archives and git write them; what is later than can be said is [`Timestamp::NEVER`].
+impl From<u64> for Timestamp {
+    fn from(seconds: u64) -> Timestamp {
+        Timestamp(i64::try_from(seconds).unwrap_or(i64::MAX))
     }
 }
 

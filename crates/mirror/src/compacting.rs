@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use weir_ground::Timestamp;
 use weir_repo::{ArchiveRepo, ArchiveUse, Phase, Rewrite, Sharing, UpdateReport};
 
 use crate::options::{Compacting, VisitOptions};
@@ -38,7 +39,7 @@ impl Compacting {
 pub(crate) fn compact_if_due(
     mut archive: ArchiveRepo,
     path: &Path,
-    now: u64,
+    now: Timestamp,
     options: &VisitOptions,
 ) -> Option<UpdateReport> {
     let used = archive.used();

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use weir_git::{HashKind, Oid, OidSet, refname};
+use weir_ground::{Epoch, Timestamp};
 use weir_repo::HaveCommits;
 use weir_repo::ingest::{Ingested, Options as IngestOptions, ingest};
 use weir_repo::{ArchiveRepo, NewState, Phase, Ref, RefClass, Refs, Repo, StateKind, UpdateReport};
@@ -22,8 +23,8 @@ pub(crate) struct Update<'a> {
     pub(crate) options: &'a VisitOptions,
     /// Where packs go that outgrow the scratch folder.
     pub(crate) store: &'a Path,
-    pub(crate) epoch: u64,
-    pub(crate) now: u64,
+    pub(crate) epoch: Epoch,
+    pub(crate) now: Timestamp,
 }
 
 impl Update<'_> {

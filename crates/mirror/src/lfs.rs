@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use weir_ground::Timestamp;
 use weir_repo::{ArchiveRepo, LfsObject, LfsPointer, Phase};
 use weir_transport::{Error, LFS_BATCH_MAX, Lfs, LfsAnswer, Url};
 
@@ -40,7 +41,7 @@ pub(crate) fn fetch_lfs(
     archive: &mut ArchiveRepo,
     url: &Url,
     path: &Path,
-    now: u64,
+    now: Timestamp,
     options: &VisitOptions,
 ) -> Result<LfsReport, Failure> {
     let mut report = LfsReport::default();
@@ -66,7 +67,7 @@ pub(crate) fn fetch_lfs(
     }
     options.progress.begin(Phase::Lfs, missing.len() as u64);
     // Another one first each time: some that always fail do not keep the others away.
-    let first = (now % missing.len() as u64) as usize;
+    let first = (now.as_u64() % missing.len() as u64) as usize;
     missing.rotate_left(first);
     let store = path.parent().unwrap_or(Path::new("."));
     let spill = |bytes| options.scratch.place(bytes, store);

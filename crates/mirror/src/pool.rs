@@ -20,7 +20,7 @@ use crate::space::Space;
 use crate::throttle::{Pause, Throttle};
 use crate::visit::visit;
 use crate::visited::{Known, Visited};
-use weir_ground::{Clock, Stop};
+use weir_ground::{Clock, Stop, Timestamp};
 
 /// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
 const STACK_BYTES: usize = 32 << 20;
@@ -78,7 +78,7 @@ pub struct Leased {
     /// Which.
     pub repositories: Vec<Repository>,
     /// Until when.
-    pub until: i64,
+    pub until: Timestamp,
 }
 
 /// Leases what else is to be visited, and is not being visited; with `true` only what goes ahead of that.
@@ -125,7 +125,7 @@ fn now_ms() -> u64 {
 fn known<'a>(repository: &'a Repository, base: Option<&'a Path>) -> Known<'a> {
     let seq = repository.seq.and_then(|n| u64::try_from(n).ok());
     let is_damaged = repository.error_class.as_deref() == Some(DAMAGED);
-    let (fingerprint, epoch) = (repository.fingerprint.as_deref(), repository.epoch as u64);
+    let (fingerprint, epoch) = (repository.fingerprint.as_deref(), repository.epoch);
     Known { fingerprint, seq, epoch, base, forge: repository.forge.as_deref(), upstream: None, is_damaged }
 }
 
@@ -181,7 +181,7 @@ impl Mirror {
                                 pause.host.as_deref().unwrap_or(""),
                                 pause.cause.name(),
                                 now(),
-                                until,
+                                Timestamp(until),
                             );
                             if let Err(e) = told {
                                 tracing::warn!("the pause is not shown by 'weir status': {e}");
@@ -345,10 +345,10 @@ impl Mirror {
             if let Some(until_ms) = self.throttle().paused_until(&host, now_ms()) {
                 let until = until_ms.div_ceil(1000) as i64;
                 for fork in queue.visited(repository.id, true) {
-                    mailbox.put(Message::PutOff(Box::new(fork.repository), until));
+                    mailbox.put(Message::PutOff(Box::new(fork.repository), Timestamp(until)));
                 }
                 queue.put_down(repository.id);
-                mailbox.put(Message::PutOff(Box::new(repository), until));
+                mailbox.put(Message::PutOff(Box::new(repository), Timestamp(until)));
                 ended = Some(host);
                 continue;
             }
@@ -443,7 +443,7 @@ impl Mirror {
             &url,
             &path,
             &known(repository, base.as_deref()),
-            now() as u64,
+            now(),
             own.as_ref().unwrap_or(&self.visit),
         )
     }
@@ -458,7 +458,7 @@ impl Mirror {
         let path = self.store.join(Path::new(&repository.path));
         let base = base.map(|base| self.store.join(&base.path));
         let own = own_options(&self.settings_of(repository), options);
-        visit(&url, &path, &known(repository, base.as_deref()), now() as u64, own.as_ref().unwrap_or(options))
+        visit(&url, &path, &known(repository, base.as_deref()), now(), own.as_ref().unwrap_or(options))
     }
 
     /// Writes down what a visit has found out about who builds on whom.
@@ -468,7 +468,7 @@ impl Mirror {
             // The lease has passed to another; or the catalog has forgotten that it did, and is told.
             Err(failure) if failure.class == FENCED => {
                 let path = self.store.join(&done.repository.path);
-                let epoch = weir_repo::epoch_of(&path).ok().and_then(|epoch| i64::try_from(epoch).ok());
+                let epoch = weir_repo::epoch_of(&path).ok();
                 epoch.map_or(Ok(()), |epoch| {
                     catalog.raise_epoch(done.repository.id, done.repository.epoch, epoch, now())
                 })
@@ -542,7 +542,7 @@ impl Mirror {
     }
 
     /// Until when `task` waits for the first clone of what it is to build on, if it does.
-    fn waits_until(&self, task: &Task) -> Option<i64> {
+    fn waits_until(&self, task: &Task) -> Option<Timestamp> {
         let base = task.base.as_ref().filter(|base| base.will_come && base.failures < BASE_FAILURES_MAX)?;
         let is_there = |path: &str| self.store.join(path).exists();
         (task.repository.seq.is_none() && !is_there(&task.repository.path) && !is_there(&base.path))
@@ -553,7 +553,7 @@ impl Mirror {
         let at = now();
         let Done { repository, result, took, .. } = done;
         let mut observed = Observed { changes: repository.changes, watched_s: repository.watched_s };
-        let since = |then: i64| at.saturating_sub(then).max(0) as u64;
+        let since = |then: Timestamp| at.since(then).as_secs();
         let schedule = &self.options.schedule;
         let failed_before = repository.error_class.as_deref();
         let (outcome, fingerprint, wait_s, is_news, (snapshot, lfs_missing)) = match result {
@@ -609,7 +609,7 @@ impl Mirror {
         Visit {
             id: repository.id,
             epoch: repository.epoch,
-            began_at: at.saturating_sub_unsigned(took.as_secs() + 1),
+            began_at: at - (took.as_secs() as i64 + 1),
             at,
             next_due,
             fingerprint,

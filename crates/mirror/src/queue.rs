@@ -11,14 +11,14 @@ use weir_repo::Progress;
 use crate::failure::Failure;
 use crate::throttle::Pause;
 use crate::visited::Visited;
-use weir_ground::Stop;
+use weir_ground::{Epoch, Stop, Timestamp};
 
 /// A repository to visit.
 pub(crate) struct Task {
     pub(crate) repository: Repository,
     pub(crate) host: String,
     /// Seconds since 1970.
-    pub(crate) leased_until: i64,
+    pub(crate) leased_until: Timestamp,
     /// What it builds on, or is to.
     pub(crate) base: Option<Base>,
 }
@@ -30,7 +30,7 @@ struct State {
     running: HashMap<String, usize>,
     running_in_all: usize,
     /// What workers have taken, by number: epochs, and until when they are leased.
-    in_hand: HashMap<i64, (i64, i64)>,
+    in_hand: HashMap<i64, (Epoch, Timestamp)>,
     /// Workers that wait for a task.
     idle: usize,
     /// Somebody is asking for more: nobody goes yet.
@@ -111,7 +111,7 @@ impl Queue {
     }
 
     /// Numbers and epochs of all that wait, or that workers have.
-    pub(crate) fn leases(&self) -> Vec<(i64, i64)> {
+    pub(crate) fn leases(&self) -> Vec<(i64, Epoch)> {
         let state = self.lock();
         let waiting = state.waiting.values().flatten();
         let in_hand = state.in_hand.iter().map(|(id, (epoch, _))| (*id, *epoch));
@@ -125,8 +125,8 @@ impl Queue {
     }
 
     /// Until when what a worker has taken is leased.
-    pub(crate) fn leased_until(&self, id: i64) -> i64 {
-        self.lock().in_hand.get(&id).map_or(0, |(_, until)| *until)
+    pub(crate) fn leased_until(&self, id: i64) -> Timestamp {
+        self.lock().in_hand.get(&id).map_or(Timestamp(0), |(_, until)| *until)
     }
 
     /// A worker is done with that one.
@@ -135,7 +135,7 @@ impl Queue {
     }
 
     /// They are leased until then.
-    pub(crate) fn renew(&self, leased_until: i64) {
+    pub(crate) fn renew(&self, leased_until: Timestamp) {
         let mut state = self.lock();
         let State { tasks, waiting, in_hand, .. } = &mut *state;
         in_hand.values_mut().for_each(|(_, until)| *until = leased_until);
@@ -239,7 +239,7 @@ pub(crate) enum Message {
     Started(Box<Repository>, Arc<Progress>),
     Done(Box<Done>),
     /// Not visited: its host pauses until then.
-    PutOff(Box<Repository>, i64),
+    PutOff(Box<Repository>, Timestamp),
     Paused(Pause),
     /// There is room for archives again.
     GoesOn,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use weir_ground::{Epoch, Timestamp};
 use weir_repo::{ArchiveRepo, KEPT_MAX, Refs, RefsChange, Repo, Takes};
 use weir_transport::Url;
 
@@ -31,7 +32,7 @@ pub fn relink_or_replace(
     url: &Url,
     path: &Path,
     known: &Known<'_>,
-    now: u64,
+    now: Timestamp,
     options: &VisitOptions,
 ) -> Result<Visited, Failure> {
     if let Some(base) = known.base.filter(|base| base.exists())
@@ -68,7 +69,7 @@ fn replace(
     url: &Url,
     path: &Path,
     known: &Known<'_>,
-    now: u64,
+    now: Timestamp,
     options: &VisitOptions,
 ) -> Result<Visited, Failure> {
     // Nobody appends to it meanwhile, or replaces it.
@@ -91,7 +92,7 @@ fn replace(
     }
     // Clients that saw the old one's numbers must not take new ones for older.
     let old = Repo::open_archive(path).ok();
-    if known.epoch > 0 && weir_repo::epoch_of(path).is_ok_and(|epoch| epoch > known.epoch) {
+    if known.epoch > Epoch::NONE && weir_repo::epoch_of(path).is_ok_and(|epoch| epoch > known.epoch) {
         return Err(Failure::new(FENCED, "the lease has passed to another visit, which has written already"));
     }
     let old_seq = old.as_ref().and_then(|old| Some(old.archive()?.state().record.seq));

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 use weir_git::Oid;
+use weir_ground::{Epoch, Timestamp};
 use weir_repo::{ArchiveRepo, Head, Lost, Origin, Phase, Ref, Refs, RefsChange, Repo, UpdateReport};
 use weir_transport::{Advertised, Session, Symbolic, Url};
 
@@ -73,7 +74,7 @@ fn open(
     path: &Path,
     known: &Known<'_>,
     session: &Session,
-    now: u64,
+    now: Timestamp,
     options: &VisitOptions,
 ) -> Result<(ArchiveRepo, Option<Lost>), Failure> {
     if exists(path)? {
@@ -82,7 +83,7 @@ fn open(
             tracing::error!(path = %path.display(), "the archive is damaged, and goes on from the last \
                 commit that holds: {lost}");
         }
-        if known.epoch > 0 && archive.epoch() > known.epoch {
+        if known.epoch > Epoch::NONE && archive.epoch() > known.epoch {
             let (ours, theirs) = (known.epoch, archive.epoch());
             return Err(Failure::new(
                 FENCED,
@@ -121,7 +122,7 @@ pub(crate) fn update(
     url: &Url,
     path: &Path,
     known: &Known<'_>,
-    now: u64,
+    now: Timestamp,
     options: &VisitOptions,
 ) -> Result<Visited, Failure> {
     let (mut session, advertised, mut visited) = list(url, options)?;
@@ -203,7 +204,7 @@ pub(crate) fn take_in_lfs(
     archive: &mut ArchiveRepo,
     url: &Url,
     path: &Path,
-    now: u64,
+    now: Timestamp,
     options: &VisitOptions,
     visited: &mut Visited,
 ) -> Result<(), Failure> {
@@ -229,7 +230,7 @@ pub(crate) fn snapshot_id(archive: &mut ArchiveRepo) -> Option<Oid> {
 }
 
 /// Lets a new archive build on the base it is to have. Where that cannot be, it is whole.
-pub(crate) fn build_on_base(archive: &mut ArchiveRepo, known: &Known<'_>, now: u64) {
+pub(crate) fn build_on_base(archive: &mut ArchiveRepo, known: &Known<'_>, now: Timestamp) {
     let Some(path) = known.base.filter(|path| path.exists()) else { return };
     if let Err(e) = weir_repo::open_as_base(path, now).and_then(|base| archive.build_on(&base)) {
         tracing::warn!("a fork is cloned whole: {e}");
@@ -245,8 +246,8 @@ pub(crate) fn take_in(
     url: &Url,
     path: &Path,
     refs: Refs,
-    epoch: u64,
-    now: u64,
+    epoch: Epoch,
+    now: Timestamp,
     options: &VisitOptions,
 ) -> Result<UpdateReport, Failure> {
     let store = path.parent().unwrap_or(Path::new("."));

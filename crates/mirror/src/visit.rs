@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use weir_ground::Timestamp;
 use weir_transport::Url;
 
 use crate::failure::{DAMAGED, Failure, NOT_DAMAGED};
@@ -20,7 +21,7 @@ pub fn visit(
     url: &Url,
     path: &Path,
     known: &Known<'_>,
-    now: u64,
+    now: Timestamp,
     options: &VisitOptions,
 ) -> Result<Visited, Failure> {
     if known.is_damaged && exists(path)? {

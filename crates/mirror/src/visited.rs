@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use weir_git::Oid;
+use weir_ground::Epoch;
 use weir_repo::{Lost, RefsChange, UpdateReport};
 use weir_transport::Url;
 
@@ -55,7 +56,7 @@ pub struct Known<'a> {
     /// Number of the archive's last commit.
     pub seq: Option<u64>,
     /// Number of the lease.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The archive that a new one builds on, if it is there.
     pub base: Option<&'a Path>,
     /// What its forge knows it by, if it was listed by one ([`weir_repo::Origin::forge`]).

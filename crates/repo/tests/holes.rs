@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use weir_git::{HashKind, Oid, OidSet};
+use weir_ground::{Epoch, Timestamp};
 use weir_repo::ingest::{Ingested, Limits, Options, SpillPlace, ingest};
 use weir_repo::{ArchiveRepo, Head, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing, StateKind};
 
@@ -45,7 +46,13 @@ fn spill(_: u64) -> std::io::Result<SpillPlace> {
 }
 
 fn state(refs: &Refs, time: u64) -> NewState<'_> {
-    NewState { refs: Cow::Borrowed(refs), shallow: &[], time, epoch: 0, kind: StateKind::Mirrored }
+    NewState {
+        refs: Cow::Borrowed(refs),
+        shallow: &[],
+        time: Timestamp::from(time),
+        epoch: Epoch::NONE,
+        kind: StateKind::Mirrored,
+    }
 }
 
 #[test]
@@ -78,7 +85,7 @@ fn a_hole_in_an_older_state_stays_one_and_keeps_nothing_else_from_being_compacte
     drop(archive);
     let whole = std::fs::read(&path).unwrap();
 
-    let how = Rewrite { sharing: Sharing::Keep, time: 3, threads: 1, spill: &spill };
+    let how = Rewrite { sharing: Sharing::Keep, time: Timestamp(3), threads: 1, spill: &spill };
     weir_repo::compact(&path, &how).unwrap();
     let repo = Repo::open_archive(&path).unwrap();
     assert!(weir_repo::fsck(&repo).unwrap().problems.is_empty());

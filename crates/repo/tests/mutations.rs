@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use weir_archive::{Archive, Region};
 use weir_git::{HashKind, OidSet, plain_sha};
+use weir_ground::{Epoch, Timestamp};
 use weir_repo::ingest::{Ingested, Limits, Options, SpillPlace, ingest};
 use weir_repo::{ArchiveRepo, Head, Index, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing, StateKind};
 
@@ -91,7 +92,13 @@ fn sample() -> (Vec<u8>, weir_git::Oid) {
 }
 
 fn state(refs: &Refs, time: u64) -> NewState<'_> {
-    NewState { refs: Cow::Borrowed(refs), shallow: &[], time, epoch: 0, kind: StateKind::Mirrored }
+    NewState {
+        refs: Cow::Borrowed(refs),
+        shallow: &[],
+        time: Timestamp::from(time),
+        epoch: Epoch::NONE,
+        kind: StateKind::Mirrored,
+    }
 }
 
 fn take(pack: &[u8]) -> weir_repo::Result<Option<Ingested>> {
@@ -178,7 +185,7 @@ fn spill(_: u64) -> std::io::Result<SpillPlace> {
 }
 
 fn rewrite(time: u64) -> Rewrite<'static> {
-    Rewrite { sharing: Sharing::Keep, time, threads: 1, spill: &spill }
+    Rewrite { sharing: Sharing::Keep, time: Timestamp::from(time), threads: 1, spill: &spill }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use weir_catalog::Repository;
+use weir_ground::Timestamp;
 use weir_mirror::LostCommits;
 
 use crate::error::{Error, Result};
@@ -22,7 +23,8 @@ pub(crate) fn bytes(n: u64) -> String {
 }
 
 /// `2026-11-21 22:59:10` (UTC).
-pub(crate) fn time(seconds: i64) -> String {
+pub(crate) fn time(at: Timestamp) -> String {
+    let Timestamp(seconds) = at;
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Days to civil date (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
     let z = days + 719_468;
@@ -196,9 +198,9 @@ mod tests {
 
     #[test]
     fn times_and_sizes() {
-        assert_eq!(time(0), "1970-01-01 00:00:00");
-        assert_eq!(time(1_790_000_000), "2026-09-21 14:13:20");
-        assert_eq!(time(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(time(Timestamp(0)), "1970-01-01 00:00:00");
+        assert_eq!(time(Timestamp(1_790_000_000)), "2026-09-21 14:13:20");
+        assert_eq!(time(Timestamp(951_782_400)), "2000-02-29 00:00:00");
         assert_eq!((bytes(1023), bytes(1536)), ("1023 B".to_owned(), "1.5 KiB".to_owned()));
     }
 }

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 pub(crate) use weir_catalog::clock::now;
-use weir_catalog::{Catalog, Repository};
+use weir_catalog::{ArchiveEnd, Catalog, Repository};
+use weir_ground::Seq;
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{Compacting, ForgeRefs, Mirror, MirrorOptions, Scratch, Space, StoreMark, VisitOptions};
 use weir_repo::ingest::{Limits, Quota};
-use weir_repo::{Repo, Rewrite, Sharing};
+use weir_repo::{Repo, Rewrite, Sharing, UpdateReport};
 use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions};
 
 use crate::catalog_url;
@@ -32,6 +33,11 @@ const STORE_ID_NAME: &str = ".store-id";
 pub(crate) const MIRROR_LOCK_NAME: &str = "mirror.lock";
 /// Where a ramdisk is on Linux.
 const RAMDISK: &str = "/dev/shm";
+
+/// Returns where the archive ends that `report` tells of, as the catalog keeps it.
+pub(crate) fn end_of(report: &UpdateReport) -> ArchiveEnd {
+    ArchiveEnd { seq: Seq(report.seq), bytes: report.archive_bytes }
+}
 
 /// An open pool.
 pub(crate) struct Pool {
@@ -310,12 +316,7 @@ impl Pool {
     pub(crate) fn rewrite<T>(&self, sharing: Sharing<'_>, write: impl FnOnce(&Rewrite<'_>) -> T) -> T {
         let (scratch, store) = (self.scratch(), self.store());
         let spill = |bytes| scratch.place(bytes, &store);
-        write(&Rewrite {
-            sharing,
-            time: now() as u64,
-            threads: self.config.mirror.threads.into(),
-            spill: &spill,
-        })
+        write(&Rewrite { sharing, time: now(), threads: self.config.mirror.threads.into(), spill: &spill })
     }
 
     /// The room that archives have.

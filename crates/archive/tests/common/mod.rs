@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 
 use weir_archive::{EndMark, Error, State, Storage, Tail, Writer, verify};
+use weir_ground::{Epoch, Timestamp};
 
 /// xorshift64*: every run can be made again from its seed.
 pub struct Rng(pub u64);
@@ -239,7 +240,7 @@ pub fn append(writer: &mut Writer<&Disk>, rng: &mut Rng, n: u64) -> weir_archive
         )?;
     }
     group.set("n", n.to_string());
-    group.commit(1_790_000_000 + n, 0)?;
+    group.commit(Timestamp::from(1_790_000_000 + n), Epoch::NONE)?;
     Ok(writer.state().expect("just committed").clone())
 }
 

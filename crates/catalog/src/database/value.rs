@@ -6,6 +6,7 @@ use std::error::Error as StdError;
 use bytes::BytesMut;
 use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use rusqlite::types::{ToSqlOutput, ValueRef};
+use weir_ground::{Epoch, Seq, Timestamp};
 
 use crate::{Error, Result};
 
@@ -26,6 +27,24 @@ pub(crate) enum Value<'a> {
 impl From<i64> for Value<'_> {
     fn from(n: i64) -> Self {
         Value::Integer(n)
+    }
+}
+
+impl From<Timestamp> for Value<'_> {
+    fn from(at: Timestamp) -> Self {
+        Value::Integer(at.0)
+    }
+}
+
+impl From<Seq> for Value<'_> {
+    fn from(seq: Seq) -> Self {
+        seq.0.into()
+    }
+}
+
+impl From<Epoch> for Value<'_> {
+    fn from(epoch: Epoch) -> Self {
+        epoch.0.into()
     }
 }
 
@@ -142,9 +161,55 @@ impl ToSql for Value<'_> {
 }
 
 /// What can be read from a column.
-pub(crate) trait Field: rusqlite::types::FromSql + for<'a> postgres::types::FromSql<'a> {}
+pub(crate) trait Field: Sized {
+    /// Returns what column `n` of `row` holds.
+    fn read(row: &Row<'_>, n: usize) -> Result<Self>;
+}
 
-impl<T: rusqlite::types::FromSql + for<'a> postgres::types::FromSql<'a>> Field for T {}
+/// Types that both databases read, and what may be NULL of them.
+macro_rules! field {
+    ($($type:ty),*) => {$(
+        impl Field for $type {
+            fn read(row: &Row<'_>, n: usize) -> Result<Self> {
+                match row {
+                    Row::Sqlite(row) => Ok(row.get(n)?),
+                    Row::Postgres(row) => row.try_get(n).map_err(Error::from),
+                }
+            }
+        }
+    )*};
+}
+
+/// Types that are integers in a column.
+macro_rules! integer_field {
+    ($($type:ty, $from:expr);*) => {$(
+        impl Field for $type {
+            fn read(row: &Row<'_>, n: usize) -> Result<Self> {
+                i64::read(row, n).map($from)
+            }
+        }
+
+        impl Field for Option<$type> {
+            fn read(row: &Row<'_>, n: usize) -> Result<Self> {
+                Ok(Option::<i64>::read(row, n)?.map($from))
+            }
+        }
+    )*};
+}
+
+field!(
+    bool,
+    Option<bool>,
+    i64,
+    Option<i64>,
+    f64,
+    Option<f64>,
+    String,
+    Option<String>,
+    Vec<u8>,
+    Option<Vec<u8>>
+);
+integer_field!(Timestamp, Timestamp; Epoch, |n| Epoch(u64::try_from(n).unwrap_or(0)));
 
 /// A row of a result.
 pub(crate) enum Row<'a> {
@@ -155,10 +220,7 @@ pub(crate) enum Row<'a> {
 impl Row<'_> {
     /// Column `n`, from 0.
     pub(crate) fn get<T: Field>(&self, n: usize) -> Result<T> {
-        match self {
-            Row::Sqlite(row) => Ok(row.get(n)?),
-            Row::Postgres(row) => row.try_get(n).map_err(Error::from),
-        }
+        T::read(self, n)
     }
 
     /// Column `n`, whatever it is.

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::io::Read;
 
 use weir_catalog::{Account, Catalog, ImportPosition, Listed, Taken};
+use weir_ground::Timestamp;
 
 use crate::filter::{Filter, Verdict};
 use lines::{Line, Lines, Unit};
@@ -125,7 +126,7 @@ pub struct Import<'a> {
     /// Told of each bad row: its line, and what is wrong.
     pub on_bad_row: &'a dyn Fn(u64, &str),
     /// Seconds since 1970.
-    pub now: &'a dyn Fn() -> i64,
+    pub now: &'a dyn Fn() -> Timestamp,
 }
 
 impl Import<'_> {
@@ -264,7 +265,7 @@ mod tests {
             filter: &Filter { skip_forks: dump != Dump::GhArchive, ..Filter::default() },
             name_of: &|l| Ok(Some(format!("github.com/{}", l.full_name))),
             on_bad_row: &|line, what| bad.borrow_mut().push((line, what.to_owned())),
-            now: &|| 7,
+            now: &|| Timestamp(7),
         };
         let done = import.run(Box::new(Cursor::new(text.to_vec())), Some(catalog), &mut |_| true).unwrap();
         (done, bad.into_inner())
@@ -338,7 +339,7 @@ mod tests {
             filter: &Filter::default(),
             name_of: &|l| Ok(Some(format!("github.com/{}", l.full_name))),
             on_bad_row: &|line, what| panic!("{line}: {what}"),
-            now: &|| 7,
+            now: &|| Timestamp(7),
         };
         let input = || Box::new(Cursor::new(text.clone().into_bytes()));
         let first = import.run(input(), Some(&mut c), &mut |_| false).unwrap();
@@ -428,7 +429,7 @@ mod tests {
                 filter: &Filter::default(),
                 name_of: &|_| Ok(None),
                 on_bad_row: &|_, _| (),
-                now: &|| 7,
+                now: &|| Timestamp(7),
             };
             assert!(
                 import.run(Box::new(Cursor::new(text.to_vec())), None, &mut |_| true).is_err(),

@@ -11,6 +11,7 @@ use std::vec::IntoIter;
 use memchr::{memchr, memrchr};
 use weir_archive::{Archive, Member, Region};
 use weir_git::{HashKind, Oid};
+use weir_ground::Timestamp;
 
 use crate::error::{Result, corrupt};
 use crate::refs::list::{Head, Ref, Refs, parse_head, parse_packed_refs, push_packed_ref};
@@ -27,7 +28,7 @@ pub struct StateChange {
     /// Number of the commit that brought it.
     pub seq: u64,
     /// When that was, in seconds since 1970, if it is known.
-    pub time: Option<u64>,
+    pub time: Option<Timestamp>,
     /// Whether it is on its way only: the rest of what upstream had did not come.
     pub is_partial: bool,
     /// HEAD, if it differs.
@@ -96,7 +97,7 @@ impl FollowedRefs {
     }
 
     /// What `next` has that differs.
-    fn change_to(&self, next: &Refs, seq: u64, time: Option<u64>) -> StateChange {
+    fn change_to(&self, next: &Refs, seq: u64, time: Option<Timestamp>) -> StateChange {
         let set = next
             .list()
             .iter()
@@ -119,7 +120,7 @@ impl FollowedRefs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RefsCommit {
     pub(crate) seq: u64,
-    time: u64,
+    time: Timestamp,
     is_partial: bool,
     packed_refs: Member,
     head: Option<Member>,
@@ -382,6 +383,7 @@ pub(crate) fn encode_state(change: &StateChange, out: &mut Vec<u8>) {
 /// The state at the start of `data`, and how many bytes it takes; `None` if it is malformed.
 fn decode_block(hash: HashKind, data: &[u8], has_times: bool) -> Result<Option<(StateChange, usize)>> {
     let Some((seq, time, parts, len)) = block(data, has_times) else { return Ok(None) };
+    let time = time.map(Timestamp::from);
     let [head, lines, names] = parts;
     let head = if head.is_empty() { None } else { Some(parse_head(hash, head)?) };
     let set = Refs::new(parse_packed_refs(hash, lines)?, Head::default()).list().to_vec();
@@ -465,7 +467,7 @@ mod tests {
                 assert_eq!((&removed, &set), (&expected.removed, &expected.set), "{a:?} {b:?}");
                 let change = StateChange {
                     seq: 7,
-                    time: Some(9),
+                    time: Some(Timestamp(9)),
                     is_partial: false,
                     head: Some(Head::Symbolic(b"refs/heads/x".to_vec())),
                     removed,

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use weir_archive::{Archive, LockedFile, TailKind, lock_existing};
+use weir_ground::Epoch;
 
 use crate::error::Result;
 use crate::repo::keys::EPOCH_KEY;
@@ -20,9 +21,9 @@ pub fn check_end(path: &Path) -> Result<u64> {
 ///
 /// # Errors
 /// If it cannot be opened.
-pub fn epoch_of(path: &Path) -> Result<u64> {
+pub fn epoch_of(path: &Path) -> Result<Epoch> {
     let archive = Archive::open(path)?;
-    Ok(archive.attribute(EPOCH_KEY).and_then(|epoch| epoch.parse().ok()).unwrap_or(0))
+    Ok(archive.attribute(EPOCH_KEY).and_then(|epoch| epoch.parse().ok()).unwrap_or(Epoch::NONE))
 }
 
 /// Whether something lies behind the last commit of the archive at `path` that holds which may be a commit,

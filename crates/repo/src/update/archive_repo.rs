@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use weir_archive::{Archive, Commit, Group, LockedFile, Replacement, State, Takes, Writer};
 use weir_git::{HashKind, Kind, Oid, OidMap};
+use weir_ground::{Epoch, Timestamp};
 
 use crate::error::{Error, Result};
 use crate::ingest::Ingested;
@@ -57,9 +58,9 @@ pub struct NewState<'a> {
     /// Commits at which history ends.
     pub shallow: &'a [Oid],
     /// Seconds since 1970.
-    pub time: u64,
+    pub time: Timestamp,
     /// The number of the lease it is written under, 0 for none.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// How they came to be.
     pub kind: StateKind,
 }
@@ -161,7 +162,7 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// If the disk fails.
-    pub fn goes_on_as(&mut self, old: &Repo, time: u64) -> Result<()> {
+    pub fn goes_on_as(&mut self, old: &Repo, time: Timestamp) -> Result<()> {
         let Some(archive) = old.archive() else { return Ok(()) };
         let kept = [ID_KEY, LOST_KEY, EPOCH_KEY]
             .into_iter()
@@ -177,7 +178,7 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// If the disk fails.
-    pub fn goes_on_alone(&mut self, time: u64) -> Result<()> {
+    pub fn goes_on_alone(&mut self, time: Timestamp) -> Result<()> {
         self.commit_members(&[], &[(ID_KEY.to_owned(), new_id())], time)
     }
 
@@ -236,8 +237,8 @@ impl ArchiveRepo {
     }
 
     /// The highest number of a lease under which something was written.
-    pub fn epoch(&self) -> u64 {
-        self.state().and_then(|state| state.attributes.get(EPOCH_KEY)?.parse().ok()).unwrap_or(0)
+    pub fn epoch(&self) -> Epoch {
+        self.state().and_then(|state| state.attributes.get(EPOCH_KEY)?.parse().ok()).unwrap_or(Epoch::NONE)
     }
 
     /// Number of the last commit and length of the archive; `None` before the first.
@@ -414,14 +415,14 @@ impl ArchiveRepo {
         &mut self,
         class: RefClass,
         pack: &Ingested,
-        time: u64,
+        time: Timestamp,
     ) -> Result<UpdateReport> {
         let hash = self.hash;
         let link = self.link(None)?;
         let mut group = self.begin_group(link.as_ref())?;
         append_pack(&mut group, hash, class, pack)?;
         group.set(UNFINISHED_KEY, "yes");
-        let commit = group.commit(time, 0)?;
+        let commit = group.commit(time, Epoch::NONE)?;
         self.committed_group(commit, pack.sent_count)
     }
 
@@ -436,7 +437,7 @@ impl ArchiveRepo {
         shallow: &[Oid],
         history: &[u8],
         whole: WholeClones,
-        time: u64,
+        time: Timestamp,
     ) -> Result<UpdateReport> {
         let old = self.repo()?;
         let link = self.link(old.as_deref())?;
@@ -453,7 +454,7 @@ impl ArchiveRepo {
         unset(&mut group, UNFINISHED_KEY);
         set_whole(&mut group, HEADS_KEY, whole.heads);
         set_whole(&mut group, ALL_KEY, whole.all);
-        let commit = group.commit(time, 0)?;
+        let commit = group.commit(time, Epoch::NONE)?;
         self.committed_group(commit, 0)
     }
 
@@ -517,7 +518,7 @@ impl ArchiveRepo {
         &mut self,
         members: &[(&str, &[u8])],
         attributes: &[(String, String)],
-        time: u64,
+        time: Timestamp,
     ) -> Result<()> {
         self.commit_with(time, |group| {
             for (name, data) in members {
@@ -536,13 +537,13 @@ impl ArchiveRepo {
     /// Of `fill`, or if the disk fails; then nothing has changed.
     pub(crate) fn commit_with(
         &mut self,
-        time: u64,
+        time: Timestamp,
         fill: impl FnOnce(&mut Group<'_, LockedFile>) -> Result<()>,
     ) -> Result<()> {
         self.repo.as_ref().map_or(Ok(()), |repo| repo.check_reads())?;
         let mut group = self.writer.begin();
         fill(&mut group)?;
-        group.commit(time, 0)?;
+        group.commit(time, Epoch::NONE)?;
         self.repo = None;
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use weir_archive::Takes;
 use weir_git::{Kind, Oid, OidSet};
+use weir_ground::Timestamp;
 
 use crate::error::{Error, Result, corrupt};
 use crate::ingest::{Ingested, Limits, Options, SpillFn, ingest};
@@ -39,7 +40,7 @@ pub struct Rewrite<'a> {
     /// What it builds on.
     pub sharing: Sharing<'a>,
     /// Seconds since 1970.
-    pub time: u64,
+    pub time: Timestamp,
     /// Threads for one pack.
     pub threads: usize,
     /// Where packs lie while they are verified.
@@ -125,7 +126,7 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// If the disk fails.
-    pub fn put_compaction_off(&mut self, time: u64) -> Result<()> {
+    pub fn put_compaction_off(&mut self, time: Timestamp) -> Result<()> {
         let (_, count) = self.failed_compactions();
         let seq = self.committed().map_or(0, |(seq, _)| seq);
         self.commit_members(

@@ -9,6 +9,7 @@ use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_git::{Kind, Oid, commit_links, commit_time};
+use weir_ground::Timestamp;
 
 use crate::error::{Error, Result};
 use crate::lists::Lists;
@@ -36,7 +37,7 @@ const CHUNK_COMMITS: usize = 512;
 ///
 /// # Errors
 /// If the archive is damaged or the disk fails; then nothing has changed.
-pub fn derive(archive: &mut ArchiveRepo, time: u64, threads: usize) -> Result<bool> {
+pub fn derive(archive: &mut ArchiveRepo, time: Timestamp, threads: usize) -> Result<bool> {
     // Most archives are too small, and need not be opened to see that.
     if archive.whole_clone_count().is_none_or(|count| count < OBJECTS_MIN) {
         return Ok(false);

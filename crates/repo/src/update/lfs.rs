@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use sha2::{Digest, Sha256};
 use weir_archive::Region;
 use weir_git::{HashKind, Kind, Oid, OidSet};
-use weir_ground::hex;
+use weir_ground::{Timestamp, hex};
 
 use crate::error::{Result, corrupt};
 use crate::ingest::{PackData, SpillFn, spool_reader};
@@ -204,7 +204,7 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// If the archive is damaged or the disk fails.
-    pub fn lfs_missing(&mut self, time: u64) -> Result<Vec<LfsPointer>> {
+    pub fn lfs_missing(&mut self, time: Timestamp) -> Result<Vec<LfsPointer>> {
         let Some(repo) = self.repo()? else { return Ok(Vec::new()) };
         let (mut all, mut lists) = (BTreeSet::new(), Vec::new());
         for (number, pack) in repo.objects().packs().iter().enumerate() {
@@ -239,7 +239,7 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// If the disk fails; then nothing has changed.
-    pub fn add_lfs_objects(&mut self, objects: Vec<LfsObject>, time: u64) -> Result<Vec<LfsPointer>> {
+    pub fn add_lfs_objects(&mut self, objects: Vec<LfsObject>, time: Timestamp) -> Result<Vec<LfsPointer>> {
         let (right, wrong): (Vec<_>, Vec<_>) = objects.into_iter().partition(LfsObject::is_right);
         let members: Vec<(String, &[u8])> =
             right.iter().map(|object| (member_of(&object.pointer.oid), &*object.data)).collect();
@@ -255,7 +255,7 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// If one is damaged, or the disk fails; then nothing has changed.
-    pub fn take_lfs_objects(&mut self, repo: &Repo, leaves_out_damaged: bool, time: u64) -> Result<()> {
+    pub fn take_lfs_objects(&mut self, repo: &Repo, leaves_out_damaged: bool, time: Timestamp) -> Result<()> {
         let Some(archive) = repo.archive() else { return Ok(()) };
         let names = archive.state().members.range(LFS_OBJECTS.to_owned()..).map(|(name, _)| name.as_str());
         let names = names.take_while(|name| name.starts_with(LFS_OBJECTS));
@@ -283,7 +283,7 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// If one is damaged, or the disk fails.
-    pub(crate) fn take_named_lfs_objects(&mut self, base: &Repo, time: u64) -> Result<()> {
+    pub(crate) fn take_named_lfs_objects(&mut self, base: &Repo, time: Timestamp) -> Result<()> {
         if base.lfs_count().0 == 0 {
             return Ok(());
         }

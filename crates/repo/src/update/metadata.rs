@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use weir_archive::{Archive, Region};
+use weir_ground::Timestamp;
 
 use crate::error::{Error, Result, corrupt};
 use crate::ingest::{PackData, SpillFn, spool_reader};
@@ -243,7 +244,7 @@ impl ArchiveRepo {
         &mut self,
         additions: &[MetadataAddition<'_>],
         spill: SpillFn<'_>,
-        time: u64,
+        time: Timestamp,
     ) -> Result<bool> {
         let Some(repo) = self.repo()? else { return Err(Error::NotFound("no archive yet".to_owned())) };
         let Some(archive) = repo.archive() else { return Ok(false) };
@@ -295,7 +296,7 @@ impl ArchiveRepo {
     ///
     /// # Errors
     /// If something is damaged and `spill` is given, or the disk fails; then nothing has changed.
-    pub fn take_metadata(&mut self, repo: &Repo, spill: Option<SpillFn<'_>>, time: u64) -> Result<()> {
+    pub fn take_metadata(&mut self, repo: &Repo, spill: Option<SpillFn<'_>>, time: Timestamp) -> Result<()> {
         let Some(archive) = repo.archive() else { return Ok(()) };
         let mut members: Vec<(String, PackData)> = Vec::new();
         let mut attributes: Vec<(String, String)> = Vec::new();

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use weir_archive::{Tail, TailKind, Writer, is_unreadable, walk_members};
+use weir_ground::Timestamp;
 
 use crate::error::{Error, Result};
 use crate::refs::list::{Ref, parse_packed_refs};
@@ -93,7 +94,7 @@ impl ArchiveRepo {
     pub fn open_recovering(
         path: &Path,
         seq_known: Option<u64>,
-        time: u64,
+        time: Timestamp,
     ) -> Result<(ArchiveRepo, Option<Lost>)> {
         let locked = weir_archive::lock_existing(path)?;
         let file = locked.0.try_clone()?;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_archive::{Archive, Writer};
+use weir_ground::{Epoch, Timestamp};
 
 use crate::error::{Error, Result};
 use crate::reach::steps::Steps;
@@ -18,7 +19,7 @@ use crate::update::link::{Link, new_id};
 ///
 /// # Errors
 /// If it cannot be opened, or the disk fails.
-pub fn open_as_base(path: &Path, time: u64) -> Result<Arc<Repo>> {
+pub fn open_as_base(path: &Path, time: Timestamp) -> Result<Arc<Repo>> {
     let repo = Repo::open_archive(path)?;
     if repo.archive.as_ref().is_some_and(|a| a.attribute(ID_KEY).is_some()) {
         return Ok(Arc::new(repo));
@@ -33,7 +34,7 @@ pub fn open_as_base(path: &Path, time: u64) -> Result<Arc<Repo>> {
 ///
 /// # Errors
 /// If one of them cannot be read or written.
-pub fn relink(path: &Path, base: &Arc<Repo>, time: u64) -> Result<bool> {
+pub fn relink(path: &Path, base: &Arc<Repo>, time: Timestamp) -> Result<bool> {
     let mut writer = Writer::open(weir_archive::lock_existing(path)?)?;
     let state = writer.state().cloned().ok_or(weir_archive::Error::NoCommit)?;
     let link = Link::new(path, base)?;
@@ -52,7 +53,7 @@ pub fn relink(path: &Path, base: &Arc<Repo>, time: u64) -> Result<bool> {
         let mut group = writer.begin();
         group.append(ALTERNATES, link.line.as_bytes())?;
         group.set(BASE_KEY, link.value);
-        group.commit(time, 0)?;
+        group.commit(time, Epoch::NONE)?;
     }
     Ok(is_whole)
 }

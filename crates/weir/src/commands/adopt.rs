@@ -111,7 +111,7 @@ fn look(path: &Path, below: &str) -> std::result::Result<Adopted, String> {
         seq: number(archive.state().record.seq)?,
         archive_bytes: number(archive.state().end())?,
         ref_count: number(repo.refs().list().len() as u64)?,
-        epoch: number(weir_repo::epoch_of(path).map_err(|e| e.to_string())?)?,
+        epoch: weir_repo::epoch_of(path).map_err(|e| e.to_string())?,
         forge,
         // As 'weir restore' left it.
         is_pinned: StateKind::of(archive) == StateKind::Restored,

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Which};
+use weir_ground::Timestamp;
 use weir_mirror::Leased;
 
 use crate::pool::now;
@@ -47,7 +48,7 @@ enum Due {
     /// Whatever is, whenever it is asked.
     Always,
     /// What is by this time: each comes once.
-    By(i64),
+    By(Timestamp),
     /// None.
     Never,
 }
@@ -100,7 +101,7 @@ impl<'a> Batches<'a> {
         self.next(catalog, true)
     }
 
-    fn due_at(&self) -> Option<i64> {
+    fn due_at(&self) -> Option<Timestamp> {
         match self.due {
             Due::Always => Some(now()),
             Due::By(at) => Some(at),
@@ -159,7 +160,7 @@ impl<'a> Batches<'a> {
         &self,
         catalog: &mut Catalog,
         which: &Which<'_>,
-        at: i64,
+        at: Timestamp,
         max: usize,
     ) -> weir_catalog::Result<Leased> {
         let until = now() + self.lease_s as i64;
@@ -209,7 +210,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut catalog = Catalog::open(&dir.path().join("catalog.sqlite")).unwrap();
         let entry = |name: &str| (name.to_owned(), format!("git://h/{name}"), format!("{name}.tar"));
-        catalog.add(&["a", "b", "c", "d", "e", "f"].map(entry), 0).unwrap();
+        catalog.add(&["a", "b", "c", "d", "e", "f"].map(entry), Timestamp(0)).unwrap();
         catalog.set_hold("b", weir_catalog::Hold::Paused, true).unwrap();
         let batches = |catalog: &Catalog| Batches::due(catalog, "me", 100);
         let all = batches(&catalog);

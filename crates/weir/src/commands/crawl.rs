@@ -9,7 +9,7 @@ use weir_forge::{
     AccountsProgress, Crawl, CrawlError, Error as ForgeError, Forge, Progress, Verdict, accounts_listing,
     crawl_accounts,
 };
-use weir_ground::Stop;
+use weir_ground::{Stop, Timestamp};
 
 use super::mirror::stop_on_signal;
 use crate::cli::{CrawlArgs, Global};
@@ -58,7 +58,7 @@ fn rounds(
     stop: &Stop,
     report: &mut dyn FnMut(&str, &Progress) -> Result<()>,
 ) -> Result<bool> {
-    let mut next: Vec<i64> = vec![0; forges.len()];
+    let mut next = vec![Timestamp(0); forges.len()];
     let mut failed = false;
     loop {
         for (forge, next) in forges.iter().zip(&mut next) {
@@ -89,9 +89,9 @@ fn turn(
     watch: bool,
     stop: &Stop,
     report: &mut dyn FnMut(&str, &Progress) -> Result<()>,
-) -> Result<i64> {
+) -> Result<Timestamp> {
     // When watching, what was listed lately is not listed again at once, whoever did that.
-    let due = |at: i64| at + forge.interval.0.as_secs() as i64;
+    let due = |at: Timestamp| at + forge.interval.0.as_secs() as i64;
     let lately =
         pool.catalog.listing(&forge.name())?.and_then(|l| l.finished_at).filter(|at| due(*at) > now());
     let accounts =

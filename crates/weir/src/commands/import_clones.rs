@@ -231,7 +231,7 @@ fn make(git_dir: &Path, repository: &Repository, archive: &Path, options: &Visit
     // As later visits have it from the catalog.
     let upstream = Url::parse(&repository.url)?;
     let known = Known { upstream: Some(&upstream), forge: repository.forge.as_deref(), ..Known::default() };
-    visit(&Url::parse(from)?, archive, &known, now() as u64, options)
+    visit(&Url::parse(from)?, archive, &known, now(), options)
         .map_err(|failure| Error::Message(failure.to_string()))?;
     weir_archive::sync_folder_of(archive).map_err(|source| Error::File {
         what: "sync",

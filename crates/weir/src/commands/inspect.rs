@@ -6,6 +6,7 @@ use std::io::Write;
 use serde_json::json;
 use weir_catalog::{ForgeMetadata, ForgeWish, PastVisit, Repository};
 use weir_git::{HashKind, Kind, Oid};
+use weir_ground::Timestamp;
 use weir_repo::{FollowedRefs, Head, Refs, StateChange, TreeListing, resolve_path, resolve_revision};
 use weir_transport::Url;
 
@@ -61,9 +62,9 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
         SortKey::Name => {}
         SortKey::Size => list.sort_by_key(last_first(|r| r.archive_bytes)),
         SortKey::Refs => list.sort_by_key(last_first(|r| r.ref_count)),
-        SortKey::Changed => list.sort_by_key(last_first(|r| r.last_change)),
-        SortKey::Updated => list.sort_by_key(last_first(|r| r.last_success)),
-        SortKey::Added => list.sort_by_key(last_first(|r| Some(r.added_at))),
+        SortKey::Changed => list.sort_by_key(last_first(|r| r.last_change.map(|at| at.0))),
+        SortKey::Updated => list.sort_by_key(last_first(|r| r.last_success.map(|at| at.0))),
+        SortKey::Added => list.sort_by_key(last_first(|r| Some(r.added_at.0))),
     }
     if args.reverse {
         list.reverse();
@@ -168,7 +169,7 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
         for (key, v) in fields.iter().filter(|(k, _)| *k != "packs") {
             let shown = match v.as_i64() {
                 Some(0) if key == "next_due" => "now".to_owned(),
-                Some(t) if time_keys.contains(&key.as_str()) => output::time(t) + " UTC",
+                Some(t) if time_keys.contains(&key.as_str()) => output::time(Timestamp(t)) + " UTC",
                 Some(n) if key == "archive_bytes" => output::bytes(n as u64),
                 _ => text(v),
             };
@@ -286,8 +287,7 @@ pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<us
     }
     let mut out = output::stdout();
     for e in entries {
-        let when =
-            e.time.map_or("(before the last compaction)".to_owned(), |t| output::time(t as i64) + " UTC");
+        let when = e.time.map_or("(before the last compaction)".to_owned(), |t| output::time(t) + " UTC");
         let partial = if e.is_partial { ", part of what upstream had" } else { "" };
         writeln!(
             out,
@@ -312,7 +312,7 @@ const NAMES_SHOWN: usize = 10;
 #[derive(Default)]
 struct LogEntry {
     seq: u64,
-    time: Option<u64>,
+    time: Option<Timestamp>,
     is_partial: bool,
     refs: usize,
     added: usize,

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use weir_git::Oid;
+use weir_ground::Epoch;
 use weir_mirror::Visited;
 use weir_repo::{ArchiveRepo, NewState, Sharing, StateKind, Takes, write_anew};
 
@@ -14,7 +15,7 @@ use crate::cli::Global;
 use crate::error::{Error, InRepo, Result, SOME_FAILED};
 use crate::names::check_name;
 use crate::output;
-use crate::pool::{Pool, now};
+use crate::pool::{Pool, end_of, now};
 
 pub(crate) fn fsck(
     pool: &mut Pool,
@@ -138,7 +139,7 @@ pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -
         let Ok(before) = std::fs::metadata(&path) else { continue };
         match pool.rewrite(Sharing::Keep, |how| weir_repo::compact(&path, how)) {
             Ok(report) => {
-                pool.catalog.set_archive(r.id, report.seq, report.archive_bytes)?;
+                pool.catalog.set_archive(r.id, end_of(&report))?;
                 if global.json {
                     output::json_line(&json!({ "name": r.name, "bytes_before": before.len(),
                             "bytes_after": report.archive_bytes }))?;
@@ -193,7 +194,7 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
     };
     let mut archive = ArchiveRepo::open(&target).in_repo(&r.name)?;
     if name.is_some() {
-        archive.goes_on_alone(now() as u64).in_repo(&r.name)?;
+        archive.goes_on_alone(now()).in_repo(&r.name)?;
     }
     // Another archive may have taken its place meanwhile.
     let here = archive.repo().in_repo(&r.name)?;
@@ -234,8 +235,8 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
     let restored = NewState {
         refs: Cow::Borrowed(&refs),
         shallow: &shallow,
-        time: now() as u64,
-        epoch: 0,
+        time: now(),
+        epoch: Epoch::NONE,
         kind: StateKind::Restored,
     };
     let report = archive.commit(None, restored).in_repo(&r.name)?;
@@ -244,7 +245,7 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
         pool.catalog.add_copy((&shown, &r.url, &format!("{shown}.tar")), r.id, now())?;
     }
     let epoch = weir_repo::epoch_of(&target).in_repo(&r.name)?;
-    pool.catalog.pin(&shown, report.seq, report.archive_bytes, refs.list().len() as u64, epoch)?;
+    pool.catalog.pin(&shown, end_of(&report), refs.list().len() as u64, epoch)?;
     if global.json {
         output::json(&json!({ "name": shown, "from": seq, "seq": report.seq }))?;
     } else if !global.quiet {

@@ -7,9 +7,9 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use weir_catalog::{MetadataLook, MetadataTask};
+use weir_catalog::{ArchiveEnd, MetadataLook, MetadataTask};
 use weir_forge::{Error as ForgeError, Forge, MetadataKind, failed, resumed, sum_of_news};
-use weir_ground::Stop;
+use weir_ground::{Seq, Stop, Timestamp};
 use weir_mirror::Space;
 use weir_repo::{ArchiveRepo, MetadataAddition, Repo};
 
@@ -264,7 +264,7 @@ struct Look<'a> {
     forge: &'a mut dyn Forge,
     task: &'a MetadataTask,
     /// As it was last extended.
-    leased_until: i64,
+    leased_until: Timestamp,
     space: &'a Space,
     stop: &'a Stop,
     pages_max: u64,
@@ -445,12 +445,16 @@ impl Look<'_> {
         let (scratch, store) = (self.pool.scratch(), self.pool.store());
         let spill = |bytes| scratch.place(bytes, &store);
         let before = archive.committed();
-        if !archive.add_metadata(&additions, &spill, now() as u64)? {
+        if !archive.add_metadata(&additions, &spill, now())? {
             return Err(Failure::Busy);
         }
         if let (Some((from, bytes_before)), Some((seq, bytes))) = (before, archive.committed()) {
             self.space.add_used(bytes.saturating_sub(bytes_before));
-            self.pool.catalog.add_to_archive(self.task.repository.id, from, seq, bytes)?;
+            self.pool.catalog.add_to_archive(
+                self.task.repository.id,
+                Seq(from),
+                ArchiveEnd { seq: Seq(seq), bytes },
+            )?;
         }
         lines.clear();
         stored.extend(std::mem::take(cursors).into_iter().map(|(stream, cursor)| (stream, Some(cursor))));

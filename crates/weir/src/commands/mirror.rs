@@ -327,7 +327,7 @@ const GOES_ON: &str = "resumed    there is room again";
 
 fn pause_line(pause: &Pause) -> String {
     let what = pause.host.as_ref().map_or("all visits".to_owned(), |host| format!("visits to {host}"));
-    let seconds = (pause.until_ms / 1000).saturating_sub(now() as u64);
+    let seconds = (pause.until_ms / 1000).saturating_sub(now().as_u64());
     format!("paused     {what} for {}: {}", output::span(seconds as i64), pause.cause.name())
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn purge(
     percent: u8,
     dry_run: bool,
 ) -> Result<()> {
-    let before = now().saturating_sub_unsigned(gone_for.as_secs());
+    let before = now() - i64::try_from(gone_for.as_secs()).unwrap_or(i64::MAX);
     let mut gone = pool.catalog.gone_since(before)?;
     gone.retain(|(r, _)| pattern.is_none_or(|pattern| name_matches(pattern, &r.name)));
     if !dry_run {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use weir_catalog::{Interval as OwnInterval, Settings};
+use weir_ground::Timestamp;
 use weir_transport::{Scheme, Url};
 
 use super::register::{entry, look_at};
@@ -37,21 +38,25 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
     let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
     // They are looked at with what was said: an interval counts from there, and other refs are another state.
     let is_looked_at = interval.is_some() || refs.is_some() || lfs.is_some();
-    pool.catalog.change_settings(&ids, if is_looked_at { now() } else { i64::MAX }, &|own_priority, s| {
-        *own_priority = priority.map_or(*own_priority, |priority| priority.own().unwrap_or(0));
-        if let Some(interval) = interval {
-            s.interval = interval.own().map(Interval::own);
-        }
-        if let Some(refs) = refs.clone() {
-            s.refs = refs.own();
-        }
-        if let Some(lfs) = lfs {
-            s.lfs = lfs.own();
-        }
-        if let Some(metadata) = metadata {
-            s.metadata = metadata.own();
-        }
-    })?;
+    pool.catalog.change_settings(
+        &ids,
+        if is_looked_at { now() } else { Timestamp(i64::MAX) },
+        &|own_priority, s| {
+            *own_priority = priority.map_or(*own_priority, |priority| priority.own().unwrap_or(0));
+            if let Some(interval) = interval {
+                s.interval = interval.own().map(Interval::own);
+            }
+            if let Some(refs) = refs.clone() {
+                s.refs = refs.own();
+            }
+            if let Some(lfs) = lfs {
+                s.lfs = lfs.own();
+            }
+            if let Some(metadata) = metadata {
+                s.metadata = metadata.own();
+            }
+        },
+    )?;
     if global.json {
         output::json(&json!({ "set": repositories.iter().map(|r| &r.name).collect::<Vec<_>>() }))?;
     } else if !global.quiet {

@@ -12,7 +12,7 @@ use weir_repo::{Repo, Sharing, compact, open_as_base};
 use crate::cli::Global;
 use crate::error::{Error, InRepo, Result, SOME_FAILED};
 use crate::output;
-use crate::pool::{Pool, now};
+use crate::pool::{Pool, end_of, now};
 
 /// Below this many per cent of its objects in common, an archive stays whole.
 const COMMON_PERCENT_MIN: u64 = 10;
@@ -98,12 +98,9 @@ fn share_one(
         Some((of, on)) if *of == base.base => on.clone(),
         _ if !path.exists() => return Err(Error::NotMirrored(base.name.clone())),
         _ => {
-            let on = if dry_run {
-                Repo::open_archive(&path).map(Arc::new)
-            } else {
-                open_as_base(&path, now() as u64)
-            }
-            .in_repo(&base.name)?;
+            let on =
+                if dry_run { Repo::open_archive(&path).map(Arc::new) } else { open_as_base(&path, now()) }
+                    .in_repo(&base.name)?;
             *open = Some((base.base, on.clone()));
             on
         }
@@ -126,7 +123,7 @@ fn share_one(
         Ok(report) => {
             // A visit that began before may have found it whole.
             pool.note_base(r)?;
-            pool.catalog.set_archive(r.id, report.seq, report.archive_bytes)?;
+            pool.catalog.set_archive(r.id, end_of(&report))?;
             Ok(Shared::Done(before, report.archive_bytes))
         }
         Err(e) => {
@@ -228,7 +225,7 @@ fn dissociate_one(pool: &mut Pool, r: &Repository) -> Result<Option<(u64, u64)>>
     if archive.exists() && pool.open_repo(r)?.base().is_some() {
         let before = std::fs::metadata(&archive)?.len();
         let report = pool.rewrite(Sharing::Whole, |how| compact(&archive, how)).in_repo(&r.name)?;
-        pool.catalog.set_archive(r.id, report.seq, report.archive_bytes)?;
+        pool.catalog.set_archive(r.id, end_of(&report))?;
         bytes = Some((before, report.archive_bytes));
     }
     // Only now: until here it needed the other.

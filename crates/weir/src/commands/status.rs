@@ -240,7 +240,7 @@ fn listing_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
         writeln!(
             out,
             "{LISTING:<12}{forge}{place}: {error} ({} ago; 'weir crawl' tries again)",
-            output::span(now - at)
+            output::span(now - *at)
         )?;
     }
     Ok(())

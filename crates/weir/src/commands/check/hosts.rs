@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use weir_catalog::Entry;
+use weir_ground::Timestamp;
 use weir_mirror::remedy;
 use weir_transport::{ErrorClass, Options, Scheme, Session, Url};
 
@@ -22,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 struct Example {
     name: String,
     url: Url,
-    last_success: Option<i64>,
+    last_success: Option<Timestamp>,
     /// How many there are at that host.
     count: usize,
 }

@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use sha1::{Digest, Sha1};
+use weir_ground::{Epoch, Timestamp};
 use weir_mirror::{Compacting, Known, RefsWanted, Scratch, Space, VisitOptions, visit};
 use weir_repo::ingest::{Limits, Quota, SpillPlace};
 use weir_repo::{ArchiveRepo, NewState, Repo, Rewrite, Sharing, StateKind};
@@ -245,14 +246,14 @@ impl History {
         let url = Url::parse(self.upstreams[n].path.to_str().unwrap()).unwrap();
         let base = (n > 0).then(|| self.archive(0));
         let known = Known { base: base.as_deref(), ..Known::default() };
-        let visited = visit(&url, &self.archive(n), &known, self.now, &self.options);
+        let visited = visit(&url, &self.archive(n), &known, Timestamp::from(self.now), &self.options);
         visited.unwrap_or_else(|e| panic!("{}: a visit of {n}: {e}", self.what));
     }
 
     fn compact(&mut self, n: usize, sharing: Sharing<'_>) {
         self.now += 10;
         let spill = |_| Ok(SpillPlace::unlimited(tempfile::tempfile_in("/dev/shm")?));
-        let how = Rewrite { sharing, time: self.now, threads: 1, spill: &spill };
+        let how = Rewrite { sharing, time: Timestamp::from(self.now), threads: 1, spill: &spill };
         weir_repo::compact(&self.archive(n), &how)
             .unwrap_or_else(|e| panic!("{}: compacting {n}: {e}", self.what));
     }
@@ -280,8 +281,8 @@ impl History {
                 NewState {
                     refs: Cow::Owned(refs),
                     shallow: &shallow,
-                    time: self.now,
-                    epoch: 0,
+                    time: Timestamp::from(self.now),
+                    epoch: Epoch::NONE,
                     kind: StateKind::Restored,
                 },
             )
@@ -539,7 +540,7 @@ fn history(seed: u64, steps: u64, with_fork: bool) {
             }
             2 if n > 0 => history.compact(1, Sharing::Whole),
             3 if n > 0 => {
-                if let Ok(base) = weir_repo::open_as_base(&history.archive(0), history.now) {
+                if let Ok(base) = weir_repo::open_as_base(&history.archive(0), Timestamp::from(history.now)) {
                     history.compact(1, Sharing::On(&base));
                 }
             }
