@@ -5,7 +5,7 @@ use weir_ground::{Epoch, Seq, Timestamp};
 
 use crate::database::{Kind, values};
 use crate::repository::Hold;
-use crate::{Catalog, Result};
+use crate::{Catalog, Listed, Result};
 
 /// An archive that was found in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,8 +123,8 @@ impl Catalog {
                 }
                 db.execute(
                     "INSERT INTO repositories (name, url, path, added_at, seq, archive_bytes, ref_count, \
-                    epoch, forge, forge_id, pinned, enabled)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                    epoch, forge, forge_id, pinned, enabled, is_wiki)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
                     &values![
                         &a.name,
                         &a.url,
@@ -137,7 +137,8 @@ impl Catalog {
                         forge,
                         id,
                         a.is_pinned,
-                        !a.is_pinned
+                        !a.is_pinned,
+                        id.is_some_and(|id| Listed::of_wiki(id).is_some())
                     ],
                 )?;
                 added += 1;

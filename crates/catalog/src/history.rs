@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use serde::Serialize;
-use weir_ground::Timestamp;
+use weir_ground::{FailureClass, Timestamp};
 
 use crate::database::{Type, Value, values};
 use crate::visit::{Outcome, Visit};
@@ -22,7 +22,7 @@ pub struct PastVisit {
     #[serde(skip)]
     pub snapshot: Option<Vec<u8>>,
     /// Class of its failure, if it failed.
-    pub error_class: Option<String>,
+    pub error_class: Option<FailureClass>,
     /// That in words.
     pub error: Option<String>,
 }
@@ -74,7 +74,7 @@ fn row(v: &Visit) -> Option<Vec<Value<'_>>> {
     let (seq, class, error) = match &v.outcome {
         Outcome::Updated { seq, .. } => (Some(*seq), None, None),
         Outcome::Unchanged => (None, None, None),
-        Outcome::Failed { class, error } => (None, Some(class), Some(error)),
+        Outcome::Failed { class, error } => (None, Some(*class), Some(error)),
         Outcome::PutOff => return None,
     };
     Some(values![v.id, v.epoch, v.at, seq, v.snapshot.as_ref().map(|s| s.as_slice()), class, error].into())

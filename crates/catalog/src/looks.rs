@@ -11,10 +11,8 @@ use crate::{Catalog, Repository, Result};
 const NOTED_AT_ONCE: usize = 5_000;
 /// Tries to lease before others have it all.
 const LEASE_TRIES: usize = 8;
-/// Whether it is wanted; `?4` says whether it is of those of which nothing is said. Settings are JSON without
-/// spaces, written here only.
-const WANTED: &str = "(coalesce(settings, '') LIKE '%\"metadata\":true%'
-    OR (?4 = 1 AND coalesce(settings, '') NOT LIKE '%\"metadata\":false%'))";
+/// Whether it is wanted; `?4` says whether it is of those of which nothing is said.
+const WANTED: &str = "coalesce(metadata_wanted, ?4) = 1";
 
 /// A repository whose forge is to be asked what it says around it.
 #[derive(Clone, Debug)]
@@ -87,7 +85,7 @@ impl Catalog {
             let sql = format!(
                 "INSERT INTO metadata_looks (repository_id, forge) SELECT id, forge FROM repositories WHERE \
                 {wanted}
-                 AND forge_id NOT LIKE '%:wiki' AND {WANTED} ON CONFLICT (repository_id) DO NOTHING"
+                 AND is_wiki = 0 AND {WANTED} ON CONFLICT (repository_id) DO NOTHING"
             );
             db.execute(&sql, &parameters)?;
             let sql = format!(
@@ -108,7 +106,7 @@ impl Catalog {
     pub fn note_metadata_of(&mut self, forge: &str, ids: &[i64]) -> Result<Vec<i64>> {
         let sql = "INSERT INTO metadata_looks (repository_id, forge) SELECT id, forge FROM repositories \
             WHERE id = ANY(?2) AND forge = ?1
-                   AND enabled = 1 AND seq IS NOT NULL AND gone_at IS NULL AND forge_id NOT LIKE '%:wiki' ON
+                   AND enabled = 1 AND seq IS NOT NULL AND gone_at IS NULL AND is_wiki = 0 ON
                    CONFLICT (repository_id) DO NOTHING";
         let parameters = [forge.into(), Value::Integers(ids.to_vec())];
         self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters))?;

@@ -51,7 +51,7 @@ impl Visit {
             Outcome::Updated { seq, archive_bytes, ref_count } => {
                 (1, Some(*seq), Some(*archive_bytes), Some(*ref_count), None, None)
             }
-            Outcome::Failed { class, error } => (2, None, None, None, Some(class), Some(error)),
+            Outcome::Failed { class, error } => (2, None, None, None, Some(*class), Some(error)),
             Outcome::PutOff => (3, None, None, None, None, None),
         };
         let kind: i64 = kind;

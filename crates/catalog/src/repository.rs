@@ -1,7 +1,7 @@
 //! A repository as the catalog knows it.
 
 use serde::Serialize;
-use weir_ground::{Epoch, Timestamp};
+use weir_ground::{Epoch, FailureClass, Timestamp};
 
 use crate::database::{Database, Row, values};
 use crate::settings::Settings;
@@ -40,7 +40,7 @@ pub struct Repository {
     /// Failures since the last success.
     pub failures: i64,
     /// Class of the last failure.
-    pub error_class: Option<String>,
+    pub error_class: Option<FailureClass>,
     /// The last failure in words.
     pub error: Option<String>,
     /// Fencing number of the last lease.

@@ -11,17 +11,22 @@ use crate::{Catalog, Result};
 const CHANGED_AT_ONCE: usize = 5_000;
 
 /// Number, priority, settings, when it is due at the latest, and how far it goes ahead by its priority alone.
+/// Last, whether metadata is wanted.
 const CHANGE: &str = "UPDATE repositories SET priority = rows.p2, settings = rows.p3, next_due = \
-    LEAST(next_due, rows.p4),
+    LEAST(next_due, rows.p4), metadata_wanted = rows.p6,
     hinted_at = CASE WHEN lease_owner IS NOT NULL AND rows.p4 < 9223372036854775807 THEN GREATEST(hinted_at,
     rows.p4) ELSE hinted_at END,
     ahead = GREATEST(rows.p5, CASE WHEN ahead = 1 THEN 1 ELSE 0 END) FROM rows WHERE id = rows.p1";
+const CHANGED: [Type; 6] = {
+    use Type::{Integer, Text};
+    [Integer, Integer, Text, Integer, Integer, Integer]
+};
 
 impl Catalog {
     /// Changes the priority of the repositories with these numbers, and what is said of each alone, from what
     /// it is at that moment; they are due at `due` at the latest, also after a visit that is under way;
-    /// `i64::MAX` leaves them as they are. What is leased and waits is visited as it was. Some thousands at a
-    /// time, so that others come in between.
+    /// [`Timestamp::NEVER`] leaves them as they are. What is leased and waits is visited as it was. Some
+    /// thousands at a time, so that others come in between.
     ///
     /// # Errors
     /// If the database fails.
@@ -47,14 +52,10 @@ impl Catalog {
                     let text = (!settings.is_empty())
                         .then(|| serde_json::to_string(&settings).expect("numbers and words are JSON"));
                     let ahead = if priority > 0 { priority + 1 } else { 0 };
-                    Ok(values![id, priority, text, due, ahead].to_vec())
+                    let metadata = settings.metadata.map(i64::from);
+                    Ok(values![id, priority, text, due, ahead, metadata].to_vec())
                 })?;
-                db.execute_rows(
-                    CHANGE,
-                    &[Type::Integer, Type::Integer, Type::Text, Type::Integer, Type::Integer],
-                    &rows,
-                )
-                .map(|_| ())
+                db.execute_rows(CHANGE, &CHANGED, &rows).map(|_| ())
             })?;
         }
         Ok(())

@@ -255,6 +255,15 @@ ALTER TABLE forges ADD COLUMN error TEXT;
 -- Files of Git LFS that pointers name and that could not be had, when somebody last looked
 ALTER TABLE repositories ADD COLUMN lfs_missing INTEGER NOT NULL DEFAULT 0;
 ",
+    "
+-- Whether it is the wiki of another; and whether the settings of this one alone want what its forge says
+-- around it, NULL where they do not say
+ALTER TABLE repositories ADD COLUMN is_wiki INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE repositories ADD COLUMN metadata_wanted INTEGER;
+UPDATE repositories SET is_wiki = 1 WHERE forge_id LIKE '%:wiki';
+UPDATE repositories SET metadata_wanted = CASE WHEN settings LIKE '%\"metadata\":true%' THEN 1 ELSE 0 END
+    WHERE settings LIKE '%\"metadata\":%';
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.
@@ -330,5 +339,33 @@ mod tests {
         assert_eq!((a.added_at, a.changes), (Timestamp(7), 0.0));
         Connection::open(&path).unwrap().pragma_update(None, "user_version", 999).unwrap();
         assert!(matches!(Catalog::open(&path), Err(Error::TooNew(999))));
+    }
+
+    #[test]
+    fn what_was_said_in_text_becomes_columns() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("catalog.db");
+        {
+            let old = Connection::open(&path).unwrap();
+            let before = STEPS.iter().position(|step| step.contains("is_wiki")).unwrap();
+            STEPS[..before].iter().for_each(|step| old.execute_batch(step).unwrap());
+            old.execute_batch(&format!(
+                "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, settings) VALUES
+                 ('a', 'u', 'a.tar', 7, 'f', '1', '{{\"metadata\":true,\"lfs\":false}}'),
+                 ('b', 'u', 'b.tar', 7, 'f', '1:wiki', NULL),
+                 ('c', 'u', 'c.tar', 7, 'f', '2', '{{\"metadata\":false}}'); PRAGMA user_version = {before}"
+            ))
+            .unwrap();
+        }
+        drop(Catalog::open(&path).unwrap());
+        let now = Connection::open(&path).unwrap();
+        let mut rows =
+            now.prepare("SELECT is_wiki, metadata_wanted FROM repositories ORDER BY name").unwrap();
+        let rows: Vec<(i64, Option<i64>)> = rows
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap()
+            .map(|row| row.unwrap())
+            .collect();
+        assert_eq!(rows, [(0, Some(1)), (1, None), (0, Some(0))]);
     }
 }

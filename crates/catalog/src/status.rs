@@ -1,7 +1,7 @@
 //! The state of everything in numbers, and pauses.
 
 use serde::Serialize;
-use weir_ground::Timestamp;
+use weir_ground::{FailureClass, Timestamp};
 
 use crate::database::{Kind, values};
 use crate::listing::Listing;
@@ -219,11 +219,13 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn errors_by_class(&self) -> Result<Vec<(String, i64)>> {
+    pub fn errors_by_class(&self) -> Result<Vec<(FailureClass, i64)>> {
         let sql = "SELECT error_class, count(*) FROM repositories WHERE failures > 0 GROUP BY error_class \
             ORDER BY 2 DESC, 1";
-        self.database
-            .query(sql, &[], |row| Ok((row.get::<Option<String>>(0)?.unwrap_or_default(), row.get(1)?)))
+        self.database.query(sql, &[], |row| {
+            let class: Option<FailureClass> = row.get(0)?;
+            Ok((class.unwrap_or(FailureClass::Local), row.get(1)?))
+        })
     }
 
     /// How far the listings of all forges have come.

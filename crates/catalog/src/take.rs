@@ -117,10 +117,12 @@ const TOUCHED: [Type; 6] =
     [Type::Integer, Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer];
 
 const INSERT: &str =
-    "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass) SELECT * FROM rows
-    ON CONFLICT DO NOTHING RETURNING name, id";
-const INSERTED: [Type; 7] =
-    [Type::Text, Type::Text, Type::Text, Type::Integer, Type::Text, Type::Text, Type::Integer];
+    "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass, is_wiki)
+    SELECT * FROM rows ON CONFLICT DO NOTHING RETURNING name, id";
+const INSERTED: [Type; 8] = {
+    use Type::{Integer, Text};
+    [Text, Text, Text, Integer, Text, Text, Integer, Integer]
+};
 
 /// Where an archive of that name goes: no part of the path starts with a dot.
 pub(crate) fn path_for(name: &str) -> String {
@@ -252,7 +254,8 @@ fn inserted<'a>(
     let of_forge = !listed.forge_id.is_empty();
     let (forge, forge_id, pass) =
         (of_forge.then_some(forge), of_forge.then_some(&listed.forge_id), of_forge.then_some(source.pass()));
-    values![name, &listed.clone_url, path.to_owned(), now, forge, forge_id, pass].into()
+    let is_wiki = Listed::of_wiki(&listed.forge_id).is_some();
+    values![name, &listed.clone_url, path.to_owned(), now, forge, forge_id, pass, is_wiki].into()
 }
 
 /// Takes one row whose name or id is another's as well; says which repository it tells of, if that is to be
@@ -327,8 +330,8 @@ fn add(
         true => path,
         false => free_beside(db, "path", &name, &listed.forge_id)?,
     };
-    let sql = "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass) SELECT * \
-        FROM rows RETURNING id";
+    let sql = "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass, is_wiki) \
+        SELECT * FROM rows RETURNING id";
     let rows = [inserted(forge, source, &name, &path, listed, now)];
     Ok(db.query_rows(sql, &INSERTED, &rows, |row| row.get(0))?.pop().expect("one row was inserted"))
 }

@@ -1,6 +1,6 @@
 //! What a visit to an upstream found.
 
-use weir_ground::{Epoch, Timestamp};
+use weir_ground::{Epoch, FailureClass, Timestamp};
 
 /// How a visit to an upstream ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Outcome {
     /// It failed; the archive is as it was.
     Failed {
         /// Class of the failure.
-        class: String,
+        class: FailureClass,
         /// In words.
         error: String,
     },

@@ -4,6 +4,7 @@
 //! This crate knows neither git nor tar, and must not grow: what two crates need that are above one another
 //! belongs to the lower one.
 
+mod failure;
 mod hex;
 mod number;
 mod pattern;
@@ -12,6 +13,7 @@ mod stop;
 mod text;
 mod time;
 
+pub use failure::FailureClass;
 pub use hex::hex;
 pub use number::{Epoch, Seq};
 pub use pattern::{glob_matches, name_matches};

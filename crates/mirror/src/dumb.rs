@@ -12,10 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_git::{HashKind, Hasher, Kind, Oid, OidSet, TreeIter, link_targets};
+use weir_ground::FailureClass;
 use weir_repo::{Index, ObjectReader, PackPlan, Repo, Selection, open_directory, read_loose};
 use weir_transport::HttpFiles;
 
-use crate::failure::{DAMAGED, Failure, INCOMPLETE};
+use crate::failure::Failure;
 use crate::options::VisitOptions;
 use crate::work_folder::WorkFolder;
 
@@ -89,8 +90,11 @@ pub(crate) fn fetch(
 
 /// What is wrong with files that came from upstream is no damage of the archive.
 fn of_upstream(failure: Failure) -> Failure {
-    if failure.class == DAMAGED {
-        return Failure::new("bad-pack", format!("a file of the upstream is damaged: {}", failure.error));
+    if failure.class == FailureClass::Damaged {
+        return Failure::new(
+            FailureClass::BadPack,
+            format!("a file of the upstream is damaged: {}", failure.error),
+        );
     }
     failure
 }
@@ -201,7 +205,7 @@ impl Download<'_> {
                     "the upstream has no file with object {oid}; there, run 'git fsck' and 'git \
                     update-server-info'"
                 );
-                return Err(Failure::new(INCOMPLETE, error));
+                return Err(Failure::new(FailureClass::Incomplete, error));
             }
             self.list(self.listed)?;
             self.listed += 1;
@@ -232,11 +236,14 @@ impl Download<'_> {
                     option,
                 }
                 .into(),
-                e => Failure::new("bad-pack", format!("the loose object {oid} of the upstream: {e}")),
+                e => Failure::new(
+                    FailureClass::BadPack,
+                    format!("the loose object {oid} of the upstream: {e}"),
+                ),
             })?;
         if !Hasher::hash(self.hash, kind, &data).is_ok_and(|is| is == *oid) {
             return Err(Failure::new(
-                "bad-pack",
+                FailureClass::BadPack,
                 format!("the loose object {oid} of the upstream is not what it is called"),
             ));
         }
@@ -267,7 +274,10 @@ impl Download<'_> {
     fn save_index(&mut self, mut body: Box<dyn Read + Send>, path: &Path) -> Result<(), Failure> {
         let mut head = vec![0; INDEX_HEAD_BYTES];
         body.read_exact(&mut head).map_err(|e| {
-            Failure::new("bad-pack", format!("the index of a pack of the upstream is cut short: {e}"))
+            Failure::new(
+                FailureClass::BadPack,
+                format!("the index of a pack of the upstream is cut short: {e}"),
+            )
         })?;
         let count = u64::from(u32::from_be_bytes(*head.last_chunk().expect("longer than that")));
         // An id, a CRC, an offset and at most one of 64 bits for each, and two sums (gitformat-pack, version
@@ -291,7 +301,10 @@ impl Download<'_> {
                 continue;
             }
             if self.named.len() > PACKS_MAX {
-                return Err(Failure::new("limit", format!("the upstream lists more than {PACKS_MAX} packs")));
+                return Err(Failure::new(
+                    FailureClass::Limit,
+                    format!("the upstream lists more than {PACKS_MAX} packs"),
+                ));
             }
             let place = format!("objects/pack/{name}.idx");
             // One that is listed and gone was packed anew meanwhile.
@@ -302,7 +315,7 @@ impl Download<'_> {
             let len = file.metadata().map_err(weir_repo::Error::from)?.len();
             let region = weir_repo::Region::map(Arc::new(file), len).map_err(weir_repo::Error::from)?;
             let index = Index::open(&place, region, self.hash)
-                .map_err(|e| Failure::new("bad-pack", e.to_string()))?;
+                .map_err(|e| Failure::new(FailureClass::BadPack, e.to_string()))?;
             self.packs.push(Pack { from, name: name.to_owned(), index, is_here: false });
         }
         let mut alternates = self.lines(from, "objects/info/http-alternates")?;
@@ -312,7 +325,7 @@ impl Download<'_> {
         for line in alternates.iter().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             if self.files.len() > ALTERNATES_MAX {
                 return Err(Failure::new(
-                    "limit",
+                    FailureClass::Limit,
                     format!("the upstream shares objects with more than {ALTERNATES_MAX} others"),
                 ));
             }
@@ -337,7 +350,7 @@ impl Download<'_> {
         let (from, place) = (self.packs[at].from, format!("objects/pack/{}.pack", self.packs[at].name));
         let Some(body) = self.files[from].get_whole(&place)? else {
             return Err(Failure::new(
-                INCOMPLETE,
+                FailureClass::Incomplete,
                 format!("the upstream lists '{place}' and has no such file: it is being packed anew"),
             ));
         };
@@ -361,12 +374,14 @@ fn push_links(
     }
     if size > LINKS_BYTES_MAX {
         return Err(Failure::new(
-            "limit",
+            FailureClass::Limit,
             format!("the {} {oid} has {size} bytes (limit {LINKS_BYTES_MAX})", kind.name()),
         ));
     }
     let data = reader.require(oid)?.data;
-    let bad = |e: weir_git::ObjectError| Failure::new("bad-pack", format!("the {} {oid}: {e}", kind.name()));
+    let bad = |e: weir_git::ObjectError| {
+        Failure::new(FailureClass::BadPack, format!("the {} {oid}: {e}", kind.name()))
+    };
     let id = |id: &[u8]| Oid::from_bytes(hash, id).expect("parsed as one of this hash");
     if kind == Kind::Tree {
         for entry in TreeIter::new(hash, &data) {

@@ -5,14 +5,14 @@ use std::io::Read;
 use std::path::Path;
 
 use weir_git::{HashKind, Oid, OidSet, refname};
-use weir_ground::{Epoch, Timestamp};
+use weir_ground::{Epoch, FailureClass, Timestamp};
 use weir_repo::HaveCommits;
 use weir_repo::ingest::{Ingested, Options as IngestOptions, ingest};
 use weir_repo::{ArchiveRepo, NewState, Phase, Ref, RefClass, Refs, Repo, StateKind, UpdateReport};
 use weir_transport::{FetchRequest, Negotiator, Session, Url};
 
 use crate::dumb;
-use crate::failure::{Failure, INCOMPLETE};
+use crate::failure::Failure;
 use crate::options::VisitOptions;
 
 /// An update of an archive under way.
@@ -117,7 +117,7 @@ impl Update<'_> {
         match self.fetch_pack(class, wants, base.as_ref(), ended.clone()) {
             // JGit answers a second fetch on one connection as if what the first one had for common were all
             // there is.
-            Err(failure) if failure.class == INCOMPLETE && is_second => {
+            Err(failure) if failure.class == FailureClass::Incomplete && is_second => {
                 tracing::debug!("asking again on a connection of its own: {failure}");
                 *self.session = Session::open(self.url, &self.options.transport)?;
                 self.fetch_pack(class, wants, base.as_ref(), ended)

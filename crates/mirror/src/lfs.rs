@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_ground::Timestamp;
+use weir_ground::{FailureClass, Timestamp};
 use weir_repo::{ArchiveRepo, LfsObject, LfsPointer, Phase};
 use weir_transport::{Error, LFS_BATCH_MAX, Lfs, LfsAnswer, Url};
 
@@ -164,7 +164,7 @@ pub(crate) fn fetch_lfs(
                 }
                 Err((false, e)) => {
                     // One that fails must not keep the others away.
-                    if e.class == "disk-full" {
+                    if e.class == FailureClass::DiskFull {
                         keep(archive, &mut here, &mut report)?;
                         return Err(e);
                     }

@@ -26,7 +26,7 @@ mod visit;
 mod visited;
 mod work_folder;
 
-pub use failure::{CLASSES, Failure, remedy};
+pub use failure::Failure;
 pub use lfs::LfsReport;
 pub use options::{Compacting, VisitOptions};
 pub use pool::{Event, Leased, Mirror, MirrorOptions, More, Summary};

@@ -11,7 +11,7 @@ use weir_repo::Progress;
 use weir_transport::Url;
 
 use crate::batch::Batch;
-use crate::failure::{BASE, DAMAGED, FENCED, Failure};
+use crate::failure::Failure;
 use crate::options::{SharedOptions, VisitOptions};
 use crate::queue::{Done, Mailbox, Message, Queue, Task};
 use crate::rules::{ForgeRefs, SettingsRule, own_options, settings_of};
@@ -20,7 +20,7 @@ use crate::space::Space;
 use crate::throttle::{Pause, Throttle};
 use crate::visit::visit;
 use crate::visited::{Known, Visited};
-use weir_ground::{Clock, Stop, Timestamp};
+use weir_ground::{Clock, FailureClass, Stop, Timestamp};
 
 /// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
 const STACK_BYTES: usize = 32 << 20;
@@ -124,7 +124,7 @@ fn now_ms() -> u64 {
 /// What a visit goes by.
 fn known<'a>(repository: &'a Repository, base: Option<&'a Path>) -> Known<'a> {
     let seq = repository.seq.and_then(|n| u64::try_from(n).ok());
-    let is_damaged = repository.error_class.as_deref() == Some(DAMAGED);
+    let is_damaged = repository.error_class == Some(FailureClass::Damaged);
     let (fingerprint, epoch) = (repository.fingerprint.as_deref(), repository.epoch);
     Known { fingerprint, seq, epoch, base, forge: repository.forge.as_deref(), upstream: None, is_damaged }
 }
@@ -364,7 +364,10 @@ impl Mirror {
             // A defect met in one repository must not end the run for all others.
             let visit = || self.visit_one(&repository, base.as_ref(), options);
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(visit)).unwrap_or_else(|_| {
-                Err(Failure::new("defect", "weir itself failed on this repository; please report it"))
+                Err(Failure::new(
+                    FailureClass::Defect,
+                    "weir itself failed on this repository; please report it",
+                ))
             });
             let pause = match &result {
                 Ok(visited) => {
@@ -396,10 +399,10 @@ impl Mirror {
     }
 
     /// Seconds until the next try of `repository`, whose visit has failed so.
-    fn retry_s(&self, repository: &Repository, class: &str) -> u64 {
+    fn retry_s(&self, repository: &Repository, class: FailureClass) -> u64 {
         // That it could not be reached before says nothing about whether it is gone.
-        let counts =
-            !matches!(class, "gone" | "forbidden") || repository.error_class.as_deref() == Some(class);
+        let counts = !matches!(class, FailureClass::Gone | FailureClass::Forbidden)
+            || repository.error_class == Some(class);
         let failures = if counts { repository.failures.clamp(0, 20) as u32 } else { 0 };
         self.options.schedule.retry_s(class, failures)
     }
@@ -430,12 +433,14 @@ impl Mirror {
         true
     }
 
-    /// Clones `repository` anew, whose archive is damaged, on `base` if it is to build on that.
+    /// Clones `repository` anew, whose archive is damaged, on `base` if it is to build on that. `None` if it
+    /// is not damaged.
     ///
     /// # Errors
     /// As [`crate::relink_or_replace`].
-    pub fn replace(&self, repository: &Repository, base: Option<&Base>) -> Result<Visited, Failure> {
-        let url = Url::parse(&repository.url).map_err(|e| Failure::new("protocol", e.to_string()))?;
+    pub fn replace(&self, repository: &Repository, base: Option<&Base>) -> Result<Option<Visited>, Failure> {
+        let url =
+            Url::parse(&repository.url).map_err(|e| Failure::new(FailureClass::Protocol, e.to_string()))?;
         let path = self.store.join(&repository.path);
         let base = base.map(|base| self.store.join(&base.path));
         let own = own_options(&self.settings_of(repository), &self.visit);
@@ -454,7 +459,8 @@ impl Mirror {
         base: Option<&Base>,
         options: &VisitOptions,
     ) -> Result<Visited, Failure> {
-        let url = Url::parse(&repository.url).map_err(|e| Failure::new("protocol", e.to_string()))?;
+        let url =
+            Url::parse(&repository.url).map_err(|e| Failure::new(FailureClass::Protocol, e.to_string()))?;
         let path = self.store.join(Path::new(&repository.path));
         let base = base.map(|base| self.store.join(&base.path));
         let own = own_options(&self.settings_of(repository), options);
@@ -466,7 +472,7 @@ impl Mirror {
         match &done.result {
             Ok(visited) => self.note_base(catalog, &done.repository, done.base.as_ref(), visited),
             // The lease has passed to another; or the catalog has forgotten that it did, and is told.
-            Err(failure) if failure.class == FENCED => {
+            Err(failure) if failure.class == FailureClass::Fenced => {
                 let path = self.store.join(&done.repository.path);
                 let epoch = weir_repo::epoch_of(&path).ok();
                 epoch.map_or(Ok(()), |epoch| {
@@ -474,7 +480,7 @@ impl Mirror {
                 })
             }
             // Whoever looks at the base itself finds what is wrong with it.
-            Err(failure) if failure.class == BASE => {
+            Err(failure) if failure.class == FailureClass::Base => {
                 done.base.as_ref().map_or(Ok(()), |base| catalog.look_again(&base.name, now()))
             }
             Err(_) => Ok(()),
@@ -555,7 +561,7 @@ impl Mirror {
         let mut observed = Observed { changes: repository.changes, watched_s: repository.watched_s };
         let since = |then: Timestamp| at.since(then).as_secs();
         let schedule = &self.options.schedule;
-        let failed_before = repository.error_class.as_deref();
+        let failed_before = repository.error_class;
         let (outcome, fingerprint, wait_s, is_news, (snapshot, lfs_missing)) = match result {
             Ok(visited) => {
                 let snapshot = visited.snapshot.and_then(|id| id.as_bytes().try_into().ok());
@@ -600,7 +606,7 @@ impl Mirror {
                 summary.failed += 1;
                 let wait = self.retry_s(&repository, failure.class).max(failure.wait_s.unwrap_or(0));
                 let is_news = failed_before != Some(failure.class);
-                let outcome = Outcome::Failed { class: failure.class.to_owned(), error: failure.error };
+                let outcome = Outcome::Failed { class: failure.class, error: failure.error };
                 (outcome, repository.fingerprint, wait, is_news, (None, None))
             }
         };

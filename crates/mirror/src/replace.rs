@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use weir_ground::{Epoch, Timestamp};
+use weir_ground::{Epoch, FailureClass, Timestamp};
 use weir_repo::{ArchiveRepo, KEPT_MAX, Refs, RefsChange, Repo, Takes};
 use weir_transport::Url;
 
-use crate::failure::{DAMAGED, FENCED, Failure, NOT_DAMAGED};
+use crate::failure::Failure;
 use crate::options::VisitOptions;
 use crate::update::{build_on_base, list, origin, snapshot, snapshot_id, take_in, take_in_lfs, update};
 use crate::visited::{Known, Visited};
@@ -25,8 +25,10 @@ fn is_damaged(path: &Path) -> bool {
 /// place once all of it is there and verified; what stood there is kept as `<path>.damaged` (`.damaged-2` and
 /// on, if there is one already).
 ///
+/// Returns `None` if it is not damaged: it stays as it is.
+///
 /// # Errors
-/// If it is not damaged, the clone fails, the upstream is empty or too many damaged ones are kept already;
+/// If the clone fails, the upstream is empty or too many damaged ones are kept already;
 /// then what stands there stands.
 pub fn relink_or_replace(
     url: &Url,
@@ -34,7 +36,7 @@ pub fn relink_or_replace(
     known: &Known<'_>,
     now: Timestamp,
     options: &VisitOptions,
-) -> Result<Visited, Failure> {
+) -> Result<Option<Visited>, Failure> {
     if let Some(base) = known.base.filter(|base| base.exists())
         && weir_repo::base_holds(path).is_err_and(|e| e.is_damage())
         && weir_repo::open_as_base(base, now)
@@ -42,14 +44,14 @@ pub fn relink_or_replace(
             .unwrap_or(false)
     {
         tracing::warn!(path = %path.display(), "what it builds on has been replaced: all it needs is there");
-        return update(url, path, &Known { fingerprint: None, ..*known }, now, options);
+        return update(url, path, &Known { fingerprint: None, ..*known }, now, options).map(Some);
     }
     // If only the last commits are damaged, it goes on from the one before.
     if is_torn(path, known) {
         match update(url, path, &Known { fingerprint: None, ..*known }, now, options) {
-            Ok(visited) if !is_damaged(path) => return Ok(visited),
+            Ok(visited) if !is_damaged(path) => return Ok(Some(visited)),
             // It is damaged elsewhere, too.
-            Err(failure) if failure.class != DAMAGED => return Err(failure),
+            Err(failure) if failure.class != FailureClass::Damaged => return Err(failure),
             Ok(_) | Err(_) => {}
         }
     }
@@ -71,11 +73,11 @@ fn replace(
     known: &Known<'_>,
     now: Timestamp,
     options: &VisitOptions,
-) -> Result<Visited, Failure> {
+) -> Result<Option<Visited>, Failure> {
     // Nobody appends to it meanwhile, or replaces it.
     let lock = weir_repo::lock_archive(path)?;
     if !is_damaged(path) {
-        return Err(Failure::new(NOT_DAMAGED, "the archive is not damaged: it stays as it is"));
+        return Ok(None);
     }
     tracing::warn!(path = %path.display(), "the archive is damaged: it is put aside for a new clone");
     if places_aside(path).all(|place| place.exists()) {
@@ -86,14 +88,17 @@ fn replace(
     let refs = snapshot(advertised, None);
     if refs.list().is_empty() {
         return Err(Failure::new(
-            DAMAGED,
+            FailureClass::Damaged,
             "the archive is damaged, and its upstream is empty: it stays as it is",
         ));
     }
     // Clients that saw the old one's numbers must not take new ones for older.
     let old = Repo::open_archive(path).ok();
     if known.epoch > Epoch::NONE && weir_repo::epoch_of(path).is_ok_and(|epoch| epoch > known.epoch) {
-        return Err(Failure::new(FENCED, "the lease has passed to another visit, which has written already"));
+        return Err(Failure::new(
+            FailureClass::Fenced,
+            "the lease has passed to another visit, which has written already",
+        ));
     }
     let old_seq = old.as_ref().and_then(|old| Some(old.archive()?.state().record.seq));
     let first_seq = known.seq.max(old_seq).unwrap_or(0) + 1;
@@ -131,7 +136,7 @@ fn replace(
         tracing::warn!(path = %path.display(), "LFS objects wait for the next visit: {failure}");
         visited.fingerprint.clear();
     }
-    Ok(visited)
+    Ok(Some(visited))
 }
 
 /// Whether `new` has every object of `old`. Others may build on any of them, whether a ref ever led there or
@@ -147,14 +152,19 @@ fn put_aside(path: &Path) -> Result<PathBuf, Failure> {
         match std::fs::hard_link(path, &place) {
             Ok(()) => return Ok(place),
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(Failure::new("local", format!("the damaged archive cannot be kept: {e}"))),
+            Err(e) => {
+                return Err(Failure::new(
+                    FailureClass::Local,
+                    format!("the damaged archive cannot be kept: {e}"),
+                ));
+            }
         }
     }
     let error = format!(
         "the archive is damaged, and {KEPT_MAX} damaged ones are kept beside it: look at the disk, and \
         remove them"
     );
-    Err(Failure::new(DAMAGED, error))
+    Err(Failure::new(FailureClass::Damaged, error))
 }
 
 /// Where damaged archives of `path` are kept.

@@ -7,6 +7,8 @@
 //! often, not a thousand times. λ is estimated from what visits have found, the latest counting most; a new
 //! upstream is taken to go on as it was: what last changed a year ago will hardly change today.
 
+use weir_ground::FailureClass;
+
 const DAY_S: f64 = 86_400.0;
 /// Observations count half after so long: projects wake up and fall asleep.
 const HALF_LIFE_S: f64 = 10.0 * DAY_S;
@@ -90,10 +92,14 @@ impl Policy {
 
     /// Seconds until the next try after a failure of that class, where `failures` in turn came before; of
     /// what is gone or forbidden, those that were so as well.
-    pub fn retry_s(&self, class: &str, failures: u32) -> u64 {
+    pub fn retry_s(&self, class: FailureClass, failures: u32) -> u64 {
         match class {
-            "gone" => REFUSED_FIRST_S.saturating_mul(1 << (2 * failures.min(20))).min(self.gone_s),
-            "forbidden" => REFUSED_FIRST_S.saturating_mul(1 << (2 * failures.min(20))).min(self.forbidden_s),
+            FailureClass::Gone => {
+                REFUSED_FIRST_S.saturating_mul(1 << (2 * failures.min(20))).min(self.gone_s)
+            }
+            FailureClass::Forbidden => {
+                REFUSED_FIRST_S.saturating_mul(1 << (2 * failures.min(20))).min(self.forbidden_s)
+            }
             _ => self.retry_s.saturating_mul(1 << failures.min(20)).min(self.retry_max_s),
         }
     }
@@ -166,16 +172,20 @@ mod tests {
     fn failures_by_their_class() {
         let p = policy();
         assert_eq!(
-            (p.retry_s("network", 0), p.retry_s("network", 3), p.retry_s("server", 40)),
+            (
+                p.retry_s(FailureClass::Network, 0),
+                p.retry_s(FailureClass::Network, 3),
+                p.retry_s(FailureClass::Server, 40)
+            ),
             (300, 2400, 24 * HOUR_S)
         );
         let day = 24 * HOUR_S;
         assert_eq!(
-            [0, 1, 2, 3, 40].map(|n| p.retry_s("gone", n)),
+            [0, 1, 2, 3, 40].map(|n| p.retry_s(FailureClass::Gone, n)),
             [day, 4 * day, 16 * day, p.gone_s, p.gone_s]
         );
-        assert_eq!([0, 1, 2].map(|n| p.retry_s("forbidden", n)), [day, 4 * day, p.forbidden_s]);
-        assert_eq!(Policy { gone_s: 60, ..p }.retry_s("gone", 0), 60);
+        assert_eq!([0, 1, 2].map(|n| p.retry_s(FailureClass::Forbidden, n)), [day, 4 * day, p.forbidden_s]);
+        assert_eq!(Policy { gone_s: 60, ..p }.retry_s(FailureClass::Gone, 0), 60);
         assert!((1000..=1100).contains(&spread(1000, 7)) && spread(0, 3) == 0);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::failure::{Failure, STORE};
+use weir_ground::FailureClass;
+
+use crate::failure::Failure;
 
 /// A file in the store that says which one it is.
 #[derive(Clone, Debug)]
@@ -28,6 +30,6 @@ impl StoreMark {
             "'{}', which says that the store is the one the catalog knows, {what}; is it mounted?",
             self.path.display()
         );
-        Err(Failure::new(STORE, error))
+        Err(Failure::new(FailureClass::Store, error))
     }
 }

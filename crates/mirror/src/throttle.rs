@@ -8,6 +8,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use weir_ground::FailureClass;
+
 /// How much trouble is too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottlePolicy {
@@ -142,7 +144,7 @@ impl Throttle {
     }
 
     /// A visit to `host` failed, in that class; the pause that begins with it, if one does.
-    pub fn failed(&mut self, host: &str, class: &str, now_ms: u64) -> Option<Pause> {
+    pub fn failed(&mut self, host: &str, class: FailureClass, now_ms: u64) -> Option<Pause> {
         let policy = self.policy;
         let pause = |host: Option<&str>, cause| Pause {
             host: host.map(str::to_owned),
@@ -150,14 +152,16 @@ impl Throttle {
             until_ms: now_ms + policy.pause_ms,
         };
         match class {
-            "disk-full" | "store" => {
+            FailureClass::DiskFull | FailureClass::Store => {
                 // Every further visit would fail as well.
                 let is_new = self.local.paused_until_ms <= now_ms;
                 self.local.paused_until_ms = now_ms + policy.pause_ms;
-                is_new.then(|| pause(None, if class == "store" { Cause::Store } else { Cause::DiskFull }))
+                is_new.then(|| {
+                    pause(None, if class == FailureClass::Store { Cause::Store } else { Cause::DiskFull })
+                })
             }
-            "local" => self.local.take(&policy, now_ms).then(|| pause(None, Cause::Local)),
-            "gone" | "forbidden" => {
+            FailureClass::Local => self.local.take(&policy, now_ms).then(|| pause(None, Cause::Local)),
+            FailureClass::Gone | FailureClass::Forbidden => {
                 let bag = self.host(host, now_ms);
                 bag.refused += 1;
                 let is_too_much =
@@ -170,10 +174,10 @@ impl Throttle {
                 })
             }
             // All of a host's repositories have its certificate.
-            "certificate" => {
+            FailureClass::Certificate => {
                 self.host(host, now_ms).take(&policy, now_ms).then(|| pause(Some(host), Cause::Host))
             }
-            "network" | "server" => {
+            FailureClass::Network | FailureClass::Server => {
                 self.latest.push_back(host.to_owned());
                 if self.latest.len() > policy.window as usize {
                     self.latest.pop_front();
@@ -234,7 +238,7 @@ mod tests {
 
     /// An hour in which visits to a hundred hosts, ten a second, end as `class` says for a second and a host;
     /// how many there were, and the pauses.
-    fn an_hour(mut class: impl FnMut(u64, usize) -> Option<&'static str>) -> (usize, Vec<Pause>, Throttle) {
+    fn an_hour(mut class: impl FnMut(u64, usize) -> Option<FailureClass>) -> (usize, Vec<Pause>, Throttle) {
         let mut throttle = Throttle::new(POLICY);
         let (mut visits, mut pauses, mut turn) = (0, Vec::new(), 0usize);
         for now_ms in (0..HOUR_MS).step_by(100) {
@@ -257,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_network_that_is_down_costs_a_few_visits_and_comes_back_within_a_pause() {
-        let (visits, pauses, _) = an_hour(|second, _| (second < 600).then_some("network"));
+        let (visits, pauses, _) = an_hour(|second, _| (second < 600).then_some(FailureClass::Network));
         assert_eq!(
             pauses.iter().map(|p| (p.host.is_none(), p.cause)).collect::<Vec<_>>(),
             [(true, Cause::Network)]
@@ -267,16 +271,22 @@ mod tests {
 
     #[test]
     fn one_host_does_not_stop_the_others_and_upstreams_own_faults_stop_nobody() {
-        let (visits, pauses, throttle) = an_hour(|_, host| (host == 7).then_some("server"));
+        let (visits, pauses, throttle) = an_hour(|_, host| (host == 7).then_some(FailureClass::Server));
         assert!(visits > 35_000 && pauses.is_empty(), "at this pace it leaks: {visits} {pauses:?}");
         assert_eq!(throttle.all_paused_until(HOUR_MS), None);
         let mut throttle = Throttle::new(POLICY);
-        let pause = (0..100).find_map(|n| throttle.failed("h", "server", n * 10)).unwrap();
+        let pause = (0..100).find_map(|n| throttle.failed("h", FailureClass::Server, n * 10)).unwrap();
         assert_eq!((pause.host.as_deref(), pause.cause), (Some("h"), Cause::Host));
         assert!(
             throttle.paused_until("h", 10_000).is_some() && throttle.paused_until("other", 10_000).is_none()
         );
-        for class in ["bad-pack", "incomplete", "limit", "damaged", "protocol"] {
+        for class in [
+            FailureClass::BadPack,
+            FailureClass::Incomplete,
+            FailureClass::Limit,
+            FailureClass::Damaged,
+            FailureClass::Protocol,
+        ] {
             let (visits, pauses, _) = an_hour(|_, _| Some(class));
             assert!(visits == 36_000 && pauses.is_empty(), "{class}");
         }
@@ -284,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_host_that_has_nothing_any_more_is_asked_again_later() {
-        for class in ["gone", "forbidden"] {
+        for class in [FailureClass::Gone, FailureClass::Forbidden] {
             let mut throttle = Throttle::new(POLICY);
             let pause = (0..1000).find_map(|n| throttle.failed("h", class, n * 1000).map(|pause| (n, pause)));
             let (asked, pause) = pause.unwrap();
@@ -318,14 +328,14 @@ mod tests {
         let mut n = 0;
         let (_, pauses, _) = an_hour(|_, _| {
             n += 1;
-            (n % 4 == 0).then_some("network")
+            (n % 4 == 0).then_some(FailureClass::Network)
         });
         assert!(pauses.is_empty(), "{pauses:?}");
     }
 
     #[test]
     fn a_full_disk_pauses_everything_at_once() {
-        let (visits, pauses, _) = an_hour(|second, _| (second < 2000).then_some("disk-full"));
+        let (visits, pauses, _) = an_hour(|second, _| (second < 2000).then_some(FailureClass::DiskFull));
         assert_eq!(pauses.len(), 2, "one at the start, one when the first pause was over: {pauses:?}");
         assert!(pauses.iter().all(|p| p.cause == Cause::DiskFull) && visits <= 2, "{visits}");
     }

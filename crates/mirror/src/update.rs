@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 use weir_git::Oid;
-use weir_ground::{Epoch, Timestamp};
+use weir_ground::{Epoch, FailureClass, Timestamp};
 use weir_repo::{ArchiveRepo, Head, Lost, Origin, Phase, Ref, Refs, RefsChange, Repo, UpdateReport};
 use weir_transport::{Advertised, Session, Symbolic, Url};
 
 use crate::compacting::compact_if_due;
-use crate::failure::{EMPTIED, FENCED, Failure};
+use crate::failure::Failure;
 use crate::incoming::Update;
 use crate::lfs::fetch_lfs;
 use crate::options::VisitOptions;
@@ -65,7 +65,8 @@ pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advert
 
 /// Whether there is an archive at `path`. A disk that does not answer is not one without it.
 pub(crate) fn exists(path: &Path) -> Result<bool, Failure> {
-    path.try_exists().map_err(|e| Failure::new("local", format!("cannot look at '{}': {e}", path.display())))
+    path.try_exists()
+        .map_err(|e| Failure::new(FailureClass::Local, format!("cannot look at '{}': {e}", path.display())))
 }
 
 /// The archive at `path` to be written to, which is a copy of `url`; and commits of it that are lost.
@@ -86,7 +87,7 @@ fn open(
         if known.epoch > Epoch::NONE && archive.epoch() > known.epoch {
             let (ours, theirs) = (known.epoch, archive.epoch());
             return Err(Failure::new(
-                FENCED,
+                FailureClass::Fenced,
                 format!(
                     "the lease has passed to another visit, which has written already ({ours}, {theirs})"
                 ),
@@ -102,7 +103,7 @@ fn open(
                 path.display(),
                 found.url
             );
-            return Err(Failure::new("local", error));
+            return Err(Failure::new(FailureClass::Local, error));
         }
         return Ok((archive, lost));
     }
@@ -142,7 +143,7 @@ pub(crate) fn update(
     {
         let name = session.hash().name();
         return Err(Failure::new(
-            "protocol",
+            FailureClass::Protocol,
             format!("the upstream has become a {name} repository; add it under another name"),
         ));
     }
@@ -160,7 +161,7 @@ pub(crate) fn update(
             "the upstream has {none} any more: the {count} it had stay here; 'weir mirror --accept-empty' \
             follows it"
         );
-        return Err(Failure::new(EMPTIED, error));
+        return Err(Failure::new(FailureClass::Emptied, error));
     }
     if old.as_ref().is_none_or(|r| !r.refs().lead_where(&refs)) {
         let change = RefsChange::between(&before, &refs);

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use weir_ground::Timestamp;
+use weir_ground::{FailureClass, Timestamp};
 use weir_transport::Url;
 
-use crate::failure::{DAMAGED, Failure, NOT_DAMAGED};
+use crate::failure::Failure;
 use crate::options::VisitOptions;
 use crate::replace::relink_or_replace;
 use crate::update::{exists, update};
@@ -24,19 +24,16 @@ pub fn visit(
     now: Timestamp,
     options: &VisitOptions,
 ) -> Result<Visited, Failure> {
-    if known.is_damaged && exists(path)? {
-        match relink_or_replace(url, path, known, now, options) {
-            Err(other) if other.class == NOT_DAMAGED => {}
-            replaced => return replaced,
-        }
+    if known.is_damaged
+        && exists(path)?
+        && let Some(visited) = relink_or_replace(url, path, known, now, options)?
+    {
+        return Ok(visited);
     }
     match update(url, path, known, now, options) {
         // What an upstream sends must not be taken for damage: all of it is read before it is believed.
-        Err(failure) if failure.class == DAMAGED && exists(path)? => {
-            match relink_or_replace(url, path, known, now, options) {
-                Err(other) if other.class == NOT_DAMAGED => Err(failure),
-                replaced => replaced,
-            }
+        Err(failure) if failure.class == FailureClass::Damaged && exists(path)? => {
+            relink_or_replace(url, path, known, now, options)?.ok_or(failure)
         }
         result => result,
     }

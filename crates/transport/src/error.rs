@@ -3,41 +3,7 @@
 use std::io;
 
 use weir_git::pktline::PktError;
-
-/// A class of errors: it decides when the next visit is, and what the user is told to do
-/// (`docs/user-guide.md`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorClass {
-    /// The network or the server's host: keep the copy, try again later.
-    Network,
-    /// The server is there and fails (5xx, "internal error"): keep the copy, try again later.
-    Server,
-    /// The server's certificate is not believed.
-    Certificate,
-    /// There is no such repository (any more).
-    Gone,
-    /// It is there and not for us.
-    Forbidden,
-    /// What the server sent breaks the protocol, or a limit.
-    Protocol,
-    /// Something on this machine: a disk, a missing program.
-    Local,
-}
-
-impl ErrorClass {
-    /// Its name in catalogs and on screens.
-    pub fn name(self) -> &'static str {
-        match self {
-            ErrorClass::Network => "network",
-            ErrorClass::Server => "server",
-            ErrorClass::Certificate => "certificate",
-            ErrorClass::Gone => "gone",
-            ErrorClass::Forbidden => "forbidden",
-            ErrorClass::Protocol => "protocol",
-            ErrorClass::Local => "local",
-        }
-    }
-}
+use weir_ground::FailureClass;
 
 /// A failure of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -105,34 +71,34 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// What it means.
-    pub fn class(&self) -> ErrorClass {
+    pub fn class(&self) -> FailureClass {
         match self {
             Error::Connect { .. }
             | Error::Io(_)
             | Error::IdleTimeout(_)
             | Error::TooSlow(_)
-            | Error::HungUp(_) => ErrorClass::Network,
-            Error::Certificate { .. } => ErrorClass::Certificate,
-            Error::Remote(text) => class_of_words(text).unwrap_or(ErrorClass::Server),
-            Error::Ssh(text) => class_of_words(text).unwrap_or(ErrorClass::Network),
+            | Error::HungUp(_) => FailureClass::Network,
+            Error::Certificate { .. } => FailureClass::Certificate,
+            Error::Remote(text) => class_of_words(text).unwrap_or(FailureClass::Server),
+            Error::Ssh(text) => class_of_words(text).unwrap_or(FailureClass::Network),
             Error::Http { status, .. } => match status {
-                401 | 403 | 407 => ErrorClass::Forbidden,
-                404 | 410 | 451 => ErrorClass::Gone,
-                408 | 429 => ErrorClass::Network,
-                500..=599 => ErrorClass::Server,
-                _ => ErrorClass::Protocol,
+                401 | 403 | 407 => FailureClass::Forbidden,
+                404 | 410 | 451 => FailureClass::Gone,
+                408 | 429 => FailureClass::Network,
+                500..=599 => FailureClass::Server,
+                _ => FailureClass::Protocol,
             },
-            Error::Later { status: 503, .. } => ErrorClass::Server,
-            Error::Later { .. } => ErrorClass::Network,
-            Error::Protocol(_) => ErrorClass::Protocol,
-            Error::Local(_) => ErrorClass::Local,
+            Error::Later { status: 503, .. } => FailureClass::Server,
+            Error::Later { .. } => FailureClass::Network,
+            Error::Protocol(_) => FailureClass::Protocol,
+            Error::Local(_) => FailureClass::Local,
         }
     }
 }
 
 /// Servers say in words what other protocols have codes for; these are those of git-daemon, the forges and
 /// ssh.
-fn class_of_words(text: &str) -> Option<ErrorClass> {
+fn class_of_words(text: &str) -> Option<FailureClass> {
     let text = text.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|w| text.contains(w));
     if says(&[
@@ -149,9 +115,9 @@ fn class_of_words(text: &str) -> Option<ErrorClass> {
     ]) {
         // git-daemon without --informative-errors says both at once; a copy is kept in either case.
         return Some(if says(&["or repository not exported"]) {
-            ErrorClass::Gone
+            FailureClass::Gone
         } else {
-            ErrorClass::Forbidden
+            FailureClass::Forbidden
         });
     }
     if says(&[
@@ -163,7 +129,7 @@ fn class_of_words(text: &str) -> Option<ErrorClass> {
         // soft-serve
         "invalid repo",
     ]) {
-        return Some(ErrorClass::Gone);
+        return Some(FailureClass::Gone);
     }
     None
 }

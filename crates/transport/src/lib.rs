@@ -30,7 +30,7 @@ mod url;
 
 pub use advertised::{Advertised, AdvertisedRef, Symbolic};
 pub use credentials::{CredentialSource, Credentials, GitCredentialHelper, Netrc};
-pub use error::{Error, ErrorClass, Result};
+pub use error::{Error, Result};
 pub use fetch::{FetchRequest, FetchedPack, Negotiator};
 pub use files::{HttpFile, HttpFiles};
 pub use lfs::{LFS_BATCH_MAX, Lfs};

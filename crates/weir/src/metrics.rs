@@ -123,7 +123,7 @@ fn write_catalog(catalog: &Catalog) -> weir_catalog::Result<String> {
     }
     head(&mut text, "weir_repositories_failing", "gauge", "Those whose last visit failed");
     for (class, count) in catalog.errors_by_class()? {
-        let _ = writeln!(text, "weir_repositories_failing{{class=\"{}\"}} {count}", escaped(&class));
+        let _ = writeln!(text, "weir_repositories_failing{{class=\"{}\"}} {count}", class);
     }
     head(&mut text, "weir_pause_seconds", "gauge", "Pauses of visits, by host: what is left of them");
     for pause in catalog.throttles(now)? {

@@ -71,7 +71,7 @@ fn line_of(event: &Event<'_>) -> Option<Value> {
     let time = now();
     match event {
         Event::Ended(repository, result, _) => {
-            let (name, url, before) = (&repository.name, &repository.url, repository.error_class.as_deref());
+            let (name, url, before) = (&repository.name, &repository.url, repository.error_class);
             let url = weir_transport::Url::parse(url).map_or_else(|_| String::new(), |url| url.to_string());
             match result {
                 Err(failure) if before != Some(failure.class) => {

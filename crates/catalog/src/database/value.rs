@@ -6,7 +6,7 @@ use std::error::Error as StdError;
 use bytes::BytesMut;
 use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use weir_ground::{Epoch, Seq, Timestamp};
+use weir_ground::{Epoch, FailureClass, Seq, Timestamp};
 
 use crate::{Error, Result};
 
@@ -33,6 +33,12 @@ impl From<i64> for Value<'_> {
 impl From<Timestamp> for Value<'_> {
     fn from(at: Timestamp) -> Self {
         Value::Integer(at.0)
+    }
+}
+
+impl From<FailureClass> for Value<'_> {
+    fn from(class: FailureClass) -> Self {
+        Value::Text(class.name().into())
     }
 }
 
@@ -210,6 +216,14 @@ field!(
     Option<Vec<u8>>
 );
 integer_field!(Timestamp, Timestamp; Epoch, |n| Epoch(u64::try_from(n).unwrap_or(0)));
+
+impl Field for Option<FailureClass> {
+    fn read(row: &Row<'_>, n: usize) -> Result<Self> {
+        // Of one that only a later weir knows, its message tells.
+        let class = |name: String| FailureClass::from_name(&name).unwrap_or(FailureClass::Local);
+        Ok(Option::<String>::read(row, n)?.map(class))
+    }
+}
 
 /// A row of a result.
 pub(crate) enum Row<'a> {

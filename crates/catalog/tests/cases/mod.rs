@@ -5,7 +5,7 @@ use weir_catalog::{
     Listing, MetadataCounts, MetadataLook, MetadataTask, Outcome, PRIORITY_MAX, Repository, Settings, Taken,
     Visit, Which,
 };
-use weir_ground::{Epoch, Seq, Timestamp};
+use weir_ground::{Epoch, FailureClass, Seq, Timestamp};
 
 const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false, ahead_only: false };
 
@@ -102,12 +102,12 @@ pub fn visits_set_the_schedule(c: &mut Catalog) {
     c.record(&[visit(
         Timestamp(10),
         Timestamp(20),
-        Outcome::Failed { class: "network".into(), error: "no".into() },
+        Outcome::Failed { class: FailureClass::Network, error: "no".into() },
     )])
     .unwrap();
     let a = c.get("a").unwrap().unwrap();
     assert_eq!(
-        (a.failures, a.last_success, a.error_class.as_deref(), a.fingerprint),
+        (a.failures, a.last_success, a.error_class.map(FailureClass::name), a.fingerprint),
         (1, None, Some("network"), None)
     );
     c.record(&[visit(
@@ -659,7 +659,7 @@ pub fn visits_that_are_news_are_kept(c: &mut Catalog) {
         outcome,
     };
     let updated = |seq| Outcome::Updated { seq, archive_bytes: 1, ref_count: 1 };
-    let failed = || Outcome::Failed { class: "gone".into(), error: "404\0".into() };
+    let failed = || Outcome::Failed { class: FailureClass::Gone, error: "404\0".into() };
     c.record(&[
         visit(Timestamp(1), true, updated(1)),
         visit(Timestamp(2), false, Outcome::Unchanged),
@@ -679,7 +679,7 @@ pub fn visits_that_are_news_are_kept(c: &mut Catalog) {
     let told: Vec<_> = visits
         .iter()
         .rev()
-        .map(|v| (v.at.0, v.seq, v.snapshot.is_some(), v.error_class.as_deref()))
+        .map(|v| (v.at.0, v.seq, v.snapshot.is_some(), v.error_class.map(FailureClass::name)))
         .collect();
     assert_eq!(
         told,

@@ -81,7 +81,10 @@ pub(crate) fn fsck(
         let repaired = match &mirror {
             Some(mirror) if !problems.is_empty() && is_there => {
                 let base = pool.catalog.bases(&[r.id])?;
-                let repaired = mirror.replace(&r, base.first());
+                let repaired = match mirror.replace(&r, base.first()) {
+                    Ok(visited) => visited.ok_or("the archive is not damaged: it stays as it is".to_owned()),
+                    Err(failure) => Err(failure.to_string()),
+                };
                 pool.catalog.look_again(&r.name, now())?;
                 if let Ok(visited) = &repaired {
                     mirror.note_base(&mut pool.catalog, &r, base.first(), visited)?;
@@ -94,7 +97,7 @@ pub(crate) fn fsck(
         if global.json {
             let (visited, error) = match &repaired {
                 Some(Ok(visited)) => (Some(visited), None),
-                Some(Err(failure)) => (None, Some(failure.to_string())),
+                Some(Err(why)) => (None, Some(why)),
                 None => (None, None),
             };
             let lost = visited.and_then(|visited| visited.lost.as_ref()).map(output::lost_json);
@@ -117,7 +120,7 @@ pub(crate) fn fsck(
                 writeln!(output::stdout(), "{}: builds on what took the place of the other", r.name)?
             }
             None => {}
-            Some(Err(failure)) => writeln!(output::stdout(), "{}: not repaired: {failure}", r.name)?,
+            Some(Err(why)) => writeln!(output::stdout(), "{}: not repaired: {why}", r.name)?,
         }
         if let Some(line) = unfinished.filter(|_| !global.quiet) {
             writeln!(output::stdout(), "{}: {line}; the next visit cuts it off", r.name)?;

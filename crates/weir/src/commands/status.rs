@@ -1,10 +1,10 @@
 //! `status`, `due`, `errors`: how the mirror is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use weir_catalog::Listing;
-use weir_mirror::{CLASSES, remedy};
+use weir_ground::FailureClass;
 
 use crate::cli::Global;
 use crate::error::{Error, Result};
@@ -39,9 +39,10 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
                     "skipped_pages": skipped })
             })
             .collect();
+        let by_class: BTreeMap<&str, i64> = errors.iter().map(|(class, n)| (class.name(), *n)).collect();
         return output::json(&serde_json::json!({
             "counts": counts, "metadata": metadata,
-            "errors": errors.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(), "pauses": pauses,
+            "errors": by_class, "pauses": pauses,
             "accounts": accounts.iter().map(|(counts, listing, forge)| serde_json::json!({ "forge": forge,
             "counts": counts, "listing": listing })).collect::<Vec<_>>(),
             "budgets": budgets.iter().map(|(forge, budget)| serde_json::json!({ "forge": forge,
@@ -177,10 +178,11 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
     }
     let now = now();
     let list = pool.catalog.failing(class, max)?;
-    if let Some(class) = class.filter(|class| list.is_empty() && !CLASSES.contains(class)) {
+    if let Some(class) = class.filter(|class| FailureClass::from_name(class).is_none()) {
+        let names: Vec<&str> = FailureClass::ALL.iter().map(|class| class.name()).collect();
         return Err(Error::Message(format!(
             "no class of failures is called '{class}'; there are {}, {LISTING} and {METADATA}",
-            CLASSES.join(", ")
+            names.join(", ")
         )));
     }
     if global.json {
@@ -188,7 +190,7 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
     }
     let mut out = output::stdout();
     for r in &list {
-        let class = r.error_class.as_deref().unwrap_or_default();
+        let class = r.error_class.map_or("", FailureClass::name);
         let next = output::span((r.next_due - now).max(0));
         writeln!(
             out,
@@ -198,13 +200,13 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
             r.failures
         )?;
     }
-    let classes: BTreeSet<&str> = list.iter().filter_map(|r| r.error_class.as_deref()).collect();
+    let classes: BTreeSet<&str> = list.iter().filter_map(|r| r.error_class).map(FailureClass::name).collect();
     if !classes.is_empty() {
         writeln!(out)?;
         writeln!(out, "What to do:")?;
     }
     for class in classes {
-        writeln!(out, "{class:<12}{}", remedy(class).unwrap_or("see the message"))?;
+        writeln!(out, "{class:<12}{}", FailureClass::from_name(class).map_or("", FailureClass::remedy))?;
     }
     Ok(())
 }

@@ -6,9 +6,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use weir_catalog::Entry;
-use weir_ground::Timestamp;
-use weir_mirror::remedy;
-use weir_transport::{ErrorClass, Options, Scheme, Session, Url};
+use weir_ground::{FailureClass, Timestamp};
+use weir_transport::{Options, Scheme, Session, Url};
 
 use super::report::{Level, Report};
 use crate::error::{Error, Result};
@@ -94,15 +93,15 @@ fn verdict(host: &str, example: &Example, answer: weir_transport::Result<()>) ->
     let of = if *count == 1 { "1 repository".to_owned() } else { format!("{count} repositories") };
     let Err(e) = answer else { return (Level::Ok, format!("{host} ({of}) answers")) };
     let class = e.class();
-    let remedy = remedy(class.name()).unwrap_or("see the message");
+    let remedy = class.remedy();
     match class {
         // It says so of one; of the others nobody knows.
-        ErrorClass::Gone => (
+        FailureClass::Gone => (
             Level::Warning,
             format!("{host} ({of}) answers, but not for '{name}': {e} ({}): {remedy}", class.name()),
         ),
         // The remedy of a visit is to wait.
-        ErrorClass::Network | ErrorClass::Server => {
+        FailureClass::Network | FailureClass::Server => {
             (Level::Error, format!("{host} ({of}), asked for '{name}': {e} ({})", class.name()))
         }
         _ => (Level::Error, format!("{host} ({of}), asked for '{name}': {e} ({}): {remedy}", class.name())),
