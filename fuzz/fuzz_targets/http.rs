@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use weir_serve::{Client, Daemon, DaemonLimits, Found, Locator, Presentation, Refusal, serve_cgi};
-use weir_upload::{DaemonRequest, Options};
+use weir_upload::{DaemonRequest, UploadOptions};
 
 /// One repository, called `/r`.
 struct One(std::path::PathBuf);
@@ -30,10 +30,8 @@ fn daemon() -> Arc<Daemon> {
                 Command::new("git").args(["init", "-q", "--bare"]).arg(&folder).status().unwrap().success()
             );
             let presentation = Presentation { files: true, ..Presentation::default() };
-            Arc::new(
-                Daemon::new(Arc::new(One(folder)), Options::default(), DaemonLimits::default(), presentation)
-                    .unwrap(),
-            )
+            let (options, limits) = (UploadOptions::default(), DaemonLimits::default());
+            Arc::new(Daemon::new(Arc::new(One(folder)), options, limits, presentation).unwrap())
         })
         .clone()
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use weir_forge::{Dump, Filter, Import};
+use weir_forge::{Dump, Import, ListingFilter};
 
 fuzz_target!(|data: &[u8]| {
     let Some((first, data)) = data.split_first() else { return };
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
         dump: [Dump::GhTorrent, Dump::GhArchive, Dump::Objects, Dump::Documents][usize::from(first % 4)],
         source: "fuzz",
         forge: "github.com",
-        filter: &Filter::default(),
+        filter: &ListingFilter::default(),
         name_of: &|listed| {
             assert!(listed.full_name.contains('/') && listed.clone_url.starts_with("https://github.com/"));
             Ok(Some(listed.full_name.clone()))

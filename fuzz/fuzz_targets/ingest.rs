@@ -2,7 +2,7 @@
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use weir_git::{HashKind, OidSet, plain_sha};
-use weir_repo::ingest::{Limits, Options, SpillPlace, ingest};
+use weir_repo::ingest::{IngestLimits, IngestOptions, SpillPlace, ingest};
 
 fuzz_target!(|data: &[u8]| {
     let mut pack = data.to_vec();
@@ -10,9 +10,9 @@ fuzz_target!(|data: &[u8]| {
     sum.update(&pack);
     pack.extend_from_slice(sum.finish().as_bytes());
     let none = OidSet::default();
-    let options = Options {
+    let options = IngestOptions {
         hash: HashKind::Sha1,
-        limits: Limits {
+        limits: IngestLimits {
             pack_bytes_max: 1 << 20,
             objects_max: 1000,
             object_bytes_max: 1 << 20,

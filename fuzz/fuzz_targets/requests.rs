@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use weir_repo::{Repo, open_directory};
-use weir_upload::{Options, Step, UploadPack, Version};
+use weir_upload::{Step, UploadOptions, UploadPack, Version};
 
 /// Forty commits on one branch, a tag each ten; the same ids each time, so that the corpus can name them.
 fn repo() -> Arc<Repo> {
@@ -46,7 +46,7 @@ fn repo() -> Arc<Repo> {
 
 fuzz_target!(|data: &[u8]| {
     let Some((first, rest)) = data.split_first() else { return };
-    let mut machine = UploadPack::new(repo(), Version::from_number(first % 3), Options::default());
+    let mut machine = UploadPack::new(repo(), Version::from_number(first % 3), UploadOptions::default());
     let mut pieces = rest.chunks(1 + usize::from(first / 3));
     loop {
         match machine.step() {

@@ -18,14 +18,14 @@ const CHUNK_SLOTS: usize = 1024;
 const CHUNKS_MAX: usize = 256;
 
 /// A map that is noted.
-struct Slot {
+struct MapSlot {
     /// Its first address, and the one behind its last; 0 for a slot that is free.
     start: AtomicUsize,
     end: AtomicUsize,
     is_marked: AtomicBool,
 }
 
-type Chunk = [Slot; CHUNK_SLOTS];
+type Chunk = [MapSlot; CHUNK_SLOTS];
 
 /// Once made they stay, for the handler may look at them at any time.
 static CHUNKS: [AtomicPtr<Chunk>; CHUNKS_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS_MAX];
@@ -43,7 +43,7 @@ static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::zeroed()));
 #[derive(Debug)]
 pub(crate) struct Noted(Option<usize>);
 
-fn slot(number: usize) -> Option<&'static Slot> {
+fn slot(number: usize) -> Option<&'static MapSlot> {
     let chunk = CHUNKS.get(number / CHUNK_SLOTS)?.load(Ordering::Acquire);
     // SAFETY: chunks are leaked boxes, and only read.
     unsafe { chunk.as_ref() }.map(|chunk| &chunk[number % CHUNK_SLOTS])
@@ -65,12 +65,12 @@ impl Noted {
         }
         let chunk = &CHUNKS[number / CHUNK_SLOTS];
         if chunk.load(Ordering::Acquire).is_null() {
-            let new = || Slot {
+            let new = || MapSlot {
                 start: AtomicUsize::new(0),
                 end: AtomicUsize::new(0),
                 is_marked: AtomicBool::new(false),
             };
-            let slots: Vec<Slot> = (0..CHUNK_SLOTS).map(|_| new()).collect();
+            let slots: Vec<MapSlot> = (0..CHUNK_SLOTS).map(|_| new()).collect();
             let slots: Box<Chunk> =
                 slots.try_into().unwrap_or_else(|_| unreachable!("as many as a chunk has"));
             chunk.store(Box::into_raw(slots), Ordering::Release);

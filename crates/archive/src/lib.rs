@@ -39,6 +39,6 @@ pub use state::{Member, State};
 pub use storage::Storage;
 pub use sum::{SHA256_BYTES, Sha256Sum};
 pub use tail::{Tail, TailKind};
-pub use tar::{ALIGNMENT_BYTES, BLOCK_BYTES, NAME_BYTES_MAX, Walked, walk_members};
+pub use tar::{ALIGNMENT_BYTES, BLOCK_BYTES, NAME_BYTES_MAX, WalkedMember, walk_members};
 pub use verify::{Damage, verify};
 pub use writer::{Commit, Group, Reserved, Take, Writer};

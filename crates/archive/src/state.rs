@@ -58,7 +58,7 @@ impl State {
 type Placed = (Record, RecordPlace);
 
 /// The state of the last commit that holds, and the bytes that follow it in the file.
-pub(crate) struct Found {
+pub(crate) struct FoundState {
     pub(crate) state: State,
     pub(crate) tail: Option<Tail>,
     /// The highest number that a commit was given.
@@ -91,7 +91,7 @@ fn record_at_mark(storage: &impl Storage, mark: &EndMark, len: u64) -> Result<Op
 }
 
 /// The records that a walk over the headers from `start` on meets.
-enum Group {
+enum GroupRecord {
     /// A record that stands at the end of its group as it should.
     Whole(Box<Placed>),
     /// A record that does not hold, or does not fit what is there.
@@ -102,7 +102,12 @@ enum Group {
 
 /// Walks the headers of the group that starts at `start`, behind the record at `previous`, to its record.
 /// What members hold is passed over.
-fn group_at(storage: &impl Storage, start: u64, previous: Option<RecordPlace>, len: u64) -> Result<Group> {
+fn group_at(
+    storage: &impl Storage,
+    start: u64,
+    previous: Option<RecordPlace>,
+    len: u64,
+) -> Result<GroupRecord> {
     let mut headers = Headers::new(storage, start, len);
     let mut frame = Sha256::new();
     let mut own_members = BTreeMap::new();
@@ -115,20 +120,22 @@ fn group_at(storage: &impl Storage, start: u64, previous: Option<RecordPlace>, l
                     own_members.insert(member.offset, (member.name, member.len));
                 }
             }
-            Ok(None) | Err(Error::Damaged { .. }) => return Ok(Group::Open),
-            Err(Error::Io(e)) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(Group::Open),
+            Ok(None) | Err(Error::Damaged { .. }) => return Ok(GroupRecord::Open),
+            Err(Error::Io(e)) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                return Ok(GroupRecord::Open);
+            }
             Err(e) => return Err(e),
         }
     };
     let Some((record, sum)) = read_record(storage, record_at.offset, record_at.len)? else {
-        return Ok(Group::Broken);
+        return Ok(GroupRecord::Broken);
     };
     let place = RecordPlace { offset: record_at.offset, len: record_at.len, sum };
     let is_right = record.start == start
         && record.previous == previous
         && record.frame == Sha256Sum::from(frame.finalize())
         && members_fit(&record, &own_members);
-    Ok(if is_right { Group::Whole(Box::new((record, place))) } else { Group::Broken })
+    Ok(if is_right { GroupRecord::Whole(Box::new((record, place))) } else { GroupRecord::Broken })
 }
 
 /// Whether the members that `record` lists of its own group are just those that headers lead to.
@@ -191,8 +198,8 @@ fn last_from_mark(
 ) -> Result<Last> {
     let is_whole = !reads_group
         || match group_at(storage, record.start, record.previous, place.end())? {
-            Group::Whole(found) => found.1 == place && data_of_group_holds(storage, &record)?,
-            Group::Broken | Group::Open => false,
+            GroupRecord::Whole(found) => found.1 == place && data_of_group_holds(storage, &record)?,
+            GroupRecord::Broken | GroupRecord::Open => false,
         };
     if is_whole {
         return last_from(storage, Some((record, place)), len);
@@ -208,9 +215,9 @@ fn last_from(storage: &impl Storage, known: Option<Placed>, len: u64) -> Result<
         let (start, previous, seq) =
             last.as_ref().map_or((0, None, 0), |(record, place)| (place.end(), Some(*place), record.seq));
         match group_at(storage, start, previous, len)? {
-            Group::Whole(found) if previous.is_none() || found.0.seq > seq => last = Some(*found),
-            Group::Whole(_) | Group::Broken => break true,
-            Group::Open => break false,
+            GroupRecord::Whole(found) if previous.is_none() || found.0.seq > seq => last = Some(*found),
+            GroupRecord::Whole(_) | GroupRecord::Broken => break true,
+            GroupRecord::Open => break false,
         }
     };
     // Groups that others stand behind were durable by then.
@@ -229,9 +236,9 @@ fn last_from(storage: &impl Storage, known: Option<Placed>, len: u64) -> Result<
 ///
 /// # Errors
 /// [`Error::NoCommit`] if nothing was ever committed, [`Error::Damaged`] if the chain of records is broken.
-pub(crate) fn find(storage: &impl Storage) -> Result<Found> {
+pub(crate) fn find(storage: &impl Storage) -> Result<FoundState> {
     let Located { record, place, tail, seq_max } = locate(storage, true)?;
-    Ok(Found { state: assemble(storage, record, place)?, tail, seq_max })
+    Ok(FoundState { state: assemble(storage, record, place)?, tail, seq_max })
 }
 
 /// The last record that holds, and what lies behind it, without the chain of records before. The group that

@@ -125,7 +125,7 @@ pub(crate) fn parse_header(h: &[u8; 512]) -> Option<Parsed> {
 
 /// A member met while walking from header to header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Walked {
+pub struct WalkedMember {
     /// Its name.
     pub name: String,
     /// Where its header block starts (of the pax header, if one goes before).
@@ -138,7 +138,7 @@ pub struct Walked {
     pub is_file: bool,
 }
 
-impl Walked {
+impl WalkedMember {
     /// Where the next header starts.
     pub fn end(&self) -> u64 {
         self.offset + padded(self.len)
@@ -163,7 +163,7 @@ impl<'s, S: Storage> Headers<'s, S> {
     ///
     /// # Errors
     /// If a header is malformed or a member reaches beyond the end.
-    pub(crate) fn next(&mut self) -> Result<Option<(Walked, Vec<u8>)>> {
+    pub(crate) fn next(&mut self) -> Result<Option<(WalkedMember, Vec<u8>)>> {
         if self.position >= self.end {
             return Ok(None);
         }
@@ -200,7 +200,7 @@ impl<'s, S: Storage> Headers<'s, S> {
             t => return damaged(at - BLOCK_BYTES, format!("unexpected member type {t:#x}")),
         };
         let member =
-            Walked { name: parsed.name, start: self.position, offset: at, len: parsed.size, is_file };
+            WalkedMember { name: parsed.name, start: self.position, offset: at, len: parsed.size, is_file };
         self.position = member.end();
         Ok(Some((member, frame)))
     }
@@ -215,7 +215,7 @@ pub fn walk_members(
     storage: &impl Storage,
     start: u64,
     end: u64,
-    mut visit: impl FnMut(&Walked, &[u8]) -> Result<()>,
+    mut visit: impl FnMut(&WalkedMember, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let mut headers = Headers::new(storage, start, end);
     while let Some((member, frame)) = headers.next()? {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use weir_git::{BatchHasher, HashKind, Hasher, Kind};
+use weir_git::{BatchHasher, HashKind, Kind, ObjectHasher};
 
 use crate::Error;
 
@@ -30,7 +30,7 @@ pub fn run(size: usize) -> Result<(), Error> {
     let many = started.elapsed();
     let started = Instant::now();
     for _ in 0..count {
-        Hasher::hash(HashKind::Sha1, Kind::Blob, &object)?;
+        ObjectHasher::hash(HashKind::Sha1, Kind::Blob, &object)?;
     }
     let rate = |time: std::time::Duration| (count * size) as f64 / time.as_secs_f64();
     println!(

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 use weir_ground::Timestamp;
 
-use crate::database::{Database, Kind, Type, Value, values};
+use crate::database::{Database, TransactionKind, Type, Value, values};
 use crate::listed::{Account, AccountKind};
 use crate::listing::Listing;
 use crate::take::fits;
@@ -38,7 +38,7 @@ pub struct AccountCounts {
 
 /// What is left of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Budget {
+pub struct RequestBudget {
     /// Which credential: the start of its SHA-256, or what an App's installation is called.
     pub credential: String,
     /// Requests in all, if the forge says so.
@@ -66,7 +66,7 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<()> {
         let finished_at = next.is_none().then_some(now);
-        self.database.transaction(Kind::Listing, |db| {
+        self.database.transaction(TransactionKind::Listing, |db| {
             // Members that were only named are people; what the accounts themselves say counts more.
             let all = members.iter().flat_map(|(_, members)| members).chain(accounts);
             let ids = write_accounts(db, forge, all)?;
@@ -109,7 +109,7 @@ impl Catalog {
         if accounts.is_empty() && members.is_empty() {
             return Ok(());
         }
-        self.database.transaction(Kind::Listing, |db| {
+        self.database.transaction(TransactionKind::Listing, |db| {
             let all = members.iter().map(|(_, member)| member).chain(accounts);
             let ids = add_accounts(db, forge, all)?;
             if members.is_empty() {
@@ -199,9 +199,10 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_budgets(&mut self, forge: &str, budgets: &[Budget], now: Timestamp) -> Result<()> {
-        let row =
-            |b: &Budget| values![forge, b.credential.clone(), b.limit, b.remaining, b.reset_at, now].to_vec();
+    pub fn set_budgets(&mut self, forge: &str, budgets: &[RequestBudget], now: Timestamp) -> Result<()> {
+        let row = |b: &RequestBudget| {
+            values![forge, b.credential.clone(), b.limit, b.remaining, b.reset_at, now].to_vec()
+        };
         let rows: Vec<Vec<Value<'_>>> = budgets.iter().map(row).collect();
         let sql = "INSERT INTO budgets (forge, credential, request_limit, remaining, reset_at, at) SELECT * \
             FROM rows
@@ -209,7 +210,7 @@ impl Catalog {
                    remaining = excluded.remaining,
                    reset_at = excluded.reset_at, at = excluded.at";
         let types = [Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer, Type::Integer];
-        self.database.transaction(Kind::Listing, |db| {
+        self.database.transaction(TransactionKind::Listing, |db| {
             // Tokens come and go.
             db.execute("DELETE FROM budgets WHERE forge = ?1 AND reset_at <= ?2", &values![forge, now])?;
             db.execute_rows(sql, &types, &rows)
@@ -221,13 +222,13 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn budgets(&self, now: Timestamp) -> Result<Vec<(String, Budget)>> {
+    pub fn budgets(&self, now: Timestamp) -> Result<Vec<(String, RequestBudget)>> {
         let sql = "SELECT forge, credential, request_limit, remaining, reset_at FROM budgets WHERE reset_at \
             > ?1 ORDER BY forge, credential";
         self.database.query(sql, &values![now], |row| {
             Ok((
                 row.get(0)?,
-                Budget {
+                RequestBudget {
                     credential: row.get(1)?,
                     limit: row.get(2)?,
                     remaining: row.get(3)?,

@@ -3,7 +3,7 @@
 
 use weir_ground::{Epoch, Seq, Timestamp};
 
-use crate::database::{Kind, values};
+use crate::database::{TransactionKind, values};
 use crate::repository::Hold;
 use crate::{Catalog, Listed, Result};
 
@@ -110,7 +110,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn adopt(&mut self, archives: &[Adopted], now: Timestamp) -> Result<usize> {
-        self.database.transaction(Kind::Listing, |db| {
+        self.database.transaction(TransactionKind::Listing, |db| {
             let mut added = 0;
             for a in archives {
                 let (forge, id) = a.forge.as_deref().and_then(|forge| forge.split_once(' ')).unzip();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use weir_ground::Timestamp;
 
-use crate::database::{Database, Kind, values};
+use crate::database::{Database, TransactionKind, values};
 
 use crate::repository::{COLUMNS, Repository, refuse_if_built_on, remove_what_belongs_to};
 use crate::take::{free_path, remember_name};
@@ -82,7 +82,7 @@ impl Catalog {
     /// # Errors
     /// If a name is taken by another URL; then nothing is added.
     pub fn add(&mut self, list: &[(String, String, String)], now: Timestamp) -> Result<usize> {
-        self.database.transaction(Kind::Listing, |db| {
+        self.database.transaction(TransactionKind::Listing, |db| {
             let mut added = 0;
             for (name, url, path) in list {
                 let there: Option<String> =
@@ -160,7 +160,7 @@ impl Catalog {
     /// # Errors
     /// If the new name is taken, or its forge names it.
     pub fn rename(&mut self, name: &str, new: &str) -> Result<()> {
-        self.database.transaction(Kind::Listing, |db| {
+        self.database.transaction(TransactionKind::Listing, |db| {
             let get = |name: &str| {
                 db.query_one(
                     &format!("SELECT {COLUMNS} FROM repositories WHERE name = ?1"),
@@ -187,7 +187,7 @@ impl Catalog {
     /// # Errors
     /// If its forge says where it is.
     pub fn set_url(&mut self, name: &str, url: &str, now: Timestamp) -> Result<()> {
-        self.database.transaction(Kind::Visits, |db| {
+        self.database.transaction(TransactionKind::Visits, |db| {
             let sql = "SELECT 1 FROM repositories WHERE name = ?1 AND forge IS NOT NULL";
             if db.query_one(sql, &values![name], |row| row.get::<i64>(0))?.is_some() {
                 return Err(Error::OfForge(name.to_owned()));
@@ -206,7 +206,7 @@ impl Catalog {
     /// # Errors
     /// If the archives of others build on its own.
     pub fn remove(&mut self, name: &str) -> Result<bool> {
-        self.database.transaction(Kind::Listing, |db| {
+        self.database.transaction(TransactionKind::Listing, |db| {
             if let Some(id) =
                 db.query_one("SELECT id FROM repositories WHERE name = ?1", &values![name], |row| row.get(0))?
             {

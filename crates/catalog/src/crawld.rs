@@ -23,12 +23,12 @@ const REPOSITORIES: &str = r#"COPY (
     ) TO STDOUT (FORMAT csv, QUOTE E'\x01', DELIMITER E'\x02')"#;
 
 /// Lines that come from another thread; how that ended is told at their end.
-struct Lines {
+struct CrawldLines {
     pipe: PipeReader,
     from: Option<JoinHandle<Result<()>>>,
 }
 
-impl Read for Lines {
+impl Read for CrawldLines {
     fn read(&mut self, buffer: &mut [u8]) -> IoResult<usize> {
         let n = self.pipe.read(buffer)?;
         if n == 0
@@ -61,5 +61,5 @@ pub fn repositories_of_crawld(url: &str) -> Result<Box<dyn Read>> {
             Err(e) => Err(Error::Copy(e)),
         }
     });
-    Ok(Box::new(Lines { pipe, from: Some(from) }))
+    Ok(Box::new(CrawldLines { pipe, from: Some(from) }))
 }

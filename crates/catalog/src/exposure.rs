@@ -2,7 +2,7 @@
 
 use weir_ground::Timestamp;
 
-use crate::database::{Kind, values};
+use crate::database::{TransactionKind, values};
 use crate::take::remember_name;
 use crate::{Catalog, Error, Result};
 
@@ -35,7 +35,7 @@ impl Catalog {
     /// If the name is taken.
     pub fn add_copy(&mut self, entry: (&str, &str, &str), of: i64, now: Timestamp) -> Result<()> {
         let (name, url, path) = entry;
-        self.database.transaction(Kind::Listing, |db| {
+        self.database.transaction(TransactionKind::Listing, |db| {
             let sql = "INSERT INTO repositories (name, url, path, added_at) VALUES (?1, ?2, ?3, ?4) ON \
                 CONFLICT DO NOTHING RETURNING id";
             let Some(id) = db.query_one(sql, &values![name, url, path, now], |row| row.get::<i64>(0))? else {

@@ -2,9 +2,9 @@
 
 use weir_ground::Timestamp;
 
-use crate::database::{Kind, values};
+use crate::database::{TransactionKind, values};
 use crate::listed::Listed;
-use crate::take::{Source, Taken, take};
+use crate::take::{ListingSource, Taken, take};
 use crate::{Catalog, Result};
 
 /// How far a dump was read.
@@ -44,8 +44,8 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<Taken> {
         let finished_at = position.is_finished.then_some(now);
-        self.database.transaction(Kind::Listing, |db| {
-            let taken = take(db, forge, Source::Dump, rows, now)?;
+        self.database.transaction(TransactionKind::Listing, |db| {
+            let taken = take(db, forge, ListingSource::Dump, rows, now)?;
             db.execute(
                 "INSERT INTO imports (source, lines, started_at, finished_at) VALUES (?1, ?2, ?3, ?4)
                  ON CONFLICT (source) DO UPDATE SET lines = excluded.lines, finished_at =

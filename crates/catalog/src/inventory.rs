@@ -7,7 +7,7 @@ use crate::{Catalog, Result};
 
 /// A row of the catalog: a repository and its archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct InventoryEntry {
     /// The repository's number.
     pub id: i64,
     /// Its name.
@@ -33,11 +33,11 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn for_each_entry(&self, mut each: impl FnMut(Entry)) -> Result<()> {
+    pub fn for_each_entry(&self, mut each: impl FnMut(InventoryEntry)) -> Result<()> {
         let sql = "SELECT id, name, url, path, seq, archive_bytes, last_success, failures, enabled FROM \
             repositories";
         self.database.stream(sql, &mut |row| {
-            each(Entry {
+            each(InventoryEntry {
                 id: row.get(0)?,
                 name: row.get(1)?,
                 url: row.get(2)?,

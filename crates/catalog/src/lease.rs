@@ -2,7 +2,7 @@
 
 use weir_ground::{Epoch, Timestamp};
 
-use crate::database::{Kind, Type, Value, values};
+use crate::database::{TransactionKind, Type, Value, values};
 use crate::repository::{COLUMNS, Repository};
 use crate::settings::AHEAD_MAX;
 use crate::{Catalog, Result};
@@ -95,7 +95,7 @@ impl Catalog {
         );
         let mut leased = self
             .database
-            .transaction(Kind::Visits, |db| db.query(&sql, &parameters, Repository::from_row))?;
+            .transaction(TransactionKind::Visits, |db| db.query(&sql, &parameters, Repository::from_row))?;
         leased.sort_by_key(|r| (r.next_due, r.id));
         Ok(leased)
     }
@@ -131,7 +131,7 @@ impl Catalog {
         let sql = "UPDATE repositories SET lease_until = rows.p3 FROM rows WHERE id = rows.p1 AND epoch = \
             rows.p2 AND lease_owner IS NOT NULL";
         self.database
-            .transaction(Kind::Visits, |db| db.execute_rows(sql, &[Type::Integer; 3], &rows))
+            .transaction(TransactionKind::Visits, |db| db.execute_rows(sql, &[Type::Integer; 3], &rows))
             .map(|_| ())
     }
 
@@ -141,7 +141,7 @@ impl Catalog {
     /// If the database fails.
     pub fn release(&mut self, owner: &str) -> Result<()> {
         let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner = ?1";
-        self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![owner])).map(|_| ())
+        self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &values![owner])).map(|_| ())
     }
 
     /// Gives back the leases of all owners whose name begins with `prefix`: for when it is known that none of
@@ -153,7 +153,7 @@ impl Catalog {
         let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE substr(lease_owner, \
             1, ?2) = ?1";
         let parameters = values![prefix, prefix.chars().count()];
-        self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters)).map(|_| ())
+        self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters)).map(|_| ())
     }
 
     /// Says that the archive of repository `id`, which is leased with the number `epoch`, was written under a

@@ -33,7 +33,7 @@ mod take;
 mod updates;
 mod visit;
 
-pub use accounts::{AccountCounts, Budget, KnownAccount};
+pub use accounts::{AccountCounts, KnownAccount, RequestBudget};
 pub use archives::{Adopted, ArchiveEnd};
 pub use catalog::Catalog;
 pub use crawld::repositories_of_crawld;
@@ -43,7 +43,7 @@ pub use exposure::Exposure;
 pub use forge_metadata::{ForgeMetadata, ForgeWish};
 pub use history::PastVisit;
 pub use import::ImportPosition;
-pub use inventory::Entry;
+pub use inventory::InventoryEntry;
 pub use lease::Which;
 pub use listed::{Account, AccountKind, Listed};
 pub use listing::{Listing, SkippedPage, Unseen};

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use weir_ground::Timestamp;
 
-use crate::database::{Database, Kind, Row, Value, values};
+use crate::database::{Database, Row, TransactionKind, Value, values};
 use crate::listed::Listed;
-use crate::take::{Source, Taken, take};
+use crate::take::{ListingSource, Taken, take};
 use crate::{Catalog, Result};
 
 /// How far a listing of a forge has come.
@@ -77,7 +77,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn begin_listing(&mut self, forge: &str, scope: &str, now: Timestamp) -> Result<Listing> {
-        self.database.transaction(Kind::Listing, |db| {
+        self.database.transaction(TransactionKind::Listing, |db| {
             // Positions mean something else there.
             for table in ["skipped_pages", "pages"] {
                 db.execute(
@@ -130,8 +130,8 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<Taken> {
         let finished_at = next.is_none().then_some(now);
-        let taken = self.database.transaction(Kind::Listing, |db| {
-            let taken = take(db, &listing.forge, Source::Listing(listing.pass), page, now)?;
+        let taken = self.database.transaction(TransactionKind::Listing, |db| {
+            let taken = take(db, &listing.forge, ListingSource::Listing(listing.pass), page, now)?;
             db.execute(
                 "UPDATE forges SET position = ?3, listed = listed + ?4, finished_at = ?5, failed_at = NULL, \
                 error = NULL
@@ -155,7 +155,7 @@ impl Catalog {
         let sql = "UPDATE repositories SET seen_pass = ?3 WHERE forge = ?1 AND forge_id = ANY(?2) AND \
             seen_pass < ?3";
         let parameters = [Value::from(&listing.forge), Value::Texts(forge_ids.to_vec()), listing.pass.into()];
-        self.database.transaction(Kind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
+        self.database.transaction(TransactionKind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
     }
 
     /// Takes repositories of `forge` that were found outside its listing, as part of `listing`.
@@ -168,8 +168,8 @@ impl Catalog {
         more: &[(String, Listed)],
         now: Timestamp,
     ) -> Result<Taken> {
-        self.database.transaction(Kind::Listing, |db| {
-            take(db, &listing.forge, Source::Listing(listing.pass), more, now)
+        self.database.transaction(TransactionKind::Listing, |db| {
+            take(db, &listing.forge, ListingSource::Listing(listing.pass), more, now)
         })
     }
 
@@ -238,7 +238,7 @@ impl Catalog {
         let sql =
             "UPDATE repositories SET gone_at = ?2, next_due = GREATEST(next_due, ?3) WHERE id = ANY(?1)";
         let parameters = [Value::Integers(ids.to_vec()), now.into(), next_due.into()];
-        self.database.transaction(Kind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
+        self.database.transaction(TransactionKind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
     }
 
     /// Whether one of these of `forge` is known to be gone.

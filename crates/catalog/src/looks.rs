@@ -3,7 +3,7 @@
 use serde::Serialize;
 use weir_ground::Timestamp;
 
-use crate::database::{Kind, Value, values};
+use crate::database::{TransactionKind, Value, values};
 use crate::repository::{COLUMN_COUNT, COLUMNS};
 use crate::{Catalog, Repository, Result};
 
@@ -79,7 +79,7 @@ impl Catalog {
             return Ok(None);
         };
         let parameters = values![forge, after, last, i64::from(by_default)];
-        self.database.transaction(Kind::Visits, |db| {
+        self.database.transaction(TransactionKind::Visits, |db| {
             let wanted = "forge || '' = ?1 AND id > ?2 AND id <= ?3 AND enabled = 1 AND seq IS NOT NULL AND \
                 gone_at IS NULL";
             let sql = format!(
@@ -109,7 +109,7 @@ impl Catalog {
                    AND enabled = 1 AND seq IS NOT NULL AND gone_at IS NULL AND is_wiki = 0 ON
                    CONFLICT (repository_id) DO NOTHING";
         let parameters = [forge.into(), Value::Integers(ids.to_vec())];
-        self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters))?;
+        self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))?;
         let sql = "SELECT repository_id FROM metadata_looks WHERE forge = ?1 AND repository_id = ANY(?2) \
             ORDER BY repository_id";
         self.database.query(sql, &parameters, |row| row.get(0))
@@ -155,7 +155,7 @@ impl Catalog {
             let sql =
                 "UPDATE metadata_looks SET leased_until = ?2 WHERE repository_id = ?1 AND leased_until <= ?3";
             let parameters = values![task.repository.id, until, now];
-            if self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters))? > 0 {
+            if self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))? > 0 {
                 return Ok(Some(task));
             }
         }
@@ -177,7 +177,7 @@ impl Catalog {
             "UPDATE metadata_looks SET leased_until = ?3 WHERE repository_id = ?1 AND leased_until = ?2";
         Ok(self
             .database
-            .transaction(Kind::Visits, |db| db.execute(sql, &values![id, leased_until, until]))?
+            .transaction(TransactionKind::Visits, |db| db.execute(sql, &values![id, leased_until, until]))?
             > 0)
     }
 
@@ -193,7 +193,7 @@ impl Catalog {
                    failures = CASE WHEN CAST(?5 AS TEXT) IS NULL THEN 0 ELSE failures + 1 END, error = ?5
                    WHERE repository_id = ?1 AND leased_until = ?6";
         let parameters = values![*id, *due_at, *at, i64::from(*is_changed), error.as_deref(), *leased_until];
-        Ok(self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters))? > 0)
+        Ok(self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))? > 0)
     }
 
     /// How many were looked at, and how many of these looks failed.

@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use crate::database::{Database, Kind, LISTING_LOCK, Type, Value};
+use crate::database::{Database, LISTING_LOCK, TransactionKind, Type, Value};
 use crate::schema::STEPS;
 use crate::{Catalog, Error, Result};
 
@@ -88,7 +88,7 @@ impl Catalog {
             false => "BEGIN IMMEDIATE".to_owned(),
         };
         source.batch(&begin)?;
-        let result = destination.database.transaction(Kind::Listing, |db| {
+        let result = destination.database.transaction(TransactionKind::Listing, |db| {
             match count(db)? {
                 0 => {}
                 there => return Err(Error::NotEmpty(there)),

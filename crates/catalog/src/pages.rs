@@ -1,6 +1,6 @@
 //! Pages of listings as they were: a forge that says one has not changed need not give it again.
 
-use crate::database::{Kind, Value, values};
+use crate::database::{TransactionKind, Value, values};
 use crate::{Catalog, Result};
 
 /// A page as it was.
@@ -42,6 +42,6 @@ impl Catalog {
                    wanted = excluded.wanted, ids = excluded.ids,
                    next = excluded.next";
         let parameters: [Value<'_>; 6] = values![forge, position, etag, wanted, ids, next.as_deref()];
-        self.database.transaction(Kind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
+        self.database.transaction(TransactionKind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
     }
 }

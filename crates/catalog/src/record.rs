@@ -1,6 +1,6 @@
 //! Visits, written down in batches.
 
-use crate::database::{Kind, Type, Value, values};
+use crate::database::{TransactionKind, Type, Value, values};
 use crate::history::{KEEP_VISIT, KEPT_VISIT, news_of};
 use crate::updates::{KEEP_UPDATE, KEPT_UPDATE};
 use crate::visit::{Outcome, Visit};
@@ -88,7 +88,7 @@ impl Catalog {
         let superseded: Vec<_> = wrote.map(|visit| values![visit.id, visit.epoch, visit.at].into()).collect();
         let updates = self.updates_of(visits);
         let news = news_of(visits);
-        let written = self.database.transaction(Kind::Visits, |db| {
+        let written = self.database.transaction(TransactionKind::Visits, |db| {
             // It holds the rows from here on: none of them is removed, or leased by another, before its
             // update is kept.
             let written = db.execute_rows(RECORD, &VISIT, &rows)?;

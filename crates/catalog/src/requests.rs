@@ -2,7 +2,7 @@
 
 use weir_ground::Timestamp;
 
-use crate::database::{Kind, Type, Value, values};
+use crate::database::{TransactionKind, Type, Value, values};
 use crate::repository::{COLUMNS, Repository};
 use crate::settings::{PRIORITY_MAX, Settings};
 use crate::{Catalog, Result};
@@ -40,7 +40,7 @@ impl Catalog {
         // In one order everywhere, so that nobody waits for each other.
         ids.sort_unstable();
         for ids in ids.chunks(CHANGED_AT_ONCE) {
-            self.database.transaction(Kind::Visits, |db| {
+            self.database.transaction(TransactionKind::Visits, |db| {
                 let sql = "SELECT id, priority, settings FROM repositories WHERE id = ANY(?1) ORDER BY id \
                     FOR UPDATE";
                 let rows = db.query(sql, &[Value::Integers(ids.to_vec())], |row| {
@@ -71,7 +71,7 @@ impl Catalog {
             ?2), ahead = GREATEST(ahead, 1)
                    WHERE id = ANY(?1) AND enabled = 1";
         let parameters = [Value::Integers(ids.to_vec()), now.into()];
-        self.database.transaction(Kind::Visits, |db| db.execute(sql, &parameters))
+        self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))
     }
 
     /// Repositories with a priority, the highest first, or of which something is said alone.

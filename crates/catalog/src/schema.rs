@@ -1,7 +1,7 @@
 //! The schema and how older ones become it. A step is written as SQLite takes it, and translated for
 //! PostgreSQL; one that stands on main is never changed again.
 
-use crate::database::{Database, Kind, schema_for_postgres};
+use crate::database::{Database, TransactionKind, schema_for_postgres};
 use crate::{Error, Result};
 
 pub(crate) const STEPS: &[&str] = &[
@@ -273,7 +273,7 @@ pub(crate) fn migrate(database: &Database) -> Result<()> {
     if !check(version(database)?)? {
         return Ok(());
     }
-    database.transaction(Kind::Listing, |db| {
+    database.transaction(TransactionKind::Listing, |db| {
         // Another process may have migrated while this one waited.
         let version = version(db)?;
         if !check(version)? {

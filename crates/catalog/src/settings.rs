@@ -63,13 +63,15 @@ pub struct Settings {
 fn patterns_of_refs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Stored {
+    enum StoredPatterns {
         HeadsAndTagsOnly(bool),
         Patterns(Vec<String>),
     }
-    Ok(Option::<Stored>::deserialize(deserializer)?.map(|stored| match stored {
-        Stored::HeadsAndTagsOnly(only) => vec![if only { "heads-and-tags" } else { "all" }.to_owned()],
-        Stored::Patterns(patterns) => patterns,
+    Ok(Option::<StoredPatterns>::deserialize(deserializer)?.map(|stored| match stored {
+        StoredPatterns::HeadsAndTagsOnly(only) => {
+            vec![if only { "heads-and-tags" } else { "all" }.to_owned()]
+        }
+        StoredPatterns::Patterns(patterns) => patterns,
     }))
 }
 

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use weir_ground::Timestamp;
 
-use crate::database::{Database, Kind, Row, Type, Value, values};
+use crate::database::{Database, Row, TransactionKind, Type, Value, values};
 use crate::repository::{COLUMNS, Repository, refuse_if_built_on};
 use crate::{Catalog, Error, Result};
 
@@ -93,7 +93,9 @@ impl Catalog {
         }
         let rows: Vec<Vec<Value<'_>>> = chosen.iter().map(|&(id, base)| values![id, base].into()).collect();
         self.database
-            .durably(Kind::Listing, |db| db.execute_rows(CHOOSE, &[Type::Integer, Type::Integer], &rows))
+            .durably(TransactionKind::Listing, |db| {
+                db.execute_rows(CHOOSE, &[Type::Integer, Type::Integer], &rows)
+            })
             .map(|_| ())
     }
 
@@ -167,7 +169,7 @@ impl Catalog {
     /// # Errors
     /// If `base` builds on another itself, or others build on `id`.
     pub fn set_base(&mut self, id: i64, base: i64) -> Result<()> {
-        self.database.durably(Kind::Listing, |db| {
+        self.database.durably(TransactionKind::Listing, |db| {
             refuse_if_built_on(db, id)?;
             let sql = "UPDATE repositories SET base_id = ?2 WHERE id = ?1 AND id <> ?2
                        AND EXISTS (SELECT 1 FROM repositories b WHERE b.id = ?2 AND b.base_id IS NULL)";
@@ -186,7 +188,7 @@ impl Catalog {
     pub fn set_base_found(&mut self, id: i64, path: Option<&str>) -> Result<()> {
         let sql = "UPDATE repositories SET base_id = (SELECT b.id FROM repositories b WHERE b.path = ?2 AND \
             b.id <> ?1) WHERE id = ?1";
-        self.database.durably(Kind::Listing, |db| db.execute(sql, &values![id, path])).map(|_| ())
+        self.database.durably(TransactionKind::Listing, |db| db.execute(sql, &values![id, path])).map(|_| ())
     }
 
     /// Says that these build on nothing any more: their archives are whole.
@@ -196,7 +198,7 @@ impl Catalog {
     pub fn clear_bases(&mut self, ids: &[i64]) -> Result<()> {
         let sql = "UPDATE repositories SET base_id = NULL WHERE base_id IS NOT NULL AND id = ANY(?1)";
         self.database
-            .transaction(Kind::Visits, |db| db.execute(sql, &[Value::Integers(ids.to_vec())]))
+            .transaction(TransactionKind::Visits, |db| db.execute(sql, &[Value::Integers(ids.to_vec())]))
             .map(|_| ())
     }
 
@@ -209,7 +211,9 @@ impl Catalog {
         let sql =
             "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
                    ahead = GREATEST(ahead, 1) WHERE base_id = ?1";
-        self.database.transaction(Kind::Visits, |db| db.execute(sql, &values![id, now])).map(|_| ())
+        self.database
+            .transaction(TransactionKind::Visits, |db| db.execute(sql, &values![id, now]))
+            .map(|_| ())
     }
 }
 

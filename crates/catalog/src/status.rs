@@ -3,7 +3,7 @@
 use serde::Serialize;
 use weir_ground::{FailureClass, Timestamp};
 
-use crate::database::{Kind, values};
+use crate::database::{TransactionKind, values};
 use crate::listing::Listing;
 use crate::repository::{COLUMN_COUNT, COLUMNS, remove_what_belongs_to};
 use crate::{Catalog, Repository, Result};
@@ -64,7 +64,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn set_throttle(&mut self, host: &str, cause: &str, now: Timestamp, until: Timestamp) -> Result<()> {
-        self.database.transaction(Kind::Visits, |db| {
+        self.database.transaction(TransactionKind::Visits, |db| {
             db.execute("DELETE FROM throttles WHERE until <= ?1", &values![now])?;
             db.execute(
                 "INSERT INTO throttles (host, cause, since, until) VALUES (?1, ?2, ?3, ?4)
@@ -192,7 +192,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn remove_gone(&mut self, id: i64, before: Timestamp) -> Result<bool> {
-        self.database.transaction(Kind::Listing, |db| {
+        self.database.transaction(TransactionKind::Listing, |db| {
             // What is there again is to be listed anew.
             db.execute(
                 "DELETE FROM pages WHERE forge IN (SELECT forge FROM repositories WHERE id = ?1)",

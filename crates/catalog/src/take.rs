@@ -37,21 +37,21 @@ impl std::ops::AddAssign for Taken {
 
 /// What rows come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ListingSource {
     /// A listing of a forge, by its pass.
     Listing(i64),
     /// A dump of the past: what a listing has told stays as that told it.
     Dump,
 }
 
-impl Source {
+impl ListingSource {
     fn pass(self) -> i64 {
-        if let Source::Listing(pass) = self { pass } else { 0 }
+        if let ListingSource::Listing(pass) = self { pass } else { 0 }
     }
 }
 
 /// What is known of a repository that is listed.
-struct Known {
+struct KnownRow {
     id: i64,
     name: String,
     url: String,
@@ -67,9 +67,9 @@ const KNOWN: &str =
     m.pushed_at FROM repositories r LEFT JOIN metadata m ON m.repository_id = r.id WHERE r.forge = ?1 AND
     r.forge_id = ANY(?2)";
 
-impl Known {
-    fn from_row(row: &Row<'_>) -> Result<(String, Known)> {
-        let known = Known {
+impl KnownRow {
+    fn from_row(row: &Row<'_>) -> Result<(String, KnownRow)> {
+        let known = KnownRow {
             id: row.get(1)?,
             name: row.get(2)?,
             url: row.get(3)?,
@@ -157,7 +157,7 @@ fn repeated<'a>(keys: impl Iterator<Item = &'a str>) -> HashSet<&'a str> {
 pub(crate) fn take(
     db: &Database,
     forge: &str,
-    source: Source,
+    source: ListingSource,
     rows: &[(String, Listed)],
     now: Timestamp,
 ) -> Result<Taken> {
@@ -170,10 +170,10 @@ pub(crate) fn take(
         );
     }
     let ids: Vec<&str> = rows.iter().map(|(_, l)| l.forge_id.as_str()).filter(|id| !id.is_empty()).collect();
-    let known: HashMap<String, Known> = match ids.is_empty() {
+    let known: HashMap<String, KnownRow> = match ids.is_empty() {
         true => HashMap::new(),
         false => db
-            .query(KNOWN, &[forge.into(), Value::Texts(ids.clone())], Known::from_row)?
+            .query(KNOWN, &[forge.into(), Value::Texts(ids.clone())], KnownRow::from_row)?
             .into_iter()
             .collect(),
     };
@@ -192,7 +192,7 @@ pub(crate) fn take(
         let is_alone =
             !repeated_names.contains(name.as_str()) && !repeated_ids.contains(listed.forge_id.as_str());
         match known.get(&listed.forge_id) {
-            Some(known) if source == Source::Dump && known.was_listed => taken.known += 1,
+            Some(known) if source == ListingSource::Dump && known.was_listed => taken.known += 1,
             Some(known) if is_alone && known.name == *name => {
                 known.count(listed, true, &mut taken);
                 touched.push(known.row(name, listed, source.pass(), now));
@@ -244,7 +244,7 @@ pub(crate) fn remember_name(db: &Database, id: i64, name: &str) -> Result<()> {
 
 fn inserted<'a>(
     forge: &'a str,
-    source: Source,
+    source: ListingSource,
     name: &'a str,
     path: &str,
     listed: &'a Listed,
@@ -263,7 +263,7 @@ fn inserted<'a>(
 fn take_one(
     db: &Database,
     forge: &str,
-    source: Source,
+    source: ListingSource,
     name: &str,
     listed: &Listed,
     now: Timestamp,
@@ -277,9 +277,9 @@ fn take_one(
         return Ok(id);
     }
     let known = db
-        .query_one(KNOWN, &[forge.into(), Value::Texts(vec![&listed.forge_id])], Known::from_row)?
+        .query_one(KNOWN, &[forge.into(), Value::Texts(vec![&listed.forge_id])], KnownRow::from_row)?
         .map(|(_, known)| known);
-    if source == Source::Dump {
+    if source == ListingSource::Dump {
         // Nor does a repository of the past take the name of one that is there now.
         let sql =
             "SELECT EXISTS (SELECT 1 FROM repositories WHERE name = ?1 AND forge = ?2 AND forge_id <> ?3
@@ -307,7 +307,7 @@ fn take_one(
 fn add(
     db: &Database,
     forge: &str,
-    source: Source,
+    source: ListingSource,
     name: &str,
     listed: &Listed,
     now: Timestamp,

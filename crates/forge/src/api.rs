@@ -12,7 +12,7 @@ use ureq::{Agent, Body};
 use weir_ground::{Clock, Timestamp, hex, printable_or};
 
 use crate::app::GitHubApp;
-use crate::{Budget, Error, Result};
+use crate::{Error, RequestBudget, Result};
 
 /// Bytes of one answer.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
@@ -143,7 +143,7 @@ pub struct Api {
 }
 
 /// What was answered.
-pub(crate) struct Answer {
+pub(crate) struct ApiAnswer {
     pub(crate) value: Value,
     /// Where `rel="next"` leads.
     pub(crate) next: Option<String>,
@@ -152,7 +152,7 @@ pub(crate) struct Answer {
 }
 
 /// What to do about an answer.
-enum Verdict {
+enum AnswerVerdict {
     Good,
     /// The limit of this credential is used up until then.
     Limited(u64),
@@ -209,11 +209,11 @@ impl Api {
     }
 
     /// What is left of limits, by credential.
-    pub(crate) fn budgets(&self) -> Vec<Budget> {
+    pub(crate) fn budgets(&self) -> Vec<RequestBudget> {
         let integer = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let budget = |c: &Credential| {
             let (limit, left, reset) = c.said?;
-            Some(Budget {
+            Some(RequestBudget {
                 credential: c.name.clone(),
                 limit: limit.map(integer),
                 remaining: integer(left),
@@ -224,7 +224,7 @@ impl Api {
     }
 
     /// What was left of them before: a credential that is used up is not tried.
-    pub(crate) fn remember(&mut self, budgets: &[Budget]) {
+    pub(crate) fn remember(&mut self, budgets: &[RequestBudget]) {
         let latest = now().saturating_add(LIMIT_WAIT_MAX.as_secs());
         for credential in &mut self.credentials {
             if let Some(spent) = budgets.iter().find(|b| b.credential == credential.name && b.remaining == 0)
@@ -239,13 +239,13 @@ impl Api {
     }
 
     /// The JSON at `url`.
-    pub(crate) fn get(&mut self, url: &str) -> Result<Answer> {
+    pub(crate) fn get(&mut self, url: &str) -> Result<ApiAnswer> {
         self.ask(url, None).and_then(|(headers, body)| parse(url, &headers, &body))
     }
 
     /// The JSON at `url`; `None` if it is as it was when it had the tag `etag`, which costs nothing of a
     /// limit.
-    pub(crate) fn get_unless(&mut self, url: &str, etag: Option<&str>) -> Result<Option<Answer>> {
+    pub(crate) fn get_unless(&mut self, url: &str, etag: Option<&str>) -> Result<Option<ApiAnswer>> {
         self.if_none_match = etag.map(str::to_owned);
         let answer = self.ask(url, None);
         self.if_none_match = None;
@@ -301,7 +301,7 @@ impl Api {
     }
 
     /// The answer to the JSON `question`.
-    pub(crate) fn post(&mut self, url: &str, question: &Value) -> Result<Answer> {
+    pub(crate) fn post(&mut self, url: &str, question: &Value) -> Result<ApiAnswer> {
         self.ask(url, Some(question)).and_then(|(headers, body)| parse(url, &headers, &body))
     }
 
@@ -321,7 +321,7 @@ impl Api {
             self.choose_credential(url)?;
             self.usage.requests += 1;
             let verdict = match self.send(url, question) {
-                Err(e) => Verdict::Again(e.to_string()),
+                Err(e) => AnswerVerdict::Again(e.to_string()),
                 Ok(response)
                     if response.status() == StatusCode::NOT_MODIFIED && self.if_none_match.is_some() =>
                 {
@@ -332,9 +332,9 @@ impl Api {
                     let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
                     let (parts, _) = response.into_parts();
                     match body {
-                        Err(e) => Verdict::Again(format!("the answer broke off: {e}")),
+                        Err(e) => AnswerVerdict::Again(format!("the answer broke off: {e}")),
                         Ok(mut body) => match judge(url, parts.status, &parts.headers, &body) {
-                            Verdict::Good => {
+                            AnswerVerdict::Good => {
                                 self.note_limit(&parts.headers);
                                 // What Gerrit puts before its JSON, so that no browser runs it.
                                 if body.starts_with(UNRUNNABLE) {
@@ -346,7 +346,7 @@ impl Api {
                                     true if serde_json::from_slice::<serde::de::IgnoredAny>(&body)
                                         .is_err() =>
                                     {
-                                        Verdict::Again("the answer is no whole JSON".to_owned())
+                                        AnswerVerdict::Again("the answer is no whole JSON".to_owned())
                                     }
                                     _ => return Ok((parts.headers, body)),
                                 }
@@ -357,13 +357,13 @@ impl Api {
                 }
             };
             match verdict {
-                Verdict::Good => {}
-                Verdict::Never(e) => return Err(e),
+                AnswerVerdict::Good => {}
+                AnswerVerdict::Never(e) => return Err(e),
                 // Where no token was shown none is wrong.
-                Verdict::Refused(e) if self.credentials[self.current].authorization.is_none() => {
+                AnswerVerdict::Refused(e) if self.credentials[self.current].authorization.is_none() => {
                     return Err(e);
                 }
-                Verdict::Limited(until) => {
+                AnswerVerdict::Limited(until) => {
                     // Clocks differ, and some say 0: each refusal in turn waits longer, and none for ever.
                     limits = (limits * 2).clamp(1, LIMIT_WAIT_MAX.as_secs());
                     let now = now();
@@ -373,7 +373,7 @@ impl Api {
                     credential.spent_until = until;
                     credential.said = Some((credential.said.and_then(|said| said.0), 0, until));
                 }
-                Verdict::Refused(e) => {
+                AnswerVerdict::Refused(e) => {
                     self.credentials[self.current].is_refused = true;
                     tracing::warn!(
                         "token {} of {} is not taken: {e}",
@@ -384,7 +384,7 @@ impl Api {
                         return Err(e);
                     }
                 }
-                Verdict::Again(detail) => {
+                AnswerVerdict::Again(detail) => {
                     tries += 1;
                     tracing::debug!(url, tries, "{detail}");
                     if tries >= self.options.tries {
@@ -549,12 +549,14 @@ impl Api {
                     match body {
                         Err(e) => format!("the answer broke off: {e}"),
                         Ok(body) => match judge(url, parts.status, &parts.headers, &body) {
-                            Verdict::Good => {
+                            AnswerVerdict::Good => {
                                 return parse(url, &parts.headers, &body).map(|answer| answer.value);
                             }
-                            Verdict::Never(e) | Verdict::Refused(e) => return Err(e),
-                            Verdict::Again(detail) => detail,
-                            Verdict::Limited(_) => "the rate limit of the App itself is used up".to_owned(),
+                            AnswerVerdict::Never(e) | AnswerVerdict::Refused(e) => return Err(e),
+                            AnswerVerdict::Again(detail) => detail,
+                            AnswerVerdict::Limited(_) => {
+                                "the rate limit of the App itself is used up".to_owned()
+                            }
                         },
                     }
                 }
@@ -599,7 +601,7 @@ fn reset_time(headers: &HeaderMap) -> Option<u64> {
     Some(if reset < 1_000_000_000 { now().saturating_add(reset) } else { reset.saturating_add(1) })
 }
 
-fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Verdict {
+fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> AnswerVerdict {
     let detail = || {
         let text = String::from_utf8_lossy(&body[..body.len().min(4 * DETAIL_CHARS_MAX)]);
         let message = serde_json::from_slice::<Value>(body)
@@ -615,11 +617,11 @@ fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Ver
                 && body.windows(14).any(|w| w == b"\"RATE_LIMITED\"")
                 && number(headers, &REMAINING) == Some(0) =>
         {
-            Verdict::Limited(
+            AnswerVerdict::Limited(
                 reset_time(headers).unwrap_or_else(|| now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
             )
         }
-        200..=299 => Verdict::Good,
+        200..=299 => AnswerVerdict::Good,
         403 | 429 => {
             // GitHub: "retry-after", else "x-ratelimit-reset" once nothing remains, else a minute at least.
             let after = number(headers, &[RETRY_AFTER]).map(|s| now().saturating_add(s));
@@ -627,35 +629,35 @@ fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Ver
             let is_limit = status == StatusCode::TOO_MANY_REQUESTS
                 || detail().to_ascii_lowercase().contains("rate limit");
             match after.or(spent) {
-                Some(until) => Verdict::Limited(until),
-                None if is_limit => Verdict::Limited(now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
-                None => Verdict::Never(Error::Forbidden {
+                Some(until) => AnswerVerdict::Limited(until),
+                None if is_limit => AnswerVerdict::Limited(now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
+                None => AnswerVerdict::Never(Error::Forbidden {
                     url: url.to_owned(),
                     status: status.as_u16(),
                     detail: detail(),
                 }),
             }
         }
-        401 | 407 => Verdict::Refused(Error::Forbidden {
+        401 | 407 => AnswerVerdict::Refused(Error::Forbidden {
             url: url.to_owned(),
             status: status.as_u16(),
             detail: detail(),
         }),
-        404 | 410 | 451 => Verdict::Never(Error::NotFound(url.to_owned())),
-        422 => Verdict::Never(Error::Refused { url: url.to_owned(), detail: detail() }),
-        408 | 500..=599 => Verdict::Again(format!("{status}: {}", detail())),
-        _ => Verdict::Never(Error::Unexpected {
+        404 | 410 | 451 => AnswerVerdict::Never(Error::NotFound(url.to_owned())),
+        422 => AnswerVerdict::Never(Error::Refused { url: url.to_owned(), detail: detail() }),
+        408 | 500..=599 => AnswerVerdict::Again(format!("{status}: {}", detail())),
+        _ => AnswerVerdict::Never(Error::Unexpected {
             url: url.to_owned(),
             detail: format!("{status}: {}", detail()),
         }),
     }
 }
 
-fn parse(url: &str, headers: &HeaderMap, body: &[u8]) -> Result<Answer> {
+fn parse(url: &str, headers: &HeaderMap, body: &[u8]) -> Result<ApiAnswer> {
     let value = serde_json::from_slice(body)
         .map_err(|e| Error::Unexpected { url: url.to_owned(), detail: e.to_string() })?;
     let said = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    Ok(Answer {
+    Ok(ApiAnswer {
         value,
         next: said(LINK).and_then(next_link),
         etag: said(ETAG).filter(|tag| tag.len() <= ETAG_BYTES_MAX).map(str::to_owned),

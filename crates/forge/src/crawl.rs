@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use weir_catalog::{Budget, Catalog, KeptPage, Listed, Listing, Taken};
+use weir_catalog::{Catalog, KeptPage, Listed, Listing, RequestBudget, Taken};
 use weir_ground::Timestamp;
 
 use crate::api::Usage;
-use crate::filter::{Filter, Verdict};
+use crate::filter::{FilterVerdict, ListingFilter};
 use crate::{Error, Forge, Page, Skipped};
 
 /// Pages skipped one after the other before the forge is taken to be down. Nothing of them counts as passed
@@ -39,7 +39,7 @@ pub struct Crawl<'a> {
     /// What is listed: with another scope a listing begins anew.
     pub scope: &'a str,
     /// What is wanted.
-    pub filter: &'a Filter,
+    pub filter: &'a ListingFilter,
     /// The name a repository gets here, none if it is not wanted; or why it can have none.
     pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, String>,
     /// Whether wikis are wanted, too, of what is wanted.
@@ -57,7 +57,7 @@ pub struct Crawl<'a> {
 
 /// How far a crawl has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct CrawlProgress {
     /// Pages had.
     pub pages: u64,
     /// Those of them that were as they were before.
@@ -107,7 +107,7 @@ pub(crate) fn remember_budgets(
     forge: &mut dyn Forge,
     now: Timestamp,
 ) -> Result<(), CrawlError> {
-    let known: Vec<Budget> = catalog
+    let known: Vec<RequestBudget> = catalog
         .budgets(now)?
         .into_iter()
         .filter(|(forge, _)| forge == name)
@@ -143,9 +143,9 @@ impl Crawl<'_> {
         &self,
         catalog: &mut Catalog,
         forge: &mut dyn Forge,
-        observe: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<Progress, CrawlError> {
-        let mut progress = Progress::default();
+        observe: &mut dyn FnMut(&CrawlProgress) -> bool,
+    ) -> Result<CrawlProgress, CrawlError> {
+        let mut progress = CrawlProgress::default();
         remember_budgets(self.name, catalog, forge, (self.now)())?;
         let mut listing = catalog.begin_listing(self.name, self.scope, (self.now)())?;
         self.recover(catalog, forge, &listing, &mut progress)?;
@@ -279,16 +279,16 @@ impl Crawl<'_> {
         }
     }
 
-    fn wanted(&self, repositories: &[Listed], progress: &mut Progress) -> Vec<(String, Listed)> {
+    fn wanted(&self, repositories: &[Listed], progress: &mut CrawlProgress) -> Vec<(String, Listed)> {
         progress.listed += repositories.len() as u64;
         let mut wanted = Vec::with_capacity(repositories.len());
         for listed in repositories {
             let verdict = self.filter.verdict(listed);
-            if verdict == Verdict::Unwanted {
+            if verdict == FilterVerdict::Unwanted {
                 continue;
             }
             match (self.name_of)(listed) {
-                Ok(Some(_)) if let Verdict::Unknown(what) = verdict => {
+                Ok(Some(_)) if let FilterVerdict::Unknown(what) = verdict => {
                     progress.unknown += 1;
                     progress.unknown_of = progress.unknown_of.or(Some(what));
                 }
@@ -313,7 +313,7 @@ impl Crawl<'_> {
         &self,
         catalog: &mut Catalog,
         pending: &mut Vec<Skipped>,
-        progress: &mut Progress,
+        progress: &mut CrawlProgress,
     ) -> Result<(), CrawlError> {
         for Skipped { position, error } in pending.drain(..) {
             catalog.skip_page(self.name, &position, &error, (self.now)())?;
@@ -328,7 +328,7 @@ impl Crawl<'_> {
         catalog: &mut Catalog,
         forge: &mut dyn Forge,
         listing: &Listing,
-        progress: &mut Progress,
+        progress: &mut CrawlProgress,
     ) -> Result<(), CrawlError> {
         let mut in_turn = 0;
         for weir_catalog::SkippedPage { position, tries, .. } in catalog.skipped_pages(self.name)? {
@@ -368,8 +368,8 @@ impl Crawl<'_> {
         forge: &mut dyn Forge,
         listing: &mut Listing,
         mut after: i64,
-        progress: &mut Progress,
-        observe: &mut dyn FnMut(&Progress) -> bool,
+        progress: &mut CrawlProgress,
+        observe: &mut dyn FnMut(&CrawlProgress) -> bool,
     ) -> Result<bool, CrawlError> {
         let (mut asked, mut failed_in_turn) = (0, 0);
         while asked < UNSEEN_MAX {
@@ -465,7 +465,7 @@ mod tests {
         let crawl = Crawl {
             name: "f",
             scope: "all",
-            filter: &Filter::default(),
+            filter: &ListingFilter::default(),
             name_of: &|_| Ok(None),
             wikis: false,
             wanted: "",

@@ -4,7 +4,7 @@ use crate::Listed;
 
 /// Conditions, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct ListingFilter {
     /// Only those in one of these languages (any of a repository's, in any case); empty for all.
     pub languages: Vec<String>,
     /// Leave out forks.
@@ -23,7 +23,7 @@ pub struct Filter {
 
 /// What a filter says of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FilterVerdict {
     /// It is wanted.
     Wanted,
     /// It is not.
@@ -32,12 +32,12 @@ pub enum Verdict {
     Unknown(&'static str),
 }
 
-impl Filter {
+impl ListingFilter {
     /// Whether `listed` is wanted. What is not known is not let in: a forge that gives fewer details for a
     /// while must not let everything through.
-    pub fn verdict(&self, listed: &Listed) -> Verdict {
+    pub fn verdict(&self, listed: &Listed) -> FilterVerdict {
         if listed.empty == Some(true) {
-            return Verdict::Unwanted;
+            return FilterVerdict::Unwanted;
         }
         let names = || listed.language.iter().chain(listed.languages.iter().map(|(name, _)| name));
         let is_spoken =
@@ -57,11 +57,11 @@ impl Filter {
         ];
         let asked = || conditions.iter().filter_map(|(what, answer)| answer.map(|answer| (*what, answer)));
         if asked().any(|(_, answer)| answer == Some(false)) {
-            return Verdict::Unwanted;
+            return FilterVerdict::Unwanted;
         }
         match asked().find(|(_, answer)| answer.is_none()) {
-            Some((what, _)) => Verdict::Unknown(what),
-            None => Verdict::Wanted,
+            Some((what, _)) => FilterVerdict::Unknown(what),
+            None => FilterVerdict::Wanted,
         }
     }
 }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_not_let_in() {
-        let strict = Filter {
+        let strict = ListingFilter {
             languages: vec!["rust".into()],
             skip_forks: true,
             skip_archived: true,
@@ -81,8 +81,8 @@ mod tests {
             kibibytes_max: Some(100),
             active_since: Some("2024-01-01".into()),
         };
-        assert_eq!(Filter::default().verdict(&Listed::default()), Verdict::Wanted);
-        assert!(matches!(strict.verdict(&Listed::default()), Verdict::Unknown(_)));
+        assert_eq!(ListingFilter::default().verdict(&Listed::default()), FilterVerdict::Wanted);
+        assert!(matches!(strict.verdict(&Listed::default()), FilterVerdict::Unknown(_)));
         let good = Listed {
             language: Some("C".into()),
             languages: vec![("Rust".into(), 3)],
@@ -94,7 +94,7 @@ mod tests {
             pushed_at: Some("2024-01-01T00:00:00Z".into()),
             ..Listed::default()
         };
-        assert_eq!(strict.verdict(&good), Verdict::Wanted);
+        assert_eq!(strict.verdict(&good), FilterVerdict::Wanted);
         for bad in [
             Listed { fork: Some(true), ..good.clone() },
             Listed { archived: Some(true), ..good.clone() },
@@ -106,7 +106,7 @@ mod tests {
             Listed { pushed_at: Some("2023-12-31T23:59:59Z".into()), ..good.clone() },
             Listed { fork: Some(true), stars: None, ..good.clone() },
         ] {
-            assert_eq!(strict.verdict(&bad), Verdict::Unwanted, "{bad:?}");
+            assert_eq!(strict.verdict(&bad), FilterVerdict::Unwanted, "{bad:?}");
         }
         for unknown in [
             Listed { fork: None, ..good.clone() },
@@ -117,7 +117,7 @@ mod tests {
             Listed { language: None, languages: vec![], ..good.clone() },
             Listed { pushed_at: None, ..good.clone() },
         ] {
-            assert!(matches!(strict.verdict(&unknown), Verdict::Unknown(_)), "{unknown:?}");
+            assert!(matches!(strict.verdict(&unknown), FilterVerdict::Unknown(_)), "{unknown:?}");
         }
     }
 }

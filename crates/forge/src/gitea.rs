@@ -6,10 +6,10 @@ use weir_ground::Timestamp;
 use crate::accounts::{MEMBERS_MAX, members};
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
-use crate::metadata::{List, Order, page_of, streams};
+use crate::metadata::{MetadataList, Order, page_of, streams};
 use crate::{
-    Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, MetadataKind, MetadataPage, Page,
-    Result,
+    Account, AccountKind, AccountsPage, Error, Forge, Listed, MetadataKind, MetadataPage, Page,
+    RequestBudget, Result,
 };
 
 /// What instances give at most, unless they say otherwise.
@@ -219,18 +219,18 @@ impl Forge for Gitea {
             _ => ("releases?", Order::Whole),
         };
         let url = format!("{repository}/{path}&limit={limit}");
-        page_of(&mut self.api, &List { url, order, per_page: limit }, stream, cursor, now)
+        page_of(&mut self.api, &MetadataList { url, order, per_page: limit }, stream, cursor, now)
     }
 
     fn usage(&self) -> Usage {
         self.api.usage()
     }
 
-    fn budgets(&self) -> Vec<Budget> {
+    fn budgets(&self) -> Vec<RequestBudget> {
         self.api.budgets()
     }
 
-    fn remember(&mut self, budgets: &[Budget]) {
+    fn remember(&mut self, budgets: &[RequestBudget]) {
         self.api.remember(budgets);
     }
 }

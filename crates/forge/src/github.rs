@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use weir_ground::Timestamp;
 
 use crate::accounts::{MEMBERS_MAX, members};
-use crate::api::{Answer, Api, Usage, escape, parameter};
-use crate::github_search::{self, Place};
-use crate::metadata::{List, Order, page_of, streams};
+use crate::api::{Api, ApiAnswer, Usage, escape, parameter};
+use crate::github_search::{self, SearchPlace};
+use crate::metadata::{MetadataList, Order, page_of, streams};
 use crate::{
-    Account, AccountKind, AccountsPage, Budget, Error, Forge, Listed, MetadataKind, MetadataPage, Page,
-    Result, Skipped,
+    Account, AccountKind, AccountsPage, Error, Forge, Listed, MetadataKind, MetadataPage, Page,
+    RequestBudget, Result, Skipped,
 };
 
 /// Ids in one `nodes` field, as documented.
@@ -75,10 +75,10 @@ impl GitHub {
     /// What a question finds, from `position` on.
     fn found(&mut self, position: &str) -> Result<Page> {
         let now = github_search::now();
-        let place = Place::parse(position, now);
+        let place = SearchPlace::parse(position, now);
         let Some(question) = self.questions.get(place.question) else { return Ok(Page::default()) };
         let more = self.questions.len();
-        let next = |place: Place| (place.question < more).then(|| place.text());
+        let next = |place: SearchPlace| (place.question < more).then(|| place.text());
         let skipped = |error| Skipped { position: place.text(), error };
         let narrowed = std::mem::take(&mut self.narrowed);
         match github_search::search(&mut self.api, &self.rest, question, place, now) {
@@ -99,7 +99,7 @@ impl GitHub {
             // It searches for nothing of what is renamed, gone, or not for us to see.
             Err(Error::Refused { url, detail }) => {
                 tracing::warn!("{url}: {detail}; the other searches go on");
-                Ok(Page { next: next(Place::start(place.question + 1, now)), ..Page::default() })
+                Ok(Page { next: next(SearchPlace::start(place.question + 1, now)), ..Page::default() })
             }
             Err(e) => Err(e),
             Ok(found) if found.is_incomplete => {
@@ -339,8 +339,13 @@ impl Forge for GitHub {
         // By its id: its name may be another repository's by now. It is what GitHub's own links to further
         // pages lead to.
         let url = format!("{}/repositories/{}/{path}&per_page={PER_PAGE}", self.rest, escape(forge_id));
-        let mut page =
-            page_of(&mut self.api, &List { url, order, per_page: PER_PAGE as u64 }, stream, cursor, now)?;
+        let mut page = page_of(
+            &mut self.api,
+            &MetadataList { url, order, per_page: PER_PAGE as u64 },
+            stream,
+            cursor,
+            now,
+        )?;
         // Pull requests are issues, too; they have a stream that says more of them. Old servers name no pull
         // request of an issue.
         let is_pull = |item: &Value| {
@@ -354,17 +359,17 @@ impl Forge for GitHub {
         self.api.usage()
     }
 
-    fn budgets(&self) -> Vec<Budget> {
+    fn budgets(&self) -> Vec<RequestBudget> {
         self.api.budgets()
     }
 
-    fn remember(&mut self, budgets: &[Budget]) {
+    fn remember(&mut self, budgets: &[RequestBudget]) {
         self.api.remember(budgets);
     }
 }
 
 /// The items of an answer that is a list.
-fn list(url: &str, mut answer: Answer) -> Result<(Answer, Vec<Value>)> {
+fn list(url: &str, mut answer: ApiAnswer) -> Result<(ApiAnswer, Vec<Value>)> {
     match answer.value.take() {
         Value::Array(items) => Ok((answer, items)),
         _ => Err(Error::Unexpected { url: url.to_owned(), detail: "not a list".to_owned() }),

@@ -17,7 +17,7 @@ const FIRST_S: u64 = 1_191_196_800;
 
 /// Where a search stands: `QUESTION:FROM:TO:PAGE:END`, the times in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SearchPlace {
     pub(crate) question: usize,
     from: u64,
     to: u64,
@@ -27,29 +27,34 @@ pub(crate) struct Place {
 }
 
 /// What a page of a search has.
-pub(crate) struct Found {
+pub(crate) struct SearchPage {
     pub(crate) items: Vec<serde_json::Value>,
-    pub(crate) next: Place,
+    pub(crate) next: SearchPlace,
     /// GitHub gave up before it had found all.
     pub(crate) is_incomplete: bool,
 }
 
-impl Place {
-    pub(crate) fn start(question: usize, now: u64) -> Place {
+impl SearchPlace {
+    pub(crate) fn start(question: usize, now: u64) -> SearchPlace {
         let end = now.max(FIRST_S);
-        Place { question, from: FIRST_S, to: end, page: 1, end }
+        SearchPlace { question, from: FIRST_S, to: end, page: 1, end }
     }
 
-    pub(crate) fn parse(text: &str, now: u64) -> Place {
+    pub(crate) fn parse(text: &str, now: u64) -> SearchPlace {
         let mut numbers = text.split(':').map(|n| n.parse().unwrap_or(0));
         let mut next = || numbers.next().unwrap_or(0);
-        let place =
-            Place { question: next() as usize, from: next(), to: next(), page: next().max(1), end: next() };
+        let place = SearchPlace {
+            question: next() as usize,
+            from: next(),
+            to: next(),
+            page: next().max(1),
+            end: next(),
+        };
         if place.from < FIRST_S || place.to < place.from {
-            return Place::start(place.question, now);
+            return SearchPlace::start(place.question, now);
         }
         // Those of older versions do not say.
-        Place { end: if place.end < place.to { now.max(place.to) } else { place.end }, ..place }
+        SearchPlace { end: if place.end < place.to { now.max(place.to) } else { place.end }, ..place }
     }
 
     pub(crate) fn text(&self) -> String {
@@ -57,32 +62,36 @@ impl Place {
     }
 
     /// The next page, or range, or question, where this one has found so many.
-    fn after(self, total: u64, now: u64) -> Place {
+    fn after(self, total: u64, now: u64) -> SearchPlace {
         if total.min(FOUND_MAX) > self.page.saturating_mul(PER_PAGE) {
-            return Place { page: self.page + 1, ..self };
+            return SearchPlace { page: self.page + 1, ..self };
         }
         self.skip(now)
     }
 
     /// The next page of a second of which nobody knows how many it has.
-    pub(crate) fn skip_page(self, now: u64) -> Place {
+    pub(crate) fn skip_page(self, now: u64) -> SearchPlace {
         self.after(FOUND_MAX, now)
     }
 
     /// The next range, or question.
-    fn skip(self, now: u64) -> Place {
+    fn skip(self, now: u64) -> SearchPlace {
         if self.to >= self.end {
-            return Place::start(self.question + 1, now);
+            return SearchPlace::start(self.question + 1, now);
         }
         let from = self.to + 1;
         // What was sparse before will be so again; if not, it is halved.
         let width = (self.to - self.from + 1).saturating_mul(2);
-        Place { from, to: from.saturating_add(width).min(self.end), page: 1, ..self }
+        SearchPlace { from, to: from.saturating_add(width).min(self.end), page: 1, ..self }
     }
 
     /// Half of this range, if it can be halved.
-    pub(crate) fn halved(self) -> Option<Place> {
-        (self.to > self.from).then(|| Place { to: self.from + (self.to - self.from) / 2, page: 1, ..self })
+    pub(crate) fn halved(self) -> Option<SearchPlace> {
+        (self.to > self.from).then(|| SearchPlace {
+            to: self.from + (self.to - self.from) / 2,
+            page: 1,
+            ..self
+        })
     }
 }
 
@@ -100,7 +109,13 @@ fn written(seconds: u64) -> String {
 }
 
 /// The page of `question` at `place`.
-pub(crate) fn search(api: &mut Api, rest: &str, question: &str, place: Place, now: u64) -> Result<Found> {
+pub(crate) fn search(
+    api: &mut Api,
+    rest: &str,
+    question: &str,
+    place: SearchPlace,
+    now: u64,
+) -> Result<SearchPage> {
     let asked = format!("{question} created:{}..{}", written(place.from), written(place.to));
     let url =
         format!("{rest}/search/repositories?q={}&per_page={PER_PAGE}&page={}", escape(&asked), place.page);
@@ -111,15 +126,15 @@ pub(crate) fn search(api: &mut Api, rest: &str, question: &str, place: Place, no
     let is_incomplete = answer["incomplete_results"].as_bool() == Some(true);
     // Nobody knows then what it would have found.
     if let (true, Some(next)) = (is_incomplete, place.halved()) {
-        return Ok(Found { items: Vec::new(), next, is_incomplete: false });
+        return Ok(SearchPage { items: Vec::new(), next, is_incomplete: false });
     }
     if total > FOUND_MAX {
         match place.halved() {
-            Some(next) => return Ok(Found { items: Vec::new(), next, is_incomplete: false }),
+            Some(next) => return Ok(SearchPage { items: Vec::new(), next, is_incomplete: false }),
             None => tracing::warn!("{url}: {total} were made in one second; {FOUND_MAX} of them are taken"),
         }
     }
-    Ok(Found { items: items.clone(), next: place.after(total, now), is_incomplete })
+    Ok(SearchPage { items: items.clone(), next: place.after(total, now), is_incomplete })
 }
 
 #[cfg(test)]
@@ -144,10 +159,10 @@ mod tests {
         let now = FIRST_S + 500_000_000;
         let mut made: Vec<u64> = (0..30_000u64).map(|n| FIRST_S + n * n % 499_999_999).collect();
         made.extend((0..5000).map(|n| FIRST_S + 400_000_000 + n));
-        let (mut place, mut seen, mut asked) = (Place::start(0, now), 0usize, 0);
+        let (mut place, mut seen, mut asked) = (SearchPlace::start(0, now), 0usize, 0);
         while place.question == 0 {
             asked += 1;
-            assert_eq!(Place::parse(&place.text(), now), place);
+            assert_eq!(SearchPlace::parse(&place.text(), now), place);
             let total = made.iter().filter(|at| (place.from..=place.to).contains(at)).count() as u64;
             if total > FOUND_MAX {
                 place = place.halved().unwrap();
@@ -160,11 +175,11 @@ mod tests {
         }
         assert_eq!(seen, made.len());
         assert!(asked < 35_000 / 100 * 2, "{asked} requests");
-        assert_eq!(place, Place::start(1, now + asked as u64));
-        let old = Place::parse(&format!("1:{FIRST_S}:{}:2", FIRST_S + 5), now);
+        assert_eq!(place, SearchPlace::start(1, now + asked as u64));
+        let old = SearchPlace::parse(&format!("1:{FIRST_S}:{}:2", FIRST_S + 5), now);
         assert_eq!((old.page, old.end), (2, now));
         for bad in ["", "x", "0:1:2:3", "0:9:1:1"] {
-            assert_eq!(Place::parse(bad, now), Place::start(0, now), "{bad}");
+            assert_eq!(SearchPlace::parse(bad, now), SearchPlace::start(0, now), "{bad}");
         }
     }
 }

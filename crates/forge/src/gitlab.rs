@@ -5,7 +5,7 @@ use weir_ground::Timestamp;
 
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
-use crate::metadata::{List, Order, all, page_of, streams};
+use crate::metadata::{MetadataList, Order, all, page_of, streams};
 use crate::{Account, AccountKind, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result};
 
 const PER_PAGE: u64 = 100;
@@ -117,12 +117,15 @@ impl Forge for GitLab {
             "issues" => ("issues", "comments"),
             "pulls" => ("merge_requests", "review_comments"),
             _ => {
-                let list =
-                    List { url: format!("{project}/{path}&per_page={PER_PAGE}"), order, per_page: PER_PAGE };
+                let list = MetadataList {
+                    url: format!("{project}/{path}&per_page={PER_PAGE}"),
+                    order,
+                    per_page: PER_PAGE,
+                };
                 return page_of(&mut self.api, &list, stream, cursor, now);
             }
         };
-        let list = List {
+        let list = MetadataList {
             url: format!("{project}/{path}&per_page={NOTED_PER_PAGE}"),
             order,
             per_page: NOTED_PER_PAGE,

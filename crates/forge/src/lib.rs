@@ -34,8 +34,8 @@ pub use api::{Api, ApiOptions, Connect, Usage};
 pub use app::GitHubApp;
 pub use app_tokens::AppTokens;
 pub use bitbucket::Bitbucket;
-pub use crawl::{Crawl, CrawlError, Progress};
-pub use filter::{Filter, Verdict};
+pub use crawl::{Crawl, CrawlError, CrawlProgress};
+pub use filter::{FilterVerdict, ListingFilter};
 pub use folder::Folder;
 pub use gerrit::Gerrit;
 pub use gitea::Gitea;
@@ -47,7 +47,7 @@ pub use metadata::{MetadataKind, MetadataPage, failed, resumed, sum_of_news};
 pub use page::{Page, Skipped};
 pub use sourcehut::Sourcehut;
 pub use webindex::{WebIndex, WebIndexKind};
-pub use weir_catalog::{Account, AccountKind, Budget, Listed};
+pub use weir_catalog::{Account, AccountKind, Listed, RequestBudget};
 
 /// Why a forge gives no page.
 #[derive(Debug, thiserror::Error)]
@@ -191,12 +191,12 @@ pub trait Forge {
     fn usage(&self) -> Usage;
 
     /// What is left of the limits of its API, as far as it has said so.
-    fn budgets(&self) -> Vec<Budget> {
+    fn budgets(&self) -> Vec<RequestBudget> {
         Vec::new()
     }
 
     /// What is known of that from before: what is used up is not asked for.
-    fn remember(&mut self, budgets: &[Budget]) {
+    fn remember(&mut self, budgets: &[RequestBudget]) {
         let _ = budgets;
     }
 }

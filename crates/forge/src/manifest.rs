@@ -20,7 +20,7 @@ const ENTRIES_MAX: usize = 1_000_000;
 /// as not said.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Entry {
+struct ManifestEntry {
     #[serde(deserialize_with = "text")]
     description: Option<String>,
     #[serde(deserialize_with = "text")]
@@ -43,19 +43,22 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Opt
 }
 
 /// Repositories by path, read one by one: what is not wanted of them is not held.
-struct Entries(Vec<(String, Entry)>);
+struct ManifestEntries(Vec<(String, ManifestEntry)>);
 
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Entries, D::Error> {
+impl<'de> Deserialize<'de> for ManifestEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<ManifestEntries, D::Error> {
         struct Reading;
         impl<'de> Visitor<'de> for Reading {
-            type Value = Entries;
+            type Value = ManifestEntries;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object with repositories by path")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> std::result::Result<Entries, M::Error> {
+            fn visit_map<M: MapAccess<'de>>(
+                self,
+                mut map: M,
+            ) -> std::result::Result<ManifestEntries, M::Error> {
                 let mut entries = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     if entries.len() == ENTRIES_MAX {
@@ -65,7 +68,7 @@ impl<'de> Deserialize<'de> for Entries {
                     }
                     entries.push(entry);
                 }
-                Ok(Entries(entries))
+                Ok(ManifestEntries(entries))
             }
         }
         deserializer.deserialize_map(Reading)
@@ -94,7 +97,8 @@ impl Manifest {
             bytes = sirocco::decompress(sirocco::Format::Gzip, &bytes, MANIFEST_BYTES_MAX)
                 .map_err(|e| unexpected(e.to_string()))?;
         }
-        let Entries(entries) = serde_json::from_slice(&bytes).map_err(|e| unexpected(e.to_string()))?;
+        let ManifestEntries(entries) =
+            serde_json::from_slice(&bytes).map_err(|e| unexpected(e.to_string()))?;
         // An empty one is what a broken server has.
         if entries.is_empty() {
             return Err(unexpected("no repositories".to_owned()));
@@ -102,7 +106,7 @@ impl Manifest {
         Ok(entries.into_iter().filter_map(|(path, entry)| self.entry(&path, entry)).collect())
     }
 
-    fn entry(&self, path: &str, entry: Entry) -> Option<Listed> {
+    fn entry(&self, path: &str, entry: ManifestEntry) -> Option<Listed> {
         let path = path.trim_matches('/');
         let full_name = path.strip_suffix(".git").unwrap_or(path);
         let some = |text: Option<String>| text.filter(|t| !t.is_empty());

@@ -64,7 +64,7 @@ pub(crate) enum Order {
 }
 
 /// A list of a forge's API.
-pub(crate) struct List {
+pub(crate) struct MetadataList {
     /// With a question mark, and whatever is the same for each page.
     pub(crate) url: String,
     pub(crate) order: Order,
@@ -74,7 +74,7 @@ pub(crate) struct List {
 /// Where a walk through a list is, and where the next begins. Times are in seconds since 1970.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
-struct Place {
+struct WalkPlace {
     /// What changed before is had.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<i64>,
@@ -105,8 +105,8 @@ fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-impl Place {
-    fn of(cursor: Option<&str>) -> Place {
+impl WalkPlace {
+    fn of(cursor: Option<&str>) -> WalkPlace {
         cursor.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
@@ -139,7 +139,7 @@ impl Place {
 
 /// The position where a page could not be had.
 pub fn failed(cursor: Option<&str>) -> String {
-    let mut place = Place::of(cursor);
+    let mut place = WalkPlace::of(cursor);
     place.failures = place.failures.saturating_add(1);
     text_of(&place)
 }
@@ -147,7 +147,7 @@ pub fn failed(cursor: Option<&str>) -> String {
 /// The position of a walk that was left, a page back: things may have been removed since. From its beginning,
 /// if that page could not be had again and again.
 pub fn resumed(cursor: &str) -> String {
-    let mut place = Place::of(Some(cursor));
+    let mut place = WalkPlace::of(Some(cursor));
     match place.failures >= FAILURES_BEFORE_ANEW {
         true => place.give_up(),
         false => place.page = place.page.map(|page| page.saturating_sub(1)).filter(|page| *page > 1),
@@ -188,15 +188,15 @@ fn without_counters(item: &Value) -> Value {
 }
 
 /// Items of a page, and where to go on.
-struct Walked {
+struct WalkedPages {
     items: Vec<Value>,
     cursor: String,
     is_last: bool,
 }
 
 /// The next page of `list` after `cursor`.
-fn walk(api: &mut Api, list: &List, cursor: Option<&str>, now: Timestamp) -> Result<Walked> {
-    let mut place = Place::of(cursor);
+fn walk(api: &mut Api, list: &MetadataList, cursor: Option<&str>, now: Timestamp) -> Result<WalkedPages> {
+    let mut place = WalkPlace::of(cursor);
     let number = place.page.unwrap_or(1).clamp(1, PAGES_MAX);
     // A clock that was turned back: nothing that is to come is had.
     let began_at = place.began_at.map_or(now, |at| at.min(now));
@@ -214,12 +214,12 @@ fn walk(api: &mut Api, list: &List, cursor: Option<&str>, now: Timestamp) -> Res
         Ok(None) => {
             (place.etag, place.failures) = (etag, 0);
             place.give_up();
-            return Ok(Walked { items: Vec::new(), cursor: text_of(&place), is_last: true });
+            return Ok(WalkedPages { items: Vec::new(), cursor: text_of(&place), is_last: true });
         }
         // There is an end to how far pages can be turned.
         Err(Error::Refused { .. }) if number > 1 => {
             place.end(began_at);
-            return Ok(Walked { items: Vec::new(), cursor: text_of(&place), is_last: true });
+            return Ok(WalkedPages { items: Vec::new(), cursor: text_of(&place), is_last: true });
         }
         Ok(Some(answer)) => answer,
         Err(e) => return Err(e),
@@ -232,8 +232,8 @@ fn walk(api: &mut Api, list: &List, cursor: Option<&str>, now: Timestamp) -> Res
     let mut is_last = (answer.next.is_none() && (items.len() as u64) < list.per_page) || number == PAGES_MAX;
     if list.order == Order::Whole {
         let etag = answer.etag.filter(|_| is_last && number == 1);
-        let place = Place { page: (!is_last).then_some(number + 1), etag, ..Place::default() };
-        return Ok(Walked { items, cursor: text_of(&place), is_last });
+        let place = WalkPlace { page: (!is_last).then_some(number + 1), etag, ..WalkPlace::default() };
+        return Ok(WalkedPages { items, cursor: text_of(&place), is_last });
     }
     if list.order == Order::NewestFirst {
         let is_older =
@@ -260,10 +260,10 @@ fn walk(api: &mut Api, list: &List, cursor: Option<&str>, now: Timestamp) -> Res
         let leads_on = matches!(list.order, Order::OldestFirst(_)) && place.reached > from;
         place.page = (!leads_on).then_some(number + 1);
     }
-    Ok(Walked { items, cursor: text_of(&place), is_last })
+    Ok(WalkedPages { items, cursor: text_of(&place), is_last })
 }
 
-fn text_of(place: &Place) -> String {
+fn text_of(place: &WalkPlace) -> String {
     serde_json::to_string(place).expect("numbers and words are JSON")
 }
 
@@ -292,12 +292,12 @@ fn stream_called(name: &str) -> &'static str {
 /// A page of `list` as one of the stream `name`.
 pub(crate) fn page_of(
     api: &mut Api,
-    list: &List,
+    list: &MetadataList,
     name: &str,
     cursor: Option<&str>,
     now: Timestamp,
 ) -> Result<MetadataPage> {
-    let Walked { items, cursor, is_last } = walk(api, list, cursor, now)?;
+    let WalkedPages { items, cursor, is_last } = walk(api, list, cursor, now)?;
     let name = stream_called(name);
     Ok(MetadataPage { items: items.into_iter().map(|item| (name, item)).collect(), cursor, is_last })
 }

@@ -4,7 +4,7 @@
 use html5gum::{Token, Tokenizer};
 
 use crate::api::{Api, Usage, parameter};
-use crate::whole::Whole;
+use crate::whole::WholeListing;
 use crate::{Error, Forge, Listed, Page, Result};
 
 /// What shows the index.
@@ -22,14 +22,14 @@ pub struct WebIndex {
     kind: WebIndexKind,
     url: String,
     site: String,
-    whole: Whole,
+    whole: WholeListing,
 }
 
 impl WebIndex {
     /// The index at `url`; paths of repositories come behind `site`.
     pub fn new(kind: WebIndexKind, url: &str, site: &str, api: Api) -> WebIndex {
         let cut = |url: &str| url.trim_end_matches('/').to_owned();
-        WebIndex { api, kind, url: cut(url), site: cut(site), whole: Whole::default() }
+        WebIndex { api, kind, url: cut(url), site: cut(site), whole: WholeListing::default() }
     }
 
     fn listed(&self, path: &str, description: Option<String>, idle_since: Option<String>) -> Option<Listed> {
@@ -112,7 +112,7 @@ impl Forge for WebIndex {
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
         if !self.whole.is_read() {
-            let list = Whole::read(self)?;
+            let list = WholeListing::read(self)?;
             self.whole.set(list);
         }
         Ok(self.whole.get(forge_id))

@@ -9,9 +9,9 @@ const PAGES_MAX: usize = 1_000_000;
 
 /// What a listing had, by id, once it was read.
 #[derive(Default)]
-pub(crate) struct Whole(Option<HashMap<String, Listed>>);
+pub(crate) struct WholeListing(Option<HashMap<String, Listed>>);
 
-impl Whole {
+impl WholeListing {
     pub(crate) fn is_read(&self) -> bool {
         self.0.is_some()
     }

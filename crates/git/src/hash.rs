@@ -2,7 +2,7 @@
 
 use sha1::Digest;
 
-use crate::sha1dc::{self, Batch, Sha1Detect};
+use crate::sha1dc::{self, HashBatch, Sha1Detect};
 use crate::{HashKind, Kind, Oid};
 
 /// The data was made to collide: SHA-1's collision detection fired on it (sha1collisiondetection, C13-S).
@@ -11,24 +11,24 @@ use crate::{HashKind, Kind, Oid};
 pub struct CollisionError(pub Oid);
 
 /// Hashes one object: `"<kind> <size>\0"`, then its content. SHA-1 runs with collision detection, as in git.
-pub struct Hasher(State);
+pub struct ObjectHasher(HashState);
 
-enum State {
+enum HashState {
     /// Many blocks at a time, where the processor can.
     Sha1(Box<Sha1Detect>),
     Sha1Portable(Box<sha1_checked::Sha1>),
     Sha256(sha2::Sha256),
 }
 
-impl Hasher {
+impl ObjectHasher {
     /// A hasher fed with the header of an object of `size` bytes.
-    pub fn object(hash: HashKind, kind: Kind, size: u64) -> Hasher {
+    pub fn object(hash: HashKind, kind: Kind, size: u64) -> ObjectHasher {
         let mut header = [0u8; 32];
         let len = object_header(&mut header, kind, size);
-        let mut h = Hasher(match hash {
-            HashKind::Sha1 if sha1dc::is_supported() => State::Sha1(Box::new(Sha1Detect::new())),
-            HashKind::Sha1 => State::Sha1Portable(Box::default()),
-            HashKind::Sha256 => State::Sha256(sha2::Sha256::new()),
+        let mut h = ObjectHasher(match hash {
+            HashKind::Sha1 if sha1dc::is_supported() => HashState::Sha1(Box::new(Sha1Detect::new())),
+            HashKind::Sha1 => HashState::Sha1Portable(Box::default()),
+            HashKind::Sha256 => HashState::Sha256(sha2::Sha256::new()),
         });
         h.update(&header[..len]);
         h
@@ -37,9 +37,9 @@ impl Hasher {
     /// Adds content.
     pub fn update(&mut self, data: &[u8]) {
         match &mut self.0 {
-            State::Sha1(h) => h.update(data),
-            State::Sha1Portable(h) => h.update(data),
-            State::Sha256(h) => h.update(data),
+            HashState::Sha1(h) => h.update(data),
+            HashState::Sha1Portable(h) => h.update(data),
+            HashState::Sha256(h) => h.update(data),
         }
     }
 
@@ -49,17 +49,17 @@ impl Hasher {
     /// If SHA-1's collision detection fired.
     pub fn finish(self) -> Result<Oid, CollisionError> {
         match self.0 {
-            State::Sha1(h) => {
+            HashState::Sha1(h) => {
                 let (hash, has_collision) = h.finish();
                 let oid = Oid::from_bytes(HashKind::Sha1, &hash).expect("20 bytes");
                 if has_collision { Err(CollisionError(oid)) } else { Ok(oid) }
             }
-            State::Sha1Portable(h) => {
+            HashState::Sha1Portable(h) => {
                 let result = h.try_finalize();
                 let oid = Oid::from_bytes(HashKind::Sha1, result.hash()).expect("20 bytes");
                 if result.has_collision() { Err(CollisionError(oid)) } else { Ok(oid) }
             }
-            State::Sha256(h) => Ok(Oid::from_bytes(HashKind::Sha256, &h.finalize()).expect("32 bytes")),
+            HashState::Sha256(h) => Ok(Oid::from_bytes(HashKind::Sha256, &h.finalize()).expect("32 bytes")),
         }
     }
 
@@ -68,19 +68,19 @@ impl Hasher {
     /// # Errors
     /// If SHA-1's collision detection fired.
     pub fn hash(hash: HashKind, kind: Kind, data: &[u8]) -> Result<Oid, CollisionError> {
-        let mut h = Hasher::object(hash, kind, data.len() as u64);
+        let mut h = ObjectHasher::object(hash, kind, data.len() as u64);
         h.update(data);
         h.finish()
     }
 }
 
-/// Hashes many objects as [`Hasher::hash`] does, where the processor can sixteen of them at a time: in a
-/// quarter of the time. An object is held until it comes out of [`BatchHasher::pop`], not in the order they
+/// Hashes many objects as [`ObjectHasher::hash`] does, where the processor can sixteen of them at a time: in
+/// a quarter of the time. An object is held until it comes out of [`BatchHasher::pop`], not in the order they
 /// went in.
 pub struct BatchHasher<D> {
     hash: HashKind,
     /// SHA-1 on a processor that can.
-    lanes: Option<Box<Batch<D>>>,
+    lanes: Option<Box<HashBatch<D>>>,
     alone: Vec<(D, Result<Oid, CollisionError>)>,
 }
 
@@ -90,7 +90,7 @@ const LANE_BYTES_MAX: usize = 1 << 20;
 impl<D: AsRef<[u8]>> BatchHasher<D> {
     /// For objects of a repository with that hash.
     pub fn new(hash: HashKind) -> Self {
-        let lanes = (hash == HashKind::Sha1 && sha1dc::is_supported()).then(|| Box::new(Batch::new()));
+        let lanes = (hash == HashKind::Sha1 && sha1dc::is_supported()).then(|| Box::new(HashBatch::new()));
         BatchHasher { hash, lanes, alone: Vec::new() }
     }
 
@@ -104,7 +104,7 @@ impl<D: AsRef<[u8]>> BatchHasher<D> {
                 lanes.push(&header[..len], data);
             }
             _ => {
-                let result = Hasher::hash(self.hash, kind, data.as_ref());
+                let result = ObjectHasher::hash(self.hash, kind, data.as_ref());
                 self.alone.push((data, result));
             }
         }
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn known_ids() {
-        let empty_tree = Hasher::hash(HashKind::Sha1, Kind::Tree, b"").unwrap();
+        let empty_tree = ObjectHasher::hash(HashKind::Sha1, Kind::Tree, b"").unwrap();
         assert_eq!(empty_tree.to_hex(), "4b825dc642cb6eb9a060e54bf8d69288fbee4904");
-        let empty_tree = Hasher::hash(HashKind::Sha256, Kind::Tree, b"").unwrap();
+        let empty_tree = ObjectHasher::hash(HashKind::Sha256, Kind::Tree, b"").unwrap();
         assert_eq!(empty_tree.to_hex(), "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321");
     }
 
@@ -202,7 +202,7 @@ mod tests {
                 assert_eq!(found.len(), count);
                 for (data, oid) in found {
                     let kinds =
-                        [Kind::Blob, Kind::Commit].map(|kind| Hasher::hash(hash, kind, &data).unwrap());
+                        [Kind::Blob, Kind::Commit].map(|kind| ObjectHasher::hash(hash, kind, &data).unwrap());
                     assert!(kinds.contains(&oid.unwrap()), "{} bytes of {count}", data.len());
                 }
             }

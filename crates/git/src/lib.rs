@@ -11,7 +11,7 @@ pub mod pktline;
 pub mod refname;
 mod sha1dc;
 
-pub use hash::{BatchHasher, CollisionError, Hasher, PlainHasher, plain_sha};
+pub use hash::{BatchHasher, CollisionError, ObjectHasher, PlainHasher, plain_sha};
 pub use hash_kind::HashKind;
 pub use object::{
     CommitLinks, Kind, ObjectError, TreeEntry, TreeIter, commit_links, commit_time, link_targets, tag_target,

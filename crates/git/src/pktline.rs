@@ -47,23 +47,23 @@ impl From<PktError> for io::Error {
     }
 }
 
-enum Head {
+enum PktHead {
     Special(Pkt<'static>),
     /// Payload bytes.
     Payload(usize),
 }
 
-fn head(digits: [u8; 4]) -> Result<Head, PktError> {
+fn head(digits: [u8; 4]) -> Result<PktHead, PktError> {
     let mut len = 0usize;
     for c in digits {
         let d = (c as char).to_digit(16).ok_or(PktError::BadLength(digits))?;
         len = (len << 4) | d as usize;
     }
     match len {
-        0 => Ok(Head::Special(Pkt::Flush)),
-        1 => Ok(Head::Special(Pkt::Delim)),
-        2 => Ok(Head::Special(Pkt::ResponseEnd)),
-        4..=PACKET_BYTES_MAX => Ok(Head::Payload(len - 4)),
+        0 => Ok(PktHead::Special(Pkt::Flush)),
+        1 => Ok(PktHead::Special(Pkt::Delim)),
+        2 => Ok(PktHead::Special(Pkt::ResponseEnd)),
+        4..=PACKET_BYTES_MAX => Ok(PktHead::Payload(len - 4)),
         n => Err(PktError::OutOfRange(n)),
     }
 }
@@ -75,8 +75,8 @@ fn head(digits: [u8; 4]) -> Result<Head, PktError> {
 pub fn decode(input: &[u8]) -> Result<Option<(Pkt<'_>, usize)>, PktError> {
     let Some(digits) = input.first_chunk::<4>() else { return Ok(None) };
     Ok(match head(*digits)? {
-        Head::Special(pkt) => Some((pkt, 4)),
-        Head::Payload(n) => input.get(4..4 + n).map(|line| (Pkt::Line(line), 4 + n)),
+        PktHead::Special(pkt) => Some((pkt, 4)),
+        PktHead::Payload(n) => input.get(4..4 + n).map(|line| (Pkt::Line(line), 4 + n)),
     })
 }
 
@@ -109,8 +109,8 @@ impl<R: Read> PktReader<R> {
             }
         }
         match head(digits)? {
-            Head::Special(pkt) => Ok(Some(pkt)),
-            Head::Payload(n) => {
+            PktHead::Special(pkt) => Ok(Some(pkt)),
+            PktHead::Payload(n) => {
                 self.line.resize(n, 0);
                 self.inner.read_exact(&mut self.line)?;
                 Ok(Some(Pkt::Line(&self.line)))

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 /// Asks all who hold a copy to stop: they finish what is under way and start nothing new.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<Asked>);
+pub struct Stop(Arc<StopFlag>);
 
 #[derive(Debug, Default)]
-struct Asked {
+struct StopFlag {
     /// Read without the lock, which only sleepers take.
     is_stopped: AtomicBool,
     lock: Mutex<()>,

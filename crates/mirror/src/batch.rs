@@ -12,14 +12,14 @@ const BATCH_MAX: usize = 500;
 const BATCH_AGE_MAX: Duration = Duration::from_secs(2);
 
 /// Visits to be written down, and archives whose names must be durable before.
-pub(crate) struct Batch {
+pub(crate) struct VisitBatch {
     waiting: Vec<(Visit, Option<PathBuf>)>,
     began: Instant,
 }
 
-impl Batch {
-    pub(crate) fn new() -> Batch {
-        Batch { waiting: Vec::new(), began: Instant::now() }
+impl VisitBatch {
+    pub(crate) fn new() -> VisitBatch {
+        VisitBatch { waiting: Vec::new(), began: Instant::now() }
     }
 
     /// Adds a visit, and the archive it left whose name may not be durable yet.

@@ -11,7 +11,7 @@ use std::io::{BufReader, BufWriter, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_git::{HashKind, Hasher, Kind, Oid, OidSet, TreeIter, link_targets};
+use weir_git::{HashKind, Kind, ObjectHasher, Oid, OidSet, TreeIter, link_targets};
 use weir_ground::FailureClass;
 use weir_repo::{Index, ObjectReader, PackPlan, Repo, Selection, open_directory, read_loose};
 use weir_transport::HttpFiles;
@@ -32,7 +32,7 @@ const LINKS_BYTES_MAX: u64 = 256 << 20;
 const ALTERNATES_MAX: usize = 16;
 
 /// A pack that an upstream lists.
-struct Pack {
+struct ListedPack {
     /// Which of the repositories has it.
     from: usize,
     name: String,
@@ -46,7 +46,7 @@ struct Download<'a> {
     files: Vec<HttpFiles>,
     hash: HashKind,
     folder: WorkFolder,
-    packs: Vec<Pack>,
+    packs: Vec<ListedPack>,
     /// Names of packs that were listed.
     named: HashSet<String>,
     /// How many of `files` have said what packs they have, and what they share with others.
@@ -100,7 +100,7 @@ fn of_upstream(failure: Failure) -> Failure {
 }
 
 /// How an object is looked for.
-enum Found {
+enum FoundObject {
     /// It is among those that are here.
     Here,
     /// A pack with it came: the repository is to be opened again.
@@ -158,8 +158,8 @@ impl Download<'_> {
                     }
                     if !repo.contains(&oid) {
                         match self.find(&oid)? {
-                            Found::Here => {}
-                            Found::InNewPack => break Some((oid, is_leaf)),
+                            FoundObject::Here => {}
+                            FoundObject::InNewPack => break Some((oid, is_leaf)),
                         }
                     }
                     seen.insert(oid);
@@ -187,17 +187,17 @@ impl Download<'_> {
 
     /// Looks for `oid` at the upstream: in a pack that is known to have it, as a loose object, in packs not
     /// yet listed, and at those the upstream shares objects with.
-    fn find(&mut self, oid: &Oid) -> Result<Found, Failure> {
+    fn find(&mut self, oid: &Oid) -> Result<FoundObject, Failure> {
         loop {
             if let Some(at) =
                 self.packs.iter().position(|pack| !pack.is_here && pack.index.find(oid.as_bytes()).is_some())
             {
                 self.fetch_pack(at)?;
-                return Ok(Found::InNewPack);
+                return Ok(FoundObject::InNewPack);
             }
             for from in 0..self.files.len() {
                 if self.fetch_loose(from, oid)? {
-                    return Ok(Found::Here);
+                    return Ok(FoundObject::Here);
                 }
             }
             if self.listed == self.files.len() {
@@ -241,7 +241,7 @@ impl Download<'_> {
                     format!("the loose object {oid} of the upstream: {e}"),
                 ),
             })?;
-        if !Hasher::hash(self.hash, kind, &data).is_ok_and(|is| is == *oid) {
+        if !ObjectHasher::hash(self.hash, kind, &data).is_ok_and(|is| is == *oid) {
             return Err(Failure::new(
                 FailureClass::BadPack,
                 format!("the loose object {oid} of the upstream is not what it is called"),
@@ -316,7 +316,7 @@ impl Download<'_> {
             let region = weir_repo::Region::map(Arc::new(file), len).map_err(weir_repo::Error::from)?;
             let index = Index::open(&place, region, self.hash)
                 .map_err(|e| Failure::new(FailureClass::BadPack, e.to_string()))?;
-            self.packs.push(Pack { from, name: name.to_owned(), index, is_here: false });
+            self.packs.push(ListedPack { from, name: name.to_owned(), index, is_here: false });
         }
         let mut alternates = self.lines(from, "objects/info/http-alternates")?;
         if alternates.is_empty() {

@@ -7,7 +7,7 @@ use std::path::Path;
 use weir_git::{HashKind, Oid, OidSet, refname};
 use weir_ground::{Epoch, FailureClass, Timestamp};
 use weir_repo::HaveCommits;
-use weir_repo::ingest::{Ingested, Options as IngestOptions, ingest};
+use weir_repo::ingest::{IngestOptions, Ingested, ingest};
 use weir_repo::{ArchiveRepo, NewState, Phase, Ref, RefClass, Refs, Repo, StateKind, UpdateReport};
 use weir_transport::{FetchRequest, Negotiator, Session, Url};
 
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::options::VisitOptions;
 
 /// An update of an archive under way.
-pub(crate) struct Update<'a> {
+pub(crate) struct IncomingUpdate<'a> {
     pub(crate) archive: &'a mut ArchiveRepo,
     pub(crate) session: &'a mut Session,
     pub(crate) url: &'a Url,
@@ -27,7 +27,7 @@ pub(crate) struct Update<'a> {
     pub(crate) now: Timestamp,
 }
 
-impl Update<'_> {
+impl IncomingUpdate<'_> {
     /// Heads and tags first, then the rest: each a pack and a commit of its own, if it brings something.
     pub(crate) fn run(&mut self, refs: Refs) -> Result<UpdateReport, Failure> {
         let is_rest = |r: &&Ref| !refname::is_head_or_tag(&r.name);

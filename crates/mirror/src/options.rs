@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use weir_repo::Progress;
-use weir_repo::ingest::Limits;
-use weir_transport::Options as TransportOptions;
+use weir_repo::ingest::IngestLimits;
+use weir_transport::TransportOptions;
 
 use crate::Space;
 use crate::refs_wanted::RefsWanted;
@@ -17,7 +17,7 @@ pub struct VisitOptions {
     /// How they are talked to.
     pub transport: TransportOptions,
     /// What a pack may be.
-    pub limits: Limits,
+    pub limits: IngestLimits,
     /// Where packs lie while they are verified.
     pub scratch: Scratch,
     /// Threads for one pack.

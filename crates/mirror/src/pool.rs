@@ -10,7 +10,7 @@ use weir_catalog::{Base, Catalog, Interval, Outcome, Repository, Settings, Visit
 use weir_repo::Progress;
 use weir_transport::Url;
 
-use crate::batch::Batch;
+use crate::batch::VisitBatch;
 use crate::failure::Failure;
 use crate::options::{SharedOptions, VisitOptions};
 use crate::queue::{Done, Mailbox, Message, Queue, Task};
@@ -165,7 +165,7 @@ impl Mirror {
             let (mut asked, mut had_more) = (Instant::now(), true);
             let (mut asked_ahead, mut leased_ahead) = (Instant::now(), None);
             let mut leased: Option<Leased> = None;
-            let mut batch = Batch::new();
+            let mut batch = VisitBatch::new();
             let (mut renewed, renew_every) = (Instant::now(), Duration::from_secs(self.options.lease_s) / 3);
             loop {
                 let (messages, is_open) = mailbox.take();

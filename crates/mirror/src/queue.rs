@@ -24,7 +24,7 @@ pub(crate) struct Task {
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     tasks: VecDeque<Task>,
     /// How many visits run for each host, and in all.
     running: HashMap<String, usize>,
@@ -46,7 +46,7 @@ const TASKS_MAX: usize = 10_000;
 
 /// Tasks that wait for a worker.
 pub(crate) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
     /// Set if visits cannot be written down any more.
     is_closed: AtomicBool,
@@ -57,7 +57,7 @@ impl Queue {
         Queue { state: Mutex::default(), changed: Condvar::new(), is_closed: AtomicBool::new(false) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,7 +137,7 @@ impl Queue {
     /// They are leased until then.
     pub(crate) fn renew(&self, leased_until: Timestamp) {
         let mut state = self.lock();
-        let State { tasks, waiting, in_hand, .. } = &mut *state;
+        let QueueState { tasks, waiting, in_hand, .. } = &mut *state;
         in_hand.values_mut().for_each(|(_, until)| *until = leased_until);
         tasks
             .iter_mut()
@@ -173,7 +173,7 @@ impl Queue {
             if stop.is_stopped() || self.is_closed() {
                 return None;
             }
-            let State { tasks, running, .. } = &mut *state;
+            let QueueState { tasks, running, .. } = &mut *state;
             // Looking past some hundreds of waiting tasks of a busy host is enough; more would cost more than
             // it gains.
             let free = tasks
@@ -256,9 +256,9 @@ pub(crate) struct Mailbox {
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
 /// A worker's share in the mailbox, given up however the worker ends.
-pub(crate) struct Share<'m>(&'m Mailbox);
+pub(crate) struct MailboxShare<'m>(&'m Mailbox);
 
-impl Drop for Share<'_> {
+impl Drop for MailboxShare<'_> {
     fn drop(&mut self) {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner).1 -= 1;
         self.0.changed.notify_one();
@@ -271,8 +271,8 @@ impl Mailbox {
         Mailbox { state: Mutex::new((Vec::new(), workers)), changed: Condvar::new() }
     }
 
-    pub(crate) fn share(&self) -> Share<'_> {
-        Share(self)
+    pub(crate) fn share(&self) -> MailboxShare<'_> {
+        MailboxShare(self)
     }
 
     pub(crate) fn put(&self, message: Message) {

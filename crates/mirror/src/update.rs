@@ -11,7 +11,7 @@ use weir_transport::{Advertised, Session, Symbolic, Url};
 
 use crate::compacting::compact_if_due;
 use crate::failure::Failure;
-use crate::incoming::Update;
+use crate::incoming::IncomingUpdate;
 use crate::lfs::fetch_lfs;
 use crate::options::VisitOptions;
 use crate::refs_wanted::RefsWanted;
@@ -252,7 +252,7 @@ pub(crate) fn take_in(
     options: &VisitOptions,
 ) -> Result<UpdateReport, Failure> {
     let store = path.parent().unwrap_or(Path::new("."));
-    let report = Update { archive, session, url, options, store, epoch, now }.run(refs)?;
+    let report = IncomingUpdate { archive, session, url, options, store, epoch, now }.run(refs)?;
     // Derived files only make answers faster: without them the visit has gone well all the same.
     let started = Instant::now();
     options.progress.begin(Phase::Deriving, 0);

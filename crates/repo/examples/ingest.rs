@@ -3,16 +3,16 @@
 use std::time::Instant;
 
 use weir_git::{HashKind, OidSet};
-use weir_repo::ingest::{Limits, Options, SpillPlace, ingest};
+use weir_repo::ingest::{IngestLimits, IngestOptions, SpillPlace, ingest};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let path = args.next().ok_or("usage: ingest PACK [THREADS]")?;
     let threads = args.next().map_or(Ok(2), |t| t.parse())?;
     let none = OidSet::default();
-    let options = Options {
+    let options = IngestOptions {
         hash: HashKind::Sha1,
-        limits: Limits::default(),
+        limits: IngestLimits::default(),
         threads,
         base: None,
         wanted: &[],

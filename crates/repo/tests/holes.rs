@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use weir_git::{HashKind, Oid, OidSet};
 use weir_ground::{Epoch, Timestamp};
-use weir_repo::ingest::{Ingested, Limits, Options, SpillPlace, ingest};
+use weir_repo::ingest::{IngestLimits, IngestOptions, Ingested, SpillPlace, ingest};
 use weir_repo::{ArchiveRepo, Head, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing, StateKind};
 
 fn git(at: &Path, args: &[&str], input: &str) -> Vec<u8> {
@@ -27,9 +27,9 @@ fn oid(at: &Path, args: &[&str]) -> Oid {
 }
 
 fn take(pack: &[u8], base: Option<&Repo>, lost: &[Oid]) -> weir_repo::Result<Option<Ingested>> {
-    let options = Options {
+    let options = IngestOptions {
         hash: HashKind::Sha1,
-        limits: Limits::default(),
+        limits: IngestLimits::default(),
         threads: 1,
         base,
         wanted: &[],

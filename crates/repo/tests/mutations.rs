@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weir_archive::{Archive, Region};
 use weir_git::{HashKind, OidSet, plain_sha};
 use weir_ground::{Epoch, Timestamp};
-use weir_repo::ingest::{Ingested, Limits, Options, SpillPlace, ingest};
+use weir_repo::ingest::{IngestLimits, IngestOptions, Ingested, SpillPlace, ingest};
 use weir_repo::{ArchiveRepo, Head, Index, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing, StateKind};
 
 struct Rng(u64);
@@ -103,9 +103,9 @@ fn state(refs: &Refs, time: u64) -> NewState<'_> {
 
 fn take(pack: &[u8]) -> weir_repo::Result<Option<Ingested>> {
     let none = OidSet::default();
-    let options = Options {
+    let options = IngestOptions {
         hash: HashKind::Sha1,
-        limits: Limits {
+        limits: IngestLimits {
             pack_bytes_max: 1 << 22,
             objects_max: 10_000,
             object_bytes_max: 1 << 20,

@@ -35,7 +35,7 @@ pub struct AccessRule {
 
 /// What is asked for, as far as rules are about it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked<'a> {
+pub struct AccessedName<'a> {
     /// Its name.
     pub name: &'a str,
     /// Names that it had before.
@@ -70,7 +70,7 @@ impl Access {
     ///
     /// # Errors
     /// If not: [`Refusal::Unauthorized`] if another token might help, else [`Refusal::NotFound`].
-    pub fn check(&self, asked: &Asked<'_>, client: &Client) -> Result<(), Refusal> {
+    pub fn check(&self, asked: &AccessedName<'_>, client: &Client) -> Result<(), Refusal> {
         let token = self.token_of(client);
         let allows = |rule: &AccessRule| {
             let address = client.address.map(|a| canonical(a.ip()));
@@ -145,8 +145,8 @@ fn canonical(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn called(name: &str) -> Asked<'_> {
-        Asked { name, ..Asked::default() }
+    fn called(name: &str) -> AccessedName<'_> {
+        AccessedName { name, ..AccessedName::default() }
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
             public,
             ..AccessRule::default()
         };
-        let may = |access: &Access, asked: Asked<'_>| access.check(&asked, &Client::default()).is_ok();
+        let may = |access: &Access, asked: AccessedName<'_>| access.check(&asked, &Client::default()).is_ok();
         let closed = Access { public: true, rules: vec![rule("f/corp/secret", false)], tokens: Vec::new() };
         for name in [
             "f/corp/secret",
@@ -169,7 +169,7 @@ mod tests {
         }
         assert!(may(&closed, called("f/corp/other")) && may(&closed, called("~user/x")));
         let former = ["f/corp/secret.wiki".to_owned()];
-        assert!(!may(&closed, Asked { name: "f/moved", former_names: &former, is_private: false }));
+        assert!(!may(&closed, AccessedName { name: "f/moved", former_names: &former, is_private: false }));
         // One that is open by a rule does not open what had its name before, nor what was elsewhere and
         // hidden.
         let opened = Access {
@@ -178,11 +178,11 @@ mod tests {
             tokens: Vec::new(),
         };
         let elsewhere = ["f/elsewhere".to_owned()];
-        assert!(may(&opened, Asked { name: "f/open/x", former_names: &elsewhere, is_private: true }));
+        assert!(may(&opened, AccessedName { name: "f/open/x", former_names: &elsewhere, is_private: true }));
         assert!(may(&opened, called("f/open/x.wiki")));
-        assert!(!may(&opened, Asked { name: "f/open/x", former_names: &former, is_private: false }));
+        assert!(!may(&opened, AccessedName { name: "f/open/x", former_names: &former, is_private: false }));
         // What its forge hides is hidden, but for a rule.
-        assert!(!may(&Access::default(), Asked { is_private: true, ..called("f/x") }));
+        assert!(!may(&Access::default(), AccessedName { is_private: true, ..called("f/x") }));
     }
 
     #[test]

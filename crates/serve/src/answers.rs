@@ -20,7 +20,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use weir_upload::WorkOutcome;
 
-use crate::turns::Held;
+use crate::turns::HeldTurn;
 
 /// Answers no longer than this stay in memory, and are kept: most are.
 const SHORT_BYTES_MAX: u64 = 64 << 10;
@@ -46,12 +46,12 @@ pub(crate) struct Answers {
     bytes_max: u64,
     /// Bytes in spools, those that nobody keeps included.
     spooled: Arc<AtomicU64>,
-    list: Mutex<List>,
+    list: Mutex<AnswerList>,
 }
 
 #[derive(Default)]
-struct List {
-    answers: HashMap<Key, Kept>,
+struct AnswerList {
+    answers: HashMap<Key, KeptAnswer>,
     /// Bytes kept, in memory and in spools.
     bytes: [u64; 2],
     clock: u64,
@@ -60,8 +60,8 @@ struct List {
     seen_order: VecDeque<Key>,
 }
 
-struct Kept {
-    answer: Arc<Spool>,
+struct KeptAnswer {
+    answer: Arc<AnswerSpool>,
     used: u64,
     /// Bytes counted for it, and where; none while it is being made.
     bytes: u64,
@@ -69,8 +69,8 @@ struct Kept {
 }
 
 /// One answer.
-pub(crate) struct Spool {
-    state: Mutex<State>,
+pub(crate) struct AnswerSpool {
+    state: Mutex<SpoolState>,
     read: Condvar,
     /// Bytes written so far; told to those who read.
     progress: watch::Sender<u64>,
@@ -83,7 +83,7 @@ pub(crate) struct Spool {
 }
 
 #[derive(Default)]
-struct State {
+struct SpoolState {
     /// It goes to the file from here on.
     is_spooled: bool,
     /// It is too large for that.
@@ -106,16 +106,16 @@ struct State {
 }
 
 /// What an answer is to a client.
-pub(crate) enum Place {
+pub(crate) enum AnswerPlace {
     /// It is being made, or was, for somebody else.
-    Follow(Reader),
+    Follow(AnswerReader),
     /// It is to be made: by whoever got this.
-    Make(Arc<Spool>, Reader),
+    Make(Arc<AnswerSpool>, AnswerReader),
 }
 
 /// A client's place in an answer.
-pub(crate) struct Reader {
-    spool: Arc<Spool>,
+pub(crate) struct AnswerReader {
+    spool: Arc<AnswerSpool>,
     number: u64,
     at: u64,
     progress: watch::Receiver<u64>,
@@ -142,39 +142,39 @@ impl Answers {
     }
 
     /// The answer called `key`; without one, an answer of this client's own.
-    pub(crate) fn place(&self, key: Option<Key>) -> Place {
+    pub(crate) fn place(&self, key: Option<Key>) -> AnswerPlace {
         let make = |is_spooled| {
-            let spool = Arc::new(Spool {
-                state: Mutex::new(State { is_spooled, ..State::default() }),
+            let spool = Arc::new(AnswerSpool {
+                state: Mutex::new(SpoolState { is_spooled, ..SpoolState::default() }),
                 read: Condvar::new(),
                 progress: watch::Sender::new(0),
                 cancelled: AtomicBool::new(false),
                 busy: AtomicBool::new(false),
                 spooled: self.spooled.clone(),
             });
-            let reader = Reader::of(&spool);
+            let reader = AnswerReader::of(&spool);
             (spool, reader)
         };
         let Some(key) = key else {
             let (spool, reader) = make(false);
-            return Place::Make(spool, reader);
+            return AnswerPlace::Make(spool, reader);
         };
         let mut list = lock(&self.list);
         list.clock += 1;
         let clock = list.clock;
         let has_room = self.has_room();
         if let Some(kept) = list.answers.get_mut(&key)
-            && let Some(reader) = Reader::join(&kept.answer, has_room)
+            && let Some(reader) = AnswerReader::join(&kept.answer, has_room)
         {
             kept.used = clock;
-            return Place::Follow(reader);
+            return AnswerPlace::Follow(reader);
         }
         let (spool, reader) = make(list.was_seen(key) && has_room);
         let before = list
             .answers
-            .insert(key, Kept { answer: spool.clone(), used: clock, bytes: 0, is_spooled: false });
+            .insert(key, KeptAnswer { answer: spool.clone(), used: clock, bytes: 0, is_spooled: false });
         list.uncount(before);
-        Place::Make(spool, reader)
+        AnswerPlace::Make(spool, reader)
     }
 
     /// Takes bytes of an answer; while it waits for those who read, it gives back the turn it is made in, if
@@ -185,9 +185,9 @@ impl Answers {
     pub(crate) fn write(
         &self,
         key: Option<Key>,
-        spool: &Spool,
+        spool: &AnswerSpool,
         bytes: Vec<u8>,
-        mut turn: Option<&mut Held>,
+        mut turn: Option<&mut HeldTurn>,
     ) -> io::Result<()> {
         let bytes = Bytes::from(bytes);
         let mut state = lock(&spool.state);
@@ -254,7 +254,7 @@ impl Answers {
     /// Waits until those who read an answer whose work has ended so have most of it; what somebody slow
     /// leaves goes to the spool. If there is no room for that, he gets no more of it: an answer that nobody
     /// makes any more takes no turn, and would be counted by nobody.
-    pub(crate) fn settle(&self, spool: &Spool, outcome: WorkOutcome) -> WorkOutcome {
+    pub(crate) fn settle(&self, spool: &AnswerSpool, outcome: WorkOutcome) -> WorkOutcome {
         let mut state = lock(&spool.state);
         while !state.is_spooled {
             let Some(slowest) = state.readers.values().copied().min() else { break };
@@ -278,7 +278,7 @@ impl Answers {
     }
 
     /// Says how it ended. What was sent in full is kept, as long as there is room.
-    pub(crate) fn end(&self, key: Option<Key>, spool: &Spool, outcome: WorkOutcome) {
+    pub(crate) fn end(&self, key: Option<Key>, spool: &AnswerSpool, outcome: WorkOutcome) {
         let is_whole = outcome == WorkOutcome::Sent;
         let (len, is_spooled, is_kept) = {
             let mut state = lock(&spool.state);
@@ -296,7 +296,7 @@ impl Answers {
         spool.progress.send_modify(|_| {});
     }
 
-    fn keep(&self, key: Key, spool: &Spool, bytes: u64, is_spooled: bool) {
+    fn keep(&self, key: Key, spool: &AnswerSpool, bytes: u64, is_spooled: bool) {
         let mut list = lock(&self.list);
         let Some(kept) = list.answers.get_mut(&key).filter(|kept| std::ptr::eq(&*kept.answer, spool)) else {
             return;
@@ -316,13 +316,13 @@ impl Answers {
     }
 
     /// As an answer that nobody had time to make.
-    pub(crate) fn refuse(&self, key: Option<Key>, spool: &Spool, words: &[u8]) {
+    pub(crate) fn refuse(&self, key: Option<Key>, spool: &AnswerSpool, words: &[u8]) {
         spool.busy.store(true, Ordering::Release);
         let _ = self.write(key, spool, words.to_vec(), None);
         self.end(key, spool, WorkOutcome::Failed("too much to do".to_owned()));
     }
 
-    fn forget(&self, key: Option<Key>, spool: &Spool) {
+    fn forget(&self, key: Option<Key>, spool: &AnswerSpool) {
         let Some(key) = key else { return };
         let mut list = lock(&self.list);
         if list.answers.get(&key).is_some_and(|kept| std::ptr::eq(&*kept.answer, spool)) {
@@ -332,8 +332,8 @@ impl Answers {
     }
 }
 
-impl List {
-    fn uncount(&mut self, kept: Option<Kept>) {
+impl AnswerList {
+    fn uncount(&mut self, kept: Option<KeptAnswer>) {
         if let Some(kept) = kept {
             self.bytes[usize::from(kept.is_spooled)] -= kept.bytes;
         }
@@ -354,14 +354,14 @@ impl List {
     }
 }
 
-impl Spool {
+impl AnswerSpool {
     /// Resolves when nobody reads it any more.
     pub(crate) async fn unwanted(&self) {
         self.progress.closed().await;
     }
 }
 
-impl Drop for Spool {
+impl Drop for AnswerSpool {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if state.file.is_some() {
@@ -370,7 +370,7 @@ impl Drop for Spool {
     }
 }
 
-impl State {
+impl SpoolState {
     /// Forgets what lies in memory before `end`.
     fn let_go(&mut self, end: u64) {
         while let Some(chunk) = self.chunks.front()
@@ -408,19 +408,19 @@ impl State {
     }
 }
 
-impl Reader {
-    fn of(spool: &Arc<Spool>) -> Reader {
+impl AnswerReader {
+    fn of(spool: &Arc<AnswerSpool>) -> AnswerReader {
         let mut state = lock(&spool.state);
         let number = state.next_reader;
         state.next_reader += 1;
         state.readers.insert(number, 0);
-        Reader { spool: spool.clone(), number, at: 0, progress: spool.progress.subscribe() }
+        AnswerReader { spool: spool.clone(), number, at: 0, progress: spool.progress.subscribe() }
     }
 
     /// A place in an answer that is there or being made, which is spooled from here on; `None` if its start
     /// is gone.
-    fn join(spool: &Arc<Spool>, has_room: bool) -> Option<Reader> {
-        let reader = Reader::of(spool);
+    fn join(spool: &Arc<AnswerSpool>, has_room: bool) -> Option<AnswerReader> {
+        let reader = AnswerReader::of(spool);
         let mut state = lock(&spool.state);
         // Asked once it is known that we read: from then on it is not given up.
         if !state.is_all_here() || spool.cancelled.load(Ordering::Acquire) {
@@ -497,7 +497,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for AnswerReader {
     fn drop(&mut self) {
         let mut state = lock(&self.spool.state);
         state.readers.remove(&self.number);
@@ -512,14 +512,14 @@ impl Drop for Reader {
 mod tests {
     use super::*;
 
-    fn make(answers: &Answers, key: Key) -> (Arc<Spool>, Reader) {
+    fn make(answers: &Answers, key: Key) -> (Arc<AnswerSpool>, AnswerReader) {
         match answers.place(Some(key)) {
-            Place::Make(spool, reader) => (spool, reader),
-            Place::Follow(_) => panic!("there is one already"),
+            AnswerPlace::Make(spool, reader) => (spool, reader),
+            AnswerPlace::Follow(_) => panic!("there is one already"),
         }
     }
 
-    async fn all(mut reader: Reader) -> (Vec<u8>, WorkOutcome) {
+    async fn all(mut reader: AnswerReader) -> (Vec<u8>, WorkOutcome) {
         let mut out = Vec::new();
         loop {
             match reader.next().await.unwrap() {
@@ -529,7 +529,7 @@ mod tests {
         }
     }
 
-    fn write(answers: &Answers, key: u8, spool: &Spool, data: &[u8]) -> io::Result<()> {
+    fn write(answers: &Answers, key: u8, spool: &AnswerSpool, data: &[u8]) -> io::Result<()> {
         answers.write(Some([key; 32]), spool, data.to_vec(), None)
     }
 
@@ -538,13 +538,13 @@ mod tests {
         let answers = Answers::new(std::env::temp_dir(), 8 << 20);
         let (spool, first) = make(&answers, [1; 32]);
         write(&answers, 1, &spool, b"begun").unwrap();
-        let Place::Follow(second) = answers.place(Some([1; 32])) else { panic!("made twice") };
+        let AnswerPlace::Follow(second) = answers.place(Some([1; 32])) else { panic!("made twice") };
         let data: Vec<u8> = (0..1_000_000u32).map(|n| n as u8).collect();
         for part in data.chunks(50_000) {
             write(&answers, 1, &spool, part).unwrap();
         }
         answers.end(Some([1; 32]), &spool, WorkOutcome::Sent);
-        let Place::Follow(third) = answers.place(Some([1; 32])) else { panic!("not kept") };
+        let AnswerPlace::Follow(third) = answers.place(Some([1; 32])) else { panic!("not kept") };
         for reader in [first, second, third] {
             assert_eq!(all(reader).await, ([b"begun", &*data].concat(), WorkOutcome::Sent));
         }
@@ -563,7 +563,7 @@ mod tests {
             answers.end(Some([1; 32]), &spool, WorkOutcome::Sent);
             assert_eq!(lock(&answers.list).bytes[1] > 0, round == 1);
         }
-        let Place::Follow(reader) = answers.place(Some([1; 32])) else { panic!("not kept") };
+        let AnswerPlace::Follow(reader) = answers.place(Some([1; 32])) else { panic!("not kept") };
         assert_eq!(all(reader).await.0.len(), 1_000_000);
     }
 
@@ -605,9 +605,9 @@ mod tests {
             drop(reader);
             assert!(lock(&answers.list).bytes[1] <= 1 << 20);
         }
-        assert!(matches!(answers.place(Some([99; 32])), Place::Make(..)), "a failure");
-        assert!(matches!(answers.place(Some([98; 32])), Place::Follow(_)));
-        assert!(matches!(answers.place(Some([1; 32])), Place::Make(..)), "long gone");
+        assert!(matches!(answers.place(Some([99; 32])), AnswerPlace::Make(..)), "a failure");
+        assert!(matches!(answers.place(Some([98; 32])), AnswerPlace::Follow(_)));
+        assert!(matches!(answers.place(Some([1; 32])), AnswerPlace::Make(..)), "long gone");
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -616,7 +616,10 @@ mod tests {
         let (spool, first) = make(&answers, [1; 32]);
         drop(first);
         assert!(write(&answers, 1, &spool, b"x").is_err());
-        assert!(matches!(answers.place(Some([1; 32])), Place::Make(..)), "those who come later start anew");
+        assert!(
+            matches!(answers.place(Some([1; 32])), AnswerPlace::Make(..)),
+            "those who come later start anew"
+        );
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -625,8 +628,8 @@ mod tests {
         for joined in [false, true] {
             let (spool, reader) = make(&answers, [1 + u8::from(joined); 32]);
             let other = joined.then(|| match answers.place(Some([2; 32])) {
-                Place::Follow(reader) => reader,
-                Place::Make(..) => panic!("made twice"),
+                AnswerPlace::Follow(reader) => reader,
+                AnswerPlace::Make(..) => panic!("made twice"),
             });
             let writing = tokio::task::spawn_blocking({
                 let (answers, key) = (answers.clone(), Some([1 + u8::from(joined); 32]));

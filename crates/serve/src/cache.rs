@@ -32,7 +32,7 @@ fn base_file(repo: &Repo) -> Option<(u64, u64)> {
     Some((m.dev(), m.ino()))
 }
 
-struct Slot {
+struct OpenSlot {
     stamp: Stamp,
     base: Option<(u64, u64)>,
     repo: Arc<Repo>,
@@ -41,7 +41,7 @@ struct Slot {
 
 /// Open archives by path, at most so many; the longest unused goes first.
 pub struct RepoCache {
-    slots: Mutex<(HashMap<PathBuf, Slot>, u64)>,
+    slots: Mutex<(HashMap<PathBuf, OpenSlot>, u64)>,
     /// Git directories that somebody is served from.
     directories: Mutex<HashMap<PathBuf, Weak<Repo>>>,
     open_max: usize,
@@ -110,7 +110,7 @@ impl RepoCache {
         slots.1 += 1;
         let used = slots.1;
         let base = base_file(&repo);
-        slots.0.insert(path.clone(), Slot { stamp, base, repo: repo.clone(), used });
+        slots.0.insert(path.clone(), OpenSlot { stamp, base, repo: repo.clone(), used });
         Ok(self.archived(repo))
     }
 

@@ -18,7 +18,7 @@ const BUNDLES_KEPT_MAX: usize = 16;
 const MADE_AT_A_TIME: usize = 2;
 
 /// A clone of HEAD, branches and tags as one pack.
-pub(crate) struct WholeClone {
+pub(crate) struct CloneFile {
     pub(crate) count: u32,
     pub(crate) regions: Vec<Region>,
     pub(crate) trailer: Oid,
@@ -34,22 +34,27 @@ pub(crate) struct Bundle {
 }
 
 /// Those that were asked for lately.
-pub(crate) struct Clones {
+pub(crate) struct KeptClones {
     folder: PathBuf,
-    clones: Kept<u64, Option<Arc<WholeClone>>>,
-    bundles: Kept<(u64, String), Option<Arc<Bundle>>>,
+    clones: KeptOnce<u64, Option<Arc<CloneFile>>>,
+    bundles: KeptOnce<(u64, String), Option<Arc<Bundle>>>,
     turns: Arc<Semaphore>,
 }
 
-impl Clones {
+impl KeptClones {
     /// Indices that must be made go to `folder`.
-    pub(crate) fn new(folder: PathBuf) -> Clones {
+    pub(crate) fn new(folder: PathBuf) -> KeptClones {
         let turns = Arc::new(Semaphore::new(MADE_AT_A_TIME));
-        Clones { folder, clones: Kept::new(CLONES_KEPT_MAX), bundles: Kept::new(BUNDLES_KEPT_MAX), turns }
+        KeptClones {
+            folder,
+            clones: KeptOnce::new(CLONES_KEPT_MAX),
+            bundles: KeptOnce::new(BUNDLES_KEPT_MAX),
+            turns,
+        }
     }
 
     /// The clone of `repo`; `None` if its archive does not hold just that.
-    pub(crate) async fn get(&self, repo: &Arc<Repo>) -> io::Result<Result<Option<Arc<WholeClone>>>> {
+    pub(crate) async fn get(&self, repo: &Arc<Repo>) -> io::Result<Result<Option<Arc<CloneFile>>>> {
         let (repo, folder) = (repo.clone(), self.folder.clone());
         self.clones.get(repo.serial(), &self.turns, move || make(&repo, &folder)).await
     }
@@ -74,14 +79,14 @@ impl Clones {
 }
 
 /// What was made lately, each thing once however many ask for it.
-struct Kept<K, T> {
+struct KeptOnce<K, T> {
     list: Mutex<VecDeque<(K, Arc<OnceCell<T>>)>>,
     max: usize,
 }
 
-impl<K: PartialEq, T: Clone + Send + Sync + 'static> Kept<K, T> {
-    fn new(max: usize) -> Kept<K, T> {
-        Kept { list: Mutex::default(), max }
+impl<K: PartialEq, T: Clone + Send + Sync + 'static> KeptOnce<K, T> {
+    fn new(max: usize) -> KeptOnce<K, T> {
+        KeptOnce { list: Mutex::default(), max }
     }
 
     async fn get(
@@ -132,7 +137,7 @@ impl<K: PartialEq, T: Clone + Send + Sync + 'static> Kept<K, T> {
     }
 }
 
-fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<WholeClone>>> {
+fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<CloneFile>>> {
     let wants: OidSet = repo.refs().head_and_tag_tips().collect();
     // Names that are no text have no place in the description.
     let is_text = repo.refs().list().iter().all(|r| std::str::from_utf8(&r.name).is_ok());
@@ -150,7 +155,7 @@ fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<WholeClone>>> {
             Region::map(Arc::new(file), bytes.len() as u64)?
         }
     };
-    Ok(Some(Arc::new(WholeClone {
+    Ok(Some(Arc::new(CloneFile {
         count: clone.count,
         trailer: clone.trailer(repo),
         index,
@@ -158,7 +163,7 @@ fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<WholeClone>>> {
     })))
 }
 
-impl WholeClone {
+impl CloneFile {
     /// What it consists of, as JSON.
     pub(crate) fn describe(&self, repo: &Repo) -> Vec<u8> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();

@@ -7,11 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_upload::{Keepalive, Work, WorkOutcome};
 
-use crate::answers::{Place, Reader};
+use crate::answers::{AnswerPlace, AnswerReader};
 use crate::daemon::Daemon;
 use crate::locate::BUSY;
 use crate::send::Gone;
-use crate::turns::{Held, Party};
+use crate::turns::{HeldTurn, Party};
 
 /// Time without a word after which a client is told that we are there.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ pub(crate) trait Out: Send {
 
 /// Work under way, from the point of view of one client.
 pub(crate) struct Started {
-    reader: Reader,
+    reader: AnswerReader,
     keepalive: Option<Keepalive>,
     /// What was read ahead.
     first: Option<Result<Bytes, WorkOutcome>>,
@@ -61,8 +61,8 @@ impl Daemon {
         let keepalive = work.keepalive();
         let key = work.key();
         let (spool, reader) = match self.answers.place(key) {
-            Place::Follow(reader) => return Started { reader, keepalive, first: None },
-            Place::Make(spool, reader) => (spool, reader),
+            AnswerPlace::Follow(reader) => return Started { reader, keepalive, first: None },
+            AnswerPlace::Make(spool, reader) => (spool, reader),
         };
         let (daemon, party) = (self.clone(), party.clone());
         tokio::spawn(async move {
@@ -93,7 +93,7 @@ impl Daemon {
             let (inner, its_spool) = (daemon.clone(), spool.clone());
             let running = tokio::task::spawn_blocking(move || {
                 // Held until the work is over, but for while it waits for those who read.
-                let mut turn = turns.zip(turn).map(|(turns, turn)| Held::new(turns, party, turn));
+                let mut turn = turns.zip(turn).map(|(turns, turn)| HeldTurn::new(turns, party, turn));
                 let mut send = |bytes: Vec<u8>| inner.answers.write(key, &its_spool, bytes, turn.as_mut());
                 // A panic in here ends this one answer: the task reports it as an error.
                 let outcome = work.run(&mut send, &its_spool.cancelled);

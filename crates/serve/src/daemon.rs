@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, watch};
 use weir_git::pktline;
-use weir_upload::{DaemonRequest, Features, Options};
+use weir_upload::{DaemonRequest, Features, UploadOptions};
 
 use crate::answers::Answers;
 use crate::cache::{OpenError, RepoCache};
-use crate::clones::Clones;
+use crate::clones::KeptClones;
 use crate::descriptors::descriptors_max;
 use crate::directory::Presentation;
 use crate::locate::{BUSY, Client, Found, Locator, Refusal};
@@ -112,7 +112,7 @@ pub struct Daemon {
     /// Keeps them open.
     pub cache: RepoCache,
     /// How to serve.
-    pub options: Arc<Options>,
+    pub options: Arc<UploadOptions>,
     /// Limits.
     pub limits: DaemonLimits,
     pub(crate) answers: Answers,
@@ -122,7 +122,7 @@ pub struct Daemon {
     /// For repositories that are opened: an archive by one at a time, who waits for it finds it open then.
     archive_opens: Arc<Turns>,
     directory_opens: Arc<Turns>,
-    pub(crate) clones: Clones,
+    pub(crate) clones: KeptClones,
     /// Room for what clients ask.
     pub(crate) request_room: Arc<RequestRoom>,
     /// For lookups that run programs.
@@ -143,7 +143,7 @@ impl Daemon {
     /// Of the system.
     pub fn new(
         locator: Arc<dyn Locator>,
-        options: Options,
+        options: UploadOptions,
         mut limits: DaemonLimits,
         presentation: Presentation,
     ) -> io::Result<Daemon> {
@@ -194,7 +194,7 @@ impl Daemon {
             archive_opens: Turns::new(opens(1)),
             directory_opens: Turns::new(opens(usize::MAX)),
             turns: Turns::new(turns),
-            clones: Clones::new(limits.scratch.clone()),
+            clones: KeptClones::new(limits.scratch.clone()),
             request_room: Arc::default(),
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             stopping: watch::Sender::new(false),
@@ -374,10 +374,10 @@ impl Daemon {
         opening.map_err(|_| io::Error::other("a repository could not be opened: this is a defect of weir's"))
     }
 
-    pub(crate) fn options_with(&self, features: Option<Features>) -> Arc<Options> {
+    pub(crate) fn options_with(&self, features: Option<Features>) -> Arc<UploadOptions> {
         match features {
             None => self.options.clone(),
-            Some(features) => Arc::new(Options { features, ..Options::clone(&self.options) }),
+            Some(features) => Arc::new(UploadOptions { features, ..UploadOptions::clone(&self.options) }),
         }
     }
 }

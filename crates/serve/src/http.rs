@@ -31,9 +31,9 @@ use weir_upload::{DaemonRequest, Service};
 
 use crate::cache::OpenError;
 use crate::daemon::Daemon;
-use crate::http_body::Answer;
+use crate::http_body::ResponseBody;
 use crate::http_route::{Route, route};
-use crate::locate::{BUSY, Client, Refusal as LocateRefusal};
+use crate::locate::{BUSY, Client, Refusal};
 use crate::opened::Opened;
 use crate::paced::{Activity, Paced};
 use crate::socket::Socket;
@@ -53,35 +53,35 @@ const STREAM_BYTES_MAX: usize = 32 << 10;
 
 /// Why a request gets no answer.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct HttpRefusal {
     pub(crate) status: StatusCode,
     pub(crate) words: String,
     /// Methods that are allowed, if the method was the reason.
     allow: Option<&'static str>,
 }
 
-impl Refusal {
-    pub(crate) fn new(status: StatusCode, words: impl Into<String>) -> Refusal {
-        Refusal { status, words: words.into(), allow: None }
+impl HttpRefusal {
+    pub(crate) fn new(status: StatusCode, words: impl Into<String>) -> HttpRefusal {
+        HttpRefusal { status, words: words.into(), allow: None }
     }
 
-    fn method(version: HttpVersion, allow: &'static str) -> Refusal {
+    fn method(version: HttpVersion, allow: &'static str) -> HttpRefusal {
         // As git-http-backend: before HTTP/1.1 there was no such status.
         let status = if version < HttpVersion::HTTP_11 {
             StatusCode::BAD_REQUEST
         } else {
             StatusCode::METHOD_NOT_ALLOWED
         };
-        Refusal { status, words: format!("only {allow}"), allow: Some(allow) }
+        HttpRefusal { status, words: format!("only {allow}"), allow: Some(allow) }
     }
 
-    fn not_found(name: &str) -> Refusal {
-        Refusal::new(StatusCode::NOT_FOUND, format!("no such repository: {name}"))
+    fn not_found(name: &str) -> HttpRefusal {
+        HttpRefusal::new(StatusCode::NOT_FOUND, format!("no such repository: {name}"))
     }
 
-    fn into_response(self) -> Response<Answer> {
+    fn into_response(self) -> Response<ResponseBody> {
         let shown = printable(&self.words);
-        let mut response = Response::new(Answer::from(format!("{shown}\n").into_bytes()));
+        let mut response = Response::new(ResponseBody::from(format!("{shown}\n").into_bytes()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, TEXT);
@@ -155,7 +155,9 @@ impl Daemon {
                 async move {
                     let Ok(guard) = admitted else {
                         daemon.notices.say(client.map(|c| c.ip()), "refused", &TOO_MANY);
-                        return Ok(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY).into_response());
+                        return Ok(
+                            HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY).into_response()
+                        );
                     };
                     Ok::<_, Infallible>(
                         daemon.answer_http(request, client).await.map(|body| body.guarded(guard)),
@@ -208,7 +210,7 @@ impl Daemon {
         self: Arc<Self>,
         request: Request<B>,
         peer: Option<SocketAddr>,
-    ) -> Response<Answer>
+    ) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Display,
@@ -234,26 +236,33 @@ impl Daemon {
         self: &Arc<Self>,
         request: Request<B>,
         peer: Option<SocketAddr>,
-    ) -> Result<Response<Answer>, Refusal>
+    ) -> Result<Response<ResponseBody>, HttpRefusal>
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Display,
     {
         let path = percent_decode(request.uri().path())
-            .ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, "a malformed path"))?;
+            .ok_or_else(|| HttpRefusal::new(StatusCode::BAD_REQUEST, "a malformed path"))?;
         let query = request.uri().query().unwrap_or("").to_owned();
         let Some((name, route)) = route(&path, &query) else {
-            return Err(Refusal::new(StatusCode::NOT_FOUND, "not a git URL"));
+            return Err(HttpRefusal::new(StatusCode::NOT_FOUND, "not a git URL"));
         };
         let is_post = matches!(route, Route::Rpc(_) | Route::LfsBatch);
         match *request.method() {
             Method::POST if is_post => {}
             Method::GET | Method::HEAD if !is_post => {}
-            _ => return Err(Refusal::method(request.version(), if is_post { "POST" } else { "GET, HEAD" })),
+            _ => {
+                return Err(HttpRefusal::method(
+                    request.version(),
+                    if is_post { "POST" } else { "GET, HEAD" },
+                ));
+            }
         }
         let service = match route {
             Route::InfoRefs(Some(service)) | Route::Rpc(service) => service,
-            Route::UnknownService => return Err(Refusal::new(StatusCode::FORBIDDEN, "unsupported service")),
+            Route::UnknownService => {
+                return Err(HttpRefusal::new(StatusCode::FORBIDDEN, "unsupported service"));
+            }
             _ => Service::UploadPack,
         };
         let opened = self.find_http(&request, name, service, peer).await?;
@@ -271,7 +280,7 @@ impl Daemon {
         name: &str,
         service: Service,
         peer: Option<SocketAddr>,
-    ) -> Result<Opened, Refusal> {
+    ) -> Result<Opened, HttpRefusal> {
         let host = request
             .headers()
             .get(HOST)
@@ -290,26 +299,26 @@ impl Daemon {
                 .to_owned(),
         };
         let client = Client { address: peer, token: token_of(request), known_as: None };
-        let internal = |words: String| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, words);
+        let internal = |words: String| HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, words);
         let found = match self.find(&asked, client).await.map_err(|e| internal(e.to_string()))? {
             Ok(found) => found,
             Err(refusal) => {
                 let status = match &refusal {
-                    LocateRefusal::NotFound(_) => StatusCode::NOT_FOUND,
-                    LocateRefusal::Off(_) => StatusCode::FORBIDDEN,
-                    LocateRefusal::Unauthorized(_) => StatusCode::UNAUTHORIZED,
-                    LocateRefusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+                    Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+                    Refusal::Off(_) => StatusCode::FORBIDDEN,
+                    Refusal::Unauthorized(_) => StatusCode::UNAUTHORIZED,
+                    Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
                 };
-                return Err(Refusal::new(status, refusal.words()));
+                return Err(HttpRefusal::new(status, refusal.words()));
             }
         };
         match self.opened(found, peer).await {
             Ok(Ok(opened)) if !opened.http.upload_pack => {
-                Err(Refusal::new(StatusCode::FORBIDDEN, "service not enabled: upload-pack"))
+                Err(HttpRefusal::new(StatusCode::FORBIDDEN, "service not enabled: upload-pack"))
             }
             Ok(Ok(opened)) => Ok(opened),
-            Ok(Err(OpenError::NotFound)) => Err(Refusal::not_found(name)),
-            Ok(Err(OpenError::Busy)) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY)),
+            Ok(Err(OpenError::NotFound)) => Err(HttpRefusal::not_found(name)),
+            Ok(Err(OpenError::Busy)) => Err(HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY)),
             Ok(Err(OpenError::Broken(e))) => {
                 tracing::error!(path = name, "cannot open: {e}");
                 Err(internal(
@@ -354,14 +363,14 @@ fn token_of<B>(request: &Request<B>) -> Option<String> {
     Some(if password.is_empty() { user } else { password }.to_owned())
 }
 
-pub(crate) fn ok(content_type: HeaderValue, answer: Answer) -> Response<Answer> {
+pub(crate) fn ok(content_type: HeaderValue, answer: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(answer);
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     uncached(response)
 }
 
 /// As git-http-backend says it.
-fn uncached(mut response: Response<Answer>) -> Response<Answer> {
+fn uncached(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     let headers = response.headers_mut();
     headers.insert(EXPIRES, HeaderValue::from_static("Fri, 01 Jan 1980 00:00:00 GMT"));
     headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));

@@ -14,7 +14,7 @@ use weir_upload::Framing;
 
 use crate::computing::Out;
 use crate::daemon::DaemonLimits;
-use crate::room::Share;
+use crate::room::RoomShare;
 use crate::send::{Gone, RELEASE_BYTES, Sending};
 use crate::under_way::UnderWay;
 
@@ -66,12 +66,12 @@ impl Buf for Pieces {
 }
 
 /// What an answer consists of.
-pub(crate) struct Answer {
+pub(crate) struct ResponseBody {
     content: Content,
     /// Held until all of it is sent.
     guard: Option<UnderWay>,
     /// The memory that it takes until then.
-    share: Option<Share>,
+    share: Option<RoomShare>,
 }
 
 enum Content {
@@ -80,9 +80,9 @@ enum Content {
     Stream(mpsc::Receiver<io::Result<Pieces>>, Option<u64>),
 }
 
-impl From<Vec<u8>> for Answer {
-    fn from(bytes: Vec<u8>) -> Answer {
-        Answer {
+impl From<Vec<u8>> for ResponseBody {
+    fn from(bytes: Vec<u8>) -> ResponseBody {
+        ResponseBody {
             content: Content::Whole((!bytes.is_empty()).then(|| Bytes::from(bytes).into())),
             guard: None,
             share: None,
@@ -90,27 +90,29 @@ impl From<Vec<u8>> for Answer {
     }
 }
 
-impl Answer {
-    pub(crate) fn guarded(self, guard: UnderWay) -> Answer {
-        Answer { guard: Some(guard), ..self }
+impl ResponseBody {
+    pub(crate) fn guarded(self, guard: UnderWay) -> ResponseBody {
+        ResponseBody { guard: Some(guard), ..self }
     }
 
-    pub(crate) fn holding(self, share: Share) -> Answer {
-        Answer { share: Some(share), ..self }
+    pub(crate) fn holding(self, share: RoomShare) -> ResponseBody {
+        ResponseBody { share: Some(share), ..self }
     }
 
     /// A stream of so many bytes.
-    pub(crate) fn of_length(self, len: u64) -> Answer {
+    pub(crate) fn of_length(self, len: u64) -> ResponseBody {
         match self.content {
-            Content::Stream(receiver, _) => {
-                Answer { content: Content::Stream(receiver, Some(len)), guard: self.guard, share: self.share }
-            }
-            content => Answer { content, guard: self.guard, share: self.share },
+            Content::Stream(receiver, _) => ResponseBody {
+                content: Content::Stream(receiver, Some(len)),
+                guard: self.guard,
+                share: self.share,
+            },
+            content => ResponseBody { content, guard: self.guard, share: self.share },
         }
     }
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Pieces;
     type Error = io::Error;
 
@@ -153,12 +155,12 @@ pub(crate) struct Stream {
 impl Stream {
     /// A stream, and the body that gives what is written to it. Whoever takes that is watched by the
     /// connection, too.
-    pub(crate) fn new(limits: &DaemonLimits) -> (Stream, Answer) {
+    pub(crate) fn new(limits: &DaemonLimits) -> (Stream, ResponseBody) {
         let (sender, receiver) = mpsc::channel(PIECES_MAX);
         let DaemonLimits { idle_timeout, bytes_per_second_min, .. } = *limits;
         (
             Stream { sender, idle_timeout, bytes_per_second_min },
-            Answer { content: Content::Stream(receiver, None), guard: None, share: None },
+            ResponseBody { content: Content::Stream(receiver, None), guard: None, share: None },
         )
     }
 

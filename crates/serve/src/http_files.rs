@@ -19,8 +19,8 @@ use weir_upload::Framing;
 
 use crate::computing::Out;
 use crate::daemon::{Daemon, DaemonLimits};
-use crate::http::{Refusal, TEXT, ok};
-use crate::http_body::{Answer, Stream};
+use crate::http::{HttpRefusal, TEXT, ok};
+use crate::http_body::{ResponseBody, Stream};
 use crate::http_route::{ClonePart, Route};
 use crate::opened::Opened;
 
@@ -35,27 +35,27 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const FOREVER: Duration = Duration::from_secs(31_536_000);
 
 /// What a file consists of, one part after the other.
-enum Part {
+enum FilePart {
     Bytes(Bytes),
     Region(Region),
 }
 
-impl Part {
+impl FilePart {
     fn len(&self) -> u64 {
         match self {
-            Part::Bytes(bytes) => bytes.len() as u64,
-            Part::Region(region) => region.len() as u64,
+            FilePart::Bytes(bytes) => bytes.len() as u64,
+            FilePart::Region(region) => region.len() as u64,
         }
     }
 }
 
 /// A file to be sent, in whole or in part.
-struct File {
+struct FileAnswer {
     content_type: HeaderValue,
     /// What tells it from what it was or will be.
     etag: String,
     is_immutable: bool,
-    parts: Vec<Part>,
+    parts: Vec<FilePart>,
 }
 
 impl Daemon {
@@ -64,16 +64,16 @@ impl Daemon {
         request: &Request<B>,
         opened: Opened,
         route: Route,
-    ) -> Result<Response<Answer>, Refusal> {
+    ) -> Result<Response<ResponseBody>, HttpRefusal> {
         let repo = opened.repo.clone();
         let headers = request.headers().clone();
-        let gone = || Refusal::new(StatusCode::NOT_FOUND, "there is no such file");
+        let gone = || HttpRefusal::new(StatusCode::NOT_FOUND, "there is no such file");
         let is_dumb = !matches!(
             route,
             Route::Clone | Route::ClonePart(..) | Route::Bundles | Route::BodyBundle(_) | Route::LfsObject(_)
         );
         if is_dumb && !opened.http.files {
-            return Err(Refusal::new(
+            return Err(HttpRefusal::new(
                 StatusCode::FORBIDDEN,
                 "files of repositories are not served; git 1.6.6 and newer do without",
             ));
@@ -82,7 +82,7 @@ impl Daemon {
         let is_of_base =
             matches!(route, Route::InfoPacks | Route::Pack(_) | Route::Archive) && repo.base().is_some();
         if is_of_base {
-            return Err(Refusal::new(
+            return Err(HttpRefusal::new(
                 StatusCode::NOT_FOUND,
                 "there are no files of this one: it builds on another; git 1.6.6 and newer do without",
             ));
@@ -90,18 +90,20 @@ impl Daemon {
         let path = repo.path().to_owned();
         let broken = |path: &Path, e: &weir_repo::Error| {
             tracing::error!(path = %path.display(), "cannot be read: {e}");
-            Refusal::new(
+            HttpRefusal::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "the repository cannot be read; its keeper finds the reason in the log",
             )
         };
         match &route {
-            Route::InfoRefs(None) => return Ok(ok(TEXT, Answer::from(info_refs(&repo)))),
-            Route::Head => return Ok(ok(TEXT, Answer::from(repo.refs().to_head_file()))),
-            Route::InfoPacks => return Ok(ok(TEXT, Answer::from(info_packs(&repo)))),
+            Route::InfoRefs(None) => return Ok(ok(TEXT, ResponseBody::from(info_refs(&repo)))),
+            Route::Head => return Ok(ok(TEXT, ResponseBody::from(repo.refs().to_head_file()))),
+            Route::InfoPacks => return Ok(ok(TEXT, ResponseBody::from(info_packs(&repo)))),
             Route::Info(name) => {
                 let path = repo.git_dir().join("objects/info").join(name);
-                return std::fs::read(path).map(|data| ok(TEXT, Answer::from(data))).map_err(|_| gone());
+                return std::fs::read(path)
+                    .map(|data| ok(TEXT, ResponseBody::from(data)))
+                    .map_err(|_| gone());
             }
             Route::Bundles => {
                 // The records of older states are read once for an open repository.
@@ -124,11 +126,11 @@ impl Daemon {
                 let etag = format!("{name}-{:08x}", crc32fast::hash(&bundle.header));
                 let trailer = Bytes::copy_from_slice(bundle.trailer.as_bytes());
                 let parts = vec![
-                    Part::Bytes(bundle.header.clone()),
-                    Part::Region(bundle.entries.clone()),
-                    Part::Bytes(trailer),
+                    FilePart::Bytes(bundle.header.clone()),
+                    FilePart::Region(bundle.entries.clone()),
+                    FilePart::Bytes(trailer),
                 ];
-                let file = File { content_type: BUNDLE, etag, is_immutable: false, parts };
+                let file = FileAnswer { content_type: BUNDLE, etag, is_immutable: false, parts };
                 return Ok(file.answer(&headers, self.locator.is_open(), &self.limits));
             }
             _ => {}
@@ -140,11 +142,11 @@ impl Daemon {
                     .is_none()
                     .then(|| std::fs::read(repo.git_dir().join("objects").join(&path)).ok())
                     .flatten();
-                File {
+                FileAnswer {
                     content_type: LOOSE,
                     etag: path,
                     is_immutable: true,
-                    parts: vec![Part::Bytes(data.ok_or_else(gone)?.into())],
+                    parts: vec![FilePart::Bytes(data.ok_or_else(gone)?.into())],
                 }
             }
             Route::Pack(name) => {
@@ -153,11 +155,11 @@ impl Daemon {
                     repo.objects().packs().iter().find(|p| p.name().ends_with(stem)).ok_or_else(gone)?;
                 let (content_type, region) =
                     if extension == "idx" { (INDEX, pack.index().data()) } else { (PACK, pack.data()) };
-                File {
+                FileAnswer {
                     content_type,
                     etag: name.clone(),
                     is_immutable: true,
-                    parts: vec![Part::Region(region.clone())],
+                    parts: vec![FilePart::Region(region.clone())],
                 }
             }
             Route::LfsObject(oid) => {
@@ -169,44 +171,55 @@ impl Daemon {
                     .await
                     .map_err(|e| broken(&path, &io::Error::other(e).into()))?
                     .ok_or_else(gone)?;
-                File { content_type: BYTES, etag: oid, is_immutable: true, parts: vec![Part::Region(region)] }
+                FileAnswer {
+                    content_type: BYTES,
+                    etag: oid,
+                    is_immutable: true,
+                    parts: vec![FilePart::Region(region)],
+                }
             }
             Route::Archive => {
                 let archive = repo.archive().ok_or_else(gone)?;
                 let region = archive.region().clone();
                 let etag = format!("{}-{}", archive.state().record.seq, region.len());
-                File { content_type: TAR, etag, is_immutable: false, parts: vec![Part::Region(region)] }
+                FileAnswer {
+                    content_type: TAR,
+                    etag,
+                    is_immutable: false,
+                    parts: vec![FilePart::Region(region)],
+                }
             }
             Route::Clone | Route::ClonePart(..) => {
                 let whole = self.clones.get(&repo).await.map_err(|e| broken(&path, &e.into()))?;
                 let whole = whole.map_err(|e| broken(&path, &e))?.ok_or_else(|| {
-                    Refusal::new(
+                    HttpRefusal::new(
                         StatusCode::NOT_FOUND,
                         "what a clone takes is not one pack here; clone it with git",
                     )
                 })?;
                 let Route::ClonePart(trailer, part) = &route else {
-                    return Ok(ok(JSON, Answer::from(whole.describe(&repo))));
+                    return Ok(ok(JSON, ResponseBody::from(whole.describe(&repo))));
                 };
                 if *trailer != whole.trailer.to_string() {
                     return Err(gone());
                 }
                 let pack = || {
-                    let regions = whole.regions.iter().cloned().map(Part::Region);
-                    let header = Part::Bytes(Bytes::copy_from_slice(&weir_repo::pack_header(whole.count)));
+                    let regions = whole.regions.iter().cloned().map(FilePart::Region);
+                    let header =
+                        FilePart::Bytes(Bytes::copy_from_slice(&weir_repo::pack_header(whole.count)));
                     std::iter::once(header)
                         .chain(regions)
-                        .chain([Part::Bytes(Bytes::copy_from_slice(whole.trailer.as_bytes()))])
+                        .chain([FilePart::Bytes(Bytes::copy_from_slice(whole.trailer.as_bytes()))])
                 };
-                let (content_type, parts): (_, Vec<Part>) = match part {
+                let (content_type, parts): (_, Vec<FilePart>) = match part {
                     ClonePart::Pack => (PACK, pack().collect()),
-                    ClonePart::Index => (INDEX, vec![Part::Region(whole.index.clone())]),
+                    ClonePart::Index => (INDEX, vec![FilePart::Region(whole.index.clone())]),
                     ClonePart::Bundle => {
-                        let header = Part::Bytes(weir_repo::bundle_header(&repo, false).into());
+                        let header = FilePart::Bytes(weir_repo::bundle_header(&repo, false).into());
                         (BUNDLE, std::iter::once(header).chain(pack()).collect())
                     }
                 };
-                File {
+                FileAnswer {
                     content_type,
                     etag: format!("{trailer}-{part:?}"),
                     is_immutable: *part != ClonePart::Bundle,
@@ -220,22 +233,22 @@ impl Daemon {
 }
 
 /// A list of bundles (git-bundle-uri, "Bundle list").
-fn bundle_list(bundles: &[BodyBundle]) -> File {
+fn bundle_list(bundles: &[BodyBundle]) -> FileAnswer {
     let mut list = "[bundle]\n\tversion = 1\n\tmode = all\n\theuristic = creationToken\n".to_owned();
     for BodyBundle { name, token, .. } in bundles {
         let _ =
             write!(list, "[bundle \"body-{name}\"]\n\turi = body-{name}.bundle\n\tcreationToken = {token}\n");
     }
     let etag = format!("bundles-{}-{:08x}", bundles.len(), crc32fast::hash(list.as_bytes()));
-    File { content_type: TEXT, etag, is_immutable: false, parts: vec![Part::Bytes(list.into())] }
+    FileAnswer { content_type: TEXT, etag, is_immutable: false, parts: vec![FilePart::Bytes(list.into())] }
 }
 
-impl File {
-    fn answer(self, headers: &HeaderMap, is_open: bool, limits: &DaemonLimits) -> Response<Answer> {
-        let len: u64 = self.parts.iter().map(Part::len).sum();
+impl FileAnswer {
+    fn answer(self, headers: &HeaderMap, is_open: bool, limits: &DaemonLimits) -> Response<ResponseBody> {
+        let len: u64 = self.parts.iter().map(FilePart::len).sum();
         let etag = format!("\"{}\"", self.etag);
         let said = |name| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
-        let mut response = Response::new(Answer::from(Vec::new()));
+        let mut response = Response::new(ResponseBody::from(Vec::new()));
         {
             let head = response.headers_mut();
             head.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
@@ -281,8 +294,8 @@ impl File {
             let sent: io::Result<()> = async {
                 for part in parts {
                     match part {
-                        Part::Bytes(bytes) => stream.give(bytes).await?,
-                        Part::Region(region) => stream.region(region, Framing::Raw).await?,
+                        FilePart::Bytes(bytes) => stream.give(bytes).await?,
+                        FilePart::Region(region) => stream.region(region, Framing::Raw).await?,
                     }
                 }
                 Ok(())
@@ -303,7 +316,7 @@ fn insert(headers: &mut HeaderMap, name: hyper::header::HeaderName, value: &str)
 }
 
 /// Of `parts`, one after the other, what lies in `range`.
-fn cut(parts: Vec<Part>, range: std::ops::Range<u64>) -> Vec<Part> {
+fn cut(parts: Vec<FilePart>, range: std::ops::Range<u64>) -> Vec<FilePart> {
     let mut at = 0;
     let mut out = Vec::new();
     for part in parts {
@@ -312,8 +325,10 @@ fn cut(parts: Vec<Part>, range: std::ops::Range<u64>) -> Vec<Part> {
         at += len;
         if start < end {
             match part {
-                Part::Bytes(bytes) => out.push(Part::Bytes(bytes.slice(start as usize..end as usize))),
-                Part::Region(region) => out.extend(region.slice(start..end).map(Part::Region)),
+                FilePart::Bytes(bytes) => {
+                    out.push(FilePart::Bytes(bytes.slice(start as usize..end as usize)))
+                }
+                FilePart::Region(region) => out.extend(region.slice(start..end).map(FilePart::Region)),
             }
         }
     }
@@ -376,14 +391,15 @@ mod tests {
 
     #[test]
     fn parts_are_cut() {
-        let parts =
-            || vec![Part::Bytes(Bytes::from_static(b"abc")), Part::Bytes(Bytes::from_static(b"defg"))];
+        let parts = || {
+            vec![FilePart::Bytes(Bytes::from_static(b"abc")), FilePart::Bytes(Bytes::from_static(b"defg"))]
+        };
         let text = |range| {
             cut(parts(), range)
                 .into_iter()
                 .map(|p| match p {
-                    Part::Bytes(b) => String::from_utf8(b.to_vec()).unwrap(),
-                    Part::Region(_) => String::new(),
+                    FilePart::Bytes(b) => String::from_utf8(b.to_vec()).unwrap(),
+                    FilePart::Region(_) => String::new(),
                 })
                 .collect::<String>()
         };

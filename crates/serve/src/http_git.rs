@@ -11,15 +11,15 @@ use hyper::body::Bytes;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use weir_ground::MinRate;
-use weir_upload::{Features, Options, Step, UploadPack, Version};
+use weir_upload::{Features, Step, UploadOptions, UploadPack, Version};
 
 use crate::computing::Out;
 use crate::daemon::{Daemon, network_of};
-use crate::http::{GIT_PROTOCOL, Refusal, ok};
-use crate::http_body::{Answer, Stream};
+use crate::http::{GIT_PROTOCOL, HttpRefusal, ok};
+use crate::http_body::{ResponseBody, Stream};
 use crate::locate::BUSY;
 use crate::opened::Opened;
-use crate::room::Share;
+use crate::room::RoomShare;
 use crate::turns::Party;
 
 const ADVERTISEMENT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-advertisement");
@@ -42,7 +42,7 @@ impl Daemon {
         request: &Request<B>,
         opened: Opened,
         peer: Option<SocketAddr>,
-    ) -> Result<Response<Answer>, Refusal> {
+    ) -> Result<Response<ResponseBody>, HttpRefusal> {
         let version = version_asked(request);
         let party = Party { address: peer.map(network_of), repository: opened.repo.path().to_owned() };
         let machine = UploadPack::new(opened.repo, version, self.stateless(opened.features));
@@ -50,9 +50,9 @@ impl Daemon {
         self.run_http(machine, before, ADVERTISEMENT, party, None).await
     }
 
-    fn stateless(&self, features: Option<Features>) -> Arc<Options> {
+    fn stateless(&self, features: Option<Features>) -> Arc<UploadOptions> {
         let is_archive = features.is_none();
-        let mut options = Options::clone(&self.options_with(features));
+        let mut options = UploadOptions::clone(&self.options_with(features));
         options.features.stateless = true;
         if is_archive {
             options.features.bundles = Some(BUNDLES.to_owned());
@@ -66,13 +66,13 @@ impl Daemon {
         request: Request<B>,
         bytes_max: usize,
         peer: Option<SocketAddr>,
-    ) -> Result<Received, Refusal>
+    ) -> Result<Received, HttpRefusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
     {
         let too_large = || {
-            Refusal::new(
+            HttpRefusal::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 format!("the request is larger than {bytes_max} bytes"),
             )
@@ -81,7 +81,7 @@ impl Daemon {
             None | Some(b"identity") => false,
             Some(b"gzip" | b"x-gzip") => true,
             Some(_) => {
-                return Err(Refusal::new(
+                return Err(HttpRefusal::new(
                     StatusCode::UNSUPPORTED_MEDIA_TYPE,
                     "the content encoding is unknown; gzip is known",
                 ));
@@ -90,19 +90,22 @@ impl Daemon {
         let mut incoming = request.into_body();
         let mut body = Vec::new();
         let mut share = self.request_room.share(peer.map(network_of));
-        let busy = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY);
+        let busy = |_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY);
         let mut rate = MinRate::new(self.limits.bytes_per_second_min);
         loop {
             match tokio::time::timeout(self.limits.idle_timeout, incoming.frame()).await {
                 Err(_) => {
-                    return Err(Refusal::new(
+                    return Err(HttpRefusal::new(
                         StatusCode::REQUEST_TIMEOUT,
                         "the request did not come to its end",
                     ));
                 }
                 Ok(None) => break,
                 Ok(Some(Err(e))) => {
-                    return Err(Refusal::new(StatusCode::BAD_REQUEST, format!("the request broke off: {e}")));
+                    return Err(HttpRefusal::new(
+                        StatusCode::BAD_REQUEST,
+                        format!("the request broke off: {e}"),
+                    ));
                 }
                 Ok(Some(Ok(frame))) => {
                     if let Some(data) = frame.data_ref() {
@@ -116,7 +119,7 @@ impl Daemon {
             }
             share.resize(body.len()).map_err(busy)?;
             if rate.is_too_slow() {
-                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request comes too slowly"));
+                return Err(HttpRefusal::new(StatusCode::REQUEST_TIMEOUT, "the request comes too slowly"));
             }
         }
         let mut len = body.len();
@@ -139,27 +142,27 @@ impl Daemon {
         request: Request<B>,
         opened: Opened,
         peer: Option<SocketAddr>,
-    ) -> Result<Response<Answer>, Refusal>
+    ) -> Result<Response<ResponseBody>, HttpRefusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
     {
         if request.headers().get(CONTENT_TYPE) != Some(&REQUEST) {
             let words = format!("the content type must be {}", REQUEST.to_str().unwrap_or_default());
-            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
+            return Err(HttpRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
         }
         let version = version_asked(&request);
         let mut received = self.body_of(request, self.options.limits.request_bytes_max, peer).await?;
         received
             .share
             .resize(received.len * PARSED_TIMES)
-            .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
+            .map_err(|_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
         let party = Party { address: peer.map(network_of), repository: opened.repo.path().to_owned() };
         let mut machine = UploadPack::answering(opened.repo, version, self.stateless(opened.features));
         let is_large = received.len > PARSED_AT_ONCE_BYTES;
         let feed = move || {
             let share = received.feed(&mut machine)?;
-            Ok::<_, Refusal>((machine, share))
+            Ok::<_, HttpRefusal>((machine, share))
         };
         // Much is parsed where it holds up nobody.
         let (machine, share) = if is_large { blocking(feed).await? } else { feed() }?;
@@ -173,32 +176,31 @@ impl Daemon {
         mut out: Vec<u8>,
         content_type: HeaderValue,
         party: Party,
-        share: Option<Share>,
-    ) -> Result<Response<Answer>, Refusal> {
+        share: Option<RoomShare>,
+    ) -> Result<Response<ResponseBody>, HttpRefusal> {
         loop {
             match machine.step() {
                 Step::Send(bytes) => out.extend_from_slice(&bytes),
                 // Nothing can be said to half a request.
                 Step::Read if out.is_empty() => {
-                    return Err(Refusal::new(StatusCode::BAD_REQUEST, "the request ends in the middle"));
+                    return Err(HttpRefusal::new(StatusCode::BAD_REQUEST, "the request ends in the middle"));
                 }
                 Step::Read | Step::Done => {
                     let mut share = share.unwrap_or_else(|| self.request_room.share(party.address));
                     share
                         .resize(out.len())
-                        .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
-                    return Ok(ok(content_type, Answer::from(out).holding(share)));
+                        .map_err(|_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
+                    return Ok(ok(content_type, ResponseBody::from(out).holding(share)));
                 }
                 step => {
                     let mut next = Next::Step(step);
                     if let Next::Step(Step::Work(work)) = next {
                         let mut started = self.start(work, &party);
-                        started
-                            .peek()
-                            .await
-                            .map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+                        started.peek().await.map_err(|e| {
+                            HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string())
+                        })?;
                         if started.is_refused() {
-                            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY));
+                            return Err(HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY));
                         }
                         next = Next::Started(started);
                     }
@@ -255,11 +257,11 @@ pub(crate) struct Received {
     /// Bytes that it is, or says that it is, once it is unpacked.
     len: usize,
     /// The room that it takes.
-    share: Share,
+    share: RoomShare,
 }
 
-fn bad_gzip(why: &str) -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, format!("bad gzip data: {why}"))
+fn bad_gzip(why: &str) -> HttpRefusal {
+    HttpRefusal::new(StatusCode::BAD_REQUEST, format!("bad gzip data: {why}"))
 }
 
 impl Received {
@@ -267,13 +269,13 @@ impl Received {
     ///
     /// # Errors
     /// If there is no room, or it cannot be unpacked.
-    pub(crate) async fn unpacked(mut self) -> Result<(Vec<u8>, Share), Refusal> {
+    pub(crate) async fn unpacked(mut self) -> Result<(Vec<u8>, RoomShare), HttpRefusal> {
         if !self.is_packed {
             return Ok((self.body, self.share));
         }
         self.share
             .resize(self.body.len() + self.len)
-            .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
+            .map_err(|_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
         let is_large = self.len > PARSED_AT_ONCE_BYTES;
         let unpack = move || {
             let mut whole = Vec::with_capacity(self.len);
@@ -285,14 +287,14 @@ impl Received {
 
     /// Gives it to `machine` piece by piece: what is unpacked is never there as a whole. Returns the room
     /// that was taken.
-    fn feed(self, machine: &mut UploadPack) -> Result<Share, Refusal> {
+    fn feed(self, machine: &mut UploadPack) -> Result<RoomShare, HttpRefusal> {
         let mut goes_on = true;
         // A refusal is queued for the client.
         self.pieces(&mut |piece| goes_on = goes_on && machine.feed(piece).is_ok())?;
         Ok(self.share)
     }
 
-    fn pieces(&self, give: &mut dyn FnMut(&[u8])) -> Result<(), Refusal> {
+    fn pieces(&self, give: &mut dyn FnMut(&[u8])) -> Result<(), HttpRefusal> {
         if !self.is_packed {
             self.body.chunks(FED_BYTES).for_each(give);
             return Ok(());
@@ -317,10 +319,10 @@ impl Received {
 }
 
 /// Runs what takes long where it holds up no connection.
-async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, Refusal> {
+async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, HttpRefusal> {
     tokio::task::spawn_blocking(work)
         .await
-        .map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
+        .map_err(|e| HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
 }
 
 /// What an answer goes on with.

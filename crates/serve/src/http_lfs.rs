@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use weir_repo::is_lfs_oid;
 
 use crate::daemon::Daemon;
-use crate::http::{Refusal, ok};
-use crate::http_body::Answer;
+use crate::http::{HttpRefusal, ok};
+use crate::http_body::ResponseBody;
 use crate::locate::BUSY;
 use crate::opened::Opened;
 
@@ -40,13 +40,13 @@ struct Question {
     operation: String,
     #[serde(default)]
     transfers: Option<Vec<String>>,
-    objects: Vec<Asked>,
+    objects: Vec<BatchRequest>,
     #[serde(default)]
     hash_algo: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct BatchRequest {
     oid: String,
     #[serde(default)]
     size: u64,
@@ -59,7 +59,7 @@ impl Daemon {
         request: Request<B>,
         opened: Opened,
         peer: Option<SocketAddr>,
-    ) -> Result<Response<Answer>, Refusal>
+    ) -> Result<Response<ResponseBody>, HttpRefusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
@@ -69,34 +69,34 @@ impl Daemon {
         let shown = request.headers().get(AUTHORIZATION).and_then(|v| v.to_str().ok()).map(str::to_owned);
         if shown.as_ref().is_some_and(|shown| shown.len() > SHOWN_BYTES_MAX) {
             let words = format!("the Authorization header has more than {SHOWN_BYTES_MAX} bytes");
-            return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, words));
+            return Err(HttpRefusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, words));
         }
         let (body, mut share) = self.body_of(request, REQUEST_BYTES_MAX, peer).await?.unpacked().await?;
         let question: Question = serde_json::from_slice(&body)
-            .map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, format!("no LFS batch: {e}")))?;
+            .map_err(|e| HttpRefusal::new(StatusCode::UNPROCESSABLE_ENTITY, format!("no LFS batch: {e}")))?;
         if question.operation != "download" {
-            return Err(Refusal::new(
+            return Err(HttpRefusal::new(
                 StatusCode::FORBIDDEN,
                 "this is a mirror: push LFS objects to where it mirrors from",
             ));
         }
         if question.hash_algo.is_some_and(|hash| hash != "sha256") {
-            return Err(Refusal::new(StatusCode::CONFLICT, "objects are known by their SHA-256 only"));
+            return Err(HttpRefusal::new(StatusCode::CONFLICT, "objects are known by their SHA-256 only"));
         }
         if question.transfers.is_some_and(|known| !known.is_empty() && !known.iter().any(|t| t == "basic")) {
-            return Err(Refusal::new(
+            return Err(HttpRefusal::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "objects are given by the transfer 'basic' only",
             ));
         }
         if question.objects.len() > OBJECTS_MAX {
-            return Err(Refusal::new(
+            return Err(HttpRefusal::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 format!("more than {OBJECTS_MAX} objects at once"),
             ));
         }
-        let answer = move |asked: Asked| -> Value {
-            let Asked { oid, size } = asked;
+        let answer = move |asked: BatchRequest| -> Value {
+            let BatchRequest { oid, size } = asked;
             let error = |code: u16, message: &str| {
                 json!({ "oid": oid, "size": size, "error": { "code": code,
                 "message": message } })
@@ -129,15 +129,16 @@ impl Daemon {
             }
             format!("{{\"transfer\":\"basic\",\"objects\":[{objects}],\"hash_algo\":\"sha256\"}}")
         });
-        let text =
-            answering.await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
-        share.resize(text.len()).map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
-        Ok(ok(MEDIA_TYPE, Answer::from(text.into_bytes()).holding(share)))
+        let text = answering
+            .await
+            .map_err(|e| HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+        share.resize(text.len()).map_err(|_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
+        Ok(ok(MEDIA_TYPE, ResponseBody::from(text.into_bytes()).holding(share)))
     }
 }
 
 /// The URL of a repository's objects as this client knows it.
-fn own_url<B>(request: &Request<B>) -> Result<String, Refusal> {
+fn own_url<B>(request: &Request<B>) -> Result<String, HttpRefusal> {
     let said = |name| request.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok());
     let host = said(HOST).or_else(|| request.uri().authority().map(|a| a.as_str())).unwrap_or_default();
     // It goes into URLs that the client follows.
@@ -147,7 +148,7 @@ fn own_url<B>(request: &Request<B>) -> Result<String, Refusal> {
             && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-_:[]".contains(&c))
     };
     if !is_host(host) {
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "no host is named"));
+        return Err(HttpRefusal::new(StatusCode::BAD_REQUEST, "no host is named"));
     }
     let scheme = match said(FORWARDED) {
         Some("https") => "https",

@@ -38,7 +38,7 @@ mod tls;
 mod turns;
 mod under_way;
 
-pub use access::{Access, AccessRule, Asked, Token};
+pub use access::{Access, AccessRule, AccessedName, Token};
 pub use blocking::serve_blocking;
 pub use cache::{OpenError, RepoCache};
 pub use cgi::serve_cgi;
@@ -53,5 +53,5 @@ pub use mapping::{MapRule, map};
 pub use opened::{HttpFeatures, Opened};
 pub use proxies::{TrustedProxies, network};
 pub use socket::{Address, Listener};
-pub use text::{Text, serve_text};
+pub use text::{MetricsText, serve_text};
 pub use tls::Tls;

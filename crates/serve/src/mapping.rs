@@ -17,7 +17,7 @@ const PATTERN_BYTES_MAX: usize = 4096;
 pub struct MapRule {
     host: HostPattern,
     path: Regex,
-    to: Vec<Part>,
+    to: Vec<TemplatePart>,
     /// As it was written.
     pub source: (String, String, String),
 }
@@ -30,13 +30,13 @@ enum HostPattern {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Text(String),
-    Value(Value, Vec<Function>),
+    TemplateValue(TemplateValue, Vec<Function>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Value {
+enum TemplateValue {
     Host,
     Path,
     Capture(usize),
@@ -79,7 +79,7 @@ impl MapRule {
         let expression = Regex::new(&format!("^(?:{path})$")).map_err(|e| format!("path '{path}': {e}"))?;
         let to_parts = parse_template(to)?;
         for part in &to_parts {
-            if let Part::Value(Value::Capture(n), _) = part
+            if let TemplatePart::TemplateValue(TemplateValue::Capture(n), _) = part
                 && *n >= expression.captures_len()
             {
                 return Err(format!("to '{to}': there is no group {n} in path '{path}'"));
@@ -109,12 +109,12 @@ impl MapRule {
         let mut out = String::new();
         for part in &self.to {
             match part {
-                Part::Text(text) => out.push_str(text),
-                Part::Value(value, functions) => {
+                TemplatePart::Text(text) => out.push_str(text),
+                TemplatePart::TemplateValue(value, functions) => {
                     let value = match value {
-                        Value::Host => host,
-                        Value::Path => path.trim_start_matches('/'),
-                        Value::Capture(n) => captures.get(*n).map_or("", |c| c.as_str()),
+                        TemplateValue::Host => host,
+                        TemplateValue::Path => path.trim_start_matches('/'),
+                        TemplateValue::Capture(n) => captures.get(*n).map_or("", |c| c.as_str()),
                     };
                     out.push_str(
                         &functions.iter().fold(value.to_owned(), |value, function| function.apply(&value)),
@@ -192,7 +192,7 @@ impl Function {
     }
 }
 
-fn parse_template(template: &str) -> Result<Vec<Part>, String> {
+fn parse_template(template: &str) -> Result<Vec<TemplatePart>, String> {
     let fail = |what: &str| Err(format!("to '{template}': {what}"));
     if template.is_empty() {
         return fail("it names nothing");
@@ -202,14 +202,14 @@ fn parse_template(template: &str) -> Result<Vec<Part>, String> {
     while let Some((before, after)) = rest.split_once('{') {
         let Some((inside, behind)) = after.split_once('}') else { return fail("a '{' without its '}'") };
         if !before.is_empty() {
-            parts.push(Part::Text(before.to_owned()));
+            parts.push(TemplatePart::Text(before.to_owned()));
         }
         let mut words = inside.split('|').map(str::trim);
         let value = match words.next().unwrap_or_default() {
-            "host" => Value::Host,
-            "path" => Value::Path,
+            "host" => TemplateValue::Host,
+            "path" => TemplateValue::Path,
             number => match number.parse() {
-                Ok(n) => Value::Capture(n),
+                Ok(n) => TemplateValue::Capture(n),
                 Err(_) => {
                     return fail(&format!(
                         "'{{{number}}}' is unknown; there are {{host}}, {{path}} and groups {{1}}, {{2}}..."
@@ -226,11 +226,11 @@ fn parse_template(template: &str) -> Result<Vec<Part>, String> {
             };
             functions.push(function);
         }
-        parts.push(Part::Value(value, functions));
+        parts.push(TemplatePart::TemplateValue(value, functions));
         rest = behind;
     }
     if !rest.is_empty() {
-        parts.push(Part::Text(rest.to_owned()));
+        parts.push(TemplatePart::Text(rest.to_owned()));
     }
     Ok(parts)
 }

@@ -17,16 +17,16 @@ const LINES_MAX: u32 = 20;
 /// What was said already.
 #[derive(Default)]
 pub(crate) struct Notices {
-    state: Mutex<State>,
+    state: Mutex<NoticeState>,
 }
 
 /// Where from, and what.
-type Event = (Option<IpAddr>, &'static str);
+type NoticeKey = (Option<IpAddr>, &'static str);
 
 #[derive(Default)]
-struct State {
+struct NoticeState {
     /// When it was last said, and how many times it has happened since.
-    said: HashMap<Event, (Option<Instant>, u64)>,
+    said: HashMap<NoticeKey, (Option<Instant>, u64)>,
     second: Option<Instant>,
     lines: u32,
     unsaid: u64,

@@ -16,16 +16,16 @@ const ADDRESS_BYTES_MAX: usize = BYTES_MAX / 8;
 
 /// What is taken of it.
 #[derive(Default)]
-pub(crate) struct RequestRoom(Mutex<Taken>);
+pub(crate) struct RequestRoom(Mutex<TakenRoom>);
 
 #[derive(Default)]
-struct Taken {
+struct TakenRoom {
     bytes: usize,
     addresses: HashMap<IpAddr, usize>,
 }
 
 /// The room that one request takes; given back when dropped.
-pub(crate) struct Share {
+pub(crate) struct RoomShare {
     room: Arc<RequestRoom>,
     address: Option<IpAddr>,
     bytes: usize,
@@ -33,16 +33,16 @@ pub(crate) struct Share {
 
 impl RequestRoom {
     /// No room yet for a request of a client at `address`.
-    pub(crate) fn share(self: &Arc<Self>, address: Option<IpAddr>) -> Share {
-        Share { room: self.clone(), address, bytes: 0 }
+    pub(crate) fn share(self: &Arc<Self>, address: Option<IpAddr>) -> RoomShare {
+        RoomShare { room: self.clone(), address, bytes: 0 }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
+    fn lock(&self) -> MutexGuard<'_, TakenRoom> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Share {
+impl RoomShare {
     /// Takes, or gives back, as much as a request of `bytes` needs.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for RoomShare {
     fn drop(&mut self) {
         let _ = self.resize(0);
     }
@@ -92,7 +92,7 @@ mod tests {
         first.resize(ADDRESS_BYTES_MAX).unwrap();
         assert!(room.share(address(1)).resize(FREE_BYTES + 1).is_err(), "an address has its part");
         assert!(first.resize(ADDRESS_BYTES_MAX + 1).is_err());
-        let mut others: Vec<Share> = (2..9).map(|n| room.share(address(n))).collect();
+        let mut others: Vec<RoomShare> = (2..9).map(|n| room.share(address(n))).collect();
         others.iter_mut().for_each(|share| share.resize(ADDRESS_BYTES_MAX).unwrap());
         assert!(room.share(None).resize(FREE_BYTES + 1).is_err(), "there is no more");
         first.resize(FREE_BYTES + 1).unwrap();

@@ -24,14 +24,14 @@ const CONNECTIONS_MAX: usize = 32;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What makes the text: it may block.
-pub type Text = Arc<dyn Fn() -> String + Send + Sync>;
+pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Answers `GET path` with `text`, as `content_type`, on `listener` until `stop` is ready.
 pub async fn serve_text(
     listener: Listener,
     path: &'static str,
     content_type: &'static str,
-    text: Text,
+    text: MetricsText,
     stop: impl Future<Output = ()>,
 ) {
     tokio::pin!(stop);
@@ -70,7 +70,7 @@ async fn answer(
     request: Request<Incoming>,
     path: &'static str,
     content_type: &'static str,
-    text: Text,
+    text: MetricsText,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let refusal = |status: StatusCode, why: &'static str| {
         let mut response = Response::new(Full::new(Bytes::from_static(why.as_bytes())));

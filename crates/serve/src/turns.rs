@@ -33,7 +33,7 @@ pub(crate) struct TurnLimits {
 /// Who waits for what.
 pub(crate) struct Turns {
     limits: TurnLimits,
-    state: Mutex<State>,
+    state: Mutex<TurnsState>,
 }
 
 /// Who, about what.
@@ -44,7 +44,7 @@ pub(crate) struct Party {
 }
 
 #[derive(Default)]
-struct State {
+struct TurnsState {
     running: usize,
     addresses: HashMap<IpAddr, usize>,
     repositories: HashMap<PathBuf, usize>,
@@ -60,7 +60,7 @@ pub(crate) struct Turn {
 }
 
 /// A turn that its holder gives back while it waits for a client.
-pub(crate) struct Held {
+pub(crate) struct HeldTurn {
     turns: Arc<Turns>,
     party: Party,
     turn: Option<Turn>,
@@ -76,7 +76,7 @@ impl Turns {
         Arc::new(Turns { limits, state: Mutex::default() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TurnsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,7 +140,7 @@ impl Turns {
     }
 }
 
-impl State {
+impl TurnsState {
     fn admits(&self, limits: &TurnLimits, party: &Party) -> bool {
         let of_address = party.address.and_then(|a| self.addresses.get(&a)).copied().unwrap_or(0);
         let of_repository = self.repositories.get(&party.repository).copied().unwrap_or(0);
@@ -184,10 +184,10 @@ impl State {
     }
 }
 
-impl Held {
+impl HeldTurn {
     /// Holds `turn`.
-    pub(crate) fn new(turns: Arc<Turns>, party: Party, turn: Turn) -> Held {
-        Held { turns, party, turn: Some(turn), is_away: false }
+    pub(crate) fn new(turns: Arc<Turns>, party: Party, turn: Turn) -> HeldTurn {
+        HeldTurn { turns, party, turn: Some(turn), is_away: false }
     }
 
     /// Gives the turn back for a while.
@@ -220,7 +220,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldTurn {
     fn drop(&mut self) {
         if self.is_away {
             self.turns.lock().come_back(&self.party);
@@ -273,10 +273,10 @@ mod tests {
     async fn who_waits_for_a_client_holds_up_nobody() {
         let turns = Turns::new(limits(1, 10));
         let first = turns.take(party(1, "a")).await.unwrap();
-        let mut held = Held::new(turns.clone(), party(1, "a"), first);
+        let mut held = HeldTurn::new(turns.clone(), party(1, "a"), first);
         held.leave().unwrap();
         let second = turns.take(party(1, "b")).await.unwrap();
-        let mut other = Held::new(turns.clone(), party(1, "b"), second);
+        let mut other = HeldTurn::new(turns.clone(), party(1, "b"), second);
         assert!(other.leave().is_err(), "one of an address is away already");
         // It comes back before those who wait for their first turn.
         let third = tokio::spawn({

@@ -42,7 +42,7 @@ pub struct Advertised {
 }
 
 /// Gathers refs.
-pub(crate) struct Listing {
+pub(crate) struct RefListing {
     hash: HashKind,
     refs: Vec<AdvertisedRef>,
     refused: Vec<Vec<u8>>,
@@ -51,9 +51,16 @@ pub(crate) struct Listing {
     bytes_max: u64,
 }
 
-impl Listing {
-    pub(crate) fn new(hash: HashKind, bytes_max: u64) -> Listing {
-        Listing { hash, refs: Vec::new(), refused: Vec::new(), head: Symbolic::Unknown, bytes: 0, bytes_max }
+impl RefListing {
+    pub(crate) fn new(hash: HashKind, bytes_max: u64) -> RefListing {
+        RefListing {
+            hash,
+            refs: Vec::new(),
+            refused: Vec::new(),
+            head: Symbolic::Unknown,
+            bytes: 0,
+            bytes_max,
+        }
     }
 
     /// Counts what the list takes.
@@ -128,14 +135,14 @@ impl Listing {
 
 /// Gathers the advertisement of v0 and v1.
 pub(crate) struct Early {
-    list: Listing,
+    list: RefListing,
     head: Option<Oid>,
     pub(crate) shallow: Vec<Oid>,
 }
 
 impl Early {
     pub(crate) fn new(hash: HashKind, bytes_max: u64) -> Early {
-        Early { list: Listing::new(hash, bytes_max), head: None, shallow: Vec::new() }
+        Early { list: RefListing::new(hash, bytes_max), head: None, shallow: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, line: &[u8]) -> Result<()> {

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use weir_git::{HashKind, Oid, refname};
 
-use crate::advertised::{Advertised, Listing, Symbolic};
+use crate::advertised::{Advertised, RefListing, Symbolic};
 use crate::error::{Error, Result};
 use crate::text::printable;
 use crate::url::Url;
@@ -17,7 +17,7 @@ const HEAD_BYTES_MAX: u64 = 64 << 10;
 /// The folder that an alternate names.
 const OBJECTS: &str = "/objects";
 
-type Body = Box<dyn Read + Send>;
+type ResponseReader = Box<dyn Read + Send>;
 
 fn no_git() -> Error {
     Error::Protocol(
@@ -28,12 +28,12 @@ fn no_git() -> Error {
 
 /// Refs and HEAD of a repository, and its hash: `info/refs` and `HEAD` as files.
 pub(crate) fn read_advertised(
-    refs: Body,
-    head: Option<Body>,
+    refs: ResponseReader,
+    head: Option<ResponseReader>,
     bytes_max: u64,
 ) -> Result<(HashKind, Advertised)> {
     let mut refs = BufReader::new(refs);
-    let mut listing: Option<Listing> = None;
+    let mut listing: Option<RefListing> = None;
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -53,7 +53,7 @@ pub(crate) fn read_advertised(
             .into_iter()
             .find(|hash| hash.len() * 2 == id.len())
             .ok_or_else(no_git)?;
-        let listing = listing.get_or_insert_with(|| Listing::new(hash, bytes_max));
+        let listing = listing.get_or_insert_with(|| RefListing::new(hash, bytes_max));
         let oid = Oid::from_hex(listing.hash(), id).ok_or_else(no_git)?;
         match name.strip_suffix(b"^{}") {
             Some(tag) => listing.peel_last(tag, oid),
@@ -61,7 +61,7 @@ pub(crate) fn read_advertised(
         }
     }
     let is_empty = listing.is_none();
-    let listing = listing.unwrap_or_else(|| Listing::new(HashKind::Sha1, bytes_max));
+    let listing = listing.unwrap_or_else(|| RefListing::new(HashKind::Sha1, bytes_max));
     let hash = listing.hash();
     let head = match head {
         None => Symbolic::Unknown,
@@ -80,7 +80,7 @@ fn split_ref(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&line[..tab], &line[tab + 1..]))
 }
 
-fn read_head(head: Body, hash: HashKind) -> Result<Symbolic> {
+fn read_head(head: ResponseReader, hash: HashKind) -> Result<Symbolic> {
     let mut text = Vec::new();
     head.take(HEAD_BYTES_MAX).read_to_end(&mut text)?;
     let text = text.trim_ascii_end();
@@ -132,7 +132,8 @@ mod tests {
     use super::*;
 
     fn read(refs: &str, head: Option<&str>) -> Result<(HashKind, Advertised)> {
-        let body = |text: &str| -> Body { Box::new(std::io::Cursor::new(text.to_owned().into_bytes())) };
+        let body =
+            |text: &str| -> ResponseReader { Box::new(std::io::Cursor::new(text.to_owned().into_bytes())) };
         read_advertised(body(refs), head.map(body), 1 << 20)
     }
 

@@ -7,7 +7,7 @@ use ureq::http::{StatusCode, header};
 use crate::dumb;
 use crate::error::{Error, Result};
 use crate::http::Http;
-use crate::options::Options;
+use crate::options::TransportOptions;
 use crate::url::{Scheme, Url};
 
 /// The files of one repository.
@@ -53,7 +53,7 @@ impl HttpFiles {
     ///
     /// # Errors
     /// If the client cannot be made.
-    pub fn new(url: &Url, options: &Options) -> Result<Option<HttpFiles>> {
+    pub fn new(url: &Url, options: &TransportOptions) -> Result<Option<HttpFiles>> {
         Ok(if matches!(url.scheme, Scheme::Http { .. }) {
             Some(HttpFiles { http: Http::new(url, url, options)? })
         } else {

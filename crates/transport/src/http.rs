@@ -12,7 +12,7 @@ use ureq::{Agent, Body, ResponseExt};
 
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
-use crate::options::Options;
+use crate::options::TransportOptions;
 use crate::proxy::{ProxyConnector, place_of};
 use crate::resolver::GuardedResolver;
 use crate::stream::Pace;
@@ -51,7 +51,7 @@ pub(crate) struct Http {
     url: Url,
     /// Where requests go: changes if the first is redirected.
     pub(crate) base: String,
-    options: Options,
+    options: TransportOptions,
     credentials: Option<Credentials>,
     /// Where the proxy is, if there is one.
     proxy: Option<String>,
@@ -74,7 +74,7 @@ pub(crate) enum Greeting {
 
 impl Http {
     /// A client of `url`, which `home` has led to, the URL that the keeper has named: most often the same.
-    pub(crate) fn new(url: &Url, home: &Url, options: &Options) -> Result<Http> {
+    pub(crate) fn new(url: &Url, home: &Url, options: &TransportOptions) -> Result<Http> {
         let proxy = options.proxies.of(url).map_err(Error::Local)?;
         let config = Agent::config_builder()
             .user_agent(format!("git/2.0 ({})", options.agent))
@@ -141,8 +141,12 @@ impl Http {
     /// A client of `url`, which a file of this repository names, as git's alternates do. It is on the same
     /// host, and asked without credentials: what only the keeper may see must not be had by naming it.
     pub(crate) fn neighbour(&self, url: &Url) -> Result<Http> {
-        let options =
-            Options { netrc: None, credential_source: None, credential_helper: None, ..self.options.clone() };
+        let options = TransportOptions {
+            netrc: None,
+            credential_source: None,
+            credential_helper: None,
+            ..self.options.clone()
+        };
         let http = Http::new(url, &self.url, &options)?;
         if origin(&http.base) != origin(&self.base) || http.credentials.is_some() {
             return Err(Error::Protocol(format!("led to another host: '{url}'")));

@@ -11,9 +11,9 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::http::Http;
-use crate::lfs_answer::{LfsAnswer, LfsDownload, Source};
+use crate::lfs_answer::{LfsAnswer, LfsDownload, LfsSource};
 use crate::lfs_ssh::LfsSsh;
-use crate::options::Options;
+use crate::options::TransportOptions;
 use crate::ssh::ssh_output;
 use crate::text::printable;
 use crate::url::{Scheme, Url};
@@ -26,10 +26,10 @@ const MEDIA_TYPE: &str = "application/vnd.git-lfs+json";
 
 /// What a repository's LFS objects are asked of.
 pub struct Lfs {
-    place: Place,
+    place: LfsStore,
 }
 
-enum Place {
+enum LfsStore {
     Http {
         http: Box<Http>,
         headers: HashMap<String, String>,
@@ -40,20 +40,20 @@ enum Place {
 }
 
 #[derive(Deserialize)]
-struct Batch {
+struct LfsBatch {
     #[serde(default)]
     transfer: Option<String>,
     #[serde(default)]
-    objects: Vec<Object>,
+    objects: Vec<LfsBatchObject>,
 }
 
 #[derive(Clone, Deserialize)]
-struct Object {
+struct LfsBatchObject {
     oid: String,
     #[serde(default)]
     actions: Option<Actions>,
     #[serde(default)]
-    error: Option<ObjectError>,
+    error: Option<LfsBatchError>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -70,7 +70,7 @@ struct Action {
 }
 
 #[derive(Clone, Deserialize)]
-struct ObjectError {
+struct LfsBatchError {
     #[serde(default)]
     code: u16,
     #[serde(default)]
@@ -82,11 +82,11 @@ impl Lfs {
     ///
     /// # Errors
     /// If ssh neither tells where it is nor gives objects itself.
-    pub fn of(url: &Url, options: &Options) -> Result<Lfs> {
+    pub fn of(url: &Url, options: &TransportOptions) -> Result<Lfs> {
         let (endpoint, headers) = match &url.scheme {
             Scheme::Local => {
                 let path = url.local_path();
-                return Ok(Lfs { place: Place::Local(vec![path.join(".git"), path]) });
+                return Ok(Lfs { place: LfsStore::Local(vec![path.join(".git"), path]) });
             }
             Scheme::Http { .. } => (endpoint_of(&url.http_base()), HashMap::new()),
             // As git-lfs takes it.
@@ -99,7 +99,7 @@ impl Lfs {
                     let lfs = lfs.map_err(|e| {
                         Error::Ssh(format!("git-lfs-authenticate: {first}; git-lfs-transfer: {e}"))
                     })?;
-                    return Ok(Lfs { place: Place::Ssh(Box::new(lfs)) });
+                    return Ok(Lfs { place: LfsStore::Ssh(Box::new(lfs)) });
                 }
             },
         };
@@ -111,7 +111,7 @@ impl Lfs {
         };
         let mut http = Http::new(&own, url, options)?;
         http.base = endpoint;
-        Ok(Lfs { place: Place::Http { http: Box::new(http), headers } })
+        Ok(Lfs { place: LfsStore::Http { http: Box::new(http), headers } })
     }
 
     /// Asks for objects by id and size, [`LFS_BATCH_MAX`] at most; what the server says nothing of is absent.
@@ -120,17 +120,17 @@ impl Lfs {
     /// Of the network, or if the server refuses all of them.
     pub fn batch(&mut self, objects: &[(&str, u64)]) -> Result<Vec<LfsAnswer>> {
         match &mut self.place {
-            Place::Ssh(lfs) => lfs.batch(objects),
-            Place::Local(folders) => {
+            LfsStore::Ssh(lfs) => lfs.batch(objects),
+            LfsStore::Local(folders) => {
                 let found =
                     |oid: &str| folders.iter().filter_map(|f| lfs_path(f, oid)).find(|path| path.is_file());
                 let answer = |oid: &str| match found(oid) {
-                    Some(path) => LfsAnswer::Here(LfsDownload(Source::File(path))),
+                    Some(path) => LfsAnswer::Here(LfsDownload(LfsSource::File(path))),
                     None => LfsAnswer::Absent("there is no such file".to_owned()),
                 };
                 Ok(objects.iter().map(|(oid, _)| answer(oid)).collect())
             }
-            Place::Http { http, headers } => {
+            LfsStore::Http { http, headers } => {
                 let asked: Vec<_> =
                     objects.iter().map(|(oid, size)| json!({ "oid": oid, "size": size })).collect();
                 let question = json!({ "operation": "download", "transfers": ["basic"], "objects": asked,
@@ -139,7 +139,7 @@ impl Lfs {
                 crate::http::check_status(&mut response)?;
                 let mut text = Vec::new();
                 http.body(response).take(ANSWER_BYTES_MAX).read_to_end(&mut text)?;
-                let batch: Batch = serde_json::from_slice(&text)
+                let batch: LfsBatch = serde_json::from_slice(&text)
                     .map_err(|e| Error::Protocol(format!("the LFS server's answer is no batch: {e}")))?;
                 if let Some(other) = batch.transfer.filter(|transfer| transfer != "basic") {
                     return Err(Error::Protocol(format!(
@@ -147,7 +147,7 @@ impl Lfs {
                         printable(other.as_bytes())
                     )));
                 }
-                let answers: HashMap<String, Object> =
+                let answers: HashMap<String, LfsBatchObject> =
                     batch.objects.into_iter().map(|o| (o.oid.clone(), o)).collect();
                 Ok(objects.iter().map(|(oid, _)| answer_of(answers.get(*oid).cloned())).collect())
             }
@@ -160,12 +160,14 @@ impl Lfs {
     /// Of the network; and [`Error::Http`] for what the server does not give.
     pub fn download(&mut self, object: &LfsDownload) -> Result<Box<dyn Read + Send + '_>> {
         match (&object.0, &mut self.place) {
-            (Source::Href(href, headers), Place::Http { http, .. }) => http.get_elsewhere(href, headers),
-            (Source::Ssh(oid, arguments), Place::Ssh(lfs)) => lfs.download(oid, arguments),
-            (Source::File(path), _) => {
+            (LfsSource::Href(href, headers), LfsStore::Http { http, .. }) => {
+                http.get_elsewhere(href, headers)
+            }
+            (LfsSource::Ssh(oid, arguments), LfsStore::Ssh(lfs)) => lfs.download(oid, arguments),
+            (LfsSource::File(path), _) => {
                 Ok(Box::new(File::open(path).map_err(|e| Error::Remote(format!("{}: {e}", path.display())))?))
             }
-            (Source::Href(..) | Source::Ssh(..), _) => {
+            (LfsSource::Href(..) | LfsSource::Ssh(..), _) => {
                 Err(Error::Local("an LFS object is asked for elsewhere than it was found".to_owned()))
             }
         }
@@ -174,14 +176,14 @@ impl Lfs {
 
 /// Where the host says that objects are to be had, and what is to be shown there
 /// (docs/api/authentication.md).
-fn over_http(url: &Url, options: &Options) -> Result<(String, HashMap<String, String>)> {
+fn over_http(url: &Url, options: &TransportOptions) -> Result<(String, HashMap<String, String>)> {
     let said = ssh_output(url, options, "git-lfs-authenticate", "download", ANSWER_BYTES_MAX)?;
     let said: Action =
         serde_json::from_slice(&said).map_err(|e| Error::Protocol(format!("no JSON is given: {e}")))?;
     Ok((said.href.trim_end_matches('/').to_owned(), said.header.unwrap_or_default()))
 }
 
-fn answer_of(object: Option<Object>) -> LfsAnswer {
+fn answer_of(object: Option<LfsBatchObject>) -> LfsAnswer {
     let Some(object) = object else { return LfsAnswer::Absent("the server says nothing of it".to_owned()) };
     if let Some(error) = object.error {
         let words = format!("{} {}", error.code, printable(error.message.as_bytes()));
@@ -193,7 +195,7 @@ fn answer_of(object: Option<Object>) -> LfsAnswer {
     }
     match object.actions.and_then(|actions| actions.download) {
         Some(action) => {
-            LfsAnswer::Here(LfsDownload(Source::Href(action.href, action.header.unwrap_or_default())))
+            LfsAnswer::Here(LfsDownload(LfsSource::Href(action.href, action.header.unwrap_or_default())))
         }
         None => LfsAnswer::Absent("the server does not say where it is".to_owned()),
     }

@@ -14,9 +14,9 @@ pub enum LfsAnswer {
 }
 
 /// An object to be had.
-pub struct LfsDownload(pub(crate) Source);
+pub struct LfsDownload(pub(crate) LfsSource);
 
-pub(crate) enum Source {
+pub(crate) enum LfsSource {
     Href(String, HashMap<String, String>),
     /// Its id, and what is said with it.
     Ssh(String, Vec<String>),
@@ -25,6 +25,6 @@ pub(crate) enum Source {
 
 impl LfsAnswer {
     pub(crate) fn over_ssh(oid: &str, arguments: Vec<String>) -> LfsAnswer {
-        LfsAnswer::Here(LfsDownload(Source::Ssh(oid.to_owned(), arguments)))
+        LfsAnswer::Here(LfsDownload(LfsSource::Ssh(oid.to_owned(), arguments)))
     }
 }

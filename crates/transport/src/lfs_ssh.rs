@@ -9,7 +9,7 @@ use weir_git::pktline::{self, Pkt, PktReader};
 
 use crate::error::{Error, Result};
 use crate::lfs_answer::LfsAnswer;
-use crate::options::Options;
+use crate::options::TransportOptions;
 use crate::ssh::Ssh;
 use crate::text::printable;
 use crate::url::Url;
@@ -31,7 +31,7 @@ impl LfsSsh {
     ///
     /// # Errors
     /// Of ssh, and of the other end if it does not speak this.
-    pub(crate) fn connect(url: &Url, options: &Options) -> Result<LfsSsh> {
+    pub(crate) fn connect(url: &Url, options: &TransportOptions) -> Result<LfsSsh> {
         let ssh = Ssh::run(url, options, "git-lfs-transfer", Some("download"))?;
         let mut lfs = LfsSsh { connection: PktReader::new(BufReader::new(ssh)), is_lost: false };
         let (capabilities, _) = lfs.answer()?;
@@ -138,7 +138,7 @@ impl LfsSsh {
         }
         let size = said.iter().find_map(|line| line.strip_prefix("size=")?.parse().ok());
         match size.filter(|_| has_more) {
-            Some(left) => Ok(Box::new(Object { lfs: self, left, part: 0..0, bytes: Vec::new() })),
+            Some(left) => Ok(Box::new(LfsSshObject { lfs: self, left, part: 0..0, bytes: Vec::new() })),
             None => Err(Error::Protocol("an LFS object without its size".to_owned())),
         }
     }
@@ -167,7 +167,7 @@ fn check(said: &[String], words: &[String]) -> Result<()> {
 
 /// An object on its way. With its last byte the end of the answer is read, too, so that the next can be asked
 /// for.
-struct Object<'a> {
+struct LfsSshObject<'a> {
     lfs: &'a mut LfsSsh,
     /// Bytes that are still to come.
     left: u64,
@@ -176,7 +176,7 @@ struct Object<'a> {
     bytes: Vec<u8>,
 }
 
-impl Read for Object<'_> {
+impl Read for LfsSshObject<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         while self.part.is_empty() && self.left > 0 {
             match self.lfs.connection.next_pkt()? {

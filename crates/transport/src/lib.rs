@@ -35,7 +35,7 @@ pub use fetch::{FetchRequest, FetchedPack, Negotiator};
 pub use files::{HttpFile, HttpFiles};
 pub use lfs::{LFS_BATCH_MAX, Lfs};
 pub use lfs_answer::{LfsAnswer, LfsDownload};
-pub use options::{LocalServer, LocalStream, Options};
+pub use options::{LocalServer, LocalStream, TransportOptions};
 pub use proxy::{Proxies, http_client};
 pub use session::Session;
 pub use ssh_command::SshCommand;

@@ -27,7 +27,7 @@ pub trait LocalServer: Send + Sync {
 
 /// How upstreams are talked to.
 #[derive(Clone)]
-pub struct Options {
+pub struct TransportOptions {
     /// Time to connect.
     pub connect_timeout: Duration,
     /// Time without a byte after which an upstream has hung.
@@ -58,9 +58,9 @@ pub struct Options {
     pub met: Met,
 }
 
-impl Default for Options {
+impl Default for TransportOptions {
     fn default() -> Self {
-        Options {
+        TransportOptions {
             connect_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(120),
             bytes_per_second_min: 0,

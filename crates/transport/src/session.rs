@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_git::pktline::{self, Pkt, PktReader};
 use weir_git::{HashKind, Oid};
 
-use crate::advertised::{Advertised, Early, Listing, Symbolic};
+use crate::advertised::{Advertised, Early, RefListing, Symbolic};
 use crate::dumb;
 use crate::error::{Error, Result};
 use crate::files::HttpFiles;
 use crate::http::{Greeting, Http};
 use crate::met::Acquaintance;
-use crate::options::Options;
+use crate::options::TransportOptions;
 use crate::ssh::Ssh;
 use crate::stream::Tcp;
 use crate::text::printable;
@@ -68,7 +68,7 @@ impl Session {
     ///
     /// # Errors
     /// Any of [`Error`].
-    pub fn open(url: &Url, options: &Options) -> Result<Session> {
+    pub fn open(url: &Url, options: &TransportOptions) -> Result<Session> {
         let mut session = Session::connect(url, options, &[], 1)?;
         session.handshake()?;
         Ok(session)
@@ -79,7 +79,11 @@ impl Session {
     ///
     /// # Errors
     /// Any of [`Error`].
-    pub fn open_and_list(url: &Url, options: &Options, prefixes: &[&str]) -> Result<(Session, Advertised)> {
+    pub fn open_and_list(
+        url: &Url,
+        options: &TransportOptions,
+        prefixes: &[&str],
+    ) -> Result<(Session, Advertised)> {
         if url.scheme != Scheme::Git || options.version_max < 2 {
             let mut session = Session::open(url, options)?;
             let advertised = session.ls_refs(prefixes)?;
@@ -112,7 +116,7 @@ impl Session {
 
     /// Connects and asks for the service; over git://, `more` goes along, and at least so many bytes are
     /// known to come first.
-    fn connect(url: &Url, options: &Options, more: &[u8], least: usize) -> Result<Session> {
+    fn connect(url: &Url, options: &TransportOptions, more: &[u8], least: usize) -> Result<Session> {
         let wire = match url.scheme {
             Scheme::Git => {
                 let tcp = Tcp::connect(url, 9418, options)?;
@@ -126,21 +130,24 @@ impl Session {
                 let mut first = Vec::new();
                 pktline::push(&mut first, &request);
                 first.extend_from_slice(more);
-                let mut writer = Shared(shared.clone());
+                let mut writer = SharedStream(shared.clone());
                 writer.write_all(&first)?;
                 if least > 1 {
                     writer.0.lock().unwrap_or_else(PoisonError::into_inner).expect(least);
                 }
                 Wire::Stream(
-                    PktReader::new(BufReader::with_capacity(BUFFER_BYTES, Box::new(Shared(shared)))),
+                    PktReader::new(BufReader::with_capacity(BUFFER_BYTES, Box::new(SharedStream(shared)))),
                     Box::new(writer),
                 )
             }
             Scheme::Ssh => {
                 let shared = Arc::new(Mutex::new(Ssh::run(url, options, "git-upload-pack", None)?));
                 Wire::Stream(
-                    PktReader::new(BufReader::with_capacity(BUFFER_BYTES, Box::new(Shared(shared.clone())))),
-                    Box::new(Shared(shared)),
+                    PktReader::new(BufReader::with_capacity(
+                        BUFFER_BYTES,
+                        Box::new(SharedStream(shared.clone())),
+                    )),
+                    Box::new(SharedStream(shared)),
                 )
             }
             Scheme::Local => {
@@ -316,7 +323,7 @@ impl Session {
 }
 
 fn list_refs(reader: &mut dyn PktSource, hash: HashKind, bytes_max: u64) -> Result<Advertised> {
-    let mut list = Listing::new(hash, bytes_max);
+    let mut list = RefListing::new(hash, bytes_max);
     while let Some(line) = next_line(reader)? {
         list.add_v2(&line)?;
     }
@@ -420,15 +427,15 @@ pub(crate) fn next_line(reader: &mut dyn PktSource) -> Result<Option<Vec<u8>>> {
 }
 
 /// One stream for reading and writing, of which only one happens at a time.
-struct Shared<S>(Arc<std::sync::Mutex<S>>);
+struct SharedStream<S>(Arc<std::sync::Mutex<S>>);
 
-impl<S: Read> Read for Shared<S> {
+impl<S: Read> Read for SharedStream<S> {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).read(buf)
     }
 }
 
-impl<S: Write> Write for Shared<S> {
+impl<S: Write> Write for SharedStream<S> {
     fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).write(buf)
     }

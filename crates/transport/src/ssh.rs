@@ -6,7 +6,7 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::options::Options;
+use crate::options::TransportOptions;
 use crate::stream::Pace;
 use crate::text::printable;
 use crate::url::Url;
@@ -30,7 +30,12 @@ pub(crate) struct Ssh {
 
 impl Ssh {
     /// Runs `program PATH WORD` at the host of `url`.
-    pub(crate) fn run(url: &Url, options: &Options, program: &str, word: Option<&str>) -> Result<Ssh> {
+    pub(crate) fn run(
+        url: &Url,
+        options: &TransportOptions,
+        program: &str,
+        word: Option<&str>,
+    ) -> Result<Ssh> {
         let (mut command, name) = options.ssh_command.to(url, options.connect_timeout)?;
         let words = [program.to_owned(), quote(path_at_host(url))].into_iter().chain(word.map(str::to_owned));
         command.arg(words.collect::<Vec<_>>().join(" "));
@@ -115,7 +120,7 @@ fn path_at_host(url: &Url) -> &str {
 /// What `program PATH WORD` says at the host of `url`, `bytes_max` at most.
 pub(crate) fn ssh_output(
     url: &Url,
-    options: &Options,
+    options: &TransportOptions,
     program: &str,
     word: &str,
     bytes_max: u64,

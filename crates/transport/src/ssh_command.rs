@@ -11,13 +11,13 @@ use crate::url::Url;
 /// How ssh is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshCommand {
-    words: Words,
+    words: ShellWords,
     /// Whether it understands OpenSSH's options.
     is_openssh: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Words {
+enum ShellWords {
     /// A program and its first arguments.
     Plain(Vec<OsString>),
     /// A line for the shell.
@@ -34,7 +34,7 @@ impl SshCommand {
     /// A program, by its path or name (`GIT_SSH` in git(1)).
     pub fn program(program: OsString) -> SshCommand {
         let is_openssh = is_named_ssh(&program.to_string_lossy());
-        SshCommand { words: Words::Plain(vec![program]), is_openssh }
+        SshCommand { words: ShellWords::Plain(vec![program]), is_openssh }
     }
 
     /// A command line, which the shell interprets where it holds anything that is for a shell
@@ -48,8 +48,8 @@ impl SshCommand {
         let is_openssh = program.is_some_and(|program| is_named_ssh(program.trim_matches(['\'', '"'])));
         // As git's run-command.c has it, but that blanks alone need no shell.
         let words = match line.contains(|c| "|&;<>()$`\\\"'*?[#~=%\n".contains(c)) {
-            true => Words::Shell(line.to_owned()),
-            false => Words::Plain(line.split_ascii_whitespace().map(OsString::from).collect()),
+            true => ShellWords::Shell(line.to_owned()),
+            false => ShellWords::Plain(line.split_ascii_whitespace().map(OsString::from).collect()),
         };
         SshCommand { words, is_openssh }
     }
@@ -57,7 +57,7 @@ impl SshCommand {
     /// To the host of `url`, before the words of the command there; and what it is called in errors.
     pub(crate) fn to(&self, url: &Url, connect_timeout: Duration) -> Result<(Command, String)> {
         let (mut command, name) = match &self.words {
-            Words::Plain(words) => {
+            ShellWords::Plain(words) => {
                 let (program, arguments) = words.split_first().ok_or_else(|| {
                     Error::Local("the ssh command is empty; set transport.ssh_command".to_owned())
                 })?;
@@ -65,7 +65,7 @@ impl SshCommand {
                 command.args(arguments);
                 (command, program.to_string_lossy().into_owned())
             }
-            Words::Shell(line) => {
+            ShellWords::Shell(line) => {
                 let mut command = Command::new("sh");
                 command.arg("-c").arg(format!("{line} \"$@\"")).arg(line);
                 (command, line.clone())
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(
             plain,
             SshCommand {
-                words: Words::Plain(["ssh", "-i", "key", "-4"].map(OsString::from).to_vec()),
+                words: ShellWords::Plain(["ssh", "-i", "key", "-4"].map(OsString::from).to_vec()),
                 is_openssh: true
             }
         );
@@ -110,7 +110,7 @@ mod tests {
         ] {
             assert_eq!(
                 SshCommand::line(line),
-                SshCommand { words: Words::Shell(line.to_owned()), is_openssh },
+                SshCommand { words: ShellWords::Shell(line.to_owned()), is_openssh },
                 "{line}"
             );
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_ground::MinRate;
 
 use crate::error::{Error, Result};
-use crate::options::Options;
+use crate::options::TransportOptions;
 use crate::url::Url;
 
 /// Watches that an upstream keeps sending.
@@ -20,7 +20,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new(options: &Options) -> Pace {
+    pub(crate) fn new(options: &TransportOptions) -> Pace {
         Pace {
             idle: options.idle_timeout,
             bytes_per_second_min: options.bytes_per_second_min,
@@ -68,7 +68,7 @@ pub(crate) struct Tcp {
 }
 
 impl Tcp {
-    pub(crate) fn connect(url: &Url, default_port: u16, options: &Options) -> Result<Tcp> {
+    pub(crate) fn connect(url: &Url, default_port: u16, options: &TransportOptions) -> Result<Tcp> {
         let port = url.port.unwrap_or(default_port);
         let host = url.host_port();
         let fail = |source| Error::Connect { host: host.clone(), source };

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use weir_transport::{Options, Session, Url};
+use weir_transport::{Session, TransportOptions, Url};
 
 fn pkt(line: &str) -> String {
     format!("{:04x}{line}\n", line.len() + 5)
@@ -50,7 +50,7 @@ fn a_server_that_says_less_than_before_is_understood() {
         }
     });
     let url = Url::parse(&format!("git://127.0.0.1:{port}/x")).unwrap();
-    let options = Options { idle_timeout: Duration::from_secs(20), ..Options::default() };
+    let options = TransportOptions { idle_timeout: Duration::from_secs(20), ..TransportOptions::default() };
     let started = Instant::now();
     for n in 1..=2u8 {
         let (_, advertised) = Session::open_and_list(&url, &options, &[]).unwrap();

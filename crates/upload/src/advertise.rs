@@ -6,11 +6,11 @@ use weir_git::pktline::{push, push_flush};
 use weir_git::{Oid, refname};
 use weir_repo::{Head, Ref, Repo};
 
-use crate::options::Options;
+use crate::options::UploadOptions;
 use crate::policy::WantPolicy;
 
 /// The capability advertisement of v2.
-pub(crate) fn capabilities_v2(repo: &Repo, options: &Options) -> Vec<u8> {
+pub(crate) fn capabilities_v2(repo: &Repo, options: &UploadOptions) -> Vec<u8> {
     let features = &options.features;
     let mut out = Vec::with_capacity(256);
     push(&mut out, b"version 2\n");
@@ -61,7 +61,12 @@ fn give_piece(out: &mut Vec<u8>, give: &mut Give<'_>) -> io::Result<()> {
 ///
 /// # Errors
 /// Of `give`.
-pub(crate) fn refs_v0(repo: &Repo, options: &Options, announce: bool, give: &mut Give<'_>) -> io::Result<()> {
+pub(crate) fn refs_v0(
+    repo: &Repo,
+    options: &UploadOptions,
+    announce: bool,
+    give: &mut Give<'_>,
+) -> io::Result<()> {
     let refs = repo.refs();
     let mut out = Vec::with_capacity((refs.list().len() * 80 + 512).min(PIECE_BYTES + 4096));
     if announce {

@@ -15,7 +15,7 @@ const SHALLOW_LINES_MAX: usize = 100_000;
 
 /// A fetch being read.
 #[derive(Default)]
-pub(crate) struct Asked {
+pub(crate) struct FetchArguments {
     pub(crate) wants: Vec<Oid>,
     wants_known: OidSet,
     /// Refs wanted by name, with what they are.
@@ -45,7 +45,7 @@ pub(crate) fn shown(line: &[u8]) -> String {
     printable(&String::from_utf8_lossy(&line[..line.len().min(100)]))
 }
 
-impl Asked {
+impl FetchArguments {
     /// Takes an id that is wanted, however often it is said.
     pub(crate) fn want(&mut self, oid: Oid) {
         if self.wants_known.insert(oid) {

@@ -3,7 +3,7 @@
 //!
 //! [`UploadPack`] is a state machine over one open repository. It never touches a socket: whoever drives it
 //! reads for it, sends what [`Step`] says, and runs [`Work`] where blocking is allowed. Everything a client
-//! sends is bounded by [`Limits`]. It serves; it never writes to a repository, runs a hook or executes
+//! sends is bounded by [`UploadLimits`]. It serves; it never writes to a repository, runs a hook or executes
 //! anything.
 
 mod advertise;
@@ -24,7 +24,7 @@ pub use answer::Step;
 pub use band::Framing;
 pub use error::RequestError;
 pub use machine::{UploadPack, Version};
-pub use options::{Limits, Options};
+pub use options::{UploadLimits, UploadOptions};
 pub use policy::{Features, FilterPolicy, WantPolicy};
 pub use request::{DaemonRequest, Service, parse_daemon_request};
 pub use work::{Keepalive, Work, WorkOutcome};

@@ -9,7 +9,7 @@ use weir_repo::{Repo, StoredClone, pack_header};
 use crate::answer::{Answer, Step, list_refs};
 use crate::band::Framing;
 use crate::error::{RequestError, refuse};
-use crate::options::{Context, Options};
+use crate::options::{Context, UploadOptions};
 use crate::v0::V0;
 use crate::v2::V2;
 use crate::work::{RefsList, RefsRequest, TrailerRequest, Work, WorkOutcome};
@@ -56,7 +56,7 @@ enum Protocol {
 /// One conversation with one client about one repository.
 pub struct UploadPack {
     pub(crate) repo: Arc<Repo>,
-    pub(crate) options: Arc<Options>,
+    pub(crate) options: Arc<UploadOptions>,
     input: Vec<u8>,
     used: usize,
     /// Of the request under way, what was taken already included.
@@ -73,7 +73,7 @@ impl UploadPack {
     /// Starts a conversation and queues the advertisement.
     ///
     /// Over HTTP the advertisement is an answer of its own: see [`UploadPack::answering`].
-    pub fn new(repo: Arc<Repo>, version: Version, options: impl Into<Arc<Options>>) -> UploadPack {
+    pub fn new(repo: Arc<Repo>, version: Version, options: impl Into<Arc<UploadOptions>>) -> UploadPack {
         let mut machine = UploadPack::answering(repo, version, options);
         if version == Version::V2 {
             let capabilities = advertise::capabilities_v2(&machine.repo, &machine.options);
@@ -87,7 +87,11 @@ impl UploadPack {
     }
 
     /// Goes on where the advertisement was sent before.
-    pub fn answering(repo: Arc<Repo>, version: Version, options: impl Into<Arc<Options>>) -> UploadPack {
+    pub fn answering(
+        repo: Arc<Repo>,
+        version: Version,
+        options: impl Into<Arc<UploadOptions>>,
+    ) -> UploadPack {
         UploadPack {
             repo,
             options: options.into(),

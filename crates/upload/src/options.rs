@@ -8,7 +8,7 @@ use crate::policy::Features;
 
 /// Limits on the cost of one request.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct UploadLimits {
     /// Bytes of one request.
     pub request_bytes_max: usize,
     /// Wants, haves and ref prefixes in one request, each.
@@ -17,29 +17,29 @@ pub struct Limits {
     pub steps_max: u64,
 }
 
-impl Default for Limits {
+impl Default for UploadLimits {
     fn default() -> Self {
         // A clone of half a million refs wants as many lines of 50 bytes.
-        Limits { request_bytes_max: 32 << 20, lines_max: 600_000, steps_max: 200_000_000 }
+        UploadLimits { request_bytes_max: 32 << 20, lines_max: 600_000, steps_max: 200_000_000 }
     }
 }
 
 /// How to serve.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct UploadOptions {
     /// The agent capability.
     pub agent: String,
     /// Limits.
-    pub limits: Limits,
+    pub limits: UploadLimits,
     /// Features that are offered to clients.
     pub features: Features,
 }
 
-impl Default for Options {
+impl Default for UploadOptions {
     fn default() -> Self {
-        Options {
+        UploadOptions {
             agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(),
-            limits: Limits::default(),
+            limits: UploadLimits::default(),
             features: Features::default(),
         }
     }
@@ -48,5 +48,5 @@ impl Default for Options {
 /// The repository and options of a conversation, as v0, v1 and v2 see them.
 pub(crate) struct Context {
     pub(crate) repo: Arc<Repo>,
-    pub(crate) options: Arc<Options>,
+    pub(crate) options: Arc<UploadOptions>,
 }

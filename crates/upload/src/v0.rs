@@ -7,7 +7,7 @@ use weir_repo::Cut;
 use crate::answer::{Answer, Step, answer_pack};
 use crate::band::Framing;
 use crate::error::{RequestError, refuse};
-use crate::fetch::{Asked, check_object_format, shown};
+use crate::fetch::{FetchArguments, check_object_format, shown};
 use crate::options::Context;
 use crate::policy::WantPolicy;
 use crate::work::{CutRequest, CutWork, Meeting, PackRequest, Work};
@@ -23,7 +23,7 @@ enum MultiAck {
 /// A request being read.
 #[derive(Default)]
 pub(crate) struct V0 {
-    asked: Asked,
+    asked: FetchArguments,
     wants_ended: bool,
     /// Where history ends, once that was asked for and worked out.
     pub(crate) cut: Option<Cut>,

@@ -7,7 +7,7 @@ use crate::advertise::{LsRefs, PREFIXES_MAX};
 use crate::answer::{Answer, Step, answer_pack, list_refs};
 use crate::band::Framing;
 use crate::error::{RequestError, refuse};
-use crate::fetch::{Asked, Sections, check_object_format, shown};
+use crate::fetch::{FetchArguments, Sections, check_object_format, shown};
 use crate::options::Context;
 use crate::work::{BundlesRequest, Negotiation, ObjectInfo, PackRequest, RefsList, RefsRequest, Work};
 
@@ -17,14 +17,14 @@ const OBJECT_INFO_MAX: usize = 10_000;
 /// A command being read.
 #[derive(Default)]
 pub(crate) struct V2 {
-    command: Option<Command>,
+    command: Option<V2Command>,
     in_arguments: bool,
     lines: usize,
 }
 
-enum Command {
+enum V2Command {
     LsRefs(LsRefs),
-    Fetch(Box<Asked>),
+    Fetch(Box<FetchArguments>),
     ObjectInfo { size: bool, oids: Vec<Oid> },
     BundleUri,
 }
@@ -38,19 +38,20 @@ pub(crate) fn take(state: &mut V2, context: &Context, pkt: Pkt<'_>) -> Result<Ve
                 None if has_read => return refuse("no command requested"),
                 // A flush where a command should start is how clients say goodbye.
                 None => return Ok(vec![Answer::End]),
-                Some(Command::LsRefs(asked)) => {
-                    let request = RefsRequest { repo: context.repo.clone(), list: RefsList::Asked(asked) };
+                Some(V2Command::LsRefs(asked)) => {
+                    let request =
+                        RefsRequest { repo: context.repo.clone(), list: RefsList::FetchArguments(asked) };
                     vec![Answer::Step(list_refs(request))]
                 }
-                Some(Command::Fetch(asked)) => answer_fetch(context, *asked),
-                Some(Command::BundleUri) => {
+                Some(V2Command::Fetch(asked)) => answer_fetch(context, *asked),
+                Some(V2Command::BundleUri) => {
                     let folder = context.options.features.bundles.clone().unwrap_or_default();
                     vec![Answer::Step(Step::Work(Work::Bundles(BundlesRequest {
                         repo: context.repo.clone(),
                         folder,
                     })))]
                 }
-                Some(Command::ObjectInfo { size, oids }) => {
+                Some(V2Command::ObjectInfo { size, oids }) => {
                     let (wants, steps_max) =
                         (context.options.features.wants, context.options.limits.steps_max);
                     let info = ObjectInfo { repo: context.repo.clone(), wants, size, oids, steps_max };
@@ -89,11 +90,11 @@ fn capability(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Requ
             return refuse(format!("command '{}' requested after another", shown(name)));
         }
         state.command = Some(match name {
-            b"ls-refs" => Command::LsRefs(LsRefs::default()),
-            b"fetch" => Command::Fetch(Box::default()),
-            b"bundle-uri" if context.options.features.bundles.is_some() => Command::BundleUri,
+            b"ls-refs" => V2Command::LsRefs(LsRefs::default()),
+            b"fetch" => V2Command::Fetch(Box::default()),
+            b"bundle-uri" if context.options.features.bundles.is_some() => V2Command::BundleUri,
             b"object-info" if context.options.features.object_info => {
-                Command::ObjectInfo { size: false, oids: Vec::new() }
+                V2Command::ObjectInfo { size: false, oids: Vec::new() }
             }
             _ => return refuse(format!("invalid command '{}'", shown(name))),
         });
@@ -113,7 +114,7 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
     };
     match state.command.as_mut() {
         None => refuse("arguments without a command"),
-        Some(Command::LsRefs(request)) => {
+        Some(V2Command::LsRefs(request)) => {
             match line {
                 b"peel" => request.peel = true,
                 b"symrefs" => request.symrefs = true,
@@ -127,8 +128,8 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
             }
             Ok(())
         }
-        Some(Command::BundleUri) => refuse(format!("bundle-uri: unexpected argument: '{}'", shown(line))),
-        Some(Command::ObjectInfo { size, oids }) => {
+        Some(V2Command::BundleUri) => refuse(format!("bundle-uri: unexpected argument: '{}'", shown(line))),
+        Some(V2Command::ObjectInfo { size, oids }) => {
             match line {
                 b"size" => *size = true,
                 _ => match line.strip_prefix(b"oid ") {
@@ -145,7 +146,7 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
             }
             Ok(())
         }
-        Some(Command::Fetch(asked)) => {
+        Some(V2Command::Fetch(asked)) => {
             match line {
                 b"done" => asked.done = true,
                 b"wait-for-done" => asked.wait_for_done = true,
@@ -178,7 +179,7 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
     }
 }
 
-fn want_ref(asked: &mut Asked, context: &Context, name: &[u8]) -> Result<(), RequestError> {
+fn want_ref(asked: &mut FetchArguments, context: &Context, name: &[u8]) -> Result<(), RequestError> {
     let refs = context.repo.refs();
     let found = if name == b"HEAD" { refs.head_oid() } else { refs.get(name).map(|r| r.oid) };
     let Some(oid) = found else { return refuse(format!("unknown ref {}", shown(name))) };
@@ -190,7 +191,7 @@ fn want_ref(asked: &mut Asked, context: &Context, name: &[u8]) -> Result<(), Req
     Ok(())
 }
 
-fn answer_fetch(context: &Context, asked: Asked) -> Vec<Answer> {
+fn answer_fetch(context: &Context, asked: FetchArguments) -> Vec<Answer> {
     if asked.wants.is_empty() && !asked.wait_for_done {
         // As git does: nothing wanted, nothing said.
         return vec![];

@@ -13,8 +13,8 @@ use weir_repo::{Budget, all_wants_meet, are_reachable, reachable_among};
 
 use crate::advertise::{Give, LsRefs, ls_refs, refs_v0};
 use crate::band::Framing;
-use crate::fetch::{Asked, Sections, push_cut};
-use crate::options::{Context, Options};
+use crate::fetch::{FetchArguments, Sections, push_cut};
+use crate::options::{Context, UploadOptions};
 use crate::policy::WantPolicy;
 
 /// Commits looked at to find out whether wants and haves meet; beyond that the client is asked for more.
@@ -99,9 +99,9 @@ pub struct RefsRequest {
 /// How they are listed.
 pub(crate) enum RefsList {
     /// As v0 does, or as v1, which announces itself.
-    Early { options: Arc<Options>, announce: bool },
+    Early { options: Arc<UploadOptions>, announce: bool },
     /// As `ls-refs` asks.
-    Asked(LsRefs),
+    FetchArguments(LsRefs),
 }
 
 /// Objects asked about.
@@ -129,7 +129,7 @@ pub(crate) enum CutRequest {
     /// That was worked out.
     Known(Cut),
     /// To be worked out of the client's shallow commits and what it asks for.
-    Asked(Vec<Oid>, Deepen),
+    FetchArguments(Vec<Oid>, Deepen),
 }
 
 /// A pack asked for.
@@ -336,7 +336,7 @@ impl RefsRequest {
     pub(crate) fn write(&self, give: &mut Give<'_>) -> io::Result<()> {
         match &self.list {
             RefsList::Early { options, announce } => refs_v0(&self.repo, options, *announce, give),
-            RefsList::Asked(asked) => ls_refs(&self.repo, asked, give),
+            RefsList::FetchArguments(asked) => ls_refs(&self.repo, asked, give),
         }
     }
 
@@ -345,7 +345,7 @@ impl RefsRequest {
             RefsList::Early { options, announce } => {
                 format!("{announce} {} {:?}", options.agent, options.features)
             }
-            RefsList::Asked(asked) => format!("{asked:?}"),
+            RefsList::FetchArguments(asked) => format!("{asked:?}"),
         };
         let mut sum = plain_sha(HashKind::Sha256);
         sum.update(format!("refs {:?} {asked}", self.repo.serial()).as_bytes());
@@ -426,13 +426,13 @@ impl ObjectInfo {
 impl PackRequest {
     pub(crate) fn new(
         context: &Context,
-        asked: Asked,
+        asked: FetchArguments,
         common: Vec<Oid>,
         framing: Framing,
         sections: Option<Sections>,
     ) -> PackRequest {
         let cut = if asked.deepen.is_asked() || !context.repo.history().shallow().is_empty() {
-            CutRequest::Asked(asked.shallow, asked.deepen)
+            CutRequest::FetchArguments(asked.shallow, asked.deepen)
         } else if asked.shallow.is_empty() {
             CutRequest::None
         } else {
@@ -542,7 +542,7 @@ impl PackRequest {
         match std::mem::replace(&mut self.cut, CutRequest::None) {
             CutRequest::None => Ok(None),
             CutRequest::Known(cut) => Ok(Some(cut)),
-            CutRequest::Asked(shallow, asked) => {
+            CutRequest::FetchArguments(shallow, asked) => {
                 deepen(&self.repo, &self.wants, &shallow, &asked, budget).map(Some)
             }
         }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_serve::Address;
 
-use crate::listing::{SortKey, State};
+use crate::listing::{RepositoryState, SortKey};
 use crate::setting::{self, Setting};
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
 
@@ -422,7 +422,7 @@ pub(crate) struct SetArgs {
     pub(crate) priority: Option<Setting<i64>>,
     /// Time from one visit to the next, however often it changes (1h, 7d); or auto: by how often it changes
     #[arg(long, value_name = "TIME", value_parser = setting::or_default(crate::config::interval_argument))]
-    pub(crate) interval: Option<Setting<crate::config::Interval>>,
+    pub(crate) interval: Option<Setting<crate::config::IntervalSetting>>,
     /// Which refs to mirror: all, heads-and-tags, or patterns between commas
     /// ('refs/heads/*,^refs/heads/tmp/*')
     #[arg(long, value_name = "PATTERNS", value_parser = setting::or_default(setting::refs_argument))]
@@ -442,7 +442,7 @@ pub(crate) struct LsArgs {
     pub(crate) patterns: Vec<String>,
     /// Only those in this state; may be said several times
     #[arg(long = "state", value_enum, value_name = "STATE")]
-    pub(crate) states: Vec<State>,
+    pub(crate) states: Vec<RepositoryState>,
     /// Say what forges say of them, too
     #[arg(long, short)]
     pub(crate) long: bool,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use weir_serve::{Access, AccessRule, Address, MapRule, Token, TrustedProxies, network as network_of};
 
 pub(crate) use crate::config_values::{
-    Interval, MirrorRule, RefsConfig, Size, Span, interval_argument, span_argument,
+    IntervalSetting, MirrorRule, RefsConfig, Size, Span, interval_argument, span_argument,
 };
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
@@ -56,7 +56,7 @@ fn without_password<S: Serializer>(
 pub(crate) struct MirrorConfig {
     pub(crate) jobs: u16,
     pub(crate) jobs_per_host: u16,
-    pub(crate) interval: Interval,
+    pub(crate) interval: IntervalSetting,
     pub(crate) interval_daily: Span,
     pub(crate) interval_min: Span,
     pub(crate) interval_max: Span,
@@ -81,7 +81,7 @@ impl Default for MirrorConfig {
         MirrorConfig {
             jobs: 8,
             jobs_per_host: 4,
-            interval: Interval::Auto,
+            interval: IntervalSetting::Auto,
             interval_daily: Span::seconds(6 * 3600),
             interval_min: Span::seconds(600),
             interval_max: Span::seconds(30 * 86_400),
@@ -172,14 +172,14 @@ pub(crate) struct LimitsConfig {
 
 impl Default for LimitsConfig {
     fn default() -> Self {
-        let d = weir_repo::ingest::Limits::default();
+        let d = weir_repo::ingest::IngestLimits::default();
         LimitsConfig {
             pack_bytes_max: Size(d.pack_bytes_max),
             objects_max: d.objects_max,
             object_bytes_max: Size(d.object_bytes_max),
             held_bytes_max: Size(d.held_bytes_max),
             inflated_bytes_max: Size(d.inflated_bytes_max),
-            refs_bytes_max: Size(weir_transport::Options::default().refs_bytes_max),
+            refs_bytes_max: Size(weir_transport::TransportOptions::default().refs_bytes_max),
         }
     }
 }
@@ -371,7 +371,7 @@ impl Default for ServeConfig {
             queue_max: d.queue_max,
             queue_timeout: Span(d.queue_timeout),
             kept_bytes_max: Size(d.kept_bytes_max),
-            steps_max: weir_upload::Limits::default().steps_max,
+            steps_max: weir_upload::UploadLimits::default().steps_max,
             drain_timeout: Span(d.drain_timeout),
             push_hint: false,
             trusted_proxies: Vec::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-use weir_catalog::{Interval as OwnInterval, Settings};
+use weir_catalog::{Interval, Settings};
 use weir_mirror::{RefsWanted, SettingsRule};
 
 use crate::names::check_pattern;
@@ -26,31 +26,31 @@ impl Span {
 
 /// Time between visits: one for all, or by how often an upstream changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Interval {
+pub(crate) enum IntervalSetting {
     Auto,
     Every(Span),
 }
 
-impl Interval {
+impl IntervalSetting {
     /// In seconds, if it is one for all.
     pub(crate) fn fixed_s(self) -> Option<u64> {
         match self {
-            Interval::Auto => None,
-            Interval::Every(span) => Some(span.0.as_secs()),
+            IntervalSetting::Auto => None,
+            IntervalSetting::Every(span) => Some(span.0.as_secs()),
         }
     }
 
     /// As settings of some repositories have it.
-    pub(crate) fn own(self) -> OwnInterval {
-        self.fixed_s().map_or(OwnInterval::Auto, |seconds| OwnInterval::Seconds(seconds.max(1)))
+    pub(crate) fn own(self) -> Interval {
+        self.fixed_s().map_or(Interval::Auto, |seconds| Interval::Seconds(seconds.max(1)))
     }
 }
 
 /// Parses an interval on a command line.
-pub(crate) fn interval_argument(text: &str) -> Result<Interval, String> {
+pub(crate) fn interval_argument(text: &str) -> Result<IntervalSetting, String> {
     match parse_span(text) {
-        _ if text == "auto" => Ok(Interval::Auto),
-        Some(1..=INTERVAL_MAX_S) => span_argument(text).map(|time| Interval::Every(Span(time))),
+        _ if text == "auto" => Ok(IntervalSetting::Auto),
+        Some(1..=INTERVAL_MAX_S) => span_argument(text).map(|time| IntervalSetting::Every(Span(time))),
         Some(_) => Err("an interval is at least a second, and at most ten years".to_owned()),
         None => Err("either auto, default, or a time such as 5m, 1h or 7d".to_owned()),
     }
@@ -59,24 +59,24 @@ pub(crate) fn interval_argument(text: &str) -> Result<Interval, String> {
 /// Ten years.
 const INTERVAL_MAX_S: u64 = 315_360_000;
 
-impl<'de> Deserialize<'de> for Interval {
+impl<'de> Deserialize<'de> for IntervalSetting {
     fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
         let parse = |text: &str| if text == "auto" { Some(u64::MAX) } else { parse_span(text) };
         let quantity = Quantity { expecting: "\"auto\", or a time such as \"5m\" or \"1h\"", parse };
         let seconds = d.deserialize_any(quantity)?;
         Ok(if seconds == u64::MAX {
-            Interval::Auto
+            IntervalSetting::Auto
         } else {
-            Interval::Every(Span(Duration::from_secs(seconds)))
+            IntervalSetting::Every(Span(Duration::from_secs(seconds)))
         })
     }
 }
 
-impl Serialize for Interval {
+impl Serialize for IntervalSetting {
     fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
         match self {
-            Interval::Auto => s.serialize_str("auto"),
-            Interval::Every(span) => span.serialize(s),
+            IntervalSetting::Auto => s.serialize_str("auto"),
+            IntervalSetting::Every(span) => span.serialize(s),
         }
     }
 }
@@ -224,7 +224,7 @@ pub(crate) fn hidden<S: Serializer>(
 #[serde(deny_unknown_fields)]
 pub(crate) struct MirrorRule {
     pub(crate) repositories: Vec<String>,
-    pub(crate) interval: Option<Interval>,
+    pub(crate) interval: Option<IntervalSetting>,
     pub(crate) refs: Option<RefsConfig>,
     pub(crate) lfs: Option<bool>,
 }
@@ -245,7 +245,7 @@ impl MirrorRule {
 
     pub(crate) fn rule(&self) -> SettingsRule {
         let settings = Settings {
-            interval: self.interval.map(Interval::own),
+            interval: self.interval.map(IntervalSetting::own),
             refs: self.refs.as_ref().map(RefsConfig::patterns),
             lfs: self.lfs,
             metadata: None,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_forge::{
-    Api, ApiOptions, Bitbucket, Connect, Filter, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea,
-    Listed, Manifest, MetadataKind, Sourcehut, WebIndex, WebIndexKind,
+    Api, ApiOptions, Bitbucket, Connect, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed,
+    ListingFilter, Manifest, MetadataKind, Sourcehut, WebIndex, WebIndexKind,
 };
 use weir_ground::Stop;
 use weir_transport::http_client;
@@ -248,8 +248,8 @@ impl ForgeConfig {
         )
     }
 
-    pub(crate) fn filter(&self) -> Filter {
-        Filter {
+    pub(crate) fn filter(&self) -> ListingFilter {
+        ListingFilter {
             languages: self.languages.clone(),
             skip_forks: !self.forks,
             skip_archived: !self.archived,

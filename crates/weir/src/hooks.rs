@@ -60,7 +60,7 @@ impl Hooks {
         let is_missing = Arc::new(AtomicBool::new(false));
         let mut workers = Vec::new();
         for number in 0..usize::from(config.workers) {
-            let worker = Worker {
+            let worker = HookWorker {
                 catalog: pool.another_catalog()?,
                 machine: machine.to_owned(),
                 store: pool.store(),
@@ -106,7 +106,7 @@ impl Drop for Hooks {
     }
 }
 
-struct Worker {
+struct HookWorker {
     catalog: Catalog,
     machine: String,
     store: PathBuf,
@@ -117,7 +117,7 @@ struct Worker {
     program: Option<Program>,
 }
 
-impl Worker {
+impl HookWorker {
     fn run(mut self) {
         while !self.stop.is_stopped() {
             match self.tell_all() {

@@ -5,7 +5,7 @@ use weir_catalog::Repository;
 
 /// What one has to know of a repository first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum State {
+pub(crate) enum RepositoryState {
     /// The last visit went well
     Ok,
     /// The last visit failed; an older copy is here
@@ -24,20 +24,20 @@ pub(crate) enum State {
     Incomplete,
 }
 
-impl State {
-    pub(crate) fn of(r: &Repository, is_there: bool) -> State {
+impl RepositoryState {
+    pub(crate) fn of(r: &Repository, is_there: bool) -> RepositoryState {
         match (&r.error_class, r.last_success) {
-            _ if r.seq.is_some() && !is_there => State::Missing,
-            _ if r.is_pinned => State::Pinned,
-            _ if r.is_paused => State::Paused,
-            (Some(_), _) if r.seq.is_some() => State::Stale,
-            (Some(_), Some(_)) => State::Stale,
-            (Some(_), None) => State::Failed,
-            (None, Some(_)) if r.lfs_missing > 0 => State::Incomplete,
-            (None, Some(_)) => State::Ok,
+            _ if r.seq.is_some() && !is_there => RepositoryState::Missing,
+            _ if r.is_pinned => RepositoryState::Pinned,
+            _ if r.is_paused => RepositoryState::Paused,
+            (Some(_), _) if r.seq.is_some() => RepositoryState::Stale,
+            (Some(_), Some(_)) => RepositoryState::Stale,
+            (Some(_), None) => RepositoryState::Failed,
+            (None, Some(_)) if r.lfs_missing > 0 => RepositoryState::Incomplete,
+            (None, Some(_)) => RepositoryState::Ok,
             // One that was adopted.
-            (None, None) if r.seq.is_some() => State::Ok,
-            (None, None) => State::New,
+            (None, None) if r.seq.is_some() => RepositoryState::Ok,
+            (None, None) => RepositoryState::New,
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use weir_repo::Repo;
 use weir_serve::serve_blocking;
 use weir_transport::{LocalServer, LocalStream};
-use weir_upload::{Options, UploadPack, Version};
+use weir_upload::{UploadOptions, UploadPack, Version};
 
 /// Serves what a local path names.
 pub(crate) struct LocalUpstreams;
@@ -30,9 +30,9 @@ impl LocalServer for LocalUpstreams {
 }
 
 /// Serves clones as if they were what they were cloned from.
-pub(crate) struct Clones;
+pub(crate) struct LocalClones;
 
-impl LocalServer for Clones {
+impl LocalServer for LocalClones {
     fn connect(&self, path: &Path) -> Result<LocalStream, String> {
         let mut repo = weir_repo::open_directory(path).map_err(|e| e.to_string())?;
         repo.set_refs(repo.refs().of_origin());
@@ -46,7 +46,7 @@ fn serve(repo: Repo) -> Result<LocalStream, String> {
     let (ours, theirs) = UnixStream::pair().map_err(fail)?;
     let reader = ours.try_clone().map_err(fail)?;
     std::thread::spawn(move || {
-        let mut machine = UploadPack::new(repo, Version::V2, Options::default());
+        let mut machine = UploadPack::new(repo, Version::V2, UploadOptions::default());
         let (mut input, mut output) = (&theirs, &theirs);
         // If the other end hangs up, that is its own affair.
         let _ = serve_blocking(&mut machine, &mut input, &mut output, &AtomicBool::new(false), &|_| {});

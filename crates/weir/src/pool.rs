@@ -13,9 +13,9 @@ use weir_ground::Seq;
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{Compacting, ForgeRefs, Mirror, MirrorOptions, Scratch, Space, StoreMark, VisitOptions};
-use weir_repo::ingest::{Limits, Quota};
+use weir_repo::ingest::{IngestLimits, Quota};
 use weir_repo::{Repo, Rewrite, Sharing, UpdateReport};
-use weir_transport::{GitCredentialHelper, Netrc, Options as TransportOptions};
+use weir_transport::{GitCredentialHelper, Netrc, TransportOptions};
 
 use crate::catalog_url;
 use crate::cli::Global;
@@ -333,7 +333,7 @@ impl Pool {
             store: self.store(),
             visit: VisitOptions {
                 transport: transport_options(c),
-                limits: Limits {
+                limits: IngestLimits {
                     pack_bytes_max: c.limits.pack_bytes_max.0,
                     objects_max: c.limits.objects_max,
                     object_bytes_max: c.limits.object_bytes_max.0,

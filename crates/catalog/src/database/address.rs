@@ -32,14 +32,14 @@ enum Trust {
 }
 
 /// A server, its database and how it is trusted.
-pub(crate) struct Address {
+pub(crate) struct DatabaseAddress {
     config: Config,
     trust: Trust,
     root_certificates: Option<PathBuf>,
 }
 
-impl Address {
-    pub(crate) fn parse(url: &str) -> Result<Address> {
+impl DatabaseAddress {
+    pub(crate) fn parse(url: &str) -> Result<DatabaseAddress> {
         let bad = |why: String| Error::BadUrl { url: redacted(url), why };
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(bad("it begins with postgres://".to_owned()));
@@ -92,7 +92,7 @@ impl Address {
                 None => return Err(bad(format!("its passfile {} has no line for it", file.display()))),
             };
         }
-        Ok(Address { config, trust, root_certificates })
+        Ok(DatabaseAddress { config, trust, root_certificates })
     }
 
     pub(crate) fn connect(&self) -> Result<Client> {
@@ -151,7 +151,7 @@ impl Address {
 /// # Errors
 /// If it is none, or names a file that cannot be read.
 pub fn check_url(url: &str) -> Result<()> {
-    Address::parse(url).map(drop)
+    DatabaseAddress::parse(url).map(drop)
 }
 
 /// `url` of a database without its password.
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn urls_are_as_libpq_writes_them() {
         let parsed = |url: &str| {
-            Address::parse(url).map(|a| (a.config.get_ssl_mode(), a.trust)).map_err(|e| e.to_string())
+            DatabaseAddress::parse(url).map(|a| (a.config.get_ssl_mode(), a.trust)).map_err(|e| e.to_string())
         };
         assert_eq!(parsed("postgres://weir@h/db?sslmode=disable"), Ok((SslMode::Disable, Trust::Plain)));
         assert_eq!(parsed("postgresql://weir:secret@h:6432/db"), Ok((SslMode::Prefer, Trust::Anybody)));

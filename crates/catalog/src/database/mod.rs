@@ -25,7 +25,7 @@ use crate::{Error, Result};
 
 /// A connection to the PostgreSQL database at `url`, that of somebody else.
 pub(crate) fn connect_to(url: &str) -> Result<postgres::Client> {
-    address::Address::parse(url)?.connect()
+    address::DatabaseAddress::parse(url)?.connect()
 }
 
 /// Prepared statements that are kept.
@@ -43,7 +43,7 @@ pub(crate) const LISTING_LOCK: &str =
 
 /// What a transaction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TransactionKind {
     /// Says how visits go, in rows that others leave alone meanwhile.
     Visits,
     /// Adds, names and forgets: one at a time, on PostgreSQL too.
@@ -287,7 +287,7 @@ impl Database {
     /// that whatever it counts must be its own.
     pub(crate) fn transaction<T>(
         &self,
-        kind: Kind,
+        kind: TransactionKind,
         mut work: impl FnMut(&Database) -> Result<T>,
     ) -> Result<T> {
         for tries in 0.. {
@@ -307,7 +307,11 @@ impl Database {
     }
 
     /// The same; when it returns, not even a power failure undoes it.
-    pub(crate) fn durably<T>(&self, kind: Kind, work: impl FnMut(&Database) -> Result<T>) -> Result<T> {
+    pub(crate) fn durably<T>(
+        &self,
+        kind: TransactionKind,
+        work: impl FnMut(&Database) -> Result<T>,
+    ) -> Result<T> {
         let Engine::Sqlite(connection) = &self.engine else { return self.transaction(kind, work) };
         connection.pragma_update(None, "synchronous", "full")?;
         let result = self.transaction(kind, work);
@@ -315,13 +319,13 @@ impl Database {
         result
     }
 
-    fn begin(&self, kind: Kind) -> Result<()> {
+    fn begin(&self, kind: TransactionKind) -> Result<()> {
         match &self.engine {
             Engine::Sqlite(_) => self.batch("BEGIN IMMEDIATE")?,
             Engine::Postgres(_) => self.batch("BEGIN")?,
         }
         self.in_transaction.set(true);
-        if kind == Kind::Listing && self.is_postgres() {
+        if kind == TransactionKind::Listing && self.is_postgres() {
             let guard = Rollback(self);
             self.batch(LISTING_LOCK)?;
             std::mem::forget(guard);

@@ -8,13 +8,13 @@ use postgres::fallible_iterator::FallibleIterator;
 use postgres::types::ToSql;
 use postgres::{Client, Statement};
 
-use super::address::Address;
+use super::address::DatabaseAddress;
 use super::dialect::{self, Type};
 use super::value::{Row, Value, without_nul};
 use crate::{Error, Result};
 
 pub(super) struct Postgres {
-    address: Address,
+    address: DatabaseAddress,
     connection: RefCell<Connected>,
     /// Locks that the session holds: of which kind, and their names.
     locks: RefCell<Vec<(&'static str, String)>>,
@@ -30,7 +30,7 @@ struct Connected {
 }
 
 impl Connected {
-    fn new(address: &Address) -> Result<Connected> {
+    fn new(address: &DatabaseAddress) -> Result<Connected> {
         Ok(Connected { client: address.connect()?, statements: HashMap::new() })
     }
 
@@ -50,7 +50,7 @@ fn references<'a>(parameters: &'a [Value<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {
 
 impl Postgres {
     pub(super) fn connect(url: &str) -> Result<Postgres> {
-        let address = Address::parse(url)?;
+        let address = DatabaseAddress::parse(url)?;
         let connection = RefCell::new(Connected::new(&address)?);
         Ok(Postgres { address, connection, locks: RefCell::default() })
     }

@@ -1,9 +1,9 @@
 //! What a catalog promises, over whichever database it is.
 
 use weir_catalog::{
-    Account, AccountKind, ArchiveEnd, Budget, Catalog, Error, Hold, ImportPosition, Interval, Listed,
-    Listing, MetadataCounts, MetadataLook, MetadataTask, Outcome, PRIORITY_MAX, Repository, Settings, Taken,
-    Visit, Which,
+    Account, AccountKind, ArchiveEnd, Catalog, Error, Hold, ImportPosition, Interval, Listed, Listing,
+    MetadataCounts, MetadataLook, MetadataTask, Outcome, PRIORITY_MAX, Repository, RequestBudget, Settings,
+    Taken, Visit, Which,
 };
 use weir_ground::{Epoch, FailureClass, Seq, Timestamp};
 
@@ -753,7 +753,7 @@ pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
     .unwrap();
     assert_eq!(c.account_counts("f").unwrap().memberships, 1);
 
-    let budget = |name: &str, remaining, reset_at| Budget {
+    let budget = |name: &str, remaining, reset_at| RequestBudget {
         credential: name.to_owned(),
         limit: Some(5000),
         remaining,

@@ -3,22 +3,22 @@
 use serde::Deserialize;
 use weir_catalog::Listed;
 
-use super::row::{Row, clone_url_of, full_name_of};
+use super::row::{DumpRow, clone_url_of, full_name_of};
 
 #[derive(Deserialize)]
-struct Event {
-    repo: Option<Repo>,
-    repository: Option<Repository>,
+struct HourlyEvent {
+    repo: Option<EventRepo>,
+    repository: Option<EventRepository>,
 }
 
 #[derive(Deserialize)]
-struct Repo {
+struct EventRepo {
     id: Option<u64>,
     name: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Repository {
+struct EventRepository {
     id: Option<u64>,
     url: Option<String>,
     description: Option<String>,
@@ -28,12 +28,12 @@ struct Repository {
     private: Option<bool>,
 }
 
-pub(super) fn row(line: &[u8]) -> Result<Row, String> {
+pub(super) fn row(line: &[u8]) -> Result<DumpRow, String> {
     if line.is_empty() {
-        return Ok(Row::Nothing);
+        return Ok(DumpRow::Nothing);
     }
-    let event: Event = serde_json::from_slice(line).map_err(|e| format!("no event: {e}"))?;
-    if let Some(Repo { id: Some(id), name: Some(full_name) }) = event.repo {
+    let event: HourlyEvent = serde_json::from_slice(line).map_err(|e| format!("no event: {e}"))?;
+    if let Some(EventRepo { id: Some(id), name: Some(full_name) }) = event.repo {
         let is_name = full_name
             .split_once('/')
             .is_some_and(|(owner, name)| !owner.is_empty() && !name.is_empty() && !name.contains('/'));
@@ -41,20 +41,27 @@ pub(super) fn row(line: &[u8]) -> Result<Row, String> {
             return Err(format!("'{full_name}' is no repository's name"));
         }
         let clone_url = clone_url_of(&full_name);
-        return Ok(Row::Of(Box::new(Listed {
+        return Ok(DumpRow::Of(Box::new(Listed {
             forge_id: id.to_string(),
             full_name,
             clone_url,
             ..Listed::default()
         })));
     }
-    let Some(Repository { id: Some(id), url: Some(url), description, homepage, language, fork, private }) =
-        event.repository
+    let Some(EventRepository {
+        id: Some(id),
+        url: Some(url),
+        description,
+        homepage,
+        language,
+        fork,
+        private,
+    }) = event.repository
     else {
-        return Ok(Row::Nothing);
+        return Ok(DumpRow::Nothing);
     };
     let full_name = full_name_of(&url).ok_or_else(|| format!("'{url}' is no repository's url"))?.to_owned();
-    Ok(Row::Of(Box::new(Listed {
+    Ok(DumpRow::Of(Box::new(Listed {
         forge_id: id.to_string(),
         clone_url: clone_url_of(&full_name),
         full_name,

@@ -7,29 +7,29 @@ use std::cell::RefCell;
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 use weir_catalog::Listed;
 
-use super::row::{Row, clone_url_of, full_name_of};
+use super::row::{DumpRow, clone_url_of, full_name_of};
 
 /// Fields that are looked at.
 const FIELDS: usize = 9;
 
-pub(super) fn row(line: &[u8]) -> Result<Row, String> {
+pub(super) fn row(line: &[u8]) -> Result<DumpRow, String> {
     let fields = fields(line);
     let text = |n: usize| {
         fields.get(n).map(|f| String::from_utf8_lossy(f).into_owned()).filter(|f| f != "\\N" && !f.is_empty())
     };
     if line.is_empty() || text(0).as_deref() == Some("id") {
-        return Ok(Row::Nothing);
+        return Ok(DumpRow::Nothing);
     }
     let url = text(1).ok_or("no url: is this the table 'projects'?")?;
     let full_name = full_name_of(&url).ok_or_else(|| format!("'{url}' is no repository's url"))?.to_owned();
     if text(8).as_deref() == Some("1") {
-        return Ok(Row::Nothing);
+        return Ok(DumpRow::Nothing);
     }
     // "0000-00-00 00:00:00" says nothing, and updated_at is when GHTorrent looked.
     let created_at = text(6)
         .filter(|t| t.len() == 19 && !t.starts_with("0000"))
         .map(|t| format!("{}Z", t.replace(' ', "T")));
-    Ok(Row::Of(Box::new(Listed {
+    Ok(DumpRow::Of(Box::new(Listed {
         clone_url: clone_url_of(&full_name),
         full_name,
         description: text(4),

@@ -38,7 +38,7 @@ pub(super) enum Line<'a> {
 }
 
 /// Reads lines.
-pub(super) struct Lines {
+pub(super) struct DumpLines {
     input: Box<dyn BufRead>,
     unit: Unit,
     line: Vec<u8>,
@@ -55,9 +55,9 @@ enum Physical {
     End,
 }
 
-impl Lines {
+impl DumpLines {
     /// `input` may be compressed by gzip, in one member or several.
-    pub(super) fn open(input: Box<dyn Read>, unit: Unit) -> Result<Lines> {
+    pub(super) fn open(input: Box<dyn Read>, unit: Unit) -> Result<DumpLines> {
         let mut input = BufReader::with_capacity(BUFFER_BYTES, input);
         // With the method, deflate: a document's length may begin like a gzip.
         let is_compressed = input.fill_buf()?.starts_with(&[0x1f, 0x8b, 8]);
@@ -66,7 +66,7 @@ impl Lines {
         } else {
             Box::new(input)
         };
-        Ok(Lines {
+        Ok(DumpLines {
             input,
             unit,
             line: Vec::new(),
@@ -179,7 +179,7 @@ impl Lines {
     }
 }
 
-impl Lines {
+impl DumpLines {
     fn document(&mut self, mut document: Vec<u8>) -> Result<Physical> {
         if self.input.fill_buf()?.is_empty() {
             return Ok(Physical::End);

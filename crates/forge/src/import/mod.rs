@@ -17,9 +17,9 @@ use std::io::Read;
 use weir_catalog::{Account, Catalog, ImportPosition, Listed, Taken};
 use weir_ground::Timestamp;
 
-use crate::filter::{Filter, Verdict};
-use lines::{Line, Lines, Unit};
-use row::Row;
+use crate::filter::{FilterVerdict, ListingFilter};
+use lines::{DumpLines, Line, Unit};
+use row::DumpRow;
 
 /// Rows of a batch: one transaction.
 const BATCH_ROWS: usize = 10_000;
@@ -120,7 +120,7 @@ pub struct Import<'a> {
     /// Whose repositories these are.
     pub forge: &'a str,
     /// Which of them are wanted.
-    pub filter: &'a Filter,
+    pub filter: &'a ListingFilter,
     /// What a repository is called here; `None` if it is not wanted, an error if it can have no name.
     pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, String>,
     /// Told of each bad row: its line, and what is wrong.
@@ -153,7 +153,7 @@ impl Import<'_> {
             return Ok(done);
         }
         let broken = |line, source| ImportError::Io { source_name: self.source.to_owned(), line, source };
-        let mut lines = Lines::open(input, self.dump.unit()).map_err(|e| broken(0, e))?;
+        let mut lines = DumpLines::open(input, self.dump.unit()).map_err(|e| broken(0, e))?;
         lines.skip(position.lines).map_err(|e| broken(position.lines, e))?;
         let mut batch: Vec<Option<(String, Listed)>> = Vec::new();
         let mut accounts = Accounts::default();
@@ -213,23 +213,23 @@ impl Import<'_> {
             (Line::End, _) => return,
         };
         let listed = match row {
-            Ok(Row::Of(listed)) => *listed,
-            Ok(Row::Account(account)) => {
+            Ok(DumpRow::Of(listed)) => *listed,
+            Ok(DumpRow::Account(account)) => {
                 done.accounts += 1;
                 return accounts.told.push(account);
             }
-            Ok(Row::Member(organization, account)) => {
+            Ok(DumpRow::Member(organization, account)) => {
                 done.accounts += 1;
                 return accounts.members.push((organization, account));
             }
-            Ok(Row::Nothing) => return done.unwanted += 1,
+            Ok(DumpRow::Nothing) => return done.unwanted += 1,
             Err(what) => return bad(&what),
         };
         done.rows += 1;
         match self.filter.verdict(&listed) {
-            Verdict::Wanted => {}
-            Verdict::Unwanted => return done.unwanted += 1,
-            Verdict::Unknown(what) => {
+            FilterVerdict::Wanted => {}
+            FilterVerdict::Unwanted => return done.unwanted += 1,
+            FilterVerdict::Unknown(what) => {
                 done.unknown_of = done.unknown_of.or(Some(what));
                 return done.unknown += 1;
             }
@@ -262,7 +262,7 @@ mod tests {
             dump,
             source: "d",
             forge: "github.com",
-            filter: &Filter { skip_forks: dump != Dump::GhArchive, ..Filter::default() },
+            filter: &ListingFilter { skip_forks: dump != Dump::GhArchive, ..ListingFilter::default() },
             name_of: &|l| Ok(Some(format!("github.com/{}", l.full_name))),
             on_bad_row: &|line, what| bad.borrow_mut().push((line, what.to_owned())),
             now: &|| Timestamp(7),
@@ -336,7 +336,7 @@ mod tests {
             dump: Dump::GhArchive,
             source: "d",
             forge: "github.com",
-            filter: &Filter::default(),
+            filter: &ListingFilter::default(),
             name_of: &|l| Ok(Some(format!("github.com/{}", l.full_name))),
             on_bad_row: &|line, what| panic!("{line}: {what}"),
             now: &|| Timestamp(7),
@@ -426,7 +426,7 @@ mod tests {
                 dump: Dump::Documents,
                 source: "d",
                 forge: "github.com",
-                filter: &Filter::default(),
+                filter: &ListingFilter::default(),
                 name_of: &|_| Ok(None),
                 on_bad_row: &|_, _| (),
                 now: &|| Timestamp(7),

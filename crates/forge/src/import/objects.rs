@@ -4,33 +4,33 @@
 use bson::{RawBsonRef, RawDocument};
 use serde_json::{Map, Value};
 
-use super::row::{Row, clone_url_of};
+use super::row::{DumpRow, clone_url_of};
 use crate::github;
 
 /// Documents within documents that are looked into: an owner, a parent and its owner.
 const DEPTH_MAX: usize = 2;
 
-pub(super) fn json_row(line: &[u8]) -> Result<Row, String> {
+pub(super) fn json_row(line: &[u8]) -> Result<DumpRow, String> {
     if line.trim_ascii().is_empty() {
-        return Ok(Row::Nothing);
+        return Ok(DumpRow::Nothing);
     }
     let object: Value = serde_json::from_slice(line).map_err(|e| format!("no object: {e}"))?;
     row(&object)
 }
 
-pub(super) fn bson_row(document: &[u8]) -> Result<Row, String> {
+pub(super) fn bson_row(document: &[u8]) -> Result<DumpRow, String> {
     let document = RawDocument::from_bytes(document).map_err(|e| format!("no document: {e}"))?;
     row(&value(document, DEPTH_MAX).map_err(|e| format!("a damaged document: {e}"))?)
 }
 
-fn row(object: &Value) -> Result<Row, String> {
+fn row(object: &Value) -> Result<DumpRow, String> {
     if object.get("full_name").is_none()
         && let Some(account) = github::account(object)
     {
         // A member, to GHTorrent: of the organisation called so.
         return Ok(match object["org"].as_str() {
-            Some(organization) => Row::Member(organization.to_owned(), account),
-            None => Row::Account(account),
+            Some(organization) => DumpRow::Member(organization.to_owned(), account),
+            None => DumpRow::Account(account),
         });
     }
     let mut listed = github::from_item(object)
@@ -44,7 +44,7 @@ fn row(object: &Value) -> Result<Row, String> {
     }
     // A dump does not say where to clone from: it may be anybody's.
     listed.clone_url = clone_url_of(&listed.full_name);
-    Ok(Row::Of(Box::new(listed)))
+    Ok(DumpRow::Of(Box::new(listed)))
 }
 
 /// What a repository is made of: texts, numbers, truths, and `depth` documents within each other.

@@ -3,7 +3,7 @@
 use weir_catalog::{Account, Listed};
 
 /// A row of a dump.
-pub(super) enum Row {
+pub(super) enum DumpRow {
     /// Of a repository.
     Of(Box<Listed>),
     /// Of somebody.

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::block::{BLOCK, LANES, Suspect, Words};
+use super::block::{BLOCK, LANES, LaneWords, Suspect};
 use super::lanes::{lanes, schedule};
 use super::vectors::{VECTORS, conditions, differences};
 

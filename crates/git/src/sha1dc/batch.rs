@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::block::{BLOCK, INITIAL, LANES, Suspect, Words, to_bytes, vectors_of};
+use super::block::{BLOCK, INITIAL, LANES, LaneWords, Suspect, to_bytes, vectors_of};
 use super::detect::Sha1Detect;
 use super::dispatch::{attacks, compress_lanes};
 
@@ -11,9 +11,9 @@ const LANES_WORTH_IT: usize = 4;
 
 /// Sixteen running hashes with collision detection. Messages wait until all lanes can be filled. Only where
 /// [`super::is_supported`].
-pub(crate) struct Batch<D> {
+pub(crate) struct HashBatch<D> {
     /// Word-major: word i of all lanes.
-    states: [Words; 5],
+    states: [LaneWords; 5],
     lanes: [Option<Lane<D>>; LANES],
     waiting: VecDeque<Lane<D>>,
     taken: u64,
@@ -44,13 +44,13 @@ struct Lane<D> {
     /// Where whole blocks of `data` start.
     middle_start: usize,
     middle_blocks: usize,
-    part: Part,
+    part: MessagePart,
     /// Blocks of that part that are done.
     done: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum MessagePart {
     Head,
     Middle,
     Tail,
@@ -80,16 +80,18 @@ impl<D: AsRef<[u8]>> Lane<D> {
         tail[end] = 0x80;
         let tail_blocks = (end + 8) / BLOCK + 1;
         tail[tail_blocks * BLOCK - 8..tail_blocks * BLOCK].copy_from_slice(&(total as u64 * 8).to_be_bytes());
-        let part = if total >= BLOCK { Part::Head } else { Part::Tail };
+        let part = if total >= BLOCK { MessagePart::Head } else { MessagePart::Tail };
         Lane { number, data: item, edges, tail_blocks, middle_start, middle_blocks, part, done: 0 }
     }
 
     /// What is left of the part at hand; never empty.
     fn blocks(&self) -> &[[u8; BLOCK]] {
         let of_part: &[[u8; BLOCK]] = match self.part {
-            Part::Head => &self.edges[..1],
-            Part::Middle => &self.data.as_ref()[self.middle_start..].as_chunks().0[..self.middle_blocks],
-            Part::Tail => &self.edges[1..=self.tail_blocks],
+            MessagePart::Head => &self.edges[..1],
+            MessagePart::Middle => {
+                &self.data.as_ref()[self.middle_start..].as_chunks().0[..self.middle_blocks]
+            }
+            MessagePart::Tail => &self.edges[1..=self.tail_blocks],
         };
         &of_part[self.done..]
     }
@@ -102,17 +104,17 @@ impl<D: AsRef<[u8]>> Lane<D> {
         }
         self.done = 0;
         self.part = match self.part {
-            Part::Head if self.middle_blocks > 0 => Part::Middle,
-            Part::Head | Part::Middle => Part::Tail,
-            Part::Tail => return false,
+            MessagePart::Head if self.middle_blocks > 0 => MessagePart::Middle,
+            MessagePart::Head | MessagePart::Middle => MessagePart::Tail,
+            MessagePart::Tail => return false,
         };
         true
     }
 }
 
-impl<D: AsRef<[u8]>> Batch<D> {
-    pub(crate) fn new() -> Batch<D> {
-        Batch {
+impl<D: AsRef<[u8]>> HashBatch<D> {
+    pub(crate) fn new() -> HashBatch<D> {
+        HashBatch {
             states: [[0; LANES]; 5],
             lanes: [const { None }; LANES],
             waiting: VecDeque::new(),

@@ -5,7 +5,7 @@ pub(super) const BLOCK: usize = 64;
 /// Blocks that are looked at together.
 pub(super) const LANES: usize = 16;
 /// A word of each lane.
-pub(super) type Words = [u32; LANES];
+pub(super) type LaneWords = [u32; LANES];
 
 /// A block that the conditions do not clear of one disturbance vector.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! Which of the processor's instructions do the work.
 
-use super::block::{BLOCK, LANES, Suspect, Words};
+use super::block::{BLOCK, LANES, LaneWords, Suspect};
 use super::scalar::{expand, is_attack, suspect_vectors};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
@@ -39,7 +39,7 @@ fn cast(
 }
 
 /// The disturbance vectors that the conditions leave, for each of at most [`LANES`] blocks.
-pub(super) fn suspects(blocks: &[[u8; BLOCK]]) -> Words {
+pub(super) fn suspects(blocks: &[[u8; BLOCK]]) -> LaneWords {
     #[cfg(target_arch = "x86_64")]
     if blocks.len() > 1 {
         let lanes = std::array::from_fn(|n| &blocks[n.min(blocks.len() - 1)]);
@@ -55,7 +55,7 @@ pub(super) fn suspects(blocks: &[[u8; BLOCK]]) -> Words {
 
 /// Takes one block each into sixteen states, word-major; returns what the conditions leave, as [`suspects`]
 /// does.
-pub(super) fn compress_lanes(state: &mut [Words; 5], blocks: &[&[u8; BLOCK]; LANES]) -> Words {
+pub(super) fn compress_lanes(state: &mut [LaneWords; 5], blocks: &[&[u8; BLOCK]; LANES]) -> LaneWords {
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: `is_supported` was asked before a `Batch` was made.

@@ -110,7 +110,7 @@ macro_rules! lanes {
 
         /// The disturbance vectors that the conditions leave, for each block.
         #[target_feature(enable = $features)]
-        pub(super) fn suspects(blocks: &[&[u8; BLOCK]; LANES]) -> Words {
+        pub(super) fn suspects(blocks: &[&[u8; BLOCK]; LANES]) -> LaneWords {
             let mut masks = [0; LANES];
             for (blocks, masks) in blocks.as_chunks().0.iter().zip(masks.as_chunks_mut().0) {
                 let mut w = [splat(0); 80];
@@ -123,7 +123,7 @@ macro_rules! lanes {
         /// Takes one block each into the states, word-major; returns what the conditions leave, as
         /// [`suspects`] does.
         #[target_feature(enable = $features)]
-        pub(super) fn compress(state: &mut [Words; 5], blocks: &[&[u8; BLOCK]; LANES]) -> Words {
+        pub(super) fn compress(state: &mut [LaneWords; 5], blocks: &[&[u8; BLOCK]; LANES]) -> LaneWords {
             let mut masks = [0; LANES];
             for (n, (blocks, masks)) in blocks.as_chunks().0.iter().zip(masks.as_chunks_mut().0).enumerate() {
                 let mut w = [splat(0); 80];

@@ -4,7 +4,7 @@
 //! vectors; the unavoidable bit conditions (Stevens and Shumow, USENIX Security 2017) rule nearly all of them
 //! out from the expanded message alone. Those conditions do not depend on the chaining value, so 16 blocks
 //! are tested at once. Of one message (`Sha1Detect`) these are blocks in a row, and the hash runs on the
-//! processor's SHA instructions; of many (`Batch`) each lane is a message, hashed in the same pass. What
+//! processor's SHA instructions; of many (`HashBatch`) each lane is a message, hashed in the same pass. What
 //! passes is recompressed, 16 at a time, as their `sha1dc` does.
 //!
 //! Measured on this project's usual machine, taking in git/git: 75 % of the time went into the `sha1-checked`
@@ -26,6 +26,6 @@ mod scalar;
 mod tests;
 mod vectors;
 
-pub(crate) use batch::Batch;
+pub(crate) use batch::HashBatch;
 pub(crate) use detect::Sha1Detect;
 pub(crate) use dispatch::is_supported;

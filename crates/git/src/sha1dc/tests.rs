@@ -2,8 +2,8 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
-use super::batch::Batch;
-use super::block::{BLOCK, INITIAL, LANES, Suspect, Words};
+use super::batch::HashBatch;
+use super::block::{BLOCK, INITIAL, LANES, LaneWords, Suspect};
 use super::detect::Sha1Detect;
 use super::dispatch::{attacks, compress, compress_lanes, is_supported, suspects};
 use super::scalar::{expand, is_attack, suspect_vectors};
@@ -79,7 +79,7 @@ fn a_real_attack_is_found() {
     // Among others, in every lane, and alone.
     for others in [0usize, 2, 20, 100] {
         for at in 0..=others {
-            let mut batch = Batch::new();
+            let mut batch = HashBatch::new();
             for n in 0..=others {
                 // An attack as git could meet it would have its header in the attacked blocks: here there
                 // is none.
@@ -105,7 +105,7 @@ fn lanes_compress_as_one_does() {
     }
     let blocks: [[u8; BLOCK]; LANES] =
         std::array::from_fn(|n| std::array::from_fn(|i| (n * 31 + i * i) as u8));
-    let mut states: [Words; 5] = std::array::from_fn(|i| [INITIAL[i]; LANES]);
+    let mut states: [LaneWords; 5] = std::array::from_fn(|i| [INITIAL[i]; LANES]);
     for _ in 0..3 {
         let mut alone = [INITIAL; LANES];
         for (n, block) in blocks.iter().enumerate() {

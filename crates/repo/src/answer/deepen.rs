@@ -72,7 +72,7 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
     } else {
         let depth = asked.depth.unwrap_or(DEPTH_INFINITE);
         if depth >= DEPTH_INFINITE && repo.history().shallow.is_empty() {
-            Found { ends: Vec::new(), inside: cut.commits.clone() }
+            HistoryCut { ends: Vec::new(), inside: cut.commits.clone() }
         } else if asked.relative {
             // As git's `get_reachable_list` has it: whatever any ref shown reaches is deepened, not what the
             // wants reach alone.
@@ -102,7 +102,7 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
 }
 
 /// Commits at the end of what was asked for, and those before it.
-struct Found {
+struct HistoryCut {
     ends: Vec<Oid>,
     inside: OidSet,
 }
@@ -114,8 +114,8 @@ struct Walk<'r, 'o> {
 }
 
 impl Walk<'_, '_> {
-    fn by_depth(&mut self, starts: &[Oid], depth: u32) -> Result<Found> {
-        let mut found = Found { ends: Vec::new(), inside: OidSet::default() };
+    fn by_depth(&mut self, starts: &[Oid], depth: u32) -> Result<HistoryCut> {
+        let mut found = HistoryCut { ends: Vec::new(), inside: OidSet::default() };
         let mut seen: OidSet = starts.iter().copied().collect();
         let mut queue: VecDeque<(Oid, u32)> = seen.iter().map(|oid| (*oid, 1)).collect();
         while let Some((oid, at)) = queue.pop_front() {
@@ -134,7 +134,7 @@ impl Walk<'_, '_> {
         Ok(found)
     }
 
-    fn by_age(&mut self, starts: &[Oid], since: u64, mut stack: Vec<Oid>) -> Result<Found> {
+    fn by_age(&mut self, starts: &[Oid], since: u64, mut stack: Vec<Oid>) -> Result<HistoryCut> {
         let mut excluded = OidSet::default();
         while let Some(oid) = stack.pop() {
             if excluded.insert(oid) {
@@ -178,7 +178,7 @@ impl Walk<'_, '_> {
         for oid in &ends {
             inside.remove(oid);
         }
-        Ok(Found { ends, inside })
+        Ok(HistoryCut { ends, inside })
     }
 
     /// Those of `goals` that `starts` reach.

@@ -29,7 +29,7 @@ const PREVIOUS_MAX: usize = 64;
 /// What goes into a pack and how.
 pub struct PackPlan {
     /// Objects in packs, in the order they lie there.
-    packed: Vec<Place>,
+    packed: Vec<EntryPlace>,
     loose: Vec<Oid>,
     selection: Selection,
     thin: bool,
@@ -38,7 +38,7 @@ pub struct PackPlan {
 
 /// Where an entry lies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct EntryPlace {
     pack: u32,
     offset: u64,
     end: u64,
@@ -73,7 +73,7 @@ impl PackPlan {
                 Location::Packed { pack, position } => {
                     let rank = objects.packs[pack as usize].rank(position)?;
                     let (_, offset, end) = objects.packs[pack as usize].extent(rank)?;
-                    packed.push(Place { pack, offset, end, rank });
+                    packed.push(EntryPlace { pack, offset, end, rank });
                 }
                 Location::Loose(_) => loose.push(*oid),
             }
@@ -81,7 +81,7 @@ impl PackPlan {
         for run in selection.ranks.chunk_by(|a, b| (a.0, a.1 + 1) == *b) {
             let (pack, first) = run[0];
             let starts = objects.packs[pack as usize].starts(first, run[run.len() - 1].1)?;
-            packed.extend(starts.windows(2).zip(first..).map(|(w, rank)| Place {
+            packed.extend(starts.windows(2).zip(first..).map(|(w, rank)| EntryPlace {
                 pack,
                 offset: w[0],
                 end: w[1],
@@ -141,11 +141,11 @@ impl PackPlan {
 
     /// Entries from `first` on that lie one after the other and can be copied as they are, heads and all, in
     /// one piece; and how many of them are deltas. None, if only the first one can.
-    fn verbatim_run(&self, history: &History, first: usize) -> Result<(&[Place], u32)> {
+    fn verbatim_run(&self, history: &History, first: usize) -> Result<(&[EntryPlace], u32)> {
         let objects = history.objects();
         let rest = &self.packed[first..];
         let start = rest[0];
-        let follows = |a: &Place, b: &Place| a.pack == b.pack && a.end == b.offset;
+        let follows = |a: &EntryPlace, b: &EntryPlace| a.pack == b.pack && a.end == b.offset;
         if rest.len() < 2 || !follows(&start, &rest[1]) {
             return Ok((&[], 0));
         }
@@ -178,10 +178,10 @@ impl PackPlan {
         history: &History,
         writer: &mut PackWriter<'_, '_>,
         offsets: &[u64],
-        place: &Place,
+        place: &EntryPlace,
     ) -> Result<()> {
         let objects = history.objects();
-        let Place { pack: pack_number, offset, end, rank } = *place;
+        let EntryPlace { pack: pack_number, offset, end, rank } = *place;
         let pack = &objects.packs[pack_number as usize];
         let head = pack.entry(offset)?;
         let body = offset as usize + head.len..end as usize;

@@ -6,10 +6,10 @@ use weir_git::{Oid, plain_sha};
 
 use super::ids::Ids;
 use super::ingested::Ingested;
-use super::links::Named;
-use super::options::Options;
-use super::spool::{PackData, SpillFn, Spool};
-use super::stream::{Base, Streamed};
+use super::links::NamedId;
+use super::options::IngestOptions;
+use super::spool::{PackData, PackSpool, SpillFn};
+use super::stream::{EntryBase, Streamed};
 use super::table::PackTable;
 use crate::error::{Error, Result};
 use crate::objects::entry::{push_ofs_delta_head, push_ref_delta_head, push_whole_head};
@@ -26,7 +26,7 @@ pub(crate) fn finish(
     mut streamed: Streamed<'_>,
     outside_bases: Vec<Oid>,
     spill: SpillFn<'_>,
-    options: &Options<'_>,
+    options: &IngestOptions<'_>,
 ) -> Result<Option<Ingested>> {
     options.progress.begin(Phase::Connecting, 0);
     let order = streamed.ids.order();
@@ -46,7 +46,7 @@ pub(crate) fn finish(
     }
     drop(order);
     let tags = std::mem::take(&mut streamed.links.tags);
-    streamed.named = Named::new(streamed.hash, 0);
+    streamed.named = NamedId::new(streamed.hash, 0);
     if kept.is_empty() {
         return Ok(None);
     }
@@ -83,7 +83,7 @@ fn find(ids: &Ids, order: &[u32], oid: &Oid) -> Option<u32> {
 
 /// Every id that is named outside the pack must be here, and everything wanted in it or here. Returns the ids
 /// that are here.
-fn check_connected(streamed: &Streamed<'_>, order: &[u32], options: &Options<'_>) -> Result<Vec<Oid>> {
+fn check_connected(streamed: &Streamed<'_>, order: &[u32], options: &IngestOptions<'_>) -> Result<Vec<Oid>> {
     let here = |oid: &Oid| options.base.is_some_and(|b| b.has(oid));
     let mut outside = Vec::new();
     let mut missing: Option<(Oid, String)> = None;
@@ -131,7 +131,7 @@ struct Store {
 
 impl Store {
     /// Appends the bases that are missing, whole.
-    fn complete(&mut self, options: &Options<'_>) -> Result<()> {
+    fn complete(&mut self, options: &IngestOptions<'_>) -> Result<()> {
         let Some(base) = options.base.filter(|_| !self.outside_bases.is_empty()) else { return Ok(()) };
         let mut reader = base.reader();
         let mut deflate = Deflate::new(COMPLETION_LEVEL);
@@ -178,7 +178,7 @@ impl Store {
     }
 
     /// Sets count and checksum.
-    fn seal(&mut self, options: &Options<'_>) -> Result<Oid> {
+    fn seal(&mut self, options: &IngestOptions<'_>) -> Result<Oid> {
         if let Some(checksum) = self.unchanged {
             return Ok(checksum);
         }
@@ -203,13 +203,13 @@ fn rewrite(
     streamed: &Streamed<'_>,
     kept: &[u32],
     spill: SpillFn<'_>,
-    options: &Options<'_>,
+    options: &IngestOptions<'_>,
 ) -> Result<Store> {
     let mut by_offset = kept.to_vec();
     by_offset.sort_unstable();
     // By number; 0 for those not written yet.
     let mut new_offsets = vec![0u64; streamed.entries.len()];
-    let mut out = Spool::new(spill);
+    let mut out = PackSpool::new(spill);
     out.write(b"PACK\0\0\0\x02\0\0\0\0")?;
     debug_assert_eq!(out.len(), PACK_HEADER_BYTES);
     let mut objects = PackTable::new(Ids::new(options.hash), Vec::with_capacity(kept.len()), Vec::new());
@@ -223,12 +223,12 @@ fn rewrite(
         let offset = out.len();
         head.clear();
         let base = match e.base() {
-            Base::Whole(kind) => {
+            EntryBase::WholeHasher(kind) => {
                 push_whole_head(&mut head, kind, old_head.size);
                 None
             }
-            Base::Entry(b) => Some(streamed.ids.get(b)),
-            Base::Id(id) => Some(streamed.base_ids[id as usize]),
+            EntryBase::PackEntry(b) => Some(streamed.ids.get(b)),
+            EntryBase::Id(id) => Some(streamed.base_ids[id as usize]),
         };
         if let Some(base) = base {
             match find(&streamed.ids, kept, &base).map(|b| new_offsets[b as usize]) {

@@ -17,21 +17,21 @@ const PARTS: usize = 256;
 
 /// The distinct ids that are named, each with an entry that names it; all threads add to it. About 36 bytes
 /// an id.
-pub(crate) struct Named {
+pub(crate) struct NamedId {
     hash: HashKind,
     /// Whoever makes a pack does not know these, so cannot choose ids that all want one place.
     keys: [u64; 4],
-    parts: Vec<Mutex<Part>>,
+    parts: Vec<Mutex<LinksPart>>,
 }
 
 /// Ids by open addressing: an id and a number a slot.
 #[derive(Default)]
-struct Part {
+struct LinksPart {
     slots: Vec<u8>,
     count: usize,
 }
 
-impl Part {
+impl LinksPart {
     fn number(&self, slot: usize, width: usize) -> u32 {
         u32::from_le_bytes(self.slots[(slot + 1) * width - 4..][..4].try_into().expect("four bytes"))
     }
@@ -59,7 +59,7 @@ impl Part {
     fn grow(&mut self, width: usize, hash: impl Fn(&[u8]) -> u64) {
         let count = self.slots.len() / width;
         let larger =
-            Part { slots: vec![0xff; (count + count / 2).max(SLOTS_MIN) * width], count: self.count };
+            LinksPart { slots: vec![0xff; (count + count / 2).max(SLOTS_MIN) * width], count: self.count };
         let old = std::mem::replace(self, larger);
         for (slot, data) in old.slots.chunks_exact(width).enumerate() {
             let number = old.number(slot, width);
@@ -72,12 +72,12 @@ impl Part {
     }
 }
 
-impl Named {
+impl NamedId {
     /// For a pack of `object_count` objects.
-    pub(crate) fn new(hash: HashKind, object_count: u32) -> Named {
+    pub(crate) fn new(hash: HashKind, object_count: u32) -> NamedId {
         let random = RandomState::new();
         let parts = if object_count < PARTS as u32 * SLOTS_MIN as u32 { 1 } else { PARTS };
-        Named {
+        NamedId {
             hash,
             keys: [0, 1, 2, 3].map(|n| random.hash_one(n)),
             parts: (0..parts).map(|_| Mutex::default()).collect(),
@@ -96,7 +96,7 @@ impl Named {
         first ^ last.rotate_left(32)
     }
 
-    fn part(&self, hash: u64) -> &Mutex<Part> {
+    fn part(&self, hash: u64) -> &Mutex<LinksPart> {
         &self.parts[if self.parts.len() == 1 { 0 } else { (hash >> 56) as usize }]
     }
 
@@ -175,7 +175,7 @@ impl<'a> Links<'a> {
     /// Takes note in `named` of everything that the object of entry `number` names.
     pub(crate) fn add(
         &mut self,
-        named: &Named,
+        named: &NamedId,
         number: u32,
         oid: &Oid,
         kind: Kind,
@@ -223,7 +223,7 @@ mod tests {
                 bytes[at..at + 4].copy_from_slice(&n.to_be_bytes());
                 Oid::from_bytes(hash, &bytes[..hash.len()]).unwrap()
             };
-            let named = Named::new(hash, count);
+            let named = NamedId::new(hash, count);
             assert!(!named.answer(&oid(0)));
             std::thread::scope(|scope| {
                 for first in 0..2 {

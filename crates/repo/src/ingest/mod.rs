@@ -26,9 +26,9 @@ use std::io::Read;
 use crate::error::Result;
 
 pub use ingested::Ingested;
-pub use options::{Limits, Options};
+pub use options::{IngestLimits, IngestOptions};
 pub(crate) use spool::spool_reader;
-pub use spool::{PackData, Quota, Share, SpillFn, SpillPlace};
+pub use spool::{PackData, Quota, QuotaShare, SpillFn, SpillPlace};
 pub use table::PackTable;
 
 /// Reads a pack from `input` and verifies it. `spill` gives the file it goes to if it outgrows a small
@@ -37,7 +37,11 @@ pub use table::PackTable;
 /// # Errors
 /// [`crate::Error::BadPack`], [`crate::Error::NotConnected`] or [`crate::Error::Limit`] for what was sent,
 /// and of `input` and the disk. Nothing has changed then.
-pub fn ingest(input: &mut dyn Read, spill: SpillFn<'_>, options: &Options<'_>) -> Result<Option<Ingested>> {
+pub fn ingest(
+    input: &mut dyn Read,
+    spill: SpillFn<'_>,
+    options: &IngestOptions<'_>,
+) -> Result<Option<Ingested>> {
     let mut streamed = stream::stream(input, spill, options)?;
     let outside_bases = resolve::resolve(&mut streamed, options)?;
     finish::finish(streamed, outside_bases, spill, options)

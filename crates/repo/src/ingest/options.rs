@@ -7,7 +7,7 @@ use crate::repo::repository::Repo;
 
 /// What a pack from outside may be at most.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct IngestLimits {
     /// Bytes of the pack as sent.
     pub pack_bytes_max: u64,
     /// Objects in it.
@@ -20,9 +20,9 @@ pub struct Limits {
     pub inflated_bytes_max: u64,
 }
 
-impl Default for Limits {
+impl Default for IngestLimits {
     fn default() -> Self {
-        Limits {
+        IngestLimits {
             pack_bytes_max: 64 << 30,
             objects_max: 500_000_000,
             object_bytes_max: 4 << 30,
@@ -33,11 +33,11 @@ impl Default for Limits {
 }
 
 /// How a pack is taken in.
-pub struct Options<'a> {
+pub struct IngestOptions<'a> {
     /// The hash of the repository.
     pub hash: HashKind,
     /// Limits.
-    pub limits: Limits,
+    pub limits: IngestLimits,
     /// Threads to resolve deltas with.
     pub threads: usize,
     /// What is here already: bases of a thin pack, targets of links, objects not to be kept twice.

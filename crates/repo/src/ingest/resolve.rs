@@ -4,11 +4,11 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use weir_git::{BatchHasher, Hasher, Kind, Oid, OidMap};
+use weir_git::{BatchHasher, Kind, ObjectHasher, Oid, OidMap};
 
 use super::links::Links;
-use super::options::{Limits, Options};
-use super::stream::{Base, Streamed, check_inflated};
+use super::options::{IngestLimits, IngestOptions};
+use super::stream::{EntryBase, Streamed, check_inflated};
 use crate::error::{Error, Result, bad_pack};
 use crate::large::{LARGE_BYTES, LargeTurn};
 use crate::objects::entry::{apply_delta, delta_sizes};
@@ -43,12 +43,12 @@ impl Children {
         let mut weight = vec![1u32; entries.len()];
         for (n, e) in entries.iter().enumerate().rev() {
             match e.base() {
-                Base::Whole(_) => {}
-                Base::Entry(base) => {
+                EntryBase::WholeHasher(_) => {}
+                EntryBase::PackEntry(base) => {
                     starts[base as usize + 2] += 1;
                     weight[base as usize] = weight[base as usize].saturating_add(weight[n]);
                 }
-                Base::Id(id) => by_id.entry(streamed.base_ids[id as usize]).or_default().push(n as u32),
+                EntryBase::Id(id) => by_id.entry(streamed.base_ids[id as usize]).or_default().push(n as u32),
             }
         }
         for n in 2..starts.len() {
@@ -56,7 +56,7 @@ impl Children {
         }
         let mut list = vec![0u32; starts[starts.len() - 1] as usize];
         for (n, e) in entries.iter().enumerate() {
-            if let Base::Entry(base) = e.base() {
+            if let EntryBase::PackEntry(base) = e.base() {
                 let at = &mut starts[base as usize + 1];
                 list[*at as usize] = n as u32;
                 *at += 1;
@@ -106,14 +106,14 @@ impl AsRef<[u8]> for Hashing {
 /// Bytes of objects that the delta trees of one pack hold at a time: bases that deltas wait for, and what is
 /// made of them.
 #[derive(Default)]
-struct Held {
+struct HeldBytes {
     bytes: AtomicU64,
     turn: Mutex<Option<LargeTurn>>,
 }
 
-impl Held {
+impl HeldBytes {
     /// Makes room for an object.
-    fn add(&self, bytes: u64, limits: &Limits) -> Result<()> {
+    fn add(&self, bytes: u64, limits: &IngestLimits) -> Result<()> {
         let held = self.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if held > limits.held_bytes_max {
             let what = "bases that deltas wait for, and what they make of them".to_owned();
@@ -133,13 +133,13 @@ impl Held {
     }
 }
 
-struct Worker<'w, 's> {
+struct ResolveWorker<'w, 's> {
     streamed: &'w Streamed<'s>,
     children: &'w Children,
     claimed: &'w [AtomicBool],
     inflated: &'w AtomicU64,
-    held: &'w Held,
-    limits: &'w Limits,
+    held: &'w HeldBytes,
+    limits: &'w IngestLimits,
     inflate: Inflate,
     links: Links<'s>,
     hasher: BatchHasher<Hashing>,
@@ -152,7 +152,7 @@ struct Worker<'w, 's> {
     untold: u64,
 }
 
-impl Worker<'_, '_> {
+impl ResolveWorker<'_, '_> {
     /// Deltas on entry `n` and on the id `oid` (if any), heaviest first, so that it is popped last. Each
     /// delta is handed out once, even if the pack holds its base twice.
     fn waiting(&self, n: Option<u32>, oid: Option<&Oid>) -> Vec<u32> {
@@ -250,7 +250,7 @@ impl Worker<'_, '_> {
             let inflated = self.inflated.fetch_add(out.len() as u64, Ordering::Relaxed) + out.len() as u64;
             check_inflated(inflated, self.limits)?;
             let waiting = if self.ids_first {
-                let oid = Hasher::hash(self.streamed.hash, kind, &out)?;
+                let oid = ObjectHasher::hash(self.streamed.hash, kind, &out)?;
                 self.take(n, kind, oid, &out)?;
                 self.waiting(Some(n), Some(&oid))
             } else {
@@ -297,9 +297,9 @@ impl Worker<'_, '_> {
 }
 
 /// Works out the ids of all deltas, and what they name. Returns the ids of bases that are not in the pack.
-pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) -> Result<Vec<Oid>> {
+pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &IngestOptions<'a>) -> Result<Vec<Oid>> {
     let n = streamed.entries.len();
-    let is_whole = |n: &u32| matches!(streamed.entries[*n as usize].base(), Base::Whole(_));
+    let is_whole = |n: &u32| matches!(streamed.entries[*n as usize].base(), EntryBase::WholeHasher(_));
     let delta_count = n - (0..n as u32).filter(is_whole).count();
     if delta_count == 0 {
         streamed.drop_deltas();
@@ -320,8 +320,8 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
     // One thread goes on with what the first pass gathered.
     let no_links = Links::new(streamed.hash, 0, options.shallow);
     let links = Mutex::new((threads == 1).then(|| std::mem::replace(&mut streamed.links, no_links)));
-    let held = Held::default();
-    let shared = Shared {
+    let held = HeldBytes::default();
+    let shared = ResolveState {
         links: &links,
         streamed,
         children: &children,
@@ -349,7 +349,7 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
     {
         let e = &streamed.entries[open];
         let base = match e.base() {
-            Base::Id(id) => streamed.base_ids[id as usize].to_string(),
+            EntryBase::Id(id) => streamed.base_ids[id as usize].to_string(),
             _ => "another such delta".to_owned(),
         };
         return bad_pack(format!(
@@ -365,26 +365,26 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &Options<'a>) ->
     Ok(outside_bases)
 }
 
-struct Shared<'w, 'a> {
+struct ResolveState<'w, 'a> {
     /// Links to go on with, for the first who asks.
     links: &'w Mutex<Option<Links<'a>>>,
     streamed: &'w Streamed<'a>,
     children: &'w Children,
     claimed: &'w [AtomicBool],
     inflated: &'w AtomicU64,
-    held: &'w Held,
+    held: &'w HeldBytes,
     ids_first: bool,
-    options: &'w Options<'a>,
+    options: &'w IngestOptions<'a>,
 }
 
 /// Works through `roots` on `threads` threads.
-fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Vec<Links<'a>>> {
+fn run<'a>(shared: &ResolveState<'_, 'a>, roots: &[Root], threads: usize) -> Result<Vec<Links<'a>>> {
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<Error>> = Mutex::new(None);
     let new_links =
         || Links::new(shared.streamed.hash, shared.streamed.entries.len() as u32, shared.options.shallow);
     let work = || -> Result<Links<'a>> {
-        let mut worker = Worker {
+        let mut worker = ResolveWorker {
             streamed: shared.streamed,
             children: shared.children,
             claimed: shared.claimed,
@@ -404,7 +404,9 @@ fn run<'a>(shared: &Shared<'_, 'a>, roots: &[Root], threads: usize) -> Result<Ve
         while let Some(root) = roots.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (kind, data, waiting) = match root {
                 Root::Entry(n) => {
-                    let Base::Whole(kind) = shared.streamed.entries[*n as usize].base() else { continue };
+                    let EntryBase::WholeHasher(kind) = shared.streamed.entries[*n as usize].base() else {
+                        continue;
+                    };
                     let waiting = worker.waiting(Some(*n), Some(&shared.streamed.ids.get(*n)));
                     if waiting.is_empty() {
                         continue;

@@ -26,7 +26,7 @@ pub struct SpillPlace {
     /// Bytes it may take; beyond that another place is asked for.
     pub bytes_max: u64,
     /// What it takes of a limit for all packs there; once that is used up another place is asked for, too.
-    pub share: Option<Share>,
+    pub share: Option<QuotaShare>,
 }
 
 impl SpillPlace {
@@ -60,19 +60,19 @@ impl Quota {
     }
 
     /// Takes `bytes` for one pack; `None` if there are not so many left.
-    pub fn share(self: &Arc<Quota>, bytes: u64) -> Option<Share> {
+    pub fn share(self: &Arc<Quota>, bytes: u64) -> Option<QuotaShare> {
         let bytes = bytes.max(1).checked_next_multiple_of(SHARE_BYTES)?;
-        self.take(bytes).then(|| Share { quota: self.clone(), bytes })
+        self.take(bytes).then(|| QuotaShare { quota: self.clone(), bytes })
     }
 }
 
 /// What one pack has of a [`Quota`]; given back with it.
-pub struct Share {
+pub struct QuotaShare {
     quota: Arc<Quota>,
     bytes: u64,
 }
 
-impl Share {
+impl QuotaShare {
     fn grow(&mut self, bytes: u64) -> bool {
         let Some(wanted) = bytes.checked_next_multiple_of(SHARE_BYTES) else { return false };
         let more = wanted.saturating_sub(self.bytes);
@@ -84,7 +84,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for QuotaShare {
     fn drop(&mut self) {
         self.quota.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -95,16 +95,16 @@ impl Drop for Share {
 pub type SpillFn<'a> = &'a dyn Fn(u64) -> io::Result<SpillPlace>;
 
 /// A pack being written.
-pub(crate) struct Spool<'a> {
+pub(crate) struct PackSpool<'a> {
     memory: Vec<u8>,
     place: Option<SpillPlace>,
     len: u64,
     spill: SpillFn<'a>,
 }
 
-impl<'a> Spool<'a> {
-    pub(crate) fn new(spill: SpillFn<'a>) -> Spool<'a> {
-        Spool { memory: buffers::take(), place: None, len: 0, spill }
+impl<'a> PackSpool<'a> {
+    pub(crate) fn new(spill: SpillFn<'a>) -> PackSpool<'a> {
+        PackSpool { memory: buffers::take(), place: None, len: 0, spill }
     }
 
     /// Bytes written.
@@ -161,10 +161,10 @@ impl<'a> Spool<'a> {
 
     pub(crate) fn finish(self) -> io::Result<PackData> {
         match self.place {
-            None => Ok(PackData { data: Data::Memory(self.memory), _share: None }),
+            None => Ok(PackData { data: SpooledData::Memory(self.memory), _share: None }),
             Some(place) => {
                 let region = Region::map(Arc::new(place.file), self.len)?;
-                Ok(PackData { data: Data::File(Resident::new(region)), _share: place.share })
+                Ok(PackData { data: SpooledData::File(Resident::new(region)), _share: place.share })
             }
         }
     }
@@ -172,7 +172,7 @@ impl<'a> Spool<'a> {
 
 /// All that `reader` has.
 pub(crate) fn spool_reader(reader: &mut dyn io::Read, spill: SpillFn<'_>) -> io::Result<PackData> {
-    let mut spool = Spool::new(spill);
+    let mut spool = PackSpool::new(spill);
     let mut piece = vec![0; 64 << 10];
     loop {
         match reader.read(&mut piece) {
@@ -186,11 +186,11 @@ pub(crate) fn spool_reader(reader: &mut dyn io::Read, spill: SpillFn<'_>) -> io:
 
 /// The bytes of a pack, in memory or in an unnamed file.
 pub struct PackData {
-    data: Data,
-    _share: Option<Share>,
+    data: SpooledData,
+    _share: Option<QuotaShare>,
 }
 
-enum Data {
+enum SpooledData {
     Memory(Vec<u8>),
     /// The file is ours alone and only grows: nobody cuts it under the map.
     File(Resident),
@@ -200,14 +200,14 @@ impl PackData {
     /// Writes `data` at `offset`, which may be the end: then the pack grows.
     pub(crate) fn write_at(&mut self, data: &[u8], offset: u64) -> io::Result<()> {
         match &mut self.data {
-            Data::Memory(m) => {
+            SpooledData::Memory(m) => {
                 let (start, end) = (offset as usize, offset as usize + data.len());
                 if m.len() < end {
                     m.resize(end, 0);
                 }
                 m[start..end].copy_from_slice(data);
             }
-            Data::File(resident) => {
+            SpooledData::File(resident) => {
                 let file = resident.region().file().clone();
                 let len = resident.region().len() as u64;
                 // Unmapped before it is written to, so that no `&[u8]` sees bytes change.
@@ -221,7 +221,7 @@ impl PackData {
 
     /// Notes that `range` was read, in no order: see [`Resident::was_read`].
     pub(crate) fn was_read(&self, range: Range<usize>) {
-        if let Data::File(resident) = &self.data {
+        if let SpooledData::File(resident) = &self.data {
             resident.was_read(range);
         }
     }
@@ -232,8 +232,8 @@ impl PackData {
     /// If something could not be read.
     pub(crate) fn check(&self) -> io::Result<()> {
         match &self.data {
-            Data::Memory(_) => Ok(()),
-            Data::File(resident) => resident.region().check(),
+            SpooledData::Memory(_) => Ok(()),
+            SpooledData::File(resident) => resident.region().check(),
         }
     }
 
@@ -245,7 +245,7 @@ impl PackData {
         let mut start = 0;
         for piece in self.chunks(PIECE_BYTES) {
             take(piece)?;
-            if let Data::File(resident) = &self.data {
+            if let SpooledData::File(resident) = &self.data {
                 resident.region().release_pages(start..start + piece.len());
             }
             start += piece.len();
@@ -256,7 +256,7 @@ impl PackData {
 
 impl Drop for PackData {
     fn drop(&mut self) {
-        if let Data::Memory(memory) = &mut self.data {
+        if let SpooledData::Memory(memory) = &mut self.data {
             buffers::give(std::mem::take(memory));
         }
     }
@@ -266,8 +266,8 @@ impl Deref for PackData {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match &self.data {
-            Data::Memory(m) => m,
-            Data::File(resident) => resident.region(),
+            SpooledData::Memory(m) => m,
+            SpooledData::File(resident) => resident.region(),
         }
     }
 }

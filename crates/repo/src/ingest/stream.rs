@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use sirocco::Format;
 use sirocco::inflate::Scanner;
-use weir_git::{BatchHasher, HashKind, Hasher, Kind, Oid, PlainHasher, plain_sha};
+use weir_git::{BatchHasher, HashKind, Kind, ObjectHasher, Oid, PlainHasher, plain_sha};
 
 use super::buffers;
 use super::ids::Ids;
-use super::links::{Links, Named};
-use super::options::{Limits, Options};
-use super::spool::{PackData, SpillFn, Spool};
+use super::links::{Links, NamedId};
+use super::options::{IngestLimits, IngestOptions};
+use super::spool::{PackData, PackSpool, SpillFn};
 use crate::error::{Error, Result, bad_pack};
 use crate::objects::entry::{EntryHead, HEAD_BYTES_MAX, Stored};
 use crate::objects::zlib::Inflate;
@@ -34,7 +34,7 @@ const BATCHES_IN_FLIGHT_MAX: usize = 16;
 
 /// One entry of the pack: 16 bytes. Its head is parsed again where it is needed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct PackEntry {
     pub(crate) offset: u64,
     pub(crate) crc32: u32,
     base: u32,
@@ -42,10 +42,10 @@ pub(crate) struct Entry {
 
 /// What an entry builds on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Base {
-    Whole(Kind),
+pub(crate) enum EntryBase {
+    WholeHasher(Kind),
     /// The entry with this number.
-    Entry(u32),
+    PackEntry(u32),
     /// The id with this number in [`Streamed::base_ids`].
     Id(u32),
 }
@@ -57,21 +57,23 @@ const BASE_ID: u32 = 1 << 31;
 const KINDS: [Kind; 4] = [Kind::Commit, Kind::Tree, Kind::Blob, Kind::Tag];
 const FIRST_KIND: u32 = u32::MAX - 3;
 
-impl Entry {
-    pub(crate) fn new(offset: u64, crc32: u32, base: Base) -> Entry {
+impl PackEntry {
+    pub(crate) fn new(offset: u64, crc32: u32, base: EntryBase) -> PackEntry {
         let base = match base {
-            Base::Entry(n) => n,
-            Base::Id(n) => BASE_ID + n,
-            Base::Whole(kind) => FIRST_KIND + KINDS.iter().position(|k| *k == kind).unwrap_or(0) as u32,
+            EntryBase::PackEntry(n) => n,
+            EntryBase::Id(n) => BASE_ID + n,
+            EntryBase::WholeHasher(kind) => {
+                FIRST_KIND + KINDS.iter().position(|k| *k == kind).unwrap_or(0) as u32
+            }
         };
-        Entry { offset, crc32, base }
+        PackEntry { offset, crc32, base }
     }
 
-    pub(crate) fn base(&self) -> Base {
+    pub(crate) fn base(&self) -> EntryBase {
         match self.base {
-            n if n < BASE_ID => Base::Entry(n),
-            n if n < FIRST_KIND => Base::Id(n - BASE_ID),
-            n => Base::Whole(KINDS[(n - FIRST_KIND) as usize]),
+            n if n < BASE_ID => EntryBase::PackEntry(n),
+            n if n < FIRST_KIND => EntryBase::Id(n - BASE_ID),
+            n => EntryBase::WholeHasher(KINDS[(n - FIRST_KIND) as usize]),
         }
     }
 }
@@ -80,12 +82,12 @@ impl Entry {
 pub(crate) struct Streamed<'a> {
     pub(crate) hash: HashKind,
     pub(crate) data: PackData,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<PackEntry>,
     pub(crate) base_ids: Vec<Oid>,
     /// Ids by entry number: those of whole objects.
     pub(crate) ids: Ids,
     /// What whole objects name.
-    pub(crate) named: Named,
+    pub(crate) named: NamedId,
     pub(crate) links: Links<'a>,
     pub(crate) checksum: Oid,
     /// Inflated deltas by entry number: where [`Streamed::kept_delta`] finds them, or [`NOT_KEPT`].
@@ -128,7 +130,7 @@ impl Streamed<'_> {
 
 struct Input<'a, 's> {
     inner: &'a mut dyn Read,
-    spool: Spool<'s>,
+    spool: PackSpool<'s>,
     buf: Vec<u8>,
     start: usize,
     end: usize,
@@ -260,7 +262,7 @@ impl Input<'_, '_> {
 
     /// Hashes the blob at hand through a window.
     fn hash_large(&mut self, hash: HashKind, inflate: &mut Inflate, size: u64) -> Result<Oid> {
-        let mut hasher = Hasher::object(hash, Kind::Blob, size);
+        let mut hasher = ObjectHasher::object(hash, Kind::Blob, size);
         let mut window = vec![0; 512 << 10];
         let decoder = inflate.decoder();
         decoder.reset();
@@ -294,7 +296,7 @@ impl Input<'_, '_> {
 const SLACK: usize = 16;
 
 /// Whole objects on their way to be hashed.
-type Batch = Vec<WholeObject>;
+type WholeObjects = Vec<WholeObject>;
 
 /// Whole objects kept for the second pass, in bytes: all of a small pack, so that nothing of it is inflated
 /// twice.
@@ -314,16 +316,16 @@ impl AsRef<[u8]> for WholeObject {
 }
 
 /// Hashes whole objects and gathers their links.
-struct Whole<'a> {
+struct WholeHasher<'a> {
     hasher: BatchHasher<WholeObject>,
     links: Links<'a>,
-    named: Named,
+    named: NamedId,
     ids: Ids,
     kept: Vec<(u32, Mutex<Vec<u8>>)>,
     kept_bytes: usize,
 }
 
-impl Whole<'_> {
+impl WholeHasher<'_> {
     fn take(&mut self, object: WholeObject) -> Result<()> {
         self.hasher.push(object.kind, object);
         self.take_hashed()
@@ -352,7 +354,7 @@ impl Whole<'_> {
         Ok(())
     }
 
-    fn run(mut self, batches: Receiver<Batch>) -> Result<Self> {
+    fn run(mut self, batches: Receiver<WholeObjects>) -> Result<Self> {
         for batch in batches {
             for object in batch {
                 self.take(object)?;
@@ -365,8 +367,8 @@ impl Whole<'_> {
 
 /// Where whole objects go from the reading thread.
 enum Sink<'s, 'a> {
-    Inline(&'s mut Whole<'a>),
-    Thread { sender: SyncSender<Batch>, batch: Batch, batch_bytes: usize },
+    Inline(&'s mut WholeHasher<'a>),
+    Thread { sender: SyncSender<WholeObjects>, batch: WholeObjects, batch_bytes: usize },
 }
 
 impl Sink<'_, '_> {
@@ -393,12 +395,12 @@ impl Sink<'_, '_> {
 pub(crate) fn stream<'a>(
     inner: &mut dyn Read,
     spill: SpillFn<'_>,
-    options: &Options<'a>,
+    options: &IngestOptions<'a>,
 ) -> Result<Streamed<'a>> {
     let hash = options.hash;
     let mut input = Input {
         inner,
-        spool: Spool::new(spill),
+        spool: PackSpool::new(spill),
         buf: buffers::take(),
         start: 0,
         end: 0,
@@ -432,10 +434,10 @@ pub(crate) fn stream<'a>(
     input.consume(12);
     options.progress.begin(Phase::Receiving, count.into());
     let shallow = options.shallow;
-    let mut whole = Whole {
+    let mut whole = WholeHasher {
         hasher: BatchHasher::new(hash),
         links: Links::new(hash, count, shallow),
-        named: Named::new(hash, count),
+        named: NamedId::new(hash, count),
         ids: Ids::new(hash),
         kept: Vec::new(),
         kept_bytes: 0,
@@ -521,7 +523,7 @@ pub(crate) fn stream<'a>(
 
 #[derive(Default)]
 struct Parts {
-    entries: Vec<Entry>,
+    entries: Vec<PackEntry>,
     base_ids: Vec<Oid>,
     large: Vec<(u32, Oid)>,
     delta_starts: Vec<u32>,
@@ -532,7 +534,7 @@ struct Parts {
 fn read_entries(
     input: &mut Input<'_, '_>,
     count: u32,
-    limits: &Limits,
+    limits: &IngestLimits,
     delta_bytes_max: usize,
     sink: &mut Sink<'_, '_>,
     parts: &mut Parts,
@@ -559,7 +561,7 @@ fn read_entries(
             });
         }
         let base = match head.stored {
-            Stored::Whole(kind) => Base::Whole(kind),
+            Stored::Whole(kind) => EntryBase::WholeHasher(kind),
             Stored::OfsDelta(distance) => {
                 let found = offset
                     .checked_sub(distance)
@@ -567,17 +569,17 @@ fn read_entries(
                 let Some(base) = found else {
                     return bad_pack(format!("the delta at byte {offset} has no base"));
                 };
-                Base::Entry(base as u32)
+                EntryBase::PackEntry(base as u32)
             }
             Stored::RefDelta(at) => {
                 let id = &input.buf[input.start + at..input.start + at + hash.len()];
                 parts.base_ids.push(Oid::from_bytes(hash, id).expect("of its length"));
-                Base::Id(parts.base_ids.len() as u32 - 1)
+                EntryBase::Id(parts.base_ids.len() as u32 - 1)
             }
         };
         input.consume(head.len);
         match base {
-            Base::Whole(kind) => {
+            EntryBase::WholeHasher(kind) => {
                 parts.inflated_bytes += head.size;
                 check_inflated(parts.inflated_bytes, limits)?;
                 if head.size > HELD_BYTES_MAX && kind == Kind::Blob {
@@ -593,7 +595,7 @@ fn read_entries(
                 }
                 parts.delta_starts.push(NOT_KEPT);
             }
-            Base::Entry(_) | Base::Id(_) => {
+            EntryBase::PackEntry(_) | EntryBase::Id(_) => {
                 let (start, size) = (parts.delta_bytes.len(), head.size as usize);
                 // Starts are 32-bit and `NOT_KEPT` is the last of them.
                 let kept =
@@ -612,13 +614,13 @@ fn read_entries(
         }
         input.flush_marks();
         let crc32 = input.crc.clone().finalize();
-        parts.entries.push(Entry::new(offset, crc32, base));
+        parts.entries.push(PackEntry::new(offset, crc32, base));
     }
     Ok(())
 }
 
 /// Refuses a pack whose objects are too many bytes together.
-pub(crate) fn check_inflated(bytes: u64, limits: &Limits) -> Result<()> {
+pub(crate) fn check_inflated(bytes: u64, limits: &IngestLimits) -> Result<()> {
     if bytes <= limits.inflated_bytes_max {
         return Ok(());
     }

@@ -3,21 +3,21 @@
 use weir_git::Oid;
 
 use super::ids::Ids;
-use super::stream::{Base, Entry};
+use super::stream::{EntryBase, PackEntry};
 use crate::objects::index::IndexEntry;
 
 /// The objects of a pack that was accepted: about 40 bytes each.
 pub struct PackTable {
     ids: Ids,
     /// In the order of the pack.
-    entries: Vec<Entry>,
+    entries: Vec<PackEntry>,
     /// Numbers of entries in ascending order of id.
     order: Vec<u32>,
 }
 
 impl PackTable {
     /// `entries` are in the order of the pack, and `order` is of their ids, of which no two are equal.
-    pub(crate) fn new(ids: Ids, entries: Vec<Entry>, order: Vec<u32>) -> PackTable {
+    pub(crate) fn new(ids: Ids, entries: Vec<PackEntry>, order: Vec<u32>) -> PackTable {
         PackTable { ids, entries, order }
     }
 
@@ -32,7 +32,7 @@ impl PackTable {
     }
 
     fn entry(&self, number: u32) -> IndexEntry {
-        let Entry { offset, crc32, .. } = self.entries[number as usize];
+        let PackEntry { offset, crc32, .. } = self.entries[number as usize];
         IndexEntry { oid: self.ids.get(number), offset, crc32 }
     }
 
@@ -60,7 +60,7 @@ impl PackTable {
     pub(crate) fn push(&mut self, entry: IndexEntry) {
         self.ids.push(&entry.oid);
         // What it builds on matters to nobody any more.
-        self.entries.push(Entry::new(entry.offset, entry.crc32, Base::Id(0)));
+        self.entries.push(PackEntry::new(entry.offset, entry.crc32, EntryBase::Id(0)));
     }
 
     /// Puts what was added where it belongs.

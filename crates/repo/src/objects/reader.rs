@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_git::{Hasher, Kind, Oid, OidMap, tag_target};
+use weir_git::{Kind, ObjectHasher, Oid, OidMap, tag_target};
 
 use crate::error::{Error, Result, corrupt};
 use crate::objects::delta_cache::DeltaCache;
@@ -177,12 +177,12 @@ impl<'r> ObjectReader<'r> {
             }
         }
         let object = self.read_at(location, oid)?;
-        Ok(Hasher::hash(hash, object.kind, &object.data)?)
+        Ok(ObjectHasher::hash(hash, object.kind, &object.data)?)
     }
 
     /// The id of what `input` inflates to; `None` if that is not `size` bytes.
     fn hash_in_pieces(&mut self, kind: Kind, size: u64, mut input: &[u8]) -> Result<Option<Oid>> {
-        let mut hasher = Hasher::object(self.objects.hash, kind, size);
+        let mut hasher = ObjectHasher::object(self.objects.hash, kind, size);
         let mut window = vec![0; 512 << 10];
         let decoder = self.inflate.decoder();
         decoder.reset();

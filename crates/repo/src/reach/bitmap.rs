@@ -73,7 +73,7 @@ fn push_ewah(out: &mut Vec<u8>, words: &[u64], bits: u32) {
 }
 
 /// Where the four kinds are, entries by number, and numbers by index position of the commit.
-type Entries = ([usize; 4], Vec<(usize, u8)>, HashMap<u32, u32>);
+type BitmapEntries = ([usize; 4], Vec<(usize, u8)>, HashMap<u32, u32>);
 
 /// The bitmaps of a pack.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ pub(crate) struct Bitmaps {
 impl Bitmaps {
     /// Checks header and entries of the bitmaps of a pack of `count` objects with the checksum `pack`.
     pub(crate) fn open(name: &str, data: Region, hash: HashKind, pack: &Oid, count: u32) -> Result<Bitmaps> {
-        let parse = || -> Option<Entries> {
+        let parse = || -> Option<BitmapEntries> {
             let head = 12 + hash.len();
             let known = data.get(..6)? == b"BITM\0\x01" && data.get(12..head)? == pack.as_bytes();
             let mut at = head;

@@ -37,7 +37,7 @@ pub struct ConfigScope<'s> {
 }
 
 /// A file that is being read.
-struct File<'f> {
+struct ConfigFile<'f> {
     path: &'f Path,
     scope: ConfigScope<'f>,
     depth: usize,
@@ -60,10 +60,10 @@ impl GitConfig {
     /// # Errors
     /// If one cannot be read, is malformed, or includes under a condition that is not understood.
     pub fn read(&mut self, path: &Path, scope: ConfigScope<'_>) -> Result<()> {
-        self.read_file(&File { path, scope, depth: 0 })
+        self.read_file(&ConfigFile { path, scope, depth: 0 })
     }
 
-    fn read_file(&mut self, file: &File<'_>) -> Result<()> {
+    fn read_file(&mut self, file: &ConfigFile<'_>) -> Result<()> {
         if file.depth > INCLUDE_DEPTH_MAX {
             return corrupt(
                 file.path.display().to_string(),
@@ -82,7 +82,7 @@ impl GitConfig {
                     None => false,
                 };
             if is_included {
-                config.read_file(&File { path: &file.named(value)?, depth: file.depth + 1, ..*file })
+                config.read_file(&ConfigFile { path: &file.named(value)?, depth: file.depth + 1, ..*file })
             } else {
                 Ok(())
             }
@@ -125,7 +125,7 @@ impl GitConfig {
     ) -> Result<()> {
         let text = String::from_utf8_lossy(data);
         let mut section = String::new();
-        let mut lines = Lines { rest: text.strip_prefix('\u{feff}').unwrap_or(&text), number: 0 };
+        let mut lines = ConfigLines { rest: text.strip_prefix('\u{feff}').unwrap_or(&text), number: 0 };
         while let Some(line) = lines.next() {
             let number = lines.number;
             let bad = || corrupt(path.display().to_string(), format!("line {number} is malformed"));
@@ -276,7 +276,7 @@ impl GitConfig {
     }
 }
 
-impl File<'_> {
+impl ConfigFile<'_> {
     /// The file that an include names.
     fn named(&self, value: &str) -> Result<PathBuf> {
         Ok(match (value.strip_prefix("~/"), value.starts_with(['~', '%'])) {
@@ -361,12 +361,12 @@ fn parse_truth(key: &str, value: &str) -> Result<bool> {
 }
 
 /// Lines with their numbers.
-struct Lines<'t> {
+struct ConfigLines<'t> {
     rest: &'t str,
     number: usize,
 }
 
-impl<'t> Iterator for Lines<'t> {
+impl<'t> Iterator for ConfigLines<'t> {
     type Item = &'t str;
 
     fn next(&mut self) -> Option<&'t str> {

@@ -8,7 +8,7 @@ use weir_git::{Kind, Oid, OidSet};
 use weir_ground::Timestamp;
 
 use crate::error::{Error, Result, corrupt};
-use crate::ingest::{Ingested, Limits, Options, SpillFn, ingest};
+use crate::ingest::{IngestLimits, IngestOptions, Ingested, SpillFn, ingest};
 use crate::objects::lookup::Location;
 use crate::objects::object_set::ObjectSet;
 use crate::progress::Progress;
@@ -287,9 +287,9 @@ fn take_in(
     let earlier = new.base_for(class)?;
     let wanted: Vec<Oid> = tips.iter().copied().collect();
     let plan = Repack::new(repo.objects(), objects, earlier.as_ref())?;
-    let options = Options {
+    let options = IngestOptions {
         hash: repo.hash(),
-        limits: Limits {
+        limits: IngestLimits {
             pack_bytes_max: u64::MAX,
             object_bytes_max: u64::MAX,
             held_bytes_max: u64::MAX,

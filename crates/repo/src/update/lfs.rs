@@ -57,18 +57,18 @@ impl LfsPointer {
 
 /// A pointer, and the blob that it stands in.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Named {
+struct NamedPointer {
     pointer: LfsPointer,
     blob: Oid,
 }
 
-impl Named {
+impl NamedPointer {
     /// From a line of a list. Lists before version 2 of the format did not name blobs.
-    fn from_line(hash: HashKind, line: &str) -> Option<Named> {
+    fn from_line(hash: HashKind, line: &str) -> Option<NamedPointer> {
         let mut words = line.split(' ');
         let oid = words.next().filter(|oid| is_lfs_oid(oid))?.to_owned();
         let size = words.next()?.parse().ok()?;
-        Some(Named {
+        Some(NamedPointer {
             pointer: LfsPointer { oid, size },
             blob: Oid::from_hex(hash, words.next()?.as_bytes())?,
         })
@@ -149,8 +149,9 @@ impl Repo {
         let mut given = OidSet::default();
         for pack in self.objects().packs() {
             let Some(list) = self.pointer_list(pack) else { continue };
-            for named in
-                String::from_utf8_lossy(&list).lines().filter_map(|line| Named::from_line(self.hash(), line))
+            for named in String::from_utf8_lossy(&list)
+                .lines()
+                .filter_map(|line| NamedPointer::from_line(self.hash(), line))
             {
                 if let Some(id) = Oid::from_hex(HashKind::Sha256, named.pointer.oid.as_bytes())
                     && !given.contains(&id)
@@ -181,7 +182,7 @@ impl Repo {
     }
 
     /// Pointers in all blobs of the pack at `number`.
-    fn pointers_in(&self, number: usize) -> Result<Vec<Named>> {
+    fn pointers_in(&self, number: usize) -> Result<Vec<NamedPointer>> {
         let index = self.objects().packs()[number].index();
         let mut reader = self.reader();
         let mut found = Vec::new();
@@ -191,7 +192,7 @@ impl Repo {
                 continue;
             }
             let pointer = LfsPointer::parse(&reader.require(&blob)?.data);
-            found.extend(pointer.map(|pointer| Named { pointer, blob }));
+            found.extend(pointer.map(|pointer| NamedPointer { pointer, blob }));
         }
         found.sort_unstable();
         Ok(found)
@@ -210,13 +211,15 @@ impl ArchiveRepo {
         for (number, pack) in repo.objects().packs().iter().enumerate() {
             let known = repo.pointer_list(pack).and_then(|list| {
                 let text = String::from_utf8_lossy(&list).into_owned();
-                text.lines().map(|line| Named::from_line(repo.hash(), line)).collect::<Option<Vec<_>>>()
+                text.lines()
+                    .map(|line| NamedPointer::from_line(repo.hash(), line))
+                    .collect::<Option<Vec<_>>>()
             });
             let found = match known {
                 Some(known) => known,
                 None => {
                     let found = repo.pointers_in(number)?;
-                    let line = |named: &Named| {
+                    let line = |named: &NamedPointer| {
                         format!("{} {} {}\n", named.pointer.oid, named.pointer.size, named.blob)
                     };
                     lists.push((list_of(pack), found.iter().map(line).collect::<String>()));

@@ -98,16 +98,16 @@ impl AsRef<[u8]> for Bytes {
 }
 
 /// The lines of a stream, as they were added.
-struct Lines {
+struct StreamLines {
     parts: std::vec::IntoIter<(String, Region)>,
     current: Option<(String, BufReader<MultiGzDecoder<Cursor<Bytes>>>)>,
 }
 
-impl Lines {
-    fn of(archive: &Archive, parts: &[(u64, &str)]) -> Lines {
+impl StreamLines {
+    fn of(archive: &Archive, parts: &[(u64, &str)]) -> StreamLines {
         let parts: Vec<_> =
             parts.iter().filter_map(|(_, name)| Some(((*name).to_owned(), archive.member(name)?))).collect();
-        Lines { parts: parts.into_iter(), current: None }
+        StreamLines { parts: parts.into_iter(), current: None }
     }
 
     /// Puts the next line into `line`, without its end; false if there is none.
@@ -135,7 +135,7 @@ impl Lines {
 
 /// The last line about each thing, in the order of these lines; as bytes, with an end each.
 struct Latest {
-    lines: Lines,
+    lines: StreamLines,
     /// By what lines are about: the number of the last.
     last: HashMap<[u8; 16], u64>,
     number: u64,
@@ -145,13 +145,13 @@ struct Latest {
 
 impl Latest {
     fn of(archive: &Archive, parts: &[(u64, &str)]) -> Result<Latest> {
-        let (mut lines, mut last, mut line) = (Lines::of(archive, parts), HashMap::new(), Vec::new());
+        let (mut lines, mut last, mut line) = (StreamLines::of(archive, parts), HashMap::new(), Vec::new());
         let mut number = 0;
         while lines.next(&mut line)? {
             last.insert(key_of(&line), number);
             number += 1;
         }
-        Ok(Latest { lines: Lines::of(archive, parts), last, number: 0, line: Vec::new(), given: 0 })
+        Ok(Latest { lines: StreamLines::of(archive, parts), last, number: 0, line: Vec::new(), given: 0 })
     }
 
     /// The next line, without its end.

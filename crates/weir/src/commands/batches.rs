@@ -21,7 +21,7 @@ const LEASED_AHEAD_MAX: usize = 1_000;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is to be visited whether due or not.
-enum Asked {
+enum Remaining {
     /// All with a greater number.
     All { after: i64 },
     /// Those with numbers from this place of the list on.
@@ -35,7 +35,7 @@ pub(crate) struct Batches<'a> {
     owner: &'a str,
     lease_s: u64,
     max: usize,
-    asked: Asked,
+    asked: Remaining,
     /// Nothing but these.
     ids: Option<Vec<i64>>,
     /// What comes after what was asked for: what is due then, what was due at this time, or nothing.
@@ -57,7 +57,7 @@ impl<'a> Batches<'a> {
     /// What is due, for ever.
     pub(crate) fn due(catalog: &Catalog, owner: &'a str, lease_s: u64) -> Batches<'a> {
         let max = if catalog.is_remote() { LEASED_MAX_SHARED } else { LEASED_MAX };
-        Batches { owner, lease_s, max, asked: Asked::Nothing, ids: None, due: Due::Always }
+        Batches { owner, lease_s, max, asked: Remaining::Nothing, ids: None, due: Due::Always }
     }
 
     /// Nothing but those with the numbers `ids`.
@@ -67,14 +67,17 @@ impl<'a> Batches<'a> {
 
     /// All first, or all of those, whether due or not.
     pub(crate) fn all_first(self) -> Batches<'a> {
-        let asked =
-            if self.ids.is_some() { Asked::These { from: 0 } } else { Asked::All { after: i64::MIN } };
+        let asked = if self.ids.is_some() {
+            Remaining::These { from: 0 }
+        } else {
+            Remaining::All { after: i64::MIN }
+        };
         Batches { asked, ..self }
     }
 
     /// Each once: what was asked for, or what is due by now.
     pub(crate) fn once(self) -> Batches<'a> {
-        let due = if matches!(self.asked, Asked::Nothing) { Due::By(now()) } else { Due::Never };
+        let due = if matches!(self.asked, Remaining::Nothing) { Due::By(now()) } else { Due::Never };
         Batches { due, ..self }
     }
 
@@ -110,19 +113,19 @@ impl<'a> Batches<'a> {
     }
 
     /// Numbers of the next that are visited whether due or not, and what is left then.
-    fn asked(&self, catalog: &Catalog) -> weir_catalog::Result<(Vec<i64>, Asked)> {
+    fn asked(&self, catalog: &Catalog) -> weir_catalog::Result<(Vec<i64>, Remaining)> {
         Ok(match (&self.asked, &self.ids) {
-            (Asked::All { after }, _) => {
+            (Remaining::All { after }, _) => {
                 let ids = catalog.enabled_ids(*after, self.max)?;
-                let rest = ids.last().map_or(Asked::Nothing, |last| Asked::All { after: *last });
+                let rest = ids.last().map_or(Remaining::Nothing, |last| Remaining::All { after: *last });
                 (ids, rest)
             }
-            (Asked::These { from }, Some(all)) => {
+            (Remaining::These { from }, Some(all)) => {
                 let ids: Vec<i64> = all.iter().skip(*from).take(self.max).copied().collect();
-                let rest = Asked::These { from: from + ids.len() };
+                let rest = Remaining::These { from: from + ids.len() };
                 (ids, rest)
             }
-            _ => (Vec::new(), Asked::Nothing),
+            _ => (Vec::new(), Remaining::Nothing),
         })
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_git::{Hasher, Kind, Oid, OidSet, TreeIter, commit_links, tag_target};
+use weir_git::{Kind, ObjectHasher, Oid, OidSet, TreeIter, commit_links, tag_target};
 use weir_repo::{ObjectReader, Repo};
 
 use crate::error::{Error, InRepo, Result};
@@ -100,7 +100,7 @@ fn commit_of(reader: &mut ObjectReader<'_>, oid: Oid) -> Result<Oid> {
 /// An object that is the one its id names.
 fn checked(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<(Kind, std::rc::Rc<Vec<u8>>)> {
     let object = reader.require(oid).in_repo("the clone")?;
-    match Hasher::hash(oid.kind(), object.kind, &object.data) {
+    match ObjectHasher::hash(oid.kind(), object.kind, &object.data) {
         Ok(computed) if computed == *oid => Ok((object.kind, object.data)),
         Ok(computed) => Err(broken(oid, &format_args!("its content has the id {computed}"))),
         Err(e) => Err(broken(oid, &e)),

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_forge::{
-    AccountsProgress, Crawl, CrawlError, Error as ForgeError, Forge, Progress, Verdict, accounts_listing,
-    crawl_accounts,
+    AccountsProgress, Crawl, CrawlError, CrawlProgress, Error as ForgeError, FilterVerdict, Forge,
+    accounts_listing, crawl_accounts,
 };
 use weir_ground::{Stop, Timestamp};
 
@@ -56,7 +56,7 @@ fn rounds(
     watch: bool,
     shows_bar: bool,
     stop: &Stop,
-    report: &mut dyn FnMut(&str, &Progress) -> Result<()>,
+    report: &mut dyn FnMut(&str, &CrawlProgress) -> Result<()>,
 ) -> Result<bool> {
     let mut next = vec![Timestamp(0); forges.len()];
     let mut failed = false;
@@ -88,7 +88,7 @@ fn turn(
     forge: &ForgeConfig,
     watch: bool,
     stop: &Stop,
-    report: &mut dyn FnMut(&str, &Progress) -> Result<()>,
+    report: &mut dyn FnMut(&str, &CrawlProgress) -> Result<()>,
 ) -> Result<Timestamp> {
     // When watching, what was listed lately is not listed again at once, whoever did that.
     let due = |at: Timestamp| at + forge.interval.0.as_secs() as i64;
@@ -147,7 +147,7 @@ fn one(
     config: &ForgeConfig,
     only_accounts: bool,
     stop: &Stop,
-    report: &mut dyn FnMut(&str, &Progress) -> Result<()>,
+    report: &mut dyn FnMut(&str, &CrawlProgress) -> Result<()>,
 ) -> Result<std::result::Result<(), CrawlError>> {
     let mut forge = match config.open(stop) {
         Ok(forge) => forge,
@@ -182,7 +182,7 @@ fn list(
     only_accounts: bool,
     forge: &mut dyn Forge,
     stop: &Stop,
-) -> (Option<Progress>, std::result::Result<(), CrawlError>) {
+) -> (Option<CrawlProgress>, std::result::Result<(), CrawlError>) {
     let name = config.name();
     let started = Instant::now();
     let crawl = Crawl {
@@ -196,12 +196,12 @@ fn list(
         gone_s: pool.config.mirror.gone.0.as_secs() as i64,
         now: &now,
     };
-    let mut progress = Progress { finished: true, ..Progress::default() };
+    let mut progress = CrawlProgress { finished: true, ..CrawlProgress::default() };
     if !only_accounts {
         let listed = crawl.run(&mut pool.catalog, forge, &mut |progress| {
             if let Some(bar) = bar {
                 let rate = progress.listed as f64 / started.elapsed().as_secs_f64().max(0.001);
-                let Progress { listed, wanted, taken, usage, .. } = progress;
+                let CrawlProgress { listed, wanted, taken, usage, .. } = progress;
                 bar.set_message(format!(
                     "{listed} listed ({rate:.0}/s), {wanted} wanted, {} new, {} requests",
                     taken.added, usage.requests
@@ -243,7 +243,7 @@ fn list(
     }
 }
 
-fn report(name: &str, p: &Progress, global: &Global) -> Result<()> {
+fn report(name: &str, p: &CrawlProgress, global: &Global) -> Result<()> {
     if global.json {
         return output::json_line(&serde_json::json!({
             "forge": name, "finished": p.finished, "pages": p.pages, "unchanged_pages": p.unchanged,
@@ -261,7 +261,7 @@ fn report(name: &str, p: &Progress, global: &Global) -> Result<()> {
     Ok(())
 }
 
-fn summary(name: &str, p: &Progress) -> String {
+fn summary(name: &str, p: &CrawlProgress) -> String {
     let mut parts = vec![format!("{} listed", p.listed), format!("{} wanted", p.wanted)];
     let unknown = format!("left out, for the forge does not say {}", p.unknown_of.unwrap_or_default());
     let counts = [
@@ -296,7 +296,7 @@ fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitC
                     skipped.error
                 )));
             }
-            for listed in page.repositories.iter().filter(|l| filter.verdict(l) == Verdict::Wanted) {
+            for listed in page.repositories.iter().filter(|l| filter.verdict(l) == FilterVerdict::Wanted) {
                 let wiki = listed.wiki_repository().filter(|_| config.wikis());
                 for listed in std::iter::once(listed).chain(&wiki) {
                     let Ok(Some(name)) = config.name_of(listed) else { break };

@@ -15,7 +15,7 @@ use weir_serve::{
     Address, Client, Daemon, DaemonLimits, Door, Found, Hook, Listener, Locator, MapRule, Opened,
     Presentation, raise_descriptor_limit,
 };
-use weir_upload::{DaemonRequest, Features, Options, UploadPack, Version, parse_daemon_request};
+use weir_upload::{DaemonRequest, Features, UploadOptions, UploadPack, Version, parse_daemon_request};
 
 use super::mirror::stop_on_signal;
 use super::paths::PathLocator;
@@ -209,7 +209,8 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
     }
     drop_privileges(args.user.as_deref(), args.group.as_deref())?;
     raise_descriptor_limit();
-    let daemon = Arc::new(Daemon::new(Arc::new(locator), Options::default(), limits(&args), presentation)?);
+    let daemon =
+        Arc::new(Daemon::new(Arc::new(locator), UploadOptions::default(), limits(&args), presentation)?);
     // First of all: scripts wait for it.
     log.line("Ready to rumble");
     for service in stay_off {
@@ -267,7 +268,7 @@ fn converse(locator: &PathLocator, limits: &DaemonLimits) -> Result<()> {
             return refuse("weir: the repository cannot be read; its keeper finds the reason in the log");
         }
     };
-    let options = Options { features, ..Options::default() };
+    let options = UploadOptions { features, ..UploadOptions::default() };
     let mut machine = UploadPack::new(repo, Version::from_number(request.version), options);
     // What is said to be for ever is the longest time there is.
     let idle_timeout = Some(limits.idle_timeout).filter(|timeout| *timeout < Duration::MAX);

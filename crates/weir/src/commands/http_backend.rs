@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use weir_serve::{Daemon, DaemonLimits, Presentation, serve_cgi};
-use weir_upload::{Limits, Options};
+use weir_upload::{UploadLimits, UploadOptions};
 
 use super::paths::PathLocator;
 use super::upload_pack::presentation;
@@ -46,11 +46,11 @@ pub(crate) fn http_backend() -> Result<ExitCode> {
         ..PathLocator::default()
     };
     let buffer = variables.get("GIT_HTTP_MAX_REQUEST_BUFFER").and_then(|v| v.parse().ok());
-    let limits = Limits {
-        request_bytes_max: buffer.unwrap_or(Limits::default().request_bytes_max),
-        ..Limits::default()
+    let limits = UploadLimits {
+        request_bytes_max: buffer.unwrap_or(UploadLimits::default().request_bytes_max),
+        ..UploadLimits::default()
     };
-    let options = Options { limits, ..Options::default() };
+    let options = UploadOptions { limits, ..UploadOptions::default() };
     // Whoever may run this may read the files: as git-http-backend has it, a repository's http.getanyfile
     // says no.
     let presentation = Presentation { files: true, ..presentation };

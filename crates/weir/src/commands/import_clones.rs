@@ -17,7 +17,7 @@ use super::mirror::{MirrorGuard, stop_on_signal};
 use super::register::entry;
 use crate::cli::{Global, ImportArgs};
 use crate::error::{Error, InRepo, Result, SOME_FAILED};
-use crate::local::Clones;
+use crate::local::LocalClones;
 use crate::output;
 use crate::pool::{Pool, now};
 
@@ -28,7 +28,7 @@ const DEPTH_MAX: usize = 32;
 /// Bytes of a clone's configuration.
 const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// What came of one clone.
-enum Taken {
+enum TakenClone {
     /// Its archive, in bytes.
     New(u64),
     /// There is an archive of that name.
@@ -42,7 +42,7 @@ pub(crate) fn import(pool: &mut Pool, global: &Global, args: &ImportArgs) -> Res
     stop_on_signal(&stop)?;
     let guard = MirrorGuard::take(pool)?;
     let mut options = pool.mirror(None).visit;
-    options.transport.local = Some(Arc::new(Clones));
+    options.transport.local = Some(Arc::new(LocalClones));
     let (mut new, mut there, mut bad) = (0u64, 0u64, 0u64);
     for root in &args.files {
         let mut found = Vec::new();
@@ -60,8 +60,8 @@ pub(crate) fn import(pool: &mut Pool, global: &Global, args: &ImportArgs) -> Res
             match one(pool, &guard.owner, &path, &options, args.dry_run) {
                 Ok((name, taken)) => {
                     match taken {
-                        Taken::There => there += 1,
-                        Taken::New(_) | Taken::Would => new += 1,
+                        TakenClone::There => there += 1,
+                        TakenClone::New(_) | TakenClone::Would => new += 1,
                     }
                     report(global, &name, &path, &taken)?;
                 }
@@ -84,12 +84,12 @@ pub(crate) fn import(pool: &mut Pool, global: &Global, args: &ImportArgs) -> Res
     Ok(if bad > 0 || stop.is_stopped() { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
-fn report(global: &Global, name: &str, path: &Path, taken: &Taken) -> Result<()> {
+fn report(global: &Global, name: &str, path: &Path, taken: &TakenClone) -> Result<()> {
     if global.json {
         let (result, bytes) = match taken {
-            Taken::New(bytes) => ("taken", Some(bytes)),
-            Taken::There => ("there", None),
-            Taken::Would => ("to be taken", None),
+            TakenClone::New(bytes) => ("taken", Some(bytes)),
+            TakenClone::There => ("there", None),
+            TakenClone::Would => ("to be taken", None),
         };
         return output::json_line(
             &json!({ "name": name, "path": path, "result": result, "archive_bytes": bytes }),
@@ -98,9 +98,9 @@ fn report(global: &Global, name: &str, path: &Path, taken: &Taken) -> Result<()>
     let mut out = output::stdout();
     match taken {
         _ if global.quiet => {}
-        Taken::New(bytes) => writeln!(out, "{name}  <-  {}, {}", path.display(), output::bytes(*bytes))?,
-        Taken::Would => writeln!(out, "{name}  <-  {}", path.display())?,
-        Taken::There => {}
+        TakenClone::New(bytes) => writeln!(out, "{name}  <-  {}, {}", path.display(), output::bytes(*bytes))?,
+        TakenClone::Would => writeln!(out, "{name}  <-  {}", path.display())?,
+        TakenClone::There => {}
     }
     Ok(())
 }
@@ -147,7 +147,7 @@ fn one(
     path: &Path,
     options: &VisitOptions,
     dry_run: bool,
-) -> Result<(String, Taken)> {
+) -> Result<(String, TakenClone)> {
     if path.is_dir() {
         return take(pool, owner, path, options, dry_run);
     }
@@ -178,7 +178,7 @@ fn take(
     git_dir: &Path,
     options: &VisitOptions,
     dry_run: bool,
-) -> Result<(String, Taken)> {
+) -> Result<(String, TakenClone)> {
     let Some(url) = config_at(git_dir)?.get("remote.origin.url").map(str::to_owned) else {
         let error = "its configuration has no remote.origin.url: 'weir add' registers its upstream, 'weir \
             mirror' clones that";
@@ -205,13 +205,13 @@ fn take(
     let name = entry.0.clone();
     if dry_run {
         let archive = pool.store().join(&entry.2);
-        return Ok((name, if archive.exists() { Taken::There } else { Taken::Would }));
+        return Ok((name, if archive.exists() { TakenClone::There } else { TakenClone::Would }));
     }
     pool.catalog.add(&[entry], now())?;
     let repository = pool.get(&name)?;
     let archive = pool.archive_path(&repository);
     if archive.exists() {
-        return Ok((name, Taken::There));
+        return Ok((name, TakenClone::There));
     }
     // Nobody else clones it meanwhile.
     let ids = [repository.id];
@@ -222,7 +222,7 @@ fn take(
     // Another machine may have cloned it before.
     let made = (!archive.exists()).then(|| make(git_dir, &repository, &archive, options));
     pool.catalog.release(owner)?;
-    Ok((name, made.transpose()?.map_or(Taken::There, Taken::New)))
+    Ok((name, made.transpose()?.map_or(TakenClone::There, TakenClone::New)))
 }
 
 /// Makes the archive of a clone of `repository`. Returns its length in bytes.

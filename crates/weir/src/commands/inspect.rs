@@ -12,7 +12,7 @@ use weir_transport::Url;
 
 use crate::cli::{Global, LsArgs};
 use crate::error::{Error, InRepo, Result};
-use crate::listing::{SortKey, State};
+use crate::listing::{RepositoryState, SortKey};
 use crate::output;
 use crate::pool::Pool;
 
@@ -24,7 +24,8 @@ fn as_json(pool: &Pool, r: &Repository) -> serde_json::Value {
     let path = pool.archive_path(r);
     let is_there = path.exists();
     json!({
-        "name": r.name, "url": shown_url(r), "state": State::of(r, is_there).name(), "paused": r.is_paused,
+        "name": r.name, "url": shown_url(r), "state": RepositoryState::of(r, is_there).name(),
+        "paused": r.is_paused,
         "pinned": r.is_pinned,
         "archive": path, "archive_exists": is_there,
         "archive_bytes": std::fs::metadata(&path).ok().map(|m| m.len()), "refs": r.ref_count, "seq": r.seq,
@@ -47,7 +48,7 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
         }
         return Ok(());
     }
-    let state = |r: &Repository| State::of(r, r.seq.is_none() || pool.archive_path(r).exists());
+    let state = |r: &Repository| RepositoryState::of(r, r.seq.is_none() || pool.archive_path(r).exists());
     list.retain(|r| args.states.is_empty() || args.states.contains(&state(r)));
     let (language, topic, fork_of) = (args.language.clone(), args.topic.clone(), args.fork_of.clone());
     let wish = ForgeWish { language, topic, stars_min: args.stars_min, fork_of };

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Exposure, Repository};
-use weir_serve::{Access, Asked, Client, Found, Hook, Locator, MapRule, Refusal, map};
+use weir_serve::{Access, AccessedName, Client, Found, Hook, Locator, MapRule, Refusal, map};
 use weir_transport::{Scheme, Url};
 use weir_upload::{DaemonRequest, Service};
 
@@ -31,20 +31,20 @@ struct Lookups {
 
 /// A repository, and who may have it.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct KnownRepository {
     pub(crate) repository: Repository,
     exposure: Exposure,
 }
 
-fn ask(catalog: &Catalog, name: &str) -> weir_catalog::Result<Option<Known>> {
+fn ask(catalog: &Catalog, name: &str) -> weir_catalog::Result<Option<KnownRepository>> {
     let Some(repository) = catalog.get(name)? else { return Ok(None) };
     let exposure = catalog.exposure(repository.id)?;
-    Ok(Some(Known { repository, exposure }))
+    Ok(Some(KnownRepository { repository, exposure }))
 }
 
 #[derive(Default)]
 struct Memory {
-    answers: HashMap<String, (Instant, Known)>,
+    answers: HashMap<String, (Instant, KnownRepository)>,
     silent_since: Option<Instant>,
     /// Since when somebody waits for an answer.
     asked_since: Option<Instant>,
@@ -52,7 +52,7 @@ struct Memory {
 
 impl Memory {
     /// What is to be said without asking, if so.
-    fn answer(&self, name: &str) -> Option<Option<Known>> {
+    fn answer(&self, name: &str) -> Option<Option<KnownRepository>> {
         let is_silent = self.silent_since.is_some_and(|since| since.elapsed() < SILENCE_AGE_MAX)
             || self.asked_since.is_some_and(|since| since.elapsed() > PATIENCE);
         match self.answers.get(name) {
@@ -73,7 +73,7 @@ impl Lookups {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, name: &str) -> Option<Known> {
+    fn get(&self, name: &str) -> Option<KnownRepository> {
         if !self.is_remote {
             let found = ask(&self.catalog.lock().unwrap_or_else(PoisonError::into_inner), name);
             return found.unwrap_or_else(|e| {
@@ -120,8 +120,12 @@ impl Lookups {
 }
 
 /// What rules are asked about a repository.
-pub(crate) fn asked<'a>(repository: &'a Repository, exposure: &'a Exposure) -> Asked<'a> {
-    Asked { name: &repository.name, former_names: &exposure.former_names, is_private: exposure.is_private }
+pub(crate) fn asked<'a>(repository: &'a Repository, exposure: &'a Exposure) -> AccessedName<'a> {
+    AccessedName {
+        name: &repository.name,
+        former_names: &exposure.former_names,
+        is_private: exposure.is_private,
+    }
 }
 
 /// Finds repositories by their name in the catalog, as rules and access allow.
@@ -163,7 +167,7 @@ impl CatalogLocator {
     }
 
     /// The repository called `name`, or that without `.git`; and its name, as rules of access are about it.
-    pub(crate) fn look_up(&self, name: &str) -> (String, Option<Known>) {
+    pub(crate) fn look_up(&self, name: &str) -> (String, Option<KnownRepository>) {
         let bare = name.strip_suffix(".git").unwrap_or(name);
         match self.lookups.get(name) {
             Some(found) => (name.to_owned(), Some(found)),
@@ -175,11 +179,12 @@ impl CatalogLocator {
     pub(crate) fn check(
         &self,
         name: &str,
-        known: Option<&Known>,
+        known: Option<&KnownRepository>,
         client: &Client,
     ) -> std::result::Result<(), Refusal> {
-        let asked = known
-            .map_or(Asked { name, ..Asked::default() }, |known| asked(&known.repository, &known.exposure));
+        let asked = known.map_or(AccessedName { name, ..AccessedName::default() }, |known| {
+            asked(&known.repository, &known.exposure)
+        });
         self.access.check(&asked, client)
     }
 }

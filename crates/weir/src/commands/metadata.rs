@@ -207,7 +207,7 @@ fn rounds(
                 space: &space,
                 stop,
                 pages_max: if watch { PAGES_MAX } else { u64::MAX },
-                held: Held::default(),
+                held: FetchedItems::default(),
                 said: Said::default(),
             };
             let said = look.run(&wanted)?;
@@ -222,7 +222,7 @@ fn rounds(
 }
 
 /// Why a look ends early. What was written down stays.
-enum Failure {
+enum LookFailure {
     Stopped,
     /// Another writes to the archive, or has replaced it.
     Busy,
@@ -230,29 +230,29 @@ enum Failure {
     Look(String),
 }
 
-impl From<ForgeError> for Failure {
-    fn from(e: ForgeError) -> Failure {
-        if matches!(e, ForgeError::Stopped) { Failure::Stopped } else { Failure::Look(e.to_string()) }
+impl From<ForgeError> for LookFailure {
+    fn from(e: ForgeError) -> LookFailure {
+        if matches!(e, ForgeError::Stopped) { LookFailure::Stopped } else { LookFailure::Look(e.to_string()) }
     }
 }
 
-impl From<weir_catalog::Error> for Failure {
-    fn from(e: weir_catalog::Error) -> Failure {
-        Failure::Catalog(e)
+impl From<weir_catalog::Error> for LookFailure {
+    fn from(e: weir_catalog::Error) -> LookFailure {
+        LookFailure::Catalog(e)
     }
 }
 
-impl From<weir_repo::Error> for Failure {
-    fn from(e: weir_repo::Error) -> Failure {
-        Failure::Look(e.to_string())
+impl From<weir_repo::Error> for LookFailure {
+    fn from(e: weir_repo::Error) -> LookFailure {
+        LookFailure::Look(e.to_string())
     }
 }
 
-type Looked<T> = std::result::Result<T, Failure>;
+type Looked<T> = std::result::Result<T, LookFailure>;
 
 /// What was had and is not in the archive yet, and what the archive says.
 #[derive(Default)]
-struct Held {
+struct FetchedItems {
     lines: BTreeMap<&'static str, Vec<u8>>,
     cursors: BTreeMap<&'static str, String>,
     stored: BTreeMap<&'static str, Option<String>>,
@@ -268,7 +268,7 @@ struct Look<'a> {
     space: &'a Space,
     stop: &'a Stop,
     pages_max: u64,
-    held: Held,
+    held: FetchedItems,
     said: Said,
 }
 
@@ -288,17 +288,17 @@ impl Look<'_> {
                 let quiet = if is_changed { 0 } else { at - self.task.changed_at.unwrap_or(at) };
                 at + interval.max((quiet / QUIET_PART).min(INTERVAL_MAX_S))
             }
-            Err(Failure::Stopped) => at,
-            Err(Failure::Busy) => at + BUSY_S,
-            Err(Failure::Catalog(_) | Failure::Look(_)) => {
+            Err(LookFailure::Stopped) => at,
+            Err(LookFailure::Busy) => at + BUSY_S,
+            Err(LookFailure::Catalog(_) | LookFailure::Look(_)) => {
                 at + interval * (self.task.failures + 1).min(FAILURES_MAX)
             }
         };
         match result {
-            Err(Failure::Catalog(e)) => return Err(e.into()),
-            Err(Failure::Look(text)) => self.said.error = Some(text),
-            Err(Failure::Busy) => self.said.is_cut = true,
-            Ok(()) | Err(Failure::Stopped) => {}
+            Err(LookFailure::Catalog(e)) => return Err(e.into()),
+            Err(LookFailure::Look(text)) => self.said.error = Some(text),
+            Err(LookFailure::Busy) => self.said.is_cut = true,
+            Ok(()) | Err(LookFailure::Stopped) => {}
         }
         let error = self.said.error.clone();
         let look = MetadataLook {
@@ -392,18 +392,19 @@ impl Look<'_> {
                 break;
             }
             if self.stop.is_stopped() {
-                return Err(Failure::Stopped.into());
+                return Err(LookFailure::Stopped.into());
             }
             let until = now() + LEASE_S;
             if !self
                 .pool
                 .catalog
                 .extend_metadata_lease(self.task.repository.id, self.leased_until, until)
-                .map_err(Failure::from)?
+                .map_err(LookFailure::from)?
             {
-                return Err(
-                    Failure::Look("it took longer than its lease, and is another's now".to_owned()).into()
-                );
+                return Err(LookFailure::Look(
+                    "it took longer than its lease, and is another's now".to_owned(),
+                )
+                .into());
             }
             self.leased_until = until;
             if pages >= self.pages_max {
@@ -416,12 +417,15 @@ impl Look<'_> {
 
     /// Writes what is held into the archive, if there is something: unless another writes to it.
     fn write(&mut self) -> Looked<()> {
-        let Held { lines, cursors, stored } = &mut self.held;
+        let FetchedItems { lines, cursors, stored } = &mut self.held;
         if lines.is_empty() && cursors.is_empty() {
             return Ok(());
         }
         if let Some(cause) = self.space.shortage() {
-            return Err(Failure::Look(format!("nothing is taken while there is no room: {}", cause.name())));
+            return Err(LookFailure::Look(format!(
+                "nothing is taken while there is no room: {}",
+                cause.name()
+            )));
         }
         let path = self.pool.archive_path(&self.task.repository);
         let began = Instant::now();
@@ -429,7 +433,7 @@ impl Look<'_> {
             match ArchiveRepo::try_open(&path)? {
                 Some(archive) => break archive,
                 None if began.elapsed() > BUSY_PATIENCE || self.stop.is_stopped() => {
-                    return Err(Failure::Busy);
+                    return Err(LookFailure::Busy);
                 }
                 None => drop(self.stop.sleep(Duration::from_millis(100))),
             }
@@ -446,7 +450,7 @@ impl Look<'_> {
         let spill = |bytes| scratch.place(bytes, &store);
         let before = archive.committed();
         if !archive.add_metadata(&additions, &spill, now())? {
-            return Err(Failure::Busy);
+            return Err(LookFailure::Busy);
         }
         if let (Some((from, bytes_before)), Some((seq, bytes))) = (before, archive.committed()) {
             self.space.add_used(bytes.saturating_sub(bytes_before));
@@ -465,11 +469,11 @@ impl Look<'_> {
 /// Why a stream ends early.
 enum StreamFailure {
     Forge(ForgeError),
-    Other(Failure),
+    Other(LookFailure),
 }
 
-impl From<Failure> for StreamFailure {
-    fn from(failure: Failure) -> StreamFailure {
+impl From<LookFailure> for StreamFailure {
+    fn from(failure: LookFailure) -> StreamFailure {
         StreamFailure::Other(failure)
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use weir_ground::Stop;
 use weir_serve::{
-    Address, Daemon, DaemonLimits, Door, Listener, Presentation, Text, Tls, TrustedProxies,
+    Address, Daemon, DaemonLimits, Door, Listener, MetricsText, Presentation, Tls, TrustedProxies,
     raise_descriptor_limit, serve_text,
 };
-use weir_upload::{Limits, Options};
+use weir_upload::{UploadLimits, UploadOptions};
 
 use super::crawl;
 use super::locate::CatalogLocator;
@@ -118,8 +118,10 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
 pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> {
     pool.warn_of_readable_secrets();
     let c = &pool.config.serve;
-    let options =
-        Options { limits: Limits { steps_max: c.steps_max, ..Default::default() }, ..Default::default() };
+    let options = UploadOptions {
+        limits: UploadLimits { steps_max: c.steps_max, ..Default::default() },
+        ..Default::default()
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (listeners, monitored) = runtime.block_on(async { listen(c, &args) })?;
     let scratch = pool.scratch().folder.unwrap_or_else(std::env::temp_dir);
@@ -166,7 +168,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
             let stopped = async move {
                 let _ = asked.wait_for(|&asked| asked).await;
             };
-            let text: Text = Arc::new(move || metrics.text());
+            let text: MetricsText = Arc::new(move || metrics.text());
             tokio::spawn(serve_text(listener, "/metrics", METRICS_TYPE, text, stopped));
         }
         for task in tasks {

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use weir_catalog::{Interval as OwnInterval, Settings};
+use weir_catalog::{Interval, Settings};
 use weir_ground::Timestamp;
 use weir_transport::{Scheme, Url};
 
 use super::register::{entry, look_at};
 use crate::cli::{Global, SetArgs};
-use crate::config::Interval;
+use crate::config::IntervalSetting;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{Pool, now};
@@ -44,7 +44,7 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
         &|own_priority, s| {
             *own_priority = priority.map_or(*own_priority, |priority| priority.own().unwrap_or(0));
             if let Some(interval) = interval {
-                s.interval = interval.own().map(Interval::own);
+                s.interval = interval.own().map(IntervalSetting::own);
             }
             if let Some(refs) = refs.clone() {
                 s.refs = refs.own();
@@ -104,8 +104,8 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
         rows.push(vec![
             r.priority.to_string(),
             or_default(s.interval.map(|interval| match interval {
-                OwnInterval::Auto => "auto".to_owned(),
-                OwnInterval::Seconds(s) => output::span(s.min(i64::MAX as u64) as i64),
+                Interval::Auto => "auto".to_owned(),
+                Interval::Seconds(s) => output::span(s.min(i64::MAX as u64) as i64),
             })),
             or_default(s.refs.as_ref().map(|refs| refs.join(","))),
             or_default(s.lfs.map(|lfs| lfs.to_string())),

@@ -18,7 +18,7 @@ use crate::pool::{Pool, end_of, now};
 const COMMON_PERCENT_MIN: u64 = 10;
 
 /// What came of one archive.
-enum Shared {
+enum ShareOutcome {
     /// It builds on the other now, and was, and is, so many bytes long.
     Done(u64, u64),
     /// So many of its objects, of so many, are in the other.
@@ -68,13 +68,13 @@ fn share_one(
     base: &Base,
     dry_run: bool,
     open: &mut Option<(i64, Arc<Repo>)>,
-) -> Result<Shared> {
+) -> Result<ShareOutcome> {
     let (archive, path) = (pool.archive_path(r), std::path::absolute(pool.store().join(&base.path))?);
     if !archive.exists() {
         if !dry_run {
             pool.catalog.set_base(r.id, base.base)?;
         }
-        return Ok(Shared::Later);
+        return Ok(ShareOutcome::Later);
     }
     let repo = pool.open_repo(r)?;
     match repo.base() {
@@ -82,7 +82,7 @@ fn share_one(
             if !dry_run {
                 pool.catalog.set_base(r.id, base.base)?;
             }
-            return Ok(Shared::Already);
+            return Ok(ShareOutcome::Already);
         }
         Some(there) => {
             let error = format!(
@@ -107,7 +107,7 @@ fn share_one(
     };
     let (common, all) = in_common(&repo, &on);
     if dry_run {
-        return Ok(Shared::Would(common, all));
+        return Ok(ShareOutcome::Would(common, all));
     }
     if common * 100 < all * COMMON_PERCENT_MIN {
         return Err(Error::Message(format!(
@@ -124,7 +124,7 @@ fn share_one(
             // A visit that began before may have found it whole.
             pool.note_base(r)?;
             pool.catalog.set_archive(r.id, end_of(&report))?;
-            Ok(Shared::Done(before, report.archive_bytes))
+            Ok(ShareOutcome::Done(before, report.archive_bytes))
         }
         Err(e) => {
             // Another may be in its place by now.
@@ -146,18 +146,18 @@ fn in_common(repo: &Repo, on: &Repo) -> (u64, u64) {
     (common, all)
 }
 
-fn report(global: &Global, r: &Repository, base: &Base, shared: &Shared) -> Result<()> {
+fn report(global: &Global, r: &Repository, base: &Base, shared: &ShareOutcome) -> Result<()> {
     let base = &base.name;
     if global.json {
         let mut value = json!({ "name": r.name, "base": base });
         match *shared {
-            Shared::Done(before, after) => {
+            ShareOutcome::Done(before, after) => {
                 (value["bytes_before"], value["bytes_after"]) = (json!(before), json!(after))
             }
-            Shared::Would(common, all) => {
+            ShareOutcome::Would(common, all) => {
                 (value["objects_in_base"], value["objects"]) = (json!(common), json!(all))
             }
-            Shared::Already | Shared::Later => {}
+            ShareOutcome::Already | ShareOutcome::Later => {}
         }
         return output::json_line(&value);
     }
@@ -166,12 +166,14 @@ fn report(global: &Global, r: &Repository, base: &Base, shared: &Shared) -> Resu
     }
     let mut out = output::stdout();
     match *shared {
-        Shared::Done(before, after) => {
+        ShareOutcome::Done(before, after) => {
             writeln!(out, "{}: {} -> {}, on {base}", r.name, output::bytes(before), output::bytes(after))?;
         }
-        Shared::Would(common, all) => writeln!(out, "{}: {common} of {all} objects are in {base}", r.name)?,
-        Shared::Already => writeln!(out, "{}: builds on {base} already", r.name)?,
-        Shared::Later => writeln!(out, "{}: its first clone builds on {base}", r.name)?,
+        ShareOutcome::Would(common, all) => {
+            writeln!(out, "{}: {common} of {all} objects are in {base}", r.name)?
+        }
+        ShareOutcome::Already => writeln!(out, "{}: builds on {base} already", r.name)?,
+        ShareOutcome::Later => writeln!(out, "{}: its first clone builds on {base}", r.name)?,
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::io::{stdin, stdout};
 use std::process::ExitCode;
 
 use weir_serve::{Client, Locator, Presentation, serve_lfs_ssh};
-use weir_upload::{DaemonRequest, Limits, Options, Service, UploadPack, Version};
+use weir_upload::{DaemonRequest, Service, UploadLimits, UploadOptions, UploadPack, Version};
 
 use super::daemon::open;
 use super::locate::CatalogLocator;
@@ -72,8 +72,9 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
         return Ok(ExitCode::SUCCESS);
     }
     let c = &pool.config.serve;
-    let limits = Limits { steps_max: c.steps_max, ..Limits::default() };
-    let mut machine = UploadPack::new(repo, version, Options { features, limits, ..Options::default() });
+    let limits = UploadLimits { steps_max: c.steps_max, ..UploadLimits::default() };
+    let mut machine =
+        UploadPack::new(repo, version, UploadOptions { features, limits, ..UploadOptions::default() });
     stdio::converse(&mut machine, Some(c.idle_timeout.0))?;
     match machine.failure() {
         None => Ok(ExitCode::SUCCESS),

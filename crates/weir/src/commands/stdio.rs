@@ -47,7 +47,7 @@ pub(crate) fn converse(machine: &mut UploadPack, idle_timeout: Option<Duration>)
         cancelled: Arc::new(AtomicBool::new(false)),
     });
     let (mut reader, mut writer) =
-        (Reader(stdin().lock(), watched.clone()), Writer(stdout().lock(), watched.clone()));
+        (StdioReader(stdin().lock(), watched.clone()), StdioWriter(stdout().lock(), watched.clone()));
     std::thread::spawn({
         let watched = watched.clone();
         move || watch(&watched, idle_timeout)
@@ -79,9 +79,9 @@ fn watch(watched: &Watched, idle_timeout: Option<Duration>) {
     }
 }
 
-struct Reader(StdinLock<'static>, Arc<Watched>);
+struct StdioReader(StdinLock<'static>, Arc<Watched>);
 
-impl Read for Reader {
+impl Read for StdioReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let result = self.0.read(buf);
         self.1.happens();
@@ -89,9 +89,9 @@ impl Read for Reader {
     }
 }
 
-struct Writer(StdoutLock<'static>, Arc<Watched>);
+struct StdioWriter(StdoutLock<'static>, Arc<Watched>);
 
-impl Write for Writer {
+impl Write for StdioWriter {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         // Writing is the client's time, also where an answer is under way.
         let works = self.1.is_working.swap(false, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weir_repo::{GitConfig, Repo};
 use weir_serve::{Opened, Presentation, candidates, serve_blocking};
-use weir_upload::{Features, Options, UploadPack, Version};
+use weir_upload::{Features, UploadOptions, UploadPack, Version};
 
 use super::stdio::{self, FATAL};
 use crate::cli::UploadPackArgs;
@@ -24,7 +24,7 @@ pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
         }
     };
     features.stateless = args.stateless_rpc;
-    let options = Options { features, ..Options::default() };
+    let options = UploadOptions { features, ..UploadOptions::default() };
     let version = Version::from_protocol(&std::env::var("GIT_PROTOCOL").unwrap_or_default());
     let mut machine = if args.stateless_rpc && !args.http_backend_info_refs {
         UploadPack::answering(repo, version, options)

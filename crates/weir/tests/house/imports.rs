@@ -28,7 +28,7 @@ pub fn modules(src: &Path) -> Modules {
 }
 
 /// The code of a file, without comments and tests.
-fn code(path: &Path) -> String {
+pub fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let code = text.split("#[cfg(test)]").next().unwrap();
     code.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")

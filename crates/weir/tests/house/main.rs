@@ -1,6 +1,7 @@
-//! Rules that the code of every crate keeps: arrows between crates, imports between files, lines.
+//! Rules that the code of every crate keeps: arrows between crates, imports between files, lines, names.
 
 mod arrows;
 mod circles;
 mod imports;
 mod lines;
+mod names;

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use weir_catalog::Entry;
+use weir_catalog::InventoryEntry;
 use weir_ground::{FailureClass, Timestamp};
-use weir_transport::{Options, Scheme, Session, Url};
+use weir_transport::{Scheme, Session, TransportOptions, Url};
 
 use super::report::{Level, Report};
 use crate::error::{Error, Result};
@@ -41,7 +41,7 @@ pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         }
     })?;
     let options = transport_options(&pool.config);
-    let options = Options {
+    let options = TransportOptions {
         connect_timeout: options.connect_timeout.min(TIMEOUT),
         idle_timeout: options.idle_timeout.min(TIMEOUT),
         ..options
@@ -79,7 +79,7 @@ pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
 }
 
 /// What `entry` is an example of; nothing, if it is on this machine or not visited.
-fn example(entry: Entry) -> Option<(String, Example)> {
+fn example(entry: InventoryEntry) -> Option<(String, Example)> {
     let url = Url::parse(&entry.url).ok().filter(|url| url.scheme != Scheme::Local && entry.is_enabled)?;
     let last_success = entry.last_success.filter(|_| entry.failures == 0);
     Some((
@@ -127,7 +127,7 @@ fn ask(config: &ForgeConfig) -> Result<String> {
         weir_forge::Error::Stopped => Error::Message("its rate limit is used up".to_owned()),
         e => Error::Message(e.to_string()),
     })?;
-    let left = |b: &weir_catalog::Budget| {
+    let left = |b: &weir_catalog::RequestBudget| {
         let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));
         format!(
             ", {}: {}{of} requests left, whole again in {}",

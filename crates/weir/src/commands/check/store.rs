@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
 
 use nix::unistd::{AccessFlags, access, geteuid};
-use weir_catalog::Entry;
+use weir_catalog::InventoryEntry;
 
 use super::report::{Level, Report};
 use crate::error::{Error, Result};
@@ -168,7 +168,7 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
 }
 
 /// Bytes that the archive of `entry` has at least; none, if it need not be there.
-fn wanted_len(entry: &Entry) -> Option<u64> {
+fn wanted_len(entry: &InventoryEntry) -> Option<u64> {
     entry.seq.map(|_| entry.archive_bytes.unwrap_or(0).unsigned_abs())
 }
 

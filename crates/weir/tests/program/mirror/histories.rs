@@ -18,11 +18,11 @@ use std::time::Duration;
 use sha1::{Digest, Sha1};
 use weir_ground::{Epoch, Timestamp};
 use weir_mirror::{Compacting, Known, RefsWanted, Scratch, Space, VisitOptions, visit};
-use weir_repo::ingest::{Limits, Quota, SpillPlace};
+use weir_repo::ingest::{IngestLimits, Quota, SpillPlace};
 use weir_repo::{ArchiveRepo, NewState, Repo, Rewrite, Sharing, StateKind};
 use weir_serve::serve_blocking;
-use weir_transport::{LocalServer, LocalStream, Options as TransportOptions, Url};
-use weir_upload::{Options, UploadPack, Version};
+use weir_transport::{LocalServer, LocalStream, TransportOptions, Url};
+use weir_upload::{UploadOptions, UploadPack, Version};
 
 use crate::common::Rng;
 use model::{Id, Model, NAMES, Object, Set, Upstream, hex, id_of, unhex};
@@ -38,7 +38,7 @@ impl LocalServer for Local {
         let (ours, theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
         let reader = ours.try_clone().map_err(|e| e.to_string())?;
         std::thread::spawn(move || {
-            let mut machine = UploadPack::new(repo, Version::V2, Options::default());
+            let mut machine = UploadPack::new(repo, Version::V2, UploadOptions::default());
             let _ =
                 serve_blocking(&mut machine, &mut &theirs, &mut &theirs, &AtomicBool::new(false), &|_| {});
         });
@@ -76,7 +76,7 @@ impl History {
                 connect_timeout: Duration::from_secs(10),
                 ..Default::default()
             },
-            limits: Limits::default(),
+            limits: IngestLimits::default(),
             scratch: Scratch { folder: None, pack_bytes_max: 0, quota: Quota::new(0) },
             threads: 1,
             refs: RefsWanted::default(),
@@ -300,7 +300,7 @@ impl History {
         haves.iter().for_each(|have| request += &pkt(&format!("have {have}\n")));
         more.iter().for_each(|line| request += &pkt(line));
         request += &(pkt("done\n") + "0000");
-        let mut machine = UploadPack::answering(repo.clone(), Version::V2, Options::default());
+        let mut machine = UploadPack::answering(repo.clone(), Version::V2, UploadOptions::default());
         let mut said = Vec::new();
         serve_blocking(&mut machine, &mut request.as_bytes(), &mut said, &AtomicBool::new(false), &|_| {})
             .unwrap();
