@@ -8,7 +8,7 @@ use weir_ground::Timestamp;
 use crate::database::{Database, TransactionKind, Type, Value, values};
 use crate::listed::{Account, AccountKind};
 use crate::listing::Listing;
-use crate::take::fits;
+use crate::upsert::fits;
 use crate::{Catalog, Result};
 
 /// An account as the catalog knows it.

@@ -7,7 +7,7 @@ use weir_ground::Timestamp;
 use crate::database::{Database, TransactionKind, values};
 
 use crate::repository::{COLUMNS, Repository, refuse_if_built_on, remove_what_belongs_to};
-use crate::take::{free_path, remember_name};
+use crate::upsert::{free_path, remember_name};
 use crate::{Error, Result, schema};
 
 /// The first text behind all that begin with `prefix`, if there is one.

@@ -3,7 +3,7 @@
 use weir_ground::Timestamp;
 
 use crate::database::{TransactionKind, values};
-use crate::take::remember_name;
+use crate::upsert::remember_name;
 use crate::{Catalog, Error, Result};
 
 /// What says who may have a repository, besides its name.

@@ -4,7 +4,7 @@ use weir_ground::Timestamp;
 
 use crate::database::{TransactionKind, values};
 use crate::listed::Listed;
-use crate::take::{ListingSource, Taken, take};
+use crate::upsert::{ListingSource, Taken, take};
 use crate::{Catalog, Result};
 
 /// How far a dump was read.

@@ -5,7 +5,7 @@ use weir_ground::Timestamp;
 
 use crate::database::{Database, Row, TransactionKind, Value, values};
 use crate::listed::Listed;
-use crate::take::{ListingSource, Taken, take};
+use crate::upsert::{ListingSource, Taken, take};
 use crate::{Catalog, Result};
 
 /// How far a listing of a forge has come.

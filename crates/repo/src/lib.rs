@@ -55,7 +55,7 @@ pub use select::filter::{Filter, FilterError, FilterSort};
 pub use select::query::{Cut, Query, Selection};
 pub use update::archive_repo::{ArchiveRepo, NewState, RefsChange, UpdateReport};
 pub use update::compact::{ArchiveUse, Rewrite, Sharing, compact, write_anew};
-pub use update::derive::derive;
+pub use update::derived_files::derive;
 pub use update::fsck::{FsckReport, fsck};
 pub use update::lfs::{LfsObject, LfsPointer, is_lfs_oid};
 pub use update::metadata::MetadataAddition;

@@ -12,21 +12,21 @@ use tokio::sync::{Semaphore, watch};
 use weir_git::pktline;
 use weir_upload::{DaemonRequest, Features, UploadOptions};
 
-use crate::answers::Answers;
+use crate::admission::{Party, TurnLimits, Turns, less};
+use crate::answer_spool::Answers;
 use crate::cache::{OpenError, RepoCache};
 use crate::clones::KeptClones;
 use crate::descriptors::descriptors_max;
-use crate::directory::Presentation;
 use crate::locate::{BUSY, Client, Found, Locator, Refusal};
-use crate::notice::Notices;
+use crate::log_limit::Notices;
 use crate::opened::Opened;
+use crate::presentation::Presentation;
 use crate::proxies::{TrustedProxies, read_proxy_header};
 use crate::room::RequestRoom;
 use crate::send::Sender;
 use crate::shards::Shards;
 use crate::socket::{Listener, Socket};
 use crate::tls::Tls;
-use crate::turns::{Party, TurnLimits, Turns, less};
 
 /// What clients may use of a server.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use weir_archive::Region;
 use weir_upload::Framing;
 
-use crate::computing::Out;
 use crate::daemon::DaemonLimits;
+use crate::jobs::Out;
 use crate::room::RoomShare;
 use crate::send::{Gone, RELEASE_BYTES, Sending};
 use crate::under_way::UnderWay;

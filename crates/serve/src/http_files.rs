@@ -17,11 +17,11 @@ use weir_archive::Region;
 use weir_repo::{BodyBundle, Repo};
 use weir_upload::Framing;
 
-use crate::computing::Out;
 use crate::daemon::{Daemon, DaemonLimits};
 use crate::http::{HttpRefusal, TEXT, ok};
 use crate::http_body::{ResponseBody, Stream};
 use crate::http_route::{ClonePart, Route};
+use crate::jobs::Out;
 use crate::opened::Opened;
 
 const PACK: HeaderValue = HeaderValue::from_static("application/x-git-packed-objects");

@@ -13,14 +13,14 @@ use hyper::{Request, Response, StatusCode};
 use weir_ground::MinRate;
 use weir_upload::{Features, Step, UploadOptions, UploadPack, Version};
 
-use crate::computing::Out;
+use crate::admission::Party;
 use crate::daemon::{Daemon, network_of};
 use crate::http::{GIT_PROTOCOL, HttpRefusal, ok};
 use crate::http_body::{ResponseBody, Stream};
+use crate::jobs::Out;
 use crate::locate::BUSY;
 use crate::opened::Opened;
 use crate::room::RoomShare;
-use crate::turns::Party;
 
 const ADVERTISEMENT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-advertisement");
 const REQUEST: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-request");
@@ -328,7 +328,7 @@ async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) 
 /// What an answer goes on with.
 enum Next {
     Step(Step),
-    Started(crate::computing::Started),
+    Started(crate::jobs::Started),
 }
 
 fn version_asked<B>(request: &Request<B>) -> Version {

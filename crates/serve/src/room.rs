@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::turns::Busy;
+use crate::admission::Busy;
 
 /// Bytes that a request or an answer may have without asking: a client may have thousands of them under way
 /// over HTTP/2.

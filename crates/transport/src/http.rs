@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::options::TransportOptions;
 use crate::proxy::{ProxyConnector, place_of};
 use crate::resolver::GuardedResolver;
-use crate::stream::Pace;
+use crate::tcp::Pace;
 use crate::tls::why_not_believed;
 use crate::url::Url;
 

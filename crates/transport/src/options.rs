@@ -8,8 +8,8 @@ use std::time::Duration;
 use ureq::tls::RootCerts;
 
 use crate::credentials::{CredentialSource, GitCredentialHelper, Netrc};
-use crate::met::Met;
 use crate::proxy::Proxies;
+use crate::server_memory::Met;
 use crate::ssh_command::SshCommand;
 use crate::tls::system_roots;
 

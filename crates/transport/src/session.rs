@@ -11,10 +11,10 @@ use crate::dumb;
 use crate::error::{Error, Result};
 use crate::files::HttpFiles;
 use crate::http::{Greeting, Http};
-use crate::met::Acquaintance;
 use crate::options::TransportOptions;
+use crate::server_memory::Acquaintance;
 use crate::ssh::Ssh;
-use crate::stream::Tcp;
+use crate::tcp::Tcp;
 use crate::text::printable;
 use crate::url::{Scheme, Url};
 

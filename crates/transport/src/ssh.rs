@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::options::TransportOptions;
-use crate::stream::Pace;
+use crate::tcp::Pace;
 use crate::text::printable;
 use crate::url::Url;
 

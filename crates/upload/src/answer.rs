@@ -7,7 +7,7 @@ use weir_repo::StoredClone;
 use crate::advertise::LISTED_AT_ONCE_MAX;
 use crate::band::Framing;
 use crate::options::Context;
-use crate::work::{CutRequest, PackRequest, RefsRequest, Work};
+use crate::pack_request::{CutRequest, PackRequest, RefsRequest, Work};
 
 /// The next thing that the driver of a conversation does.
 pub enum Step {

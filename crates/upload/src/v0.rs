@@ -7,10 +7,10 @@ use weir_repo::Cut;
 use crate::answer::{Answer, Step, answer_pack};
 use crate::band::Framing;
 use crate::error::{RequestError, refuse};
-use crate::fetch::{FetchArguments, check_object_format, shown};
+use crate::fetch_arguments::{FetchArguments, check_object_format, shown};
 use crate::options::Context;
+use crate::pack_request::{CutRequest, CutWork, Meeting, PackRequest, Work};
 use crate::policy::WantPolicy;
-use crate::work::{CutRequest, CutWork, Meeting, PackRequest, Work};
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum MultiAck {

@@ -7,9 +7,11 @@ use crate::advertise::{LsRefs, PREFIXES_MAX};
 use crate::answer::{Answer, Step, answer_pack, list_refs};
 use crate::band::Framing;
 use crate::error::{RequestError, refuse};
-use crate::fetch::{FetchArguments, Sections, check_object_format, shown};
+use crate::fetch_arguments::{FetchArguments, Sections, check_object_format, shown};
 use crate::options::Context;
-use crate::work::{BundlesRequest, Negotiation, ObjectInfo, PackRequest, RefsList, RefsRequest, Work};
+use crate::pack_request::{
+    BundlesRequest, Negotiation, ObjectInfo, PackRequest, RefsList, RefsRequest, Work,
+};
 
 /// Objects of one `object-info`.
 const OBJECT_INFO_MAX: usize = 10_000;

@@ -13,6 +13,7 @@ macro_rules! warn_line {
 
 mod catalog_url;
 mod cli;
+mod clone_check;
 mod commands;
 mod config;
 mod config_files;
@@ -24,16 +25,20 @@ mod forges;
 mod hooks;
 mod listing;
 mod local;
+mod locators;
 mod log_output;
 mod metrics;
 mod names;
 mod notify;
 mod output;
 mod pool;
+mod restart;
 mod setting;
 mod shared_store;
+mod stdio;
 mod store_files;
 mod systemd;
+mod visit_bars;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

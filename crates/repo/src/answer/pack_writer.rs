@@ -14,7 +14,7 @@ use crate::objects::lookup::Objects;
 use crate::objects::pack::pack_header;
 use crate::objects::reader::ObjectReader;
 use crate::objects::zlib::Deflate;
-use crate::reach::changes::{Change, Changes};
+use crate::reach::delta_reuse::{Change, Changes};
 use crate::reach::history::History;
 use crate::select::query::Selection;
 

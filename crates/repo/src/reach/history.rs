@@ -10,8 +10,8 @@ use crate::error::{Result, corrupt};
 use crate::objects::lookup::Objects;
 use crate::objects::pack::Pack;
 use crate::reach::bitmap::Bitmaps;
-use crate::reach::changes::Changes;
 use crate::reach::commit_graph::CommitGraph;
+use crate::reach::delta_reuse::Changes;
 
 /// Files that were derived from a history (`docs/archive-format.md`, section 8), as they lie in an archive.
 #[derive(Clone, Default)]

@@ -2,8 +2,8 @@
 
 pub(crate) mod bitmap;
 pub(crate) mod bitmap_walk;
-pub(crate) mod changes;
 pub(crate) mod commit_graph;
+pub(crate) mod delta_reuse;
 pub(crate) mod history;
 pub(crate) mod reachable;
 pub(crate) mod steps;

@@ -216,7 +216,7 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
     if let (Sharing::Whole, Some(base)) = (how.sharing, repo.base()) {
         new.take_named_lfs_objects(base, time)?;
     }
-    if !crate::update::derive::derive(&mut new, time, how.threads)? {
+    if !crate::update::derived_files::derive(&mut new, time, how.threads)? {
         // The refs and all older states are in one commit: what damages the end of the file costs another.
         new.commit_members(&[], &[], time)?;
     }

@@ -2,7 +2,7 @@
 
 pub(crate) mod archive_repo;
 pub(crate) mod compact;
-pub(crate) mod derive;
+pub(crate) mod derived_files;
 pub(crate) mod exact;
 pub(crate) mod fsck;
 pub(crate) mod lfs;

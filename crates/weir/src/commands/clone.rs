@@ -22,8 +22,8 @@ use weir_git::{HashKind, Oid, plain_sha};
 use weir_repo::{Head, Pack, Repo};
 use weir_transport::{HttpFiles, Scheme, Url};
 
-use super::clone_check::check_tips;
 use crate::cli::{CloneArgs, Global};
+use crate::clone_check::check_tips;
 use crate::config::{self, Config};
 use crate::error::{Error, InRepo, Result};
 use crate::output;

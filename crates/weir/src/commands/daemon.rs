@@ -18,13 +18,13 @@ use weir_serve::{
 use weir_upload::{DaemonRequest, Features, UploadOptions, UploadPack, Version, parse_daemon_request};
 
 use super::mirror::stop_on_signal;
-use super::paths::PathLocator;
-use super::stdio;
 use super::upload_pack::presentation;
 use crate::cli::{DaemonArgs, Global};
 use crate::config::MapConfig;
 use crate::error::{Error, Result};
+use crate::locators::paths::PathLocator;
 use crate::log_output::Log;
+use crate::stdio;
 
 /// Where clients look for us.
 const PORT: u16 = 9418;

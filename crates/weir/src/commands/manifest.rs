@@ -11,9 +11,9 @@ use weir_git::{HashKind, plain_sha};
 use weir_repo::{Head, Repo};
 use weir_serve::Client;
 
-use super::locate::asked;
 use crate::cli::Global;
 use crate::error::{Error, Result};
+use crate::locators::catalog::asked;
 use crate::output;
 use crate::pool::Pool;
 

@@ -11,7 +11,6 @@ use weir_mirror::throttle::Pause;
 use weir_mirror::{Event, Failure, LfsReport, Mirror, Summary, Visited};
 
 use super::batches::Batches;
-use super::visit_bars::VisitBars;
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::hooks::Hooks;
@@ -20,6 +19,7 @@ use crate::notify::Notifier;
 use crate::output;
 use crate::pool::{MIRROR_LOCK_NAME, Pool, now};
 use crate::shared_store::check_locks;
+use crate::visit_bars::VisitBars;
 
 /// How long a mirror loop waits for a catalog that failed.
 pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);

@@ -1,11 +1,11 @@
 //! The subcommands.
 
+mod about;
 mod accounts;
 mod adopt;
 mod batches;
 mod check;
 mod clone;
-mod clone_check;
 mod crawl;
 mod daemon;
 mod export;
@@ -13,25 +13,19 @@ mod http_backend;
 mod import;
 mod import_clones;
 mod inspect;
-mod locate;
 mod maintain;
 mod manifest;
-mod meta;
 mod metadata;
 mod migrate;
 mod mirror;
-mod paths;
 mod purge;
 mod register;
-mod restart;
 mod serve;
 mod settings;
 mod share;
 mod shell;
 mod status;
-mod stdio;
 mod upload_pack;
-mod visit_bars;
 
 pub(crate) use daemon::log_destination;
 
@@ -50,10 +44,10 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Migrate { destination } => {
             done(migrate::migrate(&Pool::open(global)?, global, &destination))
         }
-        Command::Completions { shell } => done(meta::completions(shell)),
-        Command::Man { folder } => done(meta::man(&folder)),
-        Command::Config(ConfigCommand::Check { urls }) => meta::config_check(global, &urls),
-        Command::Config(ConfigCommand::Show) => done(meta::config_show(&Pool::open(global)?, global)),
+        Command::Completions { shell } => done(about::completions(shell)),
+        Command::Man { folder } => done(about::man(&folder)),
+        Command::Config(ConfigCommand::Check { urls }) => about::config_check(global, &urls),
+        Command::Config(ConfigCommand::Show) => done(about::config_show(&Pool::open(global)?, global)),
         Command::Add(args) => register::add(&mut Pool::open(global)?, global, args),
         Command::Crawl(args) => crawl::crawl(Pool::open(global)?, global, &args),
         Command::Metadata(command) => metadata::metadata(Pool::open(global)?, global, command),

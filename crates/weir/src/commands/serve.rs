@@ -12,17 +12,17 @@ use weir_serve::{
 use weir_upload::{UploadLimits, UploadOptions};
 
 use super::crawl;
-use super::locate::CatalogLocator;
 use super::metadata;
 use super::mirror::{CATALOG_RETRY, MirrorGuard, stop_on_signal, watch};
-use super::restart::{start_anew, tell_ready};
 use crate::cli::{Global, ServeArgs};
 use crate::config::ServeConfig;
 use crate::error::{Error, Result};
+use crate::locators::catalog::CatalogLocator;
 use crate::metrics::{Counters, Metrics};
 use crate::notify::Notifier;
 use crate::output;
 use crate::pool::Pool;
+use crate::restart::{start_anew, tell_ready};
 use crate::systemd;
 
 fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {

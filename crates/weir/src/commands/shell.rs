@@ -7,12 +7,12 @@ use weir_serve::{Client, Locator, Presentation, serve_lfs_ssh};
 use weir_upload::{DaemonRequest, Service, UploadLimits, UploadOptions, UploadPack, Version};
 
 use super::daemon::open;
-use super::locate::CatalogLocator;
-use super::stdio;
-use super::stdio::FATAL;
 use crate::cli::Global;
 use crate::error::Result;
+use crate::locators::catalog::CatalogLocator;
 use crate::pool::Pool;
+use crate::stdio;
+use crate::stdio::FATAL;
 
 /// What is asked for.
 #[derive(Debug, PartialEq)]

@@ -11,9 +11,9 @@ use weir_repo::{GitConfig, Repo};
 use weir_serve::{Opened, Presentation, candidates, serve_blocking};
 use weir_upload::{Features, UploadOptions, UploadPack, Version};
 
-use super::stdio::{self, FATAL};
 use crate::cli::UploadPackArgs;
 use crate::error::Result;
+use crate::stdio::{self, FATAL};
 
 pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
     let (repo, mut features) = match open(args) {

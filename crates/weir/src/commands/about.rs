@@ -10,11 +10,11 @@ use serde::Serialize;
 use weir_serve::Client;
 use weir_transport::{Scheme, Url};
 
-use super::locate::CatalogLocator;
 use crate::cli::{Cli, Global};
 use crate::config;
 use crate::config_files::{Unusable, unusable};
 use crate::error::{Error, Result};
+use crate::locators::catalog::CatalogLocator;
 use crate::output;
 use crate::pool::{Pool, STORE_NAME, path_of};
 

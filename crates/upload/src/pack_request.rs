@@ -13,7 +13,7 @@ use weir_repo::{Budget, all_wants_meet, are_reachable, reachable_among};
 
 use crate::advertise::{Give, LsRefs, ls_refs, refs_v0};
 use crate::band::Framing;
-use crate::fetch::{FetchArguments, Sections, push_cut};
+use crate::fetch_arguments::{FetchArguments, Sections, push_cut};
 use crate::options::{Context, UploadOptions};
 use crate::policy::WantPolicy;
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_upload::{Keepalive, Work, WorkOutcome};
 
-use crate::answers::{AnswerPlace, AnswerReader};
+use crate::admission::{HeldTurn, Party};
+use crate::answer_spool::{AnswerPlace, AnswerReader};
 use crate::daemon::Daemon;
 use crate::locate::BUSY;
 use crate::send::Gone;
-use crate::turns::{HeldTurn, Party};
 
 /// Time without a word after which a client is told that we are there.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);

@@ -10,15 +10,15 @@ use weir_git::pktline::{self, Pkt};
 use weir_ground::{MinRate, printable};
 use weir_upload::{Step, UploadPack, Version, parse_daemon_request};
 
+use crate::admission::Party;
 use crate::cache::OpenError;
-use crate::computing::Out;
 use crate::daemon::{Daemon, network_of};
+use crate::jobs::Out;
 use crate::locate::BUSY;
 use crate::locate::Client;
 use crate::opened::Opened;
 use crate::send::{Gone, Sender};
 use crate::socket::Socket;
-use crate::turns::Party;
 
 /// Bytes read at a time; also the most a first line may have.
 const READ_BYTES: usize = 8 << 10;

@@ -10,9 +10,9 @@ use crate::answer::{Answer, Step, list_refs};
 use crate::band::Framing;
 use crate::error::{RequestError, refuse};
 use crate::options::{Context, UploadOptions};
+use crate::pack_request::{RefsList, RefsRequest, TrailerRequest, Work, WorkOutcome};
 use crate::v0::V0;
 use crate::v2::V2;
-use crate::work::{RefsList, RefsRequest, TrailerRequest, Work, WorkOutcome};
 use crate::{advertise, v0, v2};
 
 /// Which protocol is spoken.
