@@ -175,7 +175,7 @@ impl Lfs {
 }
 
 /// Where the host says that objects are to be had, and what is to be shown there
-/// (docs/api/authentication.md).
+/// (git-lfs, docs/api/authentication.md).
 fn over_http(url: &Url, options: &TransportOptions) -> Result<(String, HashMap<String, String>)> {
     let said = ssh_output(url, options, "git-lfs-authenticate", "download", ANSWER_BYTES_MAX)?;
     let said: Action =
@@ -201,7 +201,8 @@ fn answer_of(object: Option<LfsBatchObject>) -> LfsAnswer {
     }
 }
 
-/// Where the LFS server of a repository is, if nothing else is said (docs/api/server-discovery.md).
+/// Where the LFS server of a repository is, if nothing else is said (git-lfs, git-lfs
+/// docs/api/server-discovery.md).
 fn endpoint_of(base: &str) -> String {
     if base.ends_with(".git") { format!("{base}/info/lfs") } else { format!("{base}.git/info/lfs") }
 }

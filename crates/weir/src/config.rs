@@ -1,4 +1,4 @@
-//! The configuration file: one TOML, every key optional and documented in `docs/configuration.md`.
+//! The configuration file: one TOML, every key optional and documented in `docs/user-guide.md`.
 
 use std::path::{Path, PathBuf};
 

@@ -2,6 +2,7 @@
 
 mod arrows;
 mod circles;
+mod docs;
 mod imports;
 mod lines;
 mod names;
