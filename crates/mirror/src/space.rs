@@ -45,6 +45,11 @@ impl Space {
         self.bytes_max.is_some() && at.is_none_or(|at| at.elapsed() > age_max)
     }
 
+    /// Returns whether all archives together have a limit, for which it must be known what they take.
+    pub fn is_limited(&self) -> bool {
+        self.bytes_max.is_some()
+    }
+
     /// Says what all archives take, as the catalog knows it.
     pub fn set_used(&self, bytes: u64) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = (bytes, Some(Instant::now()));

@@ -37,6 +37,9 @@ pub(crate) enum Error {
     /// The catalog.
     #[error(transparent)]
     Catalog(#[from] weir_catalog::Error),
+    /// Metadata of forges.
+    #[error(transparent)]
+    Metadata(#[from] weir_metadata::Error),
     /// A repository.
     #[error("cannot read '{name}': {source}")]
     Repo { name: String, source: weir_repo::Error },

@@ -1,0 +1,32 @@
+//! What came of a look.
+
+use std::collections::BTreeMap;
+
+/// What a look has brought.
+#[derive(Clone, Debug, Default)]
+pub struct LookOutcome {
+    /// Lines, by stream.
+    pub added: BTreeMap<&'static str, u64>,
+    /// Why it ended early.
+    pub error: Option<String>,
+    /// Whether there is more.
+    pub is_cut: bool,
+}
+
+impl LookOutcome {
+    /// Returns it as a line about the repository `name`.
+    pub fn line(&self, name: &str) -> String {
+        let mut parts: Vec<String> = self
+            .added
+            .iter()
+            .filter(|(_, n)| **n > 0)
+            .map(|(stream, n)| format!("+{n} {}", stream.replace('_', " ")))
+            .collect();
+        if parts.is_empty() && self.error.is_none() {
+            parts.push("as before".to_owned());
+        }
+        parts.extend(self.is_cut.then(|| "more to come".to_owned()));
+        parts.extend(self.error.iter().map(|error| format!("failed: {error}")));
+        format!("metadata   {name}  {}", parts.join(", "))
+    }
+}

@@ -1,0 +1,141 @@
+//! Looks at all that is due of a forge, once or for ever.
+
+use std::time::{Duration, Instant};
+
+use weir_catalog::Catalog;
+use weir_catalog::clock::now;
+use weir_forge::{Forge, MetadataKind};
+use weir_ground::Stop;
+use weir_mirror::throttle::Cause;
+
+use crate::look::{FetchedItems, LEASE_S, Look};
+use crate::outcome::LookOutcome;
+use crate::place::Place;
+
+/// Pages of one stream at a time: the rest waits until others had their turn.
+const PAGES_MAX: u64 = 1000;
+/// Time between looks at which repositories are wanted, and for what is due.
+const NOTED_EVERY: Duration = Duration::from_secs(900);
+const DUE_EVERY: Duration = Duration::from_secs(10);
+
+/// An error of the caller's own functions.
+pub type OtherError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a run ends early. What was written down stays.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The catalog.
+    #[error(transparent)]
+    Catalog(#[from] weir_catalog::Error),
+    /// There is no room.
+    #[error("nothing is taken while there is no room: {}", .0.name())]
+    NoRoom(Cause),
+    /// Of the functions that a [`Schedule`] was given.
+    #[error(transparent)]
+    Other(OtherError),
+}
+
+/// The result of a run.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Opens a forge, which waits for its limits unless asked to stop.
+pub type OpenForge<'a> = dyn Fn(&Stop) -> std::result::Result<Box<dyn Forge>, OtherError> + 'a;
+/// Is told of a look at the repository with that name.
+pub type TellLook<'a> = dyn Fn(&str, &LookOutcome) -> std::result::Result<(), OtherError> + 'a;
+
+/// What is looked at, and who is told.
+pub struct Schedule<'a> {
+    /// The name of the forge.
+    pub forge: &'a str,
+    /// Whether repositories are looked at whose own settings do not say.
+    pub is_wanted_by_default: bool,
+    /// What is asked for.
+    pub wanted: &'a [MetadataKind],
+    /// Nothing but the repositories with these numbers, due or not.
+    pub ids: Option<&'a [i64]>,
+    /// Whether to go on with what will be due, until told to stop.
+    pub watch: bool,
+    /// Opens the forge.
+    pub open: &'a OpenForge<'a>,
+    /// Is told what each look has brought, with the repository's name.
+    pub report: &'a TellLook<'a>,
+}
+
+/// Looks at what is due of a forge, or at `ids`, once or for ever; says whether a look failed.
+///
+/// # Errors
+/// If the catalog or one of the functions of `schedule` fails, or there is no room and nobody watches.
+pub fn run(catalog: &mut Catalog, place: &Place, schedule: &Schedule<'_>, stop: &Stop) -> Result<bool> {
+    let Schedule { forge: name, watch, .. } = *schedule;
+    let mut failed = false;
+    loop {
+        let (noted, began_at) = (Instant::now(), now());
+        let mut named = note_wanted(catalog, schedule, stop)?;
+        let mut forge = (schedule.open)(stop).map_err(Error::Other)?;
+        let budgets = catalog.budgets(now())?.into_iter().filter(|(of, _)| of == name);
+        forge.remember(&budgets.map(|(_, budget)| budget).collect::<Vec<_>>());
+        if place.space.is_limited() {
+            place.space.set_used(catalog.archive_bytes()?);
+        }
+        // Those that are named; else what is due, and while watching what will be, until it is time to see
+        // what is wanted.
+        while !stop.is_stopped() && (!watch || noted.elapsed() < NOTED_EVERY) {
+            let only = named.as_mut().map(Iterator::next);
+            if matches!(only, Some(None)) {
+                break;
+            }
+            if let Some(cause) = place.space.shortage() {
+                if !watch {
+                    return Err(Error::NoRoom(cause));
+                }
+                tracing::warn!("{name}: {}", Error::NoRoom(cause));
+                stop.sleep(NOTED_EVERY.saturating_sub(noted.elapsed()));
+                continue;
+            }
+            let (due, only) = (if watch { now() } else { began_at }, only.flatten());
+            let Some(task) = catalog.lease_metadata(name, only, due, (now(), now() + LEASE_S))? else {
+                match (only, watch) {
+                    (Some(_), _) => continue,
+                    (None, true) => drop(stop.sleep(DUE_EVERY)),
+                    (None, false) => break,
+                }
+                continue;
+            };
+            let mut look = Look {
+                leased_until: task.leased_until,
+                catalog,
+                place,
+                forge: forge.as_mut(),
+                task: &task,
+                stop,
+                pages_max: if watch { PAGES_MAX } else { u64::MAX },
+                held: FetchedItems::default(),
+                brought: LookOutcome::default(),
+            };
+            let brought = look.run(schedule.wanted)?;
+            catalog.set_budgets(name, &forge.budgets(), now())?;
+            failed |= brought.error.is_some();
+            (schedule.report)(&task.repository.name, &brought).map_err(Error::Other)?;
+        }
+        if !watch || stop.is_stopped() {
+            return Ok(failed);
+        }
+    }
+}
+
+/// Notes in the catalog which repositories are looked at; returns those that `schedule` names, if it names
+/// some.
+fn note_wanted(
+    catalog: &mut Catalog,
+    schedule: &Schedule<'_>,
+    stop: &Stop,
+) -> Result<Option<std::vec::IntoIter<i64>>> {
+    if let Some(ids) = schedule.ids {
+        return Ok(Some(catalog.note_metadata_of(schedule.forge, ids)?.into_iter()));
+    }
+    let mut after = Some(0);
+    while let Some(from) = after.filter(|_| !stop.is_stopped()) {
+        after = catalog.note_metadata(schedule.forge, schedule.is_wanted_by_default, from, now())?;
+    }
+    Ok(None)
+}
