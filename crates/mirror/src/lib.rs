@@ -9,6 +9,7 @@ mod compacting;
 mod dumb;
 mod failure;
 mod incoming;
+mod lease;
 mod lfs;
 mod mirror;
 mod options;
@@ -27,6 +28,7 @@ mod visited;
 mod work_folder;
 
 pub use failure::Failure;
+pub use lease::{Batches, Now};
 pub use lfs::LfsReport;
 pub use mirror::{Event, Leased, Mirror, MirrorOptions, More, Summary};
 pub use options::{Compacting, VisitOptions};

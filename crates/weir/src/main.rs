@@ -11,13 +11,16 @@ macro_rules! warn_line {
     }};
 }
 
+mod background;
 mod catalog_url;
 mod cli;
 mod clone_check;
+mod clone_import;
 mod commands;
 mod config;
 mod config_files;
 mod config_values;
+mod crawling;
 mod environment;
 mod error;
 mod forge_credentials;
@@ -28,17 +31,22 @@ mod local;
 mod locators;
 mod log_output;
 mod metrics;
+mod mirror_guard;
 mod names;
 mod notify;
 mod output;
 mod pool;
+mod presentation;
+mod registry;
 mod restart;
 mod setting;
 mod shared_store;
+mod signals;
 mod stdio;
 mod store_files;
 mod systemd;
 mod visit_bars;
+mod visit_lines;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

@@ -182,6 +182,12 @@ pub(crate) fn lost_line(repository: &Repository, lost: &LostCommits) -> String {
     line
 }
 
+/// Settings as programs read them: what is not said is null.
+pub(crate) fn settings_json(settings: &weir_catalog::Settings) -> serde_json::Value {
+    let weir_catalog::Settings { interval, refs, lfs, metadata, .. } = settings;
+    serde_json::json!({ "interval_s": interval, "refs": refs, "lfs": lfs, "metadata": metadata })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,18 +12,18 @@ use serde::Deserialize;
 use weir_git::pktline::{self, Pkt};
 use weir_ground::Stop;
 use weir_serve::{
-    Address, Client, Daemon, DaemonLimits, Door, Found, Hook, Listener, Locator, MapRule, Opened,
-    Presentation, raise_descriptor_limit,
+    Address, Client, Daemon, DaemonLimits, Door, Hook, Listener, Locator, MapRule, raise_descriptor_limit,
 };
-use weir_upload::{DaemonRequest, Features, UploadOptions, UploadPack, Version, parse_daemon_request};
+use weir_upload::{DaemonRequest, UploadOptions, UploadPack, Version, parse_daemon_request};
 
-use super::mirror::stop_on_signal;
-use super::upload_pack::presentation;
 use crate::cli::{DaemonArgs, Global};
 use crate::config::MapConfig;
 use crate::error::{Error, Result};
 use crate::locators::paths::PathLocator;
 use crate::log_output::Log;
+use crate::presentation::open;
+use crate::presentation::presentation;
+use crate::signals::stop_on_signal;
 use crate::stdio;
 
 /// Where clients look for us.
@@ -306,20 +306,6 @@ fn first_request(timeout: Duration) -> Result<Option<Option<DaemonRequest>>> {
     };
     is_there.store(true, Ordering::Relaxed);
     Ok(Some(request))
-}
-
-/// Opens what was found.
-pub(crate) fn open(
-    found: &Found,
-    presentation: &Presentation,
-) -> weir_repo::Result<(Arc<weir_repo::Repo>, Features)> {
-    match found {
-        Found::Archive(path) => Ok((Arc::new(weir_repo::Repo::open_archive(path)?), Features::default())),
-        Found::Directory(path) => {
-            let Opened { repo, features, .. } = presentation.open(path)?;
-            Ok((repo, features.unwrap_or_default()))
-        }
-    }
 }
 
 fn peer_of_stdin() -> Option<SocketAddr> {

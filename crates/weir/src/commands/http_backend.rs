@@ -9,9 +9,9 @@ use std::sync::Arc;
 use weir_serve::{Daemon, DaemonLimits, Presentation, serve_cgi};
 use weir_upload::{UploadLimits, UploadOptions};
 
-use super::upload_pack::presentation;
 use crate::error::Result;
 use crate::locators::paths::PathLocator;
+use crate::presentation::presentation;
 
 pub(crate) fn http_backend() -> Result<ExitCode> {
     let mut variables: HashMap<String, String> = std::env::vars_os()

@@ -11,19 +11,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use weir_forge::{Dump, Import, ImportError, Imported};
 use weir_ground::Stop;
 
-use super::mirror::stop_on_signal;
 use crate::cli::{DumpFormat, Global, ImportArgs};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::forges::ForgeConfig;
 use crate::output;
 use crate::pool::{Pool, now};
+use crate::signals::stop_on_signal;
 
 /// Bad rows that are told of one by one.
 const BAD_ROWS_TOLD: u64 = 20;
 
 pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Result<ExitCode> {
     if let DumpFormat::Clones = args.format {
-        return super::import_clones::import(&mut pool, global, args);
+        return crate::clone_import::import(&mut pool, global, args);
     }
     let forge = ForgeConfig::github_of(&pool.config.forge, args.forge.as_deref()).map_err(Error::Message)?;
     let stop = Stop::default();

@@ -33,7 +33,7 @@ fn as_json(pool: &Pool, r: &Repository) -> serde_json::Value {
         "last_change": r.last_change,
         "next_due": (!r.is_paused && !r.is_pinned).then_some(r.next_due), "failures": r.failures,
         "error_class": r.error_class, "error": r.error, "lfs_missing": r.lfs_missing,
-        "priority": r.priority, "settings": super::settings::as_json(&r.settings),
+        "priority": r.priority, "settings": output::settings_json(&r.settings),
     })
 }
 

@@ -5,14 +5,15 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use weir_ground::Stop;
-use weir_metadata::{LookOutcome, Place, Schedule, TellLook};
+use weir_metadata::LookOutcome;
 
-use super::mirror::stop_on_signal;
+use crate::background::{look_at_metadata, with_metadata};
 use crate::cli::{Global, MetadataCommand, MetadataUpdateArgs};
 use crate::error::{Error, InRepo, Result, SOME_FAILED};
 use crate::forges::ForgeConfig;
 use crate::output;
 use crate::pool::Pool;
+use crate::signals::stop_on_signal;
 
 pub(crate) fn metadata(pool: Pool, global: &Global, command: MetadataCommand) -> Result<ExitCode> {
     match command {
@@ -51,51 +52,9 @@ fn update(mut pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<
     stop_on_signal(&stop)?;
     let failed = on_all(&pool, &forges, &stop, &|pool, forge| {
         let report = &|name: &str, brought: &LookOutcome| Ok(report(name, brought, global)?);
-        run(pool, forge, ids.as_deref(), args.watch, &stop, report)
+        look_at_metadata(pool, forge, ids.as_deref(), args.watch, &stop, report)
     })?;
     Ok(if failed && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
-}
-
-/// Looks at what is due of a forge until told to stop: what `serve` does beside serving.
-pub(crate) fn watch(pool: &mut Pool, forge: &ForgeConfig, stop: &Stop) -> Result<()> {
-    let report = |name: &str, brought: &LookOutcome| {
-        tracing::info!("{}", brought.line(name));
-        Ok(())
-    };
-    run(pool, forge, None, true, stop, &report).map(|_| ())
-}
-
-/// Looks at what is due of a forge, or at `ids`, once or for ever; says whether a look failed.
-fn run(
-    pool: &mut Pool,
-    config: &ForgeConfig,
-    ids: Option<&[i64]>,
-    watch: bool,
-    stop: &Stop,
-    report: &TellLook<'_>,
-) -> Result<bool> {
-    let (name, (is_wanted_by_default, wanted)) = (config.name(), config.metadata());
-    let schedule = Schedule {
-        forge: &name,
-        is_wanted_by_default,
-        wanted: &wanted,
-        ids,
-        watch,
-        open: &|stop| Ok(config.open(stop)?),
-        report,
-    };
-    let place = Place {
-        store: pool.store(),
-        scratch: pool.scratch(),
-        space: pool.space(),
-        interval: pool.config.mirror.metadata_interval.0,
-    };
-    Ok(weir_metadata::run(&mut pool.catalog, &place, &schedule, stop)?)
-}
-
-/// Forges that tell of such things.
-pub(crate) fn with_metadata(pool: &Pool) -> Vec<ForgeConfig> {
-    pool.config.forge.iter().filter(|forge| forge.has_metadata()).cloned().collect()
 }
 
 /// Does `work` for each forge, all at once: each has limits of its own to wait for. Says whether anything

@@ -4,11 +4,11 @@ use std::io::Write;
 
 use weir_catalog::{Catalog, redacted};
 
-use super::mirror::machine_of;
 use crate::catalog_url;
 use crate::cli::Global;
 use crate::config;
 use crate::error::{Error, Result};
+use crate::mirror_guard::machine_of;
 use crate::output;
 use crate::pool::{CATALOG_NAME, MIRROR_LOCK_NAME, Pool, STORE_NAME, store_id};
 

@@ -3,7 +3,6 @@
 mod about;
 mod accounts;
 mod adopt;
-mod batches;
 mod check;
 mod clone;
 mod crawl;
@@ -11,7 +10,6 @@ mod daemon;
 mod export;
 mod http_backend;
 mod import;
-mod import_clones;
 mod inspect;
 mod maintain;
 mod manifest;

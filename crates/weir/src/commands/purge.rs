@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use weir_ground::name_matches;
 
-use super::register::{delete_archives, lock};
 use crate::cli::Global;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{Pool, now};
+use crate::registry::{delete_archives, lock};
 
 pub(crate) fn purge(
     pool: &mut Pool,

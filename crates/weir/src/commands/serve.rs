@@ -11,18 +11,16 @@ use weir_serve::{
 };
 use weir_upload::{UploadLimits, UploadOptions};
 
-use super::crawl;
-use super::metadata;
-use super::mirror::{CATALOG_RETRY, MirrorGuard, stop_on_signal, watch};
+use crate::background::start_mirror;
 use crate::cli::{Global, ServeArgs};
 use crate::config::ServeConfig;
 use crate::error::{Error, Result};
 use crate::locators::catalog::CatalogLocator;
 use crate::metrics::{Counters, Metrics};
-use crate::notify::Notifier;
 use crate::output;
 use crate::pool::Pool;
 use crate::restart::{start_anew, tell_ready};
+use crate::signals::stop_on_signal;
 use crate::systemd;
 
 fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {
@@ -224,54 +222,5 @@ fn scheme(door: &Door) -> &'static str {
         Door::Git => "git",
         Door::Http => "http",
         Door::Https(_) => "https",
-    }
-}
-
-/// What runs beside serving: visits, and crawls if there are forges.
-fn start_mirror(
-    pool: &Pool,
-    counters: &Arc<Counters>,
-    stop: &Stop,
-) -> Result<Vec<std::thread::JoinHandle<()>>> {
-    let guard = MirrorGuard::take(pool)?;
-    let (mirror, mut catalog) = (pool.mirror(None), pool.another_catalog()?);
-    let notifier = Notifier::of(pool);
-    let hooks = guard.hooks(pool)?;
-    if hooks.is_some() {
-        catalog.keep_updates_for(&guard.machine);
-    }
-    let (counters, stopped) = (counters.clone(), stop.clone());
-    let mut threads = vec![std::thread::spawn(move || {
-        // Both whole: a closure takes but the fields it names, and the lock would be let go.
-        let (_hooks, guard) = (hooks, guard);
-        again("the mirror loop", &stopped, || {
-            watch(&mirror, &mut catalog, &guard.owner, &counters, notifier.as_ref(), &stopped)
-        });
-    })];
-    if !pool.config.forge.is_empty() {
-        let mut pool = pool.again()?;
-        let stop = stop.clone();
-        threads.push(std::thread::spawn(move || again("crawls", &stop, || crawl::watch(&mut pool, &stop))));
-    }
-    // Each has limits of its own to wait for.
-    for forge in metadata::with_metadata(pool) {
-        let mut pool = pool.again()?;
-        let stop = stop.clone();
-        threads.push(std::thread::spawn(move || {
-            again("metadata", &stop, || metadata::watch(&mut pool, &forge, &stop))
-        }));
-    }
-    Ok(threads)
-}
-
-/// Does `work` until it ends well; what fails is tried again after a while.
-fn again(what: &str, stop: &Stop, mut work: impl FnMut() -> Result<()>) {
-    while let Err(e) = work() {
-        if stop.is_stopped() {
-            tracing::error!("{what}: {e}");
-            return;
-        }
-        tracing::error!("{what}: {e}; trying again in {} s", CATALOG_RETRY.as_secs());
-        stop.sleep(CATALOG_RETRY);
     }
 }

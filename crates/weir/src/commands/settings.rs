@@ -6,16 +6,17 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use weir_catalog::{Interval, Settings};
+use weir_catalog::Interval;
 use weir_ground::Timestamp;
 use weir_transport::{Scheme, Url};
 
-use super::register::{entry, look_at};
 use crate::cli::{Global, SetArgs};
 use crate::config::IntervalSetting;
 use crate::error::{Error, Result};
 use crate::output;
+use crate::output::settings_json;
 use crate::pool::{Pool, now};
+use crate::registry::{entry, look_at};
 
 pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()> {
     let SetArgs { patterns, url, priority, interval, refs, lfs, metadata } = args;
@@ -86,7 +87,9 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
     if global.json {
         let list: Vec<_> = repositories
             .iter()
-            .map(|r| json!({ "name": r.name, "priority": r.priority, "settings": as_json(&r.settings) }))
+            .map(
+                |r| json!({ "name": r.name, "priority": r.priority, "settings": settings_json(&r.settings) }),
+            )
             .collect();
         return output::json(&list);
     }
@@ -114,12 +117,6 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
         ]);
     }
     output::table(&rows, &[0])
-}
-
-/// Settings as programs read them: what is not said is null.
-pub(crate) fn as_json(settings: &Settings) -> serde_json::Value {
-    let Settings { interval, refs, lfs, metadata, .. } = settings;
-    json!({ "interval_s": interval, "refs": refs, "lfs": lfs, "metadata": metadata })
 }
 
 pub(crate) fn hint(

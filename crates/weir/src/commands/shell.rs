@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use weir_serve::{Client, Locator, Presentation, serve_lfs_ssh};
 use weir_upload::{DaemonRequest, Service, UploadLimits, UploadOptions, UploadPack, Version};
 
-use super::daemon::open;
 use crate::cli::Global;
 use crate::error::Result;
 use crate::locators::catalog::CatalogLocator;
 use crate::pool::Pool;
+use crate::presentation::open;
 use crate::stdio;
 use crate::stdio::FATAL;
 

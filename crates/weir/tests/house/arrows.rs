@@ -94,6 +94,20 @@ fn rooms_import_only_from_rooms_below() {
 }
 
 #[test]
+fn no_command_imports_another() {
+    let imports = imports(&modules(&crates().join("weir/src")));
+    let command = |module: &str| module.strip_prefix("commands::")?.split("::").next().map(str::to_owned);
+    for (module, below) in &imports {
+        for other in below.iter().filter_map(|other| command(other)) {
+            assert!(
+                module == "commands" || command(module).as_ref() == Some(&other),
+                "'{module}' imports the command '{other}': what both need stands beside commands"
+            );
+        }
+    }
+}
+
+#[test]
 fn no_library_prints() {
     let mut folders: Vec<_> = drawn()
         .into_iter()

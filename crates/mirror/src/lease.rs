@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Which};
 use weir_ground::Timestamp;
-use weir_mirror::Leased;
 
-use crate::pool::now;
+use crate::mirror::Leased;
 
 /// Repositories leased at once.
 const LEASED_MAX: usize = 100_000;
@@ -31,7 +30,7 @@ enum Remaining {
 }
 
 /// Gives a batch after another.
-pub(crate) struct Batches<'a> {
+pub struct Batches<'a> {
     owner: &'a str,
     lease_s: u64,
     max: usize,
@@ -40,7 +39,11 @@ pub(crate) struct Batches<'a> {
     ids: Option<Vec<i64>>,
     /// What comes after what was asked for: what is due then, what was due at this time, or nothing.
     due: Due,
+    now: Now<'a>,
 }
+
+/// Tells the time: the catalog's, or one that a test sets.
+pub type Now<'a> = &'a dyn Fn() -> Timestamp;
 
 /// What is visited because it is due.
 #[derive(Clone, Copy)]
@@ -55,18 +58,18 @@ enum Due {
 
 impl<'a> Batches<'a> {
     /// What is due, for ever.
-    pub(crate) fn due(catalog: &Catalog, owner: &'a str, lease_s: u64) -> Batches<'a> {
+    pub fn due(catalog: &Catalog, owner: &'a str, lease_s: u64, now: Now<'a>) -> Batches<'a> {
         let max = if catalog.is_remote() { LEASED_MAX_SHARED } else { LEASED_MAX };
-        Batches { owner, lease_s, max, asked: Remaining::Nothing, ids: None, due: Due::Always }
+        Batches { owner, lease_s, max, asked: Remaining::Nothing, ids: None, due: Due::Always, now }
     }
 
     /// Nothing but those with the numbers `ids`.
-    pub(crate) fn only(self, ids: Option<Vec<i64>>) -> Batches<'a> {
+    pub fn only(self, ids: Option<Vec<i64>>) -> Batches<'a> {
         Batches { ids, ..self }
     }
 
     /// All first, or all of those, whether due or not.
-    pub(crate) fn all_first(self) -> Batches<'a> {
+    pub fn all_first(self) -> Batches<'a> {
         let asked = if self.ids.is_some() {
             Remaining::These { from: 0 }
         } else {
@@ -76,8 +79,8 @@ impl<'a> Batches<'a> {
     }
 
     /// Each once: what was asked for, or what is due by now.
-    pub(crate) fn once(self) -> Batches<'a> {
-        let due = if matches!(self.asked, Remaining::Nothing) { Due::By(now()) } else { Due::Never };
+    pub fn once(self) -> Batches<'a> {
+        let due = if matches!(self.asked, Remaining::Nothing) { Due::By((self.now)()) } else { Due::Never };
         Batches { due, ..self }
     }
 
@@ -85,7 +88,7 @@ impl<'a> Batches<'a> {
     ///
     /// # Errors
     /// Of the catalog.
-    pub(crate) fn first(&mut self, catalog: &mut Catalog) -> weir_catalog::Result<Leased> {
+    pub fn first(&mut self, catalog: &mut Catalog) -> weir_catalog::Result<Leased> {
         self.next(catalog, false)
     }
 
@@ -93,7 +96,7 @@ impl<'a> Batches<'a> {
     ///
     /// # Errors
     /// Of the catalog.
-    pub(crate) fn more(&mut self, catalog: &mut Catalog, ahead_only: bool) -> weir_catalog::Result<Leased> {
+    pub fn more(&mut self, catalog: &mut Catalog, ahead_only: bool) -> weir_catalog::Result<Leased> {
         if ahead_only {
             let which = Which { due_only: true, ids: self.ids.as_deref(), free_only: true, ahead_only };
             return match self.due_at() {
@@ -106,7 +109,7 @@ impl<'a> Batches<'a> {
 
     fn due_at(&self) -> Option<Timestamp> {
         match self.due {
-            Due::Always => Some(now()),
+            Due::Always => Some((self.now)()),
             Due::By(at) => Some(at),
             Due::Never => None,
         }
@@ -138,7 +141,7 @@ impl<'a> Batches<'a> {
             let leased = self.lease(
                 catalog,
                 &Which { ids: Some(&ids), free_only, ..Which::default() },
-                now(),
+                (self.now)(),
                 self.max,
             )?;
             self.asked = rest;
@@ -166,7 +169,7 @@ impl<'a> Batches<'a> {
         at: Timestamp,
         max: usize,
     ) -> weir_catalog::Result<Leased> {
-        let until = now() + self.lease_s as i64;
+        let until = (self.now)() + self.lease_s as i64;
         Ok(Leased { repositories: catalog.lease(self.owner, at, until, which, max)?, until })
     }
 }
@@ -175,9 +178,10 @@ impl<'a> Batches<'a> {
 mod tests {
     use super::*;
     use weir_catalog::{Outcome, Visit};
+    use weir_ground::Clock;
 
     /// Names in the order they are given in, a word for each batch; each is visited, and due again at once.
-    fn names(catalog: &mut Catalog, mut batches: Batches<'_>, rounds_max: usize) -> String {
+    fn names(clock: &Clock, catalog: &mut Catalog, mut batches: Batches<'_>, rounds_max: usize) -> String {
         batches.max = 2;
         let mut all = Vec::new();
         for n in 0..rounds_max {
@@ -188,9 +192,9 @@ mod tests {
             let visit = |r: &weir_catalog::Repository| Visit {
                 id: r.id,
                 epoch: r.epoch,
-                began_at: now(),
-                at: now(),
-                next_due: now() + 1,
+                began_at: clock.now(),
+                at: clock.now(),
+                next_due: clock.now() + 1,
                 fingerprint: None,
                 changes: 0.0,
                 watched_s: 0.0,
@@ -211,25 +215,27 @@ mod tests {
     #[test]
     fn each_once_however_many_and_what_is_paused_never() {
         let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::set_to(Timestamp(1_000_000));
+        let now = || clock.now();
         let mut catalog = Catalog::open(&dir.path().join("catalog.sqlite")).unwrap();
         let entry = |name: &str| (name.to_owned(), format!("git://h/{name}"), format!("{name}.tar"));
         catalog.add(&["a", "b", "c", "d", "e", "f"].map(entry), Timestamp(0)).unwrap();
         catalog.set_hold("b", weir_catalog::Hold::Paused, true).unwrap();
-        let batches = |catalog: &Catalog| Batches::due(catalog, "me", 100);
+        let batches = |catalog: &Catalog| Batches::due(catalog, "me", 100, &now);
         let all = batches(&catalog);
-        assert_eq!(names(&mut catalog, all.once(), 9), "ac de f");
+        assert_eq!(names(&clock, &mut catalog, all.once(), 9), "ac de f");
         // Nothing is due; all are to be visited all the same, or some.
         let none = batches(&catalog);
-        assert_eq!(names(&mut catalog, none.once(), 9), "");
+        assert_eq!(names(&clock, &mut catalog, none.once(), 9), "");
         let all = batches(&catalog);
-        assert_eq!(names(&mut catalog, all.all_first().once(), 9), "ac de f");
+        assert_eq!(names(&clock, &mut catalog, all.all_first().once(), 9), "ac de f");
         let id = |name: &str| catalog.get(name).unwrap().unwrap().id;
         let (some, three) = (["f", "b", "c"].map(id).to_vec(), batches(&catalog));
-        assert_eq!(names(&mut catalog, three.only(Some(some.clone())).all_first().once(), 9), "f c");
+        assert_eq!(names(&clock, &mut catalog, three.only(Some(some.clone())).all_first().once(), 9), "f c");
         // Whoever keeps watching goes on with what is due then.
-        std::thread::sleep(Duration::from_millis(2100));
+        clock.advance(Duration::from_secs(2));
         let watching = batches(&catalog);
-        assert_eq!(names(&mut catalog, watching.only(Some(some)).all_first(), 2), "f c");
+        assert_eq!(names(&clock, &mut catalog, watching.only(Some(some)).all_first(), 2), "f c");
         let ahead = batches(&catalog).more(&mut catalog, true).unwrap();
         assert!(ahead.repositories.is_empty());
     }

@@ -13,13 +13,14 @@ use weir_mirror::{Known, VisitOptions, WorkFolder, visit};
 use weir_repo::{GitConfig, read_at_most};
 use weir_transport::{Scheme, Url};
 
-use super::mirror::{MirrorGuard, stop_on_signal};
-use super::register::entry;
 use crate::cli::{Global, ImportArgs};
 use crate::error::{Error, InRepo, Result, SOME_FAILED};
 use crate::local::LocalClones;
+use crate::mirror_guard::MirrorGuard;
 use crate::output;
 use crate::pool::{Pool, now};
+use crate::registry::entry;
+use crate::signals::stop_on_signal;
 
 /// Longest time that one clone is nobody else's, in seconds.
 const IMPORT_LEASE_S: i64 = 6 * 3600;

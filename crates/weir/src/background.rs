@@ -1,0 +1,172 @@
+//! What runs beside serving: visits, crawls, and what forges say around repositories.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_catalog::Catalog;
+use weir_ground::Stop;
+use weir_metadata::{LookOutcome, Place, Schedule, TellLook};
+use weir_mirror::{Batches, Event, Mirror};
+
+use crate::crawling::{rounds, summary};
+use crate::error::Result;
+use crate::forges::ForgeConfig;
+use crate::metrics::Counters;
+use crate::mirror_guard::{MirrorGuard, mend_times};
+use crate::notify::Notifier;
+use crate::pool::{Pool, now};
+use crate::visit_lines::{GOES_ON, log_line, pause_line};
+
+/// How long a mirror loop waits for a catalog that failed.
+pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);
+/// Time between looks for what a wrong clock has written.
+pub(crate) const MEND_TIMES_EVERY: Duration = Duration::from_secs(3600);
+/// Longest sleep between looks at the catalog while watching.
+const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
+
+/// What runs beside serving: visits, and crawls if there are forges.
+pub(crate) fn start_mirror(
+    pool: &Pool,
+    counters: &Arc<Counters>,
+    stop: &Stop,
+) -> Result<Vec<std::thread::JoinHandle<()>>> {
+    let guard = MirrorGuard::take(pool)?;
+    let (mirror, mut catalog) = (pool.mirror(None), pool.another_catalog()?);
+    let notifier = Notifier::of(pool);
+    let hooks = guard.hooks(pool)?;
+    if hooks.is_some() {
+        catalog.keep_updates_for(&guard.machine);
+    }
+    let (counters, stopped) = (counters.clone(), stop.clone());
+    let mut threads = vec![std::thread::spawn(move || {
+        // Both whole: a closure takes but the fields it names, and the lock would be let go.
+        let (_hooks, guard) = (hooks, guard);
+        again("the mirror loop", &stopped, || {
+            mirror_for_ever(&mirror, &mut catalog, &guard.owner, &counters, notifier.as_ref(), &stopped)
+        });
+    })];
+    if !pool.config.forge.is_empty() {
+        let mut pool = pool.again()?;
+        let stop = stop.clone();
+        threads.push(std::thread::spawn(move || again("crawls", &stop, || crawl_for_ever(&mut pool, &stop))));
+    }
+    // Each has limits of its own to wait for.
+    for forge in with_metadata(pool) {
+        let mut pool = pool.again()?;
+        let stop = stop.clone();
+        threads.push(std::thread::spawn(move || {
+            again("metadata", &stop, || look_for_ever(&mut pool, &forge, &stop))
+        }));
+    }
+    Ok(threads)
+}
+
+/// Does `work` until it ends well; what fails is tried again after a while.
+fn again(what: &str, stop: &Stop, mut work: impl FnMut() -> Result<()>) {
+    while let Err(e) = work() {
+        if stop.is_stopped() {
+            tracing::error!("{what}: {e}");
+            return;
+        }
+        tracing::error!("{what}: {e}; trying again in {} s", CATALOG_RETRY.as_secs());
+        stop.sleep(CATALOG_RETRY);
+    }
+}
+
+/// Runs the mirror loop until told to stop.
+fn mirror_for_ever(
+    mirror: &Mirror,
+    catalog: &mut Catalog,
+    owner: &str,
+    counters: &Counters,
+    notifier: Option<&Notifier>,
+    stop: &Stop,
+) -> Result<()> {
+    let mut looked = Instant::now();
+    while !stop.is_stopped() {
+        if looked.elapsed() >= MEND_TIMES_EVERY {
+            looked = Instant::now();
+            catalog.follow_clock()?;
+            mend_times(catalog)?;
+        }
+        let mut batches = Batches::due(catalog, owner, mirror.options.lease_s, &now);
+        let tasks = batches.first(catalog)?;
+        if !tasks.repositories.is_empty() {
+            let more = &mut |catalog: &mut Catalog, ahead_only| batches.more(catalog, ahead_only);
+            mirror.run(catalog, tasks, more, stop, &mut |event| {
+                counters.count(&event);
+                if let Some(notifier) = notifier {
+                    notifier.tell(&event);
+                }
+                match event {
+                    Event::Started(..) | Event::Leased(_) => {}
+                    Event::Ended(repository, result, took) => log_line(repository, result, took),
+                    Event::Paused(pause) => tracing::warn!("{}", pause_line(pause)),
+                    Event::GoesOn => tracing::info!("{GOES_ON}"),
+                }
+            })?;
+        }
+        sleep_until_due(catalog, stop)?;
+    }
+    catalog.release(owner)?;
+    Ok(())
+}
+
+pub(crate) fn sleep_until_due(catalog: &Catalog, stop: &Stop) -> Result<()> {
+    let wait =
+        catalog.next_due()?.map_or(WATCH_SLEEP_MAX, |due| Duration::from_secs((due - now()).max(1) as u64));
+    stop.sleep(wait.min(WATCH_SLEEP_MAX));
+    Ok(())
+}
+
+/// Lists all forges at their intervals until told to stop.
+fn crawl_for_ever(pool: &mut Pool, stop: &Stop) -> Result<()> {
+    let forges = pool.config.forge.clone();
+    rounds(pool, &forges, true, false, stop, &mut |name, progress| {
+        tracing::info!("{}", summary(name, progress));
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Looks at what is due of a forge until told to stop.
+fn look_for_ever(pool: &mut Pool, forge: &ForgeConfig, stop: &Stop) -> Result<()> {
+    let report = |name: &str, brought: &LookOutcome| {
+        tracing::info!("{}", brought.line(name));
+        Ok(())
+    };
+    look_at_metadata(pool, forge, None, true, stop, &report).map(|_| ())
+}
+
+/// Forges that tell of such things.
+pub(crate) fn with_metadata(pool: &Pool) -> Vec<ForgeConfig> {
+    pool.config.forge.iter().filter(|forge| forge.has_metadata()).cloned().collect()
+}
+
+/// Looks at what is due of a forge, or at `ids`, once or for ever; says whether a look failed.
+pub(crate) fn look_at_metadata(
+    pool: &mut Pool,
+    config: &ForgeConfig,
+    ids: Option<&[i64]>,
+    watch: bool,
+    stop: &Stop,
+    report: &TellLook<'_>,
+) -> Result<bool> {
+    let (name, (is_wanted_by_default, wanted)) = (config.name(), config.metadata());
+    let schedule = Schedule {
+        forge: &name,
+        is_wanted_by_default,
+        wanted: &wanted,
+        ids,
+        watch,
+        open: &|stop| Ok(config.open(stop)?),
+        report,
+    };
+    let place = Place {
+        store: pool.store(),
+        scratch: pool.scratch(),
+        space: pool.space(),
+        interval: pool.config.mirror.metadata_interval.0,
+    };
+    Ok(weir_metadata::run(&mut pool.catalog, &place, &schedule, stop)?)
+}

@@ -1,0 +1,112 @@
+//! What can be registered, under which name; and archives that are deleted with their repository.
+
+use std::path::{Component, Path};
+
+use weir_transport::{Scheme, Url};
+
+use crate::error::{Error, Result};
+use crate::names::check_name;
+
+/// Forges where a repository is an owner and a name, and nothing else.
+const OWNER_AND_NAME: [&str; 3] = ["github.com", "codeberg.org", "bitbucket.org"];
+
+/// Refuses what cannot be a repository's URL, though it has the form of one.
+pub(crate) fn look_at(text: &str) -> Result<()> {
+    let url = Url::parse(text)?;
+    let refuse = |why: String| Err(Error::Message(why));
+    if url.scheme == Scheme::Local {
+        let path = url.local_path();
+        let mut with_suffix = path.clone().into_os_string();
+        with_suffix.push(".git");
+        let is_archive = |path: &Path| {
+            path.extension().is_some_and(|e| e == "tar") && weir_archive::Archive::open(path).is_ok()
+        };
+        let is_repository = |path: &Path| match path.is_file() {
+            true => is_archive(path),
+            false => path.join("HEAD").exists() || path.join(".git").exists(),
+        };
+        if is_repository(&path) || is_repository(Path::new(&with_suffix)) {
+            return Ok(());
+        }
+        if path.exists() {
+            return refuse(format!("'{text}' is no repository"));
+        }
+        let first = text.split('/').next().unwrap_or_default();
+        let is_host = text.contains('/')
+            && first.contains('.')
+            && first.chars().any(char::is_alphabetic)
+            && !text.starts_with(['.', '/']);
+        let guess = if is_host { format!("; did you mean https://{text}?") } else { String::new() };
+        return refuse(format!("there is nothing at '{text}'{guess}"));
+    }
+    let host = url.host.to_ascii_lowercase();
+    let parts: Vec<&str> = url.path.split('/').filter(|part| !part.is_empty()).collect();
+    let is_owner_and_name = OWNER_AND_NAME.contains(&host.as_str());
+    let end = match host.as_str() {
+        _ if is_owner_and_name => 2,
+        "gitlab.com" => parts.iter().position(|part| *part == "-").unwrap_or(parts.len()),
+        _ => parts.len(),
+    };
+    match parts.len() {
+        1 if is_owner_and_name || host == "gitlab.com" => refuse(format!(
+            "'{url}' is an owner, not a repository: a [[forge]] in weir.toml and 'weir crawl' register what \
+            an owner has"
+        )),
+        len if len > end => refuse(format!(
+            "'{url}' is a page of a repository; did you mean https://{host}/{}?",
+            parts[..end].join("/")
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Name, URL and archive of one upstream.
+pub(crate) fn entry(url: &str, name: Option<&str>) -> Result<(String, String, String)> {
+    let parsed = Url::parse(url)?;
+    let mut kept = url.to_owned();
+    let mut default = parsed.default_name();
+    if parsed.scheme == Scheme::Local {
+        // Relative to where the command was run; the mirror runs elsewhere.
+        let mut absolute = std::path::absolute(parsed.local_path())?;
+        if absolute.components().any(|part| part == Component::ParentDir)
+            && let Ok(found) = absolute.canonicalize()
+        {
+            absolute = found;
+        }
+        kept = absolute.to_str().ok_or_else(|| Error::Message(format!("'{url}' is not UTF-8")))?.to_owned();
+        default = Url::parse(&kept)?.default_name();
+    }
+    let name = name.map_or(default, |n| n.trim_matches('/').to_owned());
+    check_name(&name)?;
+    let path = format!("{name}.tar");
+    Ok((name, kept, path))
+}
+
+/// Locks the archive at `path` if there is one: whoever reads it goes on reading, whoever writes to it is
+/// waited for.
+pub(crate) fn lock(path: &Path) -> Result<Option<weir_archive::LockedFile>> {
+    match path.try_exists() {
+        Ok(true) => {}
+        Ok(false) => return Ok(None),
+        Err(source) => return Err(Error::File { what: "look at", path: path.to_owned(), source }),
+    }
+    weir_archive::lock_existing(path)
+        .map(Some)
+        .map_err(|e| Error::Message(format!("cannot lock '{}': {e}", path.display())))
+}
+
+/// Deletes the archive at `path`, and what was put aside of it as damaged.
+pub(crate) fn delete_archives(path: &Path) -> Result<()> {
+    for path in std::iter::once(path.to_owned())
+        .chain(weir_mirror::places_aside(path))
+        .chain(weir_repo::torn_places(path))
+    {
+        match std::fs::remove_file(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::File { what: "delete", path, source });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

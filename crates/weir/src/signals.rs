@@ -1,0 +1,39 @@
+//! What a signal asks for.
+
+use weir_ground::Stop;
+
+use crate::error::Result;
+
+/// Asks `stop` on SIGINT and SIGTERM; a second signal ends the process at once.
+/// What is returned becomes true then.
+pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver<bool>> {
+    let stop = stop.clone();
+    let (told, asked) = tokio::sync::watch::channel(false);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            use tokio::signal::unix::{SignalKind, signal};
+            let (Ok(mut interrupt), Ok(mut terminate)) =
+                (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+            else {
+                return;
+            };
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if stop.is_stopped() {
+                    std::process::exit(130);
+                }
+                tracing::info!(
+                    "stopping when what is under way is done; a second signal stops at once (nothing that \
+                    was committed is lost)"
+                );
+                stop.stop();
+                told.send_replace(true);
+            }
+        });
+    });
+    Ok(asked)
+}

@@ -1,0 +1,78 @@
+//! Lines that tell of visits, on a terminal and in the log.
+
+use std::path::Path;
+use std::time::Duration;
+
+use weir_catalog::Repository;
+use weir_mirror::throttle::Pause;
+use weir_mirror::{Failure, LfsReport, Visited};
+
+use crate::output;
+use crate::pool::now;
+
+pub(crate) const GOES_ON: &str = "resumed    there is room again";
+
+pub(crate) fn pause_line(pause: &Pause) -> String {
+    let what = pause.host.as_ref().map_or("all visits".to_owned(), |host| format!("visits to {host}"));
+    let seconds = (pause.until_ms / 1000).saturating_sub(now().as_u64());
+    format!("paused     {what} for {}: {}", output::span(seconds as i64), pause.cause.name())
+}
+
+pub(crate) fn updated_line(repository: &Repository, visited: &Visited, took: Duration) -> String {
+    let Some((change, report)) = &visited.change else { return String::new() };
+    let what = if repository.seq.is_none() { "cloned " } else { "updated" };
+    format!(
+        "{what}    {}  +{} ~{} -{} refs, {} objects, {} in {:.1} s",
+        repository.name,
+        change.added,
+        change.updated,
+        change.deleted,
+        report.objects_added,
+        output::bytes(report.bytes_appended),
+        took.as_secs_f64()
+    )
+}
+
+/// What came of LFS objects, if there is something to tell.
+pub(crate) fn lfs_line(repository: &Repository, visited: &Visited) -> Option<String> {
+    let LfsReport { added, bytes, absent, is_incomplete, .. } = visited.lfs?;
+    let absent = if absent > 0 { format!(", {absent} cannot be had") } else { String::new() };
+    let later = if is_incomplete { ", the next visit looks again" } else { "" };
+    let is_told = added > 0 || !absent.is_empty() || is_incomplete;
+    is_told.then(|| {
+        format!("lfs        {}  {added} objects, {}{absent}{later}", repository.name, output::bytes(bytes))
+    })
+}
+
+pub(crate) fn damaged_line(repository: &Repository, damaged: &Path) -> String {
+    format!(
+        "warning    {}: its archive was damaged and is kept as '{}'; a new clone is in its place",
+        repository.name,
+        damaged.display()
+    )
+}
+
+pub(crate) fn log_line(
+    repository: &Repository,
+    result: &std::result::Result<Visited, Failure>,
+    took: Duration,
+) {
+    match result {
+        Ok(visited) => {
+            match &visited.change {
+                Some(_) => tracing::info!("{}", updated_line(repository, visited, took)),
+                None => tracing::debug!("unchanged  {}", repository.name),
+            }
+            if let Some(line) = lfs_line(repository, visited) {
+                tracing::info!("{line}");
+            }
+            if let Some(damaged) = &visited.damaged {
+                tracing::warn!("{}", damaged_line(repository, damaged));
+            }
+            if let Some(lost) = &visited.lost {
+                tracing::error!("{}", output::lost_line(repository, lost));
+            }
+        }
+        Err(failure) => tracing::warn!("failed     {}: {failure}", repository.name),
+    }
+}
