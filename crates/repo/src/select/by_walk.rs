@@ -7,6 +7,7 @@ use weir_git::{Kind, Oid, OidMap, OidSet, TreeIter};
 use crate::error::{Error, Result};
 use crate::objects::reader::{ObjectReader, peel_through};
 use crate::objects::tree_diff::{Changed, TREE_DEPTH_MAX, changed, each_changed};
+use crate::reach::delta_reuse::Changes;
 use crate::reach::history::History;
 use crate::reach::steps::Steps;
 use crate::reach::walk::{Commits, Node};
@@ -33,117 +34,40 @@ const POPPED: u8 = 8;
 /// # Errors
 /// If an object is missing or corrupt, or the budget is used up.
 pub fn select(history: &History, query: &Query<'_>) -> Result<Selection> {
-    let Query { wants, haves, cut, filter, budget } = *query;
-    let takes = |kind| filter.is_none_or(|f| f.takes(kind));
+    let Query { haves, cut, filter, budget, .. } = *query;
     let mut reader = history.objects().reader();
     let mut selection = Selection::default();
     let mut sent = OidSet::default();
-    let mut flags: OidMap<u8> = OidMap::default();
-    let mut nodes: OidMap<Node> = OidMap::default();
-    let mut queue: BinaryHeap<(u64, Oid)> = BinaryHeap::new();
-    let mut direct = Vec::new();
-    let mut seeds = Vec::new();
-    // What a client names it gets, whatever the filter says; what a tag it names points at too.
-    let mut named = OidSet::default();
-    for want in wants.iter().chain(cut.iter().flat_map(|c| &c.wants)) {
-        let (oid, kind, tags) = peel_through(&mut reader, want)?.ok_or(Error::Missing(*want))?;
-        named.insert(oid);
-        selection.objects.extend(tags.into_iter().filter(|t| sent.insert(*t)));
-        match kind {
-            Kind::Commit => seeds.push((oid, INTERESTING)),
-            _ => direct.push((oid, kind)),
-        }
-    }
-    let mut edges = Vec::new();
-    for have in haves.iter().chain(cut.iter().flat_map(|c| &c.unshallow)) {
-        if let Some((oid, kind, tags)) = peel_through(&mut reader, have)? {
-            selection.client_has.extend(tags);
-            match kind {
-                Kind::Commit => {
-                    seeds.push((oid, UNINTERESTING));
-                    edges.push(oid);
-                }
-                _ => drop(selection.client_has.insert(oid)),
-            }
-        }
-    }
-    let mut steps = Steps::new(budget);
+    let ends = Ends::of(&mut reader, query, &mut selection, &mut sent)?;
+    let by_place = filter.is_some_and(|f| f.has_depth() || f.has_paths());
+    let has_bitmaps =
+        cut.is_none() && !by_place && history.bitmaps().is_some() && history.objects.loose.is_empty();
+    let walked_max = match (has_bitmaps, haves.is_empty()) {
+        (false, _) => usize::MAX,
+        (true, true) => WALKED_COMMITS_MAX,
+        (true, false) => WALKED_COMMITS_FOR_FETCH_MAX,
+    };
+    let mut walk = CommitWalk::new(Steps::new(budget));
     let mut commits = match cut {
         Some(cut) => Commits::cut_at(history, &mut reader, &cut.commits),
         None => Commits::new(history, &mut reader),
     };
-    let mut interesting_queued = 0usize;
-    for (oid, flag) in seeds {
-        let entry = flags.entry(oid).or_default();
-        *entry |= flag;
-        if *entry & QUEUED == 0 {
-            *entry |= QUEUED;
-            let node = commits.load(&oid)?;
-            queue.push((node.time, oid));
-            nodes.insert(oid, node);
-        }
+    walk.start(&mut commits, &ends.seeds)?;
+    if !walk.run(&mut commits, walked_max)? {
+        return select_by_bitmaps(history, reader, query);
     }
-    for (_, oid) in &queue {
-        interesting_queued += usize::from(flags[oid] & UNINTERESTING == 0);
-    }
-    let mut new_commits = Vec::new();
-    let mut is_parents_last = true;
-    let mut oldest_new = u64::MAX;
-    let by_place = filter.is_some_and(|f| f.has_depth() || f.has_paths());
-    let has_bitmaps =
-        cut.is_none() && !by_place && history.bitmaps().is_some() && history.objects.loose.is_empty();
-    let walked_max = if haves.is_empty() { WALKED_COMMITS_MAX } else { WALKED_COMMITS_FOR_FETCH_MAX };
-    while let Some(&(time, oid)) = queue.peek() {
-        if has_bitmaps && new_commits.len() > walked_max {
-            return select_by_bitmaps(history, reader, query);
-        }
-        // Once nothing new waits, go on only while an uninteresting commit could still reach a new one.
-        if interesting_queued == 0 && (new_commits.is_empty() || time < oldest_new) {
-            break;
-        }
-        queue.pop();
-        steps.take(1)?;
-        let flag = flags.entry(oid).or_default();
-        *flag |= POPPED;
-        let uninteresting = *flag & UNINTERESTING != 0;
-        if !uninteresting {
-            interesting_queued -= 1;
-            new_commits.push(oid);
-            oldest_new = oldest_new.min(time);
-        }
-        let parents = nodes[&oid].parents.clone();
-        for parent in parents {
-            let flag = flags.entry(parent).or_default();
-            let before = *flag;
-            is_parents_last &= before & POPPED == 0;
-            *flag |= QUEUED | if uninteresting { UNINTERESTING } else { INTERESTING };
-            if before & QUEUED == 0 {
-                let node = match commits.load(&parent) {
-                    // What a client has may be left over here, with nothing behind it any more: git prunes
-                    // one object at a time.
-                    Err(Error::Missing(_)) if uninteresting => continue,
-                    node => node?,
-                };
-                queue.push((node.time, parent));
-                nodes.insert(parent, node);
-                interesting_queued += usize::from(!uninteresting);
-            } else if uninteresting && before & UNINTERESTING == 0 {
-                interesting_queued -= spread_uninteresting(&parent, &mut flags, &nodes, &mut steps)?;
-            }
-        }
-    }
+    let CommitWalk { mut new_commits, flags, nodes, is_parents_last, steps, .. } = walk;
     new_commits.retain(|oid| flags[oid] & UNINTERESTING == 0 && !sent.contains(oid));
     for oid in &new_commits {
-        if takes(Kind::Commit) || named.contains(oid) {
+        if filter.is_none_or(|f| f.takes(Kind::Commit)) || ends.named.contains(oid) {
             sent.insert(*oid);
             selection.objects.push(*oid);
         }
     }
-    let known = OidSet::default();
     let mut trees = Trees {
         reader: &mut reader,
         sent,
-        known,
+        known: OidSet::default(),
         visited: OidMap::default(),
         filter,
         selection: &mut selection,
@@ -152,7 +76,7 @@ pub fn select(history: &History, query: &Query<'_>) -> Result<Selection> {
     if cut.is_some() {
         // Where history is cut off there is no parent to compare with: what the client's newest commits hold
         // must do.
-        for oid in edges.iter().take(EDGES_MAX) {
+        for oid in ends.edges.iter().take(EDGES_MAX) {
             match trees.know(&nodes[oid].tree, 0) {
                 Err(Error::Missing(_)) => {}
                 known => known?,
@@ -162,57 +86,166 @@ pub fn select(history: &History, query: &Query<'_>) -> Result<Selection> {
     if !filter.is_some_and(Filter::is_commits_only) {
         // What a parent's tree holds is left out of its child's: it must have been listed by then, whatever
         // clocks said.
-        new_commits = if is_parents_last {
+        let new_commits = if is_parents_last {
             new_commits.into_iter().rev().collect()
         } else {
             parents_first(&new_commits, &nodes)
         };
-        for oid in &new_commits {
-            let node = &nodes[oid];
-            let mut before = Vec::new();
-            for parent in &node.parents {
-                if let Some(parent_node) = nodes.get(parent) {
-                    if flags[parent] & UNINTERESTING != 0 {
-                        trees.selection.client_has.insert(parent_node.tree);
-                    }
-                    before.push(parent_node.tree);
-                }
-            }
-            if let Some(filter) = filter.filter(|f| f.has_paths()) {
-                trees.add_by_path(filter, &node.tree, &before)?;
-                continue;
-            }
-            if filter.is_some() || cut.is_some() || haves.is_empty() {
-                trees.add_tree(&node.tree, &before, 0)?;
-                continue;
-            }
-            let brought = match history.changes.brought_by(oid) {
-                Some(brought) => brought,
-                None => {
-                    let mut brought = Vec::new();
-                    trees.brought(&node.tree, &before, 0, &mut brought)?;
-                    history.changes.keep_brought(*oid, brought)
-                }
-            };
-            trees.steps.take(brought.len() as u64)?;
-            for (oid, previous) in brought.iter() {
-                trees.add(oid, *previous);
-            }
-        }
+        // What a commit brings is the same for all who have its parents.
+        let kept = (filter.is_none() && cut.is_none() && !haves.is_empty()).then_some(&history.changes);
+        trees.add_commits(&new_commits, &nodes, &flags, kept)?;
     }
-    for (oid, kind) in direct {
-        match filter.filter(|f| f.has_paths()) {
-            _ if kind != Kind::Tree => {}
-            Some(filter) => trees.add_by_path(filter, &oid, &[])?,
-            None => trees.add_tree(&oid, &[], 0)?,
-        }
-        trees.add(&oid, None);
-    }
+    trees.add_direct(&ends.direct)?;
     let sent = trees.sent;
     // Where times lie, or files have swapped places, what seemed the client's may be sent after all: deltas
     // on it could make a circle.
     selection.client_has.retain(|oid| !sent.contains(oid));
     Ok(selection)
+}
+
+/// Where a walk begins, and what is wanted besides commits.
+struct Ends {
+    /// Commits that are wanted, and those that the client has, with what they are.
+    seeds: Vec<(Oid, u8)>,
+    /// Commits that the client has.
+    edges: Vec<Oid>,
+    /// Trees and blobs that are wanted by name.
+    direct: Vec<(Oid, Kind)>,
+    /// What a client names it gets, whatever the filter says; what a tag it names points at too.
+    named: OidSet,
+}
+
+impl Ends {
+    /// Peels what `query` names. Tags on the way are sent, or the client's.
+    fn of(
+        reader: &mut ObjectReader<'_>,
+        query: &Query<'_>,
+        selection: &mut Selection,
+        sent: &mut OidSet,
+    ) -> Result<Ends> {
+        let Query { wants, haves, cut, .. } = *query;
+        let (mut seeds, mut edges, mut direct) = (Vec::new(), Vec::new(), Vec::new());
+        let mut named = OidSet::default();
+        for want in wants.iter().chain(cut.iter().flat_map(|c| &c.wants)) {
+            let (oid, kind, tags) = peel_through(reader, want)?.ok_or(Error::Missing(*want))?;
+            named.insert(oid);
+            selection.objects.extend(tags.into_iter().filter(|t| sent.insert(*t)));
+            match kind {
+                Kind::Commit => seeds.push((oid, INTERESTING)),
+                _ => direct.push((oid, kind)),
+            }
+        }
+        for have in haves.iter().chain(cut.iter().flat_map(|c| &c.unshallow)) {
+            if let Some((oid, kind, tags)) = peel_through(reader, have)? {
+                selection.client_has.extend(tags);
+                match kind {
+                    Kind::Commit => {
+                        seeds.push((oid, UNINTERESTING));
+                        edges.push(oid);
+                    }
+                    _ => drop(selection.client_has.insert(oid)),
+                }
+            }
+        }
+        Ok(Ends { seeds, edges, direct, named })
+    }
+}
+
+/// A walk over commits from the newest on, of which some are wanted and some the client's.
+struct CommitWalk<'a> {
+    steps: Steps<'a>,
+    flags: OidMap<u8>,
+    nodes: OidMap<Node>,
+    queue: BinaryHeap<(u64, Oid)>,
+    /// Commits in the queue that are wanted and not the client's.
+    interesting_queued: usize,
+    /// Those that were taken out of it.
+    new_commits: Vec<Oid>,
+    /// The time of the oldest of them.
+    oldest_new: u64,
+    /// Whether no parent was met before its child.
+    is_parents_last: bool,
+}
+
+impl<'a> CommitWalk<'a> {
+    fn new(steps: Steps<'a>) -> CommitWalk<'a> {
+        CommitWalk {
+            steps,
+            flags: OidMap::default(),
+            nodes: OidMap::default(),
+            queue: BinaryHeap::new(),
+            interesting_queued: 0,
+            new_commits: Vec::new(),
+            oldest_new: u64::MAX,
+            is_parents_last: true,
+        }
+    }
+
+    fn start(&mut self, commits: &mut Commits<'_, '_>, seeds: &[(Oid, u8)]) -> Result<()> {
+        for (oid, flag) in seeds {
+            let entry = self.flags.entry(*oid).or_default();
+            *entry |= flag;
+            if *entry & QUEUED == 0 {
+                *entry |= QUEUED;
+                let node = commits.load(oid)?;
+                self.queue.push((node.time, *oid));
+                self.nodes.insert(*oid, node);
+            }
+        }
+        let is_interesting = |(_, oid): &&(u64, Oid)| self.flags[oid] & UNINTERESTING == 0;
+        self.interesting_queued = self.queue.iter().filter(is_interesting).count();
+        Ok(())
+    }
+
+    /// Walks until all is known that is new; says whether that was so within `walked_max` new commits.
+    fn run(&mut self, commits: &mut Commits<'_, '_>, walked_max: usize) -> Result<bool> {
+        while let Some(&(time, oid)) = self.queue.peek() {
+            if self.new_commits.len() > walked_max {
+                return Ok(false);
+            }
+            // Once nothing new waits, go on only while an uninteresting commit could still reach a new one.
+            if self.interesting_queued == 0 && (self.new_commits.is_empty() || time < self.oldest_new) {
+                break;
+            }
+            self.queue.pop();
+            self.steps.take(1)?;
+            let flag = self.flags.entry(oid).or_default();
+            *flag |= POPPED;
+            let uninteresting = *flag & UNINTERESTING != 0;
+            if !uninteresting {
+                self.interesting_queued -= 1;
+                self.new_commits.push(oid);
+                self.oldest_new = self.oldest_new.min(time);
+            }
+            for parent in self.nodes[&oid].parents.clone() {
+                self.meet(commits, parent, uninteresting)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes note of a parent of a commit that was taken out.
+    fn meet(&mut self, commits: &mut Commits<'_, '_>, parent: Oid, uninteresting: bool) -> Result<()> {
+        let flag = self.flags.entry(parent).or_default();
+        let before = *flag;
+        self.is_parents_last &= before & POPPED == 0;
+        *flag |= QUEUED | if uninteresting { UNINTERESTING } else { INTERESTING };
+        if before & QUEUED == 0 {
+            let node = match commits.load(&parent) {
+                // What a client has may be left over here, with nothing behind it any more: git prunes one
+                // object at a time.
+                Err(Error::Missing(_)) if uninteresting => return Ok(()),
+                node => node?,
+            };
+            self.queue.push((node.time, parent));
+            self.nodes.insert(parent, node);
+            self.interesting_queued += usize::from(!uninteresting);
+        } else if uninteresting && before & UNINTERESTING == 0 {
+            self.interesting_queued -=
+                spread_uninteresting(&parent, &mut self.flags, &self.nodes, &mut self.steps)?;
+        }
+        Ok(())
+    }
 }
 
 /// Bytes of a path that is matched with patterns: longer ones no system takes.
@@ -284,6 +317,62 @@ struct Trees<'a, 'r> {
 }
 
 impl Trees<'_, '_> {
+    /// Adds what `new_commits`, parents first, bring; `kept` is where that is known from, or kept.
+    fn add_commits(
+        &mut self,
+        new_commits: &[Oid],
+        nodes: &OidMap<Node>,
+        flags: &OidMap<u8>,
+        kept: Option<&Changes>,
+    ) -> Result<()> {
+        for oid in new_commits {
+            let node = &nodes[oid];
+            let mut before = Vec::new();
+            for parent in &node.parents {
+                if let Some(parent_node) = nodes.get(parent) {
+                    if flags[parent] & UNINTERESTING != 0 {
+                        self.selection.client_has.insert(parent_node.tree);
+                    }
+                    before.push(parent_node.tree);
+                }
+            }
+            if let Some(filter) = self.filter.filter(|f| f.has_paths()) {
+                self.add_by_path(filter, &node.tree, &before)?;
+                continue;
+            }
+            let Some(kept) = kept else {
+                self.add_tree(&node.tree, &before, 0)?;
+                continue;
+            };
+            let brought = match kept.brought_by(oid) {
+                Some(brought) => brought,
+                None => {
+                    let mut brought = Vec::new();
+                    self.brought(&node.tree, &before, 0, &mut brought)?;
+                    kept.keep_brought(*oid, brought)
+                }
+            };
+            self.steps.take(brought.len() as u64)?;
+            for (oid, previous) in brought.iter() {
+                self.add(oid, *previous);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds trees, with what is below them, and blobs that are wanted by name.
+    fn add_direct(&mut self, direct: &[(Oid, Kind)]) -> Result<()> {
+        for (oid, kind) in direct {
+            match self.filter.filter(|f| f.has_paths()) {
+                _ if *kind != Kind::Tree => {}
+                Some(filter) => self.add_by_path(filter, oid, &[])?,
+                None => self.add_tree(oid, &[], 0)?,
+            }
+            self.add(oid, None);
+        }
+        Ok(())
+    }
+
     fn add(&mut self, oid: &Oid, previous: Option<Oid>) {
         if !self.known.contains(oid) && self.sent.insert(*oid) {
             self.selection.objects.push(*oid);
