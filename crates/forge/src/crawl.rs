@@ -134,6 +134,24 @@ impl Places {
     }
 }
 
+/// How far pages were turned.
+struct Turned {
+    listing: Listing,
+    /// Pages that cannot be had, and have nothing behind them yet.
+    pending: Vec<Skipped>,
+    progress: CrawlProgress,
+}
+
+/// Where a listing goes on.
+enum After {
+    /// With the page there.
+    Page(String),
+    /// With those it did not name: this was the last page.
+    Unseen,
+    /// Nowhere: as many were taken as are wanted.
+    Enough,
+}
+
 impl Crawl<'_> {
     /// Goes on with the listing of `forge` until it ends, or `observe` says no.
     ///
@@ -155,128 +173,143 @@ impl Crawl<'_> {
                 self.look_for_unseen(catalog, forge, &mut listing, after, &mut progress, observe)?;
             return Ok(progress);
         }
-        let mut pending: Vec<Skipped> = Vec::new();
+        let mut turned = Turned { listing, pending: Vec::new(), progress };
         let mut places = Places::default();
         loop {
             let place = position.clone().unwrap_or_else(|| forge.start().to_owned());
             places.visit(self.name, &place)?;
-            // With a limit it matters how many came before.
-            let known = if self.limit == 0 { catalog.kept_page(self.name, &place)? } else { None };
-            let known = known.filter(|known| known.wanted == self.wanted);
-            // What was gone and is there again is to be told anew.
-            let known = match known {
-                Some(known) if catalog.has_gone(self.name, &known.ids)? => None,
-                known => known,
-            };
+            let known = self.kept_page(catalog, &place)?;
             let page = forge.page_unless(&place, known.as_ref().map(|known| known.etag.as_str()))?;
-            progress.usage = forge.usage();
-            if let (true, Some(known)) = (page.is_unchanged, known) {
-                self.write_skipped(catalog, &mut pending, &mut progress)?;
-                let ids: Vec<&str> = known.ids.iter().map(String::as_str).collect();
-                catalog.mark_seen(&listing, &ids)?;
-                let kept = known.next.clone().unwrap_or_else(|| format!("{UNSEEN}0"));
-                catalog.take_page(&mut listing, &[], Some(&kept), (self.now)())?;
-                (progress.pages, progress.unchanged) = (progress.pages + 1, progress.unchanged + 1);
-                progress.listed += ids.iter().filter(|id| Listed::of_wiki(id).is_none()).count() as u64;
-                keep_budgets(self.name, catalog, forge, (self.now)())?;
-                let goes_on = observe(&progress);
-                match known.next {
-                    Some(_) if !goes_on => return Ok(progress),
-                    Some(next) => position = Some(next),
-                    None => {
-                        progress.finished = goes_on
-                            && self.look_for_unseen(
-                                catalog,
-                                forge,
-                                &mut listing,
-                                0,
-                                &mut progress,
-                                observe,
-                            )?;
-                        return Ok(progress);
-                    }
-                }
-                continue;
-            }
-            if let Some(Skipped { position, error }) = &page.left_out {
-                catalog.skip_page(self.name, position, error, (self.now)())?;
-                progress.skipped += 1;
-            }
-            if let Some(skipped) = page.skipped {
-                tracing::warn!(forge = self.name, position = %skipped.position, "page skipped: {}",
-                    skipped.error);
-                pending.push(skipped);
-                if pending.len() >= SKIPPED_IN_TURN_MAX {
-                    let Skipped { position, error } = pending.swap_remove(0);
-                    let detail = format!(
-                        "{SKIPPED_IN_TURN_MAX} pages in turn cannot be had, from {position} on: {error}"
-                    );
-                    return Err(Error::Unavailable { url: self.name.to_owned(), detail }.into());
-                }
-                // What was skipped counts as passed once something behind it is there.
-                if page.next.is_some() {
-                    position = page.next;
-                    if !observe(&progress) {
-                        return Ok(progress);
-                    }
-                    continue;
-                }
-            }
-            self.write_skipped(catalog, &mut pending, &mut progress)?;
-            let lists_nothing = progress.listed == 0
-                && position.is_none()
-                && page.repositories.is_empty()
-                && page.next.is_none();
-            if lists_nothing && catalog.forge_counts(self.name)?.0 > 0 {
-                // One that has lost its access, say: what it had is not gone.
-                let detail = "it lists nothing any more; nothing is taken to be gone".to_owned();
-                return Err(Error::Unexpected { url: self.name.to_owned(), detail }.into());
-            }
-            let unknown_before = progress.unknown;
-            let mut wanted = self.wanted(&page.repositories, &mut progress);
-            // More may be known of them the next time.
-            let has_unknown = progress.unknown > unknown_before;
-            // Of this listing, however many crawls it takes.
-            let room =
-                if self.limit == 0 { u64::MAX } else { self.limit.saturating_sub(listing.listed as u64) };
-            let is_enough = wanted.len() as u64 >= room;
-            while wanted.len() as u64 > room {
-                wanted.pop();
-                progress.wanted -= 1;
-            }
-            let next = page.next.filter(|_| !is_enough);
-            // Those that are not wanted too: the forge has them, and need not be asked.
-            let named: Vec<&str> = page.repositories.iter().map(|l| l.forge_id.as_str()).collect();
-            catalog.mark_seen(&listing, &named)?;
-            // The listing has ended only when those it did not name were asked for.
-            let kept = next.clone().or_else(|| (!is_enough).then(|| format!("{UNSEEN}0")));
-            progress.taken += catalog.take_page(&mut listing, &wanted, kept.as_deref(), (self.now)())?;
-            if let (Some(etag), 0, false) = (page.etag, self.limit, has_unknown) {
-                let wikis = wanted
-                    .iter()
-                    .map(|(_, listed)| listed.forge_id.as_str())
-                    .filter(|id| Listed::of_wiki(id).is_some());
-                let ids = named.iter().copied().chain(wikis).map(str::to_owned).collect();
-                catalog.keep_page(
-                    self.name,
-                    &place,
-                    &KeptPage { etag, wanted: self.wanted.to_owned(), ids, next: next.clone() },
-                )?;
-            }
-            progress.pages += 1;
+            turned.progress.usage = forge.usage();
+            let after = match known {
+                Some(known) if page.is_unchanged => self.take_unchanged(catalog, &mut turned, &known)?,
+                _ => self.take(catalog, &mut turned, &place, position.is_none(), page)?,
+            };
             keep_budgets(self.name, catalog, forge, (self.now)())?;
-            let goes_on = observe(&progress);
-            if next.is_none() {
-                progress.finished = is_enough
-                    || (goes_on
-                        && self.look_for_unseen(catalog, forge, &mut listing, 0, &mut progress, observe)?);
-                return Ok(progress);
+            let goes_on = observe(&turned.progress);
+            match after {
+                After::Page(next) if goes_on => position = Some(next),
+                After::Unseen if goes_on => {
+                    let Turned { mut listing, mut progress, .. } = turned;
+                    progress.finished =
+                        self.look_for_unseen(catalog, forge, &mut listing, 0, &mut progress, observe)?;
+                    return Ok(progress);
+                }
+                After::Page(_) | After::Unseen => return Ok(turned.progress),
+                After::Enough => return Ok(CrawlProgress { finished: true, ..turned.progress }),
             }
-            if !goes_on {
-                return Ok(progress);
-            }
-            position = next;
         }
+    }
+
+    /// Returns what is known of the page at `place`, if that holds for what is wanted today.
+    fn kept_page(&self, catalog: &Catalog, place: &str) -> Result<Option<KeptPage>, CrawlError> {
+        // With a limit it matters how many came before.
+        let known = if self.limit == 0 { catalog.kept_page(self.name, place)? } else { None };
+        let known = known.filter(|known| known.wanted == self.wanted);
+        // What was gone and is there again is to be told anew.
+        Ok(match known {
+            Some(known) if catalog.has_gone(self.name, &known.ids)? => None,
+            known => known,
+        })
+    }
+
+    /// Takes a page that is as it was.
+    fn take_unchanged(
+        &self,
+        catalog: &mut Catalog,
+        turned: &mut Turned,
+        known: &KeptPage,
+    ) -> Result<After, CrawlError> {
+        self.write_skipped(catalog, turned)?;
+        let ids: Vec<&str> = known.ids.iter().map(String::as_str).collect();
+        catalog.mark_seen(&turned.listing, &ids)?;
+        let kept = known.next.clone().unwrap_or_else(|| format!("{UNSEEN}0"));
+        catalog.take_page(&mut turned.listing, &[], Some(&kept), (self.now)())?;
+        let progress = &mut turned.progress;
+        (progress.pages, progress.unchanged) = (progress.pages + 1, progress.unchanged + 1);
+        progress.listed += ids.iter().filter(|id| Listed::of_wiki(id).is_none()).count() as u64;
+        Ok(known.next.clone().map_or(After::Unseen, After::Page))
+    }
+
+    /// Takes a page, or notes that it cannot be had; `is_first` says whether it is that of a new listing.
+    fn take(
+        &self,
+        catalog: &mut Catalog,
+        turned: &mut Turned,
+        place: &str,
+        is_first: bool,
+        mut page: Page,
+    ) -> Result<After, CrawlError> {
+        if let Some(Skipped { position, error }) = &page.left_out {
+            catalog.skip_page(self.name, position, error, (self.now)())?;
+            turned.progress.skipped += 1;
+        }
+        if let Some(skipped) = page.skipped.take() {
+            tracing::warn!(forge = self.name, position = %skipped.position, "page skipped: {}", skipped.error);
+            turned.pending.push(skipped);
+            if turned.pending.len() >= SKIPPED_IN_TURN_MAX {
+                let Skipped { position, error } = turned.pending.swap_remove(0);
+                let detail =
+                    format!("{SKIPPED_IN_TURN_MAX} pages in turn cannot be had, from {position} on: {error}");
+                return Err(Error::Unavailable { url: self.name.to_owned(), detail }.into());
+            }
+            // What was skipped counts as passed once something behind it is there.
+            if let Some(next) = page.next {
+                return Ok(After::Page(next));
+            }
+        }
+        self.write_skipped(catalog, turned)?;
+        let lists_nothing =
+            turned.progress.listed == 0 && is_first && page.repositories.is_empty() && page.next.is_none();
+        if lists_nothing && catalog.forge_counts(self.name)?.0 > 0 {
+            // One that has lost its access, say: what it had is not gone.
+            let detail = "it lists nothing any more; nothing is taken to be gone".to_owned();
+            return Err(Error::Unexpected { url: self.name.to_owned(), detail }.into());
+        }
+        self.take_listed(catalog, turned, place, page)
+    }
+
+    fn take_listed(
+        &self,
+        catalog: &mut Catalog,
+        turned: &mut Turned,
+        place: &str,
+        page: Page,
+    ) -> Result<After, CrawlError> {
+        let Turned { listing, progress, .. } = turned;
+        let unknown_before = progress.unknown;
+        let mut wanted = self.wanted(&page.repositories, progress);
+        // More may be known of them the next time.
+        let has_unknown = progress.unknown > unknown_before;
+        // Of this listing, however many crawls it takes.
+        let room = if self.limit == 0 { u64::MAX } else { self.limit.saturating_sub(listing.listed as u64) };
+        let is_enough = wanted.len() as u64 >= room;
+        while wanted.len() as u64 > room {
+            wanted.pop();
+            progress.wanted -= 1;
+        }
+        let next = page.next.filter(|_| !is_enough);
+        // Those that are not wanted too: the forge has them, and need not be asked.
+        let named: Vec<&str> = page.repositories.iter().map(|l| l.forge_id.as_str()).collect();
+        catalog.mark_seen(listing, &named)?;
+        // The listing has ended only when those it did not name were asked for.
+        let kept = next.clone().or_else(|| (!is_enough).then(|| format!("{UNSEEN}0")));
+        progress.taken += catalog.take_page(listing, &wanted, kept.as_deref(), (self.now)())?;
+        if let (Some(etag), 0, false) = (page.etag, self.limit, has_unknown) {
+            let wikis = wanted
+                .iter()
+                .map(|(_, listed)| listed.forge_id.as_str())
+                .filter(|id| Listed::of_wiki(id).is_some());
+            let ids = named.iter().copied().chain(wikis).map(str::to_owned).collect();
+            let kept = KeptPage { etag, wanted: self.wanted.to_owned(), ids, next: next.clone() };
+            catalog.keep_page(self.name, place, &kept)?;
+        }
+        progress.pages += 1;
+        Ok(match next {
+            Some(next) => After::Page(next),
+            None if is_enough => After::Enough,
+            None => After::Unseen,
+        })
     }
 
     fn wanted(&self, repositories: &[Listed], progress: &mut CrawlProgress) -> Vec<(String, Listed)> {
@@ -309,15 +342,10 @@ impl Crawl<'_> {
     }
 
     /// Writes down pages that could not be had, once something behind them came.
-    fn write_skipped(
-        &self,
-        catalog: &mut Catalog,
-        pending: &mut Vec<Skipped>,
-        progress: &mut CrawlProgress,
-    ) -> Result<(), CrawlError> {
-        for Skipped { position, error } in pending.drain(..) {
+    fn write_skipped(&self, catalog: &mut Catalog, turned: &mut Turned) -> Result<(), CrawlError> {
+        for Skipped { position, error } in turned.pending.drain(..) {
             catalog.skip_page(self.name, &position, &error, (self.now)())?;
-            progress.skipped += 1;
+            turned.progress.skipped += 1;
         }
         Ok(())
     }

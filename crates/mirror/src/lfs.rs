@@ -4,7 +4,7 @@ use std::path::Path;
 
 use weir_ground::{FailureClass, Timestamp};
 use weir_repo::{ArchiveRepo, LfsObject, LfsPointer, Phase};
-use weir_transport::{Error, LFS_BATCH_MAX, Lfs, LfsAnswer, Url};
+use weir_transport::{Error, LFS_BATCH_MAX, Lfs, LfsAnswer, LfsDownload, Url};
 
 use crate::failure::Failure;
 use crate::options::VisitOptions;
@@ -44,147 +44,194 @@ pub(crate) fn fetch_lfs(
     now: Timestamp,
     options: &VisitOptions,
 ) -> Result<LfsReport, Failure> {
-    let mut report = LfsReport::default();
-    let missing = archive.lfs_missing(now)?;
-    report.missing = missing.len() as u64;
-    let limit = options.limits.object_bytes_max;
-    let (mut missing, too_large): (Vec<_>, Vec<_>) =
-        missing.into_iter().partition(|pointer| pointer.size <= limit);
-    for LfsPointer { oid, size } in &too_large {
-        tracing::warn!(path = %path.display(), "LFS object {oid} has {size} bytes, more than \
-            limits.object_bytes_max: left out");
-    }
-    report.absent += too_large.len() as u64;
-    let room = OBJECTS_MAX.saturating_sub(archive.repo()?.map_or(0, |repo| repo.lfs_count().0 as usize));
-    if missing.len() > room {
-        tracing::warn!(path = %path.display(), "more than {OBJECTS_MAX} LFS objects: {} are left out",
-            missing.len() - room);
-        report.absent += (missing.len() - room) as u64;
-        missing.truncate(room);
-    }
+    let mut fetch = LfsFetch {
+        archive,
+        path,
+        now,
+        options,
+        report: LfsReport::default(),
+        here: Vec::new(),
+        here_bytes: 0,
+        failures_in_turn: 0,
+    };
+    let missing = fetch.missing()?;
     if missing.is_empty() {
-        return Ok(report);
+        return Ok(fetch.report);
     }
     options.progress.begin(Phase::Lfs, missing.len() as u64);
-    // Another one first each time: some that always fail do not keep the others away.
-    let first = (now.as_u64() % missing.len() as u64) as usize;
-    missing.rotate_left(first);
-    let store = path.parent().unwrap_or(Path::new("."));
-    let spill = |bytes| options.scratch.place(bytes, store);
     let mut lfs = match Lfs::of(url, &options.transport) {
         Ok(lfs) => lfs,
         // The repository was had this way just now: where ssh fails here there is no LFS server, as far as
         // anybody can tell.
         Err(e) => {
             tracing::warn!(path = %path.display(), "no LFS objects: {e}");
-            return Ok(LfsReport {
-                absent: report.absent + missing.len() as u64,
-                is_incomplete: true,
-                ..report
-            });
+            fetch.report.absent += missing.len() as u64;
+            fetch.report.is_incomplete = true;
+            return Ok(fetch.report);
         }
     };
-    let (mut here, mut here_bytes): (Vec<LfsObject>, u64) = (Vec::new(), 0);
-    let mut failures_in_turn = 0;
-    let keep = |archive: &mut ArchiveRepo,
-                here: &mut Vec<LfsObject>,
-                report: &mut LfsReport|
-     -> Result<(), Failure> {
-        let (count, sizes) = (here.len() as u64, here.iter().map(LfsObject::size).sum::<u64>());
-        let wrong = archive.add_lfs_objects(std::mem::take(here), now)?;
-        for LfsPointer { oid, .. } in &wrong {
-            tracing::warn!(path = %path.display(), "the upstream gives something else for LFS object {oid}: \
-                left out");
+    for batch in missing.chunks(LFS_BATCH_MAX) {
+        if !fetch.batch(&mut lfs, batch)? {
+            break;
         }
-        report.absent += wrong.len() as u64;
-        report.added += count - wrong.len() as u64;
-        report.missing -= count - wrong.len() as u64;
-        let bytes = sizes - wrong.iter().map(|pointer| pointer.size).sum::<u64>();
-        report.bytes += bytes;
-        options.space.add_used(bytes);
-        Ok(())
-    };
-    'all: for batch in missing.chunks(LFS_BATCH_MAX) {
+    }
+    fetch.keep()?;
+    Ok(fetch.report)
+}
+
+/// LFS objects on their way into an archive.
+struct LfsFetch<'a> {
+    archive: &'a mut ArchiveRepo,
+    path: &'a Path,
+    now: Timestamp,
+    options: &'a VisitOptions,
+    report: LfsReport,
+    /// Those that came and are not in the archive yet.
+    here: Vec<LfsObject>,
+    here_bytes: u64,
+    failures_in_turn: usize,
+}
+
+impl LfsFetch<'_> {
+    /// Returns what is to be fetched; what is not is told of.
+    fn missing(&mut self) -> Result<Vec<LfsPointer>, Failure> {
+        let path = self.path.display();
+        let missing = self.archive.lfs_missing(self.now)?;
+        self.report.missing = missing.len() as u64;
+        let limit = self.options.limits.object_bytes_max;
+        let (mut missing, too_large): (Vec<_>, Vec<_>) =
+            missing.into_iter().partition(|pointer| pointer.size <= limit);
+        for LfsPointer { oid, size } in &too_large {
+            tracing::warn!(%path, "LFS object {oid} has {size} bytes, more than limits.object_bytes_max: left out");
+        }
+        self.report.absent += too_large.len() as u64;
+        let kept = self.archive.repo()?.map_or(0, |repo| repo.lfs_count().0 as usize);
+        let room = OBJECTS_MAX.saturating_sub(kept);
+        if missing.len() > room {
+            let left_out = missing.len() - room;
+            tracing::warn!(%path, "more than {OBJECTS_MAX} LFS objects: {left_out} are left out");
+            self.report.absent += left_out as u64;
+            missing.truncate(room);
+        }
+        if !missing.is_empty() {
+            // Another one first each time: some that always fail do not keep the others away.
+            let first = (self.now.as_u64() % missing.len() as u64) as usize;
+            missing.rotate_left(first);
+        }
+        Ok(missing)
+    }
+
+    /// Fetches the objects of one request; says whether to go on with the next.
+    fn batch(&mut self, lfs: &mut Lfs, batch: &[LfsPointer]) -> Result<bool, Failure> {
+        let path = self.path.display();
         let asked: Vec<(&str, u64)> =
             batch.iter().map(|pointer| (pointer.oid.as_str(), pointer.size)).collect();
         let answers = match lfs.batch(&asked) {
             Ok(answers) => answers,
             // There is no LFS server: the pointers are all there is.
             Err(e) if is_final(&e) => {
-                tracing::warn!(path = %path.display(), "no LFS objects: {e}");
-                report.absent += batch.len() as u64;
-                continue;
+                tracing::warn!(%path, "no LFS objects: {e}");
+                self.report.absent += batch.len() as u64;
+                return Ok(true);
             }
             Err(e) => {
-                tracing::warn!(path = %path.display(), "LFS objects wait for the next visit: {e}");
-                report.is_incomplete = true;
-                break;
+                tracing::warn!(%path, "LFS objects wait for the next visit: {e}");
+                self.report.is_incomplete = true;
+                return Ok(false);
             }
         };
         for (pointer, answer) in batch.iter().zip(answers) {
             let download = match answer {
                 LfsAnswer::Here(download) => download,
                 LfsAnswer::Later(why) => {
-                    tracing::warn!(path = %path.display(), "LFS object {} waits for the next visit: {why}",
-                        pointer.oid);
-                    report.is_incomplete = true;
+                    self.put_off(pointer, &why);
                     continue;
                 }
                 LfsAnswer::Absent(why) => {
-                    tracing::warn!(path = %path.display(), "the upstream has no LFS object {}: {why}",
-                        pointer.oid);
-                    report.absent += 1;
+                    tracing::warn!(%path, "the upstream has no LFS object {}: {why}", pointer.oid);
+                    self.report.absent += 1;
                     continue;
                 }
             };
-            if let Some(cause) = options.space.shortage() {
-                tracing::warn!(path = %path.display(), "LFS objects wait for the next visit: {}",
-                    cause.name());
-                report.is_incomplete = true;
-                break 'all;
+            if let Some(cause) = self.options.space.shortage() {
+                tracing::warn!(%path, "LFS objects wait for the next visit: {}", cause.name());
+                self.report.is_incomplete = true;
+                return Ok(false);
             }
-            let object = lfs.download(&download).map_err(|e| (is_final(&e), Failure::from(e))).and_then(
-                |mut reader| {
-                    LfsObject::read(pointer.clone(), &mut reader, &spill)
-                        .map_err(|e| (false, weir_repo::Error::Io(e).into()))
-                },
-            );
-            match object {
-                Ok(object) => {
-                    failures_in_turn = 0;
-                    here_bytes += pointer.size;
-                    options.progress.add(1);
-                    options.progress.add_bytes(pointer.size);
-                    here.push(object);
-                }
-                Err((true, e)) => {
-                    tracing::warn!(path = %path.display(), "the upstream does not give LFS object {}: {e}",
-                        pointer.oid);
-                    report.absent += 1;
-                }
-                Err((false, e)) => {
-                    // One that fails must not keep the others away.
-                    if e.class == FailureClass::DiskFull {
-                        keep(archive, &mut here, &mut report)?;
-                        return Err(e);
-                    }
-                    tracing::warn!(path = %path.display(), "LFS object {} waits for the next visit: {e}",
-                        pointer.oid);
-                    report.is_incomplete = true;
-                    failures_in_turn += 1;
-                    if failures_in_turn >= FAILURES_MAX {
-                        break 'all;
-                    }
-                }
+            if !self.download(lfs, pointer, &download)? {
+                return Ok(false);
             }
-            if here_bytes >= COMMIT_BYTES {
-                keep(archive, &mut here, &mut report)?;
-                here_bytes = 0;
+            if self.here_bytes >= COMMIT_BYTES {
+                self.keep()?;
             }
         }
+        Ok(true)
     }
-    keep(archive, &mut here, &mut report)?;
-    Ok(report)
+
+    /// Fetches one object; says whether to go on with the next.
+    fn download(
+        &mut self,
+        lfs: &mut Lfs,
+        pointer: &LfsPointer,
+        download: &LfsDownload,
+    ) -> Result<bool, Failure> {
+        let store = self.path.parent().unwrap_or(Path::new("."));
+        let spill = |bytes| self.options.scratch.place(bytes, store);
+        let object =
+            lfs.download(download).map_err(|e| (is_final(&e), Failure::from(e))).and_then(|mut reader| {
+                LfsObject::read(pointer.clone(), &mut reader, &spill)
+                    .map_err(|e| (false, weir_repo::Error::Io(e).into()))
+            });
+        match object {
+            Ok(object) => {
+                self.failures_in_turn = 0;
+                self.here_bytes += pointer.size;
+                self.options.progress.add(1);
+                self.options.progress.add_bytes(pointer.size);
+                self.here.push(object);
+            }
+            Err((true, e)) => {
+                let path = self.path.display();
+                tracing::warn!(%path, "the upstream does not give LFS object {}: {e}", pointer.oid);
+                self.report.absent += 1;
+            }
+            Err((false, e)) => {
+                // One that fails must not keep the others away.
+                if e.class == FailureClass::DiskFull {
+                    self.keep()?;
+                    return Err(e);
+                }
+                self.put_off(pointer, &e.to_string());
+                self.failures_in_turn += 1;
+                return Ok(self.failures_in_turn < FAILURES_MAX);
+            }
+        }
+        Ok(true)
+    }
+
+    fn put_off(&mut self, pointer: &LfsPointer, why: &str) {
+        let path = self.path.display();
+        tracing::warn!(%path, "LFS object {} waits for the next visit: {why}", pointer.oid);
+        self.report.is_incomplete = true;
+    }
+
+    /// Commits what came.
+    fn keep(&mut self) -> Result<(), Failure> {
+        let (count, sizes) = (self.here.len() as u64, self.here.iter().map(LfsObject::size).sum::<u64>());
+        self.here_bytes = 0;
+        let wrong = self.archive.add_lfs_objects(std::mem::take(&mut self.here), self.now)?;
+        for LfsPointer { oid, .. } in &wrong {
+            let path = self.path.display();
+            tracing::warn!(%path, "the upstream gives something else for LFS object {oid}: left out");
+        }
+        self.report.absent += wrong.len() as u64;
+        self.report.added += count - wrong.len() as u64;
+        self.report.missing -= count - wrong.len() as u64;
+        let bytes = sizes - wrong.iter().map(|pointer| pointer.size).sum::<u64>();
+        self.report.bytes += bytes;
+        self.options.space.add_used(bytes);
+        Ok(())
+    }
 }
 
 /// Whether asking again would give the same. Refusals may be of a URL that has run out, or of a quota.

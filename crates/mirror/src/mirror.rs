@@ -10,9 +10,8 @@ use weir_catalog::{Base, Catalog, Interval, Outcome, Repository, Settings, Visit
 use weir_repo::Progress;
 use weir_transport::Url;
 
-use crate::batch::VisitBatch;
 use crate::failure::Failure;
-use crate::options::{SharedOptions, VisitOptions};
+use crate::options::VisitOptions;
 use crate::queue::{Done, Mailbox, Message, Queue, Task};
 use crate::rules::{ForgeRefs, SettingsRule, own_options, settings_of};
 use crate::schedule::{Observed, Policy, spread};
@@ -22,12 +21,10 @@ use crate::visit::visit;
 use crate::visited::{Known, Visited};
 use weir_ground::{Clock, FailureClass, Stop, Timestamp};
 
-/// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
-const STACK_BYTES: usize = 32 << 20;
 /// Time between looks at what has become due.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// The same for what goes ahead of what waits, and how many of those are looked for at once.
-const ASK_AHEAD_EVERY: Duration = Duration::from_secs(2);
+pub(crate) const ASK_AHEAD_EVERY: Duration = Duration::from_secs(2);
 const AHEAD_AT_ONCE: usize = 10_000;
 /// No more of those are leased while so many wait.
 const AHEAD_WAITING_MAX: usize = 1000;
@@ -134,157 +131,8 @@ impl Mirror {
         settings_of(repository, &self.options.rules, &self.options.forge_refs)
     }
 
-    /// Visits all of `first`, and returns when that is done or `stop` was asked for. Meanwhile `more` is
-    /// asked every now and then for what else is to be visited: who takes long does not hold up the others.
-    ///
-    /// # Errors
-    /// If the catalog fails.
-    pub fn run(
-        &self,
-        catalog: &mut Catalog,
-        mut first: Leased,
-        more: More<'_>,
-        stop: &Stop,
-        observe: &mut dyn FnMut(Event<'_>),
-    ) -> weir_catalog::Result<Summary> {
-        let jobs = self.options.jobs.max(1);
-        let queue = Queue::new();
-        queue.add(self.tasks(catalog, &mut first)?);
-        let shared: SharedOptions = Arc::new(self.visit.clone());
-        self.sum_up(catalog)?;
-        let mut summary = Summary::default();
-        let mailbox = Mailbox::new(jobs);
-        std::thread::scope(|scope| {
-            for _ in 0..jobs {
-                let (queue, shared, mailbox) = (&queue, shared.clone(), &mailbox);
-                let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
-                worker
-                    .spawn_scoped(scope, move || self.work(queue, &shared, stop, mailbox))
-                    .expect("a thread can be started");
-            }
-            let (mut asked, mut had_more) = (Instant::now(), true);
-            let (mut asked_ahead, mut leased_ahead) = (Instant::now(), None);
-            let mut leased: Option<Leased> = None;
-            let mut batch = VisitBatch::new();
-            let (mut renewed, renew_every) = (Instant::now(), Duration::from_secs(self.options.lease_s) / 3);
-            loop {
-                let (messages, is_open) = mailbox.take();
-                for message in messages {
-                    match message {
-                        Message::Started(repository, progress) => {
-                            observe(Event::Started(&repository, progress))
-                        }
-                        Message::Paused(pause) => {
-                            let until = pause.until_ms.div_ceil(1000) as i64;
-                            // It is shown to others only: on a full disk it may fail itself.
-                            let told = catalog.set_throttle(
-                                pause.host.as_deref().unwrap_or(""),
-                                pause.cause.name(),
-                                now(),
-                                Timestamp(until),
-                            );
-                            if let Err(e) = told {
-                                tracing::warn!("the pause is not shown by 'weir status': {e}");
-                            }
-                            observe(Event::Paused(&pause));
-                        }
-                        Message::GoesOn => {
-                            if let Err(e) = catalog.end_throttle("") {
-                                tracing::warn!("'weir status' shows a pause that is over: {e}");
-                            }
-                            observe(Event::GoesOn);
-                        }
-                        Message::PutOff(repository, until) => {
-                            summary.put_off += 1;
-                            let (at, outcome) = (now(), Outcome::PutOff);
-                            let (id, epoch) = (repository.id, repository.epoch);
-                            let next_due = at + spread((until - at).max(0) as u64, id) as i64;
-                            let visit = Visit {
-                                id,
-                                epoch,
-                                began_at: at,
-                                at,
-                                next_due,
-                                fingerprint: None,
-                                changes: 0.0,
-                                watched_s: 0.0,
-                                is_news: false,
-                                snapshot: None,
-                                lfs_missing: None,
-                                outcome,
-                            };
-                            batch.put(visit, None);
-                        }
-                        Message::Done(done) => {
-                            observe(Event::Ended(&done.repository, &done.result, done.took));
-                            if let Err(e) = self.note(catalog, &done) {
-                                // Nothing more is begun: it could not be written down either.
-                                queue.close();
-                                return Err(e);
-                            }
-                            let named = self.named(&done);
-                            batch.put(self.write_down(*done, &mut summary), named);
-                        }
-                    }
-                }
-                if (!is_open || batch.is_due())
-                    && let Err(e) = batch.write(&self.store, catalog)
-                {
-                    // Nothing more is begun: it could not be written down either.
-                    queue.close();
-                    return Err(e);
-                }
-                if !is_open {
-                    return Ok(summary);
-                }
-                if renewed.elapsed() >= renew_every {
-                    renewed = Instant::now();
-                    let until = now() + self.options.lease_s as i64;
-                    match catalog.renew(&queue.leases(), until) {
-                        Ok(()) => queue.renew(until),
-                        // The next time may be early enough; what has lapsed by then is another's, or due
-                        // again.
-                        Err(e) => tracing::warn!("leases are not renewed: {e}"),
-                    }
-                }
-                let may_ask = had_more || asked.elapsed() >= ASK_EVERY;
-                if may_ask && !stop.is_stopped() && queue.wants_more() {
-                    asked = Instant::now();
-                    // What was leased is kept until it is known what it builds on.
-                    let added = match leased.take() {
-                        Some(leased) => Ok(leased),
-                        None => more(catalog, false),
-                    }
-                    .and_then(|more| self.tasks(catalog, leased.insert(more)));
-                    match added {
-                        Ok(tasks) => {
-                            leased = None;
-                            had_more = !tasks.is_empty();
-                            observe(Event::Leased(tasks.len()));
-                            queue.add(tasks);
-                        }
-                        Err(e) => {
-                            had_more = false;
-                            queue.add(Vec::new());
-                            tracing::warn!("what is due now is not known: {e}");
-                        }
-                    }
-                }
-                if asked_ahead.elapsed() >= ASK_AHEAD_EVERY && !stop.is_stopped() {
-                    asked_ahead = Instant::now();
-                    if let Err(e) = self.take_ahead(catalog, &queue, more, &mut leased_ahead, observe) {
-                        tracing::warn!("who goes ahead is not known: {e}");
-                    }
-                }
-                if let Err(e) = self.sum_up(catalog) {
-                    tracing::warn!("how much all archives take is not known anew: {e}");
-                }
-            }
-        })
-    }
-
     /// Puts what goes ahead of the others before them, whether it waits already or has become due.
-    fn take_ahead(
+    pub(crate) fn take_ahead(
         &self,
         catalog: &mut Catalog,
         queue: &Queue,
@@ -314,14 +162,14 @@ impl Mirror {
         Ok(())
     }
 
-    fn sum_up(&self, catalog: &Catalog) -> weir_catalog::Result<()> {
+    pub(crate) fn sum_up(&self, catalog: &Catalog) -> weir_catalog::Result<()> {
         if self.space.wants_sum() {
             self.space.set_used(catalog.archive_bytes()?);
         }
         Ok(())
     }
 
-    fn work(&self, queue: &Queue, options: &VisitOptions, stop: &Stop, mailbox: &Mailbox) {
+    pub(crate) fn work(&self, queue: &Queue, options: &VisitOptions, stop: &Stop, mailbox: &Mailbox) {
         let _share = mailbox.share();
         let options = &VisitOptions { progress: Arc::default(), ..options.clone() };
         let mut ended: Option<String> = None;
@@ -468,7 +316,7 @@ impl Mirror {
     }
 
     /// Writes down what a visit has found out about who builds on whom.
-    fn note(&self, catalog: &mut Catalog, done: &Done) -> weir_catalog::Result<()> {
+    pub(crate) fn note(&self, catalog: &mut Catalog, done: &Done) -> weir_catalog::Result<()> {
         match &done.result {
             Ok(visited) => self.note_base(catalog, &done.repository, done.base.as_ref(), visited),
             // The lease has passed to another; or the catalog has forgotten that it did, and is told.
@@ -516,7 +364,11 @@ impl Mirror {
     }
 
     /// What was leased, with hosts, and with what it builds on or is to build on.
-    fn tasks(&self, catalog: &mut Catalog, leased: &mut Leased) -> weir_catalog::Result<Vec<Task>> {
+    pub(crate) fn tasks(
+        &self,
+        catalog: &mut Catalog,
+        leased: &mut Leased,
+    ) -> weir_catalog::Result<Vec<Task>> {
         let Leased { repositories, until } = leased;
         if self.options.shares_forks {
             let new: Vec<i64> = repositories.iter().filter(|r| r.seq.is_none()).map(|r| r.id).collect();
@@ -535,7 +387,7 @@ impl Mirror {
 
     /// The archive that a visit left and whose name may not be durable yet, if there is one: the visit made
     /// it, or found it though no visit before was written down.
-    fn named(&self, done: &Done) -> Option<PathBuf> {
+    pub(crate) fn named(&self, done: &Done) -> Option<PathBuf> {
         let is_new = match &done.result {
             Ok(visited) => visited.created || done.repository.seq.is_none(),
             // It may have got as far as a name.
@@ -555,7 +407,7 @@ impl Mirror {
             .then(|| base.next_due.max(now() + BASE_ELSEWHERE_S))
     }
 
-    fn write_down(&self, done: Done, summary: &mut Summary) -> Visit {
+    pub(crate) fn write_down(&self, done: Done, summary: &mut Summary) -> Visit {
         let at = now();
         let Done { repository, result, took, .. } = done;
         let mut observed = Observed { changes: repository.changes, watched_s: repository.watched_s };

@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +16,7 @@ use weir_archive::Region;
 use weir_repo::{BodyBundle, Repo};
 use weir_upload::Framing;
 
+use crate::clones::CloneFile;
 use crate::daemon::{Daemon, DaemonLimits};
 use crate::http::{HttpRefusal, TEXT, ok};
 use crate::http_body::{ResponseBody, Stream};
@@ -58,16 +58,22 @@ struct FileAnswer {
     parts: Vec<FilePart>,
 }
 
+impl FileAnswer {
+    /// A file of one part that never changes under its name.
+    fn immutable(content_type: HeaderValue, etag: String, part: FilePart) -> FileAnswer {
+        FileAnswer { content_type, etag, is_immutable: true, parts: vec![part] }
+    }
+}
+
 impl Daemon {
+    /// Answers a request for a file of a repository.
     pub(crate) async fn file<B>(
         self: &Arc<Self>,
         request: &Request<B>,
         opened: Opened,
         route: Route,
     ) -> Result<Response<ResponseBody>, HttpRefusal> {
-        let repo = opened.repo.clone();
         let headers = request.headers().clone();
-        let gone = || HttpRefusal::new(StatusCode::NOT_FOUND, "there is no such file");
         let is_dumb = !matches!(
             route,
             Route::Clone | Route::ClonePart(..) | Route::Bundles | Route::BodyBundle(_) | Route::LfsObject(_)
@@ -78,6 +84,7 @@ impl Daemon {
                 "files of repositories are not served; git 1.6.6 and newer do without",
             ));
         }
+        let repo = opened.repo;
         // A part is no copy, and what it builds on may be for others.
         let is_of_base =
             matches!(route, Route::InfoPacks | Route::Pack(_) | Route::Archive) && repo.base().is_some();
@@ -87,67 +94,35 @@ impl Daemon {
                 "there are no files of this one: it builds on another; git 1.6.6 and newer do without",
             ));
         }
-        let path = repo.path().to_owned();
-        let broken = |path: &Path, e: &weir_repo::Error| {
-            tracing::error!(path = %path.display(), "cannot be read: {e}");
-            HttpRefusal::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "the repository cannot be read; its keeper finds the reason in the log",
-            )
-        };
-        match &route {
+        let file = match route {
             Route::InfoRefs(None) => return Ok(ok(TEXT, ResponseBody::from(info_refs(&repo)))),
             Route::Head => return Ok(ok(TEXT, ResponseBody::from(repo.refs().to_head_file()))),
             Route::InfoPacks => return Ok(ok(TEXT, ResponseBody::from(info_packs(&repo)))),
             Route::Info(name) => {
                 let path = repo.git_dir().join("objects/info").join(name);
-                return std::fs::read(path)
-                    .map(|data| ok(TEXT, ResponseBody::from(data)))
-                    .map_err(|_| gone());
+                let data = self.off_thread(&repo, move |_| Ok(std::fs::read(path).ok())).await?;
+                return data.map(|data| ok(TEXT, ResponseBody::from(data))).ok_or_else(gone);
             }
+            Route::Clone => {
+                let whole = self.whole_clone(&repo).await?;
+                return Ok(ok(JSON, ResponseBody::from(whole.describe(&repo))));
+            }
+            Route::ClonePart(trailer, part) => self.clone_part(&repo, &trailer, part).await?,
             Route::Bundles => {
                 // The records of older states are read once for an open repository.
-                let found = tokio::task::spawn_blocking({
-                    let repo = repo.clone();
-                    move || repo.body_bundles().map(<[BodyBundle]>::to_vec)
-                });
-                let bundles = found
-                    .await
-                    .map_err(|e| broken(&path, &io::Error::other(e).into()))?
-                    .map_err(|e| broken(&path, &e))?;
-                let file = (!bundles.is_empty()).then(|| bundle_list(&bundles)).ok_or_else(gone)?;
-                return Ok(file.answer(&headers, self.locator.is_open(), &self.limits));
+                let list = |repo: &Repo| repo.body_bundles().map(<[BodyBundle]>::to_vec);
+                let bundles = self.off_thread(&repo, list).await?;
+                (!bundles.is_empty()).then(|| bundle_list(&bundles)).ok_or_else(gone)?
             }
-            Route::BodyBundle(name) => {
-                let bundle =
-                    self.clones.bundle(&repo, name.clone()).await.map_err(|e| broken(&path, &e.into()))?;
-                let bundle = bundle.map_err(|e| broken(&path, &e))?.ok_or_else(gone)?;
-                // Names of refs that are gone since are not told: the header may change.
-                let etag = format!("{name}-{:08x}", crc32fast::hash(&bundle.header));
-                let trailer = Bytes::copy_from_slice(bundle.trailer.as_bytes());
-                let parts = vec![
-                    FilePart::Bytes(bundle.header.clone()),
-                    FilePart::Region(bundle.entries.clone()),
-                    FilePart::Bytes(trailer),
-                ];
-                let file = FileAnswer { content_type: BUNDLE, etag, is_immutable: false, parts };
-                return Ok(file.answer(&headers, self.locator.is_open(), &self.limits));
-            }
-            _ => {}
-        }
-        let file = match route {
+            Route::BodyBundle(name) => self.body_bundle(&repo, name).await?,
             Route::Loose(path) => {
-                let data = repo
-                    .archive()
-                    .is_none()
-                    .then(|| std::fs::read(repo.git_dir().join("objects").join(&path)).ok())
-                    .flatten();
-                FileAnswer {
-                    content_type: LOOSE,
-                    etag: path,
-                    is_immutable: true,
-                    parts: vec![FilePart::Bytes(data.ok_or_else(gone)?.into())],
-                }
+                let file = repo.git_dir().join("objects").join(&path);
+                let read = move |repo: &Repo| match repo.archive() {
+                    None => Ok(std::fs::read(file).ok()),
+                    Some(_) => Ok(None),
+                };
+                let data = self.off_thread(&repo, read).await?.ok_or_else(gone)?;
+                FileAnswer::immutable(LOOSE, path, FilePart::Bytes(data.into()))
             }
             Route::Pack(name) => {
                 let (stem, extension) = name.rsplit_once('.').unwrap_or((&name, ""));
@@ -155,81 +130,107 @@ impl Daemon {
                     repo.objects().packs().iter().find(|p| p.name().ends_with(stem)).ok_or_else(gone)?;
                 let (content_type, region) =
                     if extension == "idx" { (INDEX, pack.index().data()) } else { (PACK, pack.data()) };
-                FileAnswer {
-                    content_type,
-                    etag: name.clone(),
-                    is_immutable: true,
-                    parts: vec![FilePart::Region(region.clone())],
-                }
+                FileAnswer::immutable(content_type, name.clone(), FilePart::Region(region.clone()))
             }
             Route::LfsObject(oid) => {
-                let finding = tokio::task::spawn_blocking({
-                    let (repo, oid) = (repo.clone(), oid.clone());
-                    move || repo.lfs_object(&oid)
-                });
-                let region = finding
-                    .await
-                    .map_err(|e| broken(&path, &io::Error::other(e).into()))?
-                    .ok_or_else(gone)?;
-                FileAnswer {
-                    content_type: BYTES,
-                    etag: oid,
-                    is_immutable: true,
-                    parts: vec![FilePart::Region(region)],
-                }
+                let find = {
+                    let oid = oid.clone();
+                    move |repo: &Repo| Ok(repo.lfs_object(&oid))
+                };
+                let region = self.off_thread(&repo, find).await?.ok_or_else(gone)?;
+                FileAnswer::immutable(BYTES, oid, FilePart::Region(region))
             }
             Route::Archive => {
                 let archive = repo.archive().ok_or_else(gone)?;
                 let region = archive.region().clone();
                 let etag = format!("{}-{}", archive.state().record.seq, region.len());
-                FileAnswer {
-                    content_type: TAR,
-                    etag,
-                    is_immutable: false,
-                    parts: vec![FilePart::Region(region)],
-                }
-            }
-            Route::Clone | Route::ClonePart(..) => {
-                let whole = self.clones.get(&repo).await.map_err(|e| broken(&path, &e.into()))?;
-                let whole = whole.map_err(|e| broken(&path, &e))?.ok_or_else(|| {
-                    HttpRefusal::new(
-                        StatusCode::NOT_FOUND,
-                        "what a clone takes is not one pack here; clone it with git",
-                    )
-                })?;
-                let Route::ClonePart(trailer, part) = &route else {
-                    return Ok(ok(JSON, ResponseBody::from(whole.describe(&repo))));
-                };
-                if *trailer != whole.trailer.to_string() {
-                    return Err(gone());
-                }
-                let pack = || {
-                    let regions = whole.regions.iter().cloned().map(FilePart::Region);
-                    let header =
-                        FilePart::Bytes(Bytes::copy_from_slice(&weir_repo::pack_header(whole.count)));
-                    std::iter::once(header)
-                        .chain(regions)
-                        .chain([FilePart::Bytes(Bytes::copy_from_slice(whole.trailer.as_bytes()))])
-                };
-                let (content_type, parts): (_, Vec<FilePart>) = match part {
-                    ClonePart::Pack => (PACK, pack().collect()),
-                    ClonePart::Index => (INDEX, vec![FilePart::Region(whole.index.clone())]),
-                    ClonePart::Bundle => {
-                        let header = FilePart::Bytes(weir_repo::bundle_header(&repo, false).into());
-                        (BUNDLE, std::iter::once(header).chain(pack()).collect())
-                    }
-                };
-                FileAnswer {
-                    content_type,
-                    etag: format!("{trailer}-{part:?}"),
-                    is_immutable: *part != ClonePart::Bundle,
-                    parts,
-                }
+                let parts = vec![FilePart::Region(region)];
+                FileAnswer { content_type: TAR, etag, is_immutable: false, parts }
             }
             _ => return Err(gone()),
         };
         Ok(file.answer(&headers, self.locator.is_open(), &self.limits))
     }
+
+    /// Does what reads a disk where no connection waits for it.
+    async fn off_thread<T: Send + 'static>(
+        &self,
+        repo: &Arc<Repo>,
+        work: impl FnOnce(&Repo) -> weir_repo::Result<T> + Send + 'static,
+    ) -> Result<T, HttpRefusal> {
+        let found = tokio::task::spawn_blocking({
+            let repo = repo.clone();
+            move || work(&repo)
+        });
+        found.await.map_err(|e| broken(repo, &io::Error::other(e).into()))?.map_err(|e| broken(repo, &e))
+    }
+
+    async fn whole_clone(&self, repo: &Arc<Repo>) -> Result<Arc<CloneFile>, HttpRefusal> {
+        let whole = self.clones.get(repo).await.map_err(|e| broken(repo, &e.into()))?;
+        whole.map_err(|e| broken(repo, &e))?.ok_or_else(|| {
+            HttpRefusal::new(
+                StatusCode::NOT_FOUND,
+                "what a clone takes is not one pack here; clone it with git",
+            )
+        })
+    }
+
+    /// A part of a whole clone whose pack has the checksum `trailer`.
+    async fn clone_part(
+        &self,
+        repo: &Arc<Repo>,
+        trailer: &str,
+        part: ClonePart,
+    ) -> Result<FileAnswer, HttpRefusal> {
+        let whole = self.whole_clone(repo).await?;
+        if *trailer != whole.trailer.to_string() {
+            return Err(gone());
+        }
+        let pack = || {
+            let regions = whole.regions.iter().cloned().map(FilePart::Region);
+            let header = FilePart::Bytes(Bytes::copy_from_slice(&weir_repo::pack_header(whole.count)));
+            let trailer = FilePart::Bytes(Bytes::copy_from_slice(whole.trailer.as_bytes()));
+            std::iter::once(header).chain(regions).chain([trailer])
+        };
+        let (content_type, parts): (_, Vec<FilePart>) = match part {
+            ClonePart::Pack => (PACK, pack().collect()),
+            ClonePart::Index => (INDEX, vec![FilePart::Region(whole.index.clone())]),
+            ClonePart::Bundle => {
+                let header = FilePart::Bytes(weir_repo::bundle_header(repo, false).into());
+                (BUNDLE, std::iter::once(header).chain(pack()).collect())
+            }
+        };
+        let etag = format!("{trailer}-{part:?}");
+        Ok(FileAnswer { content_type, etag, is_immutable: part != ClonePart::Bundle, parts })
+    }
+
+    /// The body called `name` as a bundle.
+    async fn body_bundle(&self, repo: &Arc<Repo>, name: String) -> Result<FileAnswer, HttpRefusal> {
+        let bundle = self.clones.bundle(repo, name.clone()).await.map_err(|e| broken(repo, &e.into()))?;
+        let bundle = bundle.map_err(|e| broken(repo, &e))?.ok_or_else(gone)?;
+        // Names of refs that are gone since are not told: the header may change.
+        let etag = format!("{name}-{:08x}", crc32fast::hash(&bundle.header));
+        let trailer = Bytes::copy_from_slice(bundle.trailer.as_bytes());
+        let parts = vec![
+            FilePart::Bytes(bundle.header.clone()),
+            FilePart::Region(bundle.entries.clone()),
+            FilePart::Bytes(trailer),
+        ];
+        Ok(FileAnswer { content_type: BUNDLE, etag, is_immutable: false, parts })
+    }
+}
+
+fn gone() -> HttpRefusal {
+    HttpRefusal::new(StatusCode::NOT_FOUND, "there is no such file")
+}
+
+/// Refuses what cannot be read, and says why in the log.
+fn broken(repo: &Repo, e: &weir_repo::Error) -> HttpRefusal {
+    tracing::error!(path = %repo.path().display(), "cannot be read: {e}");
+    HttpRefusal::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "the repository cannot be read; its keeper finds the reason in the log",
+    )
 }
 
 /// A list of bundles (git-bundle-uri, "Bundle list").

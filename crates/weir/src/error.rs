@@ -37,6 +37,9 @@ pub(crate) enum Error {
     /// The catalog.
     #[error(transparent)]
     Catalog(#[from] weir_catalog::Error),
+    /// Visits.
+    #[error(transparent)]
+    Mirror(#[from] weir_mirror::RunError),
     /// Metadata of forges.
     #[error(transparent)]
     Metadata(#[from] weir_metadata::Error),

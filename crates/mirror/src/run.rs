@@ -1,0 +1,249 @@
+//! What is done while workers visit: their messages are acted on, visits written down, leases renewed, and
+//! more is leased.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_catalog::clock::now;
+use weir_catalog::{Catalog, Outcome, Repository, Result, Visit};
+use weir_ground::{Stop, Timestamp};
+
+use crate::batch::VisitBatch;
+use crate::mirror::{ASK_AHEAD_EVERY, ASK_EVERY, Event, Leased, Mirror, More, Summary};
+use crate::options::SharedOptions;
+use crate::queue::{Mailbox, Message, Queue};
+use crate::schedule::spread;
+use crate::throttle::Pause;
+
+/// Why a run ends early, or does not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The catalog failed: what is visited could not be written down.
+    #[error(transparent)]
+    Catalog(#[from] weir_catalog::Error),
+    /// The system gives no thread.
+    #[error("no thread can be started to visit anything: {0}; raise the limit of processes")]
+    Thread(std::io::Error),
+}
+
+/// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
+const STACK_BYTES: usize = 32 << 20;
+
+impl Mirror {
+    /// Visits all of `first`, and returns when that is done or `stop` was asked for. Meanwhile `more` is
+    /// asked every now and then for what else is to be visited: who takes long does not hold up the others.
+    ///
+    /// # Errors
+    /// If the catalog fails, or not one thread can be started.
+    pub fn run(
+        &self,
+        catalog: &mut Catalog,
+        mut first: Leased,
+        more: More<'_>,
+        stop: &Stop,
+        observe: &mut dyn FnMut(Event<'_>),
+    ) -> std::result::Result<Summary, RunError> {
+        let jobs = self.options.jobs.max(1);
+        let queue = Queue::new();
+        queue.add(self.tasks(catalog, &mut first)?);
+        let shared: SharedOptions = Arc::new(self.visit.clone());
+        self.sum_up(catalog)?;
+        let mailbox = Mailbox::new(jobs);
+        std::thread::scope(|scope| {
+            for started in 0..jobs {
+                let (queue, shared, mailbox) = (&queue, shared.clone(), &mailbox);
+                let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
+                let spawned = worker.spawn_scoped(scope, move || self.work(queue, &shared, stop, mailbox));
+                let Err(e) = spawned else { continue };
+                // Those that are missing have nothing to say.
+                (started..jobs).for_each(|_| drop(mailbox.share()));
+                if started == 0 {
+                    return Err(RunError::Thread(e));
+                }
+                tracing::warn!("{started} visits at a time, not {jobs}: no more threads can be started: {e}");
+                break;
+            }
+            let mut run = Run::new(self, &queue, stop, observe);
+            let ended = run.until_done(catalog, more, &mailbox);
+            if ended.is_err() {
+                // Nothing more is begun: it could not be written down either.
+                queue.close();
+            }
+            ended.map(|()| run.summary).map_err(RunError::Catalog)
+        })
+    }
+}
+
+/// A run under way, seen from the thread that has the catalog.
+pub(crate) struct Run<'r> {
+    mirror: &'r Mirror,
+    queue: &'r Queue,
+    stop: &'r Stop,
+    observe: &'r mut dyn FnMut(Event<'_>),
+    pub(crate) summary: Summary,
+    batch: VisitBatch,
+    renewed: Instant,
+    asked: Instant,
+    /// Whether there was more when it was last asked for.
+    had_more: bool,
+    /// What was leased, until it is known what it builds on.
+    leased: Option<Leased>,
+    asked_ahead: Instant,
+    leased_ahead: Option<Leased>,
+}
+
+impl<'r> Run<'r> {
+    pub(crate) fn new(
+        mirror: &'r Mirror,
+        queue: &'r Queue,
+        stop: &'r Stop,
+        observe: &'r mut dyn FnMut(Event<'_>),
+    ) -> Run<'r> {
+        let began = Instant::now();
+        Run {
+            mirror,
+            queue,
+            stop,
+            observe,
+            summary: Summary::default(),
+            batch: VisitBatch::new(),
+            renewed: began,
+            asked: began,
+            had_more: true,
+            leased: None,
+            asked_ahead: began,
+            leased_ahead: None,
+        }
+    }
+
+    /// Goes on until all workers have ended.
+    ///
+    /// # Errors
+    /// If the catalog does not take what has happened. That leases are not renewed, or nothing more is
+    /// leased, is only told of: the next time may be early enough.
+    pub(crate) fn until_done(
+        &mut self,
+        catalog: &mut Catalog,
+        more: More<'_>,
+        mailbox: &Mailbox,
+    ) -> Result<()> {
+        loop {
+            let (messages, is_open) = mailbox.take();
+            for message in messages {
+                self.act_on(catalog, message)?;
+            }
+            if !is_open || self.batch.is_due() {
+                self.batch.write(&self.mirror.store, catalog)?;
+            }
+            if !is_open {
+                return Ok(());
+            }
+            self.renew(catalog);
+            self.ask_for_more(catalog, more);
+            if self.asked_ahead.elapsed() >= ASK_AHEAD_EVERY && !self.stop.is_stopped() {
+                self.asked_ahead = Instant::now();
+                let (queue, leased, observe) = (self.queue, &mut self.leased_ahead, &mut *self.observe);
+                if let Err(e) = self.mirror.take_ahead(catalog, queue, more, leased, observe) {
+                    tracing::warn!("who goes ahead is not known: {e}");
+                }
+            }
+            if let Err(e) = self.mirror.sum_up(catalog) {
+                tracing::warn!("how much all archives take is not known anew: {e}");
+            }
+        }
+    }
+
+    fn act_on(&mut self, catalog: &mut Catalog, message: Message) -> Result<()> {
+        match message {
+            Message::Started(repository, progress) => (self.observe)(Event::Started(&repository, progress)),
+            Message::Paused(pause) => self.pause(catalog, &pause),
+            Message::GoesOn => {
+                if let Err(e) = catalog.end_throttle("") {
+                    tracing::warn!("'weir status' shows a pause that is over: {e}");
+                }
+                (self.observe)(Event::GoesOn);
+            }
+            Message::PutOff(repository, until) => {
+                self.summary.put_off += 1;
+                self.batch.put(put_off(&repository, until), None);
+            }
+            Message::Done(done) => {
+                (self.observe)(Event::Ended(&done.repository, &done.result, done.took));
+                self.mirror.note(catalog, &done)?;
+                let named = self.mirror.named(&done);
+                self.batch.put(self.mirror.write_down(*done, &mut self.summary), named);
+            }
+        }
+        Ok(())
+    }
+
+    fn pause(&mut self, catalog: &mut Catalog, pause: &Pause) {
+        let until = Timestamp::from(pause.until_ms.div_ceil(1000));
+        let host = pause.host.as_deref().unwrap_or("");
+        // It is shown to others only: on a full disk it may fail itself.
+        if let Err(e) = catalog.set_throttle(host, pause.cause.name(), now(), until) {
+            tracing::warn!("the pause is not shown by 'weir status': {e}");
+        }
+        (self.observe)(Event::Paused(pause));
+    }
+
+    /// Renews the leases of what waits or is visited, three times before they end.
+    fn renew(&mut self, catalog: &mut Catalog) {
+        let lease_s = self.mirror.options.lease_s;
+        if self.renewed.elapsed() < Duration::from_secs(lease_s) / 3 {
+            return;
+        }
+        self.renewed = Instant::now();
+        let until = now() + lease_s as i64;
+        match catalog.renew(&self.queue.leases(), until) {
+            Ok(()) => self.queue.renew(until),
+            // The next time may be early enough; what has lapsed by then is another's, or due again.
+            Err(e) => tracing::warn!("leases are not renewed: {e}"),
+        }
+    }
+
+    /// Leases more, if workers have nothing to do.
+    fn ask_for_more(&mut self, catalog: &mut Catalog, more: More<'_>) {
+        let may_ask = self.had_more || self.asked.elapsed() >= ASK_EVERY;
+        if !may_ask || self.stop.is_stopped() || !self.queue.wants_more() {
+            return;
+        }
+        self.asked = Instant::now();
+        let leased = match self.leased.take() {
+            Some(leased) => Ok(leased),
+            None => more(catalog, false),
+        };
+        match leased.and_then(|more| self.mirror.tasks(catalog, self.leased.insert(more))) {
+            Ok(tasks) => {
+                self.leased = None;
+                self.had_more = !tasks.is_empty();
+                (self.observe)(Event::Leased(tasks.len()));
+                self.queue.add(tasks);
+            }
+            Err(e) => {
+                self.had_more = false;
+                self.queue.add(Vec::new());
+                tracing::warn!("what is due now is not known: {e}");
+            }
+        }
+    }
+}
+
+/// The visit that `repository` did not have, as its host pauses until then.
+fn put_off(repository: &Repository, until: Timestamp) -> Visit {
+    let at = now();
+    Visit {
+        id: repository.id,
+        epoch: repository.epoch,
+        began_at: at,
+        at,
+        next_due: at + spread((until - at).max(0) as u64, repository.id) as i64,
+        fingerprint: None,
+        changes: 0.0,
+        watched_s: 0.0,
+        is_news: false,
+        snapshot: None,
+        lfs_missing: None,
+        outcome: Outcome::PutOff,
+    }
+}
