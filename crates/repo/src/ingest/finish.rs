@@ -6,7 +6,7 @@ use weir_git::{Oid, plain_sha};
 
 use super::ids::Ids;
 use super::ingested::Ingested;
-use super::links::NamedId;
+use super::links::Named;
 use super::options::IngestOptions;
 use super::spool::{PackData, PackSpool, SpillFn};
 use super::stream::{EntryBase, Streamed};
@@ -46,7 +46,7 @@ pub(crate) fn finish(
     }
     drop(order);
     let tags = std::mem::take(&mut streamed.links.tags);
-    streamed.named = NamedId::new(streamed.hash, 0);
+    streamed.named = Named::new(streamed.hash, 0);
     if kept.is_empty() {
         return Ok(None);
     }
@@ -223,11 +223,11 @@ fn rewrite(
         let offset = out.len();
         head.clear();
         let base = match e.base() {
-            EntryBase::WholeHasher(kind) => {
+            EntryBase::Whole(kind) => {
                 push_whole_head(&mut head, kind, old_head.size);
                 None
             }
-            EntryBase::PackEntry(b) => Some(streamed.ids.get(b)),
+            EntryBase::Entry(b) => Some(streamed.ids.get(b)),
             EntryBase::Id(id) => Some(streamed.base_ids[id as usize]),
         };
         if let Some(base) = base {

@@ -17,7 +17,7 @@ const PARTS: usize = 256;
 
 /// The distinct ids that are named, each with an entry that names it; all threads add to it. About 36 bytes
 /// an id.
-pub(crate) struct NamedId {
+pub(crate) struct Named {
     hash: HashKind,
     /// Whoever makes a pack does not know these, so cannot choose ids that all want one place.
     keys: [u64; 4],
@@ -72,12 +72,12 @@ impl LinksPart {
     }
 }
 
-impl NamedId {
+impl Named {
     /// For a pack of `object_count` objects.
-    pub(crate) fn new(hash: HashKind, object_count: u32) -> NamedId {
+    pub(crate) fn new(hash: HashKind, object_count: u32) -> Named {
         let random = RandomState::new();
         let parts = if object_count < PARTS as u32 * SLOTS_MIN as u32 { 1 } else { PARTS };
-        NamedId {
+        Named {
             hash,
             keys: [0, 1, 2, 3].map(|n| random.hash_one(n)),
             parts: (0..parts).map(|_| Mutex::default()).collect(),
@@ -175,7 +175,7 @@ impl<'a> Links<'a> {
     /// Takes note in `named` of everything that the object of entry `number` names.
     pub(crate) fn add(
         &mut self,
-        named: &NamedId,
+        named: &Named,
         number: u32,
         oid: &Oid,
         kind: Kind,
@@ -223,7 +223,7 @@ mod tests {
                 bytes[at..at + 4].copy_from_slice(&n.to_be_bytes());
                 Oid::from_bytes(hash, &bytes[..hash.len()]).unwrap()
             };
-            let named = NamedId::new(hash, count);
+            let named = Named::new(hash, count);
             assert!(!named.answer(&oid(0)));
             std::thread::scope(|scope| {
                 for first in 0..2 {

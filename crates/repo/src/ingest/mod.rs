@@ -14,6 +14,7 @@ mod buffers;
 mod finish;
 mod ids;
 mod ingested;
+mod input;
 mod links;
 mod options;
 mod resolve;

@@ -43,8 +43,8 @@ impl Children {
         let mut weight = vec![1u32; entries.len()];
         for (n, e) in entries.iter().enumerate().rev() {
             match e.base() {
-                EntryBase::WholeHasher(_) => {}
-                EntryBase::PackEntry(base) => {
+                EntryBase::Whole(_) => {}
+                EntryBase::Entry(base) => {
                     starts[base as usize + 2] += 1;
                     weight[base as usize] = weight[base as usize].saturating_add(weight[n]);
                 }
@@ -56,7 +56,7 @@ impl Children {
         }
         let mut list = vec![0u32; starts[starts.len() - 1] as usize];
         for (n, e) in entries.iter().enumerate() {
-            if let EntryBase::PackEntry(base) = e.base() {
+            if let EntryBase::Entry(base) = e.base() {
                 let at = &mut starts[base as usize + 1];
                 list[*at as usize] = n as u32;
                 *at += 1;
@@ -299,7 +299,7 @@ impl ResolveWorker<'_, '_> {
 /// Works out the ids of all deltas, and what they name. Returns the ids of bases that are not in the pack.
 pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &IngestOptions<'a>) -> Result<Vec<Oid>> {
     let n = streamed.entries.len();
-    let is_whole = |n: &u32| matches!(streamed.entries[*n as usize].base(), EntryBase::WholeHasher(_));
+    let is_whole = |n: &u32| matches!(streamed.entries[*n as usize].base(), EntryBase::Whole(_));
     let delta_count = n - (0..n as u32).filter(is_whole).count();
     if delta_count == 0 {
         streamed.drop_deltas();
@@ -377,37 +377,33 @@ struct ResolveState<'w, 'a> {
     options: &'w IngestOptions<'a>,
 }
 
-/// Works through `roots` on `threads` threads.
-fn run<'a>(shared: &ResolveState<'_, 'a>, roots: &[Root], threads: usize) -> Result<Vec<Links<'a>>> {
-    let next = AtomicUsize::new(0);
-    let failed: Mutex<Option<Error>> = Mutex::new(None);
-    let new_links =
-        || Links::new(shared.streamed.hash, shared.streamed.entries.len() as u32, shared.options.shallow);
-    let work = || -> Result<Links<'a>> {
+impl<'a> ResolveState<'_, 'a> {
+    /// Works through the roots that nobody has taken yet, until there are none.
+    fn work(&self, roots: &[Root], next: &AtomicUsize) -> Result<Links<'a>> {
+        let streamed = self.streamed;
+        let new_links = || Links::new(streamed.hash, streamed.entries.len() as u32, self.options.shallow);
         let mut worker = ResolveWorker {
-            streamed: shared.streamed,
-            children: shared.children,
-            claimed: shared.claimed,
-            inflated: shared.inflated,
-            held: shared.held,
-            limits: &shared.options.limits,
+            streamed,
+            children: self.children,
+            claimed: self.claimed,
+            inflated: self.inflated,
+            held: self.held,
+            limits: &self.options.limits,
             inflate: Inflate::default(),
-            links: shared.links.lock().expect("not poisoned").take().unwrap_or_else(new_links),
-            hasher: BatchHasher::new(shared.streamed.hash),
-            ids_first: shared.ids_first,
+            links: self.links.lock().expect("not poisoned").take().unwrap_or_else(new_links),
+            hasher: BatchHasher::new(streamed.hash),
+            ids_first: self.ids_first,
             spare: Vec::new(),
             delta: Vec::new(),
-            progress: shared.options.progress,
+            progress: self.options.progress,
             untold: 0,
         };
-        let mut reader = shared.options.base.map(|b| b.reader());
+        let mut reader = self.options.base.map(|b| b.reader());
         while let Some(root) = roots.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (kind, data, waiting) = match root {
                 Root::Entry(n) => {
-                    let EntryBase::WholeHasher(kind) = shared.streamed.entries[*n as usize].base() else {
-                        continue;
-                    };
-                    let waiting = worker.waiting(Some(*n), Some(&shared.streamed.ids.get(*n)));
+                    let EntryBase::Whole(kind) = streamed.entries[*n as usize].base() else { continue };
+                    let waiting = worker.waiting(Some(*n), Some(&streamed.ids.get(*n)));
                     if waiting.is_empty() {
                         continue;
                     }
@@ -416,9 +412,8 @@ fn run<'a>(shared: &ResolveState<'_, 'a>, roots: &[Root], threads: usize) -> Res
                 Root::Outside(oid) => {
                     let waiting = worker.waiting(None, Some(oid));
                     let Some(reader) = reader.as_mut().filter(|_| !waiting.is_empty()) else { continue };
-                    worker
-                        .held
-                        .add(reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1, worker.limits)?;
+                    let size = reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1;
+                    worker.held.add(size, worker.limits)?;
                     let object = reader.require(oid)?;
                     (object.kind, object.data.as_ref().clone(), waiting)
                 }
@@ -429,7 +424,14 @@ fn run<'a>(shared: &ResolveState<'_, 'a>, roots: &[Root], threads: usize) -> Res
         worker.take_hashed()?;
         worker.progress.add(worker.untold);
         Ok(worker.links)
-    };
+    }
+}
+
+/// Works through `roots` on `threads` threads.
+fn run<'a>(shared: &ResolveState<'_, 'a>, roots: &[Root], threads: usize) -> Result<Vec<Links<'a>>> {
+    let next = AtomicUsize::new(0);
+    let failed: Mutex<Option<Error>> = Mutex::new(None);
+    let work = || shared.work(roots, &next);
     if threads == 1 {
         return work().map(|g| vec![g]);
     }

@@ -1,22 +1,21 @@
 //! First pass: reads the pack as it arrives.
 
-use std::io::{self, Read};
+use std::io::Read;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use sirocco::Format;
-use sirocco::inflate::Scanner;
-use weir_git::{BatchHasher, HashKind, Kind, ObjectHasher, Oid, PlainHasher, plain_sha};
+use weir_git::{BatchHasher, HashKind, Kind, Oid};
 
 use super::buffers;
 use super::ids::Ids;
-use super::links::{Links, NamedId};
+use super::input::{Input, SLACK};
+use super::links::{Links, Named};
 use super::options::{IngestLimits, IngestOptions};
 use super::spool::{PackData, PackSpool, SpillFn};
 use crate::error::{Error, Result, bad_pack};
 use crate::objects::entry::{EntryHead, HEAD_BYTES_MAX, Stored};
 use crate::objects::zlib::Inflate;
-use crate::progress::{Phase, Progress};
+use crate::progress::Phase;
 
 /// Blobs larger than this are hashed as they stream by and never held whole.
 const HELD_BYTES_MAX: u64 = 16 << 20;
@@ -26,8 +25,6 @@ const PARSED_BYTES_MAX: u64 = 128 << 20;
 const THREADED_OBJECTS_MIN: u32 = 5000;
 /// What an object takes in the tables of all passes, about.
 const TABLE_BYTES: usize = 64;
-const BUFFER_BYTES: usize = 64 << 10;
-const LARGE_BUFFER_BYTES: usize = 1 << 20;
 const BATCH_BYTES: usize = 256 << 10;
 /// Batches of whole objects on their way to the hashing thread.
 const BATCHES_IN_FLIGHT_MAX: usize = 16;
@@ -43,9 +40,9 @@ pub(crate) struct PackEntry {
 /// What an entry builds on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryBase {
-    WholeHasher(Kind),
+    Whole(Kind),
     /// The entry with this number.
-    PackEntry(u32),
+    Entry(u32),
     /// The id with this number in [`Streamed::base_ids`].
     Id(u32),
 }
@@ -60,20 +57,18 @@ const FIRST_KIND: u32 = u32::MAX - 3;
 impl PackEntry {
     pub(crate) fn new(offset: u64, crc32: u32, base: EntryBase) -> PackEntry {
         let base = match base {
-            EntryBase::PackEntry(n) => n,
+            EntryBase::Entry(n) => n,
             EntryBase::Id(n) => BASE_ID + n,
-            EntryBase::WholeHasher(kind) => {
-                FIRST_KIND + KINDS.iter().position(|k| *k == kind).unwrap_or(0) as u32
-            }
+            EntryBase::Whole(kind) => FIRST_KIND + KINDS.iter().position(|k| *k == kind).unwrap_or(0) as u32,
         };
         PackEntry { offset, crc32, base }
     }
 
     pub(crate) fn base(&self) -> EntryBase {
         match self.base {
-            n if n < BASE_ID => EntryBase::PackEntry(n),
+            n if n < BASE_ID => EntryBase::Entry(n),
             n if n < FIRST_KIND => EntryBase::Id(n - BASE_ID),
-            n => EntryBase::WholeHasher(KINDS[(n - FIRST_KIND) as usize]),
+            n => EntryBase::Whole(KINDS[(n - FIRST_KIND) as usize]),
         }
     }
 }
@@ -87,7 +82,7 @@ pub(crate) struct Streamed<'a> {
     /// Ids by entry number: those of whole objects.
     pub(crate) ids: Ids,
     /// What whole objects name.
-    pub(crate) named: NamedId,
+    pub(crate) named: Named,
     pub(crate) links: Links<'a>,
     pub(crate) checksum: Oid,
     /// Inflated deltas by entry number: where [`Streamed::kept_delta`] finds them, or [`NOT_KEPT`].
@@ -128,173 +123,6 @@ impl Streamed<'_> {
     }
 }
 
-struct Input<'a, 's> {
-    inner: &'a mut dyn Read,
-    spool: PackSpool<'s>,
-    buf: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// Offset in the pack of `buf[start]`.
-    position: u64,
-    /// Everything in `buf` before these is in the checksum and in the CRC.
-    sum_mark: usize,
-    crc_mark: usize,
-    sum: PlainHasher,
-    crc: crc32fast::Hasher,
-    pack_bytes_max: u64,
-    progress: &'a Progress,
-}
-
-impl Input<'_, '_> {
-    fn flush_marks(&mut self) {
-        self.sum.update(&self.buf[self.sum_mark..self.start]);
-        self.crc.update(&self.buf[self.crc_mark..self.start]);
-        (self.sum_mark, self.crc_mark) = (self.start, self.start);
-    }
-
-    /// Reads more; false at the end of the input.
-    fn fill(&mut self) -> Result<bool> {
-        if self.start > 0 {
-            self.flush_marks();
-            self.buf.copy_within(self.start..self.end, 0);
-            (self.end, self.start) = (self.end - self.start, 0);
-            (self.sum_mark, self.crc_mark) = (0, 0);
-        }
-        loop {
-            match self.inner.read(&mut self.buf[self.end..]) {
-                Ok(0) => return Ok(false),
-                Ok(n) => {
-                    let read = self.position + (self.end + n - self.start) as u64;
-                    if read > self.pack_bytes_max {
-                        return Err(Error::Limit {
-                            what: format!("more than {} bytes", self.pack_bytes_max),
-                            limit: self.pack_bytes_max,
-                            option: "limits.pack_bytes_max",
-                        });
-                    }
-                    self.progress.set_bytes(read);
-                    self.spool.write(&self.buf[self.end..self.end + n])?;
-                    self.end += n;
-                    return Ok(true);
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-    }
-
-    /// Has at least `n` bytes at hand, fewer only at the end of the input.
-    fn ensure(&mut self, n: usize) -> Result<&[u8]> {
-        while self.end - self.start < n {
-            if !self.fill()? {
-                break;
-            }
-        }
-        Ok(&self.buf[self.start..self.end])
-    }
-
-    fn consume(&mut self, n: usize) {
-        self.start += n;
-        self.position += n as u64;
-    }
-
-    fn cut_off<T>(&self) -> Result<T> {
-        bad_pack(format!("it ends after {} bytes, in the middle", self.position))
-    }
-
-    /// Inflates the stream at hand into `out`, whose last [`SLACK`] bytes catch what is too long.
-    fn inflate(&mut self, inflate: &mut Inflate, out: &mut [u8], size: usize) -> Result<()> {
-        // Stored blocks are the longest a sane encoder makes: 5 bytes every 16 KiB, and zlib's own 6.
-        let bound = size + size / 1024 + 64;
-        if self.end - self.start >= bound
-            && let Some(consumed) = inflate.exact(&self.buf[self.start..self.start + bound], &mut out[..size])
-        {
-            self.consume(consumed);
-            return Ok(());
-        }
-        let decoder = inflate.decoder();
-        decoder.reset();
-        let mut produced = 0;
-        loop {
-            let Ok(progress) = decoder.decompress(&self.buf[self.start..self.end], out, false) else {
-                return bad_pack(format!("bad compressed data before byte {}", self.position));
-            };
-            produced += progress.output.len();
-            let (consumed, done) = (progress.consumed, progress.done);
-            self.consume(consumed);
-            if produced > size || (done && produced != size) {
-                return bad_pack(format!(
-                    "the object before byte {} is not of the size it says",
-                    self.position
-                ));
-            }
-            if done {
-                return Ok(());
-            }
-            if self.start == self.end && !self.fill()? {
-                return self.cut_off();
-            }
-        }
-    }
-
-    /// Finds the end of the stream at hand without keeping its output.
-    fn skip(&mut self, size: u64) -> Result<()> {
-        let mut scanner = Scanner::new(Format::Zlib);
-        loop {
-            let Ok(found) = scanner.scan(&self.buf[self.start..self.end], false) else {
-                return bad_pack(format!("bad compressed data before byte {}", self.position));
-            };
-            self.consume(found.unwrap_or(self.end - self.start));
-            if scanner.total_out() > size || (found.is_some() && scanner.total_out() != size) {
-                return bad_pack(format!(
-                    "the object before byte {} is not of the size it says",
-                    self.position
-                ));
-            }
-            if found.is_some() {
-                return Ok(());
-            }
-            if !self.fill()? {
-                return self.cut_off();
-            }
-        }
-    }
-
-    /// Hashes the blob at hand through a window.
-    fn hash_large(&mut self, hash: HashKind, inflate: &mut Inflate, size: u64) -> Result<Oid> {
-        let mut hasher = ObjectHasher::object(hash, Kind::Blob, size);
-        let mut window = vec![0; 512 << 10];
-        let decoder = inflate.decoder();
-        decoder.reset();
-        let mut produced = 0u64;
-        loop {
-            let Ok(progress) = decoder.decompress(&self.buf[self.start..self.end], &mut window, false) else {
-                return bad_pack(format!("bad compressed data before byte {}", self.position));
-            };
-            hasher.update(progress.output);
-            produced += progress.output.len() as u64;
-            let (consumed, done, full) = (progress.consumed, progress.done, progress.full);
-            self.consume(consumed);
-            if produced > size || (done && produced != size) {
-                return bad_pack(format!(
-                    "the object before byte {} is not of the size it says",
-                    self.position
-                ));
-            }
-            if done {
-                return Ok(hasher.finish()?);
-            }
-            if full {
-                decoder.make_room(&mut window);
-            } else if self.start == self.end && !self.fill()? {
-                return self.cut_off();
-            }
-        }
-    }
-}
-
-const SLACK: usize = 16;
-
 /// Whole objects on their way to be hashed.
 type WholeObjects = Vec<WholeObject>;
 
@@ -319,7 +147,7 @@ impl AsRef<[u8]> for WholeObject {
 struct WholeHasher<'a> {
     hasher: BatchHasher<WholeObject>,
     links: Links<'a>,
-    named: NamedId,
+    named: Named,
     ids: Ids,
     kept: Vec<(u32, Mutex<Vec<u8>>)>,
     kept_bytes: usize,
@@ -398,46 +226,12 @@ pub(crate) fn stream<'a>(
     options: &IngestOptions<'a>,
 ) -> Result<Streamed<'a>> {
     let hash = options.hash;
-    let mut input = Input {
-        inner,
-        spool: PackSpool::new(spill),
-        buf: buffers::take(),
-        start: 0,
-        end: 0,
-        position: 0,
-        sum_mark: 0,
-        crc_mark: 0,
-        sum: plain_sha(hash),
-        crc: crc32fast::Hasher::new(),
-        pack_bytes_max: options.limits.pack_bytes_max,
-        progress: options.progress,
-    };
-    // The first byte may be long in coming: the upstream counts its objects before it sends one.
-    options.progress.begin(Phase::Receiving, 0);
-    input.buf.resize(BUFFER_BYTES, 0);
-    let header = input.ensure(12)?;
-    if header.len() < 12 {
-        return bad_pack(if header.is_empty() { "it is empty" } else { "its header is cut off" });
-    }
-    if header[..4] != *b"PACK" || !matches!(header[4..8], [0, 0, 0, 2 | 3]) {
-        return bad_pack("it does not start as a version 2 pack");
-    }
-    let count = u32::from_be_bytes(header[8..12].try_into().expect("four bytes"));
-    let objects_max = options.limits.objects_max.min(OBJECTS_MAX);
-    if count > objects_max {
-        return Err(Error::Limit {
-            what: format!("{count} objects"),
-            limit: objects_max.into(),
-            option: "limits.objects_max",
-        });
-    }
-    input.consume(12);
-    options.progress.begin(Phase::Receiving, count.into());
-    let shallow = options.shallow;
-    let mut whole = WholeHasher {
+    let mut input = Input::new(inner, PackSpool::new(spill), options);
+    let count = read_header(&mut input, options)?;
+    let whole = WholeHasher {
         hasher: BatchHasher::new(hash),
-        links: Links::new(hash, count, shallow),
-        named: NamedId::new(hash, count),
+        links: Links::new(hash, count, options.shallow),
+        named: Named::new(hash, count),
         ids: Ids::new(hash),
         kept: Vec::new(),
         kept_bytes: 0,
@@ -447,67 +241,31 @@ pub(crate) fn stream<'a>(
         .delta_bytes_max
         .saturating_sub(count as usize * TABLE_BYTES)
         .max(options.delta_bytes_max / 16);
-    let mut parts = Parts {
-        delta_bytes: buffers::take(),
-        entries: Vec::with_capacity(count.min(THREADED_OBJECTS_MIN) as usize),
-        ..Parts::default()
+    let mut entries = Entries {
+        count,
+        hash,
+        limits: &options.limits,
+        delta_bytes_max,
+        parts: Parts {
+            delta_bytes: buffers::take(),
+            entries: Vec::with_capacity(count.min(THREADED_OBJECTS_MIN) as usize),
+            ..Parts::default()
+        },
     };
-    if count < THREADED_OBJECTS_MIN || options.threads < 2 {
-        read_entries(
-            &mut input,
-            count,
-            &options.limits,
-            delta_bytes_max,
-            &mut Sink::Inline(&mut whole),
-            &mut parts,
-            hash,
-        )?;
-        whole.finish()?;
+    let mut whole = if count < THREADED_OBJECTS_MIN || options.threads < 2 {
+        entries.read_inline(&mut input, whole)?
     } else {
-        input.buf.resize(LARGE_BUFFER_BYTES, 0);
-        let (sender, receiver) = sync_channel(BATCHES_IN_FLIGHT_MAX);
-        whole = std::thread::scope(|scope| {
-            let hashing = scope.spawn(move || whole.run(receiver));
-            let mut sink = Sink::Thread { sender, batch: Vec::new(), batch_bytes: 0 };
-            let read = read_entries(
-                &mut input,
-                count,
-                &options.limits,
-                delta_bytes_max,
-                &mut sink,
-                &mut parts,
-                hash,
-            );
-            if let Sink::Thread { sender, batch, .. } = sink {
-                let _ = sender.send(batch);
-            }
-            let hashed = hashing.join().expect("hashing does not panic");
-            // An error of the hashing thread is the cause of one here.
-            hashed.and_then(|whole| read.map(|()| whole))
-        })?;
-    }
+        entries.read_threaded(&mut input, whole)?
+    };
+    let parts = entries.parts;
     whole.ids.grow(count as usize);
     for (entry, oid) in &parts.large {
         whole.ids.set(*entry, oid);
     }
-    input.flush_marks();
-    let computed = input.sum.clone().finish();
-    let trailer = input.ensure(hash.len())?;
-    let Some(checksum) = trailer.get(..hash.len()).and_then(|t| Oid::from_bytes(hash, t)) else {
-        return input.cut_off();
-    };
-    if checksum != computed {
-        return bad_pack("its checksum is wrong");
-    }
-    input.consume(hash.len());
-    if input.start < input.end || input.fill()? {
-        return bad_pack("bytes follow its end");
-    }
-    buffers::give(input.buf);
-    let data = input.spool.finish()?;
+    let checksum = input.read_trailer(hash)?;
     Ok(Streamed {
         hash,
-        data,
+        data: input.finish()?,
         entries: parts.entries,
         base_ids: parts.base_ids,
         ids: whole.ids,
@@ -521,6 +279,30 @@ pub(crate) fn stream<'a>(
     })
 }
 
+/// Reads the header; returns how many objects the pack says it holds, within the limits.
+fn read_header(input: &mut Input<'_, '_>, options: &IngestOptions<'_>) -> Result<u32> {
+    // The first byte may be long in coming: the upstream counts its objects before it sends one.
+    options.progress.begin(Phase::Receiving, 0);
+    let header = input.ensure(12)?;
+    if header.len() < 12 {
+        return bad_pack(if header.is_empty() { "it is empty" } else { "its header is cut off" });
+    }
+    if header[..4] != *b"PACK" || !matches!(header[4..8], [0, 0, 0, 2 | 3]) {
+        return bad_pack("it does not start as a version 2 pack");
+    }
+    let count = u32::from_be_bytes(header[8..12].try_into().expect("four bytes"));
+    if count > options.limits.objects_max.min(OBJECTS_MAX) {
+        return Err(Error::Limit {
+            what: format!("{count} objects"),
+            limit: options.limits.objects_max.min(OBJECTS_MAX).into(),
+            option: "limits.objects_max",
+        });
+    }
+    input.consume(12);
+    options.progress.begin(Phase::Receiving, count.into());
+    Ok(count)
+}
+
 #[derive(Default)]
 struct Parts {
     entries: Vec<PackEntry>,
@@ -531,37 +313,93 @@ struct Parts {
     inflated_bytes: u64,
 }
 
-fn read_entries(
-    input: &mut Input<'_, '_>,
+/// Reads the entries of a pack, one after the other.
+struct Entries<'a> {
     count: u32,
-    limits: &IngestLimits,
-    delta_bytes_max: usize,
-    sink: &mut Sink<'_, '_>,
-    parts: &mut Parts,
     hash: HashKind,
-) -> Result<()> {
-    let mut inflate = Inflate::default();
-    for number in 0..count {
-        input.progress.set_done(number.into());
-        let offset = input.position;
-        input.flush_marks();
-        input.crc = crc32fast::Hasher::new();
-        let Some(head) = EntryHead::parse(hash, input.ensure(HEAD_BYTES_MAX)?) else {
-            return if input.end - input.start < HEAD_BYTES_MAX {
+    limits: &'a IngestLimits,
+    /// Inflated deltas that are kept for the second pass, in bytes at most.
+    delta_bytes_max: usize,
+    parts: Parts,
+}
+
+impl Entries<'_> {
+    fn read_inline<'a>(
+        &mut self,
+        input: &mut Input<'_, '_>,
+        mut whole: WholeHasher<'a>,
+    ) -> Result<WholeHasher<'a>> {
+        self.read(input, &mut Sink::Inline(&mut whole))?;
+        whole.finish()?;
+        Ok(whole)
+    }
+
+    /// Hashes on a thread of its own.
+    fn read_threaded<'a>(
+        &mut self,
+        input: &mut Input<'_, '_>,
+        whole: WholeHasher<'a>,
+    ) -> Result<WholeHasher<'a>> {
+        input.enlarge();
+        let (sender, receiver) = sync_channel(BATCHES_IN_FLIGHT_MAX);
+        std::thread::scope(|scope| {
+            let hashing = scope.spawn(move || whole.run(receiver));
+            let mut sink = Sink::Thread { sender, batch: Vec::new(), batch_bytes: 0 };
+            let read = self.read(input, &mut sink);
+            if let Sink::Thread { sender, batch, .. } = sink {
+                let _ = sender.send(batch);
+            }
+            let hashed = hashing.join().expect("hashing does not panic");
+            // An error of the hashing thread is the cause of one here.
+            hashed.and_then(|whole| read.map(|()| whole))
+        })
+    }
+
+    fn read(&mut self, input: &mut Input<'_, '_>, sink: &mut Sink<'_, '_>) -> Result<()> {
+        let mut inflate = Inflate::default();
+        for number in 0..self.count {
+            let offset = input.begin_entry(number);
+            let head = self.head(input, number, offset)?;
+            let base = self.base(input, &head, offset)?;
+            input.consume(head.len);
+            match base {
+                EntryBase::Whole(kind) => {
+                    self.take_whole(input, &mut inflate, number, kind, head.size, sink)?;
+                }
+                EntryBase::Entry(_) | EntryBase::Id(_) => self.take_delta(input, &mut inflate, head.size)?,
+            }
+            let crc32 = input.end_entry();
+            self.parts.entries.push(PackEntry::new(offset, crc32, base));
+        }
+        Ok(())
+    }
+
+    /// The head of entry `number`, at byte `offset`.
+    fn head(&self, input: &mut Input<'_, '_>, number: u32, offset: u64) -> Result<EntryHead> {
+        let at_hand = input.ensure(HEAD_BYTES_MAX)?;
+        let Some(head) = EntryHead::parse(self.hash, at_hand) else {
+            let count = self.count;
+            return if at_hand.len() < HEAD_BYTES_MAX {
                 bad_pack(format!("it says {count} objects and ends after {number}"))
             } else {
                 bad_pack(format!("no entry at byte {offset}, where object {number} of {count} should start"))
             };
         };
-        if head.size > limits.object_bytes_max {
+        if head.size > self.limits.object_bytes_max {
             return Err(Error::Limit {
                 what: format!("an object of {} bytes", head.size),
-                limit: limits.object_bytes_max,
+                limit: self.limits.object_bytes_max,
                 option: "limits.object_bytes_max",
             });
         }
-        let base = match head.stored {
-            Stored::Whole(kind) => EntryBase::WholeHasher(kind),
+        Ok(head)
+    }
+
+    /// What the entry with this head, at byte `offset` and next in `input`, builds on.
+    fn base(&mut self, input: &Input<'_, '_>, head: &EntryHead, offset: u64) -> Result<EntryBase> {
+        let parts = &mut self.parts;
+        Ok(match head.stored {
+            Stored::Whole(kind) => EntryBase::Whole(kind),
             Stored::OfsDelta(distance) => {
                 let found = offset
                     .checked_sub(distance)
@@ -569,54 +407,60 @@ fn read_entries(
                 let Some(base) = found else {
                     return bad_pack(format!("the delta at byte {offset} has no base"));
                 };
-                EntryBase::PackEntry(base as u32)
+                EntryBase::Entry(base as u32)
             }
             Stored::RefDelta(at) => {
-                let id = &input.buf[input.start + at..input.start + at + hash.len()];
-                parts.base_ids.push(Oid::from_bytes(hash, id).expect("of its length"));
+                let id = &input.at_hand()[at..at + self.hash.len()];
+                parts.base_ids.push(Oid::from_bytes(self.hash, id).expect("of its length"));
                 EntryBase::Id(parts.base_ids.len() as u32 - 1)
             }
-        };
-        input.consume(head.len);
-        match base {
-            EntryBase::WholeHasher(kind) => {
-                parts.inflated_bytes += head.size;
-                check_inflated(parts.inflated_bytes, limits)?;
-                if head.size > HELD_BYTES_MAX && kind == Kind::Blob {
-                    parts.large.push((number, input.hash_large(hash, &mut inflate, head.size)?));
-                } else if head.size > PARSED_BYTES_MAX {
-                    return bad_pack(format!("a {} of {} bytes", kind.name(), head.size));
-                } else {
-                    let size = head.size as usize;
-                    let mut data = vec![0; size + SLACK];
-                    input.inflate(&mut inflate, &mut data, size)?;
-                    data.truncate(size);
-                    sink.take(WholeObject { entry: number, kind, data })?;
-                }
-                parts.delta_starts.push(NOT_KEPT);
-            }
-            EntryBase::PackEntry(_) | EntryBase::Id(_) => {
-                let (start, size) = (parts.delta_bytes.len(), head.size as usize);
-                // Starts are 32-bit and `NOT_KEPT` is the last of them.
-                let kept =
-                    size <= delta_bytes_max.min(NOT_KEPT as usize - 1).saturating_sub(start + LENGTH_BYTES);
-                if kept {
-                    let data = start + LENGTH_BYTES;
-                    parts.delta_bytes.extend_from_slice(&(size as u32).to_le_bytes());
-                    parts.delta_bytes.resize(data + size + SLACK, 0);
-                    input.inflate(&mut inflate, &mut parts.delta_bytes[data..], size)?;
-                    parts.delta_bytes.truncate(data + size);
-                } else {
-                    input.skip(head.size)?;
-                }
-                parts.delta_starts.push(if kept { start as u32 } else { NOT_KEPT });
-            }
-        }
-        input.flush_marks();
-        let crc32 = input.crc.clone().finalize();
-        parts.entries.push(PackEntry::new(offset, crc32, base));
+        })
     }
-    Ok(())
+
+    fn take_whole(
+        &mut self,
+        input: &mut Input<'_, '_>,
+        inflate: &mut Inflate,
+        number: u32,
+        kind: Kind,
+        size: u64,
+        sink: &mut Sink<'_, '_>,
+    ) -> Result<()> {
+        self.parts.inflated_bytes += size;
+        check_inflated(self.parts.inflated_bytes, self.limits)?;
+        if size > HELD_BYTES_MAX && kind == Kind::Blob {
+            self.parts.large.push((number, input.hash_large(self.hash, inflate, size)?));
+        } else if size > PARSED_BYTES_MAX {
+            return bad_pack(format!("a {} of {size} bytes", kind.name()));
+        } else {
+            let size = size as usize;
+            let mut data = vec![0; size + SLACK];
+            input.inflate(inflate, &mut data, size)?;
+            data.truncate(size);
+            sink.take(WholeObject { entry: number, kind, data })?;
+        }
+        self.parts.delta_starts.push(NOT_KEPT);
+        Ok(())
+    }
+
+    fn take_delta(&mut self, input: &mut Input<'_, '_>, inflate: &mut Inflate, size: u64) -> Result<()> {
+        let parts = &mut self.parts;
+        let start = parts.delta_bytes.len();
+        // Starts are 32-bit and `NOT_KEPT` is the last of them.
+        let room = self.delta_bytes_max.min(NOT_KEPT as usize - 1).saturating_sub(start + LENGTH_BYTES);
+        if size as usize > room {
+            input.skip(size)?;
+            parts.delta_starts.push(NOT_KEPT);
+            return Ok(());
+        }
+        let (data, size) = (start + LENGTH_BYTES, size as usize);
+        parts.delta_bytes.extend_from_slice(&(size as u32).to_le_bytes());
+        parts.delta_bytes.resize(data + size + SLACK, 0);
+        input.inflate(inflate, &mut parts.delta_bytes[data..], size)?;
+        parts.delta_bytes.truncate(data + size);
+        parts.delta_starts.push(start as u32);
+        Ok(())
+    }
 }
 
 /// Refuses a pack whose objects are too many bytes together.

@@ -308,23 +308,7 @@ impl<'r> ObjectReader<'r> {
                 }
                 Stored::RefDelta(at) => {
                     chain.push((pack_number, offset, head));
-                    let start = offset as usize + at;
-                    let base = &pack.data()[start..start + objects.hash.len()];
-                    match pack.index().find(base) {
-                        Some(position) => offset = pack.offset(position)?,
-                        None => match objects.locate_raw(base) {
-                            Some(Location::Packed { pack, position }) => {
-                                offset = objects.packs[pack as usize].offset(position)?;
-                                pack_number = pack;
-                            }
-                            _ => {
-                                return corrupt(
-                                    format!("{}.pack", pack.name()),
-                                    format!("the delta at {offset} has no base"),
-                                );
-                            }
-                        },
-                    }
+                    (pack_number, offset) = self.base_of_ref_delta(pack_number, offset, at)?;
                 }
             }
         };
@@ -346,6 +330,23 @@ impl<'r> ObjectReader<'r> {
             self.cache.put(pack_number, offset, kind, &data);
         }
         Ok(Object { kind, data })
+    }
+
+    /// Where the base of the delta at `offset` is, whose id is `at` bytes behind that.
+    fn base_of_ref_delta(&self, pack_number: u32, offset: u64, at: usize) -> Result<(u32, u64)> {
+        let objects = self.objects;
+        let pack = &objects.packs[pack_number as usize];
+        let start = offset as usize + at;
+        let base = &pack.data()[start..start + objects.hash.len()];
+        if let Some(position) = pack.index().find(base) {
+            return Ok((pack_number, pack.offset(position)?));
+        }
+        match objects.locate_raw(base) {
+            Some(Location::Packed { pack, position }) => {
+                Ok((pack, objects.packs[pack as usize].offset(position)?))
+            }
+            _ => corrupt(format!("{}.pack", pack.name()), format!("the delta at {offset} has no base")),
+        }
     }
 
     fn inflate_entry(&mut self, number: u32, offset: u64, head: &EntryHead, out: &mut [u8]) -> Result<()> {
