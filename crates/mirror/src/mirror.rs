@@ -182,28 +182,17 @@ impl Mirror {
             let leased_until = queue.leased_until(repository.id);
             if now() >= leased_until {
                 // It may be another's by now; if it is not, it is due.
-                for fork in queue.visited(repository.id, true) {
-                    mailbox.put(Message::PutOff(Box::new(fork.repository), now()));
-                }
-                queue.put_down(repository.id);
-                mailbox.put(Message::PutOff(Box::new(repository), now()));
+                put_off(queue, mailbox, repository, now());
                 ended = Some(host);
                 continue;
             }
             if let Some(until_ms) = self.throttle().paused_until(&host, now_ms()) {
-                let until = until_ms.div_ceil(1000) as i64;
-                for fork in queue.visited(repository.id, true) {
-                    mailbox.put(Message::PutOff(Box::new(fork.repository), Timestamp(until)));
-                }
-                queue.put_down(repository.id);
-                mailbox.put(Message::PutOff(Box::new(repository), Timestamp(until)));
+                put_off(queue, mailbox, repository, Timestamp(until_ms.div_ceil(1000) as i64));
                 ended = Some(host);
                 continue;
             }
             if let Some(until) = waits_until {
-                queue.visited(repository.id, true);
-                queue.put_down(repository.id);
-                mailbox.put(Message::PutOff(Box::new(repository), until));
+                put_off(queue, mailbox, repository, until);
                 ended = Some(host);
                 continue;
             }
@@ -479,4 +468,13 @@ impl Mirror {
             outcome,
         }
     }
+}
+
+/// Puts a repository that was not visited off until `until`, and with it the forks that wait for it.
+fn put_off(queue: &Queue, mailbox: &Mailbox, repository: Repository, until: Timestamp) {
+    for fork in queue.visited(repository.id, true) {
+        mailbox.put(Message::PutOff(Box::new(fork.repository), until));
+    }
+    queue.put_down(repository.id);
+    mailbox.put(Message::PutOff(Box::new(repository), until));
 }
