@@ -151,9 +151,8 @@ pub(crate) struct ApiAnswer {
     pub(crate) etag: Option<String>,
 }
 
-/// What to do about an answer.
-enum AnswerVerdict {
-    Good,
+/// What to do about an answer that is none.
+enum Unanswered {
     /// The limit of this credential is used up until then.
     Limited(u64),
     /// It may pass.
@@ -320,50 +319,10 @@ impl Api {
             }
             self.choose_credential(url)?;
             self.usage.requests += 1;
-            let verdict = match self.send(url, question) {
-                Err(e) => AnswerVerdict::Again(e.to_string()),
-                Ok(response)
-                    if response.status() == StatusCode::NOT_MODIFIED && self.if_none_match.is_some() =>
-                {
-                    self.note_limit(response.headers());
-                    return Ok((response.headers().clone(), Vec::new()));
-                }
-                Ok(mut response) => {
-                    let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
-                    let (parts, _) = response.into_parts();
-                    match body {
-                        Err(e) => AnswerVerdict::Again(format!("the answer broke off: {e}")),
-                        Ok(mut body) => match judge(url, parts.status, &parts.headers, &body) {
-                            AnswerVerdict::Good => {
-                                self.note_limit(&parts.headers);
-                                // What Gerrit puts before its JSON, so that no browser runs it.
-                                if body.starts_with(UNRUNNABLE) {
-                                    body.drain(..UNRUNNABLE.len());
-                                }
-                                // What is no JSON although it should be was cut off on the way, or is an
-                                // error's page.
-                                match question.is_some() || is_json(&parts.headers) {
-                                    true if serde_json::from_slice::<serde::de::IgnoredAny>(&body)
-                                        .is_err() =>
-                                    {
-                                        AnswerVerdict::Again("the answer is no whole JSON".to_owned())
-                                    }
-                                    _ => return Ok((parts.headers, body)),
-                                }
-                            }
-                            verdict => verdict,
-                        },
-                    }
-                }
-            };
-            match verdict {
-                AnswerVerdict::Good => {}
-                AnswerVerdict::Never(e) => return Err(e),
-                // Where no token was shown none is wrong.
-                AnswerVerdict::Refused(e) if self.credentials[self.current].authorization.is_none() => {
-                    return Err(e);
-                }
-                AnswerVerdict::Limited(until) => {
+            match self.ask_once(url, question) {
+                Ok(answer) => return Ok(answer),
+                Err(Unanswered::Never(e)) => return Err(e),
+                Err(Unanswered::Limited(until)) => {
                     // Clocks differ, and some say 0: each refusal in turn waits longer, and none for ever.
                     limits = (limits * 2).clamp(1, LIMIT_WAIT_MAX.as_secs());
                     let now = now();
@@ -373,18 +332,8 @@ impl Api {
                     credential.spent_until = until;
                     credential.said = Some((credential.said.and_then(|said| said.0), 0, until));
                 }
-                AnswerVerdict::Refused(e) => {
-                    self.credentials[self.current].is_refused = true;
-                    tracing::warn!(
-                        "token {} of {} is not taken: {e}",
-                        self.current + 1,
-                        self.credentials.len()
-                    );
-                    if self.credentials.iter().all(|c| c.is_refused) {
-                        return Err(e);
-                    }
-                }
-                AnswerVerdict::Again(detail) => {
+                Err(Unanswered::Refused(e)) => self.refuse_credential(e)?,
+                Err(Unanswered::Again(detail)) => {
                     tries += 1;
                     tracing::debug!(url, tries, "{detail}");
                     if tries >= self.options.tries {
@@ -397,6 +346,48 @@ impl Api {
                 }
             }
         }
+    }
+
+    /// Asks once; returns the answer, or why it is none.
+    fn ask_once(
+        &mut self,
+        url: &str,
+        question: Option<&Value>,
+    ) -> std::result::Result<(HeaderMap, Vec<u8>), Unanswered> {
+        let mut response = self.send(url, question).map_err(|e| Unanswered::Again(e.to_string()))?;
+        if response.status() == StatusCode::NOT_MODIFIED && self.if_none_match.is_some() {
+            self.note_limit(response.headers());
+            return Ok((response.headers().clone(), Vec::new()));
+        }
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+        let (parts, _) = response.into_parts();
+        let mut body = body.map_err(|e| Unanswered::Again(format!("the answer broke off: {e}")))?;
+        judge(url, parts.status, &parts.headers, &body)?;
+        self.note_limit(&parts.headers);
+        // What Gerrit puts before its JSON, so that no browser runs it.
+        if body.starts_with(UNRUNNABLE) {
+            body.drain(..UNRUNNABLE.len());
+        }
+        // What is no JSON although it should be was cut off on the way, or is an error's page.
+        if (question.is_some() || is_json(&parts.headers))
+            && serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_err()
+        {
+            return Err(Unanswered::Again("the answer is no whole JSON".to_owned()));
+        }
+        Ok((parts.headers, body))
+    }
+
+    /// Does without the token that was shown and refused with `e`. Where none was shown, or no other is
+    /// left, `e` is the answer.
+    fn refuse_credential(&mut self, e: Error) -> Result<()> {
+        let (number, count) = (self.current + 1, self.credentials.len());
+        let credential = &mut self.credentials[self.current];
+        if credential.authorization.is_none() {
+            return Err(e);
+        }
+        credential.is_refused = true;
+        tracing::warn!("token {number} of {count} is not taken: {e}");
+        if self.credentials.iter().all(|c| c.is_refused) { Err(e) } else { Ok(()) }
     }
 
     fn send(&self, url: &str, question: Option<&Value>) -> std::result::Result<Response<Body>, ureq::Error> {
@@ -549,12 +540,10 @@ impl Api {
                     match body {
                         Err(e) => format!("the answer broke off: {e}"),
                         Ok(body) => match judge(url, parts.status, &parts.headers, &body) {
-                            AnswerVerdict::Good => {
-                                return parse(url, &parts.headers, &body).map(|answer| answer.value);
-                            }
-                            AnswerVerdict::Never(e) | AnswerVerdict::Refused(e) => return Err(e),
-                            AnswerVerdict::Again(detail) => detail,
-                            AnswerVerdict::Limited(_) => {
+                            Ok(()) => return parse(url, &parts.headers, &body).map(|answer| answer.value),
+                            Err(Unanswered::Never(e) | Unanswered::Refused(e)) => return Err(e),
+                            Err(Unanswered::Again(detail)) => detail,
+                            Err(Unanswered::Limited(_)) => {
                                 "the rate limit of the App itself is used up".to_owned()
                             }
                         },
@@ -601,7 +590,13 @@ fn reset_time(headers: &HeaderMap) -> Option<u64> {
     Some(if reset < 1_000_000_000 { now().saturating_add(reset) } else { reset.saturating_add(1) })
 }
 
-fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> AnswerVerdict {
+/// Whether an answer is one; if not, what to do about it.
+fn judge(
+    url: &str,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> std::result::Result<(), Unanswered> {
     let detail = || {
         let text = String::from_utf8_lossy(&body[..body.len().min(4 * DETAIL_CHARS_MAX)]);
         let message = serde_json::from_slice::<Value>(body)
@@ -610,18 +605,18 @@ fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Ans
         let text = message.unwrap_or_else(|| text.into_owned());
         printable_or(&text, ' ').chars().take(DETAIL_CHARS_MAX).collect::<String>()
     };
-    match status.as_u16() {
+    Err(match status.as_u16() {
         // GraphQL says so with a status that is well.
         200..=299
             if body.len() < 64 << 10
                 && body.windows(14).any(|w| w == b"\"RATE_LIMITED\"")
                 && number(headers, &REMAINING) == Some(0) =>
         {
-            AnswerVerdict::Limited(
+            Unanswered::Limited(
                 reset_time(headers).unwrap_or_else(|| now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
             )
         }
-        200..=299 => AnswerVerdict::Good,
+        200..=299 => return Ok(()),
         403 | 429 => {
             // GitHub: "retry-after", else "x-ratelimit-reset" once nothing remains, else a minute at least.
             let after = number(headers, &[RETRY_AFTER]).map(|s| now().saturating_add(s));
@@ -629,28 +624,28 @@ fn judge(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Ans
             let is_limit = status == StatusCode::TOO_MANY_REQUESTS
                 || detail().to_ascii_lowercase().contains("rate limit");
             match after.or(spent) {
-                Some(until) => AnswerVerdict::Limited(until),
-                None if is_limit => AnswerVerdict::Limited(now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
-                None => AnswerVerdict::Never(Error::Forbidden {
+                Some(until) => Unanswered::Limited(until),
+                None if is_limit => Unanswered::Limited(now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
+                None => Unanswered::Never(Error::Forbidden {
                     url: url.to_owned(),
                     status: status.as_u16(),
                     detail: detail(),
                 }),
             }
         }
-        401 | 407 => AnswerVerdict::Refused(Error::Forbidden {
+        401 | 407 => Unanswered::Refused(Error::Forbidden {
             url: url.to_owned(),
             status: status.as_u16(),
             detail: detail(),
         }),
-        404 | 410 | 451 => AnswerVerdict::Never(Error::NotFound(url.to_owned())),
-        422 => AnswerVerdict::Never(Error::Refused { url: url.to_owned(), detail: detail() }),
-        408 | 500..=599 => AnswerVerdict::Again(format!("{status}: {}", detail())),
-        _ => AnswerVerdict::Never(Error::Unexpected {
+        404 | 410 | 451 => Unanswered::Never(Error::NotFound(url.to_owned())),
+        422 => Unanswered::Never(Error::Refused { url: url.to_owned(), detail: detail() }),
+        408 | 500..=599 => Unanswered::Again(format!("{status}: {}", detail())),
+        _ => Unanswered::Never(Error::Unexpected {
             url: url.to_owned(),
             detail: format!("{status}: {}", detail()),
         }),
-    }
+    })
 }
 
 fn parse(url: &str, headers: &HeaderMap, body: &[u8]) -> Result<ApiAnswer> {

@@ -394,7 +394,10 @@ mod tests {
             assert_eq!(a.url, "https://github.com/o/a.git", "not what a dump says");
             assert_eq!(c.description(a.id).unwrap().as_deref(), Some("says"));
         }
-        // People and organisations, and who belongs to which, once they are known.
+    }
+
+    #[test]
+    fn people_and_organisations_and_who_belongs_to_which() {
         let (_dir, mut c) = catalog();
         let organization = bson::rawdoc! { "id": 5i32, "login": "o", "type": "Organization", "name": "O" };
         let person = bson::rawdoc! { "id": 6i32, "login": "p", "type": "User" };
@@ -415,7 +418,11 @@ mod tests {
         let told: Vec<_> =
             known.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","))).collect();
         assert_eq!(told, [("o", String::new()), ("p", "o".to_owned()), ("r", "o".to_owned())]);
-        // What is no BSON, and a document that is cut short: errors, no ends.
+    }
+
+    #[test]
+    fn what_is_no_document_or_cut_short_is_an_error_and_no_end() {
+        let a = bson::rawdoc! { "id": 11i32, "full_name": "o/a" };
         for text in [
             b"\xff\xff\xff\x7f rubbish".as_slice(),
             b"{}",
