@@ -11,10 +11,11 @@ use hyper::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_NONE_MATCH, IF_RANGE,
     RANGE,
 };
-use hyper::{Method, Request, StatusCode, Uri, Version};
+use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 
 use crate::daemon::Daemon;
 use crate::http::GIT_PROTOCOL;
+use crate::http_body::ResponseBody;
 
 /// Variables that become headers.
 const HEADERS: [(&str, HeaderName); 8] = [
@@ -45,17 +46,7 @@ pub async fn serve_cgi(
     let (Some(method), Some(path)) = (get("REQUEST_METHOD"), get("PATH_INFO")) else {
         return bad("REQUEST_METHOD and PATH_INFO must be set: this is a CGI program");
     };
-    // The web server has decoded the path already.
-    let encoded: String = path
-        .bytes()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || b"/-_.~".contains(&c) {
-                (c as char).to_string()
-            } else {
-                format!("%{c:02X}")
-            }
-        })
-        .collect();
+    let encoded = encoded(path);
     let target = get("QUERY_STRING").map_or(encoded.clone(), |query| format!("{encoded}?{query}"));
     let (Ok(method), Ok(uri)) = (Method::from_bytes(method.as_bytes()), target.parse::<Uri>()) else {
         return bad("REQUEST_METHOD or PATH_INFO is malformed");
@@ -89,8 +80,17 @@ pub async fn serve_cgi(
     let address = get("REMOTE_ADDR").and_then(|a| a.parse::<IpAddr>().ok());
     let port = get("REMOTE_PORT").and_then(|p| p.parse().ok()).unwrap_or(0);
     let is_head = *request.method() == Method::HEAD;
-    let (head, mut answer) =
-        daemon.answer_http(request, address.map(|a| SocketAddr::new(a, port))).await.into_parts();
+    let answer = daemon.answer_http(request, address.map(|a| SocketAddr::new(a, port))).await;
+    write_answer(answer, is_head, output).await
+}
+
+/// Writes `answer` as CGI programs answer (RFC 3875, section 6), without its body if `is_head`.
+async fn write_answer(
+    answer: Response<ResponseBody>,
+    is_head: bool,
+    output: &mut dyn Write,
+) -> io::Result<()> {
+    let (head, mut answer) = answer.into_parts();
     if head.status != StatusCode::OK {
         write!(
             output,
@@ -116,4 +116,13 @@ pub async fn serve_cgi(
         }
     }
     output.flush()
+}
+
+/// `path` as it stands in a URL: the web server has decoded it.
+fn encoded(path: &str) -> String {
+    let of = |c: u8| match c {
+        c if c.is_ascii_alphanumeric() || b"/-_.~".contains(&c) => (c as char).to_string(),
+        c => format!("%{c:02X}"),
+    };
+    path.bytes().map(of).collect()
 }

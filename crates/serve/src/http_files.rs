@@ -65,6 +65,30 @@ impl FileAnswer {
     }
 }
 
+/// Refuses what a dumb client asks for, where that is switched off or the repository is a part.
+fn check_may_have(opened: &Opened, route: &Route) -> Result<(), HttpRefusal> {
+    let is_dumb = !matches!(
+        route,
+        Route::Clone | Route::ClonePart(..) | Route::Bundles | Route::BodyBundle(_) | Route::LfsObject(_)
+    );
+    if is_dumb && !opened.http.files {
+        return Err(HttpRefusal::new(
+            StatusCode::FORBIDDEN,
+            "files of repositories are not served; git 1.6.6 and newer do without",
+        ));
+    }
+    // A part is no copy, and what it builds on may be for others.
+    let is_of_base =
+        matches!(route, Route::InfoPacks | Route::Pack(_) | Route::Archive) && opened.repo.base().is_some();
+    if is_of_base {
+        return Err(HttpRefusal::new(
+            StatusCode::NOT_FOUND,
+            "there are no files of this one: it builds on another; git 1.6.6 and newer do without",
+        ));
+    }
+    Ok(())
+}
+
 impl Daemon {
     /// Answers a request for a file of a repository.
     pub(crate) async fn file<B>(
@@ -74,26 +98,8 @@ impl Daemon {
         route: Route,
     ) -> Result<Response<ResponseBody>, HttpRefusal> {
         let headers = request.headers().clone();
-        let is_dumb = !matches!(
-            route,
-            Route::Clone | Route::ClonePart(..) | Route::Bundles | Route::BodyBundle(_) | Route::LfsObject(_)
-        );
-        if is_dumb && !opened.http.files {
-            return Err(HttpRefusal::new(
-                StatusCode::FORBIDDEN,
-                "files of repositories are not served; git 1.6.6 and newer do without",
-            ));
-        }
+        check_may_have(&opened, &route)?;
         let repo = opened.repo;
-        // A part is no copy, and what it builds on may be for others.
-        let is_of_base =
-            matches!(route, Route::InfoPacks | Route::Pack(_) | Route::Archive) && repo.base().is_some();
-        if is_of_base {
-            return Err(HttpRefusal::new(
-                StatusCode::NOT_FOUND,
-                "there are no files of this one: it builds on another; git 1.6.6 and newer do without",
-            ));
-        }
         let file = match route {
             Route::InfoRefs(None) => return Ok(ok(TEXT, ResponseBody::from(info_refs(&repo)))),
             Route::Head => return Ok(ok(TEXT, ResponseBody::from(repo.refs().to_head_file()))),

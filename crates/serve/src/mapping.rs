@@ -32,7 +32,7 @@ enum HostPattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TemplatePart {
     Text(String),
-    TemplateValue(TemplateValue, Vec<Function>),
+    Value(TemplateValue, Vec<Function>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl MapRule {
         let expression = Regex::new(&format!("^(?:{path})$")).map_err(|e| format!("path '{path}': {e}"))?;
         let to_parts = parse_template(to)?;
         for part in &to_parts {
-            if let TemplatePart::TemplateValue(TemplateValue::Capture(n), _) = part
+            if let TemplatePart::Value(TemplateValue::Capture(n), _) = part
                 && *n >= expression.captures_len()
             {
                 return Err(format!("to '{to}': there is no group {n} in path '{path}'"));
@@ -110,7 +110,7 @@ impl MapRule {
         for part in &self.to {
             match part {
                 TemplatePart::Text(text) => out.push_str(text),
-                TemplatePart::TemplateValue(value, functions) => {
+                TemplatePart::Value(value, functions) => {
                     let value = match value {
                         TemplateValue::Host => host,
                         TemplateValue::Path => path.trim_start_matches('/'),
@@ -226,7 +226,7 @@ fn parse_template(template: &str) -> Result<Vec<TemplatePart>, String> {
             };
             functions.push(function);
         }
-        parts.push(TemplatePart::TemplateValue(value, functions));
+        parts.push(TemplatePart::Value(value, functions));
         rest = behind;
     }
     if !rest.is_empty() {

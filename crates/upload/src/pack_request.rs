@@ -101,7 +101,7 @@ pub(crate) enum RefsList {
     /// As v0 does, or as v1, which announces itself.
     Early { options: Arc<UploadOptions>, announce: bool },
     /// As `ls-refs` asks.
-    FetchArguments(LsRefs),
+    Asked(LsRefs),
 }
 
 /// Objects asked about.
@@ -336,7 +336,7 @@ impl RefsRequest {
     pub(crate) fn write(&self, give: &mut Give<'_>) -> io::Result<()> {
         match &self.list {
             RefsList::Early { options, announce } => refs_v0(&self.repo, options, *announce, give),
-            RefsList::FetchArguments(asked) => ls_refs(&self.repo, asked, give),
+            RefsList::Asked(asked) => ls_refs(&self.repo, asked, give),
         }
     }
 
@@ -345,7 +345,7 @@ impl RefsRequest {
             RefsList::Early { options, announce } => {
                 format!("{announce} {} {:?}", options.agent, options.features)
             }
-            RefsList::FetchArguments(asked) => format!("{asked:?}"),
+            RefsList::Asked(asked) => format!("{asked:?}"),
         };
         let mut sum = plain_sha(HashKind::Sha256);
         sum.update(format!("refs {:?} {asked}", self.repo.serial()).as_bytes());

@@ -41,8 +41,7 @@ pub(crate) fn take(state: &mut V2, context: &Context, pkt: Pkt<'_>) -> Result<Ve
                 // A flush where a command should start is how clients say goodbye.
                 None => return Ok(vec![Answer::End]),
                 Some(V2Command::LsRefs(asked)) => {
-                    let request =
-                        RefsRequest { repo: context.repo.clone(), list: RefsList::FetchArguments(asked) };
+                    let request = RefsRequest { repo: context.repo.clone(), list: RefsList::Asked(asked) };
                     vec![Answer::Step(list_refs(request))]
                 }
                 Some(V2Command::Fetch(asked)) => answer_fetch(context, *asked),
