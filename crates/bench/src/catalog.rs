@@ -10,12 +10,8 @@ use weir_ground::Timestamp;
 const BATCH: usize = 1000;
 const PAGE: usize = 10_000;
 
-pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::Error> {
-    let mut catalog = match place.starts_with("postgres") {
-        true => Catalog::connect(place)?,
-        false => Catalog::open(&std::path::Path::new(place).join("catalog.db"))?,
-    };
-    let started = Instant::now();
+/// Enters `rows` repositories, as a listing of a forge does.
+fn fill(catalog: &mut Catalog, rows: usize) -> Result<(), crate::Error> {
     let mut listing = catalog.begin_listing("bench", "all", Timestamp(0))?;
     for first in (0..rows).step_by(PAGE) {
         let page: Vec<(String, Listed)> = (first..(first + PAGE).min(rows))
@@ -34,6 +30,16 @@ pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::
         let next = (first + PAGE < rows).then(|| first.to_string());
         catalog.take_page(&mut listing, &page, next.as_deref(), Timestamp(0))?;
     }
+    Ok(())
+}
+
+pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::Error> {
+    let mut catalog = match place.starts_with("postgres") {
+        true => Catalog::connect(place)?,
+        false => Catalog::open(&std::path::Path::new(place).join("catalog.db"))?,
+    };
+    let started = Instant::now();
+    fill(&mut catalog, rows)?;
     let filled_s = started.elapsed().as_secs_f64();
     let (mut leasing_s, mut recording_s, mut done) = (0.0, 0.0, 0);
     let mut now = 1_000_000;

@@ -485,6 +485,13 @@ impl Config {
         if self.scratch.folder.as_ref().is_some_and(|f| !f.is_dir()) {
             return Err(("scratch.folder", "is not a folder".to_owned()).into());
         }
+        self.check_serve()?;
+        self.check_tables()?;
+        self.access.rules().map_err(|e| ("access", format!("is wrong: {e}")))?;
+        Ok(())
+    }
+
+    fn check_serve(&self) -> std::result::Result<(), Wrong> {
         let metrics = ("serve.metrics", &self.serve.metrics);
         for (key, list) in [
             metrics,
@@ -510,6 +517,11 @@ impl Config {
             )
                 .into());
         }
+        Ok(())
+    }
+
+    /// Checks what is there any number of times: rules, maps, forges.
+    fn check_tables(&self) -> std::result::Result<(), Wrong> {
         for (n, rule) in self.mirror.rules.iter().enumerate() {
             rule.check().map_err(|e| Wrong {
                 key: "mirror.rules",
@@ -529,7 +541,6 @@ impl Config {
         if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
             return Err(("forge", format!("is there twice as '{}': give one another name", twice[0])).into());
         }
-        self.access.rules().map_err(|e| ("access", format!("is wrong: {e}")))?;
         Ok(())
     }
 }

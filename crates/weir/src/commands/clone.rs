@@ -318,10 +318,8 @@ fn take(
         if at < bytes {
             tries += 1;
             if tries > TRIES_MAX {
-                return Err(Error::Message(format!(
-                    "{name} broke off at byte {at} of {bytes}: {broke_off}; the same command goes on from \
-                    there"
-                )));
+                let what = format!("{name} broke off at byte {at} of {bytes}: {broke_off}");
+                return Err(Error::Message(format!("{what}; the same command goes on from there")));
             }
             std::thread::sleep(Duration::from_millis(200) * 2u32.pow(tries));
         }

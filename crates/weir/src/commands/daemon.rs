@@ -146,8 +146,8 @@ fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<()> {
         .map_err(|e| fail("drop privileges", e))
 }
 
-pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
-    let log = log_destination(&args);
+/// Refuses options that do not go together, in git-daemon's words.
+fn check_options(args: &DaemonArgs) -> Result<()> {
     if let Some(base) = args.base_path.as_ref().filter(|base| !base.is_dir()) {
         return Err(Error::Message(format!(
             "base-path '{}' does not exist or is not a directory",
@@ -163,6 +163,26 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
             "--detach, --user/--group, --listen and --port are incompatible with --inetd".to_owned(),
         ));
     }
+    Ok(())
+}
+
+/// What is listened on: what was handed over by whoever started this process, or else what `args` say.
+fn listeners(args: &DaemonArgs) -> Result<Vec<Listener>> {
+    let handed_over: Vec<Listener> = Listener::handed_over(|name| std::env::var(name).ok())?
+        .into_iter()
+        .map(|(_, listener)| listener)
+        .collect();
+    if !handed_over.is_empty() {
+        return Ok(handed_over);
+    }
+    let listen =
+        |a: Address| Listener::bind(&a).map_err(|e| Error::Message(format!("cannot listen on {a}: {e}")));
+    addresses(args)?.into_iter().map(listen).collect::<Result<Vec<_>>>()
+}
+
+pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
+    let log = log_destination(&args);
+    check_options(&args)?;
     let (stay_off, is_on, may_override) = services(&args)?;
     let presentation = presentation().map_err(Error::Message)?;
     let locator = PathLocator {
@@ -187,18 +207,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
         return converse(&locator, &limits(&args));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let listeners = runtime.block_on(async {
-        let handed_over: Vec<Listener> = Listener::handed_over(|name| std::env::var(name).ok())?
-            .into_iter()
-            .map(|(_, listener)| listener)
-            .collect();
-        if !handed_over.is_empty() {
-            return Ok(handed_over);
-        }
-        let listen =
-            |a: Address| Listener::bind(&a).map_err(|e| Error::Message(format!("cannot listen on {a}: {e}")));
-        addresses(&args)?.into_iter().map(listen).collect::<Result<Vec<_>>>()
-    })?;
+    let listeners = runtime.block_on(async { listeners(&args) })?;
     if args.detach {
         // Before any thread is started: those are lost on the way.
         nix::unistd::daemon(false, false).map_err(|e| Error::Message(format!("cannot detach: {e}")))?;

@@ -45,6 +45,30 @@ pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Resu
     Ok(if failed || stop.is_stopped() { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
+/// Opens the dump at `path`; returns it, and what the catalog knows it by.
+fn open_dump(args: &ImportArgs, forge: &ForgeConfig, path: &Path) -> Result<(Box<dyn Read>, String)> {
+    let io = |source| Error::File { what: "read", path: path.to_owned(), source };
+    if let DumpFormat::Crawld = args.format {
+        let url = path.to_str().filter(|url| url.contains("://")).ok_or_else(|| {
+            Error::Message(format!(
+                "'{}' is no database: say postgres://USER@HOST/DATABASE, as crawld's configuration has it",
+                path.display()
+            ))
+        })?;
+        let source = format!("{} crawld {}", forge.name(), weir_catalog::redacted(url));
+        return Ok((weir_catalog::repositories_of_crawld(url)?, source));
+    }
+    if path.as_os_str() == "-" {
+        return Ok((Box::new(std::io::stdin()), "-".to_owned()));
+    }
+    let file = File::open(path).map_err(io)?;
+    // Another file of that name is another dump.
+    let bytes = file.metadata().map_err(io)?.len();
+    let path = std::fs::canonicalize(path).map_err(io)?;
+    let source = format!("{} {} {bytes} {}", forge.name(), args.format.name(), path.display());
+    Ok((Box::new(file), source))
+}
+
 fn one(
     pool: &mut Pool,
     global: &Global,
@@ -54,27 +78,7 @@ fn one(
     stop: &Stop,
 ) -> Result<Imported> {
     let is_stdin = path.as_os_str() == "-";
-    let io = |source| Error::File { what: "read", path: path.to_owned(), source };
-    let (input, source): (Box<dyn Read>, String) = if let DumpFormat::Crawld = args.format {
-        let url = path.to_str().filter(|url| url.contains("://")).ok_or_else(|| {
-            Error::Message(format!(
-                "'{}' is no database: say postgres://USER@HOST/DATABASE, as crawld's configuration has it",
-                path.display()
-            ))
-        })?;
-        (
-            weir_catalog::repositories_of_crawld(url)?,
-            format!("{} crawld {}", forge.name(), weir_catalog::redacted(url)),
-        )
-    } else if is_stdin {
-        (Box::new(std::io::stdin()), "-".to_owned())
-    } else {
-        let file = File::open(path).map_err(io)?;
-        // Another file of that name is another dump.
-        let bytes = file.metadata().map_err(io)?.len();
-        let path = std::fs::canonicalize(path).map_err(io)?;
-        (Box::new(file), format!("{} {} {bytes} {}", forge.name(), args.format.name(), path.display()))
-    };
+    let (input, source) = open_dump(args, forge, path)?;
     // Nobody knows what standard input was the last time.
     if !args.dry_run && (args.again || is_stdin) {
         pool.catalog.forget_import(&source)?;

@@ -6,10 +6,11 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use serde_json::json;
+use weir_catalog::Repository;
 use weir_git::Oid;
 use weir_ground::Epoch;
-use weir_mirror::Visited;
-use weir_repo::{ArchiveRepo, NewState, Sharing, StateKind, Takes, write_anew};
+use weir_mirror::{Mirror, Visited};
+use weir_repo::{ArchiveRepo, NewState, Refs, Repo, Sharing, StateKind, Takes, write_anew};
 
 use crate::cli::Global;
 use crate::error::{Error, InRepo, Result, SOME_FAILED};
@@ -32,107 +33,122 @@ pub(crate) fn fsck(
     let forks: HashSet<i64> = forks.iter().map(|fork| fork.id).collect();
     repositories.sort_by_key(|r| forks.contains(&r.id));
     for r in repositories {
-        let path = pool.archive_path(&r);
-        let is_there = path.try_exists().map_err(|source| Error::File {
-            what: "look at",
-            path: path.clone(),
-            source,
-        })?;
-        if !is_there && r.seq.is_none() {
-            continue;
-        }
-        let mut unfinished = None;
-        let (objects, mut problems) =
-            match pool.open_repo(&r).and_then(|repo| weir_repo::fsck(&repo).in_repo(&r.name)) {
-                _ if !is_there => (0, vec!["the archive is gone; the next visit clones it anew".to_owned()]),
-                Ok(mut report) => {
-                    // Normal after a kill. If the catalog knows of nothing, it may be a commit all the same.
-                    let known = r.seq.and_then(|n| u64::try_from(n).ok());
-                    match report.unfinished {
-                        Some(line)
-                            if known.is_some_and(|known| {
-                                weir_repo::check_end(&path).is_ok_and(|seq| known <= seq)
-                            }) =>
-                        {
-                            unfinished = Some(line);
-                        }
-                        Some(line) => report.problems.push(line),
-                        None => {}
-                    }
-                    report.unchecked.iter().for_each(|line| warn_line!("{}: {line}", r.name));
-                    (report.objects, report.problems)
-                }
-                Err(e) => (0, vec![e.to_string()]),
-            };
-        // What the catalog was told of is there no more, though nothing that is there tells.
-        if problems.is_empty()
-            && let (Some(known), Ok(seq)) =
-                (r.seq.and_then(|n| u64::try_from(n).ok()), weir_repo::check_end(&path))
-            && known > seq
-        {
-            problems.push(format!("commits {} to {known} are gone", seq + 1));
-        }
-        match problems.first() {
-            Some(first) if is_there && !repair => pool.catalog.set_damaged(r.id, first, now())?,
+        let Some(mut checked) = check(pool, &r)? else { continue };
+        match checked.problems.first() {
+            Some(first) if checked.is_there && !repair => pool.catalog.set_damaged(r.id, first, now())?,
             // The next visit is now.
-            Some(_) if !is_there => pool.catalog.look_again(&r.name, now())?,
-            _ => {}
-        }
-        let repaired = match &mirror {
-            Some(mirror) if !problems.is_empty() && is_there => {
-                let base = pool.catalog.bases(&[r.id])?;
-                let repaired = match mirror.replace(&r, base.first()) {
-                    Ok(visited) => visited.ok_or("the archive is not damaged: it stays as it is".to_owned()),
-                    Err(failure) => Err(failure.to_string()),
-                };
-                pool.catalog.look_again(&r.name, now())?;
-                if let Ok(visited) = &repaired {
-                    mirror.note_base(&mut pool.catalog, &r, base.first(), visited)?;
-                }
-                Some(repaired)
-            }
-            _ => None,
-        };
-        damaged += usize::from(!problems.is_empty() && !matches!(repaired, Some(Ok(_))));
-        if global.json {
-            let (visited, error) = match &repaired {
-                Some(Ok(visited)) => (Some(visited), None),
-                Some(Err(why)) => (None, Some(why)),
-                None => (None, None),
-            };
-            let lost = visited.and_then(|visited| visited.lost.as_ref()).map(output::lost_json);
-            let kept = visited.and_then(|visited| visited.damaged.as_ref());
-            results.push(json!({ "name": r.name, "objects": objects, "problems": problems,
-                    "unfinished": unfinished, "damaged": kept, "lost": lost, "error": error }));
-            continue;
-        }
-        for p in &problems {
-            writeln!(output::stdout(), "{}: {p}", r.name)?;
-        }
-        match &repaired {
-            Some(Ok(Visited { lost: Some(lost), .. })) => {
-                writeln!(output::stdout(), "{}", output::lost_line(&r, lost))?
-            }
-            Some(Ok(Visited { damaged: Some(kept), .. })) => {
-                writeln!(output::stdout(), "{}: cloned anew; the damaged one is {}", r.name, kept.display())?;
-            }
-            Some(Ok(_)) => {
-                writeln!(output::stdout(), "{}: builds on what took the place of the other", r.name)?
-            }
+            Some(_) if !checked.is_there => pool.catalog.look_again(&r.name, now())?,
+            Some(_) => checked.repaired = mirror.as_ref().map(|m| mend(pool, m, &r)).transpose()?,
             None => {}
-            Some(Err(why)) => writeln!(output::stdout(), "{}: not repaired: {why}", r.name)?,
         }
-        if let Some(line) = unfinished.filter(|_| !global.quiet) {
-            writeln!(output::stdout(), "{}: {line}; the next visit cuts it off", r.name)?;
-        }
-        if problems.is_empty() && !global.quiet {
-            writeln!(output::stdout(), "{}: {objects} objects, all well", r.name)?;
+        damaged += usize::from(!checked.problems.is_empty() && !matches!(checked.repaired, Some(Ok(_))));
+        match global.json {
+            true => results.push(checked.json(&r)),
+            false => checked.print(&r, global.quiet)?,
         }
     }
     if global.json {
         output::json(&results)?;
     }
     Ok(if damaged > 0 { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// What `weir fsck` found of a repository, and did about it.
+#[derive(Default)]
+struct Checked {
+    is_there: bool,
+    objects: u64,
+    problems: Vec<String>,
+    /// What is behind the last commit, and normal after a kill.
+    unfinished: Option<String>,
+    /// What the visit found that was to mend it, or why it did not.
+    repaired: Option<std::result::Result<Visited, String>>,
+}
+
+/// Checks the archive of `r`; `None` if there is none yet.
+fn check(pool: &Pool, r: &Repository) -> Result<Option<Checked>> {
+    let path = pool.archive_path(r);
+    let is_there =
+        path.try_exists().map_err(|source| Error::File { what: "look at", path: path.clone(), source })?;
+    if !is_there && r.seq.is_none() {
+        return Ok(None);
+    }
+    let known = r.seq.and_then(|n| u64::try_from(n).ok());
+    let mut checked = Checked { is_there, ..Checked::default() };
+    if !is_there {
+        checked.problems.push("the archive is gone; the next visit clones it anew".to_owned());
+        return Ok(Some(checked));
+    }
+    match pool.open_repo(r).and_then(|repo| weir_repo::fsck(&repo).in_repo(&r.name)) {
+        Ok(report) => {
+            (checked.objects, checked.problems) = (report.objects, report.problems);
+            let is_all_there =
+                || known.is_some_and(|known| weir_repo::check_end(&path).is_ok_and(|seq| known <= seq));
+            match report.unfinished {
+                // If the catalog knows of nothing, it may be a commit all the same.
+                Some(line) if is_all_there() => checked.unfinished = Some(line),
+                line => checked.problems.extend(line),
+            }
+            report.unchecked.iter().for_each(|line| warn_line!("{}: {line}", r.name));
+        }
+        Err(e) => checked.problems.push(e.to_string()),
+    }
+    // What the catalog was told of is there no more, though nothing that is there tells.
+    if checked.problems.is_empty()
+        && let (Some(known), Ok(seq)) = (known, weir_repo::check_end(&path))
+        && known > seq
+    {
+        checked.problems.push(format!("commits {} to {known} are gone", seq + 1));
+    }
+    Ok(Some(checked))
+}
+
+/// Has a visit put a whole archive in the place of that of `r`.
+fn mend(pool: &mut Pool, mirror: &Mirror, r: &Repository) -> Result<std::result::Result<Visited, String>> {
+    let base = pool.catalog.bases(&[r.id])?;
+    let repaired = match mirror.replace(r, base.first()) {
+        Ok(visited) => visited.ok_or("the archive is not damaged: it stays as it is".to_owned()),
+        Err(failure) => Err(failure.to_string()),
+    };
+    pool.catalog.look_again(&r.name, now())?;
+    if let Ok(visited) = &repaired {
+        mirror.note_base(&mut pool.catalog, r, base.first(), visited)?;
+    }
+    Ok(repaired)
+}
+
+impl Checked {
+    fn json(&self, r: &Repository) -> serde_json::Value {
+        let visited = self.repaired.as_ref().and_then(|repaired| repaired.as_ref().ok());
+        let error = self.repaired.as_ref().and_then(|repaired| repaired.as_ref().err());
+        let lost = visited.and_then(|visited| visited.lost.as_ref()).map(output::lost_json);
+        let kept = visited.and_then(|visited| visited.damaged.as_ref());
+        json!({ "name": r.name, "objects": self.objects, "problems": self.problems,
+            "unfinished": self.unfinished, "damaged": kept, "lost": lost, "error": error })
+    }
+
+    fn print(&self, r: &Repository, quiet: bool) -> Result<()> {
+        let (mut out, name) = (output::stdout(), &r.name);
+        for p in &self.problems {
+            writeln!(out, "{name}: {p}")?;
+        }
+        match &self.repaired {
+            Some(Ok(Visited { lost: Some(lost), .. })) => writeln!(out, "{}", output::lost_line(r, lost))?,
+            Some(Ok(Visited { damaged: Some(kept), .. })) => {
+                writeln!(out, "{name}: cloned anew; the damaged one is {}", kept.display())?;
+            }
+            Some(Ok(_)) => writeln!(out, "{name}: builds on what took the place of the other")?,
+            Some(Err(why)) => writeln!(out, "{name}: not repaired: {why}")?,
+            None => {}
+        }
+        if let Some(line) = self.unfinished.as_ref().filter(|_| !quiet) {
+            writeln!(out, "{name}: {line}; the next visit cuts it off")?;
+        }
+        if self.problems.is_empty() && !quiet {
+            writeln!(out, "{name}: {} objects, all well", self.objects)?;
+        }
+        Ok(())
+    }
 }
 
 pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -> Result<ExitCode> {
@@ -199,42 +215,9 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
     if name.is_some() {
         archive.goes_on_alone(now()).in_repo(&r.name)?;
     }
-    // Another archive may have taken its place meanwhile.
     let here = archive.repo().in_repo(&r.name)?;
-    if let Some(missing) =
-        refs.list().iter().find(|at| !here.as_ref().is_some_and(|here| here.contains(&at.oid)))
-    {
-        let name = output::printable(&missing.name);
-        return Err(Error::Message(format!(
-            "'{}' does not have what {name} was at state {seq} any more ({})",
-            r.name, missing.oid
-        )));
-    }
-    if let Some(here) = &here
-        && let Some(missing) =
-            here.history().first_missing(refs.list().iter().map(|at| at.oid)).in_repo(&r.name)?
-    {
-        return Err(Error::Message(format!(
-            "'{}' does not have all of state {seq} any more ({missing})",
-            r.name
-        )));
-    }
-    // Where history ends by now it may have gone on then.
-    let mut shallow = here.as_ref().map_or_else(Vec::new, |here| here.history().shallow().to_vec());
-    if let Some(here) = &here {
-        let ends = |oid: &Oid| {
-            Ok::<_, weir_repo::Error>(
-                !here.history().parents(oid)?.iter().all(|parent| here.contains(parent)),
-            )
-        };
-        let mut kept = Vec::new();
-        for oid in shallow {
-            if ends(&oid).in_repo(&r.name)? {
-                kept.push(oid);
-            }
-        }
-        shallow = kept;
-    }
+    check_all_there(&r, here.as_deref(), seq, &refs)?;
+    let shallow = here.as_ref().map_or_else(|| Ok(Vec::new()), |here| cut_still(here)).in_repo(&r.name)?;
     let restored = NewState {
         refs: Cow::Borrowed(&refs),
         shallow: &shallow,
@@ -257,6 +240,33 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
         writeln!(out, "it is not mirrored until 'weir mirror {shown}' asks for it by name")?;
     }
     Ok(())
+}
+
+/// Refuses to restore what is not all in the archive any more: another may have taken its place meanwhile.
+fn check_all_there(r: &Repository, here: Option<&Repo>, seq: u64, refs: &Refs) -> Result<()> {
+    if let Some(missing) = refs.list().iter().find(|at| !here.is_some_and(|here| here.contains(&at.oid))) {
+        let name = output::printable(&missing.name);
+        return Err(Error::Message(format!(
+            "'{}' does not have what {name} was at state {seq} any more ({})",
+            r.name, missing.oid
+        )));
+    }
+    let Some(here) = here else { return Ok(()) };
+    let missing = here.history().first_missing(refs.list().iter().map(|at| at.oid)).in_repo(&r.name)?;
+    missing.map_or(Ok(()), |missing| {
+        Err(Error::Message(format!("'{}' does not have all of state {seq} any more ({missing})", r.name)))
+    })
+}
+
+/// Where history ends, without those where it has gone on since: it may have then, too.
+fn cut_still(here: &Repo) -> weir_repo::Result<Vec<Oid>> {
+    let mut kept = Vec::new();
+    for oid in here.history().shallow() {
+        if !here.history().parents(oid)?.iter().all(|parent| here.contains(parent)) {
+            kept.push(*oid);
+        }
+    }
+    Ok(kept)
 }
 
 /// Copies the committed part of an archive to a new file.

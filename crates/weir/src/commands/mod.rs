@@ -36,92 +36,68 @@ use crate::pool::Pool;
 /// Runs what was asked for.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     let global = &cli.global;
+    let open = || Pool::open(global);
     let done = |result: Result<()>| result.map(|()| ExitCode::SUCCESS);
     match cli.command {
         Command::Init { path, catalog } => done(register::init(global, path, catalog.as_deref())),
-        Command::Migrate { destination } => {
-            done(migrate::migrate(&Pool::open(global)?, global, &destination))
-        }
+        Command::Migrate { destination } => done(migrate::migrate(&open()?, global, &destination)),
         Command::Completions { shell } => done(about::completions(shell)),
         Command::Man { folder } => done(about::man(&folder)),
         Command::Config(ConfigCommand::Check { urls }) => about::config_check(global, &urls),
-        Command::Config(ConfigCommand::Show) => done(about::config_show(&Pool::open(global)?, global)),
-        Command::Add(args) => register::add(&mut Pool::open(global)?, global, args),
-        Command::Crawl(args) => crawl::crawl(Pool::open(global)?, global, &args),
-        Command::Metadata(command) => metadata::metadata(Pool::open(global)?, global, command),
-        Command::Import(args) => import::import(Pool::open(global)?, global, &args),
-        Command::Mirror(args) => mirror::mirror(Pool::open(global)?, global, &args),
-        Command::Serve(args) => done(serve::serve(Pool::open(global)?, global, args)),
+        Command::Config(ConfigCommand::Show) => done(about::config_show(&open()?, global)),
+        Command::Add(args) => register::add(&mut open()?, global, args),
+        Command::Crawl(args) => crawl::crawl(open()?, global, &args),
+        Command::Metadata(command) => metadata::metadata(open()?, global, command),
+        Command::Import(args) => import::import(open()?, global, &args),
+        Command::Mirror(args) => mirror::mirror(open()?, global, &args),
+        Command::Serve(args) => done(serve::serve(open()?, global, args)),
         Command::Clone(args) => done(clone::clone(global, args)),
         Command::Daemon(args) => done(daemon::daemon(global, *args)),
         Command::UploadPack(args) => upload_pack::upload_pack(&args),
         Command::HttpBackend => http_backend::http_backend(),
         Command::Shell { command, known_as } => shell::shell(global, command, known_as),
         Command::Check { offline, max_count } => check::check(global, offline, max_count),
-        Command::Status => done(status::status(&Pool::open(global)?, global)),
-        Command::Due { max_count } => done(status::due(&Pool::open(global)?, global, max_count)),
+        Command::Status => done(status::status(&open()?, global)),
+        Command::Due { max_count } => done(status::due(&open()?, global, max_count)),
         Command::Errors { class, max_count } => {
-            done(status::errors(&Pool::open(global)?, global, class.as_deref(), max_count))
+            done(status::errors(&open()?, global, class.as_deref(), max_count))
         }
-        Command::Pause { patterns } => {
-            done(register::pause(&mut Pool::open(global)?, global, &patterns, true))
-        }
-        Command::Resume { patterns } => {
-            done(register::pause(&mut Pool::open(global)?, global, &patterns, false))
-        }
+        Command::Pause { patterns } => done(register::pause(&mut open()?, global, &patterns, true)),
+        Command::Resume { patterns } => done(register::pause(&mut open()?, global, &patterns, false)),
         Command::Accounts { login, max_count } => {
-            done(accounts::accounts(&Pool::open(global)?, global, login.as_deref(), max_count))
+            done(accounts::accounts(&open()?, global, login.as_deref(), max_count))
         }
-        Command::Set(args) => done(settings::set(&mut Pool::open(global)?, global, args)),
-        Command::Hint { repos, from } => {
-            settings::hint(&mut Pool::open(global)?, global, repos, from.as_deref())
-        }
-        Command::Visits { repo, max_count } => {
-            done(inspect::visits(&Pool::open(global)?, global, &repo, max_count))
-        }
-        Command::Ls(args) => done(inspect::ls(&Pool::open(global)?, global, &args)),
-        Command::Show { repo } => done(inspect::show(&Pool::open(global)?, global, &repo)),
-        Command::Log { repo, max_count } => {
-            done(inspect::log(&Pool::open(global)?, global, &repo, max_count))
-        }
-        Command::Du { pattern } => done(inspect::du(&Pool::open(global)?, global, pattern.as_deref())),
-        Command::Fsck { pattern, repair } => {
-            maintain::fsck(&mut Pool::open(global)?, global, pattern.as_deref(), repair)
-        }
-        Command::Adopt { dry_run } => adopt::adopt(&mut Pool::open(global)?, global, dry_run),
-        Command::Compact { pattern } => {
-            maintain::compact(&mut Pool::open(global)?, global, pattern.as_deref())
-        }
+        Command::Set(args) => done(settings::set(&mut open()?, global, args)),
+        Command::Hint { repos, from } => settings::hint(&mut open()?, global, repos, from.as_deref()),
+        Command::Visits { repo, max_count } => done(inspect::visits(&open()?, global, &repo, max_count)),
+        Command::Ls(args) => done(inspect::ls(&open()?, global, &args)),
+        Command::Show { repo } => done(inspect::show(&open()?, global, &repo)),
+        Command::Log { repo, max_count } => done(inspect::log(&open()?, global, &repo, max_count)),
+        Command::Du { pattern } => done(inspect::du(&open()?, global, pattern.as_deref())),
+        Command::Fsck { pattern, repair } => maintain::fsck(&mut open()?, global, pattern.as_deref(), repair),
+        Command::Adopt { dry_run } => adopt::adopt(&mut open()?, global, dry_run),
+        Command::Compact { pattern } => maintain::compact(&mut open()?, global, pattern.as_deref()),
         Command::Share { pattern, reference, dry_run } => {
-            share::share(&mut Pool::open(global)?, global, pattern.as_deref(), reference.as_deref(), dry_run)
+            share::share(&mut open()?, global, pattern.as_deref(), reference.as_deref(), dry_run)
         }
         Command::Dissociate { patterns, reference } => {
-            share::dissociate(&mut Pool::open(global)?, global, &patterns, reference.as_deref())
+            share::dissociate(&mut open()?, global, &patterns, reference.as_deref())
         }
-        Command::Restore { state, name } => {
-            done(maintain::restore(&mut Pool::open(global)?, global, &state, name))
-        }
+        Command::Restore { state, name } => done(maintain::restore(&mut open()?, global, &state, name)),
         Command::Export { repo, target, format } => {
-            done(export::export(&Pool::open(global)?, global, &repo, &target, format))
+            done(export::export(&open()?, global, &repo, &target, format))
         }
         Command::Manifest { file, pattern, known_as } => {
-            done(manifest::manifest(&Pool::open(global)?, global, &file, pattern.as_deref(), known_as))
+            done(manifest::manifest(&open()?, global, &file, pattern.as_deref(), known_as))
         }
-        Command::Rename { repo, new } => {
-            done(register::rename(&mut Pool::open(global)?, global, &repo, &new))
+        Command::Rename { repo, new } => done(register::rename(&mut open()?, global, &repo, &new)),
+        Command::Rm { repos, delete } => done(register::rm(&mut open()?, global, &repos, delete)),
+        Command::Purge { pattern, gone_for, purge_protect, dry_run } => {
+            done(purge::purge(&mut open()?, global, pattern.as_deref(), gone_for, purge_protect, dry_run))
         }
-        Command::Rm { repos, delete } => done(register::rm(&mut Pool::open(global)?, global, &repos, delete)),
-        Command::Purge { pattern, gone_for, purge_protect, dry_run } => done(purge::purge(
-            &mut Pool::open(global)?,
-            global,
-            pattern.as_deref(),
-            gone_for,
-            purge_protect,
-            dry_run,
-        )),
-        Command::Cat { repo, object } => done(inspect::cat(&Pool::open(global)?, &repo, &object)),
+        Command::Cat { repo, object } => done(inspect::cat(&open()?, &repo, &object)),
         Command::LsTree { repo, tree, recursive } => {
-            done(inspect::ls_tree(&Pool::open(global)?, global, &repo, &tree, recursive))
+            done(inspect::ls_tree(&open()?, global, &repo, &tree, recursive))
         }
     }
 }

@@ -47,71 +47,27 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
 }
 
 pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<ExitCode> {
-    let AddArgs { urls, from, name, reference, force, keep_going } = args;
-    let base = reference.map(|name| pool.get(&name)).transpose()?;
-    if name.is_some() && urls.len() != 1 {
+    let base = args.reference.as_ref().map(|name| pool.get(name)).transpose()?;
+    if args.name.is_some() && args.urls.len() != 1 {
         return Err(Error::Message("--name needs exactly one URL".to_owned()));
     }
-    let mut wanted: Vec<Wanted> =
-        urls.into_iter().map(|url| Wanted { url, name: name.clone(), at: String::new() }).collect();
-    let mut problems = Vec::new();
-    if let Some(from) = from {
-        for (number, line) in output::read_lines(&from)?.iter().enumerate() {
-            let at = format!("{}:{}: ", from.display(), number + 1);
-            match line.as_deref().map_or(Err("it is not UTF-8".to_owned()), listed) {
-                Ok(Some((url, name))) => wanted.push(Wanted { url, name, at }),
-                Ok(None) => {}
-                Err(why) => problems.push(format!("{at}{why}")),
-            }
+    let (mut sound, mut problems) = (SoundEntries::default(), Vec::new());
+    for wanted in wanted(&args, &mut problems)? {
+        if let Err(e) = sound.take(pool, &wanted, args.force) {
+            problems.push(format!("{}{e}", wanted.at));
         }
     }
-    let (mut entries, mut new) = (Vec::new(), Vec::new());
-    let mut seen: HashMap<String, String> = HashMap::new();
-    for Wanted { url, name, at } in wanted {
-        let is_sound = look_at(&url).or_else(|e| match e {
-            _ if force => Ok(()),
-            Error::Message(why) => {
-                Err(Error::Message(format!("{why} ('weir add --force' registers it all the same)")))
-            }
-            e => Err(e),
-        });
-        let one = is_sound.and_then(|()| entry(&url, name.as_deref())).and_then(|one| {
-            let known = pool.catalog.get(&one.0)?.map(|r| r.url);
-            let is_new = known.is_none() && !seen.contains_key(&one.0);
-            let other = known.or_else(|| seen.get(&one.0).cloned()).filter(|other| *other != one.1);
-            if let Some(other) = other {
-                let other = Url::parse(&other)?;
-                return Err(Error::Message(format!(
-                    "'{}' is taken: it is mirrored from {other}; choose another name",
-                    one.0
-                )));
-            }
-            if is_new {
-                check_archive(pool, &one)?;
-                new.push(one.0.clone());
-            }
-            Ok(one)
-        });
-        match one {
-            Ok(one) => {
-                seen.insert(one.0.clone(), one.1.clone());
-                entries.push(one);
-            }
-            Err(e) => problems.push(format!("{at}{e}")),
-        }
-    }
+    let SoundEntries { entries, new, .. } = sound;
     if let Some((last, first)) = problems.split_last() {
         first.iter().take(PROBLEMS_SHOWN).for_each(|problem| warn_line!("error: {problem}"));
         let unsaid = first.len().saturating_sub(PROBLEMS_SHOWN);
         let more = if unsaid > 0 { format!("; and {unsaid} more") } else { String::new() };
-        match keep_going {
-            true => warn_line!("error: {last}{more}"),
-            false => {
-                return Err(Error::Message(format!(
-                    "{last}{more}; nothing was registered ('--keep-going' registers the others)"
-                )));
-            }
+        if !args.keep_going {
+            return Err(Error::Message(format!(
+                "{last}{more}; nothing was registered ('--keep-going' registers the others)"
+            )));
         }
+        warn_line!("error: {last}{more}");
     }
     let added = pool.catalog.add(&entries, now())?;
     if let Some(base) = base {
@@ -140,6 +96,63 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
         writeln!(out, "{added} added, {} there already{refused}", entries.len() - added)?;
     }
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
+}
+
+/// What is to be registered: the URLs of the command line, then those of its list. What is wrong with lines
+/// of the list goes to `problems`.
+fn wanted(args: &AddArgs, problems: &mut Vec<String>) -> Result<Vec<Wanted>> {
+    let of_url = |url: &String| Wanted { url: url.clone(), name: args.name.clone(), at: String::new() };
+    let mut wanted: Vec<Wanted> = args.urls.iter().map(of_url).collect();
+    let Some(from) = &args.from else { return Ok(wanted) };
+    for (number, line) in output::read_lines(from)?.iter().enumerate() {
+        let at = format!("{}:{}: ", from.display(), number + 1);
+        match line.as_deref().map_or(Err("it is not UTF-8".to_owned()), listed) {
+            Ok(Some((url, name))) => wanted.push(Wanted { url, name, at }),
+            Ok(None) => {}
+            Err(why) => problems.push(format!("{at}{why}")),
+        }
+    }
+    Ok(wanted)
+}
+
+/// What can be registered.
+#[derive(Default)]
+struct SoundEntries {
+    entries: Vec<(String, String, String)>,
+    /// Names that the catalog does not have yet.
+    new: Vec<String>,
+    /// URLs by name.
+    seen: HashMap<String, String>,
+}
+
+impl SoundEntries {
+    fn take(&mut self, pool: &Pool, wanted: &Wanted, force: bool) -> Result<()> {
+        look_at(&wanted.url).or_else(|e| match e {
+            _ if force => Ok(()),
+            Error::Message(why) => {
+                Err(Error::Message(format!("{why} ('weir add --force' registers it all the same)")))
+            }
+            e => Err(e),
+        })?;
+        let one = entry(&wanted.url, wanted.name.as_deref())?;
+        let known = pool.catalog.get(&one.0)?.map(|r| r.url);
+        let is_new = known.is_none() && !self.seen.contains_key(&one.0);
+        let other = known.or_else(|| self.seen.get(&one.0).cloned()).filter(|other| *other != one.1);
+        if let Some(other) = other {
+            let other = Url::parse(&other)?;
+            return Err(Error::Message(format!(
+                "'{}' is taken: it is mirrored from {other}; choose another name",
+                one.0
+            )));
+        }
+        if is_new {
+            check_archive(pool, &one)?;
+            self.new.push(one.0.clone());
+        }
+        self.seen.insert(one.0.clone(), one.1.clone());
+        self.entries.push(one);
+        Ok(())
+    }
 }
 
 /// Lines of a list that are said to be wrong one by one.

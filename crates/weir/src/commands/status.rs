@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-use weir_catalog::Listing;
-use weir_ground::FailureClass;
+use serde::Serialize;
+use serde_json::json;
+use weir_catalog::{AccountCounts, Counts, Listing, MetadataCounts, PausedHost, RequestBudget};
+use weir_ground::{FailureClass, Timestamp};
 
 use crate::cli::Global;
 use crate::error::{Error, Result};
@@ -12,50 +14,98 @@ use crate::output;
 use crate::pool::{Pool, now, space};
 
 pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
-    let now = now();
-    let counts = pool.catalog.counts(now)?;
-    let errors = pool.catalog.errors_by_class()?;
-    let pauses = pool.catalog.throttles(now)?;
-    let mut forges = Vec::new();
-    let mut accounts = Vec::new();
-    for listing in pool.catalog.listings()? {
-        if let Some(forge) = weir_forge::forge_of_accounts_listing(&listing.forge) {
-            let forge = forge.to_owned();
-            accounts.push((pool.catalog.account_counts(&forge)?, listing, forge));
-            continue;
-        }
-        let skipped = pool.catalog.skipped_pages(&listing.forge)?.len();
-        let (known, gone) = pool.catalog.forge_counts(&listing.forge)?;
-        forges.push((listing, known, gone, skipped));
-    }
-    let budgets = pool.catalog.budgets(now)?;
-    let space = space(&pool.store())?;
-    let metadata = pool.catalog.metadata_counts()?;
+    let found = PoolStatus::read(pool)?;
     if global.json {
-        let forges: Vec<_> = forges
-            .iter()
-            .map(|(listing, known, gone, skipped)| {
-                serde_json::json!({ "listing": listing, "known": known, "gone": gone,
-                    "skipped_pages": skipped })
-            })
-            .collect();
-        let by_class: BTreeMap<&str, i64> = errors.iter().map(|(class, n)| (class.name(), *n)).collect();
-        return output::json(&serde_json::json!({
-            "counts": counts, "metadata": metadata,
-            "errors": by_class, "pauses": pauses,
-            "accounts": accounts.iter().map(|(counts, listing, forge)| serde_json::json!({ "forge": forge,
-            "counts": counts, "listing": listing })).collect::<Vec<_>>(),
-            "budgets": budgets.iter().map(|(forge, budget)| serde_json::json!({ "forge": forge,
-            "budget": budget })).collect::<Vec<_>>(),
-            "forges": forges, "space": { "free_bytes": space.0, "total_bytes": space.1 } }));
+        return output::json(&found.json());
     }
     let mut out = output::stdout();
-    let mut line = |what: &str, text: String| writeln!(out, "{what:<14}{text}");
-    let c = &counts;
-    let some = |n: i64, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
-    line(
-        "repositories",
-        format!(
+    for (what, text) in
+        [found.repositories(), found.failures(), found.forges(), found.limits()].into_iter().flatten()
+    {
+        writeln!(out, "{what:<14}{text}")?;
+    }
+    Ok(())
+}
+
+/// What `weir status` shows.
+struct PoolStatus {
+    now: Timestamp,
+    counts: Counts,
+    errors: Vec<(FailureClass, i64)>,
+    pauses: Vec<PausedHost>,
+    forges: Vec<ForgeStatus>,
+    accounts: Vec<(AccountCounts, Listing, String)>,
+    budgets: Vec<(String, RequestBudget)>,
+    /// Bytes that are free, of bytes in all.
+    space: (u64, u64),
+    metadata: MetadataCounts,
+}
+
+/// What is known of a forge's repositories.
+#[derive(Serialize)]
+struct ForgeStatus {
+    listing: Listing,
+    known: i64,
+    gone: i64,
+    skipped_pages: usize,
+}
+
+/// A line of it: what it is about, and what is said.
+type StatusLine = (&'static str, String);
+
+/// ", N what", if there are any.
+fn some(n: i64, what: &str) -> String {
+    if n > 0 { format!(", {n} {what}") } else { String::new() }
+}
+
+impl PoolStatus {
+    fn read(pool: &Pool) -> Result<PoolStatus> {
+        let now = now();
+        let (mut forges, mut accounts) = (Vec::new(), Vec::new());
+        for listing in pool.catalog.listings()? {
+            if let Some(forge) = weir_forge::forge_of_accounts_listing(&listing.forge) {
+                let forge = forge.to_owned();
+                accounts.push((pool.catalog.account_counts(&forge)?, listing, forge));
+                continue;
+            }
+            let skipped_pages = pool.catalog.skipped_pages(&listing.forge)?.len();
+            let (known, gone) = pool.catalog.forge_counts(&listing.forge)?;
+            forges.push(ForgeStatus { listing, known, gone, skipped_pages });
+        }
+        Ok(PoolStatus {
+            now,
+            counts: pool.catalog.counts(now)?,
+            errors: pool.catalog.errors_by_class()?,
+            pauses: pool.catalog.throttles(now)?,
+            forges,
+            accounts,
+            budgets: pool.catalog.budgets(now)?,
+            space: space(&pool.store())?,
+            metadata: pool.catalog.metadata_counts()?,
+        })
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let by_class: BTreeMap<&str, i64> = self.errors.iter().map(|(class, n)| (class.name(), *n)).collect();
+        let accounts = self
+            .accounts
+            .iter()
+            .map(|(counts, listing, forge)| json!({ "forge": forge, "counts": counts, "listing": listing }));
+        let budgets = self.budgets.iter().map(|(forge, budget)| json!({ "forge": forge, "budget": budget }));
+        json!({
+            "counts": self.counts, "metadata": self.metadata, "errors": by_class, "pauses": self.pauses,
+            "accounts": accounts.collect::<Vec<_>>(), "budgets": budgets.collect::<Vec<_>>(),
+            "forges": self.forges,
+            "space": { "free_bytes": self.space.0, "total_bytes": self.space.1 } })
+    }
+
+    fn repositories(&self) -> Vec<StatusLine> {
+        let c = &self.counts;
+        let lag = match c.lag_s {
+            s if s > 0 => format!(", the most overdue for {}", output::span(s)),
+            _ => String::new(),
+        };
+        let repositories = format!(
             "{}, {} mirrored{}{}{}{}",
             c.repositories,
             c.mirrored,
@@ -63,88 +113,84 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
             some(c.paused, "paused"),
             some(c.pinned, "set back"),
             some(c.incomplete, "without all files of Git LFS ('weir ls --state incomplete')")
-        ),
-    )?;
-    let lag =
-        if c.lag_s > 0 { format!(", the most overdue for {}", output::span(c.lag_s)) } else { String::new() };
-    line(
-        "visits",
-        format!(
+        );
+        let visits = format!(
             "{} due{lag}{}; {} well in an hour, {} in a day",
             c.due,
             some(c.leased, "leased"),
             c.visited_hour,
             c.visited_day
-        ),
-    )?;
-    let classes: Vec<String> = errors.iter().map(|(class, n)| format!("{n} {class}")).collect();
-    line(
-        "failing",
-        if errors.is_empty() { "none".to_owned() } else { format!("{}: {}", c.failing, classes.join(", ")) },
-    )?;
-    if pauses.is_empty() {
-        line("pauses", "none".to_owned())?;
-    }
-    for p in &pauses {
-        let what = if p.host.is_empty() { "everything" } else { &p.host };
-        line("pauses", format!("{what} for {} more: {}", output::span(p.until - now), p.cause))?;
-    }
-    let state = |l: &Listing| match (l.finished_at, l.failed_at) {
-        (Some(at), _) => format!("listed {} ago", output::span(now - at)),
-        (None, Some(at)) => {
-            format!("failed {} ago after {} ('weir errors {LISTING}')", output::span(now - at), l.listed)
-        }
-        (None, None) => {
-            format!("being listed since {} ago, {} so far", output::span(now - l.started_at), l.listed)
-        }
-    };
-    for (l, known, gone, skipped) in &forges {
-        let state = state(l);
-        let (gone, skipped) = (
-            some(*gone, "gone"),
-            some(*skipped as i64, &format!("pages that cannot be had ('weir errors {LISTING}')")),
         );
-        line("forge", format!("{}: {known} known{gone}, {state}{skipped}", l.forge))?;
+        vec![("repositories", repositories), ("visits", visits)]
     }
-    for (c, l, forge) in &accounts {
-        line(
-            "accounts",
-            format!(
-                "{forge}: {} people, {} organisations, {} memberships, {}",
-                c.users,
-                c.organizations,
-                c.memberships,
-                state(l)
-            ),
-        )?;
+
+    fn failures(&self) -> Vec<StatusLine> {
+        let classes: Vec<String> = self.errors.iter().map(|(class, n)| format!("{n} {class}")).collect();
+        let failing = match classes.is_empty() {
+            true => "none".to_owned(),
+            false => format!("{}: {}", self.counts.failing, classes.join(", ")),
+        };
+        let pause = |p: &PausedHost| {
+            let what = if p.host.is_empty() { "everything" } else { &p.host };
+            ("pauses", format!("{what} for {} more: {}", output::span(p.until - self.now), p.cause))
+        };
+        let mut lines = vec![("failing", failing)];
+        lines.extend(self.pauses.iter().map(pause));
+        if self.pauses.is_empty() {
+            lines.push(("pauses", "none".to_owned()));
+        }
+        lines
     }
-    if metadata.looked_at > 0 {
-        let failing = some(metadata.failing, "failing ('weir errors metadata')");
-        line("metadata", format!("of {} repositories{failing}", metadata.looked_at))?;
+
+    fn forges(&self) -> Vec<StatusLine> {
+        let ago = |at: Timestamp| output::span(self.now - at);
+        let state = |l: &Listing| match (l.finished_at, l.failed_at) {
+            (Some(at), _) => format!("listed {} ago", ago(at)),
+            (None, Some(at)) => {
+                format!("failed {} ago after {} ('weir errors {LISTING}')", ago(at), l.listed)
+            }
+            (None, None) => format!("being listed since {} ago, {} so far", ago(l.started_at), l.listed),
+        };
+        let mut lines = Vec::new();
+        for ForgeStatus { listing, known, gone, skipped_pages } in &self.forges {
+            let skipped =
+                some(*skipped_pages as i64, &format!("pages that cannot be had ('weir errors {LISTING}')"));
+            let (gone, state) = (some(*gone, "gone"), state(listing));
+            lines.push(("forge", format!("{}: {known} known{gone}, {state}{skipped}", listing.forge)));
+        }
+        for (c, listing, forge) in &self.accounts {
+            let (users, organizations, memberships) = (c.users, c.organizations, c.memberships);
+            lines.push((
+                "accounts",
+                format!(
+                    "{forge}: {users} people, {organizations} organisations, {memberships} memberships, {}",
+                    state(listing)
+                ),
+            ));
+        }
+        let (looked_at, failing) = (self.metadata.looked_at, self.metadata.failing);
+        if looked_at > 0 {
+            let failing = some(failing, "failing ('weir errors metadata')");
+            lines.push(("metadata", format!("of {looked_at} repositories{failing}")));
+        }
+        lines
     }
-    for (forge, b) in &budgets {
-        let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));
-        line(
-            "budget",
-            format!(
-                "{forge}, {}: {}{of} requests left, whole again in {}",
-                b.credential,
-                b.remaining,
-                output::span(b.reset_at - now)
-            ),
-        )?;
+
+    fn limits(&self) -> Vec<StatusLine> {
+        let budget = |(forge, b): &(String, RequestBudget)| {
+            let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));
+            let whole_in = output::span(b.reset_at - self.now);
+            let (credential, remaining) = (&b.credential, b.remaining);
+            let text =
+                format!("{forge}, {credential}: {remaining}{of} requests left, whole again in {whole_in}");
+            ("budget", text)
+        };
+        let mut lines: Vec<StatusLine> = self.budgets.iter().map(budget).collect();
+        let archives = output::bytes(self.counts.archive_bytes as u64);
+        let (free, total) = (output::bytes(self.space.0), output::bytes(self.space.1));
+        lines.push(("space", format!("{archives} in archives, {free} free of {total}")));
+        lines
     }
-    let (free, total) = space;
-    line(
-        "space",
-        format!(
-            "{} in archives, {} free of {}",
-            output::bytes(c.archive_bytes as u64),
-            output::bytes(free),
-            output::bytes(total)
-        ),
-    )?;
-    Ok(())
 }
 
 pub(crate) fn due(pool: &Pool, global: &Global, max: usize) -> Result<()> {

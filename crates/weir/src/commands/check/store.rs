@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access, geteuid};
 use weir_catalog::InventoryEntry;
 
-use super::report::{Level, Report};
+use super::report::{Level, Many, Report};
 use crate::error::{Error, Result};
 use crate::names::check_name;
 use crate::output;
@@ -39,118 +40,28 @@ pub(super) fn catalog(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
 /// Archives that are not there, shorter than they were, somebody else's, or nobody's. What is in them is
 /// 'weir fsck's.
 pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
-    let store = pool.store();
-    let (mut missing, mut short) = (report.many("that are missing"), report.many("that were cut short"));
-    let (mut odd, mut foreign) =
-        (report.many("that are no files"), report.many("that visits cannot write to"));
-    let (mut orphans, mut kept) =
-        (report.many("that the catalog does not know"), report.many("that were kept from damage"));
-    let mut unread = report.many("that cannot be read");
-    let hasher = RandomState::new();
-    // Of ten million paths, 80 MB.
-    let mut known = HashSet::new();
-    let (mut count, mut bytes, mut kept_bytes) = (0_u64, 0_u64, 0_u64);
-    let mut suspects = Vec::new();
-    let user = geteuid();
-    pool.catalog.for_each_entry(|entry| {
-        known.insert(hasher.hash_one(&entry.path));
-        let Some(len) = wanted_len(&entry) else { return };
-        match fs::metadata(store.join(&entry.path)) {
-            Ok(found) if found.is_file() && found.len() >= len => {
-                (count, bytes) = (count + 1, bytes + found.len());
-                if !user.is_root() && found.uid() != user.as_raw() {
-                    let owner = found.uid();
-                    foreign.add(|| {
-                        format!(
-                            "'{}' belongs to user {owner}: visits cannot write to it; chown it",
-                            entry.path
-                        )
-                    });
-                }
-            }
-            _ => suspects.push(entry.name),
-        }
-    })?;
-    for name in suspects {
-        // Whoever mirrors meanwhile may have written it anew.
-        let Some(now) = pool.catalog.get(&name)? else { continue };
-        let path = store.join(&now.path);
-        match fs::metadata(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                missing.add(|| {
-                    format!(
-                        "that of '{name}' is missing ('{}'): 'weir mirror {name}' clones it anew",
-                        path.display()
-                    )
-                });
-            }
-            Err(e) => {
-                missing.add(|| format!("that of '{name}' cannot be looked at ('{}'): {e}", path.display()))
-            }
-            Ok(found) if !found.is_file() => {
-                odd.add(|| {
-                    format!(
-                        "that of '{name}' is no file ('{}'): move it away, and 'weir mirror {name}' \
-                        clones it anew",
-                        path.display()
-                    )
-                });
-            }
-            Ok(found) if found.len() < now.archive_bytes.unwrap_or(0).unsigned_abs() => {
-                short.add(|| {
-                    format!("that of '{name}' has been cut short: 'weir fsck --repair {name}' mends it")
-                });
-            }
-            Ok(_) => {}
-        }
+    let mut look = StoreLook {
+        pool,
+        store: pool.store(),
+        hasher: RandomState::new(),
+        known: HashSet::new(),
+        count: 0,
+        bytes: 0,
+        missing: report.many("that are missing"),
+        short: report.many("that were cut short"),
+        odd: report.many("that are no files"),
+        foreign: report.many("that visits cannot write to"),
+        orphans: report.many("that the catalog does not know"),
+        kept: report.many("that were kept from damage"),
+        unread: report.many("that cannot be read"),
+    };
+    for name in look.at_the_catalog()? {
+        look.again(&name)?;
     }
-    let mut strangers = Vec::new();
-    let unreadable = walk(&store, &mut |path, kind| {
-        if kind.is_dir() && access(path, AccessFlags::W_OK | AccessFlags::X_OK).is_err() {
-            foreign.add(|| {
-                format!("visits cannot write to the folder '{}': chmod u+rwx, or chown it", path.display())
-            });
-        }
-        if !kind.is_file() {
-            return;
-        }
-        if is_kept_aside(path) {
-            let len = fs::metadata(path).map_or(0, |m| m.len());
-            kept_bytes += len;
-            kept.add(|| {
-                format!(
-                    "'{}' ({}) was kept when an archive was damaged: remove it when nobody needs it",
-                    path.display(),
-                    output::bytes(len)
-                )
-            });
-        } else if is_archive(path)
-            && !below(pool, path).is_some_and(|path| known.contains(&hasher.hash_one(&path)))
-        {
-            strangers.push(path.to_owned());
-        }
-    })
-    .map_err(|source| Error::File { what: "read", path: store.clone(), source })?;
-    for path in strangers {
-        // It may have been registered since.
-        if path.exists()
-            && !below(pool, &path).map_or(Ok(false), |path| pool.catalog.has_archive_at(&path))?
-        {
-            orphans.add(|| {
-                let name = below(pool, &path).and_then(|below| Some(below.strip_suffix(SUFFIX)?.to_owned()));
-                let remedy = match name.as_deref().map(check_name) {
-                    Some(Ok(())) => "'weir adopt' registers it",
-                    _ => {
-                        "nothing can be called so: give the file another name, and 'weir adopt' registers it"
-                    }
-                };
-                format!("the catalog does not know '{}': {remedy}", path.display())
-            });
-        }
+    for path in look.at_the_folder()? {
+        look.at_a_stranger(&path)?;
     }
-    for (folder, e) in unreadable {
-        unread.add(|| format!("cannot read '{}': {e}", folder.display()));
-    }
+    let StoreLook { count, bytes, missing, short, odd, foreign, orphans, kept, unread, .. } = look;
     if missing.is_empty() && short.is_empty() && odd.is_empty() {
         report.add(
             Level::Ok,
@@ -167,12 +78,134 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     Ok(())
 }
 
+/// A look at the store beside the catalog, and what it has found.
+struct StoreLook<'a> {
+    pool: &'a Pool,
+    store: PathBuf,
+    hasher: RandomState,
+    /// Hashes of the paths that the catalog knows: 80 MB of ten million.
+    known: HashSet<u64>,
+    /// Archives that are as the catalog says, and their bytes.
+    count: u64,
+    bytes: u64,
+    missing: Many,
+    short: Many,
+    odd: Many,
+    foreign: Many,
+    orphans: Many,
+    kept: Many,
+    unread: Many,
+}
+
+impl StoreLook<'_> {
+    /// Looks at the archive of each entry; returns the names of those where it is not as it should be.
+    fn at_the_catalog(&mut self) -> Result<Vec<String>> {
+        let (mut suspects, user) = (Vec::new(), geteuid());
+        self.pool.catalog.for_each_entry(|entry| {
+            self.known.insert(self.hasher.hash_one(&entry.path));
+            let Some(len) = wanted_len(&entry) else { return };
+            match fs::metadata(self.store.join(&entry.path)) {
+                Ok(found) if found.is_file() && found.len() >= len => {
+                    self.count += 1;
+                    self.bytes += found.len();
+                    if !user.is_root() && found.uid() != user.as_raw() {
+                        let (path, owner) = (&entry.path, found.uid());
+                        self.foreign.add(|| {
+                            format!("'{path}' belongs to user {owner}: visits cannot write to it; chown it")
+                        });
+                    }
+                }
+                _ => suspects.push(entry.name),
+            }
+        })?;
+        Ok(suspects)
+    }
+
+    /// Looks at the archive of `name` once more: whoever mirrors meanwhile may have written it anew.
+    fn again(&mut self, name: &str) -> Result<()> {
+        let Some(now) = self.pool.catalog.get(name)? else { return Ok(()) };
+        let path = self.store.join(&now.path);
+        let shown = path.display();
+        match fs::metadata(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => self.missing.add(|| {
+                format!("that of '{name}' is missing ('{shown}'): 'weir mirror {name}' clones it anew")
+            }),
+            Err(e) => {
+                self.missing.add(|| format!("that of '{name}' cannot be looked at ('{shown}'): {e}"));
+            }
+            Ok(found) if !found.is_file() => self.odd.add(|| {
+                format!(
+                    "that of '{name}' is no file ('{shown}'): move it away, and 'weir mirror {name}' clones \
+                    it anew"
+                )
+            }),
+            Ok(found) if found.len() < now.archive_bytes.unwrap_or(0).unsigned_abs() => self
+                .short
+                .add(|| format!("that of '{name}' has been cut short: 'weir fsck --repair {name}' mends it")),
+            Ok(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Looks at what lies in the store; returns the archives that the catalog does not know.
+    fn at_the_folder(&mut self) -> Result<Vec<PathBuf>> {
+        let mut strangers = Vec::new();
+        let unreadable = walk(&self.store, &mut |path, kind| {
+            let shown = path.display();
+            if kind.is_dir() && access(path, AccessFlags::W_OK | AccessFlags::X_OK).is_err() {
+                self.foreign
+                    .add(|| format!("visits cannot write to the folder '{shown}': chmod u+rwx, or chown it"));
+            }
+            if !kind.is_file() {
+                return;
+            }
+            if is_kept_aside(path) {
+                let bytes = output::bytes(fs::metadata(path).map_or(0, |m| m.len()));
+                self.kept.add(|| {
+                    format!(
+                        "'{shown}' ({bytes}) was kept when an archive was damaged: remove it when nobody \
+                        needs it"
+                    )
+                });
+            } else if is_archive(path)
+                && !below(self.pool, path)
+                    .is_some_and(|path| self.known.contains(&self.hasher.hash_one(&path)))
+            {
+                strangers.push(path.to_owned());
+            }
+        })
+        .map_err(|source| Error::File { what: "read", path: self.store.clone(), source })?;
+        for (folder, e) in unreadable {
+            self.unread.add(|| format!("cannot read '{}': {e}", folder.display()));
+        }
+        Ok(strangers)
+    }
+
+    /// Looks once more at an archive that the catalog did not know: it may have been registered since.
+    fn at_a_stranger(&mut self, path: &Path) -> Result<()> {
+        let below = below(self.pool, path);
+        let is_known = || below.as_deref().map_or(Ok(false), |path| self.pool.catalog.has_archive_at(path));
+        if !path.exists() || is_known()? {
+            return Ok(());
+        }
+        self.orphans.add(|| {
+            let name = below.as_deref().and_then(|below| below.strip_suffix(SUFFIX));
+            let remedy = match name.map(check_name) {
+                Some(Ok(())) => "'weir adopt' registers it",
+                _ => "nothing can be called so: give the file another name, and 'weir adopt' registers it",
+            };
+            format!("the catalog does not know '{}': {remedy}", path.display())
+        });
+        Ok(())
+    }
+}
+
 /// Bytes that the archive of `entry` has at least; none, if it need not be there.
 fn wanted_len(entry: &InventoryEntry) -> Option<u64> {
     entry.seq.map(|_| entry.archive_bytes.unwrap_or(0).unsigned_abs())
 }
 
 /// `path` as the catalog would write it, if it can.
-fn below(pool: &Pool, path: &std::path::Path) -> Option<String> {
+fn below(pool: &Pool, path: &Path) -> Option<String> {
     Some(path.strip_prefix(pool.store()).ok()?.to_str()?.to_owned())
 }
