@@ -487,6 +487,7 @@ pub fn updates_are_kept_for_hooks_with_the_visits_that_found_them(c: &mut Catalo
     assert_eq!(c.update_count("one/").unwrap(), 0);
 }
 
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
     let fork = |id: u32, of: u32, private: bool| {
         let (name, listed) = listed(id, &format!("o/r{id}"));
@@ -771,6 +772,7 @@ pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
     assert_eq!(left(c, Timestamp(100)), [row("f", "y", 0)], "the others are whole again");
 }
 
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
     pass(
         c,

@@ -104,6 +104,7 @@ impl Forge {
         self.state.lock().unwrap()
     }
 
+    #[expect(clippy::too_many_lines, reason = "a route a block")]
     fn answer(&self, mut stream: TcpStream) -> Option<()> {
         let mut reader = BufReader::new(stream.try_clone().ok()?);
         let mut lines = Vec::new();
@@ -202,6 +203,7 @@ fn created_at(r: &Listed) -> String {
 }
 
 impl State {
+    #[expect(clippy::too_many_lines, reason = "a route a block")]
     fn route(&mut self, target: &str, body: &[u8]) -> (&'static str, String, Value) {
         self.log.push(target.to_owned());
         if self.spent_until > now() {
@@ -435,6 +437,7 @@ impl State {
     }
 
     /// GitHub's and Gitea's accounts.
+    #[expect(clippy::too_many_lines, reason = "a route a block")]
     fn account_route(
         &self,
         path: &str,

@@ -130,6 +130,7 @@ fn a_search_gives_all_it_finds_however_much_that_is() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn an_app_is_asked_for_tokens_of_its_installations() {
     let env = Env::new();
     let forge = Forge::new(State {

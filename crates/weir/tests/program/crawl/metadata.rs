@@ -104,6 +104,7 @@ fn update(env: &Env) -> Value {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn all_of_it_and_then_what_is_new() {
     for kind in ["github", "gitlab", "gitea"] {
         let (env, forge, _daemon) = mirrored(kind, "metadata = [\"issues\", \"pulls\", \"releases\"]");

@@ -102,6 +102,7 @@ fn object(kind: u8, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn hostile_packs_are_refused_with_nothing_changed() {
     let env = Env::new();
     let config = "[transport]\nidle_timeout = \"2s\"\n[limits]\nobject_bytes_max = \"1 \

@@ -331,6 +331,7 @@ impl History {
 
     /// Ids of what is in a pack, whose deltas may build on what the client holds. Each object is what its id
     /// says, and there once.
+    #[expect(clippy::too_many_lines, reason = "one story, told in order")]
     fn unpack(&self, pack: &[u8], holds: &Set) -> Set {
         assert!(pack.starts_with(b"PACK\0\0\0\x02"), "{}: no pack", self.what);
         let (body, trailer) = pack.split_at(pack.len() - 20);

@@ -71,6 +71,7 @@ fn states(env: &Env, names: &[&str]) -> BTreeMap<(String, u64), String> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn no_committed_state_is_lost() {
     let kills: u64 = std::env::var("WEIR_KILLS").map_or(40, |n| n.parse().unwrap());
     let clock =

@@ -9,6 +9,7 @@ fn tar(at: &Path, from: &Path, what: &str) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn mirrors_work_trees_and_tars_of_them() {
     let env = Env::new();
     let up = env.odd_repository("up.git");

@@ -167,6 +167,7 @@ fn those_who_never_come_to_the_point() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn floods_of_lines() {
     let stage = stage();
     let oid = stage.env.git(&stage.upstream, &["rev-parse", "main"]);

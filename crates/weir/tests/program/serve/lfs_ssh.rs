@@ -63,6 +63,7 @@ fn over_ssh_the_other_end_says_where_they_are() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn git_lfs_has_objects_over_ssh_alone() {
     let env = Env::new();
     env.configure("mirror", "lfs = true");
