@@ -245,7 +245,8 @@ impl Crawl<'_> {
             turned.progress.skipped += 1;
         }
         if let Some(skipped) = page.skipped.take() {
-            tracing::warn!(forge = self.name, position = %skipped.position, "page skipped: {}", skipped.error);
+            let Skipped { position, error } = &skipped;
+            tracing::warn!(forge = self.name, %position, "page skipped: {error}");
             turned.pending.push(skipped);
             if turned.pending.len() >= SKIPPED_IN_TURN_MAX {
                 let Skipped { position, error } = turned.pending.swap_remove(0);

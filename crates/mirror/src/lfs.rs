@@ -102,7 +102,8 @@ impl LfsFetch<'_> {
         let (mut missing, too_large): (Vec<_>, Vec<_>) =
             missing.into_iter().partition(|pointer| pointer.size <= limit);
         for LfsPointer { oid, size } in &too_large {
-            tracing::warn!(%path, "LFS object {oid} has {size} bytes, more than limits.object_bytes_max: left out");
+            let why = format!("it has {size} bytes, more than limits.object_bytes_max");
+            tracing::warn!(%path, "LFS object {oid} is left out: {why}");
         }
         self.report.absent += too_large.len() as u64;
         let kept = self.archive.repo()?.map_or(0, |repo| repo.lfs_count().0 as usize);
