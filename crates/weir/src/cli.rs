@@ -68,7 +68,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
         catalog: Option<String>,
     },
-    /// Take the catalog to PostgreSQL, or back to SQLite
+    /// Move the catalog to PostgreSQL, or back to SQLite
     #[command(
         after_help = "All of it or nothing; the old one is left as it is. End 'weir mirror', 'crawl' and \
             'serve' first: what they\n\
@@ -79,18 +79,18 @@ pub(crate) enum Command {
         #[arg(value_name = "DESTINATION", value_hint = ValueHint::Url)]
         destination: String,
     },
-    /// Register repositories to be mirrored
+    /// Register repositories to mirror
     #[command(
         after_help = "URLs are any git takes: git://, http(s)://, ssh://, host:path, file:// and plain paths."
     )]
     Add(AddArgs),
-    /// List what forges have, and register it to be mirrored
+    /// Register what forges list
     #[command(
         after_help = "Forges are the [[forge]] sections of weir.toml. A crawl that was interrupted goes on \
             where it ended."
     )]
     Crawl(CrawlArgs),
-    /// Register what dumps of GitHub say there is, or what others have cloned, to be mirrored
+    /// Register what dumps of GitHub, or clones of other tools, hold
     #[command(
         after_help = "An import that was interrupted goes on where it ended. Which repositories are wanted, \
             and what they are called, is said by the [[forge]] for https://github.com in weir.toml, if there \
@@ -99,31 +99,35 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// Clone what is new, update what is due
     Mirror(MirrorArgs),
-    /// What forges say around repositories: issues, pull requests, releases, as JSON lines in their archives
+    /// Fetch, list and print issues, pull requests and releases
+    ///
+    /// They are kept as JSON lines in the archive of each repository.
     #[command(subcommand)]
     Metadata(MetadataCommand),
-    /// Serve every repository of the pool over git:// and HTTP
+    /// Serve all repositories of the pool over git:// and HTTP
     #[command(
         after_help = "Addresses are ADDR:PORT or unix:PATH. Sockets that systemd hands over (LISTEN_FDS) are \
             used instead; those named\nhttp and https speak that, others git://. SIGTERM lets running \
             conversations end; SIGUSR2 starts the program\nanew on the same sockets and then does the same."
     )]
     Serve(ServeArgs),
-    /// Clone a repository; from a weir without making its index anew, from an archive without copying it
-    /// where that can be
+    /// Clone a repository, faster from a weir or an archive
+    ///
+    /// From a weir, the index is not made anew; from an archive, nothing is copied where that can be.
     Clone(CloneArgs),
-    /// Serve directories and archives over git://, with git-daemon's options
+    /// Serve directories and archives with git-daemon's options
     Daemon(Box<DaemonArgs>),
-    /// Serve one repository, an archive or a git directory, over standard input and output, as
-    /// git-upload-pack does
+    /// Serve one repository as git-upload-pack does
+    ///
+    /// The repository is an archive or a git directory.
     UploadPack(UploadPackArgs),
-    /// Answer one HTTP request as a CGI program, as git-http-backend does
+    /// Answer one HTTP request as git-http-backend does
     #[command(
         after_help = "Reads GIT_PROJECT_ROOT and PATH_INFO (or PATH_TRANSLATED), GIT_HTTP_EXPORT_ALL, \
             REQUEST_METHOD and the like."
     )]
     HttpBackend,
-    /// Serve what an ssh client asks for: a forced command, or a login shell
+    /// Serve an ssh client: a forced command, or a login shell
     #[command(
         after_help = "In authorized_keys: command=\"weir --pool POOL shell --as NAME\",restrict ssh-ed25519 \
             ..."
@@ -136,8 +140,9 @@ pub(crate) enum Command {
         #[arg(long = "as", value_name = "NAME")]
         known_as: Option<String>,
     },
-    /// Look for what is wrong here, or soon will be: configuration, modes, disk, clocks, limits, catalog,
-    /// archives, each host
+    /// Look for what is wrong in the pool, or soon will be
+    ///
+    /// Looks at configuration, modes, disk, clocks, limits, catalog, archives and each host.
     #[command(
         after_help = "Each host of an upstream and each forge is asked once. Nothing is changed. Ends with 1 \
             if anything is an error."
@@ -150,7 +155,7 @@ pub(crate) enum Command {
         #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
         max_count: usize,
     },
-    /// Show how the mirror is: visits, lag, errors, pauses, forges, space
+    /// Show the state of the mirror: visits, failures, forges, space
     Status,
     /// List what is due next
     Due {
@@ -158,7 +163,7 @@ pub(crate) enum Command {
         #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
         max_count: usize,
     },
-    /// List repositories whose last visit failed, why, and what to do about it
+    /// List repositories whose last visit failed, and what to do
     Errors {
         /// Only this class: network, server, gone, forbidden, protocol, bad-pack, incomplete, limit, damaged,
         /// ...; or 'listing' (of forges) or 'metadata'
@@ -167,19 +172,23 @@ pub(crate) enum Command {
         #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
         max_count: usize,
     },
-    /// Do not visit these until 'weir resume'; they are served on
+    /// Stop visiting repositories; they are still served
+    ///
+    /// 'weir resume' ends it.
     Pause {
         /// Names, or patterns of them
         #[arg(required = true)]
         patterns: Vec<String>,
     },
-    /// Visit these again
+    /// Visit paused repositories again
     Resume {
         /// Names, or patterns of them
         #[arg(required = true)]
         patterns: Vec<String>,
     },
-    /// List accounts that forges have told of: whose repositories, and who belongs to which organisation
+    /// List users and organisations that forges have listed
+    ///
+    /// Each with its repositories, and with who belongs to which organisation.
     Accounts {
         /// Only the one called so
         login: Option<String>,
@@ -187,11 +196,13 @@ pub(crate) enum Command {
         #[arg(long, short = 'n', value_name = "N", default_value_t = 1000)]
         max_count: usize,
     },
-    /// Say what is to hold for some repositories alone; without options list where that was done
+    /// Change the settings of single repositories
+    ///
+    /// Without options, lists repositories that have settings of their own.
     #[command(after_help = "'default' takes back what was said: what weir.toml says holds again. Where not \
             everything that is due can be\nvisited in time, a higher priority goes first.")]
     Set(SetArgs),
-    /// Say that repositories have changed upstream: whoever mirrors visits them next
+    /// Have repositories visited next: they have changed upstream
     Hint {
         /// Names, patterns of them, or URLs
         #[arg(required_unless_present = "from", value_name = "REPO")]
@@ -200,7 +211,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         from: Option<PathBuf>,
     },
-    /// Show what visits found: changes, failures, and what came back, with the id of each snapshot
+    /// Show what the visits of a repository found
+    ///
+    /// Changes, failures, and what came back, with the id of each snapshot.
     Visits {
         /// Name of the repository
         repo: String,
@@ -219,7 +232,7 @@ pub(crate) enum Command {
         /// Name of the repository
         repo: String,
     },
-    /// Show what changed when: every committed state of a repository
+    /// Show every committed state of a repository's refs
     Log {
         /// Name of the repository
         repo: String,
@@ -227,7 +240,7 @@ pub(crate) enum Command {
         #[arg(long, short = 'n', value_name = "N")]
         max_count: Option<usize>,
     },
-    /// Show how much space repositories take
+    /// Show the space that repositories take
     Du {
         /// Only those whose name matches
         pattern: Option<String>,
@@ -241,8 +254,9 @@ pub(crate) enum Command {
         #[arg(long)]
         repair: bool,
     },
-    /// Register archives that lie in the store and that the catalog does not know: after a catalog was lost,
-    /// say
+    /// Register archives in the store that the catalog does not know
+    ///
+    /// After a catalog was lost, say.
     #[command(
         after_help = "Archives say where they come from. Those that an older weir wrote last do not: they \
             are named, and\n'weir add --name NAME URL' registers them as they are."
@@ -252,12 +266,12 @@ pub(crate) enum Command {
         #[arg(long, short = 'n')]
         dry_run: bool,
     },
-    /// Write archives anew, small and in order; older states of the refs are kept
+    /// Rewrite archives to take less space; older states are kept
     Compact {
         /// Only those whose name matches
         pattern: Option<String>,
     },
-    /// Let archives of forks hold only what those they were forked from lack
+    /// Let archives of forks hold only what their parents lack
     #[command(
         after_help = "Without --reference forks build on what their forge says they were forked from; \
             store.share_forks\ndoes the same for new ones. What builds on another is lost \
@@ -297,7 +311,7 @@ pub(crate) enum Command {
         #[arg(long)]
         name: Option<String>,
     },
-    /// Get a repository out: as a sealed tar, a bare directory or a bundle
+    /// Write a repository as a sealed tar, a directory or a bundle
     Export {
         /// Name of the repository
         repo: String,
@@ -308,7 +322,9 @@ pub(crate) enum Command {
         #[arg(long, value_enum)]
         format: Option<ExportFormat>,
     },
-    /// Write grokmirror's manifest of what is mirrored, for those who mirror it from here
+    /// Write grokmirror's manifest of what is mirrored
+    ///
+    /// For those who mirror it from here.
     Manifest {
         /// The file; compressed if it ends in .gz
         #[arg(value_hint = ValueHint::FilePath)]
@@ -319,7 +335,7 @@ pub(crate) enum Command {
         #[arg(long = "as", value_name = "TOKEN_NAME")]
         known_as: Option<String>,
     },
-    /// Give a repository another name; its archive, settings and history stay
+    /// Rename a repository; archive, settings and history stay
     #[command(alias = "mv")]
     Rename {
         /// Its name
@@ -327,7 +343,7 @@ pub(crate) enum Command {
         /// The new one
         new: String,
     },
-    /// Forget repositories; their archives are deleted with --delete only
+    /// Forget repositories, with --delete their archives, too
     Rm {
         /// Names, or patterns of them with '*' or '?'
         #[arg(required = true)]
@@ -336,7 +352,9 @@ pub(crate) enum Command {
         #[arg(long)]
         delete: bool,
     },
-    /// Delete, for good, archives of repositories that have long been gone upstream; nothing else ever does
+    /// Delete archives of repositories long gone upstream, for good
+    ///
+    /// Nothing else ever deletes an archive unasked.
     Purge {
         /// Only those whose name matches
         pattern: Option<String>,
@@ -351,7 +369,7 @@ pub(crate) enum Command {
         #[arg(long, short = 'n')]
         dry_run: bool,
     },
-    /// Print a file (or any object) straight from the archive
+    /// Print a file, or any object, of an archive
     Cat {
         /// Name of the repository
         repo: String,
@@ -359,7 +377,7 @@ pub(crate) enum Command {
         #[arg(value_name = "REV:PATH")]
         object: String,
     },
-    /// List a tree straight from the archive
+    /// List a tree of an archive
     LsTree {
         /// Name of the repository
         repo: String,

@@ -16,6 +16,7 @@ mod catalog_url;
 mod cli;
 mod clone_check;
 mod clone_import;
+mod command_groups;
 mod commands;
 mod config;
 mod config_files;
@@ -51,7 +52,7 @@ mod visit_lines;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 use crate::cli::{Cli, ColorChoice, Command};
 use crate::commands::log_destination;
@@ -84,7 +85,8 @@ fn share_arenas() {
 
 fn main() -> ExitCode {
     share_arenas();
-    let cli = Cli::parse_from(arguments());
+    let matches = command_groups::command().get_matches_from(arguments());
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
     let color = match cli.global.color {
         ColorChoice::Always => true,
         ColorChoice::Never => false,

@@ -1,0 +1,59 @@
+//! `weir --help`: commands in groups, as git shows its own.
+
+use std::fmt::Write;
+
+use clap::builder::{StyledStr, Styles};
+use clap::{Command, CommandFactory};
+
+use crate::cli::Cli;
+
+/// Each command is in one of them.
+const GROUPS: [(&str, &[&str]); 7] = [
+    ("Set up a pool", &["init", "add", "crawl", "import", "config", "migrate"]),
+    ("Keep it fresh", &["mirror", "hint", "set", "pause", "resume", "metadata"]),
+    ("Look at it", &["status", "errors", "due", "check", "ls", "show", "log", "visits", "du", "accounts"]),
+    ("Serve it", &["serve", "shell", "daemon", "upload-pack", "http-backend", "manifest"]),
+    ("Get repositories out of it", &["clone", "export", "cat", "ls-tree"]),
+    ("Maintain it", &["fsck", "compact", "share", "dissociate", "restore", "rename", "adopt", "rm", "purge"]),
+    ("Helpers", &["completions", "man"]),
+];
+
+/// Returns the command line's description, whose help shows commands in groups.
+pub(crate) fn command() -> Command {
+    let command = Cli::command();
+    let styles = Styles::styled();
+    let (header, literal) = (styles.get_header(), styles.get_literal());
+    let mut template = StyledStr::new();
+    let _ = write!(template, "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n");
+    for (title, names) in GROUPS {
+        let _ = write!(template, "\n{header}{title}:{header:#}\n");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(Command::get_about);
+            let about = about.map(StyledStr::to_string).unwrap_or_default();
+            let _ = writeln!(template, "  {literal}{name:<14}{literal:#}{about}");
+        }
+    }
+    let _ = write!(template, "\n'{literal}weir help COMMAND{literal:#}' says more of each.\n");
+    let _ = write!(template, "\n{header}Options:{header:#}\n{{options}}{{after-help}}");
+    command.help_template(template)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_is_in_one_group_and_takes_one_line() {
+        let command = Cli::command();
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let mut there: Vec<&str> =
+            command.get_subcommands().filter(|c| !c.is_hide_set()).map(Command::get_name).collect();
+        listed.sort_unstable();
+        there.sort_unstable();
+        assert_eq!(listed, there);
+        for one in command.get_subcommands() {
+            let about = one.get_about().unwrap().to_string();
+            assert!(about.len() <= 64, "{}: {about}", one.get_name());
+        }
+    }
+}
