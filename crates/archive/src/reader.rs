@@ -43,8 +43,8 @@ impl Archive {
         Ok(Archive { tail: found.tail, ..Archive::with_state(file, found.state)? })
     }
 
-    /// The same in a `state` that is known: a writer's on that file, say. Nothing is searched or verified
-    /// again.
+    /// Opens `file` in a `state` that the caller knows, for example from a writer of that file. It neither
+    /// searches for the last commit nor verifies it.
     ///
     /// # Errors
     /// Of the system.

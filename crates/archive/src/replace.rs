@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::lock::LockedFile;
 
-/// What the names of files being written end in. Such a file counts for nothing and may be removed when
-/// nobody locks it.
+/// Suffix of temporary files. A writer locks its temporary file and renames it when it is complete; one that
+/// nobody locks was left by a crash and may be removed.
 pub const TEMPORARY_SUFFIX: &str = ".weir-tmp";
 
-/// What the names of folders begin with in which something is prepared: no archives are in them yet.
+/// Prefix of temporary folders. Whoever looks for archives skips them.
 pub const WORK_PREFIX: &str = ".weir-work-";
 
 /// Says which file a new one may replace.
@@ -82,8 +82,8 @@ impl Replacement {
         Ok(())
     }
 
-    /// The same, but the name is durable only after [`sync_folder_of`]: for those who make many and sync
-    /// once.
+    /// Renames the file into place without syncing its folder. A power failure may undo the rename until the
+    /// caller has called [`sync_folder_of`]; a caller that writes many files syncs the folder once.
     ///
     /// # Errors
     /// As [`Replacement::persist`].

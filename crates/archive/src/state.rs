@@ -100,8 +100,8 @@ enum GroupRecord {
     Open,
 }
 
-/// Walks the headers of the group that starts at `start`, behind the record at `previous`, to its record.
-/// What members hold is passed over.
+/// Walks the headers of the group that starts at `start`, behind the record at `previous`, to its record. It
+/// does not read the data of members.
 fn group_at(
     storage: &impl Storage,
     start: u64,

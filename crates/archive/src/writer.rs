@@ -56,8 +56,9 @@ impl<S: Storage> Writer<S> {
         })
     }
 
-    /// The same, of an archive whose last commits may be damaged: `keep` is called before what lies behind
-    /// the last one that holds is cut off, and copies it. Their numbers are given to no other commit.
+    /// Opens an archive whose last commits may be damaged. The writer cuts off everything behind the last
+    /// whole commit, and calls `keep` first, so that the caller can copy it. It does not use the numbers of
+    /// the damaged commits again.
     ///
     /// # Errors
     /// As [`crate::Archive::open`], and of `keep`; then nothing was cut.

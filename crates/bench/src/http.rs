@@ -1,5 +1,5 @@
-//! The same clone over smart HTTP/1.1 (gitprotocol-http, protocol v2), three requests on one connection, as
-//! git makes them.
+//! Clones over smart HTTP/1.1 (gitprotocol-http, protocol v2) and drops what it reads. Like git, it sends
+//! three requests on one connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! What visits have found: those that wrote to the archive, and those that ended otherwise than the one
-//! before. All between two of them were as the first.
+//! The history of visits. The catalog keeps a visit if it wrote to the archive, or if it ended in another
+//! way than the visit before. Every visit between two that are kept ended as the earlier of the two.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

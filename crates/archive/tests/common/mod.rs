@@ -84,8 +84,8 @@ fn apply(file: &mut Vec<u8>, op: &Pending, part: Option<usize>) {
 }
 
 impl Disk {
-    /// What is there after the power fails: of the writes since the last sync any subset, each cut at any
-    /// byte. A file system keeps cuts, and their order with later growth.
+    /// Returns the disk as a power failure may leave it. Any subset of the writes since the last sync has
+    /// reached it, and each of them may be cut at any byte. Changes of the length are kept, in their order.
     pub fn after_power_cut(&self, rng: &mut Rng) -> Disk {
         let mut file = self.durable.borrow().clone();
         let mut mark = self.durable_mark.get();
