@@ -324,3 +324,14 @@ fn a_configuration_that_names_what_is_not_there_is_told_of() {
     fs::write(&path, "[hooks]\npost_update = ['sh']\n").unwrap();
     assert!(env.weir(&["config", "check"]).ends_with("weir.toml: OK\n"));
 }
+
+#[test]
+fn who_cannot_complain_ends_as_it_would() {
+    let env = Env::new();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for args in [&["mirror", "nosuch"][..], &["-v", "mirror"], &["show", "nosuch"], &["fsck"]] {
+        let as_ever = env.weir_command(args).output().unwrap();
+        let output = env.weir_command(args).stderr(full()).output().unwrap();
+        assert_eq!(output.status.code(), as_ever.status.code(), "{args:?}");
+    }
+}

@@ -127,6 +127,16 @@ fn text(output: &Output) -> String {
 }
 
 impl Env {
+    /// Adds a commit with one new file, told apart by `n`, to `main` of `upstream`.
+    pub fn add_commit(&self, upstream: &Path, n: u64) {
+        let stream = format!(
+            "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline \
+            k{n}\ndata 1\nn\n",
+            1_700_000_000 + n
+        );
+        self.git_with(upstream, &["fast-import", "--quiet"], stream.as_bytes());
+    }
+
     pub fn new() -> Env {
         let env = Env { dir: tempfile::tempdir().unwrap() };
         env.weir(&["init"]);
@@ -429,4 +439,9 @@ impl Rng {
     pub fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         &list[self.below(list.len() as u64) as usize]
     }
+}
+
+/// `text` as a pkt-line.
+pub fn pkt(text: &str) -> String {
+    format!("{:04x}{text}", text.len() + 4)
 }

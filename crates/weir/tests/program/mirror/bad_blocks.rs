@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{Env, Http, Rng};
+use crate::common::{Env, Http, Rng, pkt};
 
 /// A repository of two commits with files of `len` bytes that do not compress.
 fn repository(env: &Env, name: &str, len: usize) -> PathBuf {
@@ -30,10 +30,6 @@ fn add(env: &Env, path: &Path, n: u64, len: usize) {
     let parent: &[&str] = if has_main { &["-p", "main"] } else { &[] };
     let commit = env.git(path, &[&["commit-tree", "-m", "x", &tree], parent].concat());
     env.git(path, &["update-ref", "refs/heads/main", &commit]);
-}
-
-fn pkt(text: &str) -> String {
-    format!("{:04x}{text}", text.len() + 4)
 }
 
 /// A client that has listed the refs of `name`, and holds the repository open by that.

@@ -2,7 +2,8 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::common::{Env, Rng};
 
@@ -202,4 +203,67 @@ fn a_folder_that_cannot_be_read_stops_nothing() {
     let said = command.output().unwrap();
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     assert!(String::from_utf8_lossy(&said.stdout).contains("1 updated"));
+}
+
+#[test]
+fn a_compaction_that_fails_changes_nothing() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    env.git(&upstream, &["update-ref", "-d", "refs/heads/odd-mode"]);
+    env.weir(&["mirror", "--all"]);
+    let archive = env.pool().join("store/u.tar");
+    let before = std::fs::read(&archive).unwrap();
+    let states = env.weir_json(&["log", "u"]);
+    let mut rng = Rng(3);
+    for _ in 0..40 {
+        let mut child = env
+            .weir_command(&["compact", "--quiet"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_micros(rng.below(30_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if std::fs::read(&archive).unwrap() != before {
+            // It came to its end: then all of it is there, older states too.
+            assert_eq!(env.weir_json(&["log", "u"]), states);
+            env.weir(&["fsck", "--quiet"]);
+            std::fs::write(&archive, &before).unwrap();
+        }
+    }
+}
+
+#[test]
+fn many_updates_compact_an_archive_by_themselves() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    let config = env.pool().join("weir.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    assert!(text.contains("#packs_max = 50"), "the template names the key");
+    std::fs::write(&config, text.replace("#packs_max = 50", "packs_max = 4")).unwrap();
+    env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
+    let server = env.serve();
+    let mut packs = Vec::new();
+    for step in 0..12 {
+        if step == 5 {
+            // What is forced away goes to a body of its own, which must not spoil the others.
+            env.git(&upstream, &["update-ref", "-d", "refs/heads/odd-mode"]);
+        }
+        env.add_commit(&upstream, step);
+        env.weir(&["mirror", "--all"]);
+        packs.push(env.weir_json(&["show", "u"])["packs"].as_array().unwrap().len());
+        env.assert_same(&server, "u", &upstream, &format!("update {step}"));
+    }
+    assert!(
+        packs.iter().max() <= Some(&4) && packs.windows(2).filter(|w| w[1] < w[0]).count() >= 2,
+        "{packs:?}"
+    );
+    let show = env.weir_json(&["show", "u"]);
+    assert_eq!(show["whole_clone"], serde_json::json!({ "heads_and_tags": true, "all": true }), "{show}");
+    // The history of refs went along: one state an update at least.
+    assert!(env.weir_json(&["log", "u"]).as_array().unwrap().len() >= 12);
+    env.weir(&["fsck", "--quiet"]);
 }

@@ -364,3 +364,87 @@ fn tags_of_tags_come_along_with_all_between() {
         }
     }
 }
+
+#[test]
+fn force_push_and_deletion_lose_nothing() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let before = env.picture(&upstream);
+    let lost = env.git(&upstream, &["rev-parse", "main"]);
+    env.git(&upstream, &["update-ref", "refs/heads/main", "main~5"]);
+    for branch in ["side", "odd-mode"] {
+        env.git(&upstream, &["update-ref", "-d", &format!("refs/heads/{branch}")]);
+    }
+    env.git(&upstream, &["tag", "-d", "v1", "nested"]);
+    env.weir(&["mirror", "--all"]);
+    let server = env.serve();
+    env.assert_same(&server, "u", &upstream, "after the force-push");
+    // What was removed is not given out, by id either.
+    let elsewhere = env.init_bare("elsewhere.git");
+    let fetch = env.git_command(&elsewhere, &["fetch", "-q", &server.url("u"), &lost]).output().unwrap();
+    let said = String::from_utf8_lossy(&fetch.stderr);
+    assert!(!fetch.status.success() && said.contains("not our ref"), "{said}");
+    for round in ["as appended", "after compaction"] {
+        let name = format!("old-{}", round.len());
+        let log = env.weir_json(&["log", "u"]);
+        // The newest state with all refs there were: the one before they went away.
+        let count = before.0.lines().count();
+        let seq =
+            log.as_array().unwrap().iter().find(|s| s["refs"] == count).unwrap()["seq"].as_u64().unwrap();
+        env.weir(&["restore", &format!("u@{seq}"), "--name", &name]);
+        let copy = env.path(&format!("{name}.git"));
+        env.git(env.dir.path(), &["clone", "-q", "--mirror", &server.url(&name), copy.to_str().unwrap()]);
+        assert_eq!(env.picture(&copy), before, "{round}");
+        env.weir(&["compact", "u"]);
+        env.weir(&["fsck"]);
+    }
+}
+
+#[test]
+fn whole_clones_are_never_more_or_less_than_the_refs_reach() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    let tree = env.git(&upstream, &["rev-parse", "main^{tree}"]);
+    let commit = |parent: &str, message: &str| {
+        env.git(&upstream, &["commit-tree", "-m", message, "-p", parent, &tree])
+    };
+    let feature = commit("main", "feature");
+    env.git(&upstream, &["update-ref", "refs/heads/feature", &feature]);
+    env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let with_feature = env.picture(&upstream);
+    let server = env.serve();
+    // The branch goes away in the same visit in which a pull request on it comes.
+    let pull = commit(&feature, "pull");
+    env.git(&upstream, &["update-ref", "-d", "refs/heads/feature"]);
+    env.git(&upstream, &["update-ref", "refs/pull/9/head", &pull]);
+    env.weir(&["mirror", "--all"]);
+    env.assert_same(&server, "u", &upstream, "all refs");
+    let plain = env.path("plain.git");
+    env.git(env.dir.path(), &["clone", "-q", "--bare", &server.url("u"), plain.to_str().unwrap()]);
+    let has = |repo: &Path, oid: &str| {
+        env.git_command(repo, &["cat-file", "-e", oid]).output().unwrap().status.success()
+    };
+    assert!(!has(&plain, &feature), "an ordinary clone holds nothing of a deleted branch");
+    // Now it is nowhere; compaction moves it to what is kept for history, and then it is restored.
+    env.git(&upstream, &["update-ref", "-d", "refs/pull/9/head"]);
+    env.weir(&["mirror", "--all"]);
+    env.weir(&["compact"]);
+    env.assert_same(&server, "u", &upstream, "compacted");
+    let log = env.weir_json(&["log", "u"]);
+    let count = with_feature.0.lines().count();
+    let is_before = |s: &&serde_json::Value| {
+        s["refs"] == count && !s["changes"].to_string().contains("- refs/heads/feature")
+    };
+    let found = log.as_array().unwrap().iter().find(is_before);
+    let seq = found.unwrap_or_else(|| panic!("{log}"))["seq"].as_u64().unwrap();
+    env.weir(&["restore", &format!("u@{seq}")]);
+    let restored = env.path("restored.git");
+    env.git(env.dir.path(), &["clone", "-q", "--mirror", &server.url("u"), restored.to_str().unwrap()]);
+    env.git(&restored, &["fsck", "--full", "--strict"]);
+    assert_eq!(env.picture(&restored), with_feature);
+    env.weir(&["mirror", "u"]);
+    env.assert_same(&server, "u", &upstream, "mirrored again when asked for by name");
+}

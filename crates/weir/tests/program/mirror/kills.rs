@@ -4,7 +4,7 @@
 use crate::common::forge::{Forge, Listed, State};
 use crate::common::{Env, Rng};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn kills_wanted() -> usize {
     std::env::var("WEIR_KILLS").map_or(40, |n| n.parse().unwrap())
@@ -154,4 +154,51 @@ fn passes_of_fetches() {
         env.assert_same(&server, &format!("u{n}"), &env.path(&format!("u{n}.git")), "after all that");
     }
     assert_eq!(env.stored().len(), COUNT, "nothing half-written: {:?}", env.stored());
+}
+
+#[test]
+fn visits_at_random_moments() {
+    let seed = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(11);
+    println!("WEIR_SEED={seed}");
+    let mut rng = Rng(seed);
+    let env = Env::new();
+    let mut upstreams = Vec::new();
+    for i in 0..6 {
+        let name = format!("r{i}.git");
+        let upstream = env.odd_repository(&name);
+        env.weir(&["add", "--name", &format!("r{i}"), upstream.to_str().unwrap()]);
+        upstreams.push(upstream);
+    }
+    let kills = if cfg!(debug_assertions) { 60 } else { 200 };
+    let mut step = 0;
+    for round in 0..kills {
+        if round % 4 == 3 {
+            for upstream in &upstreams {
+                step += 1;
+                env.add_commit(upstream, step);
+            }
+        }
+        let started = Instant::now();
+        let mut child = env
+            .weir_command(&["mirror", "--all", "--quiet"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let after = Duration::from_micros(rng.below(60_000));
+        std::thread::sleep(after.saturating_sub(started.elapsed()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Whatever is there is whole.
+        if round % 10 == 9 {
+            env.weir(&["fsck", "--quiet"]);
+        }
+    }
+    env.weir(&["mirror", "--all"]);
+    let server = env.serve();
+    for (i, upstream) in upstreams.iter().enumerate() {
+        env.assert_same(&server, &format!("r{i}"), upstream, &format!("seed {seed}"));
+    }
+    env.weir(&["fsck"]);
+    assert_eq!(env.stored().len(), 6, "one file a repository, nothing half-written: {:?}", env.stored());
 }

@@ -303,3 +303,47 @@ fn a_full_disk() {
     all.wait_until_all_is_here();
     all.assert_nothing_lost(&before);
 }
+
+#[test]
+fn a_host_that_fails_pauses_and_comes_back_by_itself() {
+    let env = Env::new();
+    env.configure(
+        "mirror",
+        "throttle_window = 5\nthrottle_leak = '1h'\nthrottle_pause = '3s'\nretry = '1s'\njobs = 2",
+    );
+    env.odd_repository("good.git");
+    let daemon = env.git_daemon(&[]);
+    let dead = crate::common::free_port();
+    for n in 0..30 {
+        env.odd_repository(&format!("r{n}.git"));
+        env.weir(&["add", "--name", &format!("r{n}"), &format!("git://127.0.0.1:{dead}/r{n}.git")]);
+    }
+    env.weir(&["add", "--name", "good", &daemon.url("good.git")]);
+    let output = env.weir_command(&["--json", "mirror"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let summary: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    let (failed, put_off) = (summary["failed"].as_u64().unwrap(), summary["put_off"].as_u64().unwrap());
+    assert!(failed + put_off == 30 && (5..=8).contains(&failed) && summary["updated"] == 1, "{said}");
+    assert!(said.contains("\"paused\"") && said.contains("the host fails"), "{said}");
+    let status = env.weir_json(&["status"]);
+    assert_eq!(
+        (status["pauses"][0]["cause"].as_str(), status["errors"]["network"].as_u64()),
+        (Some("the host fails"), Some(failed))
+    );
+    assert!(env.weir(&["status"]).contains("the host fails"));
+    let told = env.weir(&["errors", "network"]);
+    let (list, advice) = told.split_once("\n\nWhat to do:\n").unwrap();
+    assert_eq!((list.lines().count() as u64, advice.lines().count()), (failed, 1), "{told}");
+    // The host is there again: within a pause so is everything.
+    let back = env.git_daemon_at(dead, &[]);
+    let mut watching = env.weir_command(&["-q", "mirror", "--watch"]).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while env.weir_json(&["status"])["counts"]["mirrored"] != 31 {
+        assert!(Instant::now() < end, "{}", env.weir(&["status"]));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+    drop(back);
+    assert_eq!(env.weir(&["due", "-n", "3"]).lines().count(), 3);
+}

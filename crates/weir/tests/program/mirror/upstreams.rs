@@ -398,3 +398,24 @@ fn a_host_that_says_when_to_come_again_is_left_alone_until_then() {
     let status = env.weir(&["status"]);
     assert!(status.contains("Retry-After"), "{status}");
 }
+
+#[test]
+fn an_upstream_that_vanishes_costs_no_copy() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    let picture = env.picture(&upstream);
+    let daemon = env.git_daemon(&[]);
+    env.weir(&["add", "--name", "u", &daemon.url("u.git")]);
+    env.weir(&["mirror"]);
+    std::fs::rename(&upstream, env.path("away.git")).unwrap();
+    let said = env.weir_fails(&["mirror", "--all"]);
+    assert!(said.contains("(gone)"), "{said}");
+    drop(daemon);
+    let said = env.weir_fails(&["mirror", "--all"]);
+    assert!(said.contains("cannot connect") && said.contains("(network)"), "{said}");
+    assert_eq!(env.weir_json(&["show", "u"])["state"], "stale");
+    let server = env.serve();
+    let copy = env.path("copy.git");
+    env.git(env.dir.path(), &["clone", "-q", "--mirror", &server.url("u"), copy.to_str().unwrap()]);
+    assert_eq!(env.picture(&copy), picture);
+}

@@ -120,7 +120,7 @@ impl Stage {
 }
 
 fn pkt(line: &str) -> Vec<u8> {
-    format!("{:04x}{line}", line.len() + 4).into_bytes()
+    crate::common::pkt(line).into_bytes()
 }
 
 /// What comes until the other side hangs up, or 20 seconds have gone.

@@ -1,0 +1,107 @@
+//! An upstream that a real web server serves: nginx with git's http-backend.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::common::{Env, free_port, wait_for_port};
+
+#[test]
+fn smart_http_behind_a_real_web_server() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    let port = free_port();
+    let _nginx = nginx(&env, port);
+    wait_for_port(port);
+    for version in [2, 0] {
+        std::fs::write(
+            env.pool().join("weir.toml"),
+            format!("[transport]\nprotocol_version_max = {version}\n"),
+        )
+        .unwrap();
+        let name = format!("v{version}");
+        env.weir(&["add", "--name", &name, &format!("http://127.0.0.1:{port}/git/u.git")]);
+        env.weir(&["mirror", &name]);
+        env.add_commit(&upstream, version);
+        env.weir(&["mirror", &name]);
+        env.assert_same(&env.serve(), &name, &upstream, &name);
+    }
+    // Redirected, with a password from netrc, and refused without.
+    std::fs::write(env.pool().join("weir.toml"), "[transport]\ncredential_helper = false\n").unwrap();
+    env.weir(&["add", "--name", "moved", &format!("http://127.0.0.1:{port}/moved/u.git")]);
+    env.weir(&["mirror", "moved"]);
+    env.weir(&["add", "--name", "private", &format!("http://127.0.0.1:{port}/private/u.git")]);
+    let said = env.weir_fails(&["mirror", "private"]);
+    assert!(said.contains("(forbidden)"), "{said}");
+    std::fs::write(env.path(".netrc"), "machine 127.0.0.1 login user password secret\n").unwrap();
+    env.weir(&["mirror", "private"]);
+    env.weir(&["add", "--name", "none", &format!("http://127.0.0.1:{port}/git/none.git")]);
+    let said = env.weir_fails(&["mirror", "none"]);
+    assert!(said.contains("(gone)"), "{said}");
+}
+
+/// nginx with git's http-backend by fcgiwrap; both end with the test.
+struct Nginx(Vec<std::process::Child>);
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // nginx's workers end with their master on SIGTERM, not on SIGKILL.
+            let _ = std::process::Command::new("kill").arg(child.id().to_string()).status();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn nginx(env: &Env, port: u16) -> Nginx {
+    let dir = env.dir.path().display();
+    let exec_path = env.git(env.dir.path(), &["--exec-path"]);
+    let fastcgi = format!(
+        "fastcgi_pass unix:{dir}/fcgi.sock; fastcgi_param SCRIPT_FILENAME {exec_path}/git-http-backend; \
+        fastcgi_param GIT_HTTP_EXPORT_ALL 1;
+         fastcgi_param GIT_PROJECT_ROOT {dir}; fastcgi_param PATH_INFO $path; fastcgi_param QUERY_STRING
+         $query_string;
+         fastcgi_param REQUEST_METHOD $request_method; fastcgi_param CONTENT_TYPE $content_type;
+         fastcgi_param CONTENT_LENGTH $content_length;
+         fastcgi_param HTTP_GIT_PROTOCOL $http_git_protocol; fastcgi_param HTTP_CONTENT_ENCODING
+         $http_content_encoding; fastcgi_param REMOTE_USER $remote_user;
+         fastcgi_param GIT_CONFIG_COUNT 1; fastcgi_param GIT_CONFIG_KEY_0 safe.directory; fastcgi_param
+         GIT_CONFIG_VALUE_0 *;"
+    );
+    let config = format!(
+        "daemon off; pid {dir}/nginx.pid; error_log {dir}/nginx.err; events {{}}
+         http {{ access_log off; client_body_temp_path {dir}/t1; proxy_temp_path {dir}/t2;
+         fastcgi_temp_path {dir}/t3;
+         uwsgi_temp_path {dir}/t4; scgi_temp_path {dir}/t5;
+         client_max_body_size 0;
+         server {{ listen 127.0.0.1:{port};
+           location ~ ^/git(?<path>/.*)$ {{ {fastcgi} }}
+           location ~ ^/private(?<path>/.*)$ {{ auth_basic x; auth_basic_user_file {dir}/users; {fastcgi} }}
+           location ~ ^/moved(/.*)$ {{ return 302 /git$1$is_args$args; }}
+         }} }}"
+    );
+    std::fs::write(env.path("nginx.conf"), config).unwrap();
+    std::fs::write(env.path("users"), "user:{PLAIN}secret\n").unwrap();
+    let spawn = |program: &str, args: &[String]| {
+        let mut c = std::process::Command::new(program);
+        c.args(args)
+            .current_dir(env.dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        c.spawn().unwrap_or_else(|e| panic!("{program}: {e}; 'make packages' installs it"))
+    };
+    let fcgi = spawn(
+        "fcgiwrap",
+        &["-s".to_owned(), format!("unix:{dir}/fcgi.sock"), "-c".to_owned(), "4".to_owned()],
+    );
+    let end = Instant::now() + Duration::from_secs(10);
+    while !env.path("fcgi.sock").exists() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // The workers of nginx run as another user when it is started by root: they need to reach the socket.
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(env.path("fcgi.sock"), std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(env.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let nginx = spawn("nginx", &["-c".to_owned(), format!("{dir}/nginx.conf")]);
+    Nginx(vec![nginx, fcgi])
+}
