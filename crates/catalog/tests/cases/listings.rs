@@ -1,0 +1,263 @@
+//! What forges list: pages, names, what is gone, accounts.
+
+use weir_catalog::{Account, AccountKind, Catalog, Error, Hold, ImportPosition, RequestBudget, Taken};
+use weir_ground::Timestamp;
+
+use super::{DUE, listed, pass, row};
+
+pub fn renames_keep_the_archive_and_names_move_on(c: &mut Catalog) {
+    let (_, taken) = pass(c, &[listed(1, "o/a"), listed(2, "o/.github")], Timestamp(10));
+    assert_eq!(taken, Taken { added: 2, ..Taken::default() });
+    assert_eq!(c.get("h/o/.github").unwrap().unwrap().path, "h/o/%2Egithub.tar");
+    // 1 is called b now, and 3 has its old name; 3 is told of first.
+    let (_, taken) = pass(c, &[listed(3, "o/a"), listed(1, "o/b"), listed(2, "o/.github")], Timestamp(20));
+    assert_eq!(taken, Taken { added: 1, renamed: 1, known: 1, ..Taken::default() });
+    let (a, b) = (c.get("h/o/a").unwrap().unwrap(), c.get("h/o/b").unwrap().unwrap());
+    assert_eq!((a.path.as_str(), a.url.as_str()), ("h/o/a~3.tar", "https://h/o/a.git"));
+    assert_eq!((b.path.as_str(), b.url.as_str()), ("h/o/a.tar", "https://h/o/b.git"));
+    // Two that swap their names.
+    let (_, taken) = pass(c, &[listed(3, "o/b"), listed(1, "o/a"), listed(2, "o/.github")], Timestamp(30));
+    assert_eq!(taken.renamed, 2);
+    assert_eq!((c.get("h/o/a").unwrap().unwrap().id, c.get("h/o/b").unwrap().unwrap().id), (b.id, a.id));
+}
+
+pub fn names_of_others_are_not_taken(c: &mut Catalog) {
+    let entry = |name: &str, url: &str| (name.to_owned(), url.to_owned(), format!("{name}.tar"));
+    c.add(&[entry("h/o/a", "git://elsewhere/a"), entry("h/o/b", "https://h/o/b.git")], Timestamp(1)).unwrap();
+    pass(c, &[listed(1, "o/a"), listed(2, "o/b")], Timestamp(10));
+    assert_eq!(c.get("h/o/a").unwrap().unwrap().url, "git://elsewhere/a");
+    assert_eq!(c.get("h/o/a~1").unwrap().unwrap().url, "https://h/o/a.git");
+    assert_eq!(c.list().unwrap().len(), 3, "what was added by its URL is the same one");
+    let (_, taken) = pass(c, &[listed(1, "o/a"), listed(2, "o/b")], Timestamp(20));
+    assert_eq!(taken, Taken { known: 2, ..Taken::default() }, "and it stays so");
+}
+
+pub fn a_listing_goes_on_where_it_was(c: &mut Catalog) {
+    let mut listing = c.begin_listing("f", "all", Timestamp(10)).unwrap();
+    c.take_page(&mut listing, &[listed(1, "o/a")], Some("7"), Timestamp(11)).unwrap();
+    let again = c.begin_listing("f", "all", Timestamp(20)).unwrap();
+    assert_eq!(
+        (again.pass, again.position.as_deref(), again.listed, again.started_at),
+        (1, Some("7"), 1, Timestamp(10))
+    );
+    assert_eq!(
+        c.begin_listing("f", "owners", Timestamp(30)).unwrap().position,
+        None,
+        "another scope begins anew"
+    );
+    let mut listing = c.begin_listing("f", "owners", Timestamp(30)).unwrap();
+    c.take_page(&mut listing, &[], None, Timestamp(31)).unwrap();
+    assert_eq!(c.begin_listing("f", "owners", Timestamp(40)).unwrap().pass, 3);
+    c.skip_page("f", "7", "500", Timestamp(1)).unwrap();
+    c.skip_page("f", "7", "502", Timestamp(2)).unwrap();
+    let skipped = c.skipped_pages("f").unwrap();
+    assert_eq!((skipped.len(), skipped[0].position.as_str(), skipped[0].tries), (1, "7", 2));
+    c.forget_skipped("f", "7").unwrap();
+    assert!(c.skipped_pages("f").unwrap().is_empty());
+}
+
+pub fn what_is_gone_comes_back_and_what_was_pushed_is_due(c: &mut Catalog) {
+    pass(c, &[listed(1, "o/a"), listed(2, "o/b")], Timestamp(10));
+    let (listing, _) = pass(c, &[listed(2, "o/b")], Timestamp(20));
+    let unseen = c.unseen(&listing, 0, 10).unwrap();
+    assert_eq!(unseen.iter().map(|u| u.forge_id.as_str()).collect::<Vec<_>>(), ["1"]);
+    c.set_gone(&[unseen[0].id], Timestamp(20), Timestamp(1000)).unwrap();
+    assert_eq!(
+        (c.get("h/o/a").unwrap().unwrap().next_due, c.forge_counts("f").unwrap()),
+        (Timestamp(1000), (2, 1))
+    );
+    assert!(c.unseen(&listing, 0, 10).unwrap().is_empty());
+    let mut pushed = listed(2, "o/b");
+    pushed.1.pushed_at = Some("2".into());
+    let (_, taken) = pass(c, &[listed(1, "o/a"), pushed], Timestamp(30));
+    assert_eq!(taken, Taken { back: 1, hinted: 1, ..Taken::default() });
+    assert_eq!(c.get("h/o/a").unwrap().unwrap().next_due, Timestamp(30));
+}
+
+pub fn what_was_skipped_belongs_to_its_scope_and_what_is_not_wanted_is_seen(c: &mut Catalog) {
+    pass(c, &[listed(1, "o/a"), listed(2, "o/b")], Timestamp(10));
+    let mut listing = c.begin_listing("f", "all", Timestamp(20)).unwrap();
+    c.mark_seen(&listing, &["1", "77"]).unwrap();
+    c.take_page(&mut listing, &[], None, Timestamp(20)).unwrap();
+    assert_eq!(
+        c.unseen(&listing, 0, 10).unwrap().iter().map(|u| u.forge_id.as_str()).collect::<Vec<_>>(),
+        ["2"]
+    );
+    c.skip_page("f", "7", "500", Timestamp(1)).unwrap();
+    c.begin_listing("f", "all", Timestamp(30)).unwrap();
+    assert_eq!(c.skipped_pages("f").unwrap().len(), 1);
+    c.begin_listing("f", "owners", Timestamp(40)).unwrap();
+    assert!(c.skipped_pages("f").unwrap().is_empty());
+}
+
+pub fn a_dump_adds_and_a_listing_knows_better(c: &mut Catalog) {
+    let at = |lines, is_finished| ImportPosition { lines, is_finished };
+    assert_eq!(c.import_position("d").unwrap(), at(0, false));
+    // Without ids, then with: the same ones.
+    assert_eq!(
+        c.take_import(
+            "h",
+            "d",
+            at(2, false),
+            &[row("", "o/a"), row("", "o/b"), row("", "o/a")],
+            Timestamp(5)
+        )
+        .unwrap()
+        .added,
+        2
+    );
+    assert_eq!(
+        c.take_import("h", "d", at(5, true), &[row("1", "o/a"), row("3", "o/c")], Timestamp(6))
+            .unwrap()
+            .added,
+        2
+    );
+    assert_eq!(
+        (c.import_position("d").unwrap(), c.list().unwrap().len()),
+        (at(5, true), 3),
+        "o/a was adopted"
+    );
+    // A later dump renames, a listing renames, and then the dump says nothing new.
+    assert_eq!(c.take_import("h", "e", at(1, true), &[row("3", "o/d")], Timestamp(7)).unwrap().renamed, 1);
+    let mut listing = c.begin_listing("h", "all", Timestamp(8)).unwrap();
+    let taken = c.take_page(&mut listing, &[row("3", "o/e"), row("2", "o/b")], None, Timestamp(8)).unwrap();
+    assert_eq!((taken.renamed, taken.added), (1, 1));
+    assert_eq!(c.take_import("h", "f", at(1, true), &[row("3", "o/d")], Timestamp(9)).unwrap().known, 1);
+    assert_eq!(
+        c.take_import("h", "f", at(2, true), &[row("99", "o/e")], Timestamp(9)).unwrap().known,
+        1,
+        "one that had this name before"
+    );
+    let e = c.get("h/o/e").unwrap().unwrap();
+    assert_eq!((e.path.as_str(), c.list().unwrap().len()), ("h/o/c.tar", 3));
+    // What the forge has no more is not brought back by what is older.
+    let unseen = c.unseen(&listing, 0, 10).unwrap();
+    assert_eq!(unseen.len(), 1);
+    c.set_gone(&[unseen[0].id], Timestamp(9), Timestamp(9)).unwrap();
+    assert_eq!(c.take_import("h", "g", at(1, true), &[row("1", "o/a")], Timestamp(10)).unwrap().known, 1);
+    c.forget_import("d").unwrap();
+    assert_eq!(c.import_position("d").unwrap(), at(0, false));
+}
+
+pub fn all_that_a_forge_tells_is_kept_and_counted(c: &mut Catalog) {
+    let owner = |login: &str| weir_catalog::Account {
+        forge_id: "7".into(),
+        login: login.into(),
+        kind: weir_catalog::AccountKind::User,
+    };
+    let (name, mut full) = listed(1, "o/a");
+    full.owner = Some(owner("o"));
+    full.description = Some("with a NUL \0, a tab\t and a 'quote'".into());
+    full.languages = vec![("C".into(), 10), ("Rust".into(), 20), ("C".into(), 11)];
+    full.topics = vec!["x".into(), "x".into(), "y".into()];
+    (full.fork, full.archived, full.stars) = (Some(false), Some(true), Some(1 << 40));
+    let (_, taken) = pass(c, &[(name.clone(), full.clone()), listed(2, "o/b")], Timestamp(10));
+    assert_eq!(taken.added, 2);
+    let id = c.get(&name).unwrap().unwrap().id;
+    let told = c.description(id).unwrap().unwrap();
+    assert_eq!(told.replace('\u{fffd}', "\0"), full.description.clone().unwrap());
+    full.owner = Some(owner("renamed"));
+    full.topics = vec!["z".into()];
+    let (_, taken) = pass(c, &[(name.clone(), full), listed(2, "o/b"), listed(2, "o/b")], Timestamp(20));
+    assert_eq!(taken.known, 3, "one of them was told of twice");
+    let counts = c.counts(Timestamp(30)).unwrap();
+    assert_eq!((counts.repositories, counts.due, counts.archive_bytes, counts.mirrored), (2, 2, 0, 0));
+    assert_eq!(c.next_ones(10).unwrap().len(), 2);
+    assert!(c.failing(None, 10).unwrap().is_empty() && c.failing(Some("network"), 10).unwrap().is_empty());
+    c.set_throttle("h", "network", Timestamp(30), Timestamp(60)).unwrap();
+    c.set_throttle("", "disk full", Timestamp(31), Timestamp(70)).unwrap();
+    assert_eq!(
+        c.throttles(Timestamp(32)).unwrap().iter().map(|t| t.host.as_str()).collect::<Vec<_>>(),
+        ["", "h"]
+    );
+    c.set_throttle("h", "server error", Timestamp(61), Timestamp(90)).unwrap();
+    assert_eq!(c.throttles(Timestamp(62)).unwrap()[1].since, 61, "the pause before was over");
+    assert_eq!(c.listings().unwrap().len(), 1);
+    c.claim_store("one").unwrap();
+    c.claim_store("one").unwrap();
+    assert!(matches!(c.claim_store("two"), Err(Error::OtherStore(_))));
+    c.set_hold(&name, Hold::Paused, true).unwrap();
+    c.set_hold(&name, Hold::Pinned, true).unwrap();
+    c.set_hold(&name, Hold::Paused, false).unwrap();
+    let held = c.get(&name).unwrap().unwrap();
+    assert!(held.is_pinned && !held.is_paused, "one undoes not the other");
+    let counts = c.counts(Timestamp(30)).unwrap();
+    assert_eq!((counts.disabled, counts.paused, counts.pinned), (1, 0, 1));
+    assert_eq!(c.lease("x", Timestamp(30), Timestamp(40), &DUE, 10).unwrap().len(), 1);
+}
+
+pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
+    let account =
+        |id: u32, login: &str, kind| Account { forge_id: id.to_string(), login: login.to_owned(), kind };
+    let user = |id, login| account(id, login, AccountKind::User);
+    let organization = |id, login| account(id, login, AccountKind::Organization);
+    // Known as an owner first, whose kind that forge does not tell.
+    let mut owned = listed(1, "o/a");
+    owned.1.owner = Some(user(9, "o"));
+    pass(c, &[owned], Timestamp(5));
+    let mut listing = c.begin_listing("f/accounts", "all", Timestamp(10)).unwrap();
+    let members = vec![("9".to_owned(), vec![user(1, "a"), user(2, "b"), user(2, "b")])];
+    c.take_accounts(
+        &mut listing,
+        "f",
+        &[organization(9, "o"), user(1, "a")],
+        &members,
+        Some("2"),
+        Timestamp(11),
+    )
+    .unwrap();
+    let again = c.begin_listing("f/accounts", "all", Timestamp(20)).unwrap();
+    assert_eq!((again.pass, again.position.as_deref(), again.listed), (1, Some("2"), 2), "it goes on");
+    c.take_accounts(&mut listing, "f", &[user(2, "renamed")], &[], None, Timestamp(12)).unwrap();
+    let counts = c.account_counts("f").unwrap();
+    assert_eq!((counts.users, counts.organizations, counts.memberships), (2, 1, 2));
+    let all = c.accounts(None, 10).unwrap();
+    let told: Vec<_> =
+        all.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","), a.repositories)).collect();
+    assert_eq!(told, [("a", "o".to_owned(), 0), ("o", String::new(), 1), ("renamed", "o".to_owned(), 0)]);
+    // Another forge has others by the same ids; an organisation nobody told of has no members.
+    let mut other = c.begin_listing("g/accounts", "all", Timestamp(10)).unwrap();
+    c.take_accounts(
+        &mut other,
+        "g",
+        &[user(1, "a")],
+        &[("7".to_owned(), vec![user(3, "x")])],
+        None,
+        Timestamp(12),
+    )
+    .unwrap();
+    assert_eq!(c.accounts(Some("a"), 10).unwrap().len(), 2);
+    assert_eq!(
+        (c.account_counts("g").unwrap().memberships, c.account_counts("f").unwrap().memberships),
+        (0, 2)
+    );
+    // Who left.
+    let mut listing = c.begin_listing("f/accounts", "all", Timestamp(30)).unwrap();
+    c.take_accounts(
+        &mut listing,
+        "f",
+        &[organization(9, "o")],
+        &[("9".to_owned(), vec![user(1, "a")])],
+        None,
+        Timestamp(31),
+    )
+    .unwrap();
+    assert_eq!(c.account_counts("f").unwrap().memberships, 1);
+
+    let budget = |name: &str, remaining, reset_at| RequestBudget {
+        credential: name.to_owned(),
+        limit: Some(5000),
+        remaining,
+        reset_at,
+    };
+    c.set_budgets("f", &[budget("x", 10, Timestamp(100)), budget("y", 0, Timestamp(200))], Timestamp(50))
+        .unwrap();
+    c.set_budgets("g", &[budget("x", 3, Timestamp(90))], Timestamp(50)).unwrap();
+    c.set_budgets("f", &[budget("x", 9, Timestamp(100))], Timestamp(60)).unwrap();
+    let left = |c: &Catalog, now| -> Vec<_> {
+        c.budgets(now).unwrap().into_iter().map(|(f, b)| (f, b.credential, b.remaining)).collect()
+    };
+    let row = |f: &str, name: &str, left| (f.to_owned(), name.to_owned(), left);
+    assert_eq!(left(c, Timestamp(70)), [row("f", "x", 9), row("f", "y", 0), row("g", "x", 3)]);
+    assert_eq!(left(c, Timestamp(100)), [row("f", "y", 0)], "the others are whole again");
+}

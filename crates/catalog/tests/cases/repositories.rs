@@ -1,0 +1,127 @@
+//! Repositories: registered, sorted, counted, and built on each other.
+
+use weir_catalog::{ArchiveEnd, Catalog, Error, Listed, Outcome, Visit, Which};
+use weir_ground::{Epoch, Seq, Timestamp};
+
+use super::{entry, listed, pass};
+
+pub fn names_are_unique_and_adding_twice_is_harmless(c: &mut Catalog) {
+    assert_eq!(c.add(&[entry("a", "git://h/a"), entry("b", "git://h/b")], Timestamp(1)).unwrap(), 2);
+    assert_eq!(c.add(&[entry("a", "git://h/a")], Timestamp(2)).unwrap(), 0);
+    let taken = c.add(&[entry("c", "git://h/c"), entry("a", "git://other/a")], Timestamp(3)).unwrap_err();
+    assert!(matches!(taken, Error::NameTaken { .. }));
+    assert_eq!(c.list().unwrap().len(), 2, "all or nothing");
+    assert!(c.remove("a").unwrap() && !c.remove("a").unwrap());
+}
+
+pub fn names_sort_by_their_bytes(c: &mut Catalog) {
+    let names = ["B", "a", "a-b", "a/b", "\u{e4}", "_"];
+    c.add(&names.map(|name| entry(name, "u")), Timestamp(0)).unwrap();
+    let mut sorted = names.map(str::to_owned);
+    sorted.sort();
+    assert_eq!(c.list().unwrap().into_iter().map(|r| r.name).collect::<Vec<_>>(), sorted);
+    c.add(&["\u{d7ff}x", "\u{10ffff}y", "a\u{10ffff}"].map(|name| entry(name, "u")), Timestamp(0)).unwrap();
+    for (prefix, found) in
+        [("a", 4), ("a-", 1), ("b", 0), ("\u{d7ff}", 1), ("\u{10ffff}", 1), ("a\u{10ffff}", 1), ("", 9)]
+    {
+        let list = c.list_from(prefix).unwrap();
+        assert!(list.len() == found && list.iter().all(|r| r.name.starts_with(prefix)), "{prefix:?}");
+    }
+}
+
+pub fn an_inventory_has_every_repository_once(c: &mut Catalog) {
+    c.add(&[entry("a", "u1"), entry("b", "u2")], Timestamp(0)).unwrap();
+    let id = c.lease("x", Timestamp(10), Timestamp(20), &Which::default(), 10).unwrap()[0].id;
+    let name = c.list().unwrap().into_iter().find(|r| r.id == id).unwrap().name;
+    let mut found = Vec::new();
+    c.for_each_entry(|entry| found.push(entry)).unwrap();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(found.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["a", "b"], "{name}");
+    assert!(found.iter().all(|e| e.seq.is_none() && e.is_enabled && e.failures == 0));
+    assert!(c.has_archive_at(&found[0].path).unwrap() && !c.has_archive_at("elsewhere.tar").unwrap());
+    assert!(
+        c.last_visit_at().unwrap().is_none_or(|at| at == Timestamp(10)) && c.faults(10).unwrap().is_empty()
+    );
+}
+
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
+pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
+    let fork = |id: u32, of: u32, private: bool| {
+        let (name, listed) = listed(id, &format!("o/r{id}"));
+        (
+            name,
+            Listed {
+                fork: Some(of > 0),
+                parent_id: (of > 0).then(|| of.to_string()),
+                private: Some(private),
+                ..listed
+            },
+        )
+    };
+    // 1 <- 2 <- 3; 4 of one that is not known; 6 of the private 5; 7 and 8 of each other, as a forge might
+    // say; 9 of itself.
+    let page = [(1, 0), (2, 1), (3, 2), (4, 99), (5, 0), (6, 5), (7, 8), (8, 7), (9, 9)]
+        .map(|(id, of)| fork(id, of, id == 5));
+    pass(c, &page, Timestamp(1));
+    let id = |c: &Catalog, n: u32| c.get(&format!("h/o/r{n}")).unwrap().unwrap().id;
+    let ids: Vec<i64> = (1..=9).map(|n| id(c, n)).collect();
+    let all_bases = |c: &Catalog| {
+        c.bases(&ids).unwrap().into_iter().map(|b| (b.id, b.base)).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(c.bases_by_forge(&ids).unwrap().len(), 2);
+    assert!(all_bases(c).is_empty());
+    c.choose_bases(&ids[2..3]).unwrap();
+    assert_eq!(all_bases(c), [(ids[2], ids[0])].into(), "past a parent that is not mirrored");
+    c.choose_bases(&ids).unwrap();
+    assert_eq!(all_bases(c), [(ids[1], ids[0]), (ids[2], ids[0])].into());
+    assert_eq!(c.built_on(ids[0]).unwrap().iter().map(|r| r.id).collect::<Vec<_>>(), ids[1..3]);
+    assert_eq!(c.bases(&ids[1..2]).unwrap()[0].path, "h/o/r1.tar");
+
+    // A base stays, and stays whole.
+    assert!(matches!(c.remove("h/o/r1").unwrap_err(), Error::BuiltOn { count: 2, .. }));
+    assert!(matches!(c.set_base(ids[0], ids[3]).unwrap_err(), Error::BuiltOn { .. }));
+    assert!(matches!(c.set_base(ids[3], ids[1]).unwrap_err(), Error::NoBase));
+    assert!(matches!(c.set_base(ids[3], ids[3]).unwrap_err(), Error::NoBase));
+    assert!(matches!(c.set_base(ids[3], 12345).unwrap_err(), Error::NoBase));
+    let listing = c.begin_listing("f", "all", Timestamp(5)).unwrap();
+    let gone: Vec<i64> = c.unseen(&listing, 0, 100).unwrap().iter().map(|u| u.id).collect();
+    c.set_gone(&gone, Timestamp(5), Timestamp(6)).unwrap();
+    assert!(!c.remove_gone(ids[0], Timestamp(9)).unwrap(), "purged no more than removed");
+    c.clear_bases(&ids[1..3]).unwrap();
+    assert!(c.remove_gone(ids[0], Timestamp(9)).unwrap());
+
+    // What is mirrored already is left as it is, unless that is asked for.
+    let visit = |id| Visit {
+        id,
+        epoch: Epoch::NONE,
+        began_at: Timestamp(1),
+        at: Timestamp(2),
+        next_due: Timestamp(1000),
+        fingerprint: Some(vec![7]),
+        changes: 0.0,
+        watched_s: 0.0,
+        is_news: true,
+        snapshot: None,
+        lfs_missing: None,
+        outcome: Outcome::Unchanged,
+    };
+    assert_eq!(c.record(&[visit(ids[1]), visit(ids[2])]).unwrap(), 2);
+    c.set_base(ids[1], ids[3]).unwrap();
+    c.look_again_at_what_builds_on(ids[3], Timestamp(3)).unwrap();
+    let seen =
+        |c: &Catalog, n| c.get(&format!("h/o/r{n}")).unwrap().map(|r| (r.next_due, r.fingerprint)).unwrap();
+    assert_eq!((seen(c, 2), seen(c, 3)), ((Timestamp(3), None), (Timestamp(1000), Some(vec![7]))));
+    c.clear_bases(&ids[1..2]).unwrap();
+    let updated = Outcome::Updated { seq: 1, archive_bytes: 1, ref_count: 1 };
+    assert_eq!(c.record(&[Visit { outcome: updated, ..visit(ids[2]) }]).unwrap(), 1);
+    c.set_archive(ids[2], ArchiveEnd { seq: Seq(5), bytes: 9 }).unwrap();
+    c.set_archive(ids[2], ArchiveEnd { seq: Seq(4), bytes: 8 }).unwrap();
+    assert_eq!(
+        c.get("h/o/r3").unwrap().map(|r| (r.seq, r.archive_bytes)).unwrap(),
+        (Some(5), Some(9)),
+        "never backwards"
+    );
+    c.choose_bases(&ids).unwrap();
+    assert!(all_bases(c).is_empty());
+    assert_eq!(c.bases_by_forge(&ids[2..3]).unwrap()[0].base, ids[1]);
+}
