@@ -209,15 +209,18 @@ impl Queue {
         }
     }
 
-    /// What waits for repository `id`, which has been visited: it is given back if it `must_wait` on, else
-    /// its turn comes.
+    /// Takes note that repository `id` has been visited. What waited for it comes next; if it `must_wait` on,
+    /// it is given back instead, with what waits for that in turn.
     pub(crate) fn visited(&self, id: i64, must_wait: bool) -> Vec<Task> {
         let mut state = self.lock();
         state.unfinished.remove(&id);
-        let Some(tasks) = state.waiting.remove(&id) else { return Vec::new() };
+        let Some(mut tasks) = state.waiting.remove(&id) else { return Vec::new() };
         if must_wait {
-            for task in &tasks {
-                state.unfinished.remove(&task.repository.id);
+            let mut looked_at = 0;
+            while let Some(id) = tasks.get(looked_at).map(|task| task.repository.id) {
+                state.unfinished.remove(&id);
+                tasks.extend(state.waiting.remove(&id).unwrap_or_default());
+                looked_at += 1;
             }
             return tasks;
         }
@@ -289,5 +292,60 @@ impl Mailbox {
             .unwrap_or_else(PoisonError::into_inner)
             .0;
         (std::mem::take(&mut state.0), state.1 > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_catalog::Catalog;
+
+    use super::*;
+
+    /// Tasks of `names`, each of which builds on the one before.
+    fn chain(names: &[&str]) -> Vec<Task> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
+        let entry = |name: &&str| (name.to_string(), format!("git://h/{name}"), format!("{name}.tar"));
+        catalog.add(&names.iter().map(entry).collect::<Vec<_>>(), Timestamp(0)).unwrap();
+        let list = catalog.list().unwrap();
+        let task = |n: usize| Task {
+            repository: list[n].clone(),
+            host: "h".to_owned(),
+            leased_until: Timestamp(100),
+            base: n.checked_sub(1).map(|base| Base::of(list[n].id, &list[base])),
+        };
+        (0..list.len()).map(task).collect()
+    }
+
+    fn names(tasks: &[Task]) -> Vec<&str> {
+        tasks.iter().map(|task| task.repository.name.as_str()).collect()
+    }
+
+    #[test]
+    fn what_waits_is_given_back_with_all_that_waits_for_it_and_nobody_waits_for_ever() {
+        let queue = Queue::new();
+        queue.add(chain(&["a", "b", "c"]));
+        let first = queue.next(None, 4, &Stop::default()).unwrap();
+        assert_eq!(first.repository.name, "a");
+        let given_back = queue.visited(first.repository.id, true);
+        queue.put_down(first.repository.id);
+        assert_eq!(names(&given_back), ["b", "c"]);
+        assert!(queue.leases().is_empty());
+        assert!(queue.next(Some("h"), 4, &Stop::default()).is_none(), "it is over");
+    }
+
+    #[test]
+    fn what_waits_comes_once_its_base_is_there() {
+        let queue = Queue::new();
+        queue.add(chain(&["a", "b", "c"]));
+        let mut ended = None;
+        for expected in ["a", "b", "c"] {
+            let task = queue.next(ended, 4, &Stop::default()).unwrap();
+            assert_eq!(task.repository.name, expected);
+            assert!(queue.visited(task.repository.id, false).is_empty());
+            queue.put_down(task.repository.id);
+            ended = Some("h");
+        }
+        assert!(queue.next(ended, 4, &Stop::default()).is_none());
     }
 }
