@@ -127,6 +127,19 @@ fn text(output: &Output) -> String {
 }
 
 impl Env {
+    /// Commits `file`, and nothing else, on top of `main` if there is one, and sets `refname` to the commit;
+    /// returns its id.
+    pub fn commit_file(&self, upstream: &Path, refname: &str, file: &str, content: &[u8]) -> String {
+        let blob = self.git_with(upstream, &["hash-object", "-w", "--stdin"], content);
+        let tree = self.git_with(upstream, &["mktree"], format!("100644 blob {blob}\t{file}\n").as_bytes());
+        let mut main = self.git_command(upstream, &["rev-parse", "-q", "--verify", "main"]);
+        let has_main = main.output().unwrap().status.success();
+        let parent: &[&str] = if has_main { &["-p", "main"] } else { &[] };
+        let commit = self.git(upstream, &[&["commit-tree", "-m", file, &tree], parent].concat());
+        self.git(upstream, &["update-ref", refname, &commit]);
+        commit
+    }
+
     /// Adds a commit with one new file, told apart by `n`, to `main` of `upstream`.
     pub fn add_commit(&self, upstream: &Path, n: u64) {
         let stream = format!(
@@ -434,6 +447,10 @@ impl Rng {
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.below(256) as u8).collect()
     }
 
     pub fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {

@@ -21,15 +21,7 @@ fn repository(env: &Env, name: &str, len: usize) -> PathBuf {
 }
 
 fn add(env: &Env, path: &Path, n: u64, len: usize) {
-    let mut rng = Rng(n * 77 + 5);
-    let content: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
-    let blob = env.git_with(path, &["hash-object", "-w", "--stdin"], &content);
-    let tree = env.git_with(path, &["mktree"], format!("100644 blob {blob}\tf{n}\n").as_bytes());
-    let has_main =
-        env.git_command(path, &["rev-parse", "-q", "--verify", "main"]).output().unwrap().status.success();
-    let parent: &[&str] = if has_main { &["-p", "main"] } else { &[] };
-    let commit = env.git(path, &[&["commit-tree", "-m", "x", &tree], parent].concat());
-    env.git(path, &["update-ref", "refs/heads/main", &commit]);
+    env.commit_file(path, "refs/heads/main", &format!("f{n}"), &Rng(n * 77 + 5).bytes(len));
 }
 
 /// A client that has listed the refs of `name`, and holds the repository open by that.

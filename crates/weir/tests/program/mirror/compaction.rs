@@ -8,20 +8,7 @@ use std::time::Duration;
 use crate::common::{Env, Rng};
 
 fn add_commit(env: &Env, upstream: &Path, name: &str, n: u64, len: usize) -> String {
-    let mut rng = Rng(n * 31 + 7);
-    let content: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
-    let blob = env.git_with(upstream, &["hash-object", "-w", "--stdin"], &content);
-    let tree = env.git_with(upstream, &["mktree"], format!("100644 blob {blob}\tf{n}\n").as_bytes());
-    let has_main = env
-        .git_command(upstream, &["rev-parse", "-q", "--verify", "main"])
-        .output()
-        .unwrap()
-        .status
-        .success();
-    let parent: &[&str] = if has_main { &["-p", "main"] } else { &[] };
-    let commit = env.git(upstream, &[&["commit-tree", "-m", "x", &tree], parent].concat());
-    env.git(upstream, &["update-ref", name, &commit]);
-    commit
+    env.commit_file(upstream, name, &format!("f{n}"), &Rng(n * 31 + 7).bytes(len))
 }
 
 fn states(env: &Env) -> Vec<(u64, Option<u64>, String)> {

@@ -42,10 +42,7 @@ impl Drop for Web {
 }
 
 fn add_commit(env: &Env, upstream: &Path, name: &str) {
-    let blob = env.git_with(upstream, &["hash-object", "-w", "--stdin"], name.as_bytes());
-    let tree = env.git_with(upstream, &["mktree"], format!("100644 blob {blob}\t{name}\n").as_bytes());
-    let commit = env.git(upstream, &["commit-tree", "-m", name, "-p", "main", &tree]);
-    env.git(upstream, &["update-ref", "refs/heads/main", &commit]);
+    env.commit_file(upstream, "refs/heads/main", name, name.as_bytes());
 }
 
 #[test]

@@ -13,6 +13,15 @@ fn add_commit(env: &Env, upstream: &Path, branch: &str, message: &str) -> String
     commit
 }
 
+/// Sets the numbers of all leases in the catalog to `epoch`.
+fn set_epochs(env: &Env, epoch: u64) {
+    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories SET \
+        epoch = ?',(int(sys.argv[2]),)); c.commit()";
+    let mut python = std::process::Command::new("python3");
+    python.args(["-c", script]).arg(env.pool().join("catalog.db")).arg(epoch.to_string());
+    assert!(python.status().unwrap().success());
+}
+
 #[test]
 fn a_store_that_is_not_mounted_gets_no_clones() {
     let env = Env::new();
@@ -194,16 +203,7 @@ fn a_catalog_that_has_forgotten_its_leases_goes_on() {
     add_commit(&env, &upstream, "main", "more");
     // As after a catalog that was had back from a copy of a week ago; and a repository that was taken out and
     // added again.
-    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories SET \
-        epoch = 0'); c.commit()";
-    assert!(
-        std::process::Command::new("python3")
-            .args(["-c", script])
-            .arg(env.pool().join("catalog.db"))
-            .status()
-            .unwrap()
-            .success()
-    );
+    set_epochs(&env, 0);
     assert!(env.weir(&["mirror", "--all"]).contains("1 updated"));
     add_commit(&env, &upstream, "main", "again");
     env.weir(&["rm", "a"]);
@@ -211,28 +211,11 @@ fn a_catalog_that_has_forgotten_its_leases_goes_on() {
     assert!(env.weir(&["mirror"]).contains("1 updated"));
     // Written by a machine whose clock is far ahead: this catalog hears of it, and gives higher numbers from
     // then on.
-    let script = "import sqlite3,sys,time; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories \
-        SET epoch = ?',(int(time.time())+10**8,)); c.commit()";
-    assert!(
-        std::process::Command::new("python3")
-            .args(["-c", script])
-            .arg(env.pool().join("catalog.db"))
-            .status()
-            .unwrap()
-            .success()
-    );
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    set_epochs(&env, now + 100_000_000);
     add_commit(&env, &upstream, "main", "ahead");
     env.weir(&["mirror", "--all"]);
-    let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories SET \
-        epoch = 0'); c.commit()";
-    assert!(
-        std::process::Command::new("python3")
-            .args(["-c", script])
-            .arg(env.pool().join("catalog.db"))
-            .status()
-            .unwrap()
-            .success()
-    );
+    set_epochs(&env, 0);
     add_commit(&env, &upstream, "main", "back");
     assert!(env.weir_fails(&["mirror", "--all"]).contains("the lease has passed to another"));
     env.weir(&["mirror"]);

@@ -7,23 +7,8 @@ use crate::common::{Env, Rng};
 
 /// Adds a commit with a file of `len` bytes nobody can guess to `name`, a branch.
 fn commit(env: &Env, upstream: &Path, branch: &str, rng: &mut Rng, len: usize) -> String {
-    let content: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
-    let blob = env.git_with(upstream, &["hash-object", "-w", "--stdin"], &content);
-    let tree = env.git_with(
-        upstream,
-        &["mktree"],
-        format!("100644 blob {blob}\tf{}\n", rng.below(1 << 30)).as_bytes(),
-    );
-    let has_main = env
-        .git_command(upstream, &["rev-parse", "-q", "--verify", "main"])
-        .output()
-        .unwrap()
-        .status
-        .success();
-    let parent: &[&str] = if has_main { &["-p", "main"] } else { &[] };
-    let commit = env.git(upstream, &[&["commit-tree", "-m", "x", &tree], parent].concat());
-    env.git(upstream, &["update-ref", &format!("refs/heads/{branch}"), &commit]);
-    commit
+    let (content, file) = (rng.bytes(len), format!("f{}", rng.below(1 << 30)));
+    env.commit_file(upstream, &format!("refs/heads/{branch}"), &file, &content)
 }
 
 fn flip(path: &Path, at: usize, bit: u64) {

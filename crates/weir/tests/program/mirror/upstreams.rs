@@ -7,18 +7,7 @@ use std::path::Path;
 use crate::common::Env;
 
 fn add_commit(env: &Env, upstream: &Path, branch: &str, name: &str) -> String {
-    let blob = env.git_with(upstream, &["hash-object", "-w", "--stdin"], name.as_bytes());
-    let tree = env.git_with(upstream, &["mktree"], format!("100644 blob {blob}\t{name}\n").as_bytes());
-    let has_main = env
-        .git_command(upstream, &["rev-parse", "-q", "--verify", "main"])
-        .output()
-        .unwrap()
-        .status
-        .success();
-    let parent: &[&str] = if has_main { &["-p", "main"] } else { &[] };
-    let commit = env.git(upstream, &[&["commit-tree", "-m", name, &tree], parent].concat());
-    env.git(upstream, &["update-ref", &format!("refs/heads/{branch}"), &commit]);
-    commit
+    env.commit_file(upstream, &format!("refs/heads/{branch}"), name, name.as_bytes())
 }
 
 #[test]

@@ -19,6 +19,20 @@ fn pulled(env: &Env, url: &str, to: &Path) -> Vec<Vec<u8>> {
     (0..).map_while(|n| std::fs::read(to.join(format!("f{n}.bin"))).ok()).collect()
 }
 
+/// A pool with a repository `r` that has one file of Git LFS, and its server.
+fn a_file_served() -> (Env, Http) {
+    let first = Env::new();
+    first.configure("mirror", "lfs = true");
+    let upstream = Upstream::new(&first, "up.git");
+    let file = noise(1, 50_000);
+    upstream.put(&file);
+    upstream.commit(&first, &[&file]);
+    first.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
+    first.weir(&["mirror"]);
+    let server = Http::serve(&first, &[]);
+    (first, server)
+}
+
 #[test]
 fn objects_come_along_and_are_served_to_git_lfs_and_to_another_weir() {
     let env = Env::new();
@@ -175,15 +189,7 @@ fn proxy(port: u16, fails: Arc<AtomicBool>) -> u16 {
 
 #[test]
 fn a_server_that_fails_for_a_while_costs_no_object_and_not_the_repository() {
-    let first = Env::new();
-    first.configure("mirror", "lfs = true");
-    let upstream = Upstream::new(&first, "up.git");
-    let file = noise(1, 50_000);
-    upstream.put(&file);
-    upstream.commit(&first, &[&file]);
-    first.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
-    first.weir(&["mirror"]);
-    let server = Http::serve(&first, &[]);
+    let (_first, server) = a_file_served();
     let fails = Arc::new(AtomicBool::new(true));
     let port = proxy(server.0.port, fails.clone());
 
@@ -407,15 +413,7 @@ fn moved(to: String) -> u16 {
 
 #[test]
 fn a_repository_that_was_renamed_is_asked_where_it_is_now() {
-    let first = Env::new();
-    first.configure("mirror", "lfs = true");
-    let upstream = Upstream::new(&first, "up.git");
-    let file = noise(1, 50_000);
-    upstream.put(&file);
-    upstream.commit(&first, &[&file]);
-    first.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
-    first.weir(&["mirror"]);
-    let server = Http::serve(&first, &[]);
+    let (_first, server) = a_file_served();
     let port = moved(server.url("r"));
     let env = Env::new();
     env.configure("mirror", "lfs = true");
