@@ -45,7 +45,7 @@ pub fn lock_existing(path: &Path) -> Result<LockedFile> {
     }
 }
 
-/// The same without waiting.
+/// Locks the archive at `path` for writing, and fails if another writer has it.
 ///
 /// # Errors
 /// [`Error::Locked`] if another writer has it, and of the system.

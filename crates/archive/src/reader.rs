@@ -34,7 +34,7 @@ impl Archive {
         Archive::from_file(Arc::new(open_to_read(path)?))
     }
 
-    /// The same from an open file.
+    /// Opens an archive from an open file, as last committed.
     ///
     /// # Errors
     /// As [`Archive::open`].

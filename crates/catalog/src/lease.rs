@@ -52,7 +52,8 @@ impl Catalog {
         Ok(leased)
     }
 
-    /// The same of those that `these` lets through, most overdue first, without those with the numbers `but`.
+    /// Leases repositories that match `which` and the SQL condition `these`, the most overdue first. It leaves
+    /// out those with the numbers `but`.
     #[allow(clippy::too_many_arguments)]
     fn lease_some(
         &self,

@@ -84,9 +84,9 @@ pub struct Listed {
     pub pushed_at: Option<String>,
 }
 
-/// Behind the name of a repository: that of its wiki.
+/// Suffix that makes the name of a wiki from that of its repository.
 const WIKI: &str = ".wiki";
-/// The same behind its id.
+/// Suffix that makes the id of a wiki from that of its repository.
 const WIKI_ID: &str = ":wiki";
 
 impl Listed {

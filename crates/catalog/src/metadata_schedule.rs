@@ -99,7 +99,8 @@ impl Catalog {
         Ok(Some(last))
     }
 
-    /// The same for those that `ids` names, whatever is said of them; returns those that can be looked at.
+    /// Notes that the metadata of the repositories `ids` is wanted, whatever their settings say. Returns those
+    /// that can be looked at.
     ///
     /// # Errors
     /// If the database fails.

@@ -50,9 +50,9 @@ pub struct Counts {
     pub leased: i64,
     /// Seconds the most overdue one has waited.
     pub lag_s: i64,
-    /// Visits that went well within the last hour, and the last day.
+    /// Visits that went well within the last hour.
     pub visited_hour: i64,
-    /// The same within a day.
+    /// Visits that went well within the last day.
     pub visited_day: i64,
     /// Bytes of all archives.
     pub archive_bytes: i64,

@@ -136,7 +136,7 @@ pub trait Forge {
     /// If it cannot be had, after several tries.
     fn page(&mut self, position: &str) -> Result<Page>;
 
-    /// The same, unless it is as it was when it had the tag `etag`.
+    /// Returns the page at `position`, or says that it has not changed since the forge gave it the tag `etag`.
     ///
     /// # Errors
     /// As [`Forge::page`].

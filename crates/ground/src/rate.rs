@@ -36,7 +36,8 @@ impl MinRate {
         self.ends(waited)
     }
 
-    /// The same by the time that was spent on waiting for the peer alone, of which `waited` is more.
+    /// Adds `waited` to the time spent waiting for the peer, and returns whether the peer is too slow by that
+    /// time alone.
     pub fn is_too_slow_after(&mut self, waited: Duration) -> bool {
         self.waited += waited;
         self.ends(self.waited)

@@ -10,10 +10,9 @@ use crate::mirror::Leased;
 
 /// Repositories leased at once.
 const LEASED_MAX: usize = 100_000;
-/// The same by one of several machines, which goes on with the next at once: others want to do something,
-/// too.
+/// Repositories leased at once by one of several machines: the others need work, too.
 const LEASED_MAX_SHARED: usize = 5_000;
-/// The same of what goes before what waits already.
+/// Repositories leased at once that go ahead of tasks that wait.
 const LEASED_AHEAD_MAX: usize = 1_000;
 /// What is due, free, and still not to be had is being written by somebody else: for so long it is waited
 /// for.

@@ -23,8 +23,9 @@ use weir_ground::{Clock, FailureClass, Stop, Timestamp};
 
 /// Time between looks at what has become due.
 pub(crate) const ASK_EVERY: Duration = Duration::from_secs(1);
-/// The same for what goes ahead of what waits, and how many of those are looked for at once.
+/// Time between looks at what goes ahead of tasks that wait.
 pub(crate) const ASK_AHEAD_EVERY: Duration = Duration::from_secs(2);
+/// Repositories that go ahead, leased at once.
 const AHEAD_AT_ONCE: usize = 10_000;
 /// No more of those are leased while so many wait.
 const AHEAD_WAITING_MAX: usize = 1000;

@@ -67,7 +67,7 @@ impl Queue {
         self.add_ahead(tasks);
     }
 
-    /// The same, of what nobody waits to be told of.
+    /// Adds tasks that nobody has asked for with [`Queue::wants_more`].
     pub(crate) fn add_ahead(&self, tasks: Vec<Task>) {
         let mut state = self.lock();
         state.unfinished.extend(tasks.iter().filter(|t| t.repository.seq.is_none()).map(|t| t.repository.id));

@@ -26,7 +26,7 @@ pub fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(data)
 }
 
-/// The same; `None` if there is none.
+/// Reads a file like [`read_at_most`]; returns `None` if it is not there.
 ///
 /// # Errors
 /// As those of [`read_at_most`].

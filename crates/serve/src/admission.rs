@@ -21,12 +21,12 @@ pub(crate) struct TurnLimits {
     pub(crate) per_address: usize,
     pub(crate) per_repository: usize,
     pub(crate) queue: usize,
-    /// The same, for one address.
+    /// How many requests of one address may wait.
     pub(crate) queue_per_address: usize,
     pub(crate) wait: Duration,
     /// How many may be under way while they wait for their clients.
     pub(crate) away: usize,
-    /// The same, for one address.
+    /// How many of one address may be under way while they wait for their clients.
     pub(crate) away_per_address: usize,
 }
 

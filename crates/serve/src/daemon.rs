@@ -43,9 +43,9 @@ pub struct DaemonLimits {
     pub connections_per_address_max: usize,
     /// Packs computed at once; more wait.
     pub computed_max: usize,
-    /// The same, for one address.
+    /// Packs computed at once for one address.
     pub computed_per_address_max: usize,
-    /// The same, of one repository.
+    /// Packs computed at once of one repository.
     pub computed_per_repository_max: usize,
     /// How many may wait for that; more are refused.
     pub queue_max: usize,

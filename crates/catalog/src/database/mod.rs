@@ -306,7 +306,8 @@ impl Database {
         unreachable!("the last try returns")
     }
 
-    /// The same; when it returns, not even a power failure undoes it.
+    /// Runs a transaction like [`Database::transaction`], and syncs it: when it returns, not even a power
+    /// failure undoes it.
     pub(crate) fn durably<T>(
         &self,
         kind: TransactionKind,

@@ -20,7 +20,7 @@ pub(crate) enum Value<'a> {
     Blob(Cow<'a, [u8]>),
     /// For `= ANY(?1)`.
     Texts(Vec<&'a str>),
-    /// The same.
+    /// For `= ANY(?1)`.
     Integers(Vec<i64>),
 }
 

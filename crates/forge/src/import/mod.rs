@@ -40,8 +40,8 @@ pub enum Dump {
     GhArchive,
     /// Repositories and accounts as GitHub's API gives them, one a line in JSON.
     Objects,
-    /// The same as BSON, one document after the other (bsonspec.org): GHTorrent's `repos.bson`, `users.bson`,
-    /// `org_members.bson`.
+    /// Repositories and accounts as GitHub's API gives them, in BSON, one document after the other
+    /// (bsonspec.org): GHTorrent's `repos.bson`, `users.bson`, `org_members.bson`.
     Documents,
 }
 

@@ -390,7 +390,8 @@ impl<'r, 'o> PackWriter<'r, 'o> {
         Ok(())
     }
 
-    /// The same, of an object that is not to be in memory for as long as a client takes to read it.
+    /// Appends a large object packed anew. It compresses to a file first, so that a slow client does not keep
+    /// the object in memory.
     fn repack_large(&mut self, oid: &Oid, turn: LargeTurn) -> Result<()> {
         let mut file = tempfile::tempfile()?;
         {

@@ -50,7 +50,8 @@ impl Objects {
         self.locate_raw(oid.as_bytes())
     }
 
-    /// The same by raw id, which must be as long as the repository's hash.
+    /// Returns where the object with the raw id `id` lies, if it is here. The id must be as long as the
+    /// repository's hash.
     pub fn locate_raw(&self, id: &[u8]) -> Option<Location> {
         // The oldest first: later packs may repeat an object to be complete, and each has one place it is
         // numbered by.

@@ -36,7 +36,7 @@ impl<'r, 'o> Commits<'r, 'o> {
         Commits { history, reader, shallow: history.shallow.iter().copied().collect() }
     }
 
-    /// The same, with no parents for `cut` either.
+    /// Returns a reader of the commits of `history` that gives those in `cut` no parents.
     pub(crate) fn cut_at(history: &'r History, reader: &'o mut ObjectReader<'r>, cut: &OidSet) -> Self {
         let mut commits = Commits::new(history, reader);
         commits.shallow.extend(cut.iter().copied());

@@ -42,13 +42,13 @@ impl Repo {
         Repo::from_unfinished(archive, path)
     }
 
-    /// The same, of an archive that may have objects only.
+    /// The repository in an open archive that may hold objects and no refs.
     pub(crate) fn from_unfinished(archive: Archive, path: &Path) -> Result<Repo> {
         let base = open_base(&archive, path)?;
         Repo::from_archive_on(archive, path, base)
     }
 
-    /// The same, on `base` whatever the archive says.
+    /// The repository in an open archive, on `base`, whatever base the archive names.
     pub(crate) fn from_archive_on(archive: Archive, path: &Path, base: Option<Arc<Repo>>) -> Result<Repo> {
         let hash = GitConfig::parse(&archive.read("config")?.unwrap_or_default())?.hash_of_format()?;
         if let Some(base) = base.as_ref().filter(|base| base.hash() != hash) {

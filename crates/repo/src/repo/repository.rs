@@ -108,7 +108,7 @@ impl Repo {
         &self.history
     }
 
-    /// The same for what builds on it.
+    /// Returns its history, for a repository that builds on it and shares it.
     pub(crate) fn shared_history(&self) -> Arc<History> {
         self.history.clone()
     }

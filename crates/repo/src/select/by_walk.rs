@@ -18,8 +18,8 @@ use crate::select::sparse::Patterns;
 
 /// With more new commits than this, bitmaps are faster than differences of trees, where there are some.
 const WALKED_COMMITS_MAX: usize = 48;
-/// The same for a client that has something: what differences of trees tell makes its pack a third of the
-/// size or less.
+/// The limit of [`WALKED_COMMITS_MAX`] for a client that has commits already. Differences of trees tell which
+/// objects it can take deltas against, which makes its pack a third of the size or less.
 const WALKED_COMMITS_FOR_FETCH_MAX: usize = 8192;
 
 const INTERESTING: u8 = 1;
@@ -485,8 +485,10 @@ impl Trees<'_, '_> {
         }
         Ok(())
     }
-    /// The same for a filter by paths. What stood at the same path in one of `before` was decided there; else
-    /// each place of a tree or blob is looked at, as it may be taken at one and not at another.
+
+    /// Adds `tree` and what is below it under a filter by paths. What stood at the same path in one of
+    /// `before` was decided there. Every other place is looked at: the filter may take an object at one path
+    /// and not at another.
     fn add_by_path(&mut self, filter: &Filter, tree: &Oid, before: &[Oid]) -> Result<()> {
         // At the top nothing is taken but what a pattern takes.
         let around = vec![false; filter.sparse.len()];

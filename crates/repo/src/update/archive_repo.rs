@@ -182,8 +182,8 @@ impl ArchiveRepo {
         self.commit_members(&[], &[(ID_KEY.to_owned(), new_id())], time)
     }
 
-    /// The same, but its name is durable only when the caller has called [`weir_archive::sync_folder_of`]:
-    /// one call does for many.
+    /// Creates an archive like [`ArchiveRepo::create`] without syncing its folder. A power failure may take
+    /// the file away until the caller has called [`weir_archive::sync_folder_of`], once for many archives.
     ///
     /// # Errors
     /// Of the system.
@@ -254,7 +254,7 @@ impl ArchiveRepo {
         ArchiveRepo::open_locked(path, weir_archive::lock_existing(path)?)
     }
 
-    /// The same without waiting; `None` if another writes to it.
+    /// Opens and locks the archive at `path`; returns `None` if another writer has it.
     ///
     /// # Errors
     /// If it cannot be opened.
