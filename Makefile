@@ -63,11 +63,12 @@ nfs: packages ## two hosts that share a pool on a real NFS, in an emulated machi
 slow: packages ## tests that take long or much disk
 	$(CARGO) test --workspace --release -- --ignored
 
-lint: ## format and clippy, warnings denied; the fuzzers too, which are a workspace of their own
+lint: ## format, clippy with warnings denied, and the rules of the house; the fuzzers too, which are a workspace of their own
 	$(CARGO) fmt --all -- --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir target --all-targets -- -D warnings
+	$(CARGO) test -p weir --test house
 
 doc: ## API documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps

@@ -52,8 +52,8 @@ impl Catalog {
         Ok(leased)
     }
 
-    /// Leases repositories that match `which` and the SQL condition `these`, the most overdue first. It leaves
-    /// out those with the numbers `but`.
+    /// Leases repositories that match `which` and the SQL condition `these`, the most overdue first. It
+    /// leaves out those with the numbers `but`.
     #[allow(clippy::too_many_arguments)]
     fn lease_some(
         &self,

@@ -99,8 +99,8 @@ impl Catalog {
         Ok(Some(last))
     }
 
-    /// Notes that the metadata of the repositories `ids` is wanted, whatever their settings say. Returns those
-    /// that can be looked at.
+    /// Notes that the metadata of the repositories `ids` is wanted, whatever their settings say. Returns
+    /// those that can be looked at.
     ///
     /// # Errors
     /// If the database fails.

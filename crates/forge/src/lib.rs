@@ -136,7 +136,8 @@ pub trait Forge {
     /// If it cannot be had, after several tries.
     fn page(&mut self, position: &str) -> Result<Page>;
 
-    /// Returns the page at `position`, or says that it has not changed since the forge gave it the tag `etag`.
+    /// Returns the page at `position`, or says that it has not changed since the forge gave it the tag
+    /// `etag`.
     ///
     /// # Errors
     /// As [`Forge::page`].

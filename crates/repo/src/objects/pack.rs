@@ -213,9 +213,10 @@ impl Pack {
         Some((position, offset))
     }
 
-    /// Index position, start and end of the object with rank `rank`, from the reverse index alone. It compares
-    /// the object with the one before and the two after, so that no single wrong position passes. Where their
-    /// order is wrong it returns `None`, and the caller builds the whole order, which finds the fault.
+    /// Index position, start and end of the object with rank `rank`, from the reverse index alone. It
+    /// compares the object with the one before and the two after, so that no single wrong position passes.
+    /// Where their order is wrong it returns `None`, and the caller builds the whole order, which finds the
+    /// fault.
     #[inline]
     fn stored_extent(&self, rank: u32) -> Option<(u32, u64, u64)> {
         let count = self.index.count();

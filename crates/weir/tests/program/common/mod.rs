@@ -143,8 +143,8 @@ impl Env {
     /// Adds a commit with one new file, told apart by `n`, to `main` of `upstream`.
     pub fn add_commit(&self, upstream: &Path, n: u64) {
         let stream = format!(
-            "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline \
-            k{n}\ndata 1\nn\n",
+            "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 \
+            inline k{n}\ndata 1\nn\n",
             1_700_000_000 + n
         );
         self.git_with(upstream, &["fast-import", "--quiet"], stream.as_bytes());
