@@ -2,7 +2,7 @@
 
 use weir_ground::Timestamp;
 
-use crate::database::{TransactionKind, values};
+use crate::database::{Database, TransactionKind, values};
 use crate::listed::Listed;
 use crate::upsert::{ListingSource, Taken, take};
 use crate::{Catalog, Result};
@@ -16,22 +16,29 @@ pub struct ImportPosition {
     pub is_finished: bool,
 }
 
+fn position_of(db: &Database, source: &str) -> Result<ImportPosition> {
+    let sql = "SELECT lines, finished_at IS NOT NULL FROM imports WHERE source = ?1";
+    let position = db.query_one(sql, &values![source], |row| {
+        Ok(ImportPosition { lines: row.get::<i64>(0)?.unsigned_abs(), is_finished: row.get(1)? })
+    })?;
+    Ok(position.unwrap_or_default())
+}
+
 impl Catalog {
     /// How far the dump called `source` was read.
     ///
     /// # Errors
     /// If the database fails.
     pub fn import_position(&self, source: &str) -> Result<ImportPosition> {
-        let sql = "SELECT lines, finished_at IS NOT NULL FROM imports WHERE source = ?1";
-        let position = self.database.query_one(sql, &values![source], |row| {
-            Ok(ImportPosition { lines: row.get::<i64>(0)?.unsigned_abs(), is_finished: row.get(1)? })
-        })?;
-        Ok(position.unwrap_or_default())
+        position_of(&self.database, source)
     }
 
     /// Takes `rows` of the dump `source`, each with the name it gets here, as repositories of `forge`, and
     /// keeps how far it was read: all or nothing. A dump is of the past: what a listing of the forge itself
     /// has told stays as that told it.
+    ///
+    /// Returns `None`, and takes nothing, if the dump was read as far as `position` already: by another
+    /// import, or by one that was killed while PostgreSQL committed what it had sent.
     ///
     /// # Errors
     /// If the database fails.
@@ -42,9 +49,13 @@ impl Catalog {
         position: ImportPosition,
         rows: &[(String, Listed)],
         now: Timestamp,
-    ) -> Result<Taken> {
+    ) -> Result<Option<Taken>> {
         let finished_at = position.is_finished.then_some(now);
         self.database.transaction(TransactionKind::Listing, |db| {
+            let kept = position_of(db, source)?;
+            if kept.lines >= position.lines && kept.is_finished >= position.is_finished {
+                return Ok(None);
+            }
             let taken = take(db, forge, ListingSource::Dump, rows, now)?;
             db.execute(
                 "INSERT INTO imports (source, lines, started_at, finished_at) VALUES (?1, ?2, ?3, ?4)
@@ -52,7 +63,7 @@ impl Catalog {
                  excluded.finished_at",
                 &values![source, position.lines, now, finished_at],
             )?;
-            Ok(taken)
+            Ok(Some(taken))
         })
     }
 

@@ -94,37 +94,27 @@ pub fn a_dump_adds_and_a_listing_knows_better(c: &mut Catalog) {
     let at = |lines, is_finished| ImportPosition { lines, is_finished };
     assert_eq!(c.import_position("d").unwrap(), at(0, false));
     // Without ids, then with: the same ones.
-    assert_eq!(
-        c.take_import(
-            "h",
-            "d",
-            at(2, false),
-            &[row("", "o/a"), row("", "o/b"), row("", "o/a")],
-            Timestamp(5)
-        )
-        .unwrap()
-        .added,
-        2
-    );
-    assert_eq!(
-        c.take_import("h", "d", at(5, true), &[row("1", "o/a"), row("3", "o/c")], Timestamp(6))
-            .unwrap()
-            .added,
-        2
-    );
+    let take = |c: &mut Catalog, source, position, rows: &[_], now| {
+        c.take_import("h", source, position, rows, Timestamp(now)).unwrap()
+    };
+    let rows = [row("", "o/a"), row("", "o/b"), row("", "o/a")];
+    assert_eq!(take(c, "d", at(2, false), &rows, 5).unwrap().added, 2);
+    assert_eq!(take(c, "d", at(2, false), &[row("9", "o/z")], 5), None, "another import was as far already");
+    assert_eq!(take(c, "d", at(5, true), &[row("1", "o/a"), row("3", "o/c")], 6).unwrap().added, 2);
+    assert_eq!(take(c, "d", at(5, true), &[row("9", "o/z")], 6), None);
     assert_eq!(
         (c.import_position("d").unwrap(), c.list().unwrap().len()),
         (at(5, true), 3),
         "o/a was adopted"
     );
     // A later dump renames, a listing renames, and then the dump says nothing new.
-    assert_eq!(c.take_import("h", "e", at(1, true), &[row("3", "o/d")], Timestamp(7)).unwrap().renamed, 1);
+    assert_eq!(take(c, "e", at(1, true), &[row("3", "o/d")], 7).unwrap().renamed, 1);
     let mut listing = c.begin_listing("h", "all", Timestamp(8)).unwrap();
     let taken = c.take_page(&mut listing, &[row("3", "o/e"), row("2", "o/b")], None, Timestamp(8)).unwrap();
     assert_eq!((taken.renamed, taken.added), (1, 1));
-    assert_eq!(c.take_import("h", "f", at(1, true), &[row("3", "o/d")], Timestamp(9)).unwrap().known, 1);
+    assert_eq!(take(c, "f", at(1, true), &[row("3", "o/d")], 9).unwrap().known, 1);
     assert_eq!(
-        c.take_import("h", "f", at(2, true), &[row("99", "o/e")], Timestamp(9)).unwrap().known,
+        take(c, "f", at(2, true), &[row("99", "o/e")], 9).unwrap().known,
         1,
         "one that had this name before"
     );
@@ -134,7 +124,7 @@ pub fn a_dump_adds_and_a_listing_knows_better(c: &mut Catalog) {
     let unseen = c.unseen(&listing, 0, 10).unwrap();
     assert_eq!(unseen.len(), 1);
     c.set_gone(&[unseen[0].id], Timestamp(9), Timestamp(9)).unwrap();
-    assert_eq!(c.take_import("h", "g", at(1, true), &[row("1", "o/a")], Timestamp(10)).unwrap().known, 1);
+    assert_eq!(take(c, "g", at(1, true), &[row("1", "o/a")], 10).unwrap().known, 1);
     c.forget_import("d").unwrap();
     assert_eq!(c.import_position("d").unwrap(), at(0, false));
 }

@@ -158,6 +158,7 @@ impl Import<'_> {
         let mut batch: Vec<Option<(String, Listed)>> = Vec::new();
         let mut accounts = Accounts::default();
         let mut batch_bytes = 0;
+        let mut before_batch = done;
         // Events name the same repositories again and again: the last one of a batch counts.
         let mut places: HashMap<String, usize> = HashMap::new();
         loop {
@@ -177,9 +178,14 @@ impl Import<'_> {
                     // Before the place is kept: taken twice they are the same.
                     catalog.take_import_accounts(self.forge, &accounts.told, &accounts.members)?;
                     let position = ImportPosition { lines: done.lines, is_finished: is_end };
-                    done.taken +=
-                        catalog.take_import(self.forge, self.source, position, &rows, (self.now)())?;
+                    match catalog.take_import(self.forge, self.source, position, &rows, (self.now)())? {
+                        Some(taken) => done.taken += taken,
+                        None => {
+                            done = Imported { lines: done.lines, is_finished: is_end, ..before_batch };
+                        }
+                    }
                 }
+                before_batch = done;
                 places.clear();
                 accounts = Accounts::default();
                 if !observe(&done) || is_end {
@@ -329,7 +335,7 @@ mod tests {
 
     #[test]
     fn what_was_interrupted_goes_on_and_what_breaks_off_is_said() {
-        let (_dir, mut c) = catalog();
+        let (dir, mut c) = catalog();
         let line = |n: u64| format!("{{\"repo\":{{\"id\":{n},\"name\":\"o/r{n}\"}}}}\n");
         let text: String = (0..25_000).map(line).collect();
         let import = Import {
@@ -349,6 +355,18 @@ mod tests {
             (rest.lines, rest.is_finished, rest.taken.added, rest.taken.known),
             (25_000, true, 15_000, 0)
         );
+        // Two at once: what one has taken, the other does not take again.
+        c.forget_import("d").unwrap();
+        let mut other = Catalog::open(&dir.path().join("catalog.db")).unwrap();
+        let both = import.run(input(), Some(&mut c), &mut |done| {
+            if done.lines == 10_000 {
+                let other = import.run(input(), Some(&mut other), &mut |_| false).unwrap();
+                assert_eq!((other.lines, other.rows, other.taken.known), (20_000, 10_000, 10_000));
+            }
+            true
+        });
+        let both = both.unwrap();
+        assert_eq!((both.lines, both.rows, both.taken.known), (25_000, 15_000, 15_000));
         // A compressed dump that is cut short: what was whole is taken, the rest is an error, not an end.
         c.forget_import("d").unwrap();
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
