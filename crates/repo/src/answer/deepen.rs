@@ -97,6 +97,8 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
         }
     }
     cut.shallow = found.ends.into_iter().filter(|oid| !cut.commits.contains(oid)).collect();
+    // Walks meet them in any order: the same request has the same answer.
+    cut.shallow.sort_unstable();
     cut.commits.extend(cut.shallow.iter().copied());
     Ok(cut)
 }

@@ -1,0 +1,132 @@
+//! Lines of a conversation as text, and the machine driven by them.
+//!
+//! A line stands as its text; a special packet as `flush`, `delim` or `response-end`; bytes that are no
+//! pkt-line as `raw` and the bytes. Of what the server sends, a pack stands as `pack` and how many objects it
+//! holds, a packet of band 2 or 3 as `progress` or `fatal` and the text, and the end of the conversation as
+//! `end`.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use weir_git::pktline::{self, Pkt};
+use weir_git::{HashKind, plain_sha};
+use weir_repo::Repo;
+use weir_upload::{Step, UploadOptions, UploadPack, Version};
+
+use crate::history::Names;
+
+/// Returns the bytes of one line of the client.
+pub fn encode(line: &str, names: &Names) -> Vec<u8> {
+    let mut out = Vec::new();
+    match line {
+        "flush" => pktline::push_flush(&mut out),
+        "delim" => pktline::push_delim(&mut out),
+        "response-end" => out.extend_from_slice(b"0002"),
+        _ => match line.strip_prefix("raw ") {
+            Some(bytes) => out.extend_from_slice(bytes.as_bytes()),
+            None => pktline::push(&mut out, format!("{}\n", names.to_ids(line)).as_bytes()),
+        },
+    }
+    out
+}
+
+/// Returns what a server sent as lines.
+pub fn decode(mut sent: &[u8], names: &Names) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut pack = Vec::new();
+    while !sent.is_empty() {
+        if sent.starts_with(b"PACK") {
+            lines.push(describe_pack(sent));
+            break;
+        }
+        let (pkt, len) = pktline::decode(sent).expect("the server sends pkt-lines").expect("whole ones");
+        sent = &sent[len..];
+        if let Pkt::Line([1, data @ ..]) = pkt
+            && (!pack.is_empty() || data.starts_with(b"PACK"))
+        {
+            pack.extend_from_slice(data);
+            continue;
+        }
+        if !pack.is_empty() {
+            lines.push(describe_pack(&std::mem::take(&mut pack)));
+        }
+        lines.push(match pkt {
+            Pkt::Flush => "flush".to_owned(),
+            Pkt::Delim => "delim".to_owned(),
+            Pkt::ResponseEnd => "response-end".to_owned(),
+            Pkt::Line(line) => {
+                let (what, text) = match line {
+                    [1, text @ ..] => ("band 1: ", text),
+                    [2, text @ ..] => ("progress ", text),
+                    [3, text @ ..] => ("fatal ", text),
+                    text => ("", text),
+                };
+                let text = String::from_utf8_lossy(text.strip_suffix(b"\n").unwrap_or(text));
+                names.of_ids(&format!("{what}{}", text.replace('\0', "\\0")))
+            }
+        });
+    }
+    lines
+}
+
+/// Counts the objects of a pack whose trailer must be right (gitformat-pack).
+fn describe_pack(pack: &[u8]) -> String {
+    let (body, trailer) = pack.split_at(pack.len() - HashKind::Sha1.len());
+    let mut sum = plain_sha(HashKind::Sha1);
+    sum.update(body);
+    assert_eq!(sum.finish().as_bytes(), trailer, "the trailer of a pack is its sum");
+    let count = u32::from_be_bytes(body[8..12].try_into().unwrap());
+    format!("pack {count}")
+}
+
+/// The machine, and what it sent since that was taken.
+pub struct Server {
+    machine: UploadPack,
+    sent: Vec<u8>,
+    has_ended: bool,
+}
+
+impl Server {
+    pub fn new(repo: Arc<Repo>, version: Version, options: UploadOptions) -> Server {
+        let machine = UploadPack::new(repo, version, options);
+        let mut server = Server { machine, sent: Vec::new(), has_ended: false };
+        server.run();
+        server
+    }
+
+    /// Feeds `bytes`, and does all that follows. An error is in what is sent.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if !self.has_ended {
+            let _ = self.machine.feed(bytes);
+            self.run();
+        }
+    }
+
+    /// Returns what was sent since the last call, and whether the conversation is over.
+    pub fn take(&mut self) -> (Vec<u8>, bool) {
+        (std::mem::take(&mut self.sent), self.has_ended)
+    }
+
+    fn run(&mut self) {
+        loop {
+            match self.machine.step() {
+                Step::Send(bytes) => self.sent.extend_from_slice(&bytes),
+                Step::SendRegion(region, framing) => framing.push(&mut self.sent, &region),
+                Step::Work(work) => {
+                    let sent = &mut self.sent;
+                    let mut send = |bytes: Vec<u8>| {
+                        sent.extend_from_slice(&bytes);
+                        Ok(())
+                    };
+                    let outcome = work.run(&mut send, &AtomicBool::new(false));
+                    self.machine.finish(outcome);
+                }
+                Step::Read => return,
+                Step::Done => {
+                    self.has_ended = true;
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The repository that conversations are about, and short names for its objects.
+//!
+//! `main` is A, B, C, D, one after the other; `side` is X, on A; T is the annotated tag `v1` of B. No ref
+//! reaches U, on D. The blobs are a and b. Unknown is an object that is nowhere.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use weir_repo::{Repo, open_directory};
+
+/// By the marks of the stream, from 1.
+const MARKED: [&str; 9] = ["a", "b", "A", "B", "T", "C", "D", "X", "U"];
+const UNKNOWN: &str = "1234567812345678123456781234567812345678";
+
+/// What objects are called in transcripts.
+pub struct Names(Vec<(String, String)>);
+
+impl Names {
+    /// Returns `line` with the ids of objects where their names stand in angle brackets.
+    pub fn to_ids(&self, line: &str) -> String {
+        self.0.iter().fold(line.to_owned(), |line, (name, id)| line.replace(name, id))
+    }
+
+    /// Returns `line` with names where ids stand.
+    pub fn of_ids(&self, line: &str) -> String {
+        self.0.iter().fold(line.to_owned(), |line, (name, id)| line.replace(id, name))
+    }
+}
+
+fn git(folder: &Path, args: &[&str], input: &[u8]) -> String {
+    let mut git = Command::new("git");
+    git.current_dir(folder).args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = git.spawn().expect("git is there");
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "git {args:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Makes the repository in `folder`.
+pub fn make(folder: &Path) -> (Arc<Repo>, Names) {
+    git(folder, &["init", "-q", "--bare", "-b", "main"], b"");
+    let stream = include_bytes!("history.fast-import");
+    git(folder, &["fast-import", "--quiet", "--export-marks=marks"], stream);
+    git(folder, &["update-ref", "-d", "refs/heads/gone"], b"");
+    git(folder, &["repack", "-adkq"], b"");
+    let marks = std::fs::read_to_string(folder.join("marks")).unwrap();
+    let id_of = |mark: usize| {
+        let prefix = format!(":{mark} ");
+        marks.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap().to_owned()
+    };
+    let mut names: Vec<(String, String)> =
+        MARKED.iter().zip(1..).map(|(name, mark)| (format!("<{name}>"), id_of(mark))).collect();
+    names.push(("<unknown>".to_owned(), UNKNOWN.to_owned()));
+    (Arc::new(open_directory(folder).unwrap()), Names(names))
+}

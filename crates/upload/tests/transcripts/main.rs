@@ -1,0 +1,121 @@
+//! Conversations, line by line: what the client sends (`C: `) and what the server answers (`S: `), as
+//! gitprotocol-pack and gitprotocol-v2 write them.
+//!
+//! Each file of `v0`, `v1`, `v2` is one conversation. Lines before the first of them are comments (`#`) and
+//! settings of the server. `WEIR_WRITE_TRANSCRIPTS=1` writes the server's lines again.
+
+mod conversation;
+mod history;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_repo::Repo;
+use weir_upload::{UploadOptions, Version, WantPolicy};
+
+use conversation::{Server, decode, encode};
+use history::Names;
+
+/// What a file says before its conversation starts.
+fn settings(text: &str) -> UploadOptions {
+    let mut options = UploadOptions { agent: "weir".to_owned(), ..UploadOptions::default() };
+    let (features, limits) = (&mut options.features, &mut options.limits);
+    for line in text.lines().take_while(|line| !line.starts_with("C: ") && !line.starts_with("S: ")) {
+        let (key, value) = line.split_once(' ').unwrap_or((line, ""));
+        let number = || value.parse().expect("a number");
+        match key {
+            "" | "#" => {}
+            "stateless" => features.stateless = true,
+            "session-id" => features.session_id = Some(value.to_owned()),
+            "bundles" => features.bundles = Some(value.to_owned()),
+            "want-advertised" => features.wants = WantPolicy::Advertised,
+            "want-any" => features.wants = WantPolicy::Any,
+            "no-filters" => features.filters.enabled = false,
+            "no-ref-in-want" => features.ref_in_want = false,
+            "no-sideband-all" => features.sideband_all = false,
+            "no-object-info" => features.object_info = false,
+            "tree-depth-max" => features.filters.tree_depth_max = Some(number()),
+            "no-filter" => features.filters.sorts.push((value.to_owned(), false)),
+            "lines-max" => limits.lines_max = number() as usize,
+            "request-bytes-max" => limits.request_bytes_max = number() as usize,
+            "steps-max" => limits.steps_max = number(),
+            _ => panic!("unknown setting '{line}'"),
+        }
+    }
+    options
+}
+
+fn files() -> Vec<(PathBuf, Version)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+    let of = |(name, version): (&str, Version)| {
+        let entries = fs::read_dir(folder.join(name)).unwrap();
+        entries.map(move |entry| (entry.unwrap().path(), version))
+    };
+    let mut files: Vec<(PathBuf, Version)> =
+        [("v0", Version::V0), ("v1", Version::V1), ("v2", Version::V2)].into_iter().flat_map(of).collect();
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    files
+}
+
+/// Returns the transcript with what the server really answers.
+fn played(text: &str, repo: &Arc<Repo>, version: Version, names: &Names) -> String {
+    let mut server = Server::new(repo.clone(), version, settings(text));
+    let mut out = String::new();
+    let mut has_ended = false;
+    let mut answered = |server: &mut Server, out: &mut String| {
+        let (sent, is_over) = server.take();
+        for line in decode(&sent, names) {
+            out.push_str(&format!("S: {line}\n"));
+        }
+        if is_over && !std::mem::replace(&mut has_ended, true) {
+            out.push_str("S: end\n");
+        }
+    };
+    let head = text.lines().take_while(|line| !line.starts_with("C: ") && !line.starts_with("S: "));
+    head.for_each(|line| out.push_str(&format!("{line}\n")));
+    answered(&mut server, &mut out);
+    for line in text.lines() {
+        if let Some(said) = line.strip_prefix("C: ") {
+            out.push_str(&format!("{line}\n"));
+            server.feed(&encode(said, names));
+            answered(&mut server, &mut out);
+        }
+    }
+    out
+}
+
+#[test]
+fn conversations_are_as_they_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (repo, names) = history::make(folder.path());
+    for (path, version) in files() {
+        let text = fs::read_to_string(&path).unwrap();
+        let found = played(&text, &repo, version, &names);
+        if std::env::var_os("WEIR_WRITE_TRANSCRIPTS").is_some() {
+            fs::write(&path, &found).unwrap();
+        } else {
+            assert_eq!(found, text, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn answers_do_not_depend_on_how_a_request_is_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let (repo, names) = history::make(folder.path());
+    for (path, version) in files() {
+        let text = fs::read_to_string(&path).unwrap();
+        let said = text.lines().filter_map(|line| line.strip_prefix("C: "));
+        let request: Vec<u8> = said.flat_map(|line| encode(line, &names)).collect();
+        let answer = |piece: usize| {
+            let mut server = Server::new(repo.clone(), version, settings(&text));
+            request.chunks(piece).for_each(|piece| server.feed(piece));
+            server.take()
+        };
+        let whole = answer(request.len().max(1));
+        for piece in [1, 3, 64] {
+            assert!(answer(piece) == whole, "{} in pieces of {piece} bytes", path.display());
+        }
+    }
+}
