@@ -11,6 +11,7 @@ use crate::reach::delta_reuse::Changes;
 use crate::reach::history::History;
 use crate::reach::steps::Steps;
 use crate::reach::walk::{Commits, Node};
+use crate::select::brought::brought;
 use crate::select::by_bitmaps::select_by_bitmaps;
 use crate::select::filter::Filter;
 use crate::select::query::{Query, Selection};
@@ -344,16 +345,15 @@ impl Trees<'_, '_> {
                 self.add_tree(&node.tree, &before, 0)?;
                 continue;
             };
-            let brought = match kept.brought_by(oid) {
-                Some(brought) => brought,
+            let list = match kept.brought_by(oid) {
+                Some(list) => list,
                 None => {
-                    let mut brought = Vec::new();
-                    self.brought(&node.tree, &before, 0, &mut brought)?;
+                    let brought = brought(self.reader, &mut self.steps, &node.tree, &before)?;
                     kept.keep_brought(*oid, brought)
                 }
             };
-            self.steps.take(brought.len() as u64)?;
-            for (oid, previous) in brought.iter() {
+            self.steps.take(list.len() as u64)?;
+            for (oid, previous) in list.iter() {
                 self.add(oid, *previous);
             }
         }
@@ -435,31 +435,6 @@ impl Trees<'_, '_> {
             Some(0) => false,
             Some(below) => self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1 < below,
         })
-    }
-
-    /// Lists `tree` and what is below it, as far as it is in none of the trees `before`, each with what stood
-    /// there: the same for every client, whatever it has.
-    fn brought(
-        &mut self,
-        tree: &Oid,
-        before: &[Oid],
-        depth: usize,
-        out: &mut Vec<(Oid, Option<Oid>)>,
-    ) -> Result<()> {
-        if before.contains(tree) {
-            return Ok(());
-        }
-        if depth > TREE_DEPTH_MAX {
-            return Err(Error::Unsupported(format!("tree {tree} is nested more than {TREE_DEPTH_MAX} deep")));
-        }
-        self.steps.take(1)?;
-        let Changed { trees: below, blobs } = changed(self.reader, tree, before)?;
-        out.push((*tree, before.first().copied()));
-        out.extend(blobs);
-        for (oid, old_ids) in below {
-            self.brought(&oid, &old_ids, depth + 1, out)?;
-        }
-        Ok(())
     }
 
     /// Adds `tree` and what is below it, as far as it is in none of the trees `before`.

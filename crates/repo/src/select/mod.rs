@@ -1,5 +1,6 @@
 //! Which objects an answer holds: what is wanted, less what the client has and what a filter leaves out.
 
+mod brought;
 pub(crate) mod by_bitmaps;
 pub(crate) mod by_walk;
 pub(crate) mod filter;
