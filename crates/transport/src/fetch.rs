@@ -134,32 +134,37 @@ impl Session {
         })
     }
 
+    /// The capabilities that are asked for before v2, each behind a space.
+    fn early_capabilities(&self, has_progress: bool) -> String {
+        let mut asked: Vec<String> = ["multi_ack_detailed", "side-band-64k", "thin-pack", "ofs-delta"]
+            .into_iter()
+            .filter(|capability| self.has(capability))
+            .map(str::to_owned)
+            .collect();
+        if !self.has("side-band-64k") && self.has("side-band") {
+            asked.push("side-band".to_owned());
+        }
+        if !has_progress && self.has("no-progress") {
+            asked.push("no-progress".to_owned());
+        }
+        if self.has("object-format") {
+            asked.push(format!("object-format={}", self.hash.name()));
+        }
+        if self.has("agent") {
+            asked.push(format!("agent={}", self.agent));
+        }
+        asked.iter().map(|capability| format!(" {capability}")).collect()
+    }
+
     /// v0 and v1: everything in one request, ended by `done`.
     fn fetch_v0<'s>(&'s mut self, request: FetchRequest<'s>) -> Result<FetchedPack<'s>> {
         self.used_up = true;
-        let mut wanted: Vec<String> = Vec::new();
         let banded = self.has("side-band-64k") || self.has("side-band");
-        for capability in ["multi_ack_detailed", "side-band-64k", "thin-pack", "ofs-delta"] {
-            if self.has(capability) {
-                wanted.push(capability.to_owned());
-            }
-        }
-        if !self.has("side-band-64k") && self.has("side-band") {
-            wanted.push("side-band".to_owned());
-        }
-        if request.progress.is_none() && self.has("no-progress") {
-            wanted.push("no-progress".to_owned());
-        }
-        if self.has("object-format") {
-            wanted.push(format!("object-format={}", self.hash.name()));
-        }
-        if self.has("agent") {
-            wanted.push(format!("agent={}", self.agent));
-        }
+        let mut capabilities = self.early_capabilities(request.progress.is_some());
         let mut body = Vec::new();
-        for (n, want) in request.wants.iter().enumerate() {
-            let capabilities = if n == 0 { format!(" {}", wanted.join(" ")) } else { String::new() };
+        for want in request.wants {
             pktline::push(&mut body, format!("want {want}{capabilities}\n").as_bytes());
+            capabilities.clear();
         }
         pktline::push_flush(&mut body);
         for _ in 0..ROUNDS_MAX {

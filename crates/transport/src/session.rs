@@ -413,7 +413,7 @@ impl<S: PktSource + ?Sized> PktSource for &mut S {
 /// The next line; `None` at a flush or response end. An `ERR` line is the upstream's refusal.
 pub(crate) fn next_line(reader: &mut dyn PktSource) -> Result<Option<Vec<u8>>> {
     match reader.next()? {
-        None => Err(Error::HungUp("before its answer")),
+        None => Err(Error::HungUp("before the end of its answer")),
         Some(Pkt::Flush | Pkt::ResponseEnd) => Ok(None),
         Some(Pkt::Delim) => Err(Error::Protocol("a delimiter where a line should be".to_owned())),
         Some(line) => {
