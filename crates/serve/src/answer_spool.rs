@@ -113,6 +113,15 @@ pub(crate) enum AnswerPlace {
     Make(Arc<AnswerSpool>, AnswerReader),
 }
 
+/// What a reader gets of an answer.
+#[derive(Debug)]
+pub(crate) enum AnswerPiece {
+    /// More of it.
+    Bytes(Bytes),
+    /// Nothing more: how it ended.
+    End(WorkOutcome),
+}
+
 /// A client's place in an answer.
 pub(crate) struct AnswerReader {
     spool: Arc<AnswerSpool>,
@@ -450,15 +459,15 @@ impl AnswerReader {
         self.spool.busy.load(Ordering::Acquire)
     }
 
-    /// The next bytes, or how it ended. Waits until there are some.
+    /// Returns what comes next. Waits until there is something.
     ///
     /// # Errors
     /// If the disk fails.
-    pub(crate) async fn next(&mut self) -> io::Result<Result<Bytes, WorkOutcome>> {
+    pub(crate) async fn next(&mut self) -> io::Result<AnswerPiece> {
         loop {
             self.progress.borrow_and_update();
-            if let Some(step) = self.step()? {
-                return Ok(step);
+            if let Some(piece) = self.piece()? {
+                return Ok(piece);
             }
             if self.progress.changed().await.is_err() {
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -466,10 +475,10 @@ impl AnswerReader {
         }
     }
 
-    fn step(&mut self) -> io::Result<Option<Result<Bytes, WorkOutcome>>> {
+    fn piece(&mut self) -> io::Result<Option<AnswerPiece>> {
         let mut state = lock(&self.spool.state);
         if self.at == state.len {
-            return Ok(state.outcome.clone().map(Err));
+            return Ok(state.outcome.clone().map(AnswerPiece::End));
         }
         let bytes = if self.at < state.start {
             let Some(file) = &state.file else { return Err(io::ErrorKind::UnexpectedEof.into()) };
@@ -493,7 +502,7 @@ impl AnswerReader {
         if !state.is_spooled {
             self.spool.read.notify_all();
         }
-        Ok(Some(Ok(bytes)))
+        Ok(Some(AnswerPiece::Bytes(bytes)))
     }
 }
 
@@ -523,8 +532,8 @@ mod tests {
         let mut out = Vec::new();
         loop {
             match reader.next().await.unwrap() {
-                Ok(bytes) => out.extend(bytes),
-                Err(outcome) => return (out, outcome),
+                AnswerPiece::Bytes(bytes) => out.extend(bytes),
+                AnswerPiece::End(outcome) => return (out, outcome),
             }
         }
     }
@@ -558,7 +567,7 @@ mod tests {
             let (spool, mut reader) = make(&answers, [1; 32]);
             for _ in 0..10 {
                 write(&answers, 1, &spool, &[7; 100_000]).unwrap();
-                reader.next().await.unwrap().unwrap();
+                reader.next().await.unwrap();
             }
             answers.end(Some([1; 32]), &spool, WorkOutcome::Sent);
             assert_eq!(lock(&answers.list).bytes[1] > 0, round == 1);
@@ -574,7 +583,8 @@ mod tests {
             let (spool, mut reader) = make(&answers, [1; 32]);
             write(&answers, 1, &spool, &[7; 100_000]).unwrap();
             write(&answers, 1, &spool, &[7; 3_000_000]).unwrap();
-            assert_eq!(reader.next().await.unwrap().unwrap().len(), 100_000);
+            let first = reader.next().await.unwrap();
+            assert!(matches!(first, AnswerPiece::Bytes(bytes) if bytes.len() == 100_000));
             let outcome = answers.settle(&spool, WorkOutcome::Sent);
             assert_eq!(outcome == WorkOutcome::Sent, has_room);
             assert!(lock(&spool.state).chunks.is_empty());

@@ -11,6 +11,8 @@ use weir_archive::Region;
 use weir_git::{Oid, OidSet};
 use weir_repo::{BundleParts, CloneIndex, Head, Repo, Result};
 
+use crate::locate::INTERNAL_ERROR;
+
 /// Whole clones whose index is kept, and bundles whose header is: that has a line for each ref.
 const CLONES_KEPT_MAX: usize = 64;
 const BUNDLES_KEPT_MAX: usize = 16;
@@ -54,17 +56,13 @@ impl KeptClones {
     }
 
     /// The clone of `repo`; `None` if its archive does not hold just that.
-    pub(crate) async fn get(&self, repo: &Arc<Repo>) -> io::Result<Result<Option<Arc<CloneFile>>>> {
+    pub(crate) async fn get(&self, repo: &Arc<Repo>) -> Result<Option<Arc<CloneFile>>> {
         let (repo, folder) = (repo.clone(), self.folder.clone());
         self.clones.get(repo.serial(), &self.turns, move || make(&repo, &folder)).await
     }
 
     /// The bundle of the body whose pack is called `name`; `None` if there is none.
-    pub(crate) async fn bundle(
-        &self,
-        repo: &Arc<Repo>,
-        name: String,
-    ) -> io::Result<Result<Option<Arc<Bundle>>>> {
+    pub(crate) async fn bundle(&self, repo: &Arc<Repo>, name: String) -> Result<Option<Arc<Bundle>>> {
         let repo = repo.clone();
         let key = (repo.serial(), name.clone());
         let make = move || {
@@ -94,7 +92,7 @@ impl<K: PartialEq, T: Clone + Send + Sync + 'static> KeptOnce<K, T> {
         key: K,
         turns: &Arc<Semaphore>,
         make: impl FnOnce() -> Result<T> + Send + 'static,
-    ) -> io::Result<Result<T>> {
+    ) -> Result<T> {
         let cell = {
             let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
             match list.iter().find(|(k, _)| *k == key) {
@@ -110,30 +108,25 @@ impl<K: PartialEq, T: Clone + Send + Sync + 'static> KeptOnce<K, T> {
             }
         };
         if let Some(made) = cell.get() {
-            return Ok(Ok(made.clone()));
+            return Ok(made.clone());
         }
         let turns = turns.clone();
         // A task of its own: it comes to its end, and is of use, whoever has gone meanwhile. Who else asks
         // waits here, not on a thread.
         let making = tokio::spawn(async move {
-            let defect = || io::Error::other("a file could not be made: this is a defect of weir's");
+            let defect = || weir_repo::Error::from(io::Error::other(INTERNAL_ERROR));
             let made = cell.get_or_try_init(|| async {
-                let turn = turns.acquire_owned().await.map_err(|_| Err(defect()))?;
+                let turn = turns.acquire_owned().await.map_err(|_| defect())?;
                 let making = tokio::task::spawn_blocking(move || {
                     let made = make();
                     drop(turn);
                     made
                 });
-                making.await.map_err(|_| Err(defect()))?.map_err(Ok)
+                making.await.map_err(|_| defect())?
             });
             made.await.cloned()
         });
-        match making.await {
-            Ok(Ok(made)) => Ok(Ok(made)),
-            Ok(Err(Ok(e))) => Ok(Err(e)),
-            Ok(Err(Err(e))) => Err(e),
-            Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
-        }
+        making.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::answer_spool::Answers;
 use crate::cache::{OpenError, RepoCache};
 use crate::clones::KeptClones;
 use crate::descriptors::descriptors_max;
-use crate::locate::{BUSY, Client, Found, Locator, Refusal};
+use crate::locate::{BUSY, Client, Found, INTERNAL_ERROR, Locator, Refusal};
 use crate::log_limit::Notices;
 use crate::opened::Opened;
 use crate::presentation::Presentation;
@@ -327,13 +327,13 @@ impl Daemon {
         self: &Arc<Self>,
         request: &DaemonRequest,
         client: Client,
-    ) -> io::Result<Result<Found, Refusal>> {
+    ) -> Result<Found, Refusal> {
         if !self.locator.may_block() {
-            return Ok(self.locator.find(request, &client));
+            return self.locator.find(request, &client);
         }
         let turn =
             tokio::time::timeout(self.limits.queue_timeout, self.lookups.clone().acquire_owned()).await;
-        let Ok(Ok(turn)) = turn else { return Ok(Err(Refusal::Busy(BUSY.to_owned()))) };
+        let Ok(Ok(turn)) = turn else { return Err(Refusal::Busy(BUSY.to_owned())) };
         let (daemon, request) = (self.clone(), request.clone());
         let finding = tokio::task::spawn_blocking(move || {
             let found = daemon.locator.find(&request, &client);
@@ -342,8 +342,7 @@ impl Daemon {
             found
         })
         .await;
-        finding
-            .map_err(|_| io::Error::other("a repository could not be looked up: this is a defect of weir's"))
+        finding.unwrap_or_else(|_| Err(Refusal::Failed(format!("weir: {INTERNAL_ERROR}"))))
     }
 
     /// The repository at `found`, opened where blocking is allowed if it is not open.
@@ -351,9 +350,9 @@ impl Daemon {
         self: &Arc<Self>,
         found: Found,
         peer: Option<SocketAddr>,
-    ) -> io::Result<Result<Opened, OpenError>> {
+    ) -> Result<Opened, OpenError> {
         if let Some(opened) = self.cache.get(&found) {
-            return Ok(Ok(opened));
+            return Ok(opened);
         }
         let (turns, path) = match &found {
             Found::Archive(path) => (&self.archive_opens, path),
@@ -361,7 +360,7 @@ impl Daemon {
         };
         let Ok(turn) = turns.take(Party { address: peer.map(network_of), repository: path.clone() }).await
         else {
-            return Ok(Err(OpenError::Busy));
+            return Err(OpenError::Busy);
         };
         let daemon = self.clone();
         let opening = tokio::task::spawn_blocking(move || {
@@ -371,7 +370,7 @@ impl Daemon {
             opened
         })
         .await;
-        opening.map_err(|_| io::Error::other("a repository could not be opened: this is a defect of weir's"))
+        opening.unwrap_or_else(|_| Err(OpenError::Broken(io::Error::other(INTERNAL_ERROR).into())))
     }
 
     pub(crate) fn options_with(&self, features: Option<Features>) -> Arc<UploadOptions> {

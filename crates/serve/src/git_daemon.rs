@@ -8,14 +8,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use weir_git::pktline::{self, Pkt};
 use weir_ground::{MinRate, printable};
-use weir_upload::{Step, UploadPack, Version, parse_daemon_request};
+use weir_upload::{Step, UNREADABLE, UploadPack, Version, parse_daemon_request};
 
 use crate::admission::Party;
 use crate::cache::OpenError;
 use crate::daemon::{Daemon, network_of};
 use crate::jobs::Out;
-use crate::locate::BUSY;
-use crate::locate::Client;
+use crate::locate::{BUSY, Client};
 use crate::opened::Opened;
 use crate::send::{Gone, Sender};
 use crate::socket::Socket;
@@ -52,7 +51,7 @@ impl Daemon {
             return self.refuse(&mut sender, "weir: not a git request; this is a read-only git server").await;
         };
         let client = Client::at(peer);
-        let found = match self.find(&request, client).await? {
+        let found = match self.find(&request, client).await {
             Ok(found) => found,
             Err(refusal) => {
                 self.notices.say(peer.map(|p| p.ip()), "refused", &refusal.words().escape_default());
@@ -65,7 +64,7 @@ impl Daemon {
             loop {
                 tokio::select! {
                     biased;
-                    opened = &mut opening => break opened?,
+                    opened = &mut opening => break opened,
                     // Nothing is opened for those who have gone.
                     gone = sender.gone() => if gone == Gone::Whole { return Ok(()) },
                 }
@@ -79,12 +78,7 @@ impl Daemon {
             Err(OpenError::Busy) => return self.refuse(&mut sender, BUSY).await,
             Err(OpenError::Broken(e)) => {
                 tracing::error!(path = %request.path, "cannot open: {e}");
-                return self
-                    .refuse(
-                        &mut sender,
-                        "weir: the repository cannot be read; its keeper finds the reason in the log",
-                    )
-                    .await;
+                return self.refuse(&mut sender, &format!("weir: {UNREADABLE}")).await;
             }
         };
         let party = Party { address: peer.map(network_of), repository: repo.path().to_owned() };

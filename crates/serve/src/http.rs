@@ -27,7 +27,7 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use weir_ground::printable;
-use weir_upload::{DaemonRequest, Service};
+use weir_upload::{DaemonRequest, Service, UNREADABLE};
 
 use crate::cache::OpenError;
 use crate::daemon::Daemon;
@@ -299,8 +299,7 @@ impl Daemon {
                 .to_owned(),
         };
         let client = Client { address: peer, token: token_of(request), known_as: None };
-        let internal = |words: String| HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, words);
-        let found = match self.find(&asked, client).await.map_err(|e| internal(e.to_string()))? {
+        let found = match self.find(&asked, client).await {
             Ok(found) => found,
             Err(refusal) => {
                 let status = match &refusal {
@@ -308,24 +307,22 @@ impl Daemon {
                     Refusal::Off(_) => StatusCode::FORBIDDEN,
                     Refusal::Unauthorized(_) => StatusCode::UNAUTHORIZED,
                     Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+                    Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
                 };
                 return Err(HttpRefusal::new(status, refusal.words()));
             }
         };
         match self.opened(found, peer).await {
-            Ok(Ok(opened)) if !opened.http.upload_pack => {
+            Ok(opened) if !opened.http.upload_pack => {
                 Err(HttpRefusal::new(StatusCode::FORBIDDEN, "service not enabled: upload-pack"))
             }
-            Ok(Ok(opened)) => Ok(opened),
-            Ok(Err(OpenError::NotFound)) => Err(HttpRefusal::not_found(name)),
-            Ok(Err(OpenError::Busy)) => Err(HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY)),
-            Ok(Err(OpenError::Broken(e))) => {
+            Ok(opened) => Ok(opened),
+            Err(OpenError::NotFound) => Err(HttpRefusal::not_found(name)),
+            Err(OpenError::Busy) => Err(HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY)),
+            Err(OpenError::Broken(e)) => {
                 tracing::error!(path = name, "cannot open: {e}");
-                Err(internal(
-                    "the repository cannot be read; its keeper finds the reason in the log".to_owned(),
-                ))
+                Err(HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, UNREADABLE))
             }
-            Err(e) => Err(internal(e.to_string())),
         }
     }
 }

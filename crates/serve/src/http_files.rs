@@ -14,7 +14,7 @@ use hyper::header::{
 use hyper::{Request, Response, StatusCode};
 use weir_archive::Region;
 use weir_repo::{BodyBundle, Repo};
-use weir_upload::Framing;
+use weir_upload::{Framing, UNREADABLE};
 
 use crate::clones::CloneFile;
 use crate::daemon::{Daemon, DaemonLimits};
@@ -172,8 +172,8 @@ impl Daemon {
     }
 
     async fn whole_clone(&self, repo: &Arc<Repo>) -> Result<Arc<CloneFile>, HttpRefusal> {
-        let whole = self.clones.get(repo).await.map_err(|e| broken(repo, &e.into()))?;
-        whole.map_err(|e| broken(repo, &e))?.ok_or_else(|| {
+        let whole = self.clones.get(repo).await.map_err(|e| broken(repo, &e))?;
+        whole.ok_or_else(|| {
             HttpRefusal::new(
                 StatusCode::NOT_FOUND,
                 "what a clone takes is not one pack here; clone it with git",
@@ -212,8 +212,8 @@ impl Daemon {
 
     /// The body called `name` as a bundle.
     async fn body_bundle(&self, repo: &Arc<Repo>, name: String) -> Result<FileAnswer, HttpRefusal> {
-        let bundle = self.clones.bundle(repo, name.clone()).await.map_err(|e| broken(repo, &e.into()))?;
-        let bundle = bundle.map_err(|e| broken(repo, &e))?.ok_or_else(gone)?;
+        let bundle = self.clones.bundle(repo, name.clone()).await.map_err(|e| broken(repo, &e))?;
+        let bundle = bundle.ok_or_else(gone)?;
         // Names of refs that are gone since are not told: the header may change.
         let etag = format!("{name}-{:08x}", crc32fast::hash(&bundle.header));
         let trailer = Bytes::copy_from_slice(bundle.trailer.as_bytes());
@@ -233,10 +233,7 @@ fn gone() -> HttpRefusal {
 /// Refuses what cannot be read, and says why in the log.
 fn broken(repo: &Repo, e: &weir_repo::Error) -> HttpRefusal {
     tracing::error!(path = %repo.path().display(), "cannot be read: {e}");
-    HttpRefusal::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "the repository cannot be read; its keeper finds the reason in the log",
-    )
+    HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, UNREADABLE)
 }
 
 /// A list of bundles (git-bundle-uri, "Bundle list").

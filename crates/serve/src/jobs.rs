@@ -8,9 +8,9 @@ use bytes::Bytes;
 use weir_upload::{Keepalive, Work, WorkOutcome};
 
 use crate::admission::{HeldTurn, Party};
-use crate::answer_spool::{AnswerPlace, AnswerReader};
+use crate::answer_spool::{AnswerPiece, AnswerPlace, AnswerReader};
 use crate::daemon::Daemon;
-use crate::locate::BUSY;
+use crate::locate::{BUSY, INTERNAL_ERROR};
 use crate::send::Gone;
 
 /// Time without a word after which a client is told that we are there.
@@ -34,7 +34,7 @@ pub(crate) struct Started {
     reader: AnswerReader,
     keepalive: Option<Keepalive>,
     /// What was read ahead.
-    first: Option<Result<Bytes, WorkOutcome>>,
+    first: Option<AnswerPiece>,
 }
 
 impl Started {
@@ -101,8 +101,7 @@ impl Daemon {
                 inner.answers.end(key, &its_spool, outcome);
             });
             if running.await.is_err() {
-                let outcome =
-                    WorkOutcome::Failed("an answer could not be made: this is a defect of weir's".to_owned());
+                let outcome = WorkOutcome::Failed(format!("cannot make the answer: {INTERNAL_ERROR}"));
                 daemon.answers.end(key, &spool, outcome);
             }
         });
@@ -129,8 +128,8 @@ impl Daemon {
                 },
             };
             match next {
-                Some(Ok(bytes)) => out.give(bytes).await?,
-                Some(Err(outcome)) => return Ok(outcome),
+                Some(AnswerPiece::Bytes(bytes)) => out.give(bytes).await?,
+                Some(AnswerPiece::End(outcome)) => return Ok(outcome),
                 None => {
                     let may = |k: &Keepalive| started.reader.has_begun() || !k.after_first;
                     if let Some(keepalive) = started.keepalive.filter(may) {

@@ -34,6 +34,8 @@ pub enum Found {
 }
 
 /// The answer to a client whose turn did not come in time.
+/// What a client is told of a panic; the log has the rest.
+pub(crate) const INTERNAL_ERROR: &str = "internal error (a bug in weir)";
 pub(crate) const BUSY: &str = "weir: too much to do; try again in a minute";
 
 /// Why a client gets nothing, with what it is told.
@@ -47,6 +49,8 @@ pub enum Refusal {
     Unauthorized(String),
     /// Not now; later perhaps.
     Busy(String),
+    /// Something here went wrong.
+    Failed(String),
 }
 
 impl Refusal {
@@ -56,7 +60,8 @@ impl Refusal {
             Refusal::NotFound(words)
             | Refusal::Off(words)
             | Refusal::Unauthorized(words)
-            | Refusal::Busy(words) => words,
+            | Refusal::Busy(words)
+            | Refusal::Failed(words) => words,
         }
     }
 }

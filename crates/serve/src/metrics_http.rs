@@ -86,7 +86,7 @@ async fn answer(
     let made: io::Result<String> =
         tokio::task::spawn_blocking(move || text()).await.map_err(io::Error::other);
     let Ok(made) = made else {
-        return Ok(refusal(StatusCode::INTERNAL_SERVER_ERROR, "a defect of weir's\n"));
+        return Ok(refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal error (a bug in weir)\n"));
     };
     let mut response = Response::new(Full::new(Bytes::from(made)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -24,7 +24,7 @@ pub use answer::Step;
 pub use band::Framing;
 pub use error::RequestError;
 pub use options::{UploadLimits, UploadOptions};
-pub use pack_request::{Keepalive, Work, WorkOutcome};
+pub use pack_request::{Keepalive, UNREADABLE, Work, WorkOutcome};
 pub use policy::{Features, FilterPolicy, WantPolicy};
 pub use request::{DaemonRequest, Service, parse_daemon_request};
 pub use upload_pack::{UploadPack, Version};

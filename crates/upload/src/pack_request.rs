@@ -577,12 +577,15 @@ impl PackRequest {
     }
 }
 
+/// What a client is told of a repository that is damaged: nothing of its content or paths.
+pub const UNREADABLE: &str = "the repository cannot be read; the log of the server says why";
+
 /// What of an error a client is told.
 fn public(e: &weir_repo::Error) -> String {
     match e {
         weir_repo::Error::NotFound(text) | weir_repo::Error::Unsupported(text) => text.clone(),
         weir_repo::Error::Missing(oid) => format!("object {oid} is missing here"),
-        _ => "the repository cannot be read; its keeper finds the reason in the log".to_owned(),
+        _ => UNREADABLE.to_owned(),
     }
 }
 

@@ -14,7 +14,7 @@ use weir_ground::Stop;
 use weir_serve::{
     Address, Client, Daemon, DaemonLimits, Door, Hook, Listener, Locator, MapRule, raise_descriptor_limit,
 };
-use weir_upload::{DaemonRequest, UploadOptions, UploadPack, Version, parse_daemon_request};
+use weir_upload::{DaemonRequest, UNREADABLE, UploadOptions, UploadPack, Version, parse_daemon_request};
 
 use crate::cli::{DaemonArgs, Global};
 use crate::config::MapConfig;
@@ -274,7 +274,7 @@ fn converse(locator: &PathLocator, limits: &DaemonLimits) -> Result<()> {
         Ok(opened) => opened,
         Err(e) => {
             tracing::error!("cannot open: {e}");
-            return refuse("weir: the repository cannot be read; its keeper finds the reason in the log");
+            return refuse(&format!("weir: {UNREADABLE}"));
         }
     };
     let options = UploadOptions { features, ..UploadOptions::default() };

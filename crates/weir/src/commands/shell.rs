@@ -64,7 +64,7 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
         Ok(opened) => opened,
         Err(e) => {
             tracing::error!("cannot open: {e}");
-            return fatal("the repository cannot be read; its keeper finds the reason in the log");
+            return fatal(weir_upload::UNREADABLE);
         }
     };
     if let Ask::Lfs(_) = ask {
