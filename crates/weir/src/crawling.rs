@@ -82,17 +82,16 @@ fn turn(
         tracing::warn!("{}: {e}", forge.name());
     }
     match listed? {
-        Ok(()) | Err(CrawlError::Forge(ForgeError::Stopped)) => Ok(due(now())),
-        Err(CrawlError::Forge(e)) => {
+        None | Some(ForgeError::Stopped) => Ok(due(now())),
+        Some(e) => {
             pool.catalog.set_listing_failed(&forge.name(), &e.to_string(), now())?;
             Err(Error::Message(e.to_string()))
         }
-        Err(CrawlError::Catalog(e)) => Err(e.into()),
     }
 }
 
 /// Lists one forge: its repositories, unless that was done lately, then its accounts, if they are wanted.
-/// What of it ended is told.
+/// What of it ended is told. Returns what the forge ended it early with.
 fn one(
     pool: &mut Pool,
     shows_bar: bool,
@@ -100,11 +99,11 @@ fn one(
     only_accounts: bool,
     stop: &Stop,
     report: &mut dyn FnMut(&str, &CrawlProgress) -> Result<()>,
-) -> Result<std::result::Result<(), CrawlError>> {
+) -> Result<Option<ForgeError>> {
     let mut forge = match config.open(stop) {
         Ok(forge) => forge,
         Err(e) => {
-            return Ok(Err(ForgeError::Unexpected { url: config.url.clone(), detail: e.to_string() }.into()));
+            return Ok(Some(ForgeError::Unexpected { url: config.url.clone(), detail: e.to_string() }));
         }
     };
     let name = config.name();
@@ -123,7 +122,11 @@ fn one(
     if let Some(progress) = progress.filter(|_| !only_accounts) {
         report(&name, &progress)?;
     }
-    Ok(result)
+    match result {
+        Ok(()) => Ok(None),
+        Err(CrawlError::Forge(e)) => Ok(Some(e)),
+        Err(CrawlError::Catalog(e)) => Err(e.into()),
+    }
 }
 
 /// How far repositories came, and how it ended.

@@ -38,10 +38,11 @@ pub(crate) fn fsck(
             Some(first) if checked.is_there && !repair => pool.catalog.set_damaged(r.id, first, now())?,
             // The next visit is now.
             Some(_) if !checked.is_there => pool.catalog.look_again(&r.name, now())?,
-            Some(_) => checked.repaired = mirror.as_ref().map(|m| mend(pool, m, &r)).transpose()?,
+            Some(_) => checked.repair = mirror.as_ref().map(|m| replace_damaged(pool, m, &r)).transpose()?,
             None => {}
         }
-        damaged += usize::from(!checked.problems.is_empty() && !matches!(checked.repaired, Some(Ok(_))));
+        damaged +=
+            usize::from(!checked.problems.is_empty() && !matches!(checked.repair, Some(Repair::Done(_))));
         match global.json {
             true => results.push(checked.json(&r)),
             false => checked.print(&r, global.quiet)?,
@@ -61,8 +62,16 @@ struct Checked {
     problems: Vec<String>,
     /// What is behind the last commit, and normal after a kill.
     unfinished: Option<String>,
-    /// What the visit found that was to mend it, or why it did not.
-    repaired: Option<std::result::Result<Visited, String>>,
+    /// How its repair went, if one was asked for.
+    repair: Option<Repair>,
+}
+
+/// How the repair of an archive went.
+enum Repair {
+    /// A visit put a whole archive in its place.
+    Done(Box<Visited>),
+    /// It stays as it is, for this reason.
+    Failed(String),
 }
 
 /// Checks the archive of `r`; `None` if there is none yet.
@@ -104,23 +113,27 @@ fn check(pool: &Pool, r: &Repository) -> Result<Option<Checked>> {
 }
 
 /// Has a visit put a whole archive in the place of that of `r`.
-fn mend(pool: &mut Pool, mirror: &Mirror, r: &Repository) -> Result<std::result::Result<Visited, String>> {
+fn replace_damaged(pool: &mut Pool, mirror: &Mirror, r: &Repository) -> Result<Repair> {
     let base = pool.catalog.bases(&[r.id])?;
-    let repaired = match mirror.replace(r, base.first()) {
-        Ok(visited) => visited.ok_or("the archive is not damaged: it stays as it is".to_owned()),
-        Err(failure) => Err(failure.to_string()),
+    let repair = match mirror.replace(r, base.first()) {
+        Ok(Some(visited)) => Repair::Done(Box::new(visited)),
+        Ok(None) => Repair::Failed("the archive is not damaged: it stays as it is".to_owned()),
+        Err(failure) => Repair::Failed(failure.to_string()),
     };
     pool.catalog.look_again(&r.name, now())?;
-    if let Ok(visited) = &repaired {
+    if let Repair::Done(visited) = &repair {
         mirror.note_base(&mut pool.catalog, r, base.first(), visited)?;
     }
-    Ok(repaired)
+    Ok(repair)
 }
 
 impl Checked {
     fn json(&self, r: &Repository) -> serde_json::Value {
-        let visited = self.repaired.as_ref().and_then(|repaired| repaired.as_ref().ok());
-        let error = self.repaired.as_ref().and_then(|repaired| repaired.as_ref().err());
+        let (visited, error) = match &self.repair {
+            Some(Repair::Done(visited)) => (Some(visited), None),
+            Some(Repair::Failed(why)) => (None, Some(why)),
+            None => (None, None),
+        };
         let lost = visited.and_then(|visited| visited.lost.as_ref()).map(output::lost_json);
         let kept = visited.and_then(|visited| visited.damaged.as_ref());
         json!({ "name": r.name, "objects": self.objects, "problems": self.problems,
@@ -132,13 +145,15 @@ impl Checked {
         for p in &self.problems {
             writeln!(out, "{name}: {p}")?;
         }
-        match &self.repaired {
-            Some(Ok(Visited { lost: Some(lost), .. })) => writeln!(out, "{}", output::lost_line(r, lost))?,
-            Some(Ok(Visited { damaged: Some(kept), .. })) => {
-                writeln!(out, "{name}: cloned anew; the damaged one is {}", kept.display())?;
-            }
-            Some(Ok(_)) => writeln!(out, "{name}: builds on what took the place of the other")?,
-            Some(Err(why)) => writeln!(out, "{name}: not repaired: {why}")?,
+        match &self.repair {
+            Some(Repair::Done(visited)) => match (&visited.lost, &visited.damaged) {
+                (Some(lost), _) => writeln!(out, "{}", output::lost_line(r, lost))?,
+                (None, Some(kept)) => {
+                    writeln!(out, "{name}: cloned again; the damaged archive is {}", kept.display())?;
+                }
+                (None, None) => writeln!(out, "{name}: builds on the archive that replaced its base")?,
+            },
+            Some(Repair::Failed(why)) => writeln!(out, "{name}: not repaired: {why}")?,
             None => {}
         }
         if let Some(line) = self.unfinished.as_ref().filter(|_| !quiet) {

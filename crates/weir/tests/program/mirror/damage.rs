@@ -90,7 +90,7 @@ fn a_flipped_bit_is_found_by_fsck_and_repaired() {
     std::fs::write(&archive, &bytes).unwrap();
     env.weir_fails(&["fsck"]);
     let said = env.weir(&["fsck", "--repair"]);
-    assert!(said.contains("a: cloned anew; the damaged one is "), "{said}");
+    assert!(said.contains("a: cloned again; the damaged archive is "), "{said}");
     assert_eq!(std::fs::read(archive.with_file_name("a.tar.damaged")).unwrap(), bytes);
     env.weir(&["fsck"]);
     let server = env.serve();
