@@ -14,10 +14,8 @@ use crate::fault::Noted;
 pub struct Region {
     file: Arc<File>,
     map: Option<Arc<Mapped>>,
-    /// Of the map.
+    /// Of the map, which starts where the file does.
     range: Range<usize>,
-    /// Where the map starts in the file.
-    map_offset: u64,
 }
 
 /// A map, and the mark of what of it could not be read. The mark goes first.
@@ -27,34 +25,29 @@ struct Mapped {
 }
 
 impl Region {
-    /// Maps the first `len` bytes of `file`, which nobody writes to while the region lives. For archives this
-    /// holds because committed bytes are never changed; for packs of a git directory because git writes them
-    /// once and only ever unlinks them. What a disk cannot read, or what is cut off after all, reads as
+    /// Maps the first `len` bytes of `file`. What a disk cannot read, or what is cut off after all, reads as
     /// zeroes, and [`Region::check`] tells.
     ///
     /// # Errors
-    /// Of the system; `UnexpectedEof` if the file is shorter.
-    pub fn map(file: Arc<File>, len: u64) -> io::Result<Region> {
-        Region::map_at(file, 0, len)
-    }
-
-    /// Maps `len` bytes from `offset` on, under the same condition.
+    /// If a system call fails; `UnexpectedEof` if the file is shorter.
     ///
-    /// # Errors
-    /// As [`Region::map`].
-    pub fn map_at(file: Arc<File>, offset: u64, len: u64) -> io::Result<Region> {
-        let end = offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
-        if file.metadata()?.len() < end {
+    /// # Safety
+    /// Nobody may write to these bytes while the region, or one that was cut from it, lives. For archives
+    /// this holds because committed bytes are never changed; for packs of a git directory because git writes
+    /// them once and only ever unlinks them.
+    pub unsafe fn map(file: Arc<File>, len: u64) -> io::Result<Region> {
+        if file.metadata()?.len() < len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         if len == 0 {
-            return Ok(Region { file, map: None, range: 0..0, map_offset: offset });
+            return Ok(Region { file, map: None, range: 0..0 });
         }
-        // SAFETY: nobody writes to the mapped bytes (see above); an access that faults is handled (`fault`).
-        let bytes = unsafe { MmapOptions::new().offset(offset).len(len).map(&*file)? };
+        // SAFETY: the caller says that nobody writes to the mapped bytes; an access that faults is handled
+        // (`fault`).
+        let bytes = unsafe { MmapOptions::new().len(len).map(&*file)? };
         let mapped = Mapped { noted: Noted::new(bytes.as_ptr(), bytes.len()), bytes };
-        Ok(Region { file, map: Some(Arc::new(mapped)), range: 0..len, map_offset: offset })
+        Ok(Region { file, map: Some(Arc::new(mapped)), range: 0..len })
     }
 
     /// The part `range` of this region; `None` if it reaches outside.
@@ -102,7 +95,7 @@ impl Region {
 
     /// Where this region starts in its file, in bytes.
     pub fn file_offset(&self) -> u64 {
-        self.map_offset + self.range.start as u64
+        self.range.start as u64
     }
 }
 
@@ -130,8 +123,11 @@ mod tests {
     fn what_is_cut_off_under_a_map_reads_as_zeroes_and_is_told() {
         let file = Arc::new(tempfile::tempfile().unwrap());
         file.write_all_at(&[7; 3 * 4096], 0).unwrap();
-        let region = Region::map(file.clone(), 3 * 4096).unwrap();
-        let other = Region::map(file.clone(), 4096).unwrap();
+        let map = |len| {
+            // SAFETY: nobody writes to the file; that it is cut is what the test is about.
+            unsafe { Region::map(file.clone(), len) }.unwrap()
+        };
+        let (region, other) = (map(3 * 4096), map(4096));
         assert!(region.iter().all(|b| *b == 7) && region.check().is_ok());
         file.set_len(4096).unwrap();
         let part = region.slice(2 * 4096..3 * 4096).unwrap();
@@ -142,7 +138,7 @@ mod tests {
         assert!(other[..4096].iter().all(|b| *b == 7) && other.check().is_ok());
         // The place is another map's afterwards, which nothing is wrong with.
         drop(region);
-        let many: Vec<Region> = (0..3000).map(|_| Region::map(file.clone(), 4096).unwrap()).collect();
+        let many: Vec<Region> = (0..3000).map(|_| map(4096)).collect();
         assert!(many.iter().all(|region| region[0] == 7 && region.check().is_ok()));
     }
 }

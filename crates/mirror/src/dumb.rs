@@ -313,7 +313,9 @@ impl Download<'_> {
             self.save_index(body, &path)?;
             let file = File::open(&path).map_err(weir_repo::Error::from)?;
             let len = file.metadata().map_err(weir_repo::Error::from)?.len();
-            let region = weir_repo::Region::map(Arc::new(file), len).map_err(weir_repo::Error::from)?;
+            // SAFETY: this visit has just made the file, in a folder of its own, and writes to it no more.
+            let region =
+                unsafe { weir_repo::Region::map(Arc::new(file), len) }.map_err(weir_repo::Error::from)?;
             let index = Index::open(&place, region, self.hash)
                 .map_err(|e| Failure::new(FailureClass::BadPack, e.to_string()))?;
             self.packs.push(ListedPack { from, name: name.to_owned(), index, is_here: false });

@@ -145,7 +145,8 @@ fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<CloneFile>>> {
         CloneIndex::Merged(bytes) => {
             let mut file = tempfile::tempfile_in(folder)?;
             file.write_all(&bytes)?;
-            Region::map(Arc::new(file), bytes.len() as u64)?
+            // SAFETY: nobody else can open a file without a name, and it is written to no more.
+            unsafe { Region::map(Arc::new(file), bytes.len() as u64)? }
         }
     };
     Ok(Some(Arc::new(CloneFile {

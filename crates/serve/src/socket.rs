@@ -84,12 +84,17 @@ impl Listener {
     }
 
     /// The sockets that whoever started us opened for us (sd_listen_fds: `LISTEN_FDS` in `environment`), with
-    /// their names (`LISTEN_FDNAMES`). To be called once, before threads are started. Needs to be called
-    /// inside a runtime.
+    /// their names (`LISTEN_FDNAMES`). Needs to be called inside a runtime.
     ///
     /// # Errors
     /// If one of them is no listening socket.
-    pub fn handed_over(environment: impl Fn(&str) -> Option<String>) -> io::Result<Vec<(String, Listener)>> {
+    ///
+    /// # Safety
+    /// It takes these descriptors over: it may be called once, and nothing else in the process may own one
+    /// of those that `LISTEN_FDS` counts.
+    pub unsafe fn handed_over(
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> io::Result<Vec<(String, Listener)>> {
         let is_ours = environment("LISTEN_PID").is_none_or(|pid| pid.parse() == Ok(std::process::id()));
         let count: RawFd = environment("LISTEN_FDS").and_then(|n| n.parse().ok()).unwrap_or(0);
         if !is_ours || count <= 0 {
@@ -99,8 +104,8 @@ impl Listener {
         let mut names = names.split(':');
         (FIRST_HANDED..FIRST_HANDED.saturating_add(count.min(1024)))
             .map(|fd| {
-                // SAFETY: whoever set LISTEN_FDS says that this descriptor is open and ours; nobody else here
-                // has it.
+                // SAFETY: whoever set LISTEN_FDS says that this descriptor is open and ours; the caller, that
+                // nothing else has it.
                 let socket = unsafe { RawSocket::from_raw_fd(fd) };
                 let is_unix = socket
                     .local_addr()

@@ -163,7 +163,8 @@ impl<'a> PackSpool<'a> {
         match self.place {
             None => Ok(PackData { data: SpooledData::Memory(self.memory), _share: None }),
             Some(place) => {
-                let region = Region::map(Arc::new(place.file), self.len)?;
+                // SAFETY: the file has no name, and is written to below only while it is not mapped.
+                let region = unsafe { Region::map(Arc::new(place.file), self.len)? };
                 Ok(PackData { data: SpooledData::File(Resident::new(region)), _share: place.share })
             }
         }
@@ -211,9 +212,12 @@ impl PackData {
                 let file = resident.region().file().clone();
                 let len = resident.region().len() as u64;
                 // Unmapped before it is written to, so that no `&[u8]` sees bytes change.
-                *resident = Resident::new(Region::map(file.clone(), 0)?);
+                // SAFETY: of nothing.
+                *resident = Resident::new(unsafe { Region::map(file.clone(), 0)? });
                 file.write_all_at(data, offset)?;
-                *resident = Resident::new(Region::map(file, len.max(offset + data.len() as u64))?);
+                // SAFETY: the file has no name, and is written to here only while it is not mapped.
+                let region = unsafe { Region::map(file, len.max(offset + data.len() as u64))? };
+                *resident = Resident::new(region);
             }
         }
         Ok(())

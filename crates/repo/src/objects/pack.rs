@@ -374,7 +374,8 @@ mod tests {
     fn region(data: &[u8]) -> Region {
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, data).unwrap();
-        Region::map(file.into(), data.len() as u64).unwrap()
+        // SAFETY: nobody else can open a file without a name, and it is written to no more.
+        unsafe { Region::map(file.into(), data.len() as u64) }.unwrap()
     }
 
     /// A pack of `n` entries whose ids are in another order than they lie in, with the reverse index that

@@ -110,7 +110,8 @@ fn add_objects(
             let map = |path: &Path| -> Result<Region> {
                 let file = File::open(path)?;
                 let len = file.metadata()?.len();
-                Ok(Region::map(Arc::new(file), len)?)
+                // SAFETY: git writes packs and their indices once, under another name, and only unlinks them.
+                Ok(unsafe { Region::map(Arc::new(file), len)? })
             };
             let stem = idx.with_extension("");
             packs.push(Arc::new(Pack::open(
