@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_git::pktline::{Pkt, PktReader, push, push_delim, push_flush};
+use weir_ground::thread::spawn_scoped;
 
 mod catalog;
 mod hash;
@@ -293,7 +294,8 @@ fn main() -> Result<(), Error> {
             }
             results
         };
-        let threads: Vec<_> = (0..a.clients).map(|_| scope.spawn(work)).collect();
+        let start = |_| spawn_scoped("client", scope, work).expect("as many threads as clients");
+        let threads: Vec<_> = (0..a.clients).map(start).collect();
         threads.into_iter().flat_map(|t| t.join().expect("clients do not panic")).collect()
     });
     let wall = started.elapsed().as_secs_f64();

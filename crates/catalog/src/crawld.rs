@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use crate::database::connect_to;
 use crate::{Error, Result};
+use weir_ground::thread::spawn;
 
 /// Its repositories of GitHub in the order they were found, each as GitHub's API has it, a line of JSON
 /// (db/create_schema.sql of crawld). JSON has no control characters: what quotes and delimits in CSV is not
@@ -52,7 +53,7 @@ pub fn repositories_of_crawld(url: &str) -> Result<Box<dyn Read>> {
     let mut client = connect_to(url)?;
     client.batch_execute("SET timezone = 'UTC'")?;
     let (pipe, mut lines) = std::io::pipe().map_err(Error::Copy)?;
-    let from = std::thread::spawn(move || {
+    let from = spawn("crawld", move || {
         let mut rows = client.copy_out(REPOSITORIES)?;
         match std::io::copy(&mut rows, &mut lines) {
             Ok(_) => Ok(()),
@@ -60,6 +61,7 @@ pub fn repositories_of_crawld(url: &str) -> Result<Box<dyn Read>> {
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             Err(e) => Err(Error::Copy(e)),
         }
-    });
+    })
+    .map_err(Error::Copy)?;
     Ok(Box::new(CrawldLines { pipe, from: Some(from) }))
 }

@@ -11,6 +11,7 @@ mod pattern;
 mod rate;
 mod stop;
 mod text;
+pub mod thread;
 mod time;
 
 pub use failure::FailureClass;

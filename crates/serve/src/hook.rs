@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use weir_ground::thread::spawn;
 use weir_upload::{DaemonRequest, Service};
 
 use crate::locate::Client;
@@ -54,11 +55,17 @@ impl Hook {
         })?;
         let (sender, answer) = std::sync::mpsc::channel();
         if let Some(stdout) = child.stdout.take() {
-            std::thread::spawn(move || {
+            let reading = spawn("access hook", move || {
                 let mut answer = String::new();
                 let _ = BufReader::new(stdout.take(ANSWER_BYTES_MAX)).read_line(&mut answer);
                 let _ = sender.send(answer.trim_end().to_owned());
             });
+            if let Err(e) = reading {
+                tracing::error!(hook = %self.program.display(), "cannot be listened to: {e}");
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(String::new());
+            }
         }
         let (end, mut pause) = (Instant::now() + self.timeout, FIRST_LOOK);
         let status = loop {

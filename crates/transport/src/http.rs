@@ -9,6 +9,7 @@ use base64::Engine;
 use ureq::http::{Response, StatusCode, header};
 use ureq::tls::TlsConfig;
 use ureq::{Agent, Body, ResponseExt};
+use weir_ground::thread::spawn;
 
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
@@ -436,7 +437,8 @@ struct PacedBody {
 impl PacedBody {
     fn new(body: Body, pace: Pace) -> PacedBody {
         let (sender, chunks) = sync_channel(CHUNKS_MAX);
-        std::thread::spawn(move || {
+        let failing = sender.clone();
+        let reading = spawn("http body", move || {
             let mut reader = body.into_reader();
             loop {
                 let mut chunk = vec![0; CHUNK_BYTES];
@@ -451,6 +453,9 @@ impl PacedBody {
                 }
             }
         });
+        if let Err(e) = reading {
+            let _ = failing.send(Err(e));
+        }
         PacedBody { chunks, chunk: Vec::new(), used: 0, pace, ended: false }
     }
 }

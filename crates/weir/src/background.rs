@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::Catalog;
 use weir_ground::Stop;
+use weir_ground::thread::spawn;
 use weir_metadata::{LookOutcome, Place, Schedule, TellLook};
 use weir_mirror::{Batches, Event, Mirror};
 
@@ -38,25 +39,25 @@ pub(crate) fn start_mirror(
         catalog.keep_updates_for(&guard.machine);
     }
     let (counters, stopped) = (counters.clone(), stop.clone());
-    let mut threads = vec![std::thread::spawn(move || {
+    let mut threads = vec![spawn("mirror", move || {
         // Both whole: a closure takes but the fields it names, and the lock would be let go.
         let (_hooks, guard) = (hooks, guard);
         again("the mirror loop", &stopped, || {
             mirror_for_ever(&mirror, &mut catalog, &guard.owner, &counters, notifier.as_ref(), &stopped)
         });
-    })];
+    })?];
     if !pool.config.forge.is_empty() {
         let mut pool = pool.again()?;
         let stop = stop.clone();
-        threads.push(std::thread::spawn(move || again("crawls", &stop, || crawl_for_ever(&mut pool, &stop))));
+        threads.push(spawn("crawls", move || again("crawls", &stop, || crawl_for_ever(&mut pool, &stop)))?);
     }
     // Each has limits of its own to wait for.
     for forge in with_metadata(pool) {
         let mut pool = pool.again()?;
         let stop = stop.clone();
-        threads.push(std::thread::spawn(move || {
+        threads.push(spawn("metadata", move || {
             again("metadata", &stop, || look_for_ever(&mut pool, &forge, &stop))
-        }));
+        })?);
     }
     Ok(threads)
 }

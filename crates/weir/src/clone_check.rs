@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_git::{Kind, ObjectHasher, Oid, OidSet, TreeIter, commit_links, tag_target};
+use weir_ground::thread::on_threads;
 use weir_repo::{ObjectReader, Repo};
 
 use crate::error::{Error, InRepo, Result};
@@ -67,17 +68,13 @@ fn check_all(repo: &Repo, blobs: &[Oid]) -> Result<()> {
     let parts: Vec<&[Oid]> = blobs.chunks(BLOBS_AT_ONCE).collect();
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(parts.len());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                let mut reader = repo.reader();
-                while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(e) = part.iter().try_for_each(|oid| checked(&mut reader, oid).map(drop)) {
-                        next.store(parts.len(), Ordering::Relaxed);
-                        failed.lock().expect("not poisoned").get_or_insert(e);
-                    }
-                }
-            });
+    on_threads("check", threads, || {
+        let mut reader = repo.reader();
+        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(e) = part.iter().try_for_each(|oid| checked(&mut reader, oid).map(drop)) {
+                next.store(parts.len(), Ordering::Relaxed);
+                failed.lock().expect("not poisoned").get_or_insert(e);
+            }
         }
     });
     failed.into_inner().expect("not poisoned").map_or(Ok(()), Err)

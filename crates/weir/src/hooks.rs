@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Update};
 use weir_ground::Stop;
+use weir_ground::thread::spawn;
 use weir_transport::Url;
 
 use crate::config::HooksConfig;
@@ -71,7 +72,7 @@ impl Hooks {
                 program: None,
             };
             let (lock, is_locked) = (lock.clone(), is_locked.clone());
-            workers.push(std::thread::spawn(move || {
+            workers.push(spawn("hooks", move || {
                 while !is_locked.load(Ordering::Relaxed) && !worker.stop.is_stopped() {
                     if worker.number == 0 && lock.try_lock().is_ok() {
                         is_locked.store(true, Ordering::Relaxed);
@@ -80,7 +81,7 @@ impl Hooks {
                     }
                 }
                 worker.run();
-            }));
+            })?);
         }
         Ok(Some(Hooks { machine: machine.to_owned(), tells, is_missing, stop, workers }))
     }
@@ -225,7 +226,7 @@ impl Program {
         let (input, output) = (child.stdin.take(), child.stdout.take().expect("piped above"));
         // A program that says more than it is asked waits for somebody to listen.
         let (sender, answers) = sync_channel(1);
-        std::thread::spawn(move || {
+        let listening = spawn("hook output", move || {
             let mut output = BufReader::new(output);
             loop {
                 let mut line = Vec::new();
@@ -237,6 +238,11 @@ impl Program {
                 }
             }
         });
+        if let Err(e) = listening {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(e);
+        }
         Ok(Program { child, input, answers })
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use weir_ground::thread::spawn;
 use weir_repo::Repo;
 use weir_serve::serve_blocking;
 use weir_transport::{LocalServer, LocalStream};
@@ -45,11 +46,12 @@ fn serve(repo: Repo) -> Result<LocalStream, String> {
     let fail = |e: std::io::Error| e.to_string();
     let (ours, theirs) = UnixStream::pair().map_err(fail)?;
     let reader = ours.try_clone().map_err(fail)?;
-    std::thread::spawn(move || {
+    spawn("local upstream", move || {
         let mut machine = UploadPack::new(repo, Version::V2, UploadOptions::default());
         let (mut input, mut output) = (&theirs, &theirs);
         // If the other end hangs up, that is its own affair.
         let _ = serve_blocking(&mut machine, &mut input, &mut output, &AtomicBool::new(false), &|_| {});
-    });
+    })
+    .map_err(fail)?;
     Ok((Box::new(reader), Box::new(ours)))
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_ground::Stop;
+use weir_ground::thread::spawn;
 use weir_mirror::Event;
 
 use crate::hooks::{GOODBYE, Program, error_of};
@@ -42,7 +43,9 @@ impl Notifier {
             timeout: hooks.timeout.0,
             stop: stop.clone(),
         };
-        let worker = std::thread::spawn(move || teller.run(&waiting));
+        let worker = spawn("notify", move || teller.run(&waiting))
+            .inspect_err(|e| tracing::error!("the program of hooks.notify is told nothing: {e}"))
+            .ok()?;
         Some(Notifier { sender: Some(sender), stop, worker: Some(worker) })
     }
 

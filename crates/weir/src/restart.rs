@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::systemd;
+use weir_ground::thread::spawn;
 
 /// Where the new program says that it serves.
 const READY: &str = "WEIR_READY_FD";
@@ -39,8 +40,8 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
         .env_remove("LISTEN_PID");
     command.env(READY, ready_fd.to_string());
     let mut handed: Vec<RawFd> = sockets.iter().map(|(fd, _)| *fd).chain([tell.as_raw_fd()]).collect();
-    // SAFETY: between fork and exec only fcntl and dup2 are called, which are async-signal-safe, and nothing
-    // is allocated.
+    // SAFETY: between fork and exec only fcntl, dup2 and close are called, which are async-signal-safe, and
+    // nothing is allocated.
     unsafe {
         command.pre_exec(move || {
             // First out of the way, so that none is overwritten before it is moved to its place.
@@ -63,11 +64,11 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
     let mut child = command.spawn().map_err(|e| fail("the program", e))?;
     drop(tell);
     let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    let waiting = spawn("restart", move || {
         let mut byte = [0];
         let _ = sender.send(ready.read(&mut byte).unwrap_or(0) == 1);
     });
-    if receiver.recv_timeout(PATIENCE) == Ok(true) {
+    if waiting.is_ok() && receiver.recv_timeout(PATIENCE) == Ok(true) {
         return Ok(child.id());
     }
     let _ = child.kill();

@@ -1,6 +1,7 @@
 //! What a signal asks for.
 
 use weir_ground::Stop;
+use weir_ground::thread::spawn;
 
 use crate::error::Result;
 
@@ -10,7 +11,7 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver
     let stop = stop.clone();
     let (told, asked) = tokio::sync::watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    std::thread::spawn(move || {
+    spawn("signals", move || {
         runtime.block_on(async {
             use tokio::signal::unix::{SignalKind, signal};
             let (Ok(mut interrupt), Ok(mut terminate)) =
@@ -34,6 +35,6 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver
                 told.send_replace(true);
             }
         });
-    });
+    })?;
     Ok(asked)
 }

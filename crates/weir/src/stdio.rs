@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use weir_ground::thread::spawn;
 use weir_serve::serve_blocking;
 use weir_upload::UploadPack;
 
@@ -48,10 +49,10 @@ pub(crate) fn converse(machine: &mut UploadPack, idle_timeout: Option<Duration>)
     });
     let (mut reader, mut writer) =
         (StdioReader(stdin().lock(), watched.clone()), StdioWriter(stdout().lock(), watched.clone()));
-    std::thread::spawn({
+    spawn("watch", {
         let watched = watched.clone();
         move || watch(&watched, idle_timeout)
-    });
+    })?;
     let is_working = |works: bool| {
         watched.happens();
         watched.is_working.store(works, Ordering::Relaxed);

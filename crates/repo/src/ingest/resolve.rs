@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use weir_git::{BatchHasher, Kind, ObjectHasher, Oid, OidMap};
+use weir_ground::thread::on_threads;
 
 use super::links::Links;
 use super::options::{IngestLimits, IngestOptions};
@@ -431,28 +432,18 @@ impl<'a> ResolveState<'_, 'a> {
 fn run<'a>(shared: &ResolveState<'_, 'a>, roots: &[Root], threads: usize) -> Result<Vec<Links<'a>>> {
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<Error>> = Mutex::new(None);
-    let work = || shared.work(roots, &next);
-    if threads == 1 {
-        return work().map(|g| vec![g]);
-    }
-    let gathered = std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..threads)
-            .map(|_| {
-                scope.spawn(|| match work() {
-                    Ok(g) => Some(g),
-                    Err(e) => {
-                        // Stops the others at their next root.
-                        next.store(usize::MAX / 2, Ordering::Relaxed);
-                        failed.lock().expect("not poisoned").get_or_insert(e);
-                        None
-                    }
-                })
-            })
-            .collect();
-        handles.into_iter().filter_map(|h| h.join().expect("workers do not panic")).collect::<Vec<_>>()
-    });
+    let work = || match shared.work(roots, &next) {
+        Ok(links) => Some(links),
+        Err(e) => {
+            // Stops the others at their next root.
+            next.store(usize::MAX / 2, Ordering::Relaxed);
+            failed.lock().expect("not poisoned").get_or_insert(e);
+            None
+        }
+    };
+    let gathered = on_threads("resolve", threads, work);
     match failed.into_inner().expect("not poisoned") {
         Some(e) => Err(e),
-        None => Ok(gathered),
+        None => Ok(gathered.into_iter().flatten().collect()),
     }
 }

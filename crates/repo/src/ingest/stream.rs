@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use weir_git::{BatchHasher, HashKind, Kind, Oid};
+use weir_ground::thread::spawn_scoped;
 
 use super::buffers;
 use super::ids::Ids;
@@ -343,7 +344,7 @@ impl Entries<'_> {
         input.enlarge();
         let (sender, receiver) = sync_channel(BATCHES_IN_FLIGHT_MAX);
         std::thread::scope(|scope| {
-            let hashing = scope.spawn(move || whole.run(receiver));
+            let hashing = spawn_scoped("hash", scope, move || whole.run(receiver))?;
             let mut sink = Sink::Thread { sender, batch: Vec::new(), batch_bytes: 0 };
             let read = self.read(input, &mut sink);
             if let Sink::Thread { sender, batch, .. } = sink {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_archive::Takes;
 use weir_git::{Kind, Oid, OidSet};
 use weir_ground::Timestamp;
+use weir_ground::thread::spawn_scoped;
 
 use crate::error::{Error, Result, corrupt};
 use crate::ingest::{IngestLimits, IngestOptions, Ingested, SpillFn, ingest};
@@ -306,7 +307,7 @@ fn take_in(
     };
     let (mut reader, mut writer) = std::io::pipe()?;
     std::thread::scope(|scope| {
-        let writing = scope.spawn(move || plan.write(repo.objects(), &mut writer));
+        let writing = spawn_scoped("repack", scope, move || plan.write(repo.objects(), &mut writer))?;
         let taken = ingest(&mut reader, how.spill, &options);
         drop(reader);
         let written = writing.join().expect("writing does not panic");

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use weir_git::pktline::{self, Pkt};
 use weir_ground::Stop;
+use weir_ground::thread::spawn;
 use weir_serve::{
     Address, Client, Daemon, DaemonLimits, Door, Hook, Listener, Locator, MapRule, raise_descriptor_limit,
 };
@@ -291,13 +292,13 @@ fn first_request(timeout: Duration) -> Result<Option<Option<DaemonRequest>>> {
     let is_there = Arc::new(AtomicBool::new(false));
     if timeout < Duration::MAX {
         let is_there = is_there.clone();
-        std::thread::spawn(move || {
+        spawn("timeout", move || {
             std::thread::sleep(timeout);
             if !is_there.load(Ordering::Relaxed) {
                 tracing::warn!("no request came in {} s", timeout.as_secs());
                 std::process::exit(0);
             }
-        });
+        })?;
     }
     let mut input = stdin().lock();
     let mut line = Vec::new();

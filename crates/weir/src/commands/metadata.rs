@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use weir_ground::Stop;
+use weir_ground::thread::spawn_scoped;
 use weir_metadata::LookOutcome;
 
 use crate::background::{look_at_metadata, with_metadata};
@@ -68,13 +69,14 @@ fn on_all(
     std::thread::scope(|scope| {
         let start = |forge| {
             let mut own = pool.again()?;
-            Ok(scope.spawn(move || {
+            let thread = spawn_scoped("metadata", scope, move || {
                 let result = work(&mut own, forge);
                 if result.is_err() {
                     stop.stop();
                 }
                 result
-            }))
+            });
+            Ok(thread?)
         };
         let threads = forges.iter().map(start).collect::<Result<Vec<_>>>()?;
         let ended = threads

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_ground::Stop;
+use weir_ground::thread::spawn;
 use weir_serve::{
     Address, Daemon, DaemonLimits, Door, Listener, MetricsText, Presentation, Tls, TrustedProxies,
     raise_descriptor_limit, serve_text,
@@ -188,7 +189,7 @@ fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok::<_, std::io::Error>((signal(SignalKind::hangup())?, signal(SignalKind::user_defined2())?))
     })?;
-    std::thread::spawn(move || {
+    spawn("restart", move || {
         let mut asked = || {
             runtime.block_on(async {
                 tokio::select! {
@@ -214,7 +215,7 @@ fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
                 }
             }
         }
-    });
+    })?;
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::imports::{imports, modules};
+use crate::imports::{code, imports, modules};
 
 fn crates() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -125,6 +125,23 @@ fn no_library_prints() {
             let code = text.split("#[cfg(test)]").next().unwrap();
             for forbidden in ["println!(", "eprintln!(", "print!(", "dbg!(", "std::env::var"] {
                 assert!(!code.contains(forbidden), "{}: {forbidden}", path.display());
+            }
+        }
+    }
+}
+
+/// `std::thread::spawn` and `Scope::spawn` panic where a process has as many threads as it may.
+#[test]
+fn a_thread_that_cannot_be_started_is_an_error() {
+    for (name, _) in drawn() {
+        for path in modules(&crates().join(&name).join("src")).values() {
+            let code = code(path);
+            for forbidden in ["thread::spawn(", "scope.spawn("] {
+                assert!(
+                    !code.contains(forbidden),
+                    "{}: {forbidden} (see weir_ground::thread)",
+                    path.display()
+                );
             }
         }
     }

@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use weir_catalog::InventoryEntry;
+use weir_ground::thread::spawn_scoped;
 use weir_ground::{FailureClass, Timestamp};
 use weir_transport::{Scheme, Session, TransportOptions, Url};
 
@@ -50,9 +51,9 @@ pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     let queue = Mutex::new(hosts.into_iter());
     std::thread::scope(|scope| {
         let (sender, answers) = channel();
-        for _ in 0..jobs {
+        for started in 0..jobs {
             let (sender, queue, options) = (sender.clone(), &queue, &options);
-            scope.spawn(move || {
+            let asking = spawn_scoped("check host", scope, move || {
                 loop {
                     let next = queue.lock().unwrap_or_else(|e| e.into_inner()).next();
                     let Some((host, example)) = next else { return };
@@ -62,6 +63,11 @@ pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
                     }
                 }
             });
+            match asking {
+                Err(e) if started == 0 => return Err(e.into()),
+                Err(_) => break,
+                Ok(_) => {}
+            }
         }
         drop(sender);
         let mut kinds =

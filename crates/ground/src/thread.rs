@@ -1,0 +1,71 @@
+//! Threads that may fail to start: a process may have too many, and that is an error, not a panic.
+
+use std::io;
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+
+/// Starts a thread that debuggers and `top` show as `name`, of which the system keeps 15 bytes.
+///
+/// # Errors
+/// If the system starts no more threads.
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    Builder::new().name(name.to_owned()).spawn(work)
+}
+
+/// Starts a thread as [`spawn`] does, that ends before `scope` does.
+///
+/// # Errors
+/// As [`spawn`].
+pub fn spawn_scoped<'scope, T: Send + 'scope>(
+    name: &str,
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, T>> {
+    Builder::new().name(name.to_owned()).spawn_scoped(scope, work)
+}
+
+/// Does `work` on as many as `threads` threads at once, or as many as can be started, and on this one if that
+/// is none. Returns what each gave.
+///
+/// # Panics
+/// If `work` does.
+pub fn on_threads<T: Send>(name: &str, threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
+    if threads <= 1 {
+        return vec![work()];
+    }
+    std::thread::scope(|scope| {
+        let started: Vec<_> = (0..threads).map_while(|_| spawn_scoped(name, scope, &work).ok()).collect();
+        if started.is_empty() {
+            return vec![work()];
+        }
+        let joined = started.into_iter().map(|thread| thread.join());
+        joined.map(|given| given.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn work_is_done_on_as_many_threads_as_are_asked_for() {
+        for threads in [0, 1, 3] {
+            let next = AtomicUsize::new(0);
+            let work =
+                || std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed))).take_while(|n| *n < 100);
+            let mut done: Vec<usize> = on_threads("test", threads, || work().collect::<Vec<_>>()).concat();
+            done.sort_unstable();
+            assert_eq!(done, (0..100).collect::<Vec<_>>(), "{threads}");
+        }
+    }
+
+    #[test]
+    fn a_thread_has_a_name() {
+        let name = spawn("a name", || std::thread::current().name().map(str::to_owned)).unwrap();
+        assert_eq!(name.join().unwrap().as_deref(), Some("a name"));
+    }
+}
