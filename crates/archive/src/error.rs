@@ -58,6 +58,14 @@ pub enum Error {
     /// A commit that would list more members than a record holds.
     #[error("{0} members are more than an archive can list; nothing was written")]
     TooManyMembers(usize),
+    /// What was to be committed is not as every state is: a bug here. Nothing was written.
+    #[error("commit {seq} would not be whole: {what}; nothing was written (a bug in weir)")]
+    Invariant {
+        /// Its number.
+        seq: u64,
+        /// What does not hold.
+        what: String,
+    },
     /// Not as many bytes were given for a member as were announced, or more.
     #[error("member '{name}' was announced with {len} bytes, and given {given}")]
     Length {

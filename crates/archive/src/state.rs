@@ -3,6 +3,16 @@
 //!
 //! The walk never searches the data of members: an upstream chose those bytes, and they decide nothing about
 //! commits.
+//!
+//! What holds of every state, checked before one is written and when one is read ([`State::violation`]):
+//! - the record ends the committed part, on a block boundary, and starts behind the start of its group;
+//! - the group starts where the record before it ends; the first one at 0;
+//! - live members start on block boundaries, end before the record, and no two share a byte;
+//! - the member that holds a record is never live;
+//! - a chain whose last record is full has no other.
+//!
+//! A commit follows the one before it with a higher number (its record names that one's place, so that it
+//! starts where that one ends); what was committed is never changed.
 
 use std::collections::BTreeMap;
 
@@ -46,6 +56,44 @@ impl State {
     /// Where the committed part ends: the length the file should have.
     pub fn end(&self) -> u64 {
         self.record_at.end()
+    }
+
+    /// Returns what of the invariants at the head of this file does not hold, if anything.
+    pub(crate) fn violation(&self) -> Option<String> {
+        let RecordPlace { offset: record_offset, len: record_len, .. } = self.record_at;
+        let start = self.record.start;
+        let end = record_offset.checked_add(record_len);
+        if !end.is_some_and(|end| end.is_multiple_of(BLOCK_BYTES)) || record_offset <= start {
+            return Some(format!(
+                "the record at {record_offset} does not end its group, which starts at {start}"
+            ));
+        }
+        let previous_end =
+            self.record.previous.map_or(Some(0), |previous| previous.offset.checked_add(previous.len));
+        if previous_end != Some(start) {
+            return Some(format!("its group starts at {start}, not where the one before ends"));
+        }
+        if self.record.full && self.chain_len != 1 {
+            return Some(format!("its record is full, and the last of {} that count", self.chain_len));
+        }
+        if self.members.contains_key(RECORD_NAME) {
+            return Some(format!("'{RECORD_NAME}' is a live member"));
+        }
+        let mut members: Vec<(u64, u64, &str)> =
+            self.members.iter().map(|(name, member)| (member.offset, member.len, name.as_str())).collect();
+        members.sort_unstable();
+        let mut free_from = 0;
+        for (offset, len, name) in members {
+            let end = offset.checked_add(len).filter(|end| *end <= record_offset);
+            let Some(end) = end else {
+                return Some(format!("member '{name}' reaches beyond its commit record"));
+            };
+            if !offset.is_multiple_of(BLOCK_BYTES) || offset < free_from {
+                return Some(format!("member '{name}' at {offset} starts inside of another or of a block"));
+            }
+            free_from = end;
+        }
+        None
     }
 
     /// Returns the end mark of this state. Writers store it beside the data, and readers start from it.
@@ -356,9 +404,6 @@ pub(crate) fn assemble(storage: &impl Storage, record: Record, record_at: Record
             members.remove(name);
         }
         for (name, offset, len, sha256) in &r.members {
-            if offset.checked_add(*len).is_none_or(|end| end > record_at.offset) {
-                return damaged(*offset, format!("member '{name}' reaches beyond its commit record"));
-            }
             members.insert(name.clone(), Member { offset: *offset, len: *len, sha256: *sha256 });
         }
         for key in &r.unset {
@@ -371,5 +416,72 @@ pub(crate) fn assemble(storage: &impl Storage, record: Record, record_at: Record
     // Every group holds a record member of its own; it is not one of the live members.
     members.remove(RECORD_NAME);
     let record = chain.swap_remove(0);
-    Ok(State { record, record_at, members, attributes, chain_len })
+    let state = State { record, record_at, members, attributes, chain_len };
+    match state.violation() {
+        Some(what) => damaged(record_at.offset, format!("commit {}: {what}", state.record.seq)),
+        None => Ok(state),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_ground::{Epoch, Timestamp};
+
+    use super::*;
+    use crate::record::VERSION;
+
+    fn place(offset: u64, len: u64) -> RecordPlace {
+        RecordPlace { offset, len, sum: [0; 32] }
+    }
+
+    /// A state of two members in a group behind another.
+    fn sample() -> State {
+        let record = Record {
+            version: VERSION,
+            seq: 2,
+            epoch: Epoch::NONE,
+            time: Timestamp(1),
+            start: 2048,
+            previous: Some(place(1024, 1024)),
+            full: false,
+            synced: false,
+            frame: [0; 32],
+            members: Vec::new(),
+            dropped: Vec::new(),
+            set: Vec::new(),
+            unset: Vec::new(),
+        };
+        let member = |offset, len| Member { offset, len, sha256: [0; 32] };
+        let members = [("a", member(512, 512)), ("b", member(2560, 700))];
+        State {
+            record,
+            record_at: place(4096, 1024),
+            members: members.map(|(name, member)| (name.to_owned(), member)).into(),
+            attributes: BTreeMap::new(),
+            chain_len: 2,
+        }
+    }
+
+    #[test]
+    fn what_does_not_hold_of_a_state_is_told() {
+        assert_eq!(sample().violation(), None);
+        type Breaks = fn(&mut State);
+        let broken: [(&str, Breaks); 9] = [
+            ("does not end its group", |s| s.record_at.len = 1000),
+            ("does not end its group", |s| s.record_at.offset = 2048),
+            ("does not end its group", |s| s.record_at.offset = u64::MAX),
+            ("not where the one before ends", |s| s.record.previous = None),
+            ("not where the one before ends", |s| s.record.start = 2560),
+            ("is full", |s| s.record.full = true),
+            ("beyond its commit record", |s| s.members.get_mut("b").unwrap().len = 2000),
+            ("inside of another", |s| s.members.get_mut("b").unwrap().offset = 512),
+            ("inside of another or of a block", |s| s.members.get_mut("b").unwrap().offset = 2600),
+        ];
+        for (what, breaks) in broken {
+            let mut state = sample();
+            breaks(&mut state);
+            let said = state.violation().unwrap_or_default();
+            assert!(said.contains(what), "{what}: {said}");
+        }
+    }
 }

@@ -380,10 +380,13 @@ impl<S: Storage> Group<'_, S> {
         self.put(&tar::file_header(RECORD_NAME, data.len() as u64));
         let record_at = RecordPlace { offset: self.position, len: data.len() as u64, sum };
         self.put(&data);
-        self.flush()?;
-        self.writer.storage.sync()?;
         let commit = Commit { seq: record.seq, end: self.position, bytes: self.position - self.start };
         let state = State { record, record_at, members, attributes, chain_len };
+        if let Some(what) = state.violation() {
+            return Err(Error::Invariant { seq: commit.seq, what });
+        }
+        self.flush()?;
+        self.writer.storage.sync()?;
         self.writer.seq_max = commit.seq;
         self.writer.storage.set_end_mark(state.end_mark(commit.seq));
         self.writer.state = Some(state);

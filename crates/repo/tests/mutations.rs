@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use weir_archive::{Archive, Region};
+use weir_archive::{Archive, Region, Writer};
 use weir_git::{HashKind, OidSet, plain_sha};
 use weir_ground::{Epoch, Timestamp};
 use weir_repo::ingest::{IngestLimits, IngestOptions, Ingested, SpillPlace, ingest};
@@ -143,15 +143,21 @@ fn packs() {
     }
 }
 
-fn archive(folder: &Path) -> std::path::PathBuf {
+/// An archive of one branch, after its first commit.
+fn cloned(path: &Path) -> (ArchiveRepo, Refs) {
     let (pack, oid) = sample();
-    let path = folder.join("a.tar");
-    let mut archive = ArchiveRepo::create(&path, HashKind::Sha1, 1).unwrap();
+    let mut archive = ArchiveRepo::create(path, HashKind::Sha1, 1).unwrap();
     let refs = Refs::new(
         vec![Ref { name: b"refs/heads/main".to_vec(), oid, peeled: None }],
         Head::Symbolic(b"refs/heads/main".to_vec()),
     );
     archive.commit(Some((RefClass::HeadsAndTags, take(&pack).unwrap().unwrap())), state(&refs, 1)).unwrap();
+    (archive, refs)
+}
+
+fn archive(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("a.tar");
+    let (mut archive, refs) = cloned(&path);
     archive.commit(None, state(&Refs::new(Vec::new(), Head::default()), 2)).unwrap();
     archive.commit(None, state(&refs, 3)).unwrap();
     path
@@ -178,6 +184,25 @@ fn archives() {
         }));
         assert!(outcome.is_ok(), "round {round} panicked");
     }
+}
+
+#[test]
+fn a_claim_that_the_bodies_contradict_is_not_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tar");
+    drop(cloned(&path));
+    let repo = Repo::open_archive(&path).unwrap();
+    let (heads, all) = (repo.bodies().heads.unwrap(), repo.bodies().all.unwrap());
+    assert!(weir_repo::fsck(&repo).unwrap().problems.is_empty());
+    let mut writer = Writer::open(weir_archive::lock_existing(&path).unwrap()).unwrap();
+    let mut group = writer.begin();
+    group.set("clone.heads", format!("{} -", heads.count + 1));
+    group.commit(Timestamp(4), Epoch::NONE).unwrap();
+    drop(writer);
+    let repo = Repo::open_archive(&path).unwrap();
+    assert_eq!((repo.bodies().heads, repo.bodies().all), (None, Some(all)));
+    let problems = weir_repo::fsck(&repo).unwrap().problems;
+    assert!(matches!(&problems[..], [one] if one.contains("'clone.heads'")), "{problems:?}");
 }
 
 fn spill(_: u64) -> std::io::Result<SpillPlace> {

@@ -2,7 +2,11 @@
 //! whole clones.
 //!
 //! A full clone whose answer is a set of whole, closed bodies is sent as the bytes lie
-//! (`docs/archive-format.md`, section 8). What makes that sound is decided here, when an update is committed.
+//! (`docs/archive-format.md`, section 8). What makes that sound is decided when an update is committed, and
+//! held against the bodies when it is read:
+//! - a body ends inside of its pack, and has at most as many objects as that;
+//! - a whole clone has as many objects as its bodies have together, and an archive that builds on another is
+//!   none.
 
 use std::sync::Arc;
 
@@ -90,6 +94,8 @@ pub struct Bodies {
     pub heads: Option<WholeClone>,
     /// Set if the bodies of that class and of [`RefClass::Rest`] are exactly what all refs reach.
     pub all: Option<WholeClone>,
+    /// Claims to be a whole clone that the bodies contradict, a line each. They are not believed.
+    pub(crate) contradictions: Vec<String>,
 }
 
 pub(crate) const HEADS_KEY: &str = "clone.heads";
@@ -153,11 +159,24 @@ impl Bodies {
             list.iter().skip_while(|b| b.class != RefClass::History).any(|b| b.class == RefClass::Rest);
         let is_doubtful =
             |key: &str| archive.state().record.version < 2 && key == ALL_KEY && is_rest_behind_history;
-        let whole = |key: &str| match archive.attribute(key).filter(|_| !is_part && !is_doubtful(key)) {
-            None => Ok(None),
-            Some(value) => parse_whole(hash, value).map_or_else(|| bad(key), |w| Ok(Some(w))),
+        let mut contradictions = Vec::new();
+        let mut whole = |key: &str, classes: &[RefClass]| {
+            let Some(value) = archive.attribute(key).filter(|_| !is_part && !is_doubtful(key)) else {
+                return Ok(None);
+            };
+            let Some(whole) = parse_whole(hash, value) else { return bad(key) };
+            let bodies = list.iter().filter(|body| classes.contains(&body.class));
+            let count: u64 = bodies.map(|body| u64::from(body.sent_count)).sum();
+            if count == u64::from(whole.count) {
+                return Ok(Some(whole));
+            }
+            contradictions
+                .push(format!("attribute '{key}' says {} objects, its bodies {count}", whole.count));
+            Ok(None)
         };
-        Ok(Bodies { list, heads: whole(HEADS_KEY)?, all: whole(ALL_KEY)? })
+        let heads = whole(HEADS_KEY, &[RefClass::HeadsAndTags])?;
+        let all = whole(ALL_KEY, &[RefClass::HeadsAndTags, RefClass::Rest])?;
+        Ok(Bodies { list, heads, all, contradictions })
     }
 
     /// Whether refs are known to reach every object of pack number `pack`.

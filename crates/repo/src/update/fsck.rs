@@ -46,6 +46,7 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
             }
         }
     }
+    report.problems.extend(repo.bodies.contradictions.iter().cloned());
     let of_base = repo.objects().packs().len() - repo.own_packs().len();
     for (number, pack) in repo.objects().packs().iter().enumerate().skip(of_base) {
         let mut sum = weir_git::plain_sha(repo.hash());
