@@ -1,4 +1,12 @@
 //! Which machine visits which repository, and until when.
+//!
+//! What holds of leases:
+//! - a lease is numbered: the `epoch` of its repository is higher than under any lease before, and no lower
+//!   than the time at which it was given;
+//! - owner and end are set together, or neither is;
+//! - what is told of a visit counts only under the number that it was leased with (`renew`, `raise_epoch`,
+//!   `record`, `history`, `updates`), and its archive refuses to be written under a lower number than it was
+//!   (`weir_archive::Error::Fenced`).
 
 use weir_ground::{Epoch, Timestamp};
 
@@ -97,6 +105,10 @@ impl Catalog {
         let mut leased = self
             .database
             .transaction(TransactionKind::Visits, |db| db.query(&sql, &parameters, Repository::from_row))?;
+        debug_assert!(
+            leased.iter().all(|r| r.epoch.0 >= now.as_u64()),
+            "a lease is numbered by the time at least"
+        );
         leased.sort_by_key(|r| (r.next_due, r.id));
         Ok(leased)
     }
