@@ -13,6 +13,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use libtest_mimic::{Arguments, Failed, Trial};
 use weir_git::Oid;
 use weir_transport::{
     Advertised, Error, FetchRequest, Negotiator, Result, Session, Symbolic, TransportOptions, Url,
@@ -127,19 +128,28 @@ fn played(text: &str, version_max: u8) -> String {
     head.map(|line| format!("{line}\n")).collect::<String>() + &upstream.written()
 }
 
-#[test]
-fn conversations_are_as_they_are_written() {
+/// Whether the conversation at `path` goes as it is written there.
+fn goes_as_written(path: &Path, version_max: u8) -> std::result::Result<(), Failed> {
+    let text = fs::read_to_string(path)?;
+    let found = played(&text, version_max);
+    if std::env::var_os("WEIR_WRITE_TRANSCRIPTS").is_some() {
+        fs::write(path, found)?;
+    } else if found != text {
+        return Err(format!("it goes another way:\n{found}").into());
+    }
+    Ok(())
+}
+
+fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
-    for (name, version_max) in [("v0", 0), ("v1", 1), ("v2", 2)] {
-        for entry in fs::read_dir(folder.join(name)).unwrap() {
+    let mut trials = Vec::new();
+    for (version, version_max) in [("v0", 0), ("v1", 1), ("v2", 2)] {
+        for entry in fs::read_dir(folder.join(version)).unwrap() {
             let path = entry.unwrap().path();
-            let text = fs::read_to_string(&path).unwrap();
-            let found = played(&text, version_max);
-            if std::env::var_os("WEIR_WRITE_TRANSCRIPTS").is_some() {
-                fs::write(&path, &found).unwrap();
-            } else {
-                assert_eq!(found, text, "{}", path.display());
-            }
+            let name = path.strip_prefix(&folder).unwrap().with_extension("").display().to_string();
+            trials.push(Trial::test(name, move || goes_as_written(&path, version_max)));
         }
     }
+    trials.sort_by(|a, b| a.name().cmp(b.name()));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_if_failed();
 }

@@ -11,11 +11,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use libtest_mimic::{Arguments, Failed, Trial};
 use weir_repo::Repo;
 use weir_upload::{UploadOptions, Version, WantPolicy};
 
 use conversation::{Server, decode, encode};
 use history::Names;
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
 /// What a file says before its conversation starts.
 fn settings(text: &str) -> UploadOptions {
@@ -47,9 +50,8 @@ fn settings(text: &str) -> UploadOptions {
 }
 
 fn files() -> Vec<(PathBuf, Version)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
     let of = |(name, version): (&str, Version)| {
-        let entries = fs::read_dir(folder.join(name)).unwrap();
+        let entries = fs::read_dir(Path::new(FOLDER).join(name)).unwrap();
         entries.map(move |entry| (entry.unwrap().path(), version))
     };
     let mut files: Vec<(PathBuf, Version)> =
@@ -85,37 +87,49 @@ fn played(text: &str, repo: &Arc<Repo>, version: Version, names: &Names) -> Stri
     out
 }
 
-#[test]
-fn conversations_are_as_they_are_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let (repo, names) = history::make(folder.path());
-    for (path, version) in files() {
-        let text = fs::read_to_string(&path).unwrap();
-        let found = played(&text, &repo, version, &names);
-        if std::env::var_os("WEIR_WRITE_TRANSCRIPTS").is_some() {
-            fs::write(&path, &found).unwrap();
-        } else {
-            assert_eq!(found, text, "{}", path.display());
-        }
+/// Whether the conversation at `path` goes as it is written there.
+fn goes_as_written(path: &Path, version: Version, repo: &Arc<Repo>, names: &Names) -> Result<(), Failed> {
+    let text = fs::read_to_string(path)?;
+    let found = played(&text, repo, version, names);
+    if std::env::var_os("WEIR_WRITE_TRANSCRIPTS").is_some() {
+        fs::write(path, found)?;
+    } else if found != text {
+        return Err(format!("it goes another way:\n{found}").into());
+    }
+    Ok(())
+}
+
+/// Whether its answers are the same however the request is cut.
+fn can_be_cut(path: &Path, version: Version, repo: &Arc<Repo>, names: &Names) -> Result<(), Failed> {
+    let text = fs::read_to_string(path)?;
+    let said = text.lines().filter_map(|line| line.strip_prefix("C: "));
+    let request: Vec<u8> = said.flat_map(|line| encode(line, names)).collect();
+    let answer = |piece: usize| {
+        let mut server = Server::new(repo.clone(), version, settings(&text));
+        request.chunks(piece).for_each(|piece| server.feed(piece));
+        server.take()
+    };
+    let whole = answer(request.len().max(1));
+    match [1, 3, 64].into_iter().find(|piece| answer(*piece) != whole) {
+        Some(piece) => Err(format!("in pieces of {piece} bytes it has another answer").into()),
+        None => Ok(()),
     }
 }
 
-#[test]
-fn answers_do_not_depend_on_how_a_request_is_cut() {
+fn main() {
     let folder = tempfile::tempdir().unwrap();
     let (repo, names) = history::make(folder.path());
+    let names = Arc::new(names);
+    let mut trials = Vec::new();
     for (path, version) in files() {
-        let text = fs::read_to_string(&path).unwrap();
-        let said = text.lines().filter_map(|line| line.strip_prefix("C: "));
-        let request: Vec<u8> = said.flat_map(|line| encode(line, &names)).collect();
-        let answer = |piece: usize| {
-            let mut server = Server::new(repo.clone(), version, settings(&text));
-            request.chunks(piece).for_each(|piece| server.feed(piece));
-            server.take()
+        let path: Arc<Path> = path.into();
+        let name = path.strip_prefix(FOLDER).unwrap().with_extension("").display().to_string();
+        let test = |kind: &str, check: fn(&Path, Version, &Arc<Repo>, &Names) -> Result<(), Failed>| {
+            let (path, repo, names) = (path.clone(), repo.clone(), names.clone());
+            Trial::test(format!("{name}{kind}"), move || check(&path, version, &repo, &names))
         };
-        let whole = answer(request.len().max(1));
-        for piece in [1, 3, 64] {
-            assert!(answer(piece) == whole, "{} in pieces of {piece} bytes", path.display());
-        }
+        trials.push(test("", goes_as_written));
+        trials.push(test(" in pieces", can_be_cut));
     }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_if_failed();
 }
