@@ -19,6 +19,9 @@ pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
 /// is sent to it.
 const PEEK: Duration = Duration::from_secs(1);
 
+/// How an answer ends that can be followed by another (gitprotocol-common, "flush-pkt").
+const FLUSH: &[u8] = b"0000";
+
 /// Where answers go.
 pub(crate) trait Out: Send {
     /// Sends bytes.
@@ -114,6 +117,8 @@ impl Daemon {
     /// If the client is gone, or the disk fails.
     pub(crate) async fn follow(&self, mut started: Started, out: &mut impl Out) -> io::Result<WorkOutcome> {
         let mut first = started.first.take();
+        // All may be said, though the work has not ended yet: what came then would be part of the next answer.
+        let mut is_flushed = false;
         loop {
             let next = match first.take() {
                 Some(first) => Some(first),
@@ -128,10 +133,13 @@ impl Daemon {
                 },
             };
             match next {
-                Some(AnswerPiece::Bytes(bytes)) => out.give(bytes).await?,
+                Some(AnswerPiece::Bytes(bytes)) => {
+                    is_flushed = bytes.ends_with(FLUSH);
+                    out.give(bytes).await?;
+                }
                 Some(AnswerPiece::End(outcome)) => return Ok(outcome),
                 None => {
-                    let may = |k: &Keepalive| started.reader.has_begun() || !k.after_first;
+                    let may = |k: &Keepalive| !is_flushed && (started.reader.has_begun() || !k.after_first);
                     if let Some(keepalive) = started.keepalive.filter(may) {
                         out.give(Bytes::from_static(keepalive.bytes)).await?;
                     }
