@@ -205,15 +205,14 @@ impl Server {
     pub fn go_on(&mut self) {
         // Its children notice that it is gone, and hold its memory until then.
         let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            self.process = Server::run(&self.binaries, self.folder.path(), &[]);
-            std::thread::sleep(Duration::from_millis(300));
-            if self.process.try_wait().unwrap().is_none() {
-                break;
-            }
+        self.process = Server::run(&self.binaries, self.folder.path(), &[]);
+        while !self.try_sql("SELECT 1") {
             assert!(Instant::now() < until, "PostgreSQL does not come back");
+            if self.process.try_wait().unwrap().is_some() {
+                self.process = Server::run(&self.binaries, self.folder.path(), &[]);
+            }
+            std::thread::sleep(Duration::from_millis(50));
         }
-        self.wait();
     }
 
     fn end(&mut self, signal: &str) {

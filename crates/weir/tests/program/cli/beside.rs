@@ -1,11 +1,11 @@
 //! What `weir serve` does beside serving: it crawls, mirrors, and tells monitors how it is.
 
 use crate::common::forge::{Forge, Listed, State};
-use crate::common::{Env, free_port, wait_for_port};
+use crate::common::{Env, free_port, wait_for_port, wait_until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The answer to a GET, head and all.
 fn get(port: u16, path: &str) -> String {
@@ -51,15 +51,14 @@ fn it_crawls_and_mirrors_and_says_so_to_monitors() {
         .spawn()
         .unwrap();
     wait_for_port(metrics);
-    let until = Instant::now() + Duration::from_secs(60);
-    loop {
-        let counts = &env.weir_json(&["status"])["counts"];
-        if counts["mirrored"] == 4 && counts["failing"] == 1 {
-            break;
-        }
-        assert!(Instant::now() < until, "{counts}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let counts = || env.weir_json(&["status"])["counts"].clone();
+    wait_until(
+        || counts().to_string(),
+        || {
+            let counts = counts();
+            counts["mirrored"] == 4 && counts["failing"] == 1
+        },
+    );
     let told = get(metrics, "/metrics");
     assert!(told.starts_with("HTTP/1.1 200 OK\r\n") && told.contains("text/plain; version=0.0.4"), "{told}");
     // What the catalog says may be a minute old; what the process did is not.

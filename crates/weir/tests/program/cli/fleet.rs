@@ -1,7 +1,7 @@
 //! Pools whose catalog is in a real PostgreSQL: several processes mirror, the server goes away and comes
 //! back, catalogs move.
 
-use crate::common::{Env, wait_for_port};
+use crate::common::{Env, wait_for_port, wait_until};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -72,28 +72,23 @@ fn processes_share_the_work_and_what_is_served_is_served_while_the_catalog_is_aw
     assert!(said.contains("PostgreSQL"), "{said}");
     postgres.go_on();
     // An answer may be as old as the silence that went before it.
-    let until = Instant::now() + Duration::from_secs(20);
-    while !env
-        .git_command(env.dir.path(), &["ls-remote", &server.url("u4")])
-        .output()
-        .unwrap()
-        .status
-        .success()
-    {
-        assert!(Instant::now() < until, "the catalog is back, and is not asked");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let mut listing = env.git_command(env.dir.path(), &["ls-remote", &server.url("u4")]);
+    wait_until(
+        || "the catalog is back, and is not asked".to_owned(),
+        || listing.output().unwrap().status.success(),
+    );
     env.weir(&["mirror", "--all"]);
     drop((server, daemon));
 }
 
 fn wait_for_mirrored(env: &Env, count: usize, by: &mut std::process::Child) {
-    let until = Instant::now() + Duration::from_secs(90);
-    while env.weir_json(&["status"])["counts"]["mirrored"] != count {
-        assert!(Instant::now() < until, "{}", env.weir(&["status"]));
-        assert!(by.try_wait().unwrap().is_none(), "it ended");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    wait_until(
+        || env.weir(&["status"]),
+        || {
+            assert!(by.try_wait().unwrap().is_none(), "it ended");
+            env.weir_json(&["status"])["counts"]["mirrored"] == count
+        },
+    );
 }
 
 #[test]
@@ -104,13 +99,14 @@ fn the_mirror_loop_goes_on_when_the_catalog_is_back() {
     let address = format!("127.0.0.1:{port}");
     let first = env.odd_repository("first.git");
     env.weir(&["add", "--name", "first", first.to_str().unwrap()]);
-    let mut child =
-        env.weir_command(&["mirror", "--watch", "--quiet"]).stderr(Stdio::null()).spawn().unwrap();
+    let log = std::fs::File::create(env.path("log")).unwrap();
+    let mut child = env.weir_command(&["mirror", "--watch", "--quiet"]).stderr(log).spawn().unwrap();
     wait_for_mirrored(&env, 1, &mut child);
     let mut serving = env.weir_command(&["serve", "--git", &address]).stderr(Stdio::null()).spawn().unwrap();
     wait_for_port(port);
     postgres.stop();
-    std::thread::sleep(Duration::from_secs(1));
+    let log = || std::fs::read_to_string(env.path("log")).unwrap();
+    wait_until(|| "the loop does not notice that the catalog is away".to_owned(), || !log().is_empty());
     postgres.go_on();
     let _daemon = upstreams(&env);
     wait_for_mirrored(&env, COUNT + 1, &mut child);

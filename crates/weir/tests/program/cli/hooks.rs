@@ -1,10 +1,10 @@
 //! Hooks hear of every update at least once, in order, from a fixed number of programs.
 
-use crate::common::Env;
+use crate::common::{Env, wait_until};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const COUNT: usize = 6;
@@ -110,19 +110,17 @@ fn what_was_not_told_is_told_later() {
     let (env, _daemon) = with_hook("sleep 0.3");
     // Killed while hooks are told.
     let mut child = env.weir_command(&["-q", "mirror"]).spawn().unwrap();
-    let until = Instant::now() + Duration::from_secs(30);
-    while lines(&env.path("told")).is_empty() {
-        assert!(Instant::now() < until);
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(|| "no hook is told".to_owned(), || !lines(&env.path("told")).is_empty());
     child.kill().unwrap();
     child.wait().unwrap();
     // Nor can the program be run for a while: then the updates wait, and a mirror that is told to stop does
     // not.
     let hook = env.path("hook");
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let mut child = env.weir_command(&["-q", "mirror", "--watch"]).stderr(Stdio::null()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    let log = std::fs::File::create(env.path("log")).unwrap();
+    let mut child = env.weir_command(&["-q", "mirror", "--watch"]).stderr(log).spawn().unwrap();
+    let log = || std::fs::read_to_string(env.path("log")).unwrap();
+    wait_until(|| "nobody says that the hook cannot be run".to_owned(), || !log().is_empty());
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(child.wait().unwrap().success());
     assert!(told(&env).len() < COUNT);
@@ -141,11 +139,7 @@ fn one_process_tells_what_several_mirror() {
         env.weir_command(&["-q", "serve", "--git", &format!("127.0.0.1:{port}")]).spawn().unwrap();
     crate::common::wait_for_port(port);
     env.weir(&["mirror", "--all"]);
-    let until = Instant::now() + Duration::from_secs(30);
-    while told(&env).len() < COUNT {
-        assert!(Instant::now() < until, "{:?}", told(&env));
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until(|| format!("{:?}", told(&env)), || told(&env).len() == COUNT);
     Command::new("kill").arg(serving.id().to_string()).status().unwrap();
     serving.wait().unwrap();
     assert!(told(&env).values().all(|seqs| seqs.len() == 1), "{:?}", told(&env));

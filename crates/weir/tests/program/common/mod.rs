@@ -56,14 +56,28 @@ pub fn free_port() -> u16 {
     }
 }
 
+/// Waits until `is_so`; after a minute and a half the test fails with what `told` says.
+pub fn wait_until(told: impl Fn() -> String, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(90);
+    while !is_so() {
+        assert!(Instant::now() < end, "waited in vain: {}", told());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 pub fn wait_for_port(port: u16) {
-    let end = Instant::now() + Duration::from_secs(20);
     // A connection may be one to itself, where the system gives out the port that it is to reach.
     let listens = |stream: TcpStream| stream.local_addr().unwrap().port() != port;
-    while !TcpStream::connect(("127.0.0.1", port)).is_ok_and(listens) {
-        assert!(Instant::now() < end, "nobody listens on port {port}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until(
+        || format!("nobody listens on port {port}"),
+        || TcpStream::connect(("127.0.0.1", port)).is_ok_and(listens),
+    );
+}
+
+/// Waits until something of an answer is there, and leaves it unread.
+pub fn wait_for_answer(stream: &TcpStream) {
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert!(stream.peek(&mut [0]).unwrap() > 0, "no answer, but the end");
 }
 
 /// A server of the pool over HTTP, and over git:// too.
@@ -154,6 +168,26 @@ impl Env {
         let env = Env { dir: tempfile::tempdir().unwrap() };
         env.weir(&["init"]);
         env
+    }
+
+    /// Moves all that the catalog, in SQLite, says of times `seconds` back, as if so many had passed since.
+    pub fn let_pass(&self, seconds: u64) {
+        const SCRIPT: &str = "
+import sqlite3, sys
+catalog = sqlite3.connect(sys.argv[1], timeout=10)
+tables = [row[0] for row in catalog.execute(\"SELECT name FROM sqlite_schema WHERE type = 'table'\")]
+for table in tables:
+    for _, column, kind, *_ in catalog.execute(f'PRAGMA table_info({table})').fetchall():
+        is_time = column.endswith(('at', 'until', 'since', 'due')) or column.startswith('last_')
+        if kind == 'INTEGER' and is_time:
+            catalog.execute(f'UPDATE {table} SET {column} = {column} - ? WHERE {column} BETWEEN 1 AND ?',
+                            (int(sys.argv[2]), 1 << 40))
+catalog.commit()
+";
+        let mut python = Command::new("python3");
+        python.args(["-c", SCRIPT]).arg(self.pool().join("catalog.db")).arg(seconds.to_string());
+        let output = python.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// One whose catalog is in PostgreSQL at `url`.

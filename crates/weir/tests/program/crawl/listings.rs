@@ -3,7 +3,6 @@
 use crate::common::Env;
 use crate::common::forge::{Forge, Listed, State};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 fn repositories(count: u64) -> Vec<Listed> {
     let one = |n: u64| Listed {
@@ -356,7 +355,7 @@ fn only_a_purge_deletes_and_never_too_much() {
     env.odd_repository("alone.git");
     crawl(&env);
     env.weir(&["mirror"]);
-    std::thread::sleep(Duration::from_millis(1100));
+    env.let_pass(2);
     // One vanishes from the forge, one that nobody lists from its host.
     forge.state().repositories.remove(0);
     std::fs::rename(env.path("alone.git"), env.path("moved.git")).unwrap();
@@ -364,7 +363,7 @@ fn only_a_purge_deletes_and_never_too_much() {
     env.weir_fails(&["mirror", "alone"]);
     let names = |args: &[&str]| env.weir_json(args)["purged"].as_array().unwrap().len();
     assert_eq!(names(&["purge", "--gone-for", "1h", "--dry-run"]), 0, "not for long enough");
-    std::thread::sleep(Duration::from_millis(1100));
+    env.let_pass(2);
     assert_eq!(names(&["purge", "--gone-for", "1s", "--dry-run"]), 2);
     let refused = env.weir_fails(&["purge", "--gone-for", "1s"]);
     assert!(refused.contains("are gone, more than 5 per cent: nothing was deleted"), "{refused}");

@@ -2,7 +2,6 @@
 //! goes.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::common::forge::{Forge, Listed, State};
 use crate::common::{Env, Http, Server};
@@ -260,7 +259,7 @@ fn a_base_stays_while_it_is_needed() {
     // Gone upstream, it is not purged.
     std::fs::rename(&n.up, env.path("elsewhere.git")).unwrap();
     env.weir_fails(&["mirror", "base"]);
-    std::thread::sleep(Duration::from_millis(1100));
+    env.let_pass(2);
     let purge = ["purge", "--gone-for", "1s", "--purge-protect", "100", "base"];
     assert_eq!(env.weir_json(&purge)["purged"].as_array().unwrap().len(), 0);
     assert!(n.archive("base").exists());

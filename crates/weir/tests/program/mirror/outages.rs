@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::common::{Env, Server};
+use crate::common::{Env, Server, wait_until};
 
 const UP: usize = 0;
 /// Connections end at once.
@@ -170,9 +170,12 @@ impl Watched {
         self.env.git(at, &["for-each-ref", "--format=%(objectname) %(refname)"])
     }
 
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.env.path("log")).unwrap()
+    }
+
     fn wait_until_all_is_here(&self) {
         let server = self.env.serve();
-        let end = Instant::now() + Duration::from_secs(30);
         for (n, upstream) in self.upstreams.iter().enumerate() {
             let expected = self.refs(upstream);
             let here = || {
@@ -183,15 +186,10 @@ impl Watched {
                     .unwrap();
                 String::from_utf8(output.stdout).unwrap().replace('\t', " ").trim().to_owned()
             };
-            while here() != expected {
-                assert!(
-                    Instant::now() < end,
-                    "r{n}: {}\n{}",
-                    self.env.weir(&["status"]),
-                    std::fs::read_to_string(self.env.path("log")).unwrap()
-                );
-                std::thread::sleep(Duration::from_millis(200));
-            }
+            wait_until(
+                || format!("r{n}: {}\n{}", self.env.weir(&["status"]), self.log()),
+                || here() == expected,
+            );
         }
     }
 
@@ -292,13 +290,12 @@ fn a_full_disk() {
         while file.write_all(&vec![1; size]).is_ok() {}
     }
     all.change("unseen");
-    std::thread::sleep(Duration::from_secs(7));
+    let is_told = |log: &str| log.contains("full") || log.contains("No space left");
+    wait_until(|| all.log(), || is_told(&all.log()));
     drop(file);
     for (n, before) in before.iter().enumerate() {
         assert!(std::fs::read(all.archive(n)).unwrap().starts_with(before), "r{n}");
     }
-    let log = std::fs::read_to_string(all.env.path("log")).unwrap();
-    assert!(log.contains("full") || log.contains("No space left"), "{log}");
     std::fs::remove_file(&filler).unwrap();
     all.wait_until_all_is_here();
     all.assert_nothing_lost(&before);
@@ -337,11 +334,7 @@ fn a_host_that_fails_pauses_and_comes_back_by_itself() {
     // The host is there again: within a pause so is everything.
     let back = env.git_daemon_at(dead, &[]);
     let mut watching = env.weir_command(&["-q", "mirror", "--watch"]).spawn().unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
-    while env.weir_json(&["status"])["counts"]["mirrored"] != 31 {
-        assert!(Instant::now() < end, "{}", env.weir(&["status"]));
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_until(|| env.weir(&["status"]), || env.weir_json(&["status"])["counts"]["mirrored"] == 31);
     watching.kill().unwrap();
     watching.wait().unwrap();
     drop(back);

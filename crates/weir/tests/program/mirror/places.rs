@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::Env;
+use crate::common::{Env, wait_until};
 
 fn add_commit(env: &Env, upstream: &Path, branch: &str, message: &str) -> String {
     let commit = env.git(upstream, &["commit-tree", "-m", message, "-p", "main", "main^{tree}"]);
@@ -77,11 +77,10 @@ fn a_store_that_goes_away_while_it_is_served_gets_none_either() {
     add_commit(&env, &upstream, "main", "more");
     let catalog = env.pool().join("catalog.db");
     sql(&catalog, "UPDATE repositories SET next_due = 0");
-    let end = Instant::now() + Duration::from_secs(60);
-    while !sql(&catalog, "SELECT error_class FROM repositories").contains("store") {
-        assert!(Instant::now() < end, "{}", std::fs::read_to_string(env.path("log")).unwrap());
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    wait_until(
+        || std::fs::read_to_string(env.path("log")).unwrap(),
+        || sql(&catalog, "SELECT error_class FROM repositories").contains("store"),
+    );
     assert_eq!(
         std::fs::read_dir(&store).unwrap().count(),
         0,
@@ -165,11 +164,7 @@ fn a_visit_that_outlived_its_lease_writes_nothing_over_what_is_newer() {
     let log = std::fs::File::create(env.path("A.log")).unwrap();
     let mut a =
         env.weir_command(&["mirror", "--all"]).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
-    while !waits_for_lock(a.id()) {
-        assert!(Instant::now() < end, "A does not come to the archive");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(|| "A does not come to the archive".to_owned(), || waits_for_lock(a.id()));
     stop(&a);
     // Who is stopped waits no more until it goes on.
     let end = Instant::now() + Duration::from_secs(5);
@@ -178,7 +173,7 @@ fn a_visit_that_outlived_its_lease_writes_nothing_over_what_is_newer() {
     }
     lock.unlock().unwrap();
     let second = add_commit(&env, &upstream, "main", "what B sees");
-    std::thread::sleep(Duration::from_secs(3));
+    env.let_pass(3);
     assert!(env.weir(&["mirror", "--all"]).contains("1 updated"), "B");
     go_on(&a);
     a.wait().unwrap();

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use crate::common::{Env, Server};
+use crate::common::{Env, Server, wait_until};
 
 /// Refs to an object of each kind, whose snapshots Software Heritage's own program (`swh identify --type
 /// snapshot`) has named.
@@ -51,7 +50,7 @@ fn visits_that_found_something_are_kept_with_the_snapshot() {
     // Nothing new is no news, and neither is the second failure.
     let away = env.path("away.git");
     // What ends within one second is one visit.
-    let tick = || std::thread::sleep(Duration::from_millis(1100));
+    let tick = || env.let_pass(2);
     for _ in 0..2 {
         tick();
         env.weir(&["mirror", "known"]);
@@ -204,12 +203,9 @@ fn what_is_hinted_at_is_visited_by_whoever_mirrors() {
     ]);
     assert_eq!(told, serde_json::json!({ "hinted": 2, "unknown": ["https://example.org/other.git"] }));
     let server = env.serve();
-    let end = Instant::now() + Duration::from_secs(30);
     for (which, tip) in ["a", "b"].iter().zip(&tips) {
-        while !env.git(&env.path(""), &["ls-remote", &server.url(&name(which))]).contains(tip.as_str()) {
-            assert!(Instant::now() < end, "{which} was not visited");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        let listed = || env.git(&env.path(""), &["ls-remote", &server.url(&name(which))]);
+        wait_until(|| format!("{which} was not visited"), || listed().contains(tip.as_str()));
     }
     drop(watch);
     env.weir(&["pause", &name("a")]);

@@ -1,9 +1,8 @@
 //! An upstream that a real web server serves: nginx with git's http-backend.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use crate::common::{Env, free_port, wait_for_port};
+use crate::common::{Env, free_port, wait_for_port, wait_until};
 
 #[test]
 fn smart_http_behind_a_real_web_server() {
@@ -94,10 +93,7 @@ fn nginx(env: &Env, port: u16) -> Nginx {
         "fcgiwrap",
         &["-s".to_owned(), format!("unix:{dir}/fcgi.sock"), "-c".to_owned(), "4".to_owned()],
     );
-    let end = Instant::now() + Duration::from_secs(10);
-    while !env.path("fcgi.sock").exists() && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(|| "fcgiwrap makes no socket".to_owned(), || env.path("fcgi.sock").exists());
     // The workers of nginx run as another user when it is started by root: they need to reach the socket.
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(env.path("fcgi.sock"), std::fs::Permissions::from_mode(0o777)).unwrap();

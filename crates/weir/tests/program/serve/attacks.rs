@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::common::lfs::noise;
-use crate::common::{Env, Http};
+use crate::common::{Env, Http, wait_for_answer};
 
 /// A server, and upstreams it mirrors.
 struct Stage {
@@ -179,7 +179,7 @@ fn who_reads_slowly_holds_no_turn() {
             stream
         })
         .collect();
-    std::thread::sleep(Duration::from_secs(2));
+    slow.iter().take(2).for_each(wait_for_answer);
     let started = Instant::now();
     for n in 0..3 {
         let target = format!("healthy{n}");
@@ -268,7 +268,7 @@ fn lfs_batches_cost_little_memory() {
             stream
         })
         .collect();
-    std::thread::sleep(Duration::from_secs(1));
+    unread.iter().for_each(wait_for_answer);
     let more = stage.resident_kib().saturating_sub(before);
     assert!(more < 100 << 10, "{more} KiB for {} requests", unread.len());
 }
@@ -303,7 +303,7 @@ fn lists_of_refs_that_nobody_reads_are_held_once() {
         }
         unread.push(stream);
     }
-    std::thread::sleep(Duration::from_secs(2));
+    unread.iter().for_each(wait_for_answer);
     let more = stage.resident_kib().saturating_sub(before);
     assert!(more < 100 << 10, "{more} KiB for {} lists", unread.len());
     let over_http = stage.env.git(stage.env.dir.path(), &["ls-remote", &stage.server().url("it")]);

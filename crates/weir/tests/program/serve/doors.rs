@@ -1,6 +1,6 @@
 //! The ways in besides `weir serve`: `weir daemon` and `weir upload-pack`, on directories and on archives.
 
-use crate::common::{Env, Http, Server, free_port, wait_for_port};
+use crate::common::{Env, Http, Server, free_port, wait_for_answer, wait_for_port};
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
@@ -204,7 +204,7 @@ fn a_restart_refuses_nobody() {
     let signal = |pid: u32, name: &str| {
         assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success())
     };
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    wait_for_answer(&waiting);
     signal(server.0.pid(), "-USR2");
     assert_eq!(asking.join().unwrap(), 0, "somebody was refused");
     waiting.write_all(b"0000").unwrap();
