@@ -117,7 +117,7 @@ impl Daemon {
     /// If the client is gone, or the disk fails.
     pub(crate) async fn follow(&self, mut started: Started, out: &mut impl Out) -> io::Result<WorkOutcome> {
         let mut first = started.first.take();
-        // All may be said, though the work has not ended yet: what came then would be part of the next answer.
+        // All may be said before the work has ended: what came then would be part of the next answer.
         let mut is_flushed = false;
         loop {
             let next = match first.take() {
