@@ -4,6 +4,7 @@
 use weir_ground::{Epoch, Seq, Timestamp};
 
 use crate::database::{TransactionKind, values};
+use crate::due::{at_the_latest, hinted};
 use crate::repository::Hold;
 use crate::{Catalog, Listed, Result};
 
@@ -97,9 +98,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn look_again(&mut self, name: &str, now: Timestamp) -> Result<()> {
-        let sql =
-            "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
-                   ahead = GREATEST(ahead, 1) WHERE name = ?1";
+        let sql = concat!("UPDATE repositories SET fingerprint = NULL, ", hinted!("?2"), " WHERE name = ?1");
         self.database.execute(sql, &values![name, now]).map(|_| ())
     }
 
@@ -153,10 +152,11 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn set_damaged(&mut self, id: i64, what: &str, now: Timestamp) -> Result<()> {
-        let sql =
-            "UPDATE repositories SET error_class = 'damaged', error = ?2, fingerprint = NULL, next_due \
-            = LEAST(next_due, ?3)
-                   WHERE id = ?1";
+        let sql = concat!(
+            "UPDATE repositories SET error_class = 'damaged', error = ?2, fingerprint = NULL, ",
+            at_the_latest!("?3"),
+            " WHERE id = ?1"
+        );
         self.database.execute(sql, &values![id, what, now]).map(|_| ())
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use weir_ground::Timestamp;
 
 use crate::database::{Database, TransactionKind, values};
+use crate::due::due;
 
 use crate::repository::{COLUMNS, Repository, refuse_if_built_on, remove_what_belongs_to};
 use crate::upsert::{free_path, remember_name};
@@ -192,11 +193,12 @@ impl Catalog {
             if db.query_one(sql, &values![name], |row| row.get::<i64>(0))?.is_some() {
                 return Err(Error::OfForge(name.to_owned()));
             }
-            let sql = "UPDATE repositories SET url = ?2, fingerprint = NULL, failures = 0, error_class = \
-                NULL, error = NULL,
-                       next_due = LEAST(next_due, ?3),
-                       hinted_at = CASE WHEN lease_owner IS NOT NULL THEN GREATEST(hinted_at,
-                       ?3) ELSE hinted_at END WHERE name = ?1";
+            let sql = concat!(
+                "UPDATE repositories SET url = ?2, fingerprint = NULL, failures = 0, error_class = NULL, \
+                error = NULL, ",
+                due!("?3"),
+                " WHERE name = ?1"
+            );
             db.execute(sql, &values![name, url, now]).map(|_| ())
         })
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use weir_ground::{Clock, Timestamp};
 
 use crate::database::values;
+use crate::due::at_the_latest;
 use crate::{Catalog, Result};
 
 /// A last visit that lies further ahead was written by a clock that was wrong.
@@ -48,11 +49,13 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn mend_times(&mut self, now: Timestamp) -> Result<u64> {
-        let sql = "UPDATE repositories SET next_due = LEAST(next_due, ?1), last_attempt = \
-            LEAST(last_attempt, ?1),
-                   last_success = CASE WHEN last_success > ?1 THEN ?1 ELSE last_success END,
-                   last_change = CASE WHEN last_change > ?1 THEN ?1 ELSE last_change END WHERE last_attempt >
-                   ?2";
+        let sql = concat!(
+            "UPDATE repositories SET ",
+            at_the_latest!("?1"),
+            ", last_attempt = LEAST(last_attempt, ?1), last_success = CASE WHEN last_success > ?1 THEN ?1 \
+            ELSE last_success END, last_change = CASE WHEN last_change > ?1 THEN ?1 ELSE last_change END \
+            WHERE last_attempt > ?2"
+        );
         let put_off = self.database.execute(sql, &values![now, now + AHEAD_MAX_S])?;
         let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_until > ?1";
         Ok(put_off + self.database.execute(sql, &values![now + LEASE_MAX_S])?)

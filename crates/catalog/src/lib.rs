@@ -10,6 +10,7 @@ mod catalog;
 pub mod clock;
 mod crawld;
 mod database;
+mod due;
 mod error;
 mod etags;
 mod exposure;

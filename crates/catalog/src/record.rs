@@ -1,6 +1,7 @@
 //! Visits, written down in batches.
 
 use crate::database::{TransactionKind, Type, Value, values};
+use crate::due::at_the_latest;
 use crate::history::{KEEP_VISIT, KEPT_VISIT, news_of};
 use crate::updates::{KEEP_UPDATE, KEPT_UPDATE};
 use crate::visit::{Outcome, Visit};
@@ -41,8 +42,11 @@ const RECORD: &str = "UPDATE repositories SET
 
 /// Of visits whose lease has passed to another the archive may show what none that counts has seen: the next
 /// one looks. Of `rows`, p1 is the id, p2 the epoch, p3 when the visit ended.
-const SUPERSEDED: &str = "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, rows.p3)
-    FROM rows WHERE id = rows.p1 AND epoch > rows.p2";
+const SUPERSEDED: &str = concat!(
+    "UPDATE repositories SET fingerprint = NULL, ",
+    at_the_latest!("rows.p3"),
+    " FROM rows WHERE id = rows.p1 AND epoch > rows.p2"
+);
 
 impl Visit {
     fn row(&self) -> Vec<Value<'_>> {

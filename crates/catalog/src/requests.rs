@@ -3,6 +3,7 @@
 use weir_ground::Timestamp;
 
 use crate::database::{TransactionKind, Type, Value, values};
+use crate::due::{due, hinted};
 use crate::repository::{COLUMNS, Repository};
 use crate::settings::{PRIORITY_MAX, Settings};
 use crate::{Catalog, Result};
@@ -12,11 +13,11 @@ const CHANGED_AT_ONCE: usize = 5_000;
 
 /// Number, priority, settings, when it is due at the latest, and how far it goes ahead by its priority alone.
 /// Last, whether metadata is wanted.
-const CHANGE: &str = "UPDATE repositories SET priority = rows.p2, settings = rows.p3, next_due = \
-    LEAST(next_due, rows.p4), metadata_wanted = rows.p6,
-    hinted_at = CASE WHEN lease_owner IS NOT NULL AND rows.p4 < 9223372036854775807 THEN GREATEST(hinted_at,
-    rows.p4) ELSE hinted_at END,
-    ahead = GREATEST(rows.p5, CASE WHEN ahead = 1 THEN 1 ELSE 0 END) FROM rows WHERE id = rows.p1";
+const CHANGE: &str = concat!(
+    "UPDATE repositories SET priority = rows.p2, settings = rows.p3, metadata_wanted = rows.p6, ",
+    due!("rows.p4"),
+    ", ahead = GREATEST(rows.p5, CASE WHEN ahead = 1 THEN 1 ELSE 0 END) FROM rows WHERE id = rows.p1"
+);
 const CHANGED: [Type; 6] = {
     use Type::{Integer, Text};
     [Integer, Integer, Text, Integer, Integer, Integer]
@@ -67,9 +68,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn hint(&mut self, ids: &[i64], now: Timestamp) -> Result<u64> {
-        let sql = "UPDATE repositories SET hinted_at = GREATEST(hinted_at, ?2), next_due = LEAST(next_due, \
-            ?2), ahead = GREATEST(ahead, 1)
-                   WHERE id = ANY(?1) AND enabled = 1";
+        let sql = concat!("UPDATE repositories SET ", hinted!("?2"), " WHERE id = ANY(?1) AND enabled = 1");
         let parameters = [Value::Integers(ids.to_vec()), now.into()];
         self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))
     }

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use weir_ground::Timestamp;
 
 use crate::database::{Database, Row, TransactionKind, Type, Value, values};
+use crate::due::hinted;
 use crate::repository::{COLUMNS, Repository, refuse_if_built_on};
 use crate::{Catalog, Error, Result};
 
@@ -209,8 +210,7 @@ impl Catalog {
     /// If the database fails.
     pub fn look_again_at_what_builds_on(&mut self, id: i64, now: Timestamp) -> Result<()> {
         let sql =
-            "UPDATE repositories SET fingerprint = NULL, next_due = LEAST(next_due, ?2), hinted_at = ?2,
-                   ahead = GREATEST(ahead, 1) WHERE base_id = ?1";
+            concat!("UPDATE repositories SET fingerprint = NULL, ", hinted!("?2"), " WHERE base_id = ?1");
         self.database
             .transaction(TransactionKind::Visits, |db| db.execute(sql, &values![id, now]))
             .map(|_| ())

@@ -8,6 +8,7 @@ use weir_ground::Timestamp;
 
 use crate::Result;
 use crate::database::{Database, Row, Rows, Type, Value, values};
+use crate::due::hinted;
 use crate::listed::{Account, Listed};
 
 /// What came of a page.
@@ -95,9 +96,13 @@ impl KnownRow {
     }
 
     /// What [`TOUCH`] takes.
-    fn row<'a>(&self, name: &'a str, listed: &'a Listed, pass: i64, now: Timestamp) -> Vec<Value<'a>> {
-        let due_now = self.is_gone || self.is_pushed(listed);
-        values![self.id, name, &listed.clone_url, pass, due_now, now].into()
+    fn row<'a>(&self, name: &'a str, listed: &'a Listed, pass: i64) -> Vec<Value<'a>> {
+        values![self.id, name, &listed.clone_url, pass].into()
+    }
+
+    /// Its number, if it is to be visited because of what is listed.
+    fn hinted(&self, listed: &Listed) -> Option<i64> {
+        (self.is_gone || self.is_pushed(listed)).then_some(self.id)
     }
 }
 
@@ -106,15 +111,12 @@ const REMEMBER: &str = "INSERT INTO former_names (repository_id, name)
     SELECT rows.p1, (SELECT name FROM repositories WHERE id = rows.p1) FROM rows
     WHERE EXISTS (SELECT 1 FROM repositories WHERE id = rows.p1 AND name <> rows.p2) ON CONFLICT DO NOTHING";
 
-/// A repository is there, by this name and URL; p5 says whether it is due now, p6.
-const TOUCH: &str =
-    "UPDATE repositories SET name = rows.p2, url = rows.p3, seen_pass = GREATEST(coalesce(seen_pass, 0), \
-    rows.p4), gone_at = NULL,
-    next_due = CASE WHEN rows.p5 = 1 THEN LEAST(next_due, rows.p6) ELSE next_due END,
-    hinted_at = CASE WHEN rows.p5 = 1 THEN rows.p6 ELSE hinted_at END, ahead = GREATEST(ahead,
-    rows.p5) FROM rows WHERE id = rows.p1";
-const TOUCHED: [Type; 6] =
-    [Type::Integer, Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer];
+/// A repository is there, by this name and URL.
+const TOUCH: &str = concat!(
+    "UPDATE repositories SET name = rows.p2, url = rows.p3, gone_at = NULL, ",
+    "seen_pass = GREATEST(coalesce(seen_pass, 0), rows.p4) FROM rows WHERE id = rows.p1"
+);
+const TOUCHED: [Type; 4] = [Type::Integer, Type::Text, Type::Text, Type::Integer];
 
 const INSERT: &str =
     "INSERT INTO repositories (name, url, path, added_at, forge, forge_id, seen_pass, is_wiki)
@@ -185,7 +187,7 @@ pub(crate) fn take(
     let held_names = held(db, "name", &new_names)?;
     let held_paths = held(db, "path", &new_paths.iter().map(String::as_str).collect::<Vec<_>>())?;
 
-    let (mut touched, mut new, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut touched, mut hinted, mut new, mut others) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut told: Vec<(i64, &Listed)> = Vec::with_capacity(rows.len());
     for &row in &rows {
         let (name, listed) = row;
@@ -195,7 +197,8 @@ pub(crate) fn take(
             Some(known) if source == ListingSource::Dump && known.was_listed => taken.known += 1,
             Some(known) if is_alone && known.name == *name => {
                 known.count(listed, true, &mut taken);
-                touched.push(known.row(name, listed, source.pass(), now));
+                touched.push(known.row(name, listed, source.pass()));
+                hinted.extend(known.hinted(listed));
                 told.push((known.id, listed));
             }
             None if is_alone && !held_names.contains(name) && !held_paths.contains(&path_for(name)) => {
@@ -204,7 +207,7 @@ pub(crate) fn take(
             _ => others.push(row),
         }
     }
-    touch(db, &touched)?;
+    touch(db, &touched, hinted, now)?;
     let inserts: Vec<_> = new
         .iter()
         .map(|(name, listed)| inserted(forge, source, name, &path_for(name), listed, now))
@@ -229,10 +232,15 @@ pub(crate) fn take(
     Ok(taken)
 }
 
-fn touch(db: &Database, rows: &Rows<'_>) -> Result<()> {
+/// Says that repositories are there, and that those with the numbers `hinted` are to be visited.
+fn touch(db: &Database, rows: &Rows<'_>, hinted: Vec<i64>, now: Timestamp) -> Result<()> {
     let renamed: Vec<_> = rows.iter().map(|row| row[..2].to_vec()).collect();
     db.execute_rows(REMEMBER, &TOUCHED[..2], &renamed)?;
     db.execute_rows(TOUCH, &TOUCHED, rows)?;
+    if !hinted.is_empty() {
+        let sql = concat!("UPDATE repositories SET ", hinted!("?2"), " WHERE id = ANY(?1)");
+        db.execute(sql, &[Value::Integers(hinted), now.into()])?;
+    }
     Ok(())
 }
 
@@ -299,7 +307,8 @@ fn take_one(
     let stays = known.name == name || known.name.starts_with(&set_aside(name, &listed.forge_id));
     let own = stays.then_some(known.name.as_str());
     let name = if known.name == name { name.to_owned() } else { free_name(db, forge, name, listed, own)? };
-    touch(db, &[known.row(&name, listed, source.pass(), now)])?;
+    let hinted = known.hinted(listed).into_iter().collect();
+    touch(db, &[known.row(&name, listed, source.pass())], hinted, now)?;
     known.count(listed, stays, taken);
     Ok(Some(known.id))
 }
