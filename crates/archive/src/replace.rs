@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::lock::LockedFile;
+use crate::lock::{LockedFile, is_still_at};
 
 /// Suffix of temporary files. A writer locks its temporary file and renames it when it is complete; one that
 /// nobody locks was left by a crash and may be removed.
@@ -54,7 +54,10 @@ impl Replacement {
             match OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
                 Ok(file) => {
                     file.lock()?;
-                    return Ok(Replacement { temporary, path: path.to_owned(), file: Some(file) });
+                    // Before it was locked it looked like one that a killed process left (`remove_stale`).
+                    if is_still_at(&file, &temporary)? {
+                        return Ok(Replacement { temporary, path: path.to_owned(), file: Some(file) });
+                    }
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists && tries < NAMES_MAX => {}
                 Err(e) => return Err(e.into()),
@@ -182,4 +185,37 @@ pub fn remove_stale(folder: &Path) -> io::Result<(usize, Vec<(PathBuf, io::Error
         }
     }
     Ok((removed, unread))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_just_made_is_not_taken_for_one_that_was_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_done.load(Ordering::Relaxed) {
+                        remove_stale(folder.path()).unwrap();
+                    }
+                });
+            }
+            for n in 0..3000 {
+                let path = folder.path().join(n.to_string());
+                let made =
+                    Replacement::create(&path).and_then(|made| made.persist_unsynced(Takes::FreePlace));
+                is_done.store(made.is_err(), Ordering::Relaxed);
+                made.unwrap();
+                fs::remove_file(&path).unwrap();
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        File::create(folder.path().join(format!("left{TEMPORARY_SUFFIX}"))).unwrap();
+        assert_eq!(remove_stale(folder.path()).unwrap().0, 1);
+    }
 }

@@ -29,25 +29,59 @@ impl WorkFolder {
             let is_ours = path
                 .file_name()
                 .is_some_and(|n| n.as_encoded_bytes().starts_with(weir_repo::WORK_PREFIX.as_bytes()));
+            // Locked until it is gone: somebody may just have made it, and waits for that lock.
             if is_ours
-                && File::open(path.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok())
+                && let Ok(lock) = File::open(path.join(LOCK))
+                && lock.try_lock().is_ok()
                 && let Err(e) = fs::remove_dir_all(&path)
             {
                 tracing::warn!("cannot delete '{}', which nobody uses: {e}", path.display());
             }
         }
-        let folder = tempfile::Builder::new()
-            .prefix(weir_repo::WORK_PREFIX)
-            .tempdir_in(store)
-            .map_err(about("make a folder in", store))?;
-        let lock = folder.path().join(LOCK);
-        let lock =
-            File::create(&lock).and_then(|lock| lock.lock().map(|()| lock)).map_err(about("lock", &lock))?;
-        Ok(WorkFolder { folder, _lock: lock })
+        loop {
+            let folder = tempfile::Builder::new()
+                .prefix(weir_repo::WORK_PREFIX)
+                .tempdir_in(store)
+                .map_err(about("make a folder in", store))?;
+            let path = folder.path().join(LOCK);
+            match File::create(&path).and_then(|lock| lock.lock().map(|()| lock)) {
+                Ok(lock) if File::open(&path).is_ok() => return Ok(WorkFolder { folder, _lock: lock }),
+                // Before it was locked it looked like one that nobody uses: another process has removed it.
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound && store.exists() => {}
+                Err(e) => return Err(about("lock", &path)(e)),
+            }
+        }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_was_just_made_is_not_taken_for_one_that_was_left() {
+        let store = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for n in 0..300 {
+                        let folder = WorkFolder::new(store.path()).unwrap();
+                        fs::write(folder.path().join("a"), n.to_string()).unwrap();
+                        assert_eq!(fs::read(folder.path().join("a")).unwrap(), n.to_string().as_bytes());
+                    }
+                });
+            }
+        });
+        let left = store.path().join(format!("{}left", weir_repo::WORK_PREFIX));
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(LOCK), "").unwrap();
+        drop(WorkFolder::new(store.path()).unwrap());
+        assert!(!left.exists());
     }
 }
