@@ -5,7 +5,7 @@ CARGO ?= cargo
 # System packages by the distribution's name: what the tests and benchmarks run weir against.
 PACKAGES := build-essential git git-lfs libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils postgresql cgit gitweb libcgi-pm-perl
 
-.PHONY: clients conformance gitea nfs recorded states troubles run test lint doc deny fuzz bench bench-smoke packages slow help
+.PHONY: clients conformance gitea nfs recorded states troubles run test lint doc book deny fuzz bench bench-smoke packages slow help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -72,6 +72,10 @@ lint: ## format, clippy with warnings denied, and the rules of the house; the fu
 
 doc: ## API documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+book: ## the user's book, into target/book
+	@command -v mdbook >/dev/null || $(CARGO) install --locked --quiet mdbook --version 0.5.4 --no-default-features
+	mdbook build docs/book --dest-dir ../../target/book
 
 deny: ## licences and advisories of dependencies
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked --quiet cargo-deny --version 0.20.2

@@ -32,20 +32,21 @@ pub(crate) struct Cli {
 }
 
 #[derive(Args, Clone)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The pool to work on [default: the XDG data folder's weir]
+    /// Pool to work on [default: weir in the XDG data directory]
     #[arg(long, global = true, env = "WEIR_POOL", value_name = "POOL", value_hint = ValueHint::DirPath)]
     pub(crate) pool: Option<PathBuf>,
-    /// Print JSON for programs to read
+    /// Print output as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Print nothing but errors
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Print more; twice for still more
+    /// Print more messages; give twice for even more
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// When to colour
+    /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
     pub(crate) color: ColorChoice,
 }
@@ -59,9 +60,9 @@ pub(crate) enum ColorChoice {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Make a pool: configuration, catalog and a store of archives
+    /// Create a pool: configuration, catalog and a store of archives
     Init {
-        /// Where [default: --pool]
+        /// Directory of the pool [default: --pool]
         #[arg(value_hint = ValueHint::DirPath)]
         path: Option<PathBuf>,
         /// Keep the catalog in PostgreSQL: postgres://USER@HOST/DATABASE
@@ -70,9 +71,8 @@ pub(crate) enum Command {
     },
     /// Move the catalog to PostgreSQL, or back to SQLite
     #[command(
-        after_help = "All of it or nothing; the old one is left as it is. End 'weir mirror', 'crawl' and \
-            'serve' first: what they\n\
-                            write meanwhile is not taken along."
+        after_help = "The whole catalog is copied, or nothing; the old one stays as it is. Stop 'weir \
+            mirror', 'weir crawl' and 'weir serve' first: what they write meanwhile is not copied."
     )]
     Migrate {
         /// postgres://USER@HOST/DATABASE, or 'sqlite'
@@ -81,23 +81,24 @@ pub(crate) enum Command {
     },
     /// Register repositories to mirror
     #[command(
-        after_help = "URLs are any git takes: git://, http(s)://, ssh://, host:path, file:// and plain paths."
+        after_help = "A URL can have any form that git accepts: git://, http(s)://, ssh://, host:path, \
+            file:// or a plain path."
     )]
     Add(AddArgs),
-    /// Register what forges list
+    /// Register the repositories that forges list
     #[command(
-        after_help = "Forges are the [[forge]] sections of weir.toml. A crawl that was interrupted goes on \
-            where it ended."
+        after_help = "Forges are the [[forge]] sections of weir.toml. A crawl that was interrupted resumes \
+            where it stopped."
     )]
     Crawl(CrawlArgs),
-    /// Register what dumps of GitHub, or clones of other tools, hold
+    /// Register repositories from GitHub dumps or existing clones
     #[command(
-        after_help = "An import that was interrupted goes on where it ended. Which repositories are wanted, \
-            and what they are called, is said by the [[forge]] for https://github.com in weir.toml, if there \
-            is one; clones are called by the URL of their origin."
+        after_help = "An import that was interrupted resumes where it stopped.\nFor dumps of GitHub, the \
+            [[forge]] for https://github.com in weir.toml, if there is one, selects which repositories to \
+            register and how to name them. Clones are named after the URL of their origin."
     )]
     Import(ImportArgs),
-    /// Clone what is new, update what is due
+    /// Clone new repositories and update those that are due
     Mirror(MirrorArgs),
     /// Fetch, list and print issues, pull requests and releases
     ///
@@ -106,14 +107,16 @@ pub(crate) enum Command {
     Metadata(MetadataCommand),
     /// Serve all repositories of the pool over git:// and HTTP
     #[command(
-        after_help = "Addresses are ADDR:PORT or unix:PATH. Sockets that systemd hands over (LISTEN_FDS) are \
-            used instead; those named\nhttp and https speak that, others git://. SIGTERM lets running \
-            conversations end; SIGUSR2 starts the program\nanew on the same sockets and then does the same."
+        after_help = "An address is ADDR:PORT or unix:PATH.\nIf systemd passes sockets (LISTEN_FDS), weir \
+            serves on those instead: HTTP, HTTPS or metrics on those named http, https or metrics, and \
+            git:// on all others.\nOn SIGTERM, weir lets running connections finish, then exits. On SIGUSR2, \
+            it starts a new process on the same sockets, and then does the same."
     )]
     Serve(ServeArgs),
-    /// Clone a repository, faster from a weir or an archive
+    /// Clone a repository, faster from a weir server or an archive
     ///
-    /// From a weir, the index is not made anew; from an archive, nothing is copied where that can be.
+    /// From a weir server, weir downloads the pack index instead of building it. From an archive, weir shares
+    /// the packs instead of copying them, where the file system supports that.
     Clone(CloneArgs),
     /// Serve directories and archives with git-daemon's options
     Daemon(Box<DaemonArgs>),
@@ -122,33 +125,32 @@ pub(crate) enum Command {
     /// The repository is an archive or a git directory.
     UploadPack(UploadPackArgs),
     /// Answer one HTTP request as git-http-backend does
-    #[command(
-        after_help = "Reads GIT_PROJECT_ROOT and PATH_INFO (or PATH_TRANSLATED), GIT_HTTP_EXPORT_ALL, \
-            REQUEST_METHOD and the like."
-    )]
+    #[command(after_help = "Reads the CGI variables: GIT_PROJECT_ROOT and PATH_INFO (or PATH_TRANSLATED), \
+            GIT_HTTP_EXPORT_ALL, REQUEST_METHOD and so on.")]
     HttpBackend,
-    /// Serve an ssh client: a forced command, or a login shell
+    /// Serve an ssh client, as a forced command or a login shell
     #[command(
         after_help = "In authorized_keys: command=\"weir --pool POOL shell --as NAME\",restrict ssh-ed25519 \
             ..."
     )]
     Shell {
-        /// The command [default: SSH_ORIGINAL_COMMAND]
+        /// Command that the client requests [default: SSH_ORIGINAL_COMMAND]
         #[arg(short = 'c', value_name = "COMMAND")]
         command: Option<String>,
-        /// Whom the client's key belongs to: the name of a token in access.tokens
+        /// Treat the client as the holder of the token with this name in access.tokens
         #[arg(long = "as", value_name = "NAME")]
         known_as: Option<String>,
     },
-    /// Look for what is wrong in the pool, or soon will be
+    /// Check the pool for problems, present or imminent
     ///
-    /// Looks at configuration, modes, disk, clocks, limits, catalog, archives and each host.
+    /// Checks the configuration, file permissions, disk space, clocks, limits, the catalog, archives and
+    /// hosts.
     #[command(
-        after_help = "Each host of an upstream and each forge is asked once. Nothing is changed. Ends with 1 \
-            if anything is an error."
+        after_help = "Contacts each upstream host and each forge once. Changes nothing. Exits with status 1 \
+            if there is any error."
     )]
     Check {
-        /// Ask no host
+        /// Do not contact any host
         #[arg(long)]
         offline: bool,
         /// Print at most N findings of each kind, and count the others
@@ -157,75 +159,76 @@ pub(crate) enum Command {
     },
     /// Show the state of the mirror: visits, failures, forges, space
     Status,
-    /// List what is due next
+    /// List the repositories that are due next
     Due {
-        /// Show at most so many
+        /// Show at most N repositories
         #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
         max_count: usize,
     },
     /// List repositories whose last visit failed, and what to do
     Errors {
-        /// Only this class: network, server, gone, forbidden, protocol, bad-pack, incomplete, limit, damaged,
-        /// ...; or 'listing' (of forges) or 'metadata'
+        /// Show only failures of this class: network, server, gone, forbidden, protocol, bad-pack,
+        /// incomplete, limit, damaged, ...; or 'listing' (forge listings) or 'metadata'
         class: Option<String>,
-        /// Show at most so many
+        /// Show at most N failures
         #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
         max_count: usize,
     },
     /// Stop visiting repositories; they are still served
     ///
-    /// 'weir resume' ends it.
+    /// Use 'weir resume' to visit them again.
     Pause {
-        /// Names, or patterns of them
+        /// Names or patterns of the repositories
         #[arg(required = true)]
         patterns: Vec<String>,
     },
     /// Visit paused repositories again
     Resume {
-        /// Names, or patterns of them
+        /// Names or patterns of the repositories
         #[arg(required = true)]
         patterns: Vec<String>,
     },
     /// List users and organisations that forges have listed
     ///
-    /// Each with its repositories, and with who belongs to which organisation.
+    /// For each, shows the number of its repositories and the organisations it belongs to.
     Accounts {
-        /// Only the one called so
+        /// Show only accounts with this login
         login: Option<String>,
-        /// Show at most so many
+        /// Show at most N accounts
         #[arg(long, short = 'n', value_name = "N", default_value_t = 1000)]
         max_count: usize,
     },
-    /// Change the settings of single repositories
+    /// Override settings for some repositories
     ///
-    /// Without options, lists repositories that have settings of their own.
-    #[command(after_help = "'default' takes back what was said: what weir.toml says holds again. Where not \
-            everything that is due can be\nvisited in time, a higher priority goes first.")]
+    /// Without options, lists the repositories with overrides.
+    #[command(
+        after_help = "The value 'default' removes an override, so that weir.toml applies again.\nIf not \
+            everything that is due can be visited in time, repositories with a higher priority are visited \
+            first."
+    )]
     Set(SetArgs),
-    /// Have repositories visited next: they have changed upstream
+    /// Mark repositories as changed upstream, to be visited next
     Hint {
-        /// Names, patterns of them, or URLs
+        /// Names, patterns or URLs of the repositories
         #[arg(required_unless_present = "from", value_name = "REPO")]
         repos: Vec<String>,
-        /// Read them from FILE, one a line ('-' for standard input)
+        /// Read them from FILE, one per line ('-' for standard input)
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         from: Option<PathBuf>,
     },
-    /// Show what the visits of a repository found
+    /// Show what visits to a repository found
     ///
-    /// Changes, failures, and what came back, with the id of each snapshot.
+    /// Lists changes, failures and recoveries, with the id of each snapshot.
     Visits {
         /// Name of the repository
         repo: String,
-        /// Show at most so many
+        /// Show at most N visits
         #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
         max_count: usize,
     },
     /// List repositories
-    #[command(
-        after_help = "Patterns of names, here and elsewhere: '*' stands for anything, slashes too, '?' for \
-            one character; the name of a\nfolder for all that is below it."
-    )]
+    #[command(after_help = "In patterns, here and in other commands, '*' matches any characters, including \
+            slashes, and '?' matches one character. The name of a directory matches everything below it.")]
     Ls(LsArgs),
     /// Show everything about a repository
     Show {
@@ -236,132 +239,132 @@ pub(crate) enum Command {
     Log {
         /// Name of the repository
         repo: String,
-        /// Show at most so many states
+        /// Show at most N states
         #[arg(long, short = 'n', value_name = "N")]
         max_count: Option<usize>,
     },
-    /// Show the space that repositories take
+    /// Show the disk usage of repositories
     Du {
-        /// Only those whose name matches
+        /// Show only repositories whose name matches
         pattern: Option<String>,
     },
     /// Check archives: every checksum, every object, every link
     Fsck {
-        /// Only those whose name matches
+        /// Check only repositories whose name matches
         pattern: Option<String>,
-        /// Go on from the last commit that holds, or clone anew what is damaged; what was damaged is kept
-        /// beside
+        /// Repair damaged archives: continue from the last intact commit, or clone again. The damaged data is
+        /// kept beside the archive
         #[arg(long)]
         repair: bool,
     },
-    /// Register archives in the store that the catalog does not know
+    /// Register archives in the store that the catalog does not list
     ///
-    /// After a catalog was lost, say.
+    /// For example, after the catalog was lost.
     #[command(
-        after_help = "Archives say where they come from. Those that an older weir wrote last do not: they \
-            are named, and\n'weir add --name NAME URL' registers them as they are."
+        after_help = "Archives record where they come from. Those last written by an older version of weir \
+            do not: 'weir adopt' lists them, and 'weir add --name NAME URL' registers them as they are."
     )]
     Adopt {
-        /// Only say what would be registered
+        /// Only print what would be registered
         #[arg(long, short = 'n')]
         dry_run: bool,
     },
     /// Rewrite archives to take less space; older states are kept
     Compact {
-        /// Only those whose name matches
+        /// Compact only repositories whose name matches
         pattern: Option<String>,
     },
-    /// Let archives of forks hold only what their parents lack
-    #[command(
-        after_help = "Without --reference forks build on what their forge says they were forked from; \
-            store.share_forks\ndoes the same for new ones. What builds on another is lost \
-            with it: 'weir rm' and 'weir purge' leave\nthat other alone, 'weir dissociate' makes archives \
-            whole again, and 'weir export' gives whole copies."
-    )]
+    /// Make archives of forks store only what their parents lack
+    #[command(after_help = "Without --reference, a fork builds on the repository that it was forked from, \
+            according to its forge. store.share_forks does the same for new forks.\nAn archive is lost \
+            together with the archive that it builds on. 'weir rm' and 'weir purge' therefore keep an \
+            archive that others build on, 'weir dissociate' makes archives self-contained again, and 'weir \
+            export' writes complete copies.")]
     Share {
-        /// Only those whose name matches
+        /// Rewrite only archives of repositories whose name matches
         pattern: Option<String>,
-        /// Let them build on the archive of this repository
+        /// Make archives build on the archive of this repository
         #[arg(long, value_name = "REPO")]
         reference: Option<String>,
-        /// Only say how many objects they have in common
+        /// Only print how many objects each archive has in common with its base
         #[arg(long, short = 'n')]
         dry_run: bool,
     },
-    /// Make archives whole that build on others
+    /// Make archives that build on others self-contained
     Dissociate {
-        /// Those whose name matches
+        /// Names or patterns of the repositories
         #[arg(required_unless_present = "reference", value_name = "PATTERN")]
         patterns: Vec<String>,
-        /// Those that build on the archive of this repository
+        /// Dissociate all archives that build on the archive of this repository
         #[arg(long, value_name = "REPO")]
         reference: Option<String>,
     },
     /// Set a repository's refs back to an older state
     #[command(
-        after_help = "'weir log REPO' lists the states. Without --name the repository itself is set back and \
-            no longer\nmirrored until 'weir mirror REPO' is asked for by its name; with --name a copy \
-            is made."
+        after_help = "'weir log REPO' lists the states.\nWithout --name, weir sets back the repository \
+            itself and stops mirroring it, until you run 'weir mirror REPO' with its exact name. With \
+            --name, weir makes a copy."
     )]
     Restore {
-        /// The repository and the number of the state
+        /// Repository and number of the state
         #[arg(value_name = "REPO@N")]
         state: String,
-        /// Leave the repository alone and make a new one of that name
+        /// Create a new repository of that name and leave the original as it is
         #[arg(long)]
         name: Option<String>,
     },
-    /// Write a repository as a sealed tar, a directory or a bundle
+    /// Export a repository as a tar file, a directory or a bundle
     Export {
         /// Name of the repository
         repo: String,
-        /// Where to
+        /// File to write, or directory for a bare repository
         #[arg(value_hint = ValueHint::AnyPath)]
         target: PathBuf,
-        /// As what [default: a bundle if TARGET ends in .bundle, a tar if in .tar, else a bare directory]
+        /// Format of TARGET [default: bundle if it ends in .bundle, tar if in .tar, else directory]
         #[arg(long, value_enum)]
         format: Option<ExportFormat>,
     },
-    /// Write grokmirror's manifest of what is mirrored
+    /// Write a grokmirror manifest of the mirrored repositories
     ///
-    /// For those who mirror it from here.
+    /// With it, others can mirror them from here.
     Manifest {
-        /// The file; compressed if it ends in .gz
+        /// File to write; compressed if its name ends in .gz
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
-        /// Only those whose name matches
+        /// Include only repositories whose name matches
         pattern: Option<String>,
-        /// What the holder of this token may have (access.tokens); the default is what everybody may
+        /// Include what the holder of the token with this name in access.tokens may access [default: what
+        /// everybody may access]
         #[arg(long = "as", value_name = "TOKEN_NAME")]
         known_as: Option<String>,
     },
     /// Rename a repository; archive, settings and history stay
     #[command(alias = "mv")]
     Rename {
-        /// Its name
+        /// Current name
         repo: String,
-        /// The new one
+        /// New name
         new: String,
     },
-    /// Forget repositories, with --delete their archives, too
+    /// Unregister repositories; with --delete, delete their archives
     Rm {
-        /// Names, or patterns of them with '*' or '?'
+        /// Names of the repositories, or patterns with '*' or '?'
         #[arg(required = true)]
         repos: Vec<String>,
-        /// Delete the archives too, for good
+        /// Also delete the archives, permanently
         #[arg(long)]
         delete: bool,
     },
-    /// Delete archives of repositories long gone upstream, for good
+    /// Permanently delete archives of repositories long gone upstream
     ///
-    /// Nothing else ever deletes an archive unasked.
+    /// Without this command, weir keeps every archive whose repository is gone upstream.
     Purge {
-        /// Only those whose name matches
+        /// Purge only repositories whose name matches
         pattern: Option<String>,
-        /// Gone for so long: 90d, 1000h
+        /// Minimum time since the repository disappeared upstream, such as 90d or 1000h
         #[arg(long, value_name = "TIME", value_parser = crate::config::span_argument)]
         gone_for: std::time::Duration,
-        /// Delete nothing if it would be more than so many per cent of all repositories
+        /// Delete nothing if that would be more than PERCENT per cent of the repositories of a forge
         #[arg(long, value_name = "PERCENT", default_value_t = 5,
         value_parser = clap::value_parser!(u8).range(0..=100))]
         purge_protect: u8,
@@ -369,22 +372,22 @@ pub(crate) enum Command {
         #[arg(long, short = 'n')]
         dry_run: bool,
     },
-    /// Print a file, or any object, of an archive
+    /// Print a file or any other object from an archive
     Cat {
         /// Name of the repository
         repo: String,
-        /// What: REV:PATH, or REV alone for the object itself
+        /// Object to print: REV:PATH, or REV alone for the object that it names
         #[arg(value_name = "REV:PATH")]
         object: String,
     },
-    /// List a tree of an archive
+    /// List the contents of a tree in an archive
     LsTree {
         /// Name of the repository
         repo: String,
-        /// Which tree: REV or REV:PATH
+        /// Tree to list: REV or REV:PATH
         #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
         tree: String,
-        /// List everything below, too
+        /// Recurse into subtrees
         #[arg(long, short)]
         recursive: bool,
     },
@@ -393,12 +396,12 @@ pub(crate) enum Command {
     Config(ConfigCommand),
     /// Print a completion script for a shell
     Completions {
-        /// Which shell
+        /// Shell to generate the script for
         shell: clap_complete::Shell,
     },
-    /// Write manual pages to a folder
+    /// Write manual pages to a directory
     Man {
-        /// Where to
+        /// Directory to write to
         #[arg(value_hint = ValueHint::DirPath)]
         folder: PathBuf,
     },
@@ -406,123 +409,125 @@ pub(crate) enum Command {
 
 #[derive(Args)]
 pub(crate) struct AddArgs {
-    /// Upstreams
+    /// URLs of the upstreams
     #[arg(value_name = "URL", required_unless_present = "from", value_hint = ValueHint::Url)]
     pub(crate) urls: Vec<String>,
-    /// Read upstreams from FILE, one a line ('-' for standard input): a URL, or a URL, white space and a name
+    /// Read upstreams from FILE ('-' for standard input), one per line: a URL, optionally followed by a name
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) from: Option<PathBuf>,
     /// Name of the repository [default: host/path of the URL, without .git]
     #[arg(long, conflicts_with = "from")]
     pub(crate) name: Option<String>,
-    /// Let their archives hold only what that of this repository lacks; see 'weir share'
+    /// Store only what the archive of this repository lacks; see 'weir share'
     #[arg(long, value_name = "REPO")]
     pub(crate) reference: Option<String>,
-    /// Register paths where nothing is, and pages of forges, too
+    /// Also register paths without a repository, and web pages of forges
     #[arg(long)]
     pub(crate) force: bool,
-    /// Register the others where some cannot be; without it, all or none
+    /// Register the others if some cannot be registered; without this option, register all or none
     #[arg(long, short)]
     pub(crate) keep_going: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct SetArgs {
-    /// Names, or patterns of them
+    /// Names or patterns of the repositories
     #[arg(value_name = "REPO")]
     pub(crate) patterns: Vec<String>,
-    /// Where one repository is mirrored from from now on, with a new password, say; 'git remote set-url'
-    /// elsewhere
+    /// Mirror one repository from this URL from now on, for example to change the password; like 'git remote
+    /// set-url'
     #[arg(long)]
     pub(crate) url: Option<String>,
-    /// From 0, as all are, to 3: who goes first
+    /// Priority of visits, from 0 (the default) to 3 (visited first)
     #[arg(long, value_name = "N", value_parser = setting::or_default(setting::priority_argument))]
     pub(crate) priority: Option<Setting<i64>>,
-    /// Time from one visit to the next, however often it changes (1h, 7d); or auto: by how often it changes
+    /// Time between visits, such as 1h or 7d, or 'auto' to adapt it to how often the upstream changes
     #[arg(long, value_name = "TIME", value_parser = setting::or_default(crate::config::interval_argument))]
     pub(crate) interval: Option<Setting<crate::config::IntervalSetting>>,
-    /// Which refs to mirror: all, heads-and-tags, or patterns between commas
-    /// ('refs/heads/*,^refs/heads/tmp/*')
+    /// Refs to mirror: all, heads-and-tags, or patterns separated by commas, such as
+    /// 'refs/heads/*,^refs/heads/tmp/*'
     #[arg(long, value_name = "PATTERNS", value_parser = setting::or_default(setting::refs_argument))]
     pub(crate) refs: Option<Setting<Vec<String>>>,
-    /// Whether the files that Git LFS keeps beside it are mirrored: true or false
+    /// Mirror the Git LFS objects of the repository: true or false
     #[arg(long, value_name = "BOOL", value_parser = setting::or_default(setting::bool_argument))]
     pub(crate) lfs: Option<Setting<bool>>,
-    /// Whether issues, pull requests and releases are taken into the archive: true or false
+    /// Mirror issues, pull requests and releases into the archive: true or false
     #[arg(long, value_name = "BOOL", value_parser = setting::or_default(setting::bool_argument))]
     pub(crate) metadata: Option<Setting<bool>>,
 }
 
 #[derive(Args)]
 pub(crate) struct LsArgs {
-    /// Only these: names, or patterns of them
+    /// List only repositories that match these names or patterns
     #[arg(value_name = "REPO")]
     pub(crate) patterns: Vec<String>,
-    /// Only those in this state; may be said several times
+    /// List only repositories in this state; may be given several times
     #[arg(long = "state", value_enum, value_name = "STATE")]
     pub(crate) states: Vec<RepositoryState>,
-    /// Say what forges say of them, too
+    /// Also show what forges report about the repositories
     #[arg(long, short)]
     pub(crate) long: bool,
-    /// Only what is mostly written in this, as its forge says
+    /// List only repositories mainly written in this language, according to their forge
     #[arg(long)]
     pub(crate) language: Option<String>,
-    /// Only what has this topic at its forge
+    /// List only repositories with this topic at their forge
     #[arg(long)]
     pub(crate) topic: Option<String>,
-    /// Only what has so many stars at its forge, or more
+    /// List only repositories with at least N stars at their forge
     #[arg(long, value_name = "N")]
     pub(crate) stars_min: Option<i64>,
-    /// Only forks of this repository, as their forge says
+    /// List only forks of this repository, according to their forge
     #[arg(long, value_name = "REPO")]
     pub(crate) fork_of: Option<String>,
-    /// Sort by this
+    /// Sort by this key
     #[arg(long, value_enum, value_name = "KEY", default_value_t = SortKey::Name)]
     pub(crate) sort: SortKey,
-    /// Sort the other way round
+    /// Reverse the order
     #[arg(long, short)]
     pub(crate) reverse: bool,
-    /// Show at most so many
+    /// Show at most N repositories
     #[arg(long, short = 'n', value_name = "N")]
     pub(crate) max_count: Option<usize>,
 }
 
 #[derive(Args)]
 pub(crate) struct CrawlArgs {
-    /// Only these forges, by their names
+    /// Names of the forges to crawl [default: all]
     pub(crate) forges: Vec<String>,
     /// Only print what would be registered
     #[arg(long, short = 'n', conflicts_with = "watch")]
     pub(crate) dry_run: bool,
-    /// Go on for ever, each forge at its interval
+    /// Keep running, and crawl each forge at its interval
     #[arg(long)]
     pub(crate) watch: bool,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum MetadataCommand {
-    /// Take what is new into archives, of what is due; wanted of a forge with metadata = [...], of a
-    /// repository with 'weir set'
+    /// Fetch new metadata of repositories that are due
+    ///
+    /// weir fetches it for forges with metadata = [...] in weir.toml, and for repositories with 'weir set
+    /// --metadata true'.
     Update(MetadataUpdateArgs),
-    /// List the streams of a repository
+    /// List the metadata streams of a repository
     Ls {
         /// Name of the repository
         repo: String,
     },
-    /// Print a stream, a line of JSON an item as it was last
+    /// Print the latest version of each item in a stream, one JSON object per line
     Cat {
         /// Name of the repository
         repo: String,
-        /// Which: issues, comments, labels, milestones, pulls, review_comments, releases
+        /// Stream to print: issues, comments, labels, milestones, pulls, review_comments, releases
         stream: String,
     },
 }
 
 #[derive(Args)]
 pub(crate) struct MetadataUpdateArgs {
-    /// Only those whose name matches, whether due or not, and whatever was said of them
+    /// Update only repositories whose name matches, whether due or not, and whatever their settings
     pub(crate) pattern: Option<String>,
-    /// Go on for ever
+    /// Keep running, and update repositories as they become due
     #[arg(long, conflicts_with = "pattern")]
     pub(crate) watch: bool,
 }
@@ -530,18 +535,18 @@ pub(crate) struct MetadataUpdateArgs {
 /// What a dump is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum DumpFormat {
-    /// The table `projects` of GHTorrent (projects.csv)
+    /// Table `projects` of GHTorrent (projects.csv)
     Ghtorrent,
-    /// GHTorrent's collections `repos`, `users` and `org_members` as mongodump writes them (repos.bson)
+    /// Collections `repos`, `users` and `org_members` of GHTorrent, as written by mongodump (repos.bson)
     GhtorrentBson,
-    /// Hours of GH Archive (2015-01-01-15.json.gz)
+    /// Hourly files of GH Archive (2015-01-01-15.json.gz)
     Gharchive,
-    /// Repositories and accounts as GitHub's API gives them, one a line of JSON
+    /// Repositories and accounts as returned by GitHub's API, one JSON object per line
     Github,
-    /// The database of a crawld: its URL, postgres://USER@HOST/DATABASE
+    /// Database of a crawld, by its URL: postgres://USER@HOST/DATABASE
     Crawld,
-    /// A folder of clones, bare or not, or tars of them: their objects are taken over, from a grokmirror or a
-    /// crawld, say
+    /// Clones, bare or not, or tar files of them (from grokmirror or crawld, for example), including their
+    /// objects
     Clones,
 }
 
@@ -561,40 +566,40 @@ impl DumpFormat {
 
 #[derive(Args)]
 pub(crate) struct ImportArgs {
-    /// What the dumps are
+    /// Format of the dumps
     pub(crate) format: DumpFormat,
-    /// Dumps, plain or gzip ('-' for standard input); a URL, or folders
+    /// Dump files, plain or gzip ('-' for standard input); for crawld, a URL; for clones, directories
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub(crate) files: Vec<PathBuf>,
-    /// The configured forge for github.com that is meant, by its name, if there are several
+    /// Name of the [[forge]] for github.com to use, if there are several
     #[arg(long, value_name = "NAME")]
     pub(crate) forge: Option<String>,
     /// Only count what would be registered
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
-    /// From the start, though it was imported before
+    /// Import again from the beginning, even if imported before
     #[arg(long)]
     pub(crate) again: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct ServeArgs {
-    /// Address to serve git:// on; may be given several times [default: 127.0.0.1:9418 or serve.git]
+    /// Address to serve git:// on; may be given several times [default: serve.git, or 127.0.0.1:9418]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) git: Vec<Address>,
-    /// Address to serve http:// on; may be given several times [default: serve.http, which is none]
+    /// Address to serve http:// on; may be given several times [default: serve.http, or none]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Vec<Address>,
-    /// Address to serve https:// on; may be given several times [default: serve.https, which is none]
+    /// Address to serve https:// on; may be given several times [default: serve.https, or none]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) https: Vec<Address>,
-    /// Chain of certificates for https://, PEM [default: serve.tls_certificate]
+    /// Certificate chain for https://, in PEM [default: serve.tls_certificate]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_certificate: Option<PathBuf>,
-    /// Its private key, PEM [default: serve.tls_key]
+    /// Private key of the certificate, in PEM [default: serve.tls_key]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Numbers for Prometheus at http://ADDR:PORT/metrics [default: serve.metrics]
+    /// Serve metrics for Prometheus at http://ADDR:PORT/metrics [default: serve.metrics]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) metrics: Vec<Address>,
     /// Only serve: neither run the mirror loop nor crawl forges
@@ -604,13 +609,13 @@ pub(crate) struct ServeArgs {
 
 #[derive(Args)]
 pub(crate) struct CloneArgs {
-    /// What: a URL any git takes, or an archive
+    /// Repository to clone: any URL that git accepts, or an archive
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) repository: String,
-    /// Where to [default: the last part of the URL]
+    /// Directory to clone into [default: the last part of the URL]
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) directory: Option<PathBuf>,
-    /// Make a bare repository
+    /// Create a bare repository
     #[arg(long)]
     pub(crate) bare: bool,
     /// Do not check anything out
@@ -622,39 +627,41 @@ pub(crate) struct CloneArgs {
     /// Check out BRANCH instead of the remote's HEAD
     #[arg(long, short, value_name = "BRANCH")]
     pub(crate) branch: Option<String>,
-    /// Inflate and hash every object, as 'git clone' does, not only what refs name and what is checked out;
-    /// always so over http://
+    /// Verify the hash of every object, as 'git clone' does, not only of what refs name and what is checked
+    /// out; always done over http:// from another machine
     #[arg(long)]
     pub(crate) verify: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct MirrorArgs {
-    /// Only those whose name matches
+    /// Visit only repositories whose name matches, whether due or not
     pub(crate) pattern: Option<String>,
-    /// Visits at once [default: mirror.jobs]
+    /// Number of visits to run in parallel [default: mirror.jobs]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) jobs: Option<u16>,
-    /// Everything, due or not
+    /// Visit all repositories, due or not
     #[arg(long, short)]
     pub(crate) all: bool,
-    /// Keep going: visit what becomes due until told to stop
+    /// Keep running, and visit repositories as they become due
     #[arg(long, short)]
     pub(crate) watch: bool,
-    /// Follow upstreams that have no refs any more; else the last ones they had stay
+    /// Accept that an upstream has no refs any more; without this option, its last refs are kept
     #[arg(long)]
     pub(crate) accept_empty: bool,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Check the configuration file; errors name the line. With URLs: say what each would get
+    /// Check the configuration file
+    ///
+    /// Error messages name the line. With URLs, also shows which repository each URL leads to.
     Check {
-        /// URLs as clients would give them
+        /// URLs as clients would request them
         #[arg(value_name = "URL", value_hint = ValueHint::Url)]
         urls: Vec<String>,
     },
-    /// Print the configuration in force
+    /// Print the configuration in effect
     Show,
 }
 

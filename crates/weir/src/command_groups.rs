@@ -10,8 +10,8 @@ use crate::cli::Cli;
 /// Each command is in one of them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Set up a pool", &["init", "add", "crawl", "import", "config", "migrate"]),
-    ("Keep it fresh", &["mirror", "hint", "set", "pause", "resume", "metadata"]),
-    ("Look at it", &["status", "errors", "due", "check", "ls", "show", "log", "visits", "du", "accounts"]),
+    ("Keep it up to date", &["mirror", "hint", "set", "pause", "resume", "metadata"]),
+    ("Inspect it", &["status", "errors", "due", "check", "ls", "show", "log", "visits", "du", "accounts"]),
     ("Serve it", &["serve", "shell", "daemon", "upload-pack", "http-backend", "manifest"]),
     ("Get repositories out of it", &["clone", "export", "cat", "ls-tree"]),
     ("Maintain it", &["fsck", "compact", "share", "dissociate", "restore", "rename", "adopt", "rm", "purge"]),
@@ -33,7 +33,7 @@ pub(crate) fn command() -> Command {
             let _ = writeln!(template, "  {literal}{name:<14}{literal:#}{about}");
         }
     }
-    let _ = write!(template, "\n'{literal}weir help COMMAND{literal:#}' says more of each.\n");
+    let _ = write!(template, "\nSee '{literal}weir help COMMAND{literal:#}' for more about a command.\n");
     let _ = write!(template, "\n{header}Options:{header:#}\n{{options}}{{after-help}}");
     command.help_template(template)
 }

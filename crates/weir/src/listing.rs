@@ -6,11 +6,11 @@ use weir_catalog::Repository;
 /// What one has to know of a repository first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RepositoryState {
-    /// The last visit went well
+    /// The last visit succeeded
     Ok,
-    /// The last visit failed; an older copy is here
+    /// The last visit failed; an older copy is available
     Stale,
-    /// No visit has gone well
+    /// No visit has succeeded yet
     Failed,
     /// Not visited yet
     New,
@@ -18,9 +18,9 @@ pub(crate) enum RepositoryState {
     Paused,
     /// Set back to an older state by 'weir restore', and not visited
     Pinned,
-    /// Its archive is not where it should be
+    /// The archive is missing from the store
     Missing,
-    /// The last visit went well, but files of Git LFS could not be had
+    /// The last visit succeeded, but some Git LFS objects could not be fetched
     Incomplete,
 }
 
@@ -49,16 +49,16 @@ impl RepositoryState {
 /// What `ls` sorts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SortKey {
-    /// Names, by their bytes
+    /// Name, in byte order
     Name,
-    /// The largest archive first
+    /// Size of the archive, largest first
     Size,
-    /// Most refs first
+    /// Number of refs, most first
     Refs,
-    /// What was found changed last first
+    /// Time of the last change, latest first
     Changed,
-    /// What was visited with success last first
+    /// Time of the last successful visit, latest first
     Updated,
-    /// What was registered last first
+    /// Time of registration, latest first
     Added,
 }

@@ -12,7 +12,7 @@ use crate::output;
 pub(crate) enum Log {
     /// Standard error.
     Stderr,
-    /// The system's log.
+    /// Syslog.
     Syslog,
     /// Nowhere.
     None,

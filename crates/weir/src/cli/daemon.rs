@@ -8,52 +8,54 @@ use crate::log_output::Log;
 
 #[derive(Args)]
 pub(crate) struct DaemonArgs {
-    /// Serve only what lies below these
+    /// Serve only repositories below these directories
     #[arg(value_name = "DIRECTORY", value_hint = ValueHint::DirPath)]
     pub(crate) directories: Vec<PathBuf>,
-    /// Serve repositories without a file 'git-daemon-export-ok', and archives
+    /// Also serve archives, and repositories without a file 'git-daemon-export-ok'
     #[arg(long)]
     pub(crate) export_all: bool,
-    /// Take requests as relative to PATH
+    /// Interpret requested paths as relative to PATH
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub(crate) base_path: Option<PathBuf>,
-    /// Look for what is not below the base path without it
+    /// If a repository is not found below the base path, look for it without the base path
     #[arg(long, requires = "base_path")]
     pub(crate) base_path_relaxed: bool,
-    /// Make paths of virtual hosts: %H host, %CH canonical host, %IP address, %P port, %D directory, %%
+    /// Build paths for virtual hosts: %H host, %CH canonical host, %IP address, %P port, %D requested path,
+    /// %% percent sign
     #[arg(long, value_name = "TEMPLATE")]
     pub(crate) interpolated_path: Option<String>,
-    /// Match paths exactly: add no '.git', and serve only the directories given
+    /// Match paths exactly: do not append '.git', and serve only the directories given
     #[arg(long)]
     pub(crate) strict_paths: bool,
-    /// Serve ~user/path from below a user's home, in this folder of it if one is given
+    /// Allow ~user/path requests, below the user's home directory or below its subdirectory PATH
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(crate) user_path: Option<String>,
-    /// Take paths from the rules in FILE, each a 'map' with host, path and to
+    /// Map requests to paths by the [[map]] rules in FILE, each with host, path and to
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "interpolated_path")]
     pub(crate) map: Option<PathBuf>,
-    /// Ask PROGRAM whether a client may: it gets service, path, host, canonical host, address and port
+    /// Run PROGRAM to allow or deny each request, with service, path, host, canonical host, address and port
+    /// as arguments
     #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::ExecutablePath)]
     pub(crate) access_hook: Option<PathBuf>,
-    /// Tell those who push where to: a template as for --interpolated-path
+    /// Tell clients that push where to push instead; a template as for --interpolated-path
     #[arg(long, value_name = "TEMPLATE")]
     pub(crate) push_hint: Option<String>,
     /// Serve one client on standard input and output
     #[arg(long)]
     pub(crate) inetd: bool,
-    /// Go on in the background
+    /// Run in the background
     #[arg(long)]
     pub(crate) detach: bool,
-    /// Become this user once the sockets are open
+    /// Change to this user after opening the sockets
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
-    /// And this group [default: the user's]
+    /// Change to this group after opening the sockets [default: the user's group]
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
     /// Where to log [default: stderr; syslog with --inetd, --detach or --syslog]
     #[arg(long, value_enum, value_name = "WHERE")]
     pub(crate) log_destination: Option<Log>,
-    /// Log to the system's log
+    /// Log to syslog
     #[arg(long)]
     pub(crate) syslog: bool,
     /// Listen on this address or host, or unix:PATH; may be given several times [default: all]
@@ -62,62 +64,63 @@ pub(crate) struct DaemonArgs {
     /// Listen on this port [default: 9418]
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
-    /// Bind although old connections linger; always so
+    /// Set SO_REUSEADDR on the sockets; always on
     #[arg(long)]
     pub(crate) reuseaddr: bool,
-    /// Write the process's number to FILE
+    /// Write the process id to FILE
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pid_file: Option<PathBuf>,
-    /// Seconds a client may take to ask [default: 10; 0 for no limit]
+    /// Seconds to wait for the request of a client [default: 10; 0 for no limit]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) init_timeout: Option<u64>,
-    /// Seconds without progress [default: 60; 0 for no limit]
+    /// Seconds without progress after which a client is dropped [default: 60; 0 for no limit]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) timeout: Option<u64>,
-    /// Connections at once [default: 8192; 0 for no limit]
+    /// Maximum number of simultaneous connections [default: 8192; 0 for no limit]
     #[arg(long, value_name = "N")]
     pub(crate) max_connections: Option<usize>,
-    /// Turn a service on: upload-pack is; others stay off, for weir only serves
+    /// Enable a service; upload-pack is enabled by default, the others stay disabled because weir is
+    /// read-only
     #[arg(long, value_name = "SERVICE")]
     pub(crate) enable: Vec<String>,
-    /// Turn a service off
+    /// Disable a service
     #[arg(long, value_name = "SERVICE")]
     pub(crate) disable: Vec<String>,
-    /// Let repositories turn a service on or off (daemon.uploadpack); they may
+    /// Allow repositories to enable or disable a service (daemon.uploadpack); the default
     #[arg(long, value_name = "SERVICE")]
     pub(crate) allow_override: Vec<String>,
-    /// Do not let them
+    /// Do not allow repositories to enable or disable a service
     #[arg(long, value_name = "SERVICE")]
     pub(crate) forbid_override: Vec<String>,
     /// Tell clients why they are refused
     #[arg(long, overrides_with = "no_informative_errors")]
     pub(crate) informative_errors: bool,
-    /// Do not tell them
+    /// Do not tell clients why they are refused; the default
     #[arg(long, overrides_with = "informative_errors")]
     pub(crate) no_informative_errors: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct UploadPackArgs {
-    /// The archive or directory
+    /// Archive or git directory to serve
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) directory: PathBuf,
-    /// Do not look for DIRECTORY/.git and the like
+    /// Do not try DIRECTORY/.git and the like
     #[arg(long, overrides_with = "no_strict")]
     pub(crate) strict: bool,
-    /// Look for them
+    /// Also try DIRECTORY/.git and the like; the default
     #[arg(long, overrides_with = "strict")]
     pub(crate) no_strict: bool,
-    /// Show an archive as this git configuration says: uploadpack.*, uploadpackfilter.*, transfer.*
+    /// Serve an archive as this git configuration file says: uploadpack.*, uploadpackfilter.*, transfer.*
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) git_config: Option<PathBuf>,
-    /// Give up after so many seconds without progress
+    /// Give up after this many seconds without progress
     #[arg(long, value_name = "SECONDS")]
     pub(crate) timeout: Option<u64>,
-    /// Answer one request and end (for HTTP)
+    /// Answer a single request and exit (for HTTP)
     #[arg(long)]
     pub(crate) stateless_rpc: bool,
-    /// Only tell what there is, and end
+    /// Print the initial advertisement and exit (for HTTP)
     #[arg(long, alias = "advertise-refs")]
     pub(crate) http_backend_info_refs: bool,
 }

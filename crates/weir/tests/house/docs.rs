@@ -118,3 +118,55 @@ fn documents_that_code_names_are_there() {
     }
     assert!(wrong.is_empty(), "named, and not there:\n{}", wrong.join("\n"));
 }
+
+/// The anchor of a heading, as GitHub and mdBook make it.
+fn anchor(heading: &str) -> String {
+    let kept = |c: char| c.is_alphanumeric() || " -_".contains(c);
+    heading
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(|c| kept(*c))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+/// Where the links of a document in Markdown lead, with their lines; code is none.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let (mut in_block, mut found) = (false, Vec::new());
+    for (n, line) in text.lines().enumerate() {
+        in_block ^= line.trim_start().starts_with("```");
+        let words = if in_block { "" } else { line };
+        let prose: String = words.split('`').step_by(2).collect::<Vec<_>>().join("code");
+        let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        found.extend(targets.map(|(target, _)| (n + 1, target.to_owned())));
+    }
+    found
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for (line, link) in links(&text).into_iter().filter(|(_, link)| !link.contains("://")) {
+            seen += 1;
+            let (path, heading) = link.split_once('#').unwrap_or((&link, ""));
+            let target =
+                if path.is_empty() { document.clone() } else { document.parent().unwrap().join(path) };
+            let is_heading = |text: &str| {
+                let headings = text.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(' '));
+                heading.is_empty() || headings.map(anchor).any(|one| one == heading)
+            };
+            let is_right = match fs::read_to_string(&target) {
+                Ok(text) => is_heading(&text),
+                Err(_) => target.exists() && heading.is_empty(),
+            };
+            if !is_right {
+                wrong.push(format!("{}:{line}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(seen > 10, "{seen}");
+    assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
+}

@@ -5,3 +5,4 @@ mod check;
 mod first_hour;
 mod fleet;
 mod hooks;
+mod reference;
