@@ -16,9 +16,14 @@ const LEASE_MAX_S: i64 = 30 * 86_400;
 /// What the database's clock is ahead of this machine's, in seconds.
 static AHEAD_S: AtomicI64 = AtomicI64::new(0);
 
+/// The clock that all go by who share the catalog.
+pub fn clock() -> Clock {
+    Clock::corrected(&AHEAD_S)
+}
+
 /// Seconds since 1970.
 pub fn now() -> Timestamp {
-    here() + AHEAD_S.load(Ordering::Relaxed)
+    clock().now()
 }
 
 fn here() -> Timestamp {

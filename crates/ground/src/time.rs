@@ -73,12 +73,19 @@ impl Sub for Timestamp {
 pub struct Clock {
     /// Milliseconds since 1970, if they are set and not the machine's.
     set: Option<Arc<AtomicI64>>,
+    /// Seconds that the machine's clock is behind the right time.
+    behind_s: Option<&'static AtomicI64>,
 }
 
 impl Clock {
     /// Returns a clock that stands at `now` until it is moved.
     pub fn set_to(now: Timestamp) -> Clock {
-        Clock { set: Some(Arc::new(AtomicI64::new(now.0.saturating_mul(1000)))) }
+        Clock { set: Some(Arc::new(AtomicI64::new(now.0.saturating_mul(1000)))), behind_s: None }
+    }
+
+    /// Returns the machine's clock, corrected by as many seconds as `behind_s` says at the time.
+    pub fn corrected(behind_s: &'static AtomicI64) -> Clock {
+        Clock { set: None, behind_s: Some(behind_s) }
     }
 
     /// Moves a clock that was set, and all its copies; the machine's stays as it is.
@@ -95,12 +102,14 @@ impl Clock {
 
     /// Returns the time in milliseconds since 1970.
     pub fn now_ms(&self) -> i64 {
-        match &self.set {
-            Some(set) => set.load(Ordering::Relaxed),
-            None => SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX)),
+        if let Some(set) = &self.set {
+            return set.load(Ordering::Relaxed);
         }
+        let behind_ms = self.behind_s.map_or(0, |s| s.load(Ordering::Relaxed).saturating_mul(1000));
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+            .saturating_add(behind_ms)
     }
 }
 
@@ -118,6 +127,9 @@ mod tests {
         let machine = Clock::default();
         machine.advance(Duration::from_secs(1 << 40));
         assert!(machine.now() < Timestamp(1 << 40) && machine.now() > Timestamp(1_700_000_000));
+        static BEHIND_S: AtomicI64 = AtomicI64::new(1000);
+        let passed = Clock::corrected(&BEHIND_S).now() - machine.now();
+        assert!((1000..1010).contains(&passed), "{passed}");
     }
 
     #[test]

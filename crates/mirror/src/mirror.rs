@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_catalog::clock::now;
 use weir_catalog::{Base, Catalog, Interval, Outcome, Repository, Settings, Visit};
 use weir_repo::Progress;
 use weir_transport::Url;
@@ -109,15 +108,12 @@ pub struct Mirror {
     pub throttle: Mutex<Throttle>,
     /// Room for archives.
     pub space: Arc<Space>,
+    /// What leases, schedules and pauses go by.
+    pub clock: Clock,
 }
 
 /// Time between looks at whether a pause is over.
 const PAUSE_LOOK: Duration = Duration::from_millis(100);
-
-/// Milliseconds since 1970.
-fn now_ms() -> u64 {
-    Clock::default().now_ms().unsigned_abs()
-}
 
 /// What a visit goes by.
 fn known<'a>(repository: &'a Repository, base: Option<&'a Path>) -> Known<'a> {
@@ -128,6 +124,14 @@ fn known<'a>(repository: &'a Repository, base: Option<&'a Path>) -> Known<'a> {
 }
 
 impl Mirror {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock.now_ms().unsigned_abs()
+    }
+
     fn settings_of(&self, repository: &Repository) -> Settings {
         settings_of(repository, &self.options.rules, &self.options.forge_refs)
     }
@@ -145,7 +149,7 @@ impl Mirror {
         if !queue.has_waiting() {
             return Ok(());
         }
-        if queue.put_first(&catalog.leased_ahead(now(), AHEAD_AT_ONCE)?) >= AHEAD_WAITING_MAX {
+        if queue.put_first(&catalog.leased_ahead(self.now(), AHEAD_AT_ONCE)?) >= AHEAD_WAITING_MAX {
             return Ok(());
         }
         // What was leased is kept until it is known what it builds on.
@@ -158,7 +162,7 @@ impl Mirror {
         if !tasks.is_empty() {
             observe(Event::Leased(tasks.len()));
             queue.add_ahead(tasks);
-            queue.put_first(&catalog.leased_ahead(now(), AHEAD_AT_ONCE)?);
+            queue.put_first(&catalog.leased_ahead(self.now(), AHEAD_AT_ONCE)?);
         }
         Ok(())
     }
@@ -181,13 +185,13 @@ impl Mirror {
             let waits_until = self.waits_until(&task);
             let Task { repository, host, base, .. } = task;
             let leased_until = queue.leased_until(repository.id);
-            if now() >= leased_until {
+            if self.now() >= leased_until {
                 // It may be another's by now; if it is not, it is due.
-                put_off(queue, mailbox, repository, now());
+                put_off(queue, mailbox, repository, self.now());
                 ended = Some(host);
                 continue;
             }
-            if let Some(until_ms) = self.throttle().paused_until(&host, now_ms()) {
+            if let Some(until_ms) = self.throttle().paused_until(&host, self.now_ms()) {
                 put_off(queue, mailbox, repository, Timestamp(until_ms.div_ceil(1000) as i64));
                 ended = Some(host);
                 continue;
@@ -211,20 +215,20 @@ impl Mirror {
                 Ok(visited) => {
                     self.space
                         .add_used(visited.change.as_ref().map_or(0, |(_, report)| report.bytes_appended));
-                    self.throttle().went_well(&host, now_ms());
+                    self.throttle().went_well(&host, self.now_ms());
                     None
                 }
                 Err(Failure { wait_s: Some(wait_s), .. }) => {
-                    self.throttle().asked_to_wait(&host, *wait_s, now_ms())
+                    self.throttle().asked_to_wait(&host, *wait_s, self.now_ms())
                 }
-                Err(failure) => self.throttle().failed(&host, failure.class, now_ms()),
+                Err(failure) => self.throttle().failed(&host, failure.class, self.now_ms()),
             };
             // Forks come again when this one does.
             let retry_s = |failure: &Failure| self.retry_s(&repository, failure.class);
             let retry_s =
                 result.as_ref().err().filter(|_| repository.failures < BASE_FAILURES_MAX).map(retry_s);
             for fork in queue.visited(repository.id, retry_s.is_some()) {
-                let until = now() + spread(retry_s.unwrap_or(0), repository.id) as i64 + BASE_WAIT_S;
+                let until = self.now() + spread(retry_s.unwrap_or(0), repository.id) as i64 + BASE_WAIT_S;
                 mailbox.put(Message::PutOff(Box::new(fork.repository), until));
             }
             queue.put_down(repository.id);
@@ -252,9 +256,9 @@ impl Mirror {
     /// Sleeps until nothing pauses all visits; false if there is nothing to wait for any more.
     fn wait_out_pauses(&self, queue: &Queue, stop: &Stop, mailbox: &Mailbox) -> bool {
         loop {
-            if self.throttle().all_paused_until(now_ms()).is_none() {
+            if self.throttle().all_paused_until(self.now_ms()).is_none() {
                 let Some(cause) = self.space.shortage() else { break };
-                let now_ms = now_ms();
+                let now_ms = self.now_ms();
                 let until_ms = now_ms + self.throttle().pause_ms();
                 if self.space.pauses_from(now_ms, until_ms) {
                     mailbox.put(Message::Paused(Pause { host: None, cause, until_ms }));
@@ -286,7 +290,7 @@ impl Mirror {
             &url,
             &path,
             &known(repository, base.as_deref()),
-            now(),
+            self.now(),
             own.as_ref().unwrap_or(&self.visit),
         )
     }
@@ -302,7 +306,7 @@ impl Mirror {
         let path = self.store.join(Path::new(&repository.path));
         let base = base.map(|base| self.store.join(&base.path));
         let own = own_options(&self.settings_of(repository), options);
-        visit(&url, &path, &known(repository, base.as_deref()), now(), own.as_ref().unwrap_or(options))
+        visit(&url, &path, &known(repository, base.as_deref()), self.now(), own.as_ref().unwrap_or(options))
     }
 
     /// Writes down what a visit has found out about who builds on whom.
@@ -314,12 +318,12 @@ impl Mirror {
                 let path = self.store.join(&done.repository.path);
                 let epoch = weir_repo::epoch_of(&path).ok();
                 epoch.map_or(Ok(()), |epoch| {
-                    catalog.raise_epoch(done.repository.id, done.repository.epoch, epoch, now())
+                    catalog.raise_epoch(done.repository.id, done.repository.epoch, epoch, self.now())
                 })
             }
             // Whoever looks at the base itself finds what is wrong with it.
             Err(failure) if failure.class == FailureClass::Base => {
-                done.base.as_ref().map_or(Ok(()), |base| catalog.look_again(&base.name, now()))
+                done.base.as_ref().map_or(Ok(()), |base| catalog.look_again(&base.name, self.now()))
             }
             Err(_) => Ok(()),
         }
@@ -348,7 +352,7 @@ impl Mirror {
             }
         }
         if visited.is_another && repository.seq.is_some() {
-            catalog.look_again_at_what_builds_on(repository.id, now())?;
+            catalog.look_again_at_what_builds_on(repository.id, self.now())?;
         }
         Ok(())
     }
@@ -394,11 +398,11 @@ impl Mirror {
         let base = task.base.as_ref().filter(|base| base.will_come && base.failures < BASE_FAILURES_MAX)?;
         let is_there = |path: &str| self.store.join(path).exists();
         (task.repository.seq.is_none() && !is_there(&task.repository.path) && !is_there(&base.path))
-            .then(|| base.next_due.max(now() + BASE_ELSEWHERE_S))
+            .then(|| base.next_due.max(self.now() + BASE_ELSEWHERE_S))
     }
 
     pub(crate) fn write_down(&self, done: Done, summary: &mut Summary) -> Visit {
-        let at = now();
+        let at = self.now();
         let Done { repository, result, took, .. } = done;
         let mut observed = Observed { changes: repository.changes, watched_s: repository.watched_s };
         let since = |then: Timestamp| at.since(then).as_secs();

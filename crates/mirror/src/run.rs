@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_catalog::clock::now;
 use weir_catalog::{Catalog, Outcome, Repository, Result, Visit};
 use weir_ground::{Stop, Timestamp};
 
@@ -165,7 +164,7 @@ impl<'r> Run<'r> {
             }
             Message::PutOff(repository, until) => {
                 self.summary.put_off += 1;
-                self.batch.put(put_off(&repository, until), None);
+                self.batch.put(put_off(&repository, until, self.mirror.now()), None);
             }
             Message::Done(done) => {
                 (self.observe)(Event::Ended(&done.repository, &done.result, done.took));
@@ -181,7 +180,7 @@ impl<'r> Run<'r> {
         let until = Timestamp::from(pause.until_ms.div_ceil(1000));
         let host = pause.host.as_deref().unwrap_or("");
         // It is shown to others only: on a full disk it may fail itself.
-        if let Err(e) = catalog.set_throttle(host, pause.cause.name(), now(), until) {
+        if let Err(e) = catalog.set_throttle(host, pause.cause.name(), self.mirror.now(), until) {
             tracing::warn!("the pause is not shown by 'weir status': {e}");
         }
         (self.observe)(Event::Paused(pause));
@@ -194,7 +193,7 @@ impl<'r> Run<'r> {
             return;
         }
         self.renewed = Instant::now();
-        let until = now() + lease_s as i64;
+        let until = self.mirror.now() + lease_s as i64;
         match catalog.renew(&self.queue.leases(), until) {
             Ok(()) => self.queue.renew(until),
             // The next time may be early enough; what has lapsed by then is another's, or due again.
@@ -230,8 +229,7 @@ impl<'r> Run<'r> {
 }
 
 /// The visit that `repository` did not have, as its host pauses until then.
-fn put_off(repository: &Repository, until: Timestamp) -> Visit {
-    let at = now();
+fn put_off(repository: &Repository, until: Timestamp, at: Timestamp) -> Visit {
     Visit {
         id: repository.id,
         epoch: repository.epoch,

@@ -331,6 +331,7 @@ impl Pool {
         let jobs = usize::from(jobs.unwrap_or(c.mirror.jobs));
         Mirror {
             store: self.store(),
+            clock: weir_catalog::clock::clock(),
             visit: VisitOptions {
                 transport: transport_options(c),
                 limits: IngestLimits {
