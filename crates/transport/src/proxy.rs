@@ -14,7 +14,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectProxyConnector, ConnectionDetails, Connector, NextTimeout, RustlsConnector, TcpConnector,
     Transport,
 };
-use ureq::{Agent, Proxy};
+use ureq::{Agent, Proxy, ProxyProtocol};
 
 use crate::pinned::PinnedConnector;
 use crate::url::{Scheme, Url};
@@ -48,6 +48,13 @@ impl Proxies {
         let Some(named) = named.as_deref().filter(|named| !named.is_empty()) else { return Ok(None) };
         let bad = |e: ureq::Error| format!("the proxy '{}' is no URL of one: {e}", shown(named));
         let proxy = Proxy::new(named).map_err(bad)?;
+        // The client below would go without one.
+        if !matches!(proxy.protocol(), ProxyProtocol::Http | ProxyProtocol::Https) {
+            return Err(format!(
+                "the proxy '{}' is none of http:// or https://: SOCKS is not supported",
+                shown(named)
+            ));
+        }
         let builder = Proxy::builder(proxy.protocol()).host(proxy.host()).port(proxy.port());
         let builder = proxy.username().into_iter().fold(builder, |b, user| b.username(user));
         let builder = proxy.password().into_iter().fold(builder, |b, password| b.password(password));
@@ -238,5 +245,10 @@ mod tests {
         let bad = Proxies { http: Some("ftp://u:secret@h".to_owned()), ..Proxies::default() };
         let why = bad.of(&Url::parse("http://h/x").unwrap()).unwrap_err();
         assert!(!why.contains("secret"), "{why}");
+        for kind in ["socks4", "socks4a", "socks5", "socks5h"] {
+            let proxies = Proxies { http: Some(format!("{kind}://u:secret@h")), ..Proxies::default() };
+            let why = proxies.of(&Url::parse("http://h/x").unwrap()).unwrap_err();
+            assert!(!why.contains("secret"), "{kind}: {why}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,6 +18,29 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The first descriptor that is handed over (sd_listen_fds).
 const FIRST: RawFd = 3;
 
+/// What a program that was replaced or deleted is called, behind its path (proc_pid_exe(5)).
+const DELETED: &str = " (deleted)";
+
+/// Returns the file that stands where this program was started from: a new version, if one was installed.
+fn program() -> io::Result<PathBuf> {
+    // By the name that it was called by, as a shell finds it: it may be a link that leads elsewhere by now.
+    let called = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    let found = match called.components().count() {
+        1 => std::env::var_os("PATH").and_then(|path| {
+            std::env::split_paths(&path).map(|folder| folder.join(&called)).find(|p| p.is_file())
+        }),
+        _ => std::path::absolute(&called).ok().filter(|path| path.is_file()),
+    };
+    if let Some(path) = found {
+        return Ok(path);
+    }
+    let path = std::env::current_exe()?;
+    match path.to_str().and_then(|text| text.strip_suffix(DELETED)) {
+        Some(path) => Ok(path.into()),
+        None => Ok(path),
+    }
+}
+
 /// Starts this program anew, with the same arguments, and hands `sockets` over: each with the protocol it
 /// speaks. Returns once it serves.
 ///
@@ -25,7 +49,7 @@ const FIRST: RawFd = 3;
 pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
     let fail = |what: &str, e: io::Error| Error::Message(format!("cannot start anew: {what}: {e}"));
     let mut arguments = std::env::args_os();
-    let program = std::env::current_exe().map_err(|e| fail("the program", e))?;
+    let program = program().map_err(|e| fail("the program", e))?;
     let (mut ready, tell) = io::pipe().map_err(|e| fail("a pipe", e))?;
     let mut command = Command::new(program);
     if let Some(name) = arguments.next() {

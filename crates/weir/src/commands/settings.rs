@@ -181,7 +181,14 @@ fn find(pool: &Pool, text: &str) -> Result<Vec<i64>> {
 fn find_by_url(pool: &Pool, unknown: &mut Vec<String>, ids: &mut Vec<i64>) -> Result<()> {
     // By host and path: who tells of a change may know another scheme than the one that is mirrored by.
     let place = |url: &str| {
-        Url::parse(url).ok().filter(|url| url.scheme != Scheme::Local).map(|url| url.default_name())
+        let url = Url::parse(url).ok()?;
+        match url.scheme {
+            Scheme::Local => {
+                let path = std::path::absolute(url.local_path()).ok()?;
+                Some(format!("file://{}", path.display().to_string().trim_end_matches('/')))
+            }
+            _ => Some(url.default_name()),
+        }
     };
     let mut wanted: HashMap<String, bool> =
         unknown.iter().filter_map(|text| Some((place(text)?, false))).collect();

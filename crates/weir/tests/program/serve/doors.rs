@@ -223,6 +223,55 @@ fn a_restart_refuses_nobody() {
 }
 
 #[test]
+fn a_restart_starts_the_version_that_was_installed_meanwhile() {
+    let env = Env::new();
+    let upstream = env.odd_repository("odd.git");
+    env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let (old, new, link) = (env.path("weir-1"), env.path("weir-2"), env.path("weir"));
+    // A link that is switched, and a file that another takes the place of.
+    for program in [&link, &old] {
+        std::fs::copy(env!("CARGO_BIN_EXE_weir"), &old).unwrap();
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(&old, &link).unwrap();
+        let (port, notify) = (crate::common::free_port(), env.path("notify"));
+        let _ = std::fs::remove_file(&notify);
+        let manager = std::os::unix::net::UnixDatagram::bind(&notify).unwrap();
+        manager.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        let mut command = Command::new(program);
+        command.args(["-q", "serve", "--no-mirror", "--git", &format!("127.0.0.1:{port}")]);
+        command.env("NOTIFY_SOCKET", &notify).env("WEIR_POOL", env.pool()).stderr(Stdio::inherit());
+        let mut server = Server { child: command.spawn().unwrap(), port };
+        let serving = || loop {
+            let mut text = [0; 4096];
+            let n = manager.recv(&mut text).unwrap();
+            let text = String::from_utf8_lossy(&text[..n]).into_owned();
+            let pid = text.lines().find_map(|line| line.strip_prefix("MAINPID="));
+            if let (Some(pid), true) = (pid, text.contains("READY=1")) {
+                return pid.to_owned();
+            }
+        };
+        assert_eq!(serving(), server.pid().to_string());
+        std::fs::copy(env!("CARGO_BIN_EXE_weir"), &new).unwrap();
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&new, &link).unwrap();
+        if program == &old {
+            std::fs::rename(&new, &old).unwrap();
+        } else {
+            std::fs::remove_file(&old).unwrap();
+        }
+        let kill = |name: &str, pid: &str| Command::new("kill").args([name, pid]).status().unwrap();
+        kill("-HUP", &server.pid().to_string());
+        let pid = serving();
+        assert!(server.child.wait().unwrap().success());
+        let runs = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+        assert_eq!(&runs, if program == &old { &old } else { &new });
+        env.git(env.dir.path(), &["ls-remote", &server.url("odd")]);
+        kill("-TERM", &pid);
+    }
+}
+
+#[test]
 fn a_service_manager_is_told_who_serves() {
     let env = Env::new();
     let manager = std::os::unix::net::UnixDatagram::bind(env.path("notify")).unwrap();
