@@ -73,7 +73,7 @@ def first(checks, troubled, calm):
     warned = {"B1: an owner that answers 403": r"/users/o3/repos.*SAML", "B2: a page of HTML with status 200": r"page skipped.*JSON|page skipped.*line 1 column",
               "B2: a page that answers 400": r"page skipped.*400", "B2: a page that answers 406": r"page skipped.*406",
               "GraphQL that answers 502": r"no details of.*502", "GraphQL that answers an error": r"no details of.*Something went wrong",
-              "B8: a token that is not taken": r"token 1 of 2 is not taken.*Bad credentials"}
+              "B8: a token that is not taken": r"token 1 of 2 was rejected.*Bad credentials"}
     for trouble, pattern in warned.items():
         checks.check(f"{trouble} is named in a warning of the crawl", re.search(pattern, said.err), said.err[-1500:])
     checks.same("the page of each bad owner, and of each bad page of everything, is counted as skipped", (own.get("skipped_pages"), everything.get("skipped_pages", 0) >= len(POISON)),
@@ -81,7 +81,7 @@ def first(checks, troubled, calm):
     checks.check("what the filter asks and GitHub does not say is left out, and counted", everything.get("unknown", 0) > 0, everything)
     status = troubled.pool("status").log().out
     for name in ("all", "own"):
-        checks.check(f"`status` counts the pages of {name} that cannot be had", re.search(rf"^forge +{name}: .*pages that cannot be had", status, re.MULTILINE), status)
+        checks.check(f"`status` counts the pages of {name} that cannot be had", re.search(rf"^forge +{name}: .*failed pages", status, re.MULTILINE), status)
     whole = troubled.github.world.all.values()
     known = set(troubled.names("own").values())
     sound = {url_of(r) for r in whole if r["owner"] not in BAD_OWNERS}
@@ -107,7 +107,7 @@ def unseen_is_down(checks, troubled, calm):
     gaps = [(a, b) for a, b in zip(places, places[1:]) if b - a > GAP_MAX]
     checks.check("B2: behind a bad page the listing goes on with the next one, though skipped pages were tried again before", not gaps,
                  f"nothing between these ids was asked for: {gaps}")
-    checks.check("B4: down once all pages were had: the crawl ends with an error that says so", said.code == 3 and re.search(r"\b502\b.*goes on from there", said.err), said.err[-900:])
+    checks.check("B4: down once all pages were had: the crawl ends with an error that says so", said.code == 3 and re.search(r"\b502\b.*resumes there", said.err), said.err[-900:])
     checks.check("B4: it gives up after five in turn", 0 < asked <= 2 * IN_TURN * TRIES, f"{asked} requests")
     checks.same("B4: nothing is taken to be gone for that", {f: gone for f, (_, gone) in troubled.forges().items()}, {f: gone for f, (_, gone) in before.items()})
     checks.check("B3, B4: the other forge is listed all the same", troubled.github.count("/users/o0/repos") and not re.search(r"UNIQUE|duplicate key", said.all), said.err[-900:])
@@ -131,11 +131,11 @@ def all_is_down(checks, troubled, calm, owners):
         twin.configure(owners)
     before, names = troubled.forges(), troubled.names()
     said = troubled.crawl("down", log=20)
-    checks.check("B5: a forge that is down is said to be", said.code == 3 and len(re.findall(r"cannot be had.*502.*goes on from there", said.err)) == 2, said.err[-900:])
+    checks.check("B5: a forge that is down is said to be", said.code == 3 and len(re.findall(r"in a row failed.*502.*resumes there", said.err)) == 2, said.err[-900:])
     asked = len(troubled.github.asked)
     checks.check("B5: and is asked no more than five skipped pages and five new ones", 0 < asked <= 2 * 2 * IN_TURN * TRIES, f"{asked} requests")
     said = troubled.crawl("tokens", log=20)
-    checks.check("B8: tokens that are all refused are said to be", said.code == 3 and said.err.count("is not taken") >= 2 and "Bad credentials" in said.err, said.err[-900:])
+    checks.check("B8: tokens that are all refused are said to be", said.code == 3 and said.err.count("was rejected") >= 2 and "Bad credentials" in said.err, said.err[-900:])
     checks.same("B5, B8: nothing changes for that", (troubled.forges(), troubled.names()), (before, names))
     said = troubled.crawl(*USUAL, log=40)
     calm.crawl()
@@ -165,7 +165,7 @@ def late(checks, troubled, calm, owners):
     troubled.crawl("unseen")
     left = troubled.unfinished()
     said = troubled.crawl("tokens", log=12)
-    warned = said.err.count("neither there nor gone")
+    warned = said.err.count("cannot tell whether it still exists")
     checks.check("B8: tokens that are refused meanwhile end the crawl with an error, not with a warning about each repository",
                  said.code == 3 and warned <= 2 * IN_TURN, f"{warned} warnings, ended with {said.code}: {said.all[-600:]}")
     checks.same("B8: and the listing is not taken to have come to its end", troubled.unfinished(), left)
@@ -196,7 +196,7 @@ def in_the_end(checks, troubled, calm, owners):
     wrong = {name for name, url in live.items() if ours.get(name) != url}
     checks.check(f"each of the {len(live)} of the owners, too", not wrong, sorted(wrong)[:8])
     status = troubled.pool("status").log().out
-    checks.check("`status` has no page left that cannot be had", "cannot be had" not in status, status)
+    checks.check("`status` has no page left that cannot be had", "failed pages" not in status, status)
 
 
 def beside(checks, twin, folder, postgres):

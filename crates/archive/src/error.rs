@@ -28,8 +28,7 @@ pub enum Error {
     Tail(Tail),
     /// A later lease has written already.
     #[error(
-        "the lease has passed to another visit, which has written already (lease {epoch}, the archive has \
-        {highest})"
+        "another visit has taken the lease and has already written (lease {epoch}, the archive has {highest})"
     )]
     Fenced {
         /// The number of the lease that was to write.

@@ -31,23 +31,22 @@ pub(crate) fn tail_is(tail: &Tail) -> String {
     let Tail { offset, len, seq, seq_max, kind } = tail;
     match kind {
         TailKind::Unfinished => {
-            format!("commit {seq} ends at byte {offset}; the {len} bytes behind it were never committed")
+            format!("commit {seq} ends at byte {offset}; the {len} bytes after it were never committed")
         }
         TailKind::Doubtful => {
             format!(
-                "the {len} bytes behind commit {seq}, from byte {offset} on, may be a commit that is \
-                damaged, or was never finished"
+                "the {len} bytes after commit {seq}, from byte {offset} on, may be a damaged or unfinished \
+                commit"
             )
         }
         TailKind::Committed if seq_max - seq > 1 => {
             format!(
-                "damaged behind byte {offset}: commits {} to {seq_max} are not as they were written, {len} \
-                bytes are left",
+                "damaged after byte {offset}: commits {} to {seq_max} are corrupt; {len} bytes are left",
                 seq + 1
             )
         }
-        TailKind::Committed => format!(
-            "damaged behind byte {offset}: commit {seq_max} is not as it was written, {len} bytes are left"
-        ),
+        TailKind::Committed => {
+            format!("damaged after byte {offset}: commit {seq_max} is corrupt; {len} bytes are left")
+        }
     }
 }

@@ -7,7 +7,7 @@ pub enum Error {
     #[error("catalog: {0}")]
     Sqlite(rusqlite::Error),
     /// It may only be read.
-    #[error("this user may only read the catalog (catalog.db of the pool); run this as its owner")]
+    #[error("the catalog (catalog.db of the pool) is read-only for this user; run the command as its owner")]
     ReadOnly,
     /// PostgreSQL said no, or is not there.
     #[error("catalog: PostgreSQL: {message}")]
@@ -26,7 +26,7 @@ pub enum Error {
         why: String,
     },
     /// A lock that was held was lost with the connection, and another has it now.
-    #[error("the connection to PostgreSQL was lost, and another machine goes on with the listing of {0}")]
+    #[error("lost the connection to PostgreSQL; another machine continues the listing of {0}")]
     LockLost(String),
     /// A lock beside the catalog cannot be taken.
     #[error("catalog: cannot lock a file beside it: {0}")]
@@ -46,10 +46,10 @@ pub enum Error {
     #[error("catalog: TLS: {0}")]
     Tls(rustls::Error),
     /// It was made by a newer weir.
-    #[error("the catalog has schema version {0}, made by a newer weir; use that")]
+    #[error("the catalog has schema version {0}, written by a newer weir; upgrade weir")]
     TooNew(i64),
     /// A name is taken.
-    #[error("a repository called '{name}' is there already, mirrored from {url}; choose another name")]
+    #[error("a repository named '{name}' already exists, mirrored from {url}; choose another name")]
     NameTaken {
         /// The name.
         name: String,
@@ -57,26 +57,21 @@ pub enum Error {
         url: String,
     },
     /// Its forge says what it is called, and where it is.
-    #[error(
-        "'{0}' is listed by a forge, which says its name and URL: the next crawl would take the change back"
-    )]
+    #[error("name and URL of '{0}' come from its forge: the next crawl would revert the change")]
     OfForge(String),
     /// A catalog that is to be filled has something in it.
-    #[error("there is a catalog with {0} repositories already; migrate into an empty database")]
+    #[error("the database already has a catalog with {0} repositories; migrate into an empty one")]
     NotEmpty(i64),
     /// It is of another pool.
-    #[error(
-        "the catalog belongs to another store than {0}: each pool needs a database, or a schema in it, of \
-        its own"
-    )]
+    #[error("the catalog belongs to another store, not to {0}: each pool needs its own database or schema")]
     OtherStore(String),
     /// Something reads a catalog that is to be moved.
-    #[error("the catalog is read by somebody else: it cannot be given its name yet")]
+    #[error("another process is reading the new catalog; it cannot be renamed into place yet")]
     Unsettled,
     /// Archives build on it.
     #[error(
-        "{count} archives build on it, '{first}' the first: they would be lost with it; 'weir dissociate' \
-        makes them whole"
+        "{count} archives build on it, such as '{first}', and would be lost with it; run 'weir dissociate' \
+        on them first"
     )]
     BuiltOn {
         /// How many.
@@ -85,7 +80,7 @@ pub enum Error {
         first: String,
     },
     /// It cannot be a base.
-    #[error("a base must be another repository, and whole: that one builds on another itself, or is gone")]
+    #[error("not usable as a base: a base must be another repository that exists and has no base itself")]
     NoBase,
     /// A copy differs from its source.
     #[error("table {table} has {source_rows} rows and its copy {copied_rows}; nothing was kept of it")]

@@ -386,7 +386,7 @@ impl Api {
             return Err(e);
         }
         credential.is_refused = true;
-        tracing::warn!("token {number} of {count} is not taken: {e}");
+        tracing::warn!("token {number} of {count} was rejected: {e}");
         if self.credentials.iter().all(|c| c.is_refused) { Err(e) } else { Ok(()) }
     }
 
@@ -415,7 +415,7 @@ impl Api {
         loop {
             let n = self.credentials.len();
             if self.credentials.iter().all(|c| c.is_refused) {
-                let detail = "it takes none of the tokens".to_owned();
+                let detail = "it rejects all tokens".to_owned();
                 return Err(Error::Forbidden { url: url.to_owned(), status: 401, detail });
             }
             let turn = (0..n).map(|i| (self.current + i) % n).filter(|&i| !self.credentials[i].is_refused);
@@ -455,7 +455,7 @@ impl Api {
         let Some(Some(installation)) = self.credentials[number].installation else {
             let found = self.installations()?;
             if found.is_empty() {
-                let detail = "the GitHub App is installed nowhere".to_owned();
+                let detail = "the GitHub App has no installations".to_owned();
                 return Err(Error::Forbidden { url: self.options.agent.clone(), status: 404, detail });
             }
             self.credentials.splice(

@@ -129,7 +129,7 @@ impl Places {
         }
         Err(Error::Unexpected {
             url: name.to_owned(),
-            detail: format!("the pages lead in a circle to '{position}'"),
+            detail: format!("the pages loop back to '{position}'"),
         })
     }
 }
@@ -251,7 +251,7 @@ impl Crawl<'_> {
             if turned.pending.len() >= SKIPPED_IN_TURN_MAX {
                 let Skipped { position, error } = turned.pending.swap_remove(0);
                 let detail =
-                    format!("{SKIPPED_IN_TURN_MAX} pages in turn cannot be had, from {position} on: {error}");
+                    format!("{SKIPPED_IN_TURN_MAX} pages in a row failed, from {position} on: {error}");
                 return Err(Error::Unavailable { url: self.name.to_owned(), detail }.into());
             }
             // What was skipped counts as passed once something behind it is there.
@@ -264,7 +264,7 @@ impl Crawl<'_> {
             turned.progress.listed == 0 && is_first && page.repositories.is_empty() && page.next.is_none();
         if lists_nothing && catalog.forge_counts(self.name)?.0 > 0 {
             // One that has lost its access, say: what it had is not gone.
-            let detail = "it lists nothing any more; nothing is taken to be gone".to_owned();
+            let detail = "it no longer lists any repository; none are marked as gone".to_owned();
             return Err(Error::Unexpected { url: self.name.to_owned(), detail }.into());
         }
         self.take_listed(catalog, turned, place, page)
@@ -334,7 +334,7 @@ impl Crawl<'_> {
                 Ok(None) => {}
                 Err(why) => {
                     progress.refused += 1;
-                    tracing::warn!(forge = self.name, repository = %listed.full_name, "left out: {why}");
+                    tracing::warn!(forge = self.name, repository = %listed.full_name, "skipped: {why}");
                 }
             }
         }
@@ -426,7 +426,7 @@ impl Crawl<'_> {
                     // One that is blocked, say: nobody knows about it, and the others are asked for.
                     Err(e) => {
                         tracing::warn!(forge = self.name, repository = %one.name,
-                            "neither there nor gone: {e}");
+                            "cannot tell whether it still exists: {e}");
                         failed_in_turn += 1;
                         if failed_in_turn >= SKIPPED_IN_TURN_MAX && matches!(e, Error::Unavailable { .. }) {
                             return Err(e.into());
@@ -504,10 +504,10 @@ mod tests {
         };
         let mut forge = Circle(0);
         let error = crawl.run(&mut catalog, &mut forge, &mut |_| true).unwrap_err();
-        assert!(error.to_string().contains("in a circle") && forge.0 == 2, "{error} {}", forge.0);
+        assert!(error.to_string().contains("loop back") && forge.0 == 2, "{error} {}", forge.0);
         let error =
             crate::crawl_accounts("f", "all", &mut catalog, &mut forge, &|| Timestamp(7), &mut |_| true)
                 .unwrap_err();
-        assert!(error.to_string().contains("in a circle") && forge.0 == 4, "{error} {}", forge.0);
+        assert!(error.to_string().contains("loop back") && forge.0 == 4, "{error} {}", forge.0);
     }
 }

@@ -103,7 +103,7 @@ impl GitHub {
             }
             Err(e) => Err(e),
             Ok(found) if found.is_incomplete => {
-                let error = "GitHub gave up searching before it had found all".to_owned();
+                let error = "GitHub returned incomplete search results".to_owned();
                 Ok(Page {
                     next: next(place.skip_page(now)),
                     skipped: Some(skipped(error)),

@@ -131,7 +131,9 @@ pub(crate) fn search(
     if total > FOUND_MAX {
         match place.halved() {
             Some(next) => return Ok(SearchPage { items: Vec::new(), next, is_incomplete: false }),
-            None => tracing::warn!("{url}: {total} were made in one second; {FOUND_MAX} of them are taken"),
+            None => tracing::warn!(
+                "{url}: {total} repositories were created in one second; only {FOUND_MAX} are listed"
+            ),
         }
     }
     Ok(SearchPage { items: items.clone(), next: place.after(total, now), is_incomplete })

@@ -63,7 +63,7 @@ pub enum Error {
         detail: String,
     },
     /// There is nothing (any more): 404, 410 and 451.
-    #[error("{0}: there is nothing of that name")]
+    #[error("{0}: not found")]
     NotFound(String),
     /// It cannot answer now: the network, or a server's error, several times in turn.
     #[error("{url}: {detail}")]
@@ -74,7 +74,7 @@ pub enum Error {
         detail: String,
     },
     /// It understands what is asked, and does not answer that: 422.
-    #[error("{url}: not answered: {detail}")]
+    #[error("{url}: request rejected: {detail}")]
     Refused {
         /// What was asked for.
         url: String,

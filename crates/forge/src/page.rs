@@ -34,7 +34,7 @@ impl Page {
 
     /// The pages of an owner that are not there, or not for us; `next` is the next owner's.
     pub(crate) fn leaving_out(position: &str, error: &Error, next: Option<String>) -> Page {
-        tracing::warn!("left out: {error}");
+        tracing::warn!("skipped: {error}");
         let is_forbidden = !matches!(error, Error::NotFound(_));
         let left_out =
             is_forbidden.then(|| Skipped { position: position.to_owned(), error: error.to_string() });

@@ -37,40 +37,41 @@ macro_rules! classes {
 
 classes! {
     /// The network, or the server's host: the copy is kept, and tried again.
-    Network = "network", "nothing: it is tried again";
+    Network = "network", "nothing; weir tries again";
     /// The server is there and fails (5xx, "internal error").
-    Server = "server", "nothing: it is tried again";
+    Server = "server", "nothing; weir tries again";
     /// The server's certificate is not believed.
     Certificate = "certificate",
-        "name its authority in 'transport.ca_file', in weir.toml; or tell the upstream's keeper";
+        "add its CA to 'transport.ca_file' in weir.toml, or tell the upstream's administrator";
     /// There is no such repository, or not any more.
-    Gone = "gone", "'weir rm NAME' if it is gone for good; the copy stays";
+    Gone = "gone", "run 'weir rm NAME' if it is gone for good; the archive is kept";
     /// It is there and not for us.
-    Forbidden = "forbidden", "give credentials: netrc, tokens of a [[forge]], or a credential helper";
+    Forbidden = "forbidden", "configure credentials: netrc, tokens of a [[forge]], or a credential helper";
     /// What the server sent breaks the protocol, or the URL is none.
-    Protocol = "protocol", "check the URL; if it is right, tell the upstream's keeper";
+    Protocol = "protocol", "check the URL; if it is right, tell the upstream's administrator";
     /// Something on this machine: a disk, a missing program.
-    Local = "local", "see what the message says of this machine";
+    Local = "local", "fix the problem on this machine that the message names";
     /// A pack that is none, or has objects that are none.
-    BadPack = "bad-pack", "check the URL; if it is right, tell the upstream's keeper";
+    BadPack = "bad-pack", "check the URL; if it is right, tell the upstream's administrator";
     /// A pack that leaves something out.
     Incomplete = "incomplete",
-        "tell the upstream's keeper; 'weir set NAME --refs heads-and-tags' if the hole is elsewhere";
+        "tell the upstream's administrator; if only other refs are broken, run 'weir set NAME --refs \
+        heads-and-tags'";
     /// More than a limit lets in.
-    Limit = "limit", "raise the limit that the message names, in weir.toml";
+    Limit = "limit", "raise the limit that the message names in weir.toml";
     /// No room.
-    DiskFull = "disk-full", "make room";
+    DiskFull = "disk-full", "free disk space";
     /// The upstream has no refs any more, and had some.
     Emptied = "emptied",
-        "'weir mirror --accept-empty NAME' if that is right; or mend the patterns of its 'refs'";
+        "if that is right, run 'weir mirror --accept-empty NAME'; if not, fix the patterns of its 'refs'";
     /// The archive is not as it was written.
-    Damaged = "damaged", "'weir fsck --repair NAME'";
+    Damaged = "damaged", "run 'weir fsck --repair NAME'";
     /// What the archive builds on cannot be used.
-    Base = "base", "'weir fsck --repair NAME'";
+    Base = "base", "run 'weir fsck --repair NAME'";
     /// The store is not there, in which the archive should be.
     Store = "store", "mount the store";
     /// The lease of the visit has passed to another.
-    Fenced = "fenced", "nothing: it is looked at again";
+    Fenced = "fenced", "nothing; weir visits it again";
     /// weir itself failed.
     Defect = "defect", "a bug in weir: please report it";
 }

@@ -118,10 +118,7 @@ impl Look<'_> {
             error,
         };
         if !self.catalog.end_metadata_look(&look)? {
-            tracing::warn!(
-                "{}: what its forge says was asked for longer than the lease holds",
-                self.task.repository.name
-            );
+            tracing::warn!("{}: the metadata update took longer than its lease", self.task.repository.name);
         }
         Ok(std::mem::take(&mut self.brought))
     }
@@ -209,7 +206,7 @@ impl Look<'_> {
                 .map_err(LookFailure::from)?
             {
                 return Err(LookFailure::Look(
-                    "it took longer than its lease, and is another's now".to_owned(),
+                    "it took longer than its lease, which another process now holds".to_owned(),
                 )
                 .into());
             }
@@ -229,10 +226,7 @@ impl Look<'_> {
             return Ok(());
         }
         if let Some(cause) = self.place.space.shortage() {
-            return Err(LookFailure::Look(format!(
-                "nothing is taken while there is no room: {}",
-                cause.name()
-            )));
+            return Err(LookFailure::Look(format!("cannot store metadata: {}", cause.name())));
         }
         let path = self.place.store.join(&self.task.repository.path);
         let began = Instant::now();

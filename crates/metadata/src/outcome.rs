@@ -23,7 +23,7 @@ impl LookOutcome {
             .map(|(stream, n)| format!("+{n} {}", stream.replace('_', " ")))
             .collect();
         if parts.is_empty() && self.error.is_none() {
-            parts.push("as before".to_owned());
+            parts.push("unchanged".to_owned());
         }
         parts.extend(self.is_cut.then(|| "more to come".to_owned()));
         parts.extend(self.error.iter().map(|error| format!("failed: {error}")));

@@ -28,7 +28,7 @@ pub enum Error {
     #[error(transparent)]
     Catalog(#[from] weir_catalog::Error),
     /// There is no room.
-    #[error("nothing is taken while there is no room: {}", .0.name())]
+    #[error("cannot store metadata: {}", .0.name())]
     NoRoom(Cause),
     /// Of the functions that a [`Schedule`] was given.
     #[error(transparent)]

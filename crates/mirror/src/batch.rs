@@ -48,8 +48,8 @@ impl VisitBatch {
                 Ok(()) => visits.push(visit),
                 Err(e) => {
                     let path = named.unwrap_or_default();
-                    tracing::error!(path = %path.display(), "the archive's name may not be durable, its \
-                        visit is not written down: {e}");
+                    tracing::error!(path = %path.display(), "cannot sync the folder of the new archive, its \
+                        visit is not recorded: {e}");
                 }
             }
         }

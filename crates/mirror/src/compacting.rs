@@ -51,8 +51,8 @@ pub(crate) fn compact_if_due(
     // The new file, and the largest pack once more where it does not fit the scratch folder.
     let needed = used.live_bytes.saturating_add(used.live_bytes - used.beside_bytes);
     if !options.space.has_room_for(needed) {
-        tracing::warn!(path = %path.display(), "not compacted ({reason}): {needed} bytes are needed for \
-            that, and less is free");
+        tracing::warn!(path = %path.display(), "not compacted ({reason}): not enough free space, {needed} \
+            bytes needed");
         return None;
     }
     let spill = |bytes| options.scratch.place(bytes, store);
@@ -66,7 +66,8 @@ pub(crate) fn compact_if_due(
         Err(e) => {
             tracing::warn!(path = %path.display(), "not compacted: {e}");
             if let Err(e) = archive.put_compaction_off(now) {
-                tracing::warn!(path = %path.display(), "it will be tried again with the next update: {e}");
+                tracing::warn!(path = %path.display(), "cannot postpone the compaction, the next update \
+                    tries it again: {e}");
             }
             None
         }

@@ -244,7 +244,7 @@ impl Download<'_> {
         if !ObjectHasher::hash(self.hash, kind, &data).is_ok_and(|is| is == *oid) {
             return Err(Failure::new(
                 FailureClass::BadPack,
-                format!("the loose object {oid} of the upstream is not what it is called"),
+                format!("the loose object {oid} of the upstream has another id"),
             ));
         }
         Ok(true)
@@ -353,7 +353,7 @@ impl Download<'_> {
         let Some(body) = self.files[from].get_whole(&place)? else {
             return Err(Failure::new(
                 FailureClass::Incomplete,
-                format!("the upstream lists '{place}' and has no such file: it is being packed anew"),
+                format!("the upstream lists '{place}', but has no such file: it is being repacked"),
             ));
         };
         let path = self.folder.path().join(&place);

@@ -64,7 +64,7 @@ pub(crate) fn fetch_lfs(
         // The repository was had this way just now: where ssh fails here there is no LFS server, as far as
         // anybody can tell.
         Err(e) => {
-            tracing::warn!(path = %path.display(), "no LFS objects: {e}");
+            tracing::warn!(path = %path.display(), "cannot get LFS objects: {e}");
             fetch.report.absent += missing.len() as u64;
             fetch.report.is_incomplete = true;
             return Ok(fetch.report);
@@ -131,12 +131,12 @@ impl LfsFetch<'_> {
             Ok(answers) => answers,
             // There is no LFS server: the pointers are all there is.
             Err(e) if is_final(&e) => {
-                tracing::warn!(%path, "no LFS objects: {e}");
+                tracing::warn!(%path, "cannot get LFS objects: {e}");
                 self.report.absent += batch.len() as u64;
                 return Ok(true);
             }
             Err(e) => {
-                tracing::warn!(%path, "LFS objects wait for the next visit: {e}");
+                tracing::warn!(%path, "LFS objects put off until the next visit: {e}");
                 self.report.is_incomplete = true;
                 return Ok(false);
             }
@@ -155,7 +155,7 @@ impl LfsFetch<'_> {
                 }
             };
             if let Some(cause) = self.options.space.shortage() {
-                tracing::warn!(%path, "LFS objects wait for the next visit: {}", cause.name());
+                tracing::warn!(%path, "LFS objects put off until the next visit: {}", cause.name());
                 self.report.is_incomplete = true;
                 return Ok(false);
             }
@@ -193,7 +193,7 @@ impl LfsFetch<'_> {
             }
             Err((true, e)) => {
                 let path = self.path.display();
-                tracing::warn!(%path, "the upstream does not give LFS object {}: {e}", pointer.oid);
+                tracing::warn!(%path, "cannot get LFS object {}: {e}", pointer.oid);
                 self.report.absent += 1;
             }
             Err((false, e)) => {
@@ -212,7 +212,7 @@ impl LfsFetch<'_> {
 
     fn put_off(&mut self, pointer: &LfsPointer, why: &str) {
         let path = self.path.display();
-        tracing::warn!(%path, "LFS object {} waits for the next visit: {why}", pointer.oid);
+        tracing::warn!(%path, "LFS object {} put off until the next visit: {why}", pointer.oid);
         self.report.is_incomplete = true;
     }
 
@@ -223,7 +223,7 @@ impl LfsFetch<'_> {
         let wrong = self.archive.add_lfs_objects(std::mem::take(&mut self.here), self.now)?;
         for LfsPointer { oid, .. } in &wrong {
             let path = self.path.display();
-            tracing::warn!(%path, "the upstream gives something else for LFS object {oid}: left out");
+            tracing::warn!(%path, "the upstream sent wrong content for LFS object {oid}: skipped");
         }
         self.report.absent += wrong.len() as u64;
         self.report.added += count - wrong.len() as u64;

@@ -208,7 +208,7 @@ impl Mirror {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(visit)).unwrap_or_else(|_| {
                 Err(Failure::new(
                     FailureClass::Defect,
-                    "weir itself failed on this repository; please report it",
+                    "internal error on this repository (a bug in weir); please report it",
                 ))
             });
             let pause = match &result {

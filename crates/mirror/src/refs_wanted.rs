@@ -24,7 +24,7 @@ impl RefsWanted {
     /// If one is none of that or can match no ref, or if there are none; in words.
     pub fn parse<S: AsRef<str>>(patterns: &[S]) -> Result<RefsWanted, String> {
         if patterns.is_empty() {
-            return Err("there is no pattern of refs; 'all' stands for all of them".to_owned());
+            return Err("no ref pattern given; use 'all' for all refs".to_owned());
         }
         let mut wanted = RefsWanted::default();
         for pattern in patterns {
@@ -40,15 +40,15 @@ impl RefsWanted {
                     if !name.starts_with("refs/") || name.chars().any(|c| c.is_whitespace() || c.is_control())
                     {
                         return Err(format!(
-                            "'{}' is no pattern of refs: all, heads-and-tags, refs/..., or ^refs/... for \
-                            what is left out; '*' stands for anything",
+                            "'{}' is not a ref pattern: use all, heads-and-tags, refs/..., or ^refs/... to \
+                            exclude; '*' matches anything",
                             pattern.escape_debug()
                         ));
                     }
                     if !refname::is_valid(name.replace(['*', '?'], "x").as_bytes()) {
                         return Err(format!(
-                            "'{pattern}' matches no ref, as git allows no such name; for all below a folder, \
-                            put '*' at the end"
+                            "'{pattern}' matches no valid ref name; to match all refs below a folder, end it \
+                            with '*'"
                         ));
                     }
                     list.push(name.to_owned());

@@ -43,7 +43,8 @@ pub fn relink_or_replace(
             .and_then(|base| weir_repo::relink(path, &base, now))
             .unwrap_or(false)
     {
-        tracing::warn!(path = %path.display(), "what it builds on has been replaced: all it needs is there");
+        tracing::warn!(path = %path.display(), "its base was replaced; now builds on the new one, which has \
+            all it needs");
         return update(url, path, &Known { fingerprint: None, ..*known }, now, options).map(Some);
     }
     // If only the last commits are damaged, it goes on from the one before.
@@ -79,7 +80,7 @@ fn replace(
     if !is_damaged(path) {
         return Ok(None);
     }
-    tracing::warn!(path = %path.display(), "the archive is damaged: it is put aside for a new clone");
+    tracing::warn!(path = %path.display(), "the archive is damaged; setting it aside and cloning again");
     if places_aside(path).all(|place| place.exists()) {
         // Nothing is fetched that could not take its place.
         put_aside(path)?;
@@ -89,7 +90,7 @@ fn replace(
     if refs.list().is_empty() {
         return Err(Failure::new(
             FailureClass::Damaged,
-            "the archive is damaged, and its upstream is empty: it stays as it is",
+            "the archive is damaged, but its upstream is empty; leaving it as it is",
         ));
     }
     // Clients that saw the old one's numbers must not take new ones for older.
@@ -97,7 +98,7 @@ fn replace(
     if known.epoch > Epoch::NONE && weir_repo::epoch_of(path).is_ok_and(|epoch| epoch > known.epoch) {
         return Err(Failure::new(
             FailureClass::Fenced,
-            "the lease has passed to another visit, which has written already",
+            "another visit has taken the lease and has already written",
         ));
     }
     let old_seq = old.as_ref().and_then(|old| Some(old.archive()?.state().record.seq));
@@ -133,7 +134,7 @@ fn replace(
     visited.builds_on = Some(archive.base_path()?);
     visited.is_another = !is_same;
     if let Err(failure) = take_in_lfs(&mut archive, url, path, now, options, &mut visited) {
-        tracing::warn!(path = %path.display(), "LFS objects wait for the next visit: {failure}");
+        tracing::warn!(path = %path.display(), "LFS objects put off until the next visit: {failure}");
         visited.fingerprint.clear();
     }
     Ok(Some(visited))
@@ -155,14 +156,14 @@ fn put_aside(path: &Path) -> Result<PathBuf, Failure> {
             Err(e) => {
                 return Err(Failure::new(
                     FailureClass::Local,
-                    format!("the damaged archive cannot be kept: {e}"),
+                    format!("cannot keep the damaged archive: {e}"),
                 ));
             }
         }
     }
     let error = format!(
-        "the archive is damaged, and {KEPT_MAX} damaged ones are kept beside it: look at the disk, and \
-        remove them"
+        "the archive is damaged, and {KEPT_MAX} damaged ones are already kept next to it: check the disk, \
+        then remove them"
     );
     Err(Failure::new(FailureClass::Damaged, error))
 }

@@ -56,9 +56,7 @@ pub(crate) fn settings_of(
 pub(crate) fn own_options(own: &Settings, options: &VisitOptions) -> Option<VisitOptions> {
     let refs = own.refs.as_ref().and_then(|patterns| {
         let parsed = RefsWanted::parse(patterns);
-        parsed
-            .inspect_err(|why| tracing::warn!("refs are mirrored as those of all repositories are: {why}"))
-            .ok()
+        parsed.inspect_err(|why| tracing::warn!("ignoring the repository's own 'refs' setting: {why}")).ok()
     });
     let refs = refs.filter(|refs| *refs != options.refs);
     let lfs = own.lfs.unwrap_or(options.lfs);

@@ -21,7 +21,7 @@ pub enum RunError {
     #[error(transparent)]
     Catalog(#[from] weir_catalog::Error),
     /// The system gives no thread.
-    #[error("no thread can be started to visit anything: {0}; raise the limit of processes")]
+    #[error("cannot start a thread for visits: {0}; raise the limit of processes")]
     Thread(std::io::Error),
 }
 
@@ -59,7 +59,7 @@ impl Mirror {
                 if started == 0 {
                     return Err(RunError::Thread(e));
                 }
-                tracing::warn!("{started} visits at a time, not {jobs}: no more threads can be started: {e}");
+                tracing::warn!("only {started} visits at a time, not {jobs}: cannot start more threads: {e}");
                 break;
             }
             let mut run = Run::new(self, &queue, stop, observe);
@@ -143,11 +143,11 @@ impl<'r> Run<'r> {
                 self.asked_ahead = Instant::now();
                 let (queue, leased, observe) = (self.queue, &mut self.leased_ahead, &mut *self.observe);
                 if let Err(e) = self.mirror.take_ahead(catalog, queue, more, leased, observe) {
-                    tracing::warn!("who goes ahead is not known: {e}");
+                    tracing::warn!("cannot look up which repositories go ahead: {e}");
                 }
             }
             if let Err(e) = self.mirror.sum_up(catalog) {
-                tracing::warn!("how much all archives take is not known anew: {e}");
+                tracing::warn!("cannot update the total size of all archives: {e}");
             }
         }
     }
@@ -158,7 +158,7 @@ impl<'r> Run<'r> {
             Message::Paused(pause) => self.pause(catalog, &pause),
             Message::GoesOn => {
                 if let Err(e) = catalog.end_throttle("") {
-                    tracing::warn!("'weir status' shows a pause that is over: {e}");
+                    tracing::warn!("cannot clear the pause that 'weir status' shows: {e}");
                 }
                 (self.observe)(Event::GoesOn);
             }
@@ -181,7 +181,7 @@ impl<'r> Run<'r> {
         let host = pause.host.as_deref().unwrap_or("");
         // It is shown to others only: on a full disk it may fail itself.
         if let Err(e) = catalog.set_throttle(host, pause.cause.name(), self.mirror.now(), until) {
-            tracing::warn!("the pause is not shown by 'weir status': {e}");
+            tracing::warn!("cannot record the pause for 'weir status': {e}");
         }
         (self.observe)(Event::Paused(pause));
     }
@@ -197,7 +197,7 @@ impl<'r> Run<'r> {
         match catalog.renew(&self.queue.leases(), until) {
             Ok(()) => self.queue.renew(until),
             // The next time may be early enough; what has lapsed by then is another's, or due again.
-            Err(e) => tracing::warn!("leases are not renewed: {e}"),
+            Err(e) => tracing::warn!("cannot renew leases: {e}"),
         }
     }
 
@@ -222,7 +222,7 @@ impl<'r> Run<'r> {
             Err(e) => {
                 self.had_more = false;
                 self.queue.add(Vec::new());
-                tracing::warn!("what is due now is not known: {e}");
+                tracing::warn!("cannot look up what is due: {e}");
             }
         }
     }

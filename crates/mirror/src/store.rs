@@ -23,11 +23,11 @@ impl StoreMark {
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let what = match std::fs::read_to_string(&self.path) {
             Ok(text) if text.trim() == self.id => return Ok(()),
-            Ok(_) => "is another store's".to_owned(),
+            Ok(_) => "belongs to another store".to_owned(),
             Err(e) => format!("cannot be read: {e}"),
         };
         let error = format!(
-            "'{}', which says that the store is the one the catalog knows, {what}; is it mounted?",
+            "'{}', the file that identifies the store, {what}; is the store mounted?",
             self.path.display()
         );
         Err(Failure::new(FailureClass::Store, error))

@@ -81,16 +81,14 @@ fn open(
     if exists(path)? {
         let (archive, lost) = ArchiveRepo::open_recovering(path, known.seq, now)?;
         if let Some(lost) = &lost {
-            tracing::error!(path = %path.display(), "the archive is damaged, and goes on from the last \
-                commit that holds: {lost}");
+            tracing::error!(path = %path.display(), "the archive is damaged; continuing from its last intact \
+                commit: {lost}");
         }
         if known.epoch > Epoch::NONE && archive.epoch() > known.epoch {
             let (ours, theirs) = (known.epoch, archive.epoch());
             return Err(Failure::new(
                 FailureClass::Fenced,
-                format!(
-                    "the lease has passed to another visit, which has written already ({ours}, {theirs})"
-                ),
+                format!("another visit has taken the lease and has already written ({ours}, {theirs})"),
             ));
         }
         // On a disk that does not tell large letters from small ones two names are one file; and names are
@@ -99,7 +97,7 @@ fn open(
             archive.origin().filter(|found| known.seq.is_none() && !is_same(found, &origin(url, known)))
         {
             let error = format!(
-                "'{}' is a copy of {} already: give this one another name, or delete that",
+                "'{}' already holds a copy of {}: choose another name, or delete that file",
                 path.display(),
                 found.url
             );
@@ -114,7 +112,7 @@ fn open(
     build_on_base(&mut archive, known, now);
     let lost = known.seq.map(Lost::all_up_to);
     if lost.is_some() {
-        tracing::error!(path = %path.display(), "the archive is gone: it is cloned anew");
+        tracing::error!(path = %path.display(), "the archive is missing; cloning again");
     }
     Ok((archive, lost))
 }
@@ -144,7 +142,7 @@ pub(crate) fn update(
         let name = session.hash().name();
         return Err(Failure::new(
             FailureClass::Protocol,
-            format!("the upstream has become a {name} repository; add it under another name"),
+            format!("the upstream now uses object format {name}; add it under another name"),
         ));
     }
     let refs = snapshot(advertised, old.as_deref());
@@ -158,8 +156,8 @@ pub(crate) fn update(
             "no refs that match the patterns of its 'refs'"
         };
         let error = format!(
-            "the upstream has {none} any more: the {count} it had stay here; 'weir mirror --accept-empty' \
-            follows it"
+            "the upstream has {none} any more; the {count} it had are kept; to drop them, run 'weir mirror \
+            --accept-empty'"
         );
         return Err(Failure::new(FailureClass::Emptied, error));
     }
@@ -225,7 +223,7 @@ pub(crate) fn take_in_lfs(
 pub(crate) fn snapshot_id(archive: &mut ArchiveRepo) -> Option<Oid> {
     let repo = archive.repo().ok()??;
     repo.snapshot_id(repo.refs()).unwrap_or_else(|e| {
-        tracing::warn!("no id of its snapshot: {e}");
+        tracing::warn!("cannot compute the snapshot id: {e}");
         None
     })
 }
@@ -234,7 +232,7 @@ pub(crate) fn snapshot_id(archive: &mut ArchiveRepo) -> Option<Oid> {
 pub(crate) fn build_on_base(archive: &mut ArchiveRepo, known: &Known<'_>, now: Timestamp) {
     let Some(path) = known.base.filter(|path| path.exists()) else { return };
     if let Err(e) = weir_repo::open_as_base(path, now).and_then(|base| archive.build_on(&base)) {
-        tracing::warn!("a fork is cloned whole: {e}");
+        tracing::warn!("cannot build a fork on its base, cloning it whole: {e}");
     }
 }
 
@@ -262,7 +260,7 @@ pub(crate) fn take_in(
                 started.elapsed())
         }
         Ok(false) => {}
-        Err(e) => tracing::warn!(path = %path.display(), "no bitmaps: {e}"),
+        Err(e) => tracing::warn!(path = %path.display(), "cannot make bitmaps: {e}"),
     }
     Ok(report)
 }

@@ -38,7 +38,7 @@ pub enum Error {
         option: &'static str,
     },
     /// The archive that one builds on cannot be used.
-    #[error("the archive it builds on, '{}', cannot be used: {source}", path.display())]
+    #[error("its base '{}' cannot be used: {source}", path.display())]
     Base {
         /// Where it is.
         path: std::path::PathBuf,
@@ -46,7 +46,8 @@ pub enum Error {
         source: Box<Error>,
     },
     /// Objects are missing: a hole.
-    #[error("not connected: {referrer} needs {missing}, which was neither sent nor is here{}", more(*.count))]
+    #[error("not connected: {referrer} needs {missing}, which is neither in the pack nor in the \
+        repository{}", more(*.count))]
     NotConnected {
         /// The object or ref that names what is missing.
         referrer: String,

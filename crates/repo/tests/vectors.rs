@@ -79,5 +79,5 @@ fn a_byte_that_is_changed_is_found() {
     let before = with_flip(20_500).unwrap();
     assert_eq!(before.archive().unwrap().state().record.seq, 1);
     let doubtful = fsck(&before).unwrap().problems;
-    assert!(doubtful[0].contains("may be a commit that is damaged"), "{doubtful:?}");
+    assert!(doubtful[0].contains("may be a damaged or unfinished commit"), "{doubtful:?}");
 }

@@ -134,7 +134,7 @@ fn before_set_aside(name: &str) -> Option<&str> {
     (!before.is_empty() && !before.ends_with('/')).then_some(before)
 }
 
-const UNAUTHORIZED: &str = "a token is needed; give it as the password";
+const UNAUTHORIZED: &str = "authentication required: use a token as the password";
 
 /// An IPv4 address that came over an IPv6 socket is the IPv4 address.
 fn canonical(address: IpAddr) -> IpAddr {

@@ -198,7 +198,7 @@ impl HeldTurn {
         if !self.turns.lock().leave(&self.turns.limits, &self.party) {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "it reads too slowly, and too many others do",
+                "it reads too slowly, as do too many others",
             ));
         }
         self.is_away = true;

@@ -279,7 +279,7 @@ impl Answers {
                 (state.is_spooled, state.file_start) = (has_room, state.start);
                 if !has_room || state.spill(&self.folder, &self.spooled).is_err() {
                     state.give_up();
-                    return WorkOutcome::Failed("it reads too slowly, and too many others do".to_owned());
+                    return WorkOutcome::Failed("it reads too slowly, as do too many others".to_owned());
                 }
             }
         }
@@ -328,7 +328,7 @@ impl Answers {
     pub(crate) fn refuse(&self, key: Option<Key>, spool: &AnswerSpool, words: &[u8]) {
         spool.busy.store(true, Ordering::Release);
         let _ = self.write(key, spool, words.to_vec(), None);
-        self.end(key, spool, WorkOutcome::Failed("too much to do".to_owned()));
+        self.end(key, spool, WorkOutcome::Failed("the server is busy".to_owned()));
     }
 
     fn forget(&self, key: Option<Key>, spool: &AnswerSpool) {

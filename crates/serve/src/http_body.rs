@@ -171,7 +171,7 @@ impl Stream {
             self.idle_timeout + Duration::from_secs(pieces.left as u64 / self.bytes_per_second_min.max(1));
         match tokio::time::timeout(time, self.sender.send(Ok(pieces))).await {
             Ok(sent) => sent.map_err(|_| io::ErrorKind::BrokenPipe.into()),
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")),
         }
     }
 

@@ -74,7 +74,7 @@ fn check_may_have(opened: &Opened, route: &Route) -> Result<(), HttpRefusal> {
     if is_dumb && !opened.http.files {
         return Err(HttpRefusal::new(
             StatusCode::FORBIDDEN,
-            "files of repositories are not served; git 1.6.6 and newer do without",
+            "repository files are not served; git 1.6.6 and newer do not need them",
         ));
     }
     // A part is no copy, and what it builds on may be for others.
@@ -83,7 +83,8 @@ fn check_may_have(opened: &Opened, route: &Route) -> Result<(), HttpRefusal> {
     if is_of_base {
         return Err(HttpRefusal::new(
             StatusCode::NOT_FOUND,
-            "there are no files of this one: it builds on another; git 1.6.6 and newer do without",
+            "repository files are not served for an archive with a base; git 1.6.6 and newer do not need \
+            them",
         ));
     }
     Ok(())
@@ -176,7 +177,7 @@ impl Daemon {
         whole.ok_or_else(|| {
             HttpRefusal::new(
                 StatusCode::NOT_FOUND,
-                "what a clone takes is not one pack here; clone it with git",
+                "this repository is not available as one pack; clone it with git",
             )
         })
     }

@@ -36,7 +36,7 @@ pub enum Found {
 /// The answer to a client whose turn did not come in time.
 /// What a client is told of a panic; the log has the rest.
 pub(crate) const INTERNAL_ERROR: &str = "internal error (a bug in weir)";
-pub(crate) const BUSY: &str = "weir: too much to do; try again in a minute";
+pub(crate) const BUSY: &str = "weir: the server is busy; try again in a minute";
 
 /// Why a client gets nothing, with what it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]

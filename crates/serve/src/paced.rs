@@ -72,7 +72,7 @@ impl Paced {
                 .blocked
                 .get_or_insert_with(|| (Instant::now(), Box::pin(tokio::time::sleep(idle_timeout))));
             ready!(sleep.as_mut().poll(context));
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")));
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")));
         };
         if let Ok(n) = result {
             self.activity.happens();

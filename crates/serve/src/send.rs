@@ -68,7 +68,7 @@ impl<'s> Sender<'s> {
     async fn writable(&mut self) -> io::Result<()> {
         match tokio::time::timeout(self.idle_timeout, self.stream.writable()).await {
             Ok(ready) => ready,
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")),
         }
     }
 

@@ -56,10 +56,10 @@ impl Tls {
                 loaded.stamps = now;
                 match read(&self.files.certificate, &self.files.key) {
                     Ok(config) => {
-                        tracing::info!("certificate {} read anew", self.files.certificate.display());
+                        tracing::info!("reloaded certificate {}", self.files.certificate.display());
                         loaded.config = config;
                     }
-                    Err(e) => tracing::error!("the certificate in force stays so: {e}"),
+                    Err(e) => tracing::error!("cannot reload the certificate, keeping the current one: {e}"),
                 }
             }
         }

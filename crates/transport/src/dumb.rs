@@ -21,7 +21,7 @@ type ResponseReader = Box<dyn Read + Send>;
 
 fn no_git() -> Error {
     Error::Protocol(
-        "the server answers, but what is there is no git repository: neither smart HTTP nor the files of one"
+        "the server answers, but has no git repository there: neither smart HTTP nor repository files"
             .to_owned(),
     )
 }
@@ -94,9 +94,7 @@ fn read_head(head: ResponseReader, hash: HashKind) -> Result<Symbolic> {
 
 /// The repository whose folder of objects `line` names, from that at `base`.
 pub(crate) fn alternate_of(base: &str, line: &str) -> Result<Url> {
-    let bad = || {
-        Error::Protocol(format!("'{}' among its alternates cannot be followed", printable(line.as_bytes())))
-    };
+    let bad = || Error::Protocol(format!("cannot follow its alternate '{}'", printable(line.as_bytes())));
     let is_web = line.starts_with("http://") || line.starts_with("https://");
     if line.is_empty() || (line.contains("://") && !is_web) {
         return Err(bad());

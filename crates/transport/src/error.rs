@@ -17,7 +17,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The server's certificate is not believed.
-    #[error("the certificate of {host} is not believed: {why}")]
+    #[error("the certificate of {host} is not trusted: {why}")]
     Certificate {
         /// Host and port.
         host: String,
@@ -48,7 +48,7 @@ pub enum Error {
         detail: Option<String>,
     },
     /// HTTP said that it is too much now, and when to come again.
-    #[error("HTTP status {status}: the server asks to come again in {wait_s} s")]
+    #[error("HTTP status {status}: the server asks to try again in {wait_s} s")]
     Later {
         /// The status code: 429 or 503.
         status: u16,
@@ -56,7 +56,7 @@ pub enum Error {
         wait_s: u64,
     },
     /// Breaks the protocol.
-    #[error("not as the protocol says: {0}")]
+    #[error("protocol error: {0}")]
     Protocol(String),
     /// ssh said no.
     #[error("ssh failed: {0}")]

@@ -301,13 +301,15 @@ impl Http {
         let helper = self.options.credential_helper.clone();
         let Some((helper, found)) = helper.and_then(|helper| Some((helper.clone(), helper.fill(&url)?)))
         else {
-            return refused.ok_or_else(|| Error::Http {
+            return refused.ok_or_else(|| {
+                Error::Http {
                 status: 401,
                 detail: Some(
-                    "it asks for a password, and neither netrc, a forge's tokens nor a credential \
-                    helper has one"
+                    "a password is required, but neither netrc, a forge's tokens nor a credential helper has \
+                    one"
                         .to_owned(),
                 ),
+            }
             });
         };
         self.credentials = Some(found.clone());

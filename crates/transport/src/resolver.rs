@@ -64,8 +64,8 @@ impl Resolver for GuardedResolver {
             return Ok(found);
         }
         let why = format!(
-            "the upstream leads to '{host}', which is in a network of this machine's own; add it by that URL \
-            if it is right"
+            "the upstream leads to '{host}', which is on a private network; if that is right, add it by that \
+            URL"
         );
         Err(ureq::Error::Io(io::Error::new(io::ErrorKind::PermissionDenied, why)))
     }

@@ -51,14 +51,11 @@ pub fn roots_in(file: &Path) -> Result<RootCerts, String> {
 pub(crate) fn why_not_believed(error: &io::Error) -> Option<String> {
     let error: &rustls::Error = error.get_ref()?.downcast_ref()?;
     if is_of_authority(error) {
-        return Some(
-            "it says of itself that it is an authority's (basicConstraints=CA:TRUE), and no server's"
-                .to_owned(),
-        );
+        return Some("it is a CA certificate (basicConstraints=CA:TRUE), not a server's".to_owned());
     }
     let rustls::Error::InvalidCertificate(why) = error else { return None };
     Some(match why {
-        CertificateError::UnknownIssuer => "no authority that is believed here has issued it".to_owned(),
+        CertificateError::UnknownIssuer => "it was not issued by a trusted CA".to_owned(),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "it has expired, by this machine's clock".to_owned()
         }

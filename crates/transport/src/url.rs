@@ -145,12 +145,12 @@ impl Url {
         let why = if self.host.starts_with('-') || user.starts_with('-') {
             "a host or user starting with a dash could be taken for an option"
         } else if !self.host.chars().all(|c| c.is_alphanumeric() || ".-_:%".contains(c)) {
-            "the host has characters that no host has"
+            "the host has invalid characters"
         } else if self.scheme == Scheme::Ssh
             && (user.contains(|c| "'`\";&<>|(){}".contains(c)) || user.contains(" -") || user.ends_with('\\'))
         {
             // As OpenSSH since 9.6: a configured ProxyCommand may put it before a shell.
-            "the user has characters that a shell takes for its own"
+            "the user has characters that are special to a shell"
         } else {
             return Ok(self);
         };
@@ -294,7 +294,7 @@ fn split_port(text: &str) -> Option<(String, Option<u16>)> {
     }
 }
 
-const UNDECODABLE: &str = "what its %XX stand for is no text, or has control characters";
+const UNDECODABLE: &str = "its %XX escapes decode to invalid UTF-8 or control characters";
 
 /// Decodes %XX; `None` if what comes of it is not UTF-8 or has control characters.
 fn percent_decode(text: &str) -> Option<String> {

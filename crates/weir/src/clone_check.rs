@@ -26,7 +26,7 @@ pub(super) fn check_tips(repo: &Repo, tips: &[Oid], checked_out: Option<Oid>) ->
         // Of two entries with one id git might take the other.
         if (1..index.count()).any(|n| index.raw_id(n - 1) >= index.raw_id(n)) {
             return Err(Error::Message(
-                "the clone's index is not in order: it is not git's, nor a weir's".to_owned(),
+                "the clone's pack index is not sorted: neither git nor weir wrote it".to_owned(),
             ));
         }
     }
@@ -105,5 +105,5 @@ fn checked(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<(Kind, std::rc::R
 }
 
 fn broken(oid: &Oid, why: &dyn std::fmt::Display) -> Error {
-    Error::Message(format!("the server is not to be trusted: object {oid}: {why}"))
+    Error::Message(format!("do not trust this server: object {oid}: {why}"))
 }

@@ -71,7 +71,7 @@ pub(crate) fn import(pool: &mut Pool, global: &Global, args: &ImportArgs) -> Res
                 }
                 Err(e) => {
                     bad += 1;
-                    tracing::error!("{}: not taken: {e}", path.display());
+                    tracing::error!("{}: not imported: {e}", path.display());
                 }
             }
         }
@@ -79,8 +79,8 @@ pub(crate) fn import(pool: &mut Pool, global: &Global, args: &ImportArgs) -> Res
     if global.json {
         output::json_line(&json!({ "result": "summary", "taken": new, "there": there, "bad": bad }))?;
     } else if !global.quiet {
-        let what = if args.dry_run { "to be taken" } else { "taken" };
-        writeln!(output::stdout(), "{new} {what}, {there} there already, {bad} not taken")?;
+        let what = if args.dry_run { "to be imported" } else { "imported" };
+        writeln!(output::stdout(), "{new} {what}, {there} already there, {bad} not imported")?;
     }
     Ok(if bad > 0 || stop.is_stopped() { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
@@ -158,7 +158,7 @@ fn one(
     if config_at(&git_dir)?.get("remote.origin.url").is_some_and(is_local) {
         // It may be anybody's, and name what is not theirs.
         return Err(Error::Message(
-            "its upstream is a path of this machine, which a tar has no say in: 'weir add' registers it"
+            "its upstream is a local path, which is not accepted from a tar; register it with 'weir add'"
                 .to_owned(),
         ));
     }
@@ -181,24 +181,21 @@ fn take(
     dry_run: bool,
 ) -> Result<(String, TakenClone)> {
     let Some(url) = config_at(git_dir)?.get("remote.origin.url").map(str::to_owned) else {
-        let error = "its configuration has no remote.origin.url: 'weir add' registers its upstream, 'weir \
-            mirror' clones that";
+        let error = "its configuration has no remote.origin.url; register its upstream with 'weir add', then \
+            run 'weir mirror'";
         return Err(Error::Message(error.to_owned()));
     };
     let upstream = Url::parse(&url)?;
     if upstream.scheme == Scheme::Local && !upstream.local_path().is_absolute() {
-        return Err(Error::Message(format!(
-            "its upstream '{url}' is a place that depends on where one stands"
-        )));
+        return Err(Error::Message(format!("its upstream '{url}' is a relative path")));
     }
     let clone = weir_repo::open_directory(git_dir).in_repo("the clone")?;
     if clone.refs().list().is_empty() {
-        return Err(Error::Message("it has no refs, or nothing that they lead to".to_owned()));
+        return Err(Error::Message("it has no refs, or not the objects that they name".to_owned()));
     }
     if !clone.history().shallow().is_empty() {
         return Err(Error::Message(
-            "it is shallow: 'git fetch --unshallow' makes it whole, 'weir add' and 'weir mirror' clone it \
-            anew"
+            "it is shallow: run 'git fetch --unshallow' first, or clone it with 'weir add' and 'weir mirror'"
                 .to_owned(),
         ));
     }
@@ -246,7 +243,7 @@ fn make(git_dir: &Path, repository: &Repository, archive: &Path, options: &Visit
 fn extract(path: &Path, folder: &Path) -> Result<PathBuf> {
     let fail = |source| Error::File { what: "read", path: path.to_owned(), source };
     if weir_archive::Archive::open(path).is_ok() {
-        let error = "it is an archive of weir's: put it where the repository of that name has its own";
+        let error = "it is a weir archive already: put it where the archive of that repository belongs";
         return Err(Error::Message(error.to_owned()));
     }
     let is_of_git = |path: &Path| path.components().any(|c| c == Component::Normal(".git".as_ref()));

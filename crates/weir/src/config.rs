@@ -513,7 +513,7 @@ impl Config {
         if self.serve.proxy_protocol && self.serve.trusted_proxies.is_empty() {
             return Err((
                 "serve.proxy_protocol",
-                "needs serve.trusted_proxies: who begins connections so".to_owned(),
+                "needs serve.trusted_proxies: the proxies that send the header".to_owned(),
             )
                 .into());
         }
@@ -539,7 +539,7 @@ impl Config {
         let mut names: Vec<String> = self.forge.iter().map(ForgeConfig::name).collect();
         names.sort();
         if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
-            return Err(("forge", format!("is there twice as '{}': give one another name", twice[0])).into());
+            return Err(("forge", format!("has two entries named '{}': rename one", twice[0])).into());
         }
         Ok(())
     }
@@ -600,10 +600,10 @@ mod tests {
         let rule = "[[mirror.rules]]\nrepositories = [\"a\"]\nlfs = true\n";
         let error = fails(&format!("{rule}{}", rule.replace("\"a\"", "\"a b\"")));
         assert!(
-            error.starts_with("f:4: mirror.rules number 2: the pattern 'a b' matches no name"),
+            error.starts_with("f:4: mirror.rules number 2: the pattern 'a b' matches no valid"),
             "{error}"
         );
         let error = fails("[access]\nrules = [{ repositories = [\"\"] }]\n");
-        assert!(error.starts_with("f:1: access is wrong: the pattern '' matches no name"), "{error}");
+        assert!(error.starts_with("f:1: access is wrong: the pattern '' matches no valid"), "{error}");
     }
 }

@@ -79,7 +79,7 @@ fn find_program(program: &str, folder: &Path) -> Result<(), String> {
     let places = std::env::var_os("PATH").unwrap_or_default();
     match std::env::split_paths(&places).any(|place| may_run(&place.join(program))) {
         true => Ok(()),
-        false => Err(format!("no program is called '{program}' in any folder of PATH")),
+        false => Err(format!("no program '{program}' in PATH")),
     }
 }
 
@@ -101,7 +101,9 @@ mod tests {
     fn programs_are_looked_for_as_the_system_does() {
         assert!(find_program("sh", Path::new("")).is_ok() && find_program("/bin/sh", Path::new("")).is_ok());
         assert!(
-            find_program("no-such-program", Path::new("")).unwrap_err().contains("in any folder of PATH")
+            find_program("no-such-program", Path::new(""))
+                .unwrap_err()
+                .contains("no program 'no-such-program' in PATH")
         );
         assert!(
             find_program("./no-such-program", Path::new("/"))

@@ -51,7 +51,7 @@ pub(crate) fn interval_argument(text: &str) -> Result<IntervalSetting, String> {
     match parse_span(text) {
         _ if text == "auto" => Ok(IntervalSetting::Auto),
         Some(1..=INTERVAL_MAX_S) => span_argument(text).map(|time| IntervalSetting::Every(Span(time))),
-        Some(_) => Err("an interval is at least a second, and at most ten years".to_owned()),
+        Some(_) => Err("an interval must be between a second and ten years".to_owned()),
         None => Err("either auto, default, or a time such as 5m, 1h or 7d".to_owned()),
     }
 }
@@ -238,7 +238,7 @@ impl MirrorRule {
         self.repositories.iter().try_for_each(|pattern| check_pattern(pattern))?;
         let MirrorRule { repositories: _, interval, refs, lfs } = self;
         if interval.is_none() && refs.is_none() && lfs.is_none() {
-            return Err("it says none of 'interval', 'refs' and 'lfs'".to_owned());
+            return Err("it sets none of 'interval', 'refs' and 'lfs'".to_owned());
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ pub(crate) fn rounds(
             // same.
             let when = turn(pool, shows_bar, forge, watch, stop, report).unwrap_or_else(|e| {
                 failed = true;
-                tracing::error!("{}: {e}; the next crawl goes on from there", forge.name());
+                tracing::error!("{}: {e}; the next crawl resumes there", forge.name());
                 now() + RETRY_S
             });
             *next = when;
@@ -73,7 +73,7 @@ fn turn(
     }
     if !pool.catalog.try_lock_listing(&forge.name())? {
         if !watch {
-            return Err(Error::Message("another weir is listing it".to_owned()));
+            return Err(Error::Message("another weir process is listing it".to_owned()));
         }
         return Ok(now() + LISTED_BY_ANOTHER_S);
     }
@@ -200,7 +200,7 @@ fn list(
 
 pub(crate) fn summary(name: &str, p: &CrawlProgress) -> String {
     let mut parts = vec![format!("{} listed", p.listed), format!("{} wanted", p.wanted)];
-    let unknown = format!("left out, for the forge does not say {}", p.unknown_of.unwrap_or_default());
+    let unknown = format!("skipped (the forge does not say {})", p.unknown_of.unwrap_or_default());
     let counts = [
         (p.taken.added as u64, "new"),
         (p.taken.renamed as u64, "renamed"),
@@ -208,10 +208,10 @@ pub(crate) fn summary(name: &str, p: &CrawlProgress) -> String {
         (p.taken.back as u64, "back"),
         (p.gone, "gone"),
         (p.unknown, &unknown),
-        (p.refused, "left out for their names"),
-        (p.unchanged, "pages as before"),
+        (p.refused, "skipped (invalid names)"),
+        (p.unchanged, "pages unchanged"),
         (p.skipped, "pages skipped"),
-        (p.recovered, "skipped pages had after all"),
+        (p.recovered, "skipped pages recovered"),
     ];
     parts.extend(counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
     let state = if p.finished { "" } else { " (to be continued)" };

@@ -15,20 +15,20 @@ pub(crate) enum Error {
     #[error("there is no pool at '{}'; make one with 'weir init', or name another with --pool", .0.display())]
     NoPool(PathBuf),
     /// The store is not there.
-    #[error("the store of this pool is not there: '{}' is missing; mount it, or if its archives are gone for \
-        good write '{id}' into that file, and all are cloned anew", .id_file.display())]
+    #[error("the store of this pool is missing: '{}' does not exist; mount the store, or, if its archives \
+        are gone for good, write '{id}' into that file to clone all again", .id_file.display())]
     NoStore { id_file: PathBuf, id: String },
     /// No repository matches.
-    #[error("no repository matches '{0}'; 'weir ls' lists those there are")]
+    #[error("no repository matches '{0}'; run 'weir ls' to list all")]
     NoMatch(String),
     /// A folder or a pattern where one repository is wanted.
-    #[error("'{name}' is the name of no repository, though it matches {count}; 'weir ls {name}' lists them")]
+    #[error("'{name}' is not a repository, but matches {count}; run 'weir ls {name}' to list them")]
     NotOne { name: String, count: usize },
     /// A repository without content.
     #[error("'{0}' has not been mirrored yet; run 'weir mirror {0}'")]
     NotMirrored(String),
     /// A repository whose archive was there once.
-    #[error("the archive of '{name}' is missing ('{}'); 'weir mirror {name}' clones it anew",
+    #[error("the archive of '{name}' is missing ('{}'); run 'weir mirror {name}' to clone it again",
     .path.display())]
     ArchiveMissing { name: String, path: PathBuf },
     /// The configuration.

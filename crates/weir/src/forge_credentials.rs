@@ -22,7 +22,7 @@ impl ForgeCredentials {
     pub(crate) fn of(forges: &[ForgeConfig]) -> ForgeCredentials {
         let of_forge = |config: &ForgeConfig| {
             let app = app_of(config).unwrap_or_else(|e| {
-                tracing::warn!("{}: clones go without its App: {e}", config.name());
+                tracing::warn!("{}: cloning without its GitHub App: {e}", config.name());
                 None
             });
             Some(OfForge { user: config.clone_user()?, app, config: config.clone() })
@@ -54,7 +54,9 @@ impl CredentialSource for ForgeCredentials {
             let credentials = |password: String| Credentials { user: (*user).to_owned(), password };
             match app.as_ref().map_or(Ok(None), |app| app.token_for(owner)) {
                 Ok(token) => found.extend(token.map(credentials)),
-                Err(e) => tracing::warn!("{}: no token of its App for {owner}: {e}", config.name()),
+                Err(e) => {
+                    tracing::warn!("{}: cannot get a token of its GitHub App for {owner}: {e}", config.name())
+                }
             }
             match config.tokens() {
                 Ok(tokens) => found.extend(tokens.into_iter().map(credentials)),

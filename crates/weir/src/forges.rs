@@ -144,7 +144,7 @@ impl ForgeConfig {
         match (found.next(), found.next(), name) {
             (Some(one), None, _) => Ok(one.clone()),
             (Some(_), Some(_), _) => {
-                Err("GitHub is in weir.toml several times; say which with --forge".to_owned())
+                Err("weir.toml has several forges for GitHub; choose one with --forge".to_owned())
             }
             (None, _, None) => {
                 let text = "type = 'github'\nurl = 'https://github.com'";
@@ -171,33 +171,35 @@ impl ForgeConfig {
 
     /// What is wrong with it, if something is.
     pub(crate) fn check(&self) -> std::result::Result<(), String> {
-        check_name(&self.name()).map_err(|e| format!("{e}; say 'name'"))?;
+        check_name(&self.name()).map_err(|e| format!("{e}; set 'name'"))?;
         self.include.iter().chain(&self.exclude).try_for_each(|pattern| check_pattern(pattern))?;
         if self.kind != ForgeKind::Github && (!self.search.is_empty() || self.app.is_some()) {
-            return Err("search and app are GitHub's".to_owned());
+            return Err("search and app are for GitHub only".to_owned());
         }
         if !self.search.is_empty() && !self.owners.is_empty() {
-            return Err("either owners or search: 'user:NAME' in a search names an owner".to_owned());
+            return Err(
+                "owners and search exclude each other; in a search, 'user:NAME' selects an owner".to_owned()
+            );
         }
         if self.search.iter().any(|question| question.contains("created:")) {
-            return Err("a search must not say created: all of its results are had by asking for one time \
-                after the other"
-                .to_owned());
+            return Err(
+                "'created:' in a search is reserved: weir splits searches by creation date".to_owned()
+            );
         }
         if self.app.is_some() != self.app_key_file.is_some() {
-            return Err("app and app_key_file go together".to_owned());
+            return Err("app and app_key_file must be set together".to_owned());
         }
         if self.accounts && !matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea) {
-            return Err("accounts are listed on GitHub and Gitea only".to_owned());
+            return Err("accounts is for GitHub and Gitea only".to_owned());
         }
         if self.wikis && !matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea | ForgeKind::Gitlab) {
-            return Err("wikis are repositories on GitHub, GitLab and Gitea only".to_owned());
+            return Err("wikis is for GitHub, GitLab and Gitea only".to_owned());
         }
         if let Some(since) = self.active_since.as_ref().filter(|since| !is_date(since)) {
             return Err(format!("active_since '{since}' is no date: YYYY-MM-DD"));
         }
         if !self.metadata.is_empty() && !self.has_metadata() {
-            return Err("metadata is told by GitHub, GitLab and Gitea only".to_owned());
+            return Err("metadata is for GitHub, GitLab and Gitea only".to_owned());
         }
         match self.kind {
             ForgeKind::Folder if !Path::new(&self.url).is_absolute() => {
@@ -272,7 +274,7 @@ impl ForgeConfig {
         let undotted: Vec<&str> =
             name.split('/').map(|part| part.strip_prefix('.').unwrap_or(part)).collect();
         if name.split('/').any(|part| part == ".git") {
-            return Err(format!("'{name}' cannot be a name"));
+            return Err(format!("'{name}' is not a valid name"));
         }
         check_name(&undotted.join("/")).map_err(|e| e.to_string())?;
         self.check_clone_url(&listed.clone_url)?;
@@ -296,7 +298,7 @@ impl ForgeConfig {
             return Ok(());
         }
         Err(format!(
-            "its clone URL '{clone_url}' leads elsewhere; name that host in clone_from if this is right"
+            "its clone URL '{clone_url}' leads elsewhere; if that is right, add the host to clone_from"
         ))
     }
 

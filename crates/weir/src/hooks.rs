@@ -125,7 +125,7 @@ impl HookWorker {
                 Ok(0) => drop(self.stop.sleep(LOOK_EVERY)),
                 Ok(_) => {}
                 Err(e) => {
-                    tracing::error!("updates for hooks: {e}");
+                    tracing::error!("cannot pass updates to the hook: {e}");
                     self.stop.sleep(Duration::from_secs(10));
                 }
             }
@@ -181,7 +181,7 @@ impl HookWorker {
                 // Without its program no update can be told: they wait.
                 Err(e) => {
                     tracing::error!(
-                        "the hook '{}' cannot be started: {e}; updates wait for it",
+                        "cannot start the hook '{}': {e}; updates wait for it",
                         self.config.post_update[0]
                     );
                     self.is_missing.store(true, Ordering::Relaxed);
@@ -195,7 +195,7 @@ impl HookWorker {
             tracing::warn!("the hook for {} {failed}, try {tries} of {TRIES}", update.name);
             self.stop.sleep(Duration::from_secs(u64::from(tries) - 1));
         }
-        tracing::error!("the hook for {} is given up: {line}", update.name);
+        tracing::error!("giving up on the hook for {}: {line}", update.name);
         true
     }
 }

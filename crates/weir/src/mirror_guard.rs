@@ -58,16 +58,16 @@ fn remove_stale(store: &Path) {
     match weir_archive::remove_stale(store) {
         Ok((removed, unread)) => {
             if removed > 0 {
-                tracing::info!("removed {removed} half-written files of a process that was killed");
+                tracing::info!("removed {removed} half-written files left by a killed process");
             }
             for (folder, e) in unread {
-                tracing::warn!(folder = %folder.display(), "half-written files may be left there, it cannot \
-                    be read: {e}");
+                tracing::warn!(folder = %folder.display(), "cannot read the folder, half-written files may \
+                    be left there: {e}");
             }
         }
         Err(e) => {
-            tracing::warn!(folder = %store.display(), "half-written files may be left there, it cannot be \
-                read: {e}")
+            tracing::warn!(folder = %store.display(), "cannot read the folder, half-written files may be \
+                left there: {e}")
         }
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn mend_times(catalog: &mut Catalog) -> Result<()> {
     let mended = catalog.mend_times(now())?;
     if mended > 0 {
         tracing::warn!(
-            "{mended} repositories were visited or leased by a clock that was ahead: their times are mended"
+            "corrected the times of {mended} repositories, visited or leased while the clock was ahead"
         );
     }
     Ok(())

@@ -13,8 +13,8 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::Message(format!(
-        "'{name}' cannot be a name: parts between slashes must not be empty, start with a dot, end in .tar, \
-        or hold spaces or any of \\*?@:"
+        "'{name}' is not a valid name: parts between slashes must not be empty, start with a dot, end in \
+        .tar, or contain spaces or any of \\*?@:"
     )))
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn check_pattern(pattern: &str) -> std::result::Result<(), String> {
     if is_name(&sample.join("/").replace(['*', '?'], "x")) {
         return Ok(());
     }
-    Err(format!("the pattern '{pattern}' matches no name that a repository can have"))
+    Err(format!("the pattern '{pattern}' matches no valid repository name"))
 }
 
 fn is_name(name: &str) -> bool {

@@ -44,7 +44,7 @@ impl Notifier {
             stop: stop.clone(),
         };
         let worker = spawn("notify", move || teller.run(&waiting))
-            .inspect_err(|e| tracing::error!("the program of hooks.notify is told nothing: {e}"))
+            .inspect_err(|e| tracing::error!("cannot start the thread of hooks.notify: {e}"))
             .ok()?;
         Some(Notifier { sender: Some(sender), stop, worker: Some(worker) })
     }
@@ -53,7 +53,7 @@ impl Notifier {
     pub(crate) fn tell(&self, event: &Event<'_>) {
         let (Some(line), Some(sender)) = (line_of(event), &self.sender) else { return };
         if let Err(TrySendError::Full(line)) = sender.try_send(line) {
-            tracing::warn!("the program of hooks.notify is behind; left out: {line}");
+            tracing::warn!("the program of hooks.notify is too slow; dropped: {line}");
         }
     }
 }
@@ -120,7 +120,7 @@ impl Teller {
             let is_stopped = || self.stop.is_stopped();
             if is_stopped() && stopped_since.get_or_insert_with(Instant::now).elapsed() > GOODBYE {
                 tracing::warn!(
-                    "'{}' of hooks.notify takes too long; {} are left out",
+                    "'{}' of hooks.notify takes too long; {} lines dropped",
                     self.words[0],
                     1 + waiting.try_iter().count()
                 );
@@ -141,7 +141,7 @@ impl Teller {
                     }
                 }
                 Err(why) => {
-                    tracing::error!("'{}' of hooks.notify {why}; left out: {line}", self.words[0]);
+                    tracing::error!("'{}' of hooks.notify {why}; dropped: {line}", self.words[0]);
                     // Whoever waits for the end does not wait for each of the others, too.
                     if is_stopped() {
                         return;

@@ -177,7 +177,7 @@ pub(crate) fn lost_line(repository: &Repository, lost: &LostCommits) -> String {
         let names: Vec<_> =
             lost.refs.iter().take(LOST_REFS_SHOWN).map(|name| printable(name.as_bytes())).collect();
         let more = if lost.refs.len() > LOST_REFS_SHOWN { ", ..." } else { "" };
-        line += &format!("; {} refs of it cannot be had again: {}{more}", lost.refs.len(), names.join(", "));
+        line += &format!("; {} refs of it cannot be restored: {}{more}", lost.refs.len(), names.join(", "));
     }
     line
 }

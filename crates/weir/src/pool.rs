@@ -175,8 +175,7 @@ impl Pool {
     pub(crate) fn warn_of_readable_secrets(&self) {
         for path in self.readable_secrets() {
             tracing::warn!(
-                "'{0}' may hold tokens and passwords, and everybody on this machine may read it: chmod o= \
-                '{0}'",
+                "'{0}' may hold tokens and passwords and is world-readable: run chmod o= '{0}'",
                 path.display()
             );
         }
@@ -200,8 +199,7 @@ impl Pool {
         let ahead = catalog.follow_clock()?;
         if ahead.abs() > CLOCK_SKEW_TOLD_S {
             tracing::warn!(
-                "this machine's clock is wrong by {ahead} s if the database's is right: times are the \
-                database's"
+                "this machine's clock is off from the database's by {ahead} s; using the database's"
             );
         }
         let store_id = store_id(&path.join(STORE_NAME))?;

@@ -46,11 +46,10 @@ fn environment() -> weir_repo::Result<GitConfig> {
     let mut config = GitConfig::default();
     let unsupported = |what: String| weir_repo::Error::Unsupported(what);
     let given = |name: String| {
-        std::env::var(&name).map_err(|_| unsupported(format!("{name} is not set, or no text")))
+        std::env::var(&name).map_err(|_| unsupported(format!("{name} is not set, or not UTF-8")))
     };
     for (key, value) in std::env::var("GIT_CONFIG_PARAMETERS").map_or(Ok(Vec::new()), |text| {
-        quoted_pairs(&text)
-            .ok_or_else(|| unsupported("GIT_CONFIG_PARAMETERS is not as git writes it".to_owned()))
+        quoted_pairs(&text).ok_or_else(|| unsupported("GIT_CONFIG_PARAMETERS is malformed".to_owned()))
     })? {
         config.set(&key, &value)?;
     }

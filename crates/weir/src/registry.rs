@@ -49,8 +49,8 @@ pub(crate) fn look_at(text: &str) -> Result<()> {
     };
     match parts.len() {
         1 if is_owner_and_name || host == "gitlab.com" => refuse(format!(
-            "'{url}' is an owner, not a repository: a [[forge]] in weir.toml and 'weir crawl' register what \
-            an owner has"
+            "'{url}' is an owner, not a repository; to register all that an owner has, add a [[forge]] to \
+            weir.toml and run 'weir crawl'"
         )),
         len if len > end => refuse(format!(
             "'{url}' is a page of a repository; did you mean https://{host}/{}?",

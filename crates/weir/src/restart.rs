@@ -47,7 +47,7 @@ fn program() -> io::Result<PathBuf> {
 /// # Errors
 /// If it does not: the sockets are still ours then.
 pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
-    let fail = |what: &str, e: io::Error| Error::Message(format!("cannot start anew: {what}: {e}"));
+    let fail = |what: &str, e: io::Error| Error::Message(format!("cannot restart: {what}: {e}"));
     let mut arguments = std::env::args_os();
     let program = program().map_err(|e| fail("the program", e))?;
     let (mut ready, tell) = io::pipe().map_err(|e| fail("a pipe", e))?;
@@ -97,9 +97,7 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
     }
     let _ = child.kill();
     let _ = child.wait();
-    Err(Error::Message(
-        "cannot start anew: the new program does not serve; see its messages above".to_owned(),
-    ))
+    Err(Error::Message("cannot restart: the new process does not serve; see its messages above".to_owned()))
 }
 
 /// Tells whoever started us, if they wait for it, that we serve: the program before us, and the service

@@ -18,9 +18,9 @@ pub(crate) fn check_locks(store: &Path) -> Result<()> {
     match local_locks(&mounts, &format!("{}:{}", major(device), minor(device))) {
         None => Ok(()),
         Some(how) => Err(Error::Message(format!(
-            "'{}' is {how}: machines that share it would not see each other's locks, and write to one \
-            archive at a time; \
-             mount it without that option, or on one machine use a catalog of its own",
+            "'{}' is {how}: machines that share it would not see each other's locks, and could write to one \
+            archive at the same time; mount it without that option, or, on a single machine, use a catalog \
+            of its own",
             store.display()
         ))),
     }
@@ -40,7 +40,7 @@ fn local_locks(mounts: &str, device: &str) -> Option<String> {
     };
     let option = options.split(',').find(is_local);
     match kind {
-        "fuse.sshfs" => Some("on sshfs, which keeps locks to itself".to_owned()),
+        "fuse.sshfs" => Some("on sshfs, which does not share locks".to_owned()),
         _ => option.map(|option| format!("on {kind}, mounted with '{option}'")),
     }
 }
@@ -67,7 +67,7 @@ mod tests {
             ("0:51", Some("on nfs, mounted with 'nolock'")),
             ("0:52", Some("on nfs, mounted with 'local_lock=flock'")),
             ("0:53", Some("on cifs, mounted with 'nobrl'")),
-            ("0:54", Some("on sshfs, which keeps locks to itself")),
+            ("0:54", Some("on sshfs, which does not share locks")),
             ("0:55", None),
             ("0:56", None),
             ("0:99", None),

@@ -28,8 +28,8 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver
                     std::process::exit(130);
                 }
                 tracing::info!(
-                    "stopping when what is under way is done; a second signal stops at once (nothing that \
-                    was committed is lost)"
+                    "stopping after the work in progress; a second signal stops at once (nothing committed \
+                    is lost)"
                 );
                 stop.stop();
                 told.send_replace(true);

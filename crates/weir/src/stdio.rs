@@ -74,7 +74,7 @@ fn watch(watched: &Watched, idle_timeout: Option<Duration>) {
             && !watched.is_working.load(Ordering::Relaxed)
             && watched.quiet() >= timeout
         {
-            warn_line!("fatal: the client says and takes nothing for {} s", timeout.as_secs());
+            warn_line!("fatal: the client was idle for {} s", timeout.as_secs());
             std::process::exit(FATAL.into());
         }
     }

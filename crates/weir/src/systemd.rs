@@ -14,7 +14,7 @@ pub(crate) fn notify(state: &str) {
     };
     let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
     if let Err(e) = sent {
-        tracing::warn!("the service manager cannot be told '{}': {e}", state.escape_debug());
+        tracing::warn!("cannot notify the service manager of '{}': {e}", state.escape_debug());
     }
 }
 

@@ -36,8 +36,8 @@ pub(crate) fn updated_line(repository: &Repository, visited: &Visited, took: Dur
 /// What came of LFS objects, if there is something to tell.
 pub(crate) fn lfs_line(repository: &Repository, visited: &Visited) -> Option<String> {
     let LfsReport { added, bytes, absent, is_incomplete, .. } = visited.lfs?;
-    let absent = if absent > 0 { format!(", {absent} cannot be had") } else { String::new() };
-    let later = if is_incomplete { ", the next visit looks again" } else { "" };
+    let absent = if absent > 0 { format!(", {absent} missing") } else { String::new() };
+    let later = if is_incomplete { ", the next visit tries again" } else { "" };
     let is_told = added > 0 || !absent.is_empty() || is_incomplete;
     is_told.then(|| {
         format!("lfs        {}  {added} objects, {}{absent}{later}", repository.name, output::bytes(bytes))
@@ -46,7 +46,7 @@ pub(crate) fn lfs_line(repository: &Repository, visited: &Visited) -> Option<Str
 
 pub(crate) fn damaged_line(repository: &Repository, damaged: &Path) -> String {
     format!(
-        "warning    {}: its archive was damaged and is kept as '{}'; a new clone is in its place",
+        "warning    {}: its archive was damaged and is kept as '{}'; cloned again",
         repository.name,
         damaged.display()
     )

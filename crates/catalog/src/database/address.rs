@@ -42,7 +42,7 @@ impl DatabaseAddress {
     pub(crate) fn parse(url: &str) -> Result<DatabaseAddress> {
         let bad = |why: String| Error::BadUrl { url: redacted(url), why };
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(bad("it begins with postgres://".to_owned()));
+            return Err(bad("it must start with postgres://".to_owned()));
         }
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut kept, mut mode, mut root_certificates, mut password_file) = (Vec::new(), None, None, None);
@@ -51,7 +51,7 @@ impl DatabaseAddress {
                 ("sslmode", value) => mode = Some(value.to_owned()),
                 ("sslrootcert", value) => root_certificates = Some(PathBuf::from(decoded(value))),
                 (key, _) if decoded(key) == "password" => {
-                    return Err(bad("a password belongs before the host, or into a passfile".to_owned()));
+                    return Err(bad("put the password before the host, or in a passfile".to_owned()));
                 }
                 ("passfile", value) => password_file = Some(PathBuf::from(decoded(value))),
                 _ => kept.push(pair),

@@ -61,10 +61,7 @@ pub fn base_holds(path: &Path) -> Result<()> {
 
 pub(crate) fn check_base(archive: &Archive, path: &Path, base_path: &Path) -> Result<Archive> {
     let bad = |what: &str| {
-        corrupt(
-            path.display().to_string(),
-            format!("the archive it builds on, '{}', {what}", base_path.display()),
-        )
+        corrupt(path.display().to_string(), format!("its base '{}' {what}", base_path.display()))
     };
     let value = archive.attribute(BASE_KEY).and_then(|v| v.split_once(' '));
     let Some((id, seq)) = value.and_then(|(id, seq)| Some((id, seq.parse::<u64>().ok()?))) else {
@@ -79,16 +76,16 @@ pub(crate) fn check_base(archive: &Archive, path: &Path, base_path: &Path) -> Re
     }
     let base = Archive::open(base_path).map_err(|e| unusable(base_path, e.into()))?;
     if base.member(ALTERNATES).is_some() {
-        return bad("builds on another itself");
+        return bad("has a base itself");
     }
     if base.attribute(ID_KEY) != Some(id) {
-        return bad("has been replaced by another");
+        return bad("has been replaced");
     }
     if base.state().record.seq < seq {
-        return bad("is older than it was");
+        return bad("is older than when this archive was built on it");
     }
     if base.attribute(LOST_KEY).is_some_and(|lost| is_lost(lost, seq)) {
-        return bad("has lost to damage what this was built on");
+        return bad("was damaged, and lost what this archive builds on");
     }
     Ok(base)
 }

@@ -36,7 +36,7 @@ impl Repo {
         if archive.attribute(UNFINISHED_KEY).is_some() {
             return corrupt(
                 path.display().to_string(),
-                "its last commit is damaged, which had the refs: only objects are left",
+                "its last commit, with the refs, is damaged: only objects are left",
             );
         }
         Repo::from_unfinished(archive, path)

@@ -24,7 +24,7 @@ impl Repo {
             },
         };
         found.as_ref().map_or_else(
-            || corrupt(self.path().display().to_string(), "its refs do not lead to all they should"),
+            || corrupt(self.path().display().to_string(), "its refs do not reach all that they should"),
             Ok,
         )
     }

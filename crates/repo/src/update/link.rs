@@ -32,14 +32,14 @@ impl Link {
         let state = base.archive.as_ref().map(Archive::state);
         let id = state.and_then(|s| Some((s.attributes.get(ID_KEY)?, s.record.seq)));
         let unfit = |why: &str| {
-            Err(Error::Unsupported(format!("'{}' cannot be built on: {why}", base.path().display())))
+            Err(Error::Unsupported(format!("'{}' cannot be a base: {why}", base.path().display())))
         };
-        let Some((id, seq)) = id else { return unfit("it has no id; 'weir compact' gives it one") };
+        let Some((id, seq)) = id else { return unfit("it has no id; run 'weir compact' on it") };
         if base.base.is_some() {
-            return unfit("it builds on another archive itself");
+            return unfit("it has a base itself");
         }
         if !base.history().shallow.is_empty() {
-            return unfit("its history is cut off now; 'weir dissociate' makes what builds on it whole");
+            return unfit("it is shallow now; run 'weir dissociate' on the archives that build on it");
         }
         match relative(path, base.path())? {
             Some(place) => {

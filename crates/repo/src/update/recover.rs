@@ -55,17 +55,15 @@ impl fmt::Display for Lost {
         };
         match (&self.kept, self.is_certain) {
             (Some(kept), true) => {
-                write!(f, "{commits} damaged; what is left is kept as '{}'", kept.display())
+                write!(f, "{commits} damaged; the remains are kept as '{}'", kept.display())
             }
-            (Some(kept), false) => write!(
-                f,
-                "{commits} damaged, or was never finished; what there is is kept as '{}'",
-                kept.display()
-            ),
+            (Some(kept), false) => {
+                write!(f, "{commits} damaged or unfinished; the remains are kept as '{}'", kept.display())
+            }
             (None, _) => write!(f, "{commits} gone"),
         }?;
         if self.with_history {
-            f.write_str("; with it all older states of the refs are lost")?;
+            f.write_str("; all older states of the refs are lost with it")?;
         }
         Ok(())
     }
@@ -188,8 +186,8 @@ fn create_aside(path: &Path) -> io::Result<(PathBuf, File)> {
         }
     }
     let error = format!(
-        "commits of it are damaged, and what is left of {KEPT_MAX} others is kept beside it: look at the \
-        disk, and remove those"
+        "it has damaged commits, and the remains of {KEPT_MAX} others are already kept next to it: check the \
+        disk, then remove those"
     );
     Err(io::Error::other(error))
 }

@@ -8,7 +8,7 @@ use crate::pool::Pool;
 pub(crate) fn accounts(pool: &Pool, global: &Global, login: Option<&str>, max: usize) -> Result<()> {
     let list = pool.catalog.accounts(login, max)?;
     if let (Some(login), true) = (login, list.is_empty()) {
-        return Err(Error::Message(format!("no forge has told of an account called '{login}'")));
+        return Err(Error::Message(format!("no account named '{login}' is known")));
     }
     if global.json {
         return output::json(&list);
@@ -16,7 +16,7 @@ pub(crate) fn accounts(pool: &Pool, global: &Global, login: Option<&str>, max: u
     if list.is_empty() {
         if !global.quiet {
             warn_line!(
-                "no accounts yet; 'weir crawl' learns of owners, and of all with accounts = true in a \
+                "no accounts yet; 'weir crawl' records owners, or all accounts with accounts = true in a \
                 [[forge]]"
             );
         }

@@ -35,7 +35,7 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
     })
     .map_err(|source| Error::File { what: "read", path: store.clone(), source })?;
     for (folder, e) in unread {
-        tracing::warn!(folder = %folder.display(), "not looked into: {e}");
+        tracing::warn!(folder = %folder.display(), "folder skipped: {e}");
     }
     paths.sort();
     let (mut found, mut left_out) = (Vec::new(), Vec::new());
@@ -75,7 +75,7 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
             }
         }
         for l in &left_out {
-            warn_line!("left out  {}: {}", output::printable(l.path.as_bytes()), l.why);
+            warn_line!("skipped   {}: {}", output::printable(l.path.as_bytes()), l.why);
         }
         if !global.quiet {
             let what = if dry_run {
@@ -83,7 +83,7 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
             } else {
                 format!("{added} registered")
             };
-            writeln!(out, "{what}, {} left out", left_out.len())?;
+            writeln!(out, "{what}, {} skipped", left_out.len())?;
         }
     }
     Ok(if left_out.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
@@ -92,15 +92,15 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
 /// What is to be registered of the archive at `path`, which is `below` the store.
 fn look(path: &Path, below: &str) -> std::result::Result<Adopted, String> {
     if below.contains(char::REPLACEMENT_CHARACTER) && path.to_str().is_none() {
-        return Err("its name is not UTF-8: give the file another".to_owned());
+        return Err("its name is not UTF-8: rename the file".to_owned());
     }
     let name = below.strip_suffix(SUFFIX).unwrap_or(below).to_owned();
-    check_name(&name).map_err(|e| format!("{e}: give the file another name"))?;
+    check_name(&name).map_err(|e| format!("{e}: rename the file"))?;
     let repo = Repo::open_archive(path).map_err(|e| e.to_string())?;
     let archive = repo.archive().ok_or("it is no archive")?;
     let Some(Origin { url, forge }) = Origin::of(archive) else {
         return Err(format!(
-            "it does not say where it comes from; 'weir add --name {name} URL' registers it as it is"
+            "it does not record its upstream; register it as it is with 'weir add --name {name} URL'"
         ));
     };
     let number = |n: u64| i64::try_from(n).map_err(|_| "its numbers are too large".to_owned());

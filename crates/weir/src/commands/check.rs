@@ -48,9 +48,8 @@ fn unopened(e: &Error, path: &Path) -> String {
         Error::Catalog(weir_catalog::Error::Sqlite(_)) => {
             let catalog = path.join(CATALOG_NAME);
             format!(
-                "{e} ('{0}'): if it is damaged, put back a copy; or move '{0}', '{0}-wal' and '{0}-shm' \
-                away, and 'weir init' and \
-                 'weir adopt' make a new one of the store",
+                "{e} ('{0}'): if it is damaged, restore a backup; or move '{0}', '{0}-wal' and '{0}-shm' \
+                away and rebuild it from the store with 'weir init' and 'weir adopt'",
                 catalog.display()
             )
         }
@@ -67,9 +66,13 @@ fn configuration(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     }
     let path = pool.path.join(config::FILE_NAME);
     if !path.exists() {
-        report.add(Level::Warning, CHECK, format!("there is no '{}': the defaults hold", path.display()))?;
+        report.add(
+            Level::Warning,
+            CHECK,
+            format!("'{}' does not exist: using the defaults", path.display()),
+        )?;
     } else if unusable.is_empty() {
-        report.add(Level::Ok, CHECK, format!("{}: what it names is there", path.display()))?;
+        report.add(Level::Ok, CHECK, format!("{}: all that it names exists", path.display()))?;
     }
     let own = pool.readable_secrets();
     let named = secret_files(&pool.config).into_iter().filter(|path| is_for_everybody(path));
@@ -78,7 +81,7 @@ fn configuration(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         report.add(
             Level::Warning,
             CHECK,
-            format!("'{path}' may hold secrets, and everybody may read it: chmod o= '{path}'"),
+            format!("'{path}' may hold secrets and is world-readable: run chmod o= '{path}'"),
         )?;
     }
     Ok(())

@@ -66,7 +66,7 @@ pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
     let unfinished = target.git_dir.join(UNFINISHED);
     if !unfinished.exists() && fs::read_dir(&target.top).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Error::Message(format!(
-            "'{}' is there already and is not empty; name another folder",
+            "'{}' already exists and is not empty; choose another folder",
             target.top.display()
         )));
     }
@@ -140,7 +140,7 @@ fn default_directory(url: &Url, bare: bool) -> PathBuf {
 /// What is no weir, or not over HTTP, is git's business.
 fn hand_over(global: &Global, args: &CloneArgs) -> Result<()> {
     if !global.quiet {
-        warn_line!("{}: no weir that gives a whole clone with its index; git clones it", args.repository);
+        warn_line!("{}: the server offers no whole clone; using git clone", args.repository);
     }
     let mut command = Command::new("git");
     command.arg("clone").args(["--origin", &args.origin]);
@@ -160,7 +160,7 @@ fn describe(files: &mut HttpFiles) -> weir_transport::Result<Option<Description>
         return Ok(None);
     }
     let bad = |e: &dyn std::fmt::Display| {
-        weir_transport::Error::Protocol(format!("what it says of the clone is malformed: {e}"))
+        weir_transport::Error::Protocol(format!("malformed description of the clone: {e}"))
     };
     let description: Description =
         serde_json::from_reader(file.reader.take(DESCRIPTION_BYTES_MAX)).map_err(|e| bad(&e))?;
@@ -318,15 +318,15 @@ fn take(
         if at < bytes {
             tries += 1;
             if tries > TRIES_MAX {
-                let what = format!("{name} broke off at byte {at} of {bytes}: {broke_off}");
-                return Err(Error::Message(format!("{what}; the same command goes on from there")));
+                let what = format!("{name}: download interrupted at byte {at} of {bytes}: {broke_off}");
+                return Err(Error::Message(format!("{what}; run the same command again to resume")));
             }
             std::thread::sleep(Duration::from_millis(200) * 2u32.pow(tries));
         }
     }
     if sum.finish().as_bytes() != tail {
         file.set_len(0).map_err(fail)?;
-        return Err(Error::Message(format!("{name}: its checksum is not that of its bytes; clone it again")));
+        return Err(Error::Message(format!("{name}: wrong checksum; clone it again")));
     }
     // Not synced: a clone that the machine's failure took is made again, and what it left is checked before
     // it counts.
@@ -344,7 +344,7 @@ fn check_pack(stem: &Path, hash: HashKind, d: &Description) -> Result<()> {
         Ok(unsafe { Region::map(Arc::new(file), len)? })
     };
     let pack = Pack::open("the pack", open("pack")?, open("idx")?, hash).in_repo("the clone")?;
-    let bad = |what: &str| Err(Error::Message(format!("pack and index do not belong together: {what}")));
+    let bad = |what: &str| Err(Error::Message(format!("pack and index do not match: {what}")));
     if pack.checksum().to_string() != d.checksum || pack.index().pack_checksum() != pack.checksum() {
         return bad("their checksums differ");
     }
@@ -581,6 +581,6 @@ fn check_out(target: &Target, detached: Option<&str>) -> Result<()> {
     };
     let top = target.top.display();
     Err(Error::Message(format!(
-        "the clone is whole, but nothing is checked out: {why}; 'git -C {top} reset --hard' does it"
+        "the clone is complete, but nothing is checked out: {why}; run 'git -C {top} reset --hard'"
     )))
 }

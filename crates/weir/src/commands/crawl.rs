@@ -74,7 +74,7 @@ fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitC
             let page = forge.page(&position).map_err(|e| Error::Message(e.to_string()))?;
             if let Some(skipped) = page.skipped {
                 return Err(Error::Message(format!(
-                    "{}: the page at {} cannot be had: {}",
+                    "{}: cannot get the page at {}: {}",
                     config.name(),
                     skipped.position,
                     skipped.error

@@ -29,7 +29,7 @@ pub(crate) fn export(
     });
     let fail = |source| Error::File { what: "write", path: target.to_owned(), source };
     if matches!(format, ExportFormat::Tar) && target.exists() {
-        return Err(Error::Message(format!("'{}' is there already; name another file", target.display())));
+        return Err(Error::Message(format!("'{}' already exists; choose another file", target.display())));
     }
     // What builds on another archive leaves with all it needs. A bundle is made of both anyway.
     let whole = match (repo.base(), format) {

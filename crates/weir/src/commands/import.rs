@@ -51,7 +51,7 @@ fn open_dump(args: &ImportArgs, forge: &ForgeConfig, path: &Path) -> Result<(Box
     if let DumpFormat::Crawld = args.format {
         let url = path.to_str().filter(|url| url.contains("://")).ok_or_else(|| {
             Error::Message(format!(
-                "'{}' is no database: say postgres://USER@HOST/DATABASE, as crawld's configuration has it",
+                "'{}' is not a database: use postgres://USER@HOST/DATABASE, as in crawld's configuration",
                 path.display()
             ))
         })?;
@@ -130,7 +130,7 @@ fn one(
     result.map_err(|e| match e {
         ImportError::Catalog(e) => e.into(),
         e if is_stdin || args.dry_run => Error::Message(e.to_string()),
-        e => Error::Message(format!("{e}; the next import of it goes on after what was taken")),
+        e => Error::Message(format!("{e}; the next import of it resumes after what was imported")),
     })
 }
 
@@ -147,7 +147,7 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
         is_finished,
         was_finished,
     } = *done;
-    let unknown_words = format!("left out, for it does not say {}", unknown_of.unwrap_or_default());
+    let unknown_words = format!("skipped (it does not say {})", unknown_of.unwrap_or_default());
     if global.json {
         return output::json_line(&serde_json::json!({
             "file": path, "finished": is_finished, "lines": lines, "rows": rows, "accounts": accounts,
@@ -162,8 +162,8 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
     if is_dry_run {
         writeln!(
             out,
-            "{}: {rows} rows of repositories, {accounts} of accounts, {unwanted} not wanted, {unknown} of \
-            which too little is known, {bad} bad; nothing was written",
+            "{}: {rows} rows of repositories, {accounts} of accounts, {unwanted} not wanted, {unknown} with \
+            too little data, {bad} bad; nothing was written",
             path.display()
         )?;
         return Ok(());
@@ -180,10 +180,10 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
     let mut parts = vec![format!("{rows} rows")];
     parts.extend(counts.iter().filter(|c| c.0 > 0).map(|(n, what)| format!("{n} {what}")));
     let end = match (was_finished, is_finished, path.as_os_str() == "-") {
-        (true, ..) => " (imported before; --again reads it anew)".to_owned(),
+        (true, ..) => " (imported before; use --again to read it again)".to_owned(),
         (_, true, _) => String::new(),
         (_, _, true) => format!("; stopped after line {lines}"),
-        _ => format!("; stopped after line {lines}, the next import goes on there"),
+        _ => format!("; stopped after line {lines}, the next import resumes there"),
     };
     writeln!(out, "{}: {}{end}", path.display(), parts.join(", "))?;
     Ok(())

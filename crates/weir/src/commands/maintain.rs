@@ -85,7 +85,7 @@ fn check(pool: &Pool, r: &Repository) -> Result<Option<Checked>> {
     let known = r.seq.and_then(|n| u64::try_from(n).ok());
     let mut checked = Checked { is_there, ..Checked::default() };
     if !is_there {
-        checked.problems.push("the archive is gone; the next visit clones it anew".to_owned());
+        checked.problems.push("the archive is missing; the next visit clones it again".to_owned());
         return Ok(Some(checked));
     }
     match pool.open_repo(r).and_then(|repo| weir_repo::fsck(&repo).in_repo(&r.name)) {
@@ -117,7 +117,7 @@ fn replace_damaged(pool: &mut Pool, mirror: &Mirror, r: &Repository) -> Result<R
     let base = pool.catalog.bases(&[r.id])?;
     let repair = match mirror.replace(r, base.first()) {
         Ok(Some(visited)) => Repair::Done(Box::new(visited)),
-        Ok(None) => Repair::Failed("the archive is not damaged: it stays as it is".to_owned()),
+        Ok(None) => Repair::Failed("the archive is not damaged; nothing to repair".to_owned()),
         Err(failure) => Repair::Failed(failure.to_string()),
     };
     pool.catalog.look_again(&r.name, now())?;
@@ -157,10 +157,10 @@ impl Checked {
             None => {}
         }
         if let Some(line) = self.unfinished.as_ref().filter(|_| !quiet) {
-            writeln!(out, "{name}: {line}; the next visit cuts it off")?;
+            writeln!(out, "{name}: {line}; the next visit removes them")?;
         }
         if self.problems.is_empty() && !quiet {
-            writeln!(out, "{name}: {} objects, all well", self.objects)?;
+            writeln!(out, "{name}: {} objects, all intact", self.objects)?;
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -
             }
             Err(e) => {
                 failed += 1;
-                warn_line!("{}: not compacted, the archive is as it was: {e}", r.name);
+                warn_line!("{}: not compacted, the archive is unchanged: {e}", r.name);
             }
         }
     }
@@ -195,14 +195,14 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
     let parsed = state.rsplit_once('@').and_then(|(repo, n)| Some((repo, n.parse::<u64>().ok()?)));
     let Some((repo_name, seq)) = parsed else {
         return Err(Error::Message(format!(
-            "'{state}' names no state; say REPO@N, with N from 'weir log REPO'"
+            "'{state}' is not a state; use REPO@N, with N from 'weir log REPO'"
         )));
     };
     let r = pool.get(repo_name)?;
     let repo = pool.open_repo(&r)?;
     let Some(refs) = repo.refs_at(seq).in_repo(&r.name)? else {
         return Err(Error::Message(format!(
-            "'{}' has no state {seq}; 'weir log {}' lists those there are",
+            "'{}' has no state {seq}; run 'weir log {}' to list its states",
             r.name, r.name
         )));
     };
@@ -213,7 +213,7 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
             check_name(name)?;
             let target = pool.store().join(format!("{name}.tar"));
             if target.exists() || pool.catalog.get(name)?.is_some() {
-                return Err(Error::Message(format!("there is a repository called '{name}' already")));
+                return Err(Error::Message(format!("a repository named '{name}' already exists")));
             }
             match repo.base() {
                 // It could not be got again: it had better be whole.
@@ -251,8 +251,8 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
         output::json(&json!({ "name": shown, "from": seq, "seq": report.seq }))?;
     } else if !global.quiet {
         let mut out = output::stdout();
-        writeln!(out, "{shown} has the refs of {}@{seq} again, as {shown}@{}", r.name, report.seq)?;
-        writeln!(out, "it is not mirrored until 'weir mirror {shown}' asks for it by name")?;
+        writeln!(out, "{shown} now has the refs of {}@{seq}, as {shown}@{}", r.name, report.seq)?;
+        writeln!(out, "it is not visited until you run 'weir mirror {shown}'")?;
     }
     Ok(())
 }
@@ -262,14 +262,14 @@ fn check_all_there(r: &Repository, here: Option<&Repo>, seq: u64, refs: &Refs) -
     if let Some(missing) = refs.list().iter().find(|at| !here.is_some_and(|here| here.contains(&at.oid))) {
         let name = output::printable(&missing.name);
         return Err(Error::Message(format!(
-            "'{}' does not have what {name} was at state {seq} any more ({})",
+            "'{}' no longer has what {name} was at state {seq} ({})",
             r.name, missing.oid
         )));
     }
     let Some(here) = here else { return Ok(()) };
     let missing = here.history().first_missing(refs.list().iter().map(|at| at.oid)).in_repo(&r.name)?;
     missing.map_or(Ok(()), |missing| {
-        Err(Error::Message(format!("'{}' does not have all of state {seq} any more ({missing})", r.name)))
+        Err(Error::Message(format!("'{}' no longer has all of state {seq} ({missing})", r.name)))
     })
 }
 

@@ -40,8 +40,8 @@ fn update(mut pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<
             }
             if known == 0 {
                 let text = format!(
-                    "nothing that matches '{pattern}' is listed by a GitHub, GitLab or Gitea, mirrored, and \
-                    still there"
+                    "no repository that matches '{pattern}' is listed by a GitHub, GitLab or Gitea forge, \
+                    mirrored, and not gone"
                 );
                 return Err(Error::Message(text));
             }
@@ -120,8 +120,7 @@ fn ls(pool: &Pool, global: &Global, name: &str) -> Result<()> {
         true => output::json(&list),
         false if list.is_empty() => {
             warn_line!(
-                "there is none; 'weir metadata update {name}' takes it, where the repository is one of a \
-                forge's"
+                "no metadata stored; if a forge lists the repository, run 'weir metadata update {name}'"
             );
             Ok(())
         }
@@ -134,7 +133,7 @@ fn cat(pool: &Pool, name: &str, stream: &str) -> Result<()> {
     let streams = repo.metadata_streams();
     if !streams.iter().any(|known| known == stream) {
         let known = if streams.is_empty() { "none".to_owned() } else { streams.join(", ") };
-        return Err(Error::Message(format!("'{name}' has no {stream}; there are: {known}")));
+        return Err(Error::Message(format!("'{name}' has no {stream}; available: {known}")));
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut result = Ok(());

@@ -18,7 +18,7 @@ pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result
     let opened = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let lock = opened.map_err(|source| Error::File { what: "open", path, source })?;
     if lock.try_lock().is_err() {
-        return Err(Error::Message("'weir mirror' or 'weir serve' is running; end it first".to_owned()));
+        return Err(Error::Message("'weir mirror' or 'weir serve' is running; stop it first".to_owned()));
     }
     let mut tables: Vec<(String, u64)> = Vec::new();
     let mut observe = |table: &str, rows: u64| match tables.last_mut() {
@@ -52,12 +52,15 @@ pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result
             writeln!(out, "{rows:>12}  {name}")?;
         }
         match is_set {
-            true => {
-                writeln!(out, "the catalog is in {} now; {} says so", redacted(destination), file.display())?
-            }
+            true => writeln!(
+                out,
+                "the catalog is now in {}; {} has its URL",
+                redacted(destination),
+                file.display()
+            )?,
             false => writeln!(
                 out,
-                "copied to {}; say so in {}: catalog.url",
+                "copied to {}; now set catalog.url in {}",
                 redacted(destination),
                 file.display()
             )?,
@@ -73,7 +76,7 @@ fn to_sqlite(pool: &Pool, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
     let path = pool.path.join(CATALOG_NAME);
     if path.exists() {
         return Err(Error::Message(format!(
-            "'{}' is there already: an older catalog; move it away first",
+            "'{}' already exists, an older catalog; move it away first",
             path.display()
         )));
     }

@@ -38,7 +38,7 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
             looked = Instant::now();
             let mended =
                 pool.catalog.follow_clock().map_err(Error::from).and_then(|_| mend_times(&mut pool.catalog));
-            mended.unwrap_or_else(|e| tracing::warn!("whether times are right is not known: {e}"));
+            mended.unwrap_or_else(|e| tracing::warn!("cannot check the times in the catalog: {e}"));
         }
         match pass(&mut pool, &mirror, &guard.owner, global, args, first, &stop, notifier.as_ref()) {
             Ok(summary) => failed += summary.failed,
@@ -83,7 +83,7 @@ fn pass(
             {
                 if is_held {
                     pool.catalog.set_hold(&exact.name, hold, false)?;
-                    warn_line!("{} was {was}: it follows its upstream again", exact.name);
+                    warn_line!("{} was {was}; it is mirrored again", exact.name);
                 }
             }
         }
@@ -129,12 +129,12 @@ fn tell_what_is_next(catalog: &Catalog) -> Result<()> {
     let text = match next.first() {
         Some(next) => {
             format!(
-                "nothing is due; the next is {} in {}; --all visits all",
+                "nothing is due; the next is {} in {}; use --all to visit all",
                 next.name,
                 output::span((next.next_due - now()).max(0))
             )
         }
-        None => "no repositories yet; 'weir add URL' registers some".to_owned(),
+        None => "no repositories yet; add some with 'weir add URL'".to_owned(),
     };
     Ok(writeln!(output::stdout(), "{text}")?)
 }
@@ -241,7 +241,7 @@ impl Reporter {
                 }
                 for name in &visited.refused {
                     self.line(&format!(
-                        "warning    {}: ref '{}' left out: no git would create it",
+                        "warning    {}: ref '{}' skipped: not a name that git allows",
                         repository.name,
                         output::printable(name)
                     ));

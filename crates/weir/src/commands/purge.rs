@@ -32,8 +32,8 @@ pub(crate) fn purge(
                     forge.map_or("those that no forge lists".to_owned(), |forge| format!("forge '{forge}'"));
                 return Err(Error::Message(format!(
                     "{of_it} of {known} repositories of {whose} are gone, more than {percent} per cent: \
-                    nothing was deleted. 'weir purge --dry-run' lists them; if that is right, say so \
-                    with a larger --purge-protect"
+                    nothing was deleted. Check them with 'weir purge --dry-run'; if that is right, raise \
+                    --purge-protect"
                 )));
             }
         }
@@ -53,8 +53,7 @@ pub(crate) fn purge(
             .count();
         if staying > 0 {
             warn_line!(
-                "{}: kept, for {staying} archives build on it; 'weir dissociate --reference {}' makes them \
-                whole",
+                "{}: kept, {staying} archives build on it; run 'weir dissociate --reference {}' first",
                 r.name,
                 r.name
             );

@@ -24,7 +24,7 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
     let made = Pool::init(&path, catalog_url)?;
     if let (false, Some(url)) = (made == Made::Pool, catalog_url) {
         let message = format!(
-            "there is a pool already at '{}': take its catalog to PostgreSQL with 'weir migrate {}'",
+            "there is already a pool at '{}'; migrate its catalog to PostgreSQL with 'weir migrate {}'",
             path.display(),
             weir_catalog::redacted(url)
         );
@@ -38,7 +38,8 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
             Made::Pool => writeln!(output::stdout(), "made a pool at {path}")?,
             Made::Catalog => writeln!(
                 output::stdout(),
-                "made an empty catalog for the pool at {path}: 'weir adopt' enters its archives again"
+                "made an empty catalog for the pool at {path}; run 'weir adopt' to register its archives \
+                again"
             )?,
             Made::Nothing => writeln!(output::stdout(), "there is a pool already at {path}")?,
         }
@@ -64,7 +65,7 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
         let more = if unsaid > 0 { format!("; and {unsaid} more") } else { String::new() };
         if !args.keep_going {
             return Err(Error::Message(format!(
-                "{last}{more}; nothing was registered ('--keep-going' registers the others)"
+                "{last}{more}; nothing was registered (use --keep-going to register the others)"
             )));
         }
         warn_line!("error: {last}{more}");
@@ -130,7 +131,7 @@ impl SoundEntries {
         look_at(&wanted.url).or_else(|e| match e {
             _ if force => Ok(()),
             Error::Message(why) => {
-                Err(Error::Message(format!("{why} ('weir add --force' registers it all the same)")))
+                Err(Error::Message(format!("{why} (use 'weir add --force' to register it anyway)")))
             }
             e => Err(e),
         })?;
@@ -173,7 +174,7 @@ fn listed(line: &str) -> std::result::Result<Option<(String, Option<String>)>, S
     let name = words.next().map(str::to_owned);
     match words.next() {
         None => Ok(Some((url.to_owned(), name))),
-        Some(word) => Err(format!("'{word}' is one word too many: a line is a URL, or a URL and a name")),
+        Some(word) => Err(format!("unexpected '{word}': a line is a URL, or a URL and a name")),
     }
 }
 
@@ -193,7 +194,7 @@ fn check_archive(pool: &Pool, (_, url, path): &(String, String, String)) -> Resu
         return Ok(());
     }
     Err(Error::Message(format!(
-        "'{}' is there already, a copy of {}: choose another name with --name, or delete that",
+        "'{}' already holds a copy of {}; choose another name with --name, or delete that file",
         place.display(),
         output::printable(found.url.as_bytes())
     )))
@@ -217,7 +218,9 @@ pub(crate) fn pause(pool: &mut Pool, global: &Global, patterns: &[String], is_pa
     } else if !global.quiet {
         writeln!(output::stdout(), "{} {what}", names.len())?;
         for name in pinned.iter().filter(|_| !is_paused) {
-            warn_line!("{name} is set back to an older state, and stays so until 'weir mirror {name}'");
+            warn_line!(
+                "{name} is set back to an older state and is not visited until you run 'weir mirror {name}'"
+            );
         }
     }
     Ok(())
@@ -265,8 +268,8 @@ pub(crate) fn rm(pool: &mut Pool, global: &Global, patterns: &[String], delete: 
     if let Some(fork) = forks.iter().find(|fork| !delete && has_archive(fork)) {
         let name = repositories.iter().find(|r| r.id == fork.id).map_or("", |r| &r.name);
         return Err(Error::Message(format!(
-            "the archive of '{name}' builds on that of '{}': 'weir dissociate {name}' makes it whole first, \
-            --delete deletes it",
+            "the archive of '{name}' builds on that of '{}': run 'weir dissociate {name}' first, or delete \
+            it with --delete",
             fork.name
         )));
     }

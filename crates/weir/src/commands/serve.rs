@@ -203,7 +203,7 @@ fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
             match start_anew(&sockets) {
                 Ok(pid) => {
                     tracing::info!(
-                        "process {pid} serves from here on; this one ends when its conversations do"
+                        "process {pid} has taken over; this one exits when its connections have ended"
                     );
                     // SAFETY: a signal to ourselves, for which there is a handler.
                     unsafe { libc::raise(libc::SIGTERM) };

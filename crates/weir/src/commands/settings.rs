@@ -33,7 +33,9 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
         return list(pool, global, &patterns);
     }
     if patterns.is_empty() {
-        return Err(Error::Message("which repositories? Name some, or a pattern: '*' for all".to_owned()));
+        return Err(Error::Message(
+            "no repositories given; name some, or a pattern ('*' for all)".to_owned(),
+        ));
     }
     let repositories = pool.matching_any(&patterns)?;
     let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
@@ -69,7 +71,7 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
 /// Says where the one repository that is named is mirrored from.
 fn set_url(pool: &mut Pool, names: &[String], url: &str) -> Result<()> {
     let [name] = names else {
-        return Err(Error::Message("--url is for one repository: name it".to_owned()));
+        return Err(Error::Message("--url needs exactly one repository name".to_owned()));
     };
     let repository = pool.get(name)?;
     look_at(url)?;
@@ -95,7 +97,7 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
     }
     if repositories.is_empty() {
         if !global.quiet {
-            warn_line!("nothing is said of any repository alone");
+            warn_line!("no repository has settings of its own");
         }
         return Ok(());
     }

@@ -86,7 +86,7 @@ fn share_one(
         }
         Some(there) => {
             let error = format!(
-                "it builds on '{}' already; 'weir dissociate {}' makes it whole first",
+                "it already builds on '{}'; run 'weir dissociate {}' first",
                 there.path().display(),
                 r.name
             );
@@ -110,10 +110,7 @@ fn share_one(
         return Ok(ShareOutcome::Would(common, all));
     }
     if common * 100 < all * COMMON_PERCENT_MIN {
-        return Err(Error::Message(format!(
-            "{common} of its {all} objects are in '{}': it stays as it is",
-            base.name
-        )));
+        return Err(Error::Message(format!("only {common} of its {all} objects are in '{}'", base.name)));
     }
     // Before it does: nobody deletes the other from now on.
     pool.catalog.set_base(r.id, base.base)?;
@@ -213,7 +210,7 @@ pub(crate) fn dissociate(
             }
             Err(e) => {
                 failed += 1;
-                warn_line!("{}: not made whole, the archive is as it was: {e}", r.name);
+                warn_line!("{}: not dissociated, the archive is unchanged: {e}", r.name);
             }
         }
     }

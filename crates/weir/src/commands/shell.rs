@@ -30,7 +30,7 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
         Ok(ExitCode::from(FATAL))
     };
     let Some(command) = command.or_else(|| std::env::var("SSH_ORIGINAL_COMMAND").ok()) else {
-        return fatal("there is no shell here, only git repositories; clone them");
+        return fatal("no shell access here; clone repositories with git");
     };
     let Some((ask, path)) = parse(&command) else {
         return fatal("only git-upload-pack and git-lfs-transfer are served here");
@@ -40,7 +40,7 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
         Ask::Lfs(operation) if operation == "download" => Service::UploadPack,
         Ask::LfsOverHttp(operation) if operation == "download" => {
             return fatal(
-                "LFS objects are given over ssh itself, to git-lfs 3.0 and newer, or at http(s) URLs",
+                "LFS objects are served over ssh only to git-lfs 3.0 and newer, and at http(s) URLs",
             );
         }
         Ask::Lfs(_) | Ask::LfsOverHttp(_) => {

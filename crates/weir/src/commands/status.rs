@@ -112,10 +112,10 @@ impl PoolStatus {
             some(c.gone, "gone upstream"),
             some(c.paused, "paused"),
             some(c.pinned, "set back"),
-            some(c.incomplete, "without all files of Git LFS ('weir ls --state incomplete')")
+            some(c.incomplete, "with missing LFS objects ('weir ls --state incomplete')")
         );
         let visits = format!(
-            "{} due{lag}{}; {} well in an hour, {} in a day",
+            "{} due{lag}{}; {} succeeded in the last hour, {} in the last day",
             c.due,
             some(c.leased, "leased"),
             c.visited_hour,
@@ -153,8 +153,7 @@ impl PoolStatus {
         };
         let mut lines = Vec::new();
         for ForgeStatus { listing, known, gone, skipped_pages } in &self.forges {
-            let skipped =
-                some(*skipped_pages as i64, &format!("pages that cannot be had ('weir errors {LISTING}')"));
+            let skipped = some(*skipped_pages as i64, &format!("failed pages ('weir errors {LISTING}')"));
             let (gone, state) = (some(*gone, "gone"), state(listing));
             lines.push(("forge", format!("{}: {known} known{gone}, {state}{skipped}", listing.forge)));
         }
@@ -181,8 +180,7 @@ impl PoolStatus {
             let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));
             let whole_in = output::span(b.reset_at - self.now);
             let (credential, remaining) = (&b.credential, b.remaining);
-            let text =
-                format!("{forge}, {credential}: {remaining}{of} requests left, whole again in {whole_in}");
+            let text = format!("{forge}, {credential}: {remaining}{of} requests left, reset in {whole_in}");
             ("budget", text)
         };
         let mut lines: Vec<StatusLine> = self.budgets.iter().map(budget).collect();
@@ -227,7 +225,7 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
     if let Some(class) = class.filter(|class| FailureClass::from_name(class).is_none()) {
         let names: Vec<&str> = FailureClass::ALL.iter().map(|class| class.name()).collect();
         return Err(Error::Message(format!(
-            "no class of failures is called '{class}'; there are {}, {LISTING} and {METADATA}",
+            "no failure class named '{class}'; there are {}, {LISTING} and {METADATA}",
             names.join(", ")
         )));
     }
@@ -240,7 +238,7 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
         let next = output::span((r.next_due - now).max(0));
         writeln!(
             out,
-            "{class:<12}{}: {} ({} in turn; again in {next})",
+            "{class:<12}{}: {} ({} in a row; next visit in {next})",
             r.name,
             r.error.as_deref().unwrap_or_default(),
             r.failures

@@ -65,7 +65,7 @@ fn open(args: &UploadPackArgs) -> std::result::Result<(Arc<Repo>, Features), Str
         };
     }
     if args.git_config.is_some() {
-        return Err(format!("--git-config is for archives, and '{}' is none", path.display()));
+        return Err(format!("--git-config is only for archives, which '{}' is not", path.display()));
     }
     let presentation = presentation()?;
     let mut last = format!("'{}' does not appear to be a git repository", path.display());

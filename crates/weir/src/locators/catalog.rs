@@ -162,7 +162,7 @@ impl CatalogLocator {
             return Ok(path.trim_matches('/').to_owned());
         }
         map(&self.rules, host, path)
-            .unwrap_or_else(|| Err("no rule is about it".to_owned()))
+            .unwrap_or_else(|| Err("no rule of serve.map matches".to_owned()))
             .map(|name| name.trim_matches('/').to_owned())
     }
 

@@ -136,7 +136,7 @@ fn ask(config: &ForgeConfig) -> Result<String> {
     let left = |b: &weir_catalog::RequestBudget| {
         let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));
         format!(
-            ", {}: {}{of} requests left, whole again in {}",
+            ", {}: {}{of} requests left, reset in {}",
             b.credential,
             b.remaining,
             output::span(b.reset_at - now())

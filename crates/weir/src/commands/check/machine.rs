@@ -42,8 +42,7 @@ pub(super) fn owner(path: &Path, report: &mut Report<'_>) -> Result<()> {
             });
         }
         if found.mode() & 0o002 != 0 {
-            open_to_all
-                .add(|| format!("everybody on this machine may write to '{shown}': chmod o-w '{shown}'"));
+            open_to_all.add(|| format!("'{shown}' is world-writable: run chmod o-w '{shown}'"));
         }
         let wanted = AccessFlags::R_OK
             | AccessFlags::W_OK
@@ -56,11 +55,7 @@ pub(super) fn owner(path: &Path, report: &mut Report<'_>) -> Result<()> {
     }
     match std::env::current_exe().and_then(std::fs::metadata) {
         Ok(program) if program.mode() & 0o002 != 0 => {
-            report.add(
-                Level::Warning,
-                CHECK,
-                "everybody on this machine may write to the weir program itself",
-            )?;
+            report.add(Level::Warning, CHECK, "the weir program itself is world-writable")?;
         }
         _ => {}
     }
@@ -93,7 +88,7 @@ pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         report.add(
             Level::Error,
             CHECK,
-            format!("{room}, and visits pause below {wanted} (store.free_bytes_min): make room"),
+            format!("{room}; visits pause below {wanted} (store.free_bytes_min): free disk space"),
         )?;
     } else {
         report.add(Level::Ok, CHECK, room)?;
@@ -101,11 +96,7 @@ pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     // Some file systems count none, and say 0 of 0.
     if stat.files() > 0 && stat.files_available() < INODES_MIN {
         let left = stat.files_available();
-        report.add(
-            Level::Error,
-            CHECK,
-            format!("the store's file system can hold {left} more files: it has no more inodes"),
-        )?;
+        report.add(Level::Error, CHECK, format!("the store's file system has only {left} free inodes"))?;
     }
     if let Some(quota) = pool.config.store.bytes_max {
         let used = pool.catalog.archive_bytes()?;
@@ -142,7 +133,11 @@ pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     let ahead = pool.catalog.follow_clock()?;
     if ahead.abs() > CLOCK_SKEW_TOLD_S {
         is_well = false;
-        report.add(Level::Warning, CHECK, format!("the database's is {}; weir goes by that", told(ahead)))?;
+        report.add(
+            Level::Warning,
+            CHECK,
+            format!("the database's clock is {}; weir uses that one", told(ahead)),
+        )?;
     }
     // A file's time is the server's, on a store that a network leads to.
     let store = pool.store();
@@ -161,7 +156,7 @@ pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
             let ahead = seconds(time) - seconds(SystemTime::now());
             if ahead.abs() > CLOCK_SKEW_TOLD_S {
                 is_well = false;
-                report.add(Level::Warning, CHECK, format!("the store's is {}", told(ahead)))?;
+                report.add(Level::Warning, CHECK, format!("the store's clock is {}", told(ahead)))?;
             }
         }
     }
@@ -172,7 +167,9 @@ pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         report.add(
             Level::Error,
             CHECK,
-            format!("the last visit was {ahead} from now: this clock is wrong, or was wrong then"),
+            format!(
+                "the last visit is {ahead} in the future: this machine's clock is wrong, or was wrong then"
+            ),
         )?;
     }
     if is_well {

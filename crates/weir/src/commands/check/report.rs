@@ -90,7 +90,9 @@ impl<'a> Report<'a> {
         }
         match more {
             0 => Ok(()),
-            more => self.show(level, check, format!("{more} more {}; --max-count names more", many.what)),
+            more => {
+                self.show(level, check, format!("{more} more {}; use --max-count to list more", many.what))
+            }
         }
     }
 

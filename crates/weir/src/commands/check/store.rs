@@ -27,7 +27,7 @@ pub(super) fn catalog(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         report.add(
             Level::Error,
             CATALOG,
-            format!("{fault}; put back a copy of it, or make a new pool around the store with 'weir adopt'"),
+            format!("{fault}; restore it from a backup, or make a new pool for the store with 'weir adopt'"),
         )?;
     }
     if faults.is_empty() {
@@ -48,7 +48,7 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         count: 0,
         bytes: 0,
         missing: report.many("that are missing"),
-        short: report.many("that were cut short"),
+        short: report.many("that are truncated"),
         odd: report.many("that are no files"),
         foreign: report.many("that visits cannot write to"),
         orphans: report.many("that the catalog does not know"),
@@ -128,20 +128,23 @@ impl StoreLook<'_> {
         let shown = path.display();
         match fs::metadata(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => self.missing.add(|| {
-                format!("that of '{name}' is missing ('{shown}'): 'weir mirror {name}' clones it anew")
+                format!(
+                    "the archive of '{name}' is missing ('{shown}'); run 'weir mirror {name}' to clone it \
+                    again"
+                )
             }),
             Err(e) => {
-                self.missing.add(|| format!("that of '{name}' cannot be looked at ('{shown}'): {e}"));
+                self.missing.add(|| format!("cannot access the archive of '{name}' ('{shown}'): {e}"));
             }
             Ok(found) if !found.is_file() => self.odd.add(|| {
                 format!(
-                    "that of '{name}' is no file ('{shown}'): move it away, and 'weir mirror {name}' clones \
-                    it anew"
+                    "the archive of '{name}' is not a file ('{shown}'); move it away and run 'weir mirror \
+                    {name}' to clone it again"
                 )
             }),
             Ok(found) if found.len() < now.archive_bytes.unwrap_or(0).unsigned_abs() => self
                 .short
-                .add(|| format!("that of '{name}' has been cut short: 'weir fsck --repair {name}' mends it")),
+                .add(|| format!("the archive of '{name}' is truncated; run 'weir fsck --repair {name}'")),
             Ok(_) => {}
         }
         Ok(())
@@ -163,8 +166,8 @@ impl StoreLook<'_> {
                 let bytes = output::bytes(fs::metadata(path).map_or(0, |m| m.len()));
                 self.kept.add(|| {
                     format!(
-                        "'{shown}' ({bytes}) was kept when an archive was damaged: remove it when nobody \
-                        needs it"
+                        "'{shown}' ({bytes}) was kept when an archive was damaged; remove it when it is no \
+                        longer needed"
                     )
                 });
             } else if is_archive(path)
@@ -191,8 +194,8 @@ impl StoreLook<'_> {
         self.orphans.add(|| {
             let name = below.as_deref().and_then(|below| below.strip_suffix(SUFFIX));
             let remedy = match name.map(check_name) {
-                Some(Ok(())) => "'weir adopt' registers it",
-                _ => "nothing can be called so: give the file another name, and 'weir adopt' registers it",
+                Some(Ok(())) => "run 'weir adopt' to register it",
+                _ => "not a valid repository name: rename the file, then run 'weir adopt' to register it",
             };
             format!("the catalog does not know '{}': {remedy}", path.display())
         });

@@ -56,8 +56,13 @@ fn what_is_wrong_with_archives_is_named() {
     fs::write(store.join("notes.txt"), "not weir's").unwrap();
     let (code, found) = findings(&env, &["--offline"]);
     assert_eq!((code, found.len()), (Some(1), 4), "{found:#?}");
-    assert_found(&found, "error", "archives", &["'f/gone' is missing", "weir mirror f/gone"]);
-    assert_found(&found, "error", "archives", &["'short' has been cut short", "weir fsck --repair short"]);
+    assert_found(&found, "error", "archives", &["the archive of 'f/gone' is missing", "weir mirror f/gone"]);
+    assert_found(
+        &found,
+        "error",
+        "archives",
+        &["the archive of 'short' is truncated", "weir fsck --repair short"],
+    );
     assert_found(&found, "warning", "archives", &["does not know", "stranger.tar", "weir adopt"]);
     assert_found(&found, "warning", "archives", &["healed.tar.damaged-2", "4 B"]);
     // Each remedy is one.
@@ -114,9 +119,9 @@ fn what_is_no_archive_and_what_is_no_catalog_is_said() {
     assert!(std::process::Command::new("mkfifo").arg(store.join("pipe.tar")).status().unwrap().success());
     fs::copy(store.join("pipe.kept"), store.join("a name.tar")).unwrap();
     let (_, found) = findings(&env, &["--offline"]);
-    assert_found(&found, "error", "archives", &["'folder' is no file", "weir mirror folder"]);
-    assert_found(&found, "error", "archives", &["'pipe' is no file"]);
-    assert_found(&found, "warning", "archives", &["a name.tar", "give the file another name"]);
+    assert_found(&found, "error", "archives", &["'folder' is not a file", "weir mirror folder"]);
+    assert_found(&found, "error", "archives", &["'pipe' is not a file"]);
+    assert_found(&found, "warning", "archives", &["a name.tar", "rename the file"]);
     // Nobody waits for somebody to write into the pipe.
     let said = env.weir_fails(&["mirror", "--all"]);
     assert!(said.matches("it is no ordinary file").count() == 2 && said.contains("2 failed"), "{said}");
@@ -181,7 +186,7 @@ fn a_certificate_that_is_not_believed_is_a_class_with_a_remedy() {
     other.weir(&["add", "--name", "odd", &url]);
     let said = other.weir_fails(&["mirror"]);
     assert!(
-        said.contains(&format!("the certificate of {address} is not believed"))
+        said.contains(&format!("the certificate of {address} is not trusted"))
             && said.contains("(certificate)"),
         "{said}"
     );
@@ -210,7 +215,7 @@ fn a_server_whose_very_certificate_is_named_is_believed_as_git_believes_it() {
     for (certificate, key, trusted, said) in [
         (&own, &own_key, &own, None),
         (&other_name, &other_key, &other_name, Some("it is for another name")),
-        (&own, &own_key, &other_name, Some("not believed")),
+        (&own, &own_key, &other_name, Some("not trusted")),
     ] {
         let address = format!("127.0.0.1:{}", free_port());
         let files = ["--tls-certificate", certificate.to_str().unwrap(), "--tls-key", key.to_str().unwrap()];
@@ -230,14 +235,10 @@ fn a_server_whose_very_certificate_is_named_is_believed_as_git_believes_it() {
             |check: &str| found.iter().find(|f| f.1 == check && f.2.contains(&address)).map(|f| f.2.clone());
         match said {
             // Of a forge there is nothing here, but it answers.
-            None => assert!(
-                of("host").is_none() && of("forge").unwrap().contains("nothing of that name"),
-                "{found:#?}"
-            ),
+            None => assert!(of("host").is_none() && of("forge").unwrap().contains("not found"), "{found:#?}"),
             Some(said) => {
                 assert!(
-                    of("host").unwrap().contains(said)
-                        && !of("forge").unwrap().contains("nothing of that name"),
+                    of("host").unwrap().contains(said) && !of("forge").unwrap().contains("not found"),
                     "{found:#?}"
                 )
             }
@@ -280,14 +281,11 @@ fn a_configuration_that_names_what_is_not_there_is_told_of() {
     let plain = env.path("plain");
     for (text, said) in [
         ("[hooks]\npost_update = ['/no/such']\n", "hooks.post_update: there is no program '/no/such'"),
-        (
-            "[hooks]\nnotify = ['no-such-program']\n",
-            "hooks.notify: no program is called 'no-such-program' in any folder of PATH",
-        ),
+        ("[hooks]\nnotify = ['no-such-program']\n", "hooks.notify: no program 'no-such-program' in PATH"),
         (&format!("[access]\nhook = '{}'\n", plain.display()), "may not be run: chmod +x"),
         (
             "[transport]\nssh_command = 'no-such-ssh -v'\n",
-            "transport.ssh_command: no program is called 'no-such-ssh'",
+            "transport.ssh_command: no program 'no-such-ssh' in PATH",
         ),
         ("[transport]\nnetrc = '/no/such'\n", "transport.netrc: cannot read '/no/such'"),
         ("[serve]\ntls_certificate = '/no/such'\ntls_key = '/no/such'\n", "serve.tls_certificate: "),
@@ -307,7 +305,7 @@ fn a_configuration_that_names_what_is_not_there_is_told_of() {
     for (text, said) in [
         (
             "[catalog]\nurl = 'mysql://x'\n",
-            "catalog.url: the catalog's URL mysql://x: it begins with postgres://",
+            "catalog.url: the catalog's URL mysql://x: it must start with postgres://",
         ),
         (
             "[[forge]]\ntype = 'github'\nurl = 'https://github.com'\nactive_since = 'yesterday'\n",

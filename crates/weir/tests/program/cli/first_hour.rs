@@ -56,7 +56,7 @@ fn every_line_of_a_list_that_is_wrong_is_told_of() {
     .unwrap();
     let said = env.weir_fails(&["add", "--from", list.to_str().unwrap()]);
     for words in [
-        ":1: 'name' is one word too many",
+        ":1: unexpected 'name'",
         ":3: ",
         ":4: 'h/a' is taken: it is mirrored from git://h/a.git",
         ":6: 'y' is taken",
@@ -130,8 +130,7 @@ fn states_are_told_as_they_are() {
     // By its name it follows again, and that is said.
     let output = env.weir_command(&["mirror", "f/set-back"]).output().unwrap();
     assert!(
-        String::from_utf8_lossy(&output.stderr)
-            .contains("f/set-back was set back: it follows its upstream again"),
+        String::from_utf8_lossy(&output.stderr).contains("f/set-back was set back; it is mirrored again"),
         "{output:?}"
     );
     assert_eq!(states(&env, &["f/set-back"]), [is("f/set-back", "ok")]);
@@ -160,7 +159,7 @@ fn what_was_set_back_time_and_again_follows_at_once() {
     // One that is gone is told of, is due, and comes again.
     std::fs::remove_file(env.pool().join("store/a.tar")).unwrap();
     assert!(env.weir_fails(&["log", "a"]).contains("the archive of 'a' is missing"));
-    assert!(env.weir_fails(&["fsck", "a"]).contains("the next visit clones it anew"));
+    assert!(env.weir_fails(&["fsck", "a"]).contains("the next visit clones it again"));
     assert!(env.weir(&["mirror"]).contains("1 updated"));
     env.weir(&["fsck"]);
 }
@@ -185,7 +184,7 @@ fn what_names_nothing_is_said() {
     env.weir(&["add", "git://h/o/a.git", "git://h/o/b.git", "git://h/c.git"]);
     assert!(
         env.weir_fails(&["errors", "Gone"])
-            .contains("no class of failures is called 'Gone'; there are network, server, certificate, gone,")
+            .contains("no failure class named 'Gone'; there are network, server, certificate, gone,")
     );
     assert_eq!(env.weir(&["errors", "gone"]), "");
     assert!(!env.weir_command(&["hint", "nosuch"]).status().unwrap().success());
@@ -199,12 +198,8 @@ fn what_names_nothing_is_said() {
             .contains("either a number from 0 to 3, or default")
     );
     // A folder alone does not mean what is below it: that would be a large mistake.
-    assert!(
-        env.weir_fails(&["rm", "h/o"]).contains("'h/o' is the name of no repository, though it matches 2")
-    );
-    assert!(
-        env.weir_fails(&["show", "h/o"]).contains("'h/o' is the name of no repository, though it matches 2")
-    );
+    assert!(env.weir_fails(&["rm", "h/o"]).contains("'h/o' is not a repository, but matches 2"));
+    assert!(env.weir_fails(&["show", "h/o"]).contains("'h/o' is not a repository, but matches 2"));
     env.weir(&["rm", "h/o/*"]);
     assert_eq!(states(&env, &[]).len(), 1);
 }

@@ -144,7 +144,8 @@ fn catalogs_move_to_postgres_and_back() {
     let before = env.weir_json(&["ls"]);
     assert!(env.weir_fails(&["migrate", &url]).contains("is in postgres://"));
     assert!(
-        env.weir_fails(&["migrate", &format!("{url}&connect_timeout=9")]).contains("24 repositories already")
+        env.weir_fails(&["migrate", &format!("{url}&connect_timeout=9")])
+            .contains("already has a catalog with 24 repositories")
     );
     let refused = env.weir_fails(&["migrate", "sqlite"]);
     assert!(refused.contains("catalog.db"), "{refused}");

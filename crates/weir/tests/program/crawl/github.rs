@@ -106,7 +106,7 @@ fn a_search_gives_all_it_finds_however_much_that_is() {
     forge.state().broken_searches = 2 * 3;
     assert_eq!(crawl(&env)["listed"], 5999);
     forge.state().broken_searches = 1000;
-    assert!(env.weir_fails(&["crawl"]).contains("goes on from there"));
+    assert!(env.weir_fails(&["crawl"]).contains("resumes there"));
     forge.state().broken_searches = 0;
     assert_eq!(crawl(&env)["listed"], 5999);
     let asked = forge.state().log.iter().filter(|l| l.contains("/search/")).count();
@@ -118,15 +118,15 @@ fn a_search_gives_all_it_finds_however_much_that_is() {
     let said = crawl(&env);
     assert_eq!((said["gone"].as_u64(), said["renamed"].as_u64()), (Some(1), Some(1)), "{said}");
     for (more, why) in [
-        ("search = [\"x\"]\nowners = [\"a\"]", "either owners or search"),
-        ("search = [\"x created:>2020\"]", "must not say created"),
-        ("app = \"1\"", "app and app_key_file go together"),
+        ("search = [\"x\"]\nowners = [\"a\"]", "owners and search exclude each other"),
+        ("search = [\"x created:>2020\"]", "'created:' in a search is reserved"),
+        ("app = \"1\"", "app and app_key_file must be set together"),
     ] {
         configure(&env, "github", &forge, more);
         assert!(env.weir_fails(&["crawl"]).contains(why), "{why}");
     }
     configure(&env, "gitea", &forge, "search = [\"x\"]");
-    assert!(env.weir_fails(&["crawl"]).contains("search and app are GitHub's"));
+    assert!(env.weir_fails(&["crawl"]).contains("search and app are for GitHub only"));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn an_app_is_asked_for_tokens_of_its_installations() {
     configure(&env_of, "github", &forge, &with("app_installations = [8, 9]\n"));
     assert_eq!(crawl(&env_of)["added"], 450);
     configure(&env_of, "github", &forge, &with("app_installations = [8]\n"));
-    assert!(env_of.weir_fails(&["crawl"]).contains("takes none of the tokens"));
+    assert!(env_of.weir_fails(&["crawl"]).contains("it rejects all tokens"));
     assert_eq!(env_of.weir_json(&["status"])["counts"]["gone"], 0);
     // What one must not see another may.
     forge.state().seen_by = Some((3, 9));
@@ -221,7 +221,7 @@ fn an_app_is_asked_for_tokens_of_its_installations() {
     assert!(wrong("no key", "").contains("the private key of a GitHub App"));
     forge.state().installations.clear();
     let key = std::fs::read_to_string(env.path("key.pem")).unwrap();
-    assert!(wrong(&key, "").contains("installed nowhere"));
+    assert!(wrong(&key, "").contains("has no installations"));
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn clones_show_the_tokens_of_their_forge_and_of_the_installation_at_their_owner(
     // What one must not see is not there for it: the other may.
     assert_eq!(shown(&env, "failed"), [basic("x-access-token:one"), basic("x-access-token:two")].into());
     configure(&env, "github", &forge, "tokens = [\"one\"]\nclone_with_tokens = false");
-    assert_eq!(shown(&env, "asks for a password"), [].into());
+    assert_eq!(shown(&env, "a password is required"), [].into());
     forge.state().installations = vec![7, 9];
     configure(&env, "github", &forge, &format!("app = \"1\"\napp_key_file = \"{}\"", key.display()));
     assert_eq!(shown(&env, "failed"), [basic("x-access-token:ghs_7"), basic("x-access-token:ghs_9")].into());
@@ -355,7 +355,7 @@ fn people_organisations_and_who_belongs_to_which() {
             serde_json::json!({ "users": 3, "organizations": 1, "memberships": 2 }),
             "{kind}"
         );
-        assert!(env.weir_fails(&["accounts", "p999"]).contains("no forge has told of"));
+        assert!(env.weir_fails(&["accounts", "p999"]).contains("no account named 'p999' is known"));
     }
     // A page that cannot be had is passed over; the next crawl has it.
     let env = Env::new();
@@ -367,7 +367,7 @@ fn people_organisations_and_who_belongs_to_which() {
     crawl(&env);
     assert_eq!(env.weir_json(&["status"])["accounts"][0]["counts"]["users"], 250);
     configure(&env, "bitbucket", &forge, "accounts = true");
-    assert!(env.weir_fails(&["crawl"]).contains("accounts are listed on GitHub and Gitea only"));
+    assert!(env.weir_fails(&["crawl"]).contains("accounts is for GitHub and Gitea only"));
 }
 
 #[test]
@@ -385,7 +385,7 @@ fn what_is_left_of_a_limit_is_shown_and_a_token_that_is_used_up_is_not_tried() {
     crawl(&env);
     let status = env.weir(&["status"]);
     assert!(
-        status.contains(": 4321 of 5000 requests left, whole again in ") && !status.contains("first"),
+        status.contains(": 4321 of 5000 requests left, reset in ") && !status.contains("first"),
         "{status}"
     );
     // Both are used up with one request each, and that is written down: the next process asks with neither.

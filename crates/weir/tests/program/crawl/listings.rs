@@ -115,11 +115,11 @@ fn what_one_owner_or_page_says_stays_with_it() {
     assert_eq!((said["added"].as_u64(), said["finished"].as_bool()), (Some(125), Some(true)), "{said}");
     assert_eq!(said["skipped_pages"], 7, "{said}");
     let status = env.weir(&["status"]);
-    assert!(status.contains("7 pages that cannot be had"), "{status}");
+    assert!(status.contains("7 failed pages"), "{status}");
     // Once it may be seen it is no trouble any more.
     forge.state().answers.clear();
     crawl(&env);
-    assert!(!env.weir(&["status"]).contains("cannot be had"));
+    assert!(!env.weir(&["status"]).contains("failed pages"));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn what_is_not_known_is_not_let_in() {
     let filter = "languages = ['C']\nstars_min = 10";
     configure(&env, "github", &forge, filter);
     let said = env.weir(&["crawl"]);
-    assert!(said.contains("450 left out, for the forge does not say its stars"), "{said}");
+    assert!(said.contains("450 skipped (the forge does not say its stars)"), "{said}");
     assert_eq!(env.weir_json(&["ls"]), serde_json::json!([]));
     // With a token it says.
     configure(&env, "github", &forge, &format!("{filter}\ntokens = ['secret']"));
@@ -281,7 +281,7 @@ fn pages_that_fail_are_skipped_and_had_later() {
         forge.state().broken = (0..5000).collect();
         let error = env.weir_fails(&["crawl"]);
         assert!(
-            error.contains("pages in turn cannot be had") && error.contains("goes on from there"),
+            error.contains("pages in a row failed") && error.contains("resumes there"),
             "{kind}: {error}"
         );
         assert_eq!(known(&env).len(), 350, "{kind}");

@@ -198,10 +198,11 @@ fn all_of_it_and_then_what_is_new() {
 fn what_fails_is_told_and_costs_only_itself() {
     let (env, forge, _daemon) = mirrored("github", "");
     assert_eq!(env.weir(&["metadata", "update"]), "", "nobody wants it");
-    assert!(env.weir_fails(&["metadata", "cat", "f/o/r1", "issues"]).contains("there are: none"));
+    assert!(env.weir_fails(&["metadata", "cat", "f/o/r1", "issues"]).contains("available: none"));
     env.weir(&["add", "--name", "other", env.path("o/r1.git").to_str().unwrap()]);
     assert!(
-        env.weir_fails(&["metadata", "update", "other"]).contains("nothing that matches 'other' is listed")
+        env.weir_fails(&["metadata", "update", "other"])
+            .contains("no repository that matches 'other' is listed")
     );
     env.weir(&["set", "--metadata", "true", "f/o/r1"]);
     let broken =

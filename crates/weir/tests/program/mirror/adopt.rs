@@ -25,11 +25,11 @@ fn a_lost_catalog_is_made_again_from_the_store() {
     assert!(said.contains("made an empty catalog"), "{said}");
     assert_eq!(env.weir_json(&["ls"]).as_array().unwrap().len(), 0);
     std::fs::write(env.pool().join("store/host/stray.tar"), b"no archive").unwrap();
-    assert!(env.weir_fails(&["adopt", "--dry-run"]).contains("2 would be registered, 1 left out"));
+    assert!(env.weir_fails(&["adopt", "--dry-run"]).contains("2 would be registered, 1 skipped"));
     let said = env.weir_fails(&["adopt"]);
-    assert!(said.contains("2 registered, 1 left out") && said.contains("host/stray.tar"), "{said}");
+    assert!(said.contains("2 registered, 1 skipped") && said.contains("host/stray.tar"), "{said}");
     std::fs::remove_file(env.pool().join("store/host/stray.tar")).unwrap();
-    assert!(env.weir(&["adopt"]).contains("0 registered, 0 left out"));
+    assert!(env.weir(&["adopt"]).contains("0 registered, 0 skipped"));
     let after = env.weir_json(&["ls"]);
     let of = |list: &serde_json::Value| -> Vec<[String; 5]> {
         let row = |r: &serde_json::Value| {
@@ -130,5 +130,5 @@ fn an_archive_of_another_upstream_is_not_served_under_a_name() {
     assert_eq!(env.weir_json(&["ls"]).as_array().unwrap().len(), 0);
     // It goes on where it is of the same.
     env.weir(&["add", "--name", "n", up.to_str().unwrap()]);
-    assert!(env.weir(&["mirror"]).contains("1 unchanged") || env.weir(&["fsck"]).contains("all well"));
+    assert!(env.weir(&["mirror"]).contains("1 unchanged") || env.weir(&["fsck"]).contains("all intact"));
 }

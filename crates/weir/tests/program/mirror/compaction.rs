@@ -151,7 +151,7 @@ fn without_room_it_waits_and_nothing_else_fails_for_that() {
         let said = env.weir_command(&["mirror", "--all"]).output().unwrap();
         assert!(said.status.success());
         let said = String::from_utf8_lossy(&said.stderr).into_owned();
-        assert_eq!(said.contains("less is free"), n > 2, "{n}: {said}");
+        assert_eq!(said.contains("not enough free space"), n > 2, "{n}: {said}");
     }
     env.weir(&["fsck"]);
     let server = env.serve();

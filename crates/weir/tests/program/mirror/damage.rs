@@ -48,7 +48,7 @@ fn a_visit_that_finds_damage_clones_anew() {
     std::fs::write(&archive, b"no tar").unwrap();
     commit(&env, &upstream);
     let said = env.weir_fails(&["mirror", "--all"]);
-    assert!(said.contains("look at the disk"), "{said}");
+    assert!(said.contains("check the disk"), "{said}");
     assert_eq!(std::fs::read(&archive).unwrap(), b"no tar");
     drop(daemon);
 }

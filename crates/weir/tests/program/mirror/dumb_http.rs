@@ -124,7 +124,7 @@ fn lies_and_gaps_are_told_of() {
         fs::write(place(&tip), data).unwrap();
     };
     write(&fs::read(place(&tree)).unwrap());
-    fails("bad-pack", "is not what it is called");
+    fails("bad-pack", "of the upstream has another id");
     let mut large = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut large, b"blob 4000000000\0x").unwrap();
     write(&large.finish().unwrap());

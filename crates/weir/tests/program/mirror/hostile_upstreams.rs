@@ -293,6 +293,6 @@ fn hostile_ref_names_are_left_out() {
     });
     env.weir(&["add", "--name", "h", &format!("git://127.0.0.1:{port}/x")]);
     let said = env.weir(&["mirror"]);
-    assert!(said.contains("left out") && !said.contains('\u{7}'), "{said}");
+    assert!(said.contains("skipped") && !said.contains('\u{7}'), "{said}");
     assert_eq!(env.weir_json(&["show", "h"])["refs"], 2, "{said}");
 }

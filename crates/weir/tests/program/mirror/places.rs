@@ -32,7 +32,7 @@ fn a_store_that_is_not_mounted_gets_no_clones() {
     std::fs::rename(&store, &away).unwrap();
     std::fs::create_dir(&store).unwrap();
     let said = env.weir_fails(&["mirror", "--all"]);
-    assert!(said.contains("mount it"), "{said}");
+    assert!(said.contains("mount the store"), "{said}");
     assert_eq!(std::fs::read_dir(&store).unwrap().count(), 0);
     std::fs::remove_dir(&store).unwrap();
     std::fs::rename(&away, &store).unwrap();
@@ -54,7 +54,7 @@ fn an_archive_of_another_upstream_is_not_taken_for_ones_own() {
     env.weir(&["add", "--name", "a", other.to_str().unwrap()]);
     std::fs::rename(&away, &archive).unwrap();
     let said = env.weir_fails(&["mirror"]);
-    assert!(said.contains("is a copy of") && said.contains("one.git"), "{said}");
+    assert!(said.contains("already holds a copy of") && said.contains("one.git"), "{said}");
     env.weir(&["rm", "--delete", "a"]);
     env.weir(&["add", "--name", "a", other.to_str().unwrap()]);
     env.weir(&["mirror"]);
@@ -124,7 +124,7 @@ fn an_archive_that_is_gone_is_cloned_anew_under_new_numbers_and_that_is_said() {
     }
     let seq = env.weir_json(&["ls"])[0]["seq"].as_u64().unwrap();
     std::fs::remove_file(env.pool().join("store/a.tar")).unwrap();
-    assert!(env.weir_fails(&["fsck"]).contains("a: the archive is gone"));
+    assert!(env.weir_fails(&["fsck"]).contains("a: the archive is missing"));
     let said = env.weir(&["mirror", "--all"]);
     assert!(said.contains(&format!("a: commits 1 to {seq} are gone")), "{said}");
     let log = env.weir_json(&["log", "a"]);
@@ -212,7 +212,7 @@ fn a_catalog_that_has_forgotten_its_leases_goes_on() {
     env.weir(&["mirror", "--all"]);
     set_epochs(&env, 0);
     add_commit(&env, &upstream, "main", "back");
-    assert!(env.weir_fails(&["mirror", "--all"]).contains("the lease has passed to another"));
+    assert!(env.weir_fails(&["mirror", "--all"]).contains("another visit has taken the lease"));
     env.weir(&["mirror"]);
     let server = env.serve();
     env.assert_same(&server, "a", &upstream, "after all");

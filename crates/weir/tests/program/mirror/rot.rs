@@ -53,7 +53,7 @@ fn a_bit_of_the_last_record() {
     let whole = std::fs::read(&archive).unwrap();
     flip(&archive, whole.len() - 100, 0);
     let said = env.weir_fails(&["fsck"]);
-    assert!(said.contains(&format!("commit {seq} is not as it was written")), "{said}");
+    assert!(said.contains(&format!("commit {seq} is corrupt")), "{said}");
     // Readers have the state before meanwhile; nothing is taken away by looking.
     assert_eq!(env.weir_json(&["log", "a"])[0]["seq"].as_u64().unwrap(), seq - 1);
     assert_eq!(std::fs::metadata(&archive).unwrap().len(), whole.len() as u64);
@@ -64,11 +64,8 @@ fn a_bit_of_the_last_record() {
     assert_eq!(std::fs::metadata(&archive).unwrap().len(), whole.len() as u64);
     commit(&env, &up, "main", &mut rng, 3000);
     let said = env.weir(&["mirror"]);
-    assert!(said.contains(&format!("a: commit {seq} is damaged; what is left is kept as")), "{said}");
-    assert!(
-        said.contains(&format!("1 refs of it cannot be had again: refs/heads/secret {secret}")),
-        "{said}"
-    );
+    assert!(said.contains(&format!("a: commit {seq} is damaged; the remains are kept as")), "{said}");
+    assert!(said.contains(&format!("1 refs of it cannot be restored: refs/heads/secret {secret}")), "{said}");
     let kept = std::fs::read(archive.with_file_name("a.tar.torn")).unwrap();
     assert!(whole.len() > kept.len() && !kept.is_empty());
     env.weir(&["fsck"]);
@@ -86,7 +83,7 @@ fn an_unchanged_upstream_heals_it_too() {
     let len = std::fs::metadata(&archive).unwrap().len() as usize;
     flip(&archive, len - 700, 3);
     let said = env.weir(&["mirror", "--all"]);
-    assert!(said.contains("a: commit 3 is damaged") && !said.contains("cannot be had again"), "{said}");
+    assert!(said.contains("a: commit 3 is damaged") && !said.contains("cannot be restored"), "{said}");
     env.weir(&["fsck"]);
     assert!(env.weir(&["mirror", "--all"]).contains("1 unchanged"));
     let server = env.serve();
@@ -108,7 +105,7 @@ fn fsck_repair_goes_on_from_what_holds() {
     let len = std::fs::metadata(&archive).unwrap().len() as usize;
     flip(&archive, len - 100, 0);
     let said = env.weir(&["fsck", "--repair"]);
-    assert!(said.contains("a: commit 3 is damaged; what is left is kept as"), "{said}");
+    assert!(said.contains("a: commit 3 is damaged; the remains are kept as"), "{said}");
     assert_eq!(env.stored(), ["a.tar", "a.tar.torn"]);
     assert_eq!(env.weir_json(&["log", "a"]).as_array().unwrap().len(), 3, "the states before are there");
     env.weir(&["fsck"]);
@@ -228,7 +225,7 @@ fn an_archive_that_lost_its_refs_is_not_an_empty_one() {
     assert_eq!(env.weir_json(&["log", "a"]), log);
     assert!(env.weir_fails(&["fsck"]).contains("damaged"));
     let said = env.weir(&["mirror", "--all"]);
-    assert!(said.contains("is damaged; what is left is kept as") && !said.contains("older states"), "{said}");
+    assert!(said.contains("is damaged; the remains are kept as") && !said.contains("older states"), "{said}");
     assert_eq!(env.weir_json(&["log", "a"]), log);
     env.weir(&["fsck"]);
 
@@ -270,7 +267,7 @@ fn a_visit_that_goes_on_from_damage_and_is_killed_is_not_the_last() {
         std::fs::copy(file, copy).unwrap();
     }
     let said = env.weir_fails(&["mirror", "--all"]);
-    assert!(said.contains("is damaged, and goes on from the last commit that holds"), "{said}");
+    assert!(said.contains("is damaged; continuing from its last intact commit"), "{said}");
     for (file, copy) in &ends {
         std::fs::copy(copy, file).unwrap();
     }
@@ -290,7 +287,7 @@ fn what_a_kill_leaves_is_no_damage() {
     std::io::Write::write_all(&mut file, &[0x5a; 700]).unwrap();
     let said = env.weir(&["fsck"]);
     assert!(
-        said.contains("all well") && said.contains("were never committed; the next visit cuts it off"),
+        said.contains("all intact") && said.contains("were never committed; the next visit removes them"),
         "{said}"
     );
     env.weir(&["fsck", "--repair"]);
@@ -310,7 +307,7 @@ fn what_is_left_of_a_commit_is_kept_without_the_mark_too() {
     std::fs::write(&archive, &whole[..whole.len() - 1024]).unwrap();
     assert!(env.weir_fails(&["fsck"]).contains("never committed"));
     let said = env.weir(&["mirror", "--all"]);
-    assert!(said.contains("commit 3 is damaged; what is left is kept as"), "{said}");
+    assert!(said.contains("commit 3 is damaged; the remains are kept as"), "{said}");
     let kept = std::fs::read(archive.with_file_name("a.tar.torn")).unwrap();
     assert!(whole[..whole.len() - 1024].ends_with(&kept) && kept.len() > 1000);
     let server = env.serve();

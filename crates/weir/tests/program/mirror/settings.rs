@@ -100,11 +100,11 @@ fn one_repository_has_settings_of_its_own() {
     for name in ["a", "b"] {
         env.weir(&["add", "--name", name, url]);
     }
-    assert!(env.weir_fails(&["set", "--priority", "1"]).contains("which repositories?"));
+    assert!(env.weir_fails(&["set", "--priority", "1"]).contains("no repositories given"));
     assert!(env.weir_fails(&["set", "--priority", "4", "a"]).contains("from 0 to 3, or default"));
     assert!(
         env.weir_fails(&["set", "--refs", "some", "a"])
-            .contains("is no pattern of refs: all, heads-and-tags, refs")
+            .contains("is not a ref pattern: use all, heads-and-tags, refs")
     );
     assert!(env.weir_fails(&["set", "--priority", "1", "no-such"]).contains("no-such"));
     env.weir(&["set", "--refs", "heads-and-tags", "--interval", "7d", "--priority", "2", "a"]);
@@ -161,11 +161,9 @@ fn one_goes_by_its_changes_where_others_have_an_interval() {
         wait("r"),
         wait("b")
     );
-    for (interval, said) in [
-        ("0s", "at least a second"),
-        ("4000d", "at most ten years"),
-        ("often", "either auto, default, or a time"),
-    ] {
+    for (interval, said) in
+        [("0s", "between a second"), ("4000d", "and ten years"), ("often", "either auto, default, or a time")]
+    {
         assert!(env.weir_fails(&["set", "--interval", interval, "a"]).contains(said), "{interval}");
     }
 }

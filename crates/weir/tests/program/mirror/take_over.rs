@@ -66,28 +66,28 @@ fn mirrors_work_trees_and_tars_of_them() {
 
     let folder = clones.to_str().unwrap();
     let dry = env.weir_command(&["import", "clones", "--dry-run", folder]).output().unwrap();
-    assert!(String::from_utf8_lossy(&dry.stdout).contains("to be taken"));
+    assert!(String::from_utf8_lossy(&dry.stdout).contains("to be imported"));
     assert_eq!(env.weir_json(&["ls"]).as_array().unwrap().len(), 0);
     let output = env.weir_command(&["import", "clones", folder]).output().unwrap();
     let (said, warned) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(
-        !output.status.success() && said.contains("4 taken, 0 there already, 6 not taken"),
+        !output.status.success() && said.contains("4 imported, 0 already there, 6 not imported"),
         "{said}\n{warned}"
     );
     for why in [
-        "own.git: not taken: its configuration has no remote.origin.url",
-        "a place that depends",
-        "rubbish.tar: not taken",
-        "holes.git: not taken: it has no refs",
-        "secret.tar: not taken: its upstream is a path",
-        "shallow/.git: not taken: it is shallow",
+        "own.git: not imported: its configuration has no remote.origin.url",
+        "is a relative path",
+        "rubbish.tar: not imported",
+        "holes.git: not imported: it has no refs",
+        "secret.tar: not imported: its upstream is a local path",
+        "shallow/.git: not imported: it is shallow",
     ] {
         assert!(warned.contains(why), "{why}: {warned}");
     }
     assert!(
         env.weir_command(&["import", "clones", folder])
             .output()
-            .is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("0 taken, 4 there"))
+            .is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("0 imported, 4 already there"))
     );
     env.weir(&["fsck"]);
     let server = env.serve();

@@ -378,7 +378,7 @@ fn a_host_that_says_when_to_come_again_is_left_alone_until_then() {
         env.weir(&["add", "--name", &format!("r{n}"), &format!("http://127.0.0.1:{port}/r{n}")]);
     }
     let said = env.weir_fails(&["mirror", "-j", "1"]);
-    assert!(said.contains("come again in 7200 s") && said.contains("1 failed, 4 put off"), "{said}");
+    assert!(said.contains("try again in 7200 s") && said.contains("1 failed, 4 put off"), "{said}");
     assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 1);
     for r in env.weir_json(&["due"]).as_array().unwrap() {
         let wait = r["in_s"].as_i64().unwrap();

@@ -95,7 +95,7 @@ fn urls_are_mapped_and_checked() {
     assert!(said.contains("git://127.0.0.1/ab.git: gist/a/b/a/ab, for everybody"), "{said}");
     let said =
         env.weir_fails(&["config", "check", "https://elsewhere.example/ab.git", "git://127.0.0.1/../x.git"]);
-    assert!(said.contains("no rule is about it") && said.contains("which is no name"), "{said}");
+    assert!(said.contains("no rule of serve.map matches") && said.contains("which is no name"), "{said}");
     env.configure("serve", "http = ['nonsense']");
     assert!(
         env.weir_fails(&["config", "check"])

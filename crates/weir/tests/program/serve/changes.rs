@@ -45,8 +45,8 @@ fn a_url_and_a_name_can_be_changed() {
     env.assert_same(&server, "new", &up, "nor takes it along");
     env.weir(&["add", "--name", "other", &daemon.url("other.git")]);
     for (args, why) in [
-        (&["rename", "other", "new"][..], "is there already"),
-        (&["rename", "other", "a//b"], "cannot be a name"),
+        (&["rename", "other", "new"][..], "already exists"),
+        (&["rename", "other", "a//b"], "is not a valid name"),
         (&["rename", "nosuch", "x"], "no repository matches"),
         (&["set", "new", "other", "--url", "https://h/x"], "one repository"),
         (&["set", "new", "--url", "ftp://h/x"], "the scheme is none of"),
@@ -108,18 +108,18 @@ fn refs_are_chosen_by_pattern() {
     assert!(said.contains("no refs that match the patterns of its 'refs'"), "{said}");
     assert!(has("refs/heads/main", "a/one"));
     let said = env.weir_fails(&["set", "a/one", "--refs", "main"]);
-    assert!(said.contains("no pattern of refs"), "{said}");
+    assert!(said.contains("is not a ref pattern"), "{said}");
     std::fs::write(&path, text.replace("'^refs/pull/*/merge'", "'main'")).unwrap();
-    assert!(env.weir_fails(&["ls"]).contains("no pattern of refs"));
+    assert!(env.weir_fails(&["ls"]).contains("is not a ref pattern"));
     for (rule, why) in [
         ("repositories = []\nlfs = true", "mirror.rules number 1: it needs at least one pattern of names"),
-        ("repositories = ['a/*']", "mirror.rules number 1: it says none of"),
+        ("repositories = ['a/*']", "mirror.rules number 1: it sets none of"),
         (
             "repositories = ['a b', 'c']\nlfs = true",
-            "mirror.rules number 1: the pattern 'a b' matches no name",
+            "mirror.rules number 1: the pattern 'a b' matches no valid",
         ),
-        ("repositories = ['a/*']\nrefs = []", "there is no pattern of refs"),
-        ("repositories = ['a/*']\nrefs = ['refs/a..b']", "'refs/a..b' matches no ref"),
+        ("repositories = ['a/*']\nrefs = []", "no ref pattern given"),
+        ("repositories = ['a/*']\nrefs = ['refs/a..b']", "'refs/a..b' matches no valid ref name"),
     ] {
         std::fs::write(&path, format!("{text}\n[[mirror.rules]]\n{rule}\n")).unwrap();
         let said = env.weir_fails(&["ls"]);

@@ -120,7 +120,7 @@ fn what_the_upstream_lacks_or_gives_wrongly_is_left_out_and_had_later() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "the repository itself is well: {said}");
     for (file, why) in
-        files[1..].iter().zip(["gives something else for", "has no", "more than limits.object_bytes_max"])
+        files[1..].iter().zip(["sent wrong content for", "has no", "more than limits.object_bytes_max"])
     {
         assert!(said.lines().any(|line| line.contains(&sha256(file)) && line.contains(why)), "{why}: {said}");
     }
@@ -131,7 +131,7 @@ fn what_the_upstream_lacks_or_gives_wrongly_is_left_out_and_had_later() {
         (listed[0]["state"].as_str().unwrap().to_owned(), listed[0]["lfs_missing"].as_i64().unwrap())
     };
     assert_eq!(state(), ("incomplete".to_owned(), 3));
-    assert!(env.weir(&["status"]).contains("1 without all files of Git LFS"));
+    assert!(env.weir(&["status"]).contains("1 with missing LFS objects"));
     env.weir(&["mirror", "--all"]);
     assert_eq!(state(), ("incomplete".to_owned(), 3), "a visit that looks for nothing changes nothing");
     env.weir(&["fsck"]);
@@ -198,7 +198,8 @@ fn a_server_that_fails_for_a_while_costs_no_object_and_not_the_repository() {
     env.weir(&["add", "--name", "r", &format!("http://127.0.0.1:{port}/r")]);
     let said = env.weir_command(&["mirror"]).output().unwrap();
     assert!(
-        said.status.success() && String::from_utf8_lossy(&said.stderr).contains("waits for the next visit"),
+        said.status.success()
+            && String::from_utf8_lossy(&said.stderr).contains("put off until the next visit"),
         "{said:?}"
     );
     let shown = env.weir_json(&["show", "r"]);

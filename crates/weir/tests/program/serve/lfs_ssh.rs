@@ -54,7 +54,7 @@ fn over_ssh_the_other_end_says_where_they_are() {
     ssh(&format!("echo '{}'", told("shut")));
     let said = env.weir(&["mirror", "--all"]);
     assert!(
-        said.contains("0 objects, 0 B, the next visit looks again"),
+        said.contains("0 objects, 0 B, the next visit tries again"),
         "a refusal may be of a token that has run out: {said}"
     );
     ssh(&format!("echo '{}'", told("open")));
@@ -116,7 +116,7 @@ fn git_lfs_has_objects_over_ssh_alone() {
     upstream.commit(&env, &[&files[0], &lost]);
     env.weir(&["mirror", "--all"]);
     let said = second.weir(&["mirror", "--all"]);
-    assert!(said.contains("lfs        r  0 objects, 0 B, 1 cannot be had"), "{said}");
+    assert!(said.contains("lfs        r  0 objects, 0 B, 1 missing"), "{said}");
     upstream.put(&lost);
     upstream.commit(&env, &[&files[0], &lost, b"more"]);
     upstream.put(b"more");
@@ -215,7 +215,7 @@ fn what_a_host_says_wrongly_over_ssh_costs_only_the_objects() {
         (hello.clone() + &batch + &object("size=5", "000ahello!"), "another size"),
         (hello.clone() + &batch + &object("size=5", "0008hell"), "another size"),
         (hello.clone() + &batch + &object("size=5", "0004"), "another size"),
-        (hello.clone() + &batch + &object("size=5", "0009jello"), "something else"),
+        (hello.clone() + &batch + &object("size=5", "0009jello"), "sent wrong content"),
         (hello.clone() + &batch + &object("size=5", "0009hello")[..30], "ended without a word"),
     ] {
         std::fs::write(&said, &wrong).unwrap();

@@ -122,7 +122,9 @@ fn a_pool_that_may_only_be_read_is_served() {
     let output = as_nobody(&["add", "https://example.org/x"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("may only read") && said.contains("catalog.db"),
+        !output.status.success()
+            && said.contains("is read-only for this user")
+            && said.contains("catalog.db"),
         "{said}"
     );
 }
