@@ -75,7 +75,7 @@ doc: ## API documentation, warnings denied
 
 book: ## the user's book, into target/book
 	@command -v mdbook >/dev/null || $(CARGO) install --locked --quiet mdbook --version 0.5.4 --no-default-features
-	mdbook build docs/book --dest-dir ../../target/book
+	mdbook build docs/book --dest-dir $(CURDIR)/target/book
 
 deny: ## licences and advisories of dependencies
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked --quiet cargo-deny --version 0.20.2

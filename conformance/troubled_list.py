@@ -43,10 +43,10 @@ def classified(checks, pool, failed, names, ways):
     for name in found:
         listed = pool("--json", "errors", name, "-n", "1000").json()
         checks.same(f"`errors {name}` lists those of that class", {r["name"] for r in listed}, {n for n, r in errors.items() if r["error_class"] == name})
-    with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs", "user-guide.md")) as f:
-        guide = f.read().split("| class | means | what to do |")[1].split("\n\n")[0]
-    remedies = {name.strip(): row.split("|")[3].strip() for row in guide.splitlines() if row.count("|") == 4 for name in row.split("|")[1].split(",")}
-    checks.check("the user guide has a remedy for each class", all(remedies.get(name) for name in found), found - set(remedies))
+    with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs", "book", "src", "operating.md")) as f:
+        guide = f.read().split("| Class | Meaning | What to do |")[1].split("\n\n")[0]
+    remedies = {name.strip(" `"): row.split("|")[3].strip() for row in guide.splitlines() if row.count("|") == 4 for name in row.split("|")[1].split(",")}
+    checks.check("the book has a remedy for each class", all(remedies.get(name) for name in found), found - set(remedies))
     advised = {line.split()[0] for line in advice if len(line.split()) > 1}
     checks.same("`errors` says what to do about each class", advised, found)
     unknown = pool("errors", "nonsense")

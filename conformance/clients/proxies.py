@@ -50,7 +50,7 @@ frontend all
 backend weir
     server weir 127.0.0.1:{behind} {server}
 """
-# As docs/user-guide.md has it.
+# As the book has it (docs/book/src/serving.md).
 FORWARDED = UNBUFFERED + "proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; client_max_body_size 0;"
 
 

@@ -1,4 +1,4 @@
-//! The configuration file: one TOML, every key optional and documented in `docs/user-guide.md`.
+//! The configuration file: one TOML, every key optional and documented in `docs/weir.toml`.
 
 use std::path::{Path, PathBuf};
 
