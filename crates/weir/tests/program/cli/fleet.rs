@@ -130,8 +130,7 @@ fn catalogs_move_to_postgres_and_back() {
         let port = crate::common::free_port();
         let mut serving =
             env.weir_command(&["-q", "serve", "--git", &format!("127.0.0.1:{port}")]).spawn().unwrap();
-        wait_for_port(port);
-        std::thread::sleep(Duration::from_secs(1));
+        env.wait_for_mirror();
         assert!(env.weir_fails(&["migrate", &url]).contains("'weir serve' is running"));
         serving.kill().unwrap();
         serving.wait().unwrap();

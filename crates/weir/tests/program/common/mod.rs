@@ -170,6 +170,20 @@ impl Env {
         env
     }
 
+    /// Waits until a process has begun to mirror the pool, and holds the lock that says so (proc_locks(5)).
+    pub fn wait_for_mirror(&self) {
+        let lock = self.pool().join("mirror.lock");
+        wait_until(
+            || "nobody mirrors".to_owned(),
+            || {
+                let Ok(lock) = std::fs::metadata(&lock) else { return false };
+                let locks = std::fs::read_to_string("/proc/locks").unwrap();
+                let file = format!(":{} ", std::os::unix::fs::MetadataExt::ino(&lock));
+                locks.lines().any(|line| line.contains(" READ ") && line.contains(&file))
+            },
+        );
+    }
+
     /// Moves all that the catalog, in SQLite, says of times `seconds` back, as if so many had passed since.
     pub fn let_pass(&self, seconds: u64) {
         const SCRIPT: &str = "

@@ -69,7 +69,7 @@ fn a_store_that_goes_away_while_it_is_served_gets_none_either() {
     let log = std::fs::File::create(env.path("log")).unwrap();
     let mut child =
         env.weir_command(&["--json", "mirror", "--watch"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    env.wait_for_mirror();
     let (store, away) = (env.pool().join("store"), env.path("away"));
     std::fs::rename(&store, &away).unwrap();
     std::fs::create_dir(&store).unwrap();

@@ -352,7 +352,9 @@ print(s.recv(4096))",
             scope.spawn(|| (0..2000).for_each(|_| drop(TcpStream::connect(("127.0.0.1", stage.server.1)))));
         }
     });
-    std::thread::sleep(Duration::from_millis(500));
+    let mut listing =
+        stage.env.git_command(stage.env.dir.path(), &["ls-remote", &stage.server.git_url("it")]);
+    wait_until(|| "nobody gets in any more".to_owned(), || listing.output().unwrap().status.success());
     stage.is_well("connections that come and go");
 }
 
