@@ -119,8 +119,35 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<()> {
     Ok(())
 }
 
+/// What manual pages say besides what clap knows of a command.
+const MANUAL_SECTIONS: &str = include_str!("manual_sections.roff");
+
 pub(crate) fn man(folder: &Path) -> Result<()> {
     let fail = |source| Error::File { what: "write to", path: folder.to_owned(), source };
     std::fs::create_dir_all(folder).map_err(fail)?;
-    clap_mangen::generate_to(Cli::command(), folder).map_err(fail)
+    clap_mangen::generate_to(Cli::command(), folder).map_err(fail)?;
+    let mut names = Vec::new();
+    page_names(&Cli::command(), "", &mut names);
+    for name in names {
+        let path = folder.join(format!("{name}.1"));
+        let fail = |source| Error::File { what: "write", path: path.clone(), source };
+        let page = std::fs::read_to_string(&path).map_err(fail)?;
+        let after_help = if name == "weir" { ".SH EXAMPLES\n" } else { ".SH NOTES\n" };
+        let page = page.replacen(".SH EXTRA\n", after_help, 1);
+        let (options, version) = page.rsplit_once(".SH VERSION\n").unwrap_or((&page, ""));
+        std::fs::write(&path, format!("{options}{MANUAL_SECTIONS}.SH VERSION\n{version}")).map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// Gathers the names of the manual pages of `command` and all below it, as clap_mangen calls its files.
+fn page_names(command: &clap::Command, above: &str, names: &mut Vec<String>) {
+    let name = if above.is_empty() {
+        command.get_name().to_owned()
+    } else {
+        format!("{above}-{}", command.get_name())
+    };
+    let below = command.get_subcommands().filter(|command| !command.is_hide_set());
+    below.for_each(|command| page_names(command, &name, names));
+    names.push(name);
 }

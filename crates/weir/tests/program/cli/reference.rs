@@ -49,3 +49,25 @@ fn the_reference_tells_of_every_command() {
     let written = std::fs::read_to_string(&path).unwrap();
     assert!(written == page, "{} is not what the program says; see its first lines", path.display());
 }
+
+#[test]
+fn manual_pages_have_the_sections_that_readers_look_for() {
+    let folder = tempfile::tempdir().unwrap();
+    said(&["man", folder.path().to_str().unwrap()]);
+    let pages: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(pages.len() > 40 && pages.iter().any(|path| path.ends_with("weir-config-check.1")), "{pages:?}");
+    for path in pages {
+        let page = std::fs::read_to_string(&path).unwrap();
+        for section in ["NAME", "SYNOPSIS", "ENVIRONMENT", "FILES", "\"EXIT STATUS\""] {
+            let count = page.lines().filter(|line| line.strip_prefix(".SH ") == Some(section)).count();
+            assert_eq!(count, 1, "{}: {section}", path.display());
+        }
+        let is_first = path.ends_with("weir.1");
+        assert!(
+            !page.contains(".SH EXTRA") && page.contains(".SH EXAMPLES") == is_first,
+            "{}",
+            path.display()
+        );
+    }
+}
