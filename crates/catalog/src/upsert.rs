@@ -321,12 +321,15 @@ fn add(
     listed: &Listed,
     now: Timestamp,
 ) -> Result<i64> {
-    // What somebody added by its URL before.
-    let sql = "UPDATE repositories SET forge = ?1, forge_id = ?2, seen_pass = ?3 WHERE forge IS NULL AND url \
-        = ?4 AND name = ?5 RETURNING id";
+    // What somebody added by its URL before, or took over with a clone; servers do without the suffix.
+    let bare = listed.clone_url.trim_end_matches('/');
+    let bare = bare.strip_suffix(".git").unwrap_or(bare);
+    let (suffixed, slashed) = (format!("{bare}.git"), format!("{bare}/"));
+    let sql = "UPDATE repositories SET forge = ?1, forge_id = ?2, seen_pass = ?3, url = ?4 WHERE forge IS \
+        NULL AND url IN (?4, ?6, ?7, ?8) AND name = ?5 RETURNING id";
     let adopted = db.query_one(
         sql,
-        &values![forge, &listed.forge_id, source.pass(), &listed.clone_url, name],
+        &values![forge, &listed.forge_id, source.pass(), &listed.clone_url, name, bare, suffixed, slashed],
         |row| row.get(0),
     )?;
     if let Some(id) = adopted {
