@@ -571,7 +571,7 @@ pub(crate) struct ImportArgs {
     /// Dump files, plain or gzip ('-' for standard input); for crawld, a URL; for clones, directories
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub(crate) files: Vec<PathBuf>,
-    /// Name of the [[forge]] for github.com to use, if there are several
+    /// Name of the `[[forge]]` for github.com to use, if there are several
     #[arg(long, value_name = "NAME")]
     pub(crate) forge: Option<String>,
     /// Only count what would be registered

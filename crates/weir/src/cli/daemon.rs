@@ -30,7 +30,7 @@ pub(crate) struct DaemonArgs {
     /// Allow ~user/path requests, below the user's home directory or below its subdirectory PATH
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(crate) user_path: Option<String>,
-    /// Map requests to paths by the [[map]] rules in FILE, each with host, path and to
+    /// Map requests to paths by the `[[map]]` rules in FILE, each with host, path and to
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "interpolated_path")]
     pub(crate) map: Option<PathBuf>,
     /// Run PROGRAM to allow or deny each request, with service, path, host, canonical host, address and port
