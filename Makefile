@@ -74,8 +74,9 @@ doc: ## API documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
 book: ## the user's book, into target/book
-	@command -v mdbook >/dev/null || $(CARGO) install --locked --quiet mdbook --version 0.5.4 --no-default-features
-	mdbook build docs/book --dest-dir $(CURDIR)/target/book
+	@command -v mdbook >/dev/null || test -x target/tools/bin/mdbook || \
+		$(CARGO) install --locked --quiet mdbook --version 0.5.4 --no-default-features --root target/tools
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" mdbook build docs/book --dest-dir $(CURDIR)/target/book
 
 deny: ## licences and advisories of dependencies
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked --quiet cargo-deny --version 0.20.2
