@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let _ = LfsPointer::parse(data);
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(data).unwrap();
-    // SAFETY: nobody else can open a file without a name, and it is written to no more.
+    // SAFETY: no other process can open a file without a name, and nothing writes to it any more.
     let region = unsafe { Region::map(Arc::new(file), data.len() as u64) }.unwrap();
     for hash in [HashKind::Sha1, HashKind::Sha256] {
         let Ok(index) = Index::open("fuzz", region.clone(), hash) else { continue };

@@ -57,12 +57,13 @@ pub enum Error {
     /// A commit that would list more members than a record holds.
     #[error("{0} members are more than an archive can list; nothing was written")]
     TooManyMembers(usize),
-    /// What was to be committed is not as every state is: a bug here. Nothing was written.
+    /// The writer refused to commit a state that breaks an invariant. It wrote nothing; this is a bug in
+    /// weir.
     #[error("commit {seq} would not be whole: {what}; nothing was written (a bug in weir)")]
     Invariant {
-        /// Its number.
+        /// Number of the commit.
         seq: u64,
-        /// What does not hold.
+        /// The invariant that it breaks.
         what: String,
     },
     /// Not as many bytes were given for a member as were announced, or more.

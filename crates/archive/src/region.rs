@@ -14,7 +14,7 @@ use crate::fault::Noted;
 pub struct Region {
     file: Arc<File>,
     map: Option<Arc<Mapped>>,
-    /// Of the map, which starts where the file does.
+    /// Bytes of the region within the map. The map starts at the first byte of the file.
     range: Range<usize>,
 }
 
@@ -25,8 +25,8 @@ struct Mapped {
 }
 
 impl Region {
-    /// Maps the first `len` bytes of `file`. What a disk cannot read, or what is cut off after all, reads as
-    /// zeroes, and [`Region::check`] tells.
+    /// Maps the first `len` bytes of `file`. Bytes that the disk cannot read, or that are truncated later,
+    /// read as zeroes; [`Region::check`] then returns an error.
     ///
     /// # Errors
     /// If a system call fails; `UnexpectedEof` if the file is shorter.
@@ -43,8 +43,8 @@ impl Region {
         if len == 0 {
             return Ok(Region { file, map: None, range: 0..0 });
         }
-        // SAFETY: the caller says that nobody writes to the mapped bytes; an access that faults is handled
-        // (`fault`).
+        // SAFETY: the caller guarantees that nobody writes to the mapped bytes. `fault` handles an access
+        // that faults.
         let bytes = unsafe { MmapOptions::new().len(len).map(&*file)? };
         let mapped = Mapped { noted: Noted::new(bytes.as_ptr(), bytes.len()), bytes };
         Ok(Region { file, map: Some(Arc::new(mapped)), range: 0..len })
@@ -124,7 +124,7 @@ mod tests {
         let file = Arc::new(tempfile::tempfile().unwrap());
         file.write_all_at(&[7; 3 * 4096], 0).unwrap();
         let map = |len| {
-            // SAFETY: nobody writes to the file; that it is cut is what the test is about.
+            // SAFETY: nobody writes to the file. The test truncates it, which `fault` handles.
             unsafe { Region::map(file.clone(), len) }.unwrap()
         };
         let (region, other) = (map(3 * 4096), map(4096));

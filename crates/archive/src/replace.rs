@@ -54,7 +54,8 @@ impl Replacement {
             match OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
                 Ok(file) => {
                     file.lock()?;
-                    // Before it was locked it looked like one that a killed process left (`remove_stale`).
+                    // Another process may have removed the file before this one locked it: until then it
+                    // looks like a leftover of a killed process (`remove_stale`).
                     if is_still_at(&file, &temporary)? {
                         return Ok(Replacement { temporary, path: path.to_owned(), file: Some(file) });
                     }

@@ -4,15 +4,15 @@
 //! The walk never searches the data of members: an upstream chose those bytes, and they decide nothing about
 //! commits.
 //!
-//! What holds of every state, checked before one is written and when one is read ([`State::violation`]):
-//! - the record ends the committed part, on a block boundary, and starts behind the start of its group;
-//! - the group starts where the record before it ends; the first one at 0;
-//! - live members start on block boundaries, end before the record, and no two share a byte;
-//! - the member that holds a record is never live;
-//! - a chain whose last record is full has no other.
+//! Invariants of a state. The writer checks them before it commits, and the reader when it opens an archive
+//! ([`State::violation`]):
+//! - The record is the last part of its group, and ends on a block boundary.
+//! - A group starts where the previous record ends. The first group starts at byte 0.
+//! - Live members start on block boundaries, end before the record, and do not overlap.
+//! - The member that holds the record is not a live member.
+//! - If the last record is full, no other record counts.
 //!
-//! A commit follows the one before it with a higher number (its record names that one's place, so that it
-//! starts where that one ends); what was committed is never changed.
+//! Each commit has a higher number than the one before. Nothing ever changes committed bytes.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ impl State {
         self.record_at.end()
     }
 
-    /// Returns what of the invariants at the head of this file does not hold, if anything.
+    /// Returns a description of the first invariant (see the head of this file) that the state breaks.
     pub(crate) fn violation(&self) -> Option<String> {
         let RecordPlace { offset: record_offset, len: record_len, .. } = self.record_at;
         let start = self.record.start;
@@ -434,7 +434,7 @@ mod tests {
         RecordPlace { offset, len, sum: [0; 32] }
     }
 
-    /// A state of two members in a group behind another.
+    /// Returns a valid state: two members, in the second group of an archive.
     fn sample() -> State {
         let record = Record {
             version: VERSION,

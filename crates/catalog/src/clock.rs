@@ -16,7 +16,7 @@ const LEASE_MAX_S: i64 = 30 * 86_400;
 /// What the database's clock is ahead of this machine's, in seconds.
 static AHEAD_S: AtomicI64 = AtomicI64::new(0);
 
-/// The clock that all go by who share the catalog.
+/// Returns the clock that all processes with this catalog share: the database's, if it has one.
 pub fn clock() -> Clock {
     Clock::corrected(&AHEAD_S)
 }

@@ -1,23 +1,22 @@
-//! When a repository is due: what moves that, in one place.
+//! SQL that makes repositories due.
 //!
-//! `next_due` is the time of its next visit; of what is due the most overdue is leased first. `ahead` goes
-//! before that: 1 if somebody says that it has changed, 2 and more by its priority. `hinted_at` is when that
-//! was said last: a visit that began before may not have seen it.
+//! Three columns decide when a repository is visited. `next_due` is the time of its next visit; among due
+//! repositories, the most overdue is leased first. Repositories with `ahead` above 0 go before all others: a
+//! hint sets 1, a priority sets 2 or more. `hinted_at` is the time of the last hint: a visit that began
+//! before that time may have missed the change.
 //!
-//! - Somebody says that it has changed, or what it builds on was replaced: `next_due` is now at the latest,
-//!   `hinted_at` now, `ahead` 1 at least ([`hinted`]).
-//! - What is said of it here is another, its URL or its settings: `next_due` is now at the latest,
-//!   `hinted_at` now if a visit is under way ([`due`]).
-//! - It is found damaged, or a visit counts for nothing: `next_due` is now at the latest
-//!   ([`at_the_latest`]).
-//! - A visit has ended: `next_due` is when to come again, or when that was said which it has not seen;
-//!   `ahead` is 0 if it was 1 and what was said was seen (`record::RECORD`).
-//! - Its archive was written under a later lease: `next_due` is now (`Catalog::raise_epoch`).
-//! - Its forge lists it no more: `next_due` is put off (`Catalog::set_gone`).
+//! What changes these columns:
+//! - A hint, a push that a forge lists, or a new archive in place of the base: [`hinted`].
+//! - `weir set` and `weir set --url`: [`due`].
+//! - `weir fsck` finds damage, or a visit loses its lease: [`at_the_latest`].
+//! - A visit ends (`record::RECORD`): `next_due` becomes the next time by the schedule, or the time of a hint
+//!   that came during the visit. `ahead` drops from 1 to 0, unless there was such a hint.
+//! - An archive turns out to be written under a later lease (`Catalog::raise_epoch`): `next_due` becomes now.
+//! - A forge no longer lists the repository (`Catalog::set_gone`): `next_due` moves into the future.
 //!
-//! Each macro gives assignments for an `UPDATE` of `repositories`, of a time that is text of SQL.
+//! Each macro takes a time as SQL text and returns assignments for an `UPDATE` of `repositories`.
 
-/// Due, before what is only due.
+/// Makes a repository due at a time at the latest, and puts it before those that are only due.
 macro_rules! hinted {
     ($time:literal) => {
         concat!(
@@ -29,7 +28,8 @@ macro_rules! hinted {
     };
 }
 
-/// Due, also after a visit that is under way; not at all, if the time is [`weir_ground::Timestamp::NEVER`].
+/// Makes a repository due at a time at the latest, and again if a visit is running. Does nothing if the time
+/// is [`weir_ground::Timestamp::NEVER`].
 macro_rules! due {
     ($time:literal) => {
         concat!(
@@ -43,7 +43,7 @@ macro_rules! due {
     };
 }
 
-/// Due at that time, if not earlier.
+/// Makes a repository due at a time at the latest.
 macro_rules! at_the_latest {
     ($time:literal) => {
         concat!("next_due = LEAST(next_due, ", $time, ")")

@@ -37,8 +37,8 @@ impl Catalog {
     /// keeps how far it was read: all or nothing. A dump is of the past: what a listing of the forge itself
     /// has told stays as that told it.
     ///
-    /// Returns `None`, and takes nothing, if the dump was read as far as `position` already: by another
-    /// import, or by one that was killed while PostgreSQL committed what it had sent.
+    /// Returns `None`, and changes nothing, if another import has already read the dump up to `position`.
+    /// That can be a concurrent one, or a killed one whose last transaction PostgreSQL committed late.
     ///
     /// # Errors
     /// If the database fails.

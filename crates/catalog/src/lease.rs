@@ -1,12 +1,12 @@
 //! Which machine visits which repository, and until when.
 //!
-//! What holds of leases:
-//! - a lease is numbered: the `epoch` of its repository is higher than under any lease before, and no lower
-//!   than the time at which it was given;
-//! - owner and end are set together, or neither is;
-//! - what is told of a visit counts only under the number that it was leased with (`renew`, `raise_epoch`,
-//!   `record`, `history`, `updates`), and its archive refuses to be written under a lower number than it was
-//!   (`weir_archive::Error::Fenced`).
+//! Invariants of leases:
+//! - Each lease of a repository gets a higher number, `epoch`, than all earlier ones. The number is never
+//!   lower than the time of the lease, in seconds since 1970.
+//! - A repository has both an owner and an end of its lease, or neither.
+//! - The catalog accepts results of a visit (`renew`, `raise_epoch`, `record`, `history`, `updates`) only if
+//!   the visit names the current number. An archive refuses a writer with a lower number than the last one
+//!   had (`weir_archive::Error::Fenced`).
 
 use weir_ground::{Epoch, Timestamp};
 
@@ -107,7 +107,7 @@ impl Catalog {
             .transaction(TransactionKind::Visits, |db| db.query(&sql, &parameters, Repository::from_row))?;
         debug_assert!(
             leased.iter().all(|r| r.epoch.0 >= now.as_u64()),
-            "a lease is numbered by the time at least"
+            "an epoch is at least the time of the lease"
         );
         leased.sort_by_key(|r| (r.next_due, r.id));
         Ok(leased)

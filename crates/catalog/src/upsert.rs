@@ -100,7 +100,7 @@ impl KnownRow {
         values![self.id, name, &listed.clone_url, pass].into()
     }
 
-    /// Its number, if it is to be visited because of what is listed.
+    /// Returns the repository's number if the listing is a reason to visit it: a push, or its return.
     fn hinted(&self, listed: &Listed) -> Option<i64> {
         (self.is_gone || self.is_pushed(listed)).then_some(self.id)
     }
@@ -111,7 +111,7 @@ const REMEMBER: &str = "INSERT INTO former_names (repository_id, name)
     SELECT rows.p1, (SELECT name FROM repositories WHERE id = rows.p1) FROM rows
     WHERE EXISTS (SELECT 1 FROM repositories WHERE id = rows.p1 AND name <> rows.p2) ON CONFLICT DO NOTHING";
 
-/// A repository is there, by this name and URL.
+/// Marks a repository as listed, under this name and URL.
 const TOUCH: &str = concat!(
     "UPDATE repositories SET name = rows.p2, url = rows.p3, gone_at = NULL, ",
     "seen_pass = GREATEST(coalesce(seen_pass, 0), rows.p4) FROM rows WHERE id = rows.p1"
@@ -232,7 +232,7 @@ pub(crate) fn take(
     Ok(taken)
 }
 
-/// Says that repositories are there, and that those with the numbers `hinted` are to be visited.
+/// Marks the repositories of `rows` as listed, and makes those with the numbers `hinted` due.
 fn touch(db: &Database, rows: &Rows<'_>, hinted: Vec<i64>, now: Timestamp) -> Result<()> {
     let renamed: Vec<_> = rows.iter().map(|row| row[..2].to_vec()).collect();
     db.execute_rows(REMEMBER, &TOUCHED[..2], &renamed)?;
@@ -321,7 +321,7 @@ fn add(
     listed: &Listed,
     now: Timestamp,
 ) -> Result<i64> {
-    // What somebody added by its URL before, or took over with a clone; servers do without the suffix.
+    // Somebody may have added or imported the repository before. Servers accept URLs without `.git`.
     let bare = listed.clone_url.trim_end_matches('/');
     let bare = bare.strip_suffix(".git").unwrap_or(bare);
     let (suffixed, slashed) = (format!("{bare}.git"), format!("{bare}/"));

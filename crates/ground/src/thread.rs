@@ -1,12 +1,12 @@
-//! Threads that may fail to start: a process may have too many, and that is an error, not a panic.
+//! Starting threads. A process that has too many threads gets an error, not a panic.
 
 use std::io;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
-/// Starts a thread that debuggers and `top` show as `name`, of which the system keeps 15 bytes.
+/// Starts a thread named `name`. Linux shows the first 15 bytes of the name.
 ///
 /// # Errors
-/// If the system starts no more threads.
+/// If the system cannot start another thread.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -14,7 +14,7 @@ pub fn spawn<T: Send + 'static>(
     Builder::new().name(name.to_owned()).spawn(work)
 }
 
-/// Starts a thread as [`spawn`] does, that ends before `scope` does.
+/// Starts a thread named `name` within `scope`.
 ///
 /// # Errors
 /// As [`spawn`].
@@ -26,11 +26,11 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     Builder::new().name(name.to_owned()).spawn_scoped(scope, work)
 }
 
-/// Does `work` on as many as `threads` threads at once, or as many as can be started, and on this one if that
-/// is none. Returns what each gave.
+/// Runs `work` on `threads` threads at once, and returns the result of each. Uses fewer threads if no more
+/// can be started; if none can, runs `work` once on the calling thread.
 ///
 /// # Panics
-/// If `work` does.
+/// If `work` panics.
 pub fn on_threads<T: Send>(name: &str, threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
     if threads <= 1 {
         return vec![work()];

@@ -73,7 +73,7 @@ impl Sub for Timestamp {
 pub struct Clock {
     /// Milliseconds since 1970, if they are set and not the machine's.
     set: Option<Arc<AtomicI64>>,
-    /// Seconds that the machine's clock is behind the right time.
+    /// Seconds to add to the machine's clock.
     behind_s: Option<&'static AtomicI64>,
 }
 
@@ -83,7 +83,7 @@ impl Clock {
         Clock { set: Some(Arc::new(AtomicI64::new(now.0.saturating_mul(1000)))), behind_s: None }
     }
 
-    /// Returns the machine's clock, corrected by as many seconds as `behind_s` says at the time.
+    /// Returns the machine's clock plus `behind_s` seconds. The clock follows later changes of `behind_s`.
     pub fn corrected(behind_s: &'static AtomicI64) -> Clock {
         Clock { set: None, behind_s: Some(behind_s) }
     }

@@ -313,7 +313,7 @@ impl Download<'_> {
             self.save_index(body, &path)?;
             let file = File::open(&path).map_err(weir_repo::Error::from)?;
             let len = file.metadata().map_err(weir_repo::Error::from)?.len();
-            // SAFETY: this visit has just made the file, in a folder of its own, and writes to it no more.
+            // SAFETY: this visit created the file in its own folder, and no longer writes to it.
             let region =
                 unsafe { weir_repo::Region::map(Arc::new(file), len) }.map_err(weir_repo::Error::from)?;
             let index = Index::open(&place, region, self.hash)

@@ -108,7 +108,7 @@ pub struct Mirror {
     pub throttle: Mutex<Throttle>,
     /// Room for archives.
     pub space: Arc<Space>,
-    /// What leases, schedules and pauses go by.
+    /// The clock for leases, schedules and pauses.
     pub clock: Clock,
 }
 

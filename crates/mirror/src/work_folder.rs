@@ -29,7 +29,7 @@ impl WorkFolder {
             let is_ours = path
                 .file_name()
                 .is_some_and(|n| n.as_encoded_bytes().starts_with(weir_repo::WORK_PREFIX.as_bytes()));
-            // Locked until it is gone: somebody may just have made it, and waits for that lock.
+            // Keeps the lock until the folder is removed: the process that created it may be waiting for it.
             if is_ours
                 && let Ok(lock) = File::open(path.join(LOCK))
                 && lock.try_lock().is_ok()
@@ -46,7 +46,7 @@ impl WorkFolder {
             let path = folder.path().join(LOCK);
             match File::create(&path).and_then(|lock| lock.lock().map(|()| lock)) {
                 Ok(lock) if File::open(&path).is_ok() => return Ok(WorkFolder { folder, _lock: lock }),
-                // Before it was locked it looked like one that nobody uses: another process has removed it.
+                // Another process removed the folder before this one locked it: until then it looks unused.
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound && store.exists() => {}
                 Err(e) => return Err(about("lock", &path)(e)),

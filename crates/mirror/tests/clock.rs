@@ -1,5 +1,5 @@
-//! A mirror under a clock that is set: what is due when, what waits, what pauses, and what is taken up again,
-//! over a real catalog, real archives and real repositories of git, without a second of sleep.
+//! Tests of schedules, retries, pauses and leases with a clock that the test sets. Catalog, archives and git
+//! repositories are real; no test sleeps.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -25,7 +25,7 @@ const HOUR_S: u64 = 3600;
 const LEASE_S: u64 = 600;
 const START: Timestamp = Timestamp(1_800_000_000);
 
-/// Serves directories over a socket pair, unless it is broken.
+/// Serves directories over a socket pair. Refuses all connections while `are_broken` is set.
 #[derive(Default)]
 struct Upstreams {
     are_broken: AtomicBool,
@@ -57,7 +57,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Repositories of those names, registered and never visited.
+    /// Creates upstreams with these names and registers them.
     fn new(names: &[&str], window: u32) -> Stage {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store");
@@ -127,7 +127,7 @@ impl Stage {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Makes a commit in the upstream called `name`.
+    /// Adds a commit to the upstream `name`.
     fn commit(&self, name: &str) {
         let tree = self.git(&["-C", name, "mktree"]);
         let commit = self.git(&["-C", name, "commit-tree", "-m", &self.clock.now().to_string(), &tree]);
@@ -138,7 +138,7 @@ impl Stage {
         self.catalog.get(name).unwrap().unwrap()
     }
 
-    /// Visits what is due now; gives what came of it, and what was told of each and of pauses.
+    /// Visits all due repositories. Returns the summary, and the result of each visit and pause by name.
     fn run(&mut self) -> (Summary, BTreeMap<String, String>) {
         let clock = self.clock.clone();
         let now = || clock.now();
@@ -176,7 +176,7 @@ fn a_repository_is_due_when_its_time_has_come() {
     assert_eq!(stage.run().0, Summary::default(), "a second early");
     stage.pass(1);
     assert_eq!(stage.run().0, Summary { unchanged: 1, ..Summary::default() });
-    // What has changed is had at the next visit, or at once if somebody says so.
+    // The next scheduled visit fetches the change; a hint makes the visit happen at once.
     stage.commit("a");
     assert_eq!(stage.run().0, Summary::default());
     stage.catalog.hint(&[stage.get("a").id], stage.clock.now()).unwrap();
@@ -199,7 +199,7 @@ fn a_failure_is_tried_again_ever_later() {
         waits.push(a.next_due - stage.clock.now());
         stage.pass(waits[waits.len() - 1] as u64);
     }
-    // Twice as long each time, up to the most; a tenth may be added.
+    // Each wait doubles, up to the maximum. The schedule adds up to a tenth.
     for (wait, least) in waits.iter().zip([60, 120, 240, 480, 600, 600]) {
         assert!((least..=least * 11 / 10).contains(wait), "{waits:?}");
     }
@@ -218,7 +218,7 @@ fn a_host_that_fails_is_left_alone_until_its_pause_is_over() {
     assert!((3..=5).contains(&summary.failed), "{summary:?}");
     assert_eq!((summary.failed + summary.put_off, told["pause"].as_str()), (20, "the host fails"));
     assert!(names.iter().all(|name| stage.get(name).next_due > stage.clock.now()));
-    // Nothing is due before the pause is over; then all is, and the host is well again.
+    // Before the end of the pause weir visits nothing. Afterwards it visits all, and the host answers.
     stage.upstreams.are_broken.store(false, Ordering::Relaxed);
     let put_off = names.iter().filter(|name| stage.get(name).failures == 0).count();
     assert_eq!(put_off, summary.put_off);
@@ -238,7 +238,7 @@ fn what_was_leased_for_too_long_is_nobodys_to_visit() {
     let mut batches = Batches::due(&stage.catalog, "us", LEASE_S, &now).once();
     let first = batches.first(&mut stage.catalog).unwrap();
     assert_eq!(first.repositories.len(), 1);
-    // The machine slept; another has it by now.
+    // This machine sleeps until its lease ends, and another machine takes the repository.
     stage.pass(LEASE_S);
     let leased =
         Batches::due(&stage.catalog, "them", LEASE_S, &now).once().first(&mut stage.catalog).unwrap();

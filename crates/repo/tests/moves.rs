@@ -1,4 +1,5 @@
-//! What was moved or copied is not sent again: as much as git would send that compares all.
+//! A fetch leaves out objects that were only moved or copied. The expected list is the exact difference of
+//! all objects before and after.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,7 +20,7 @@ fn git(folder: &Path, args: &[&str], input: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Fifty files in two folders of `from`, and then a commit of `changes` on it.
+/// Creates a repository with fifty files in two folders of `from` (branch `old`), and a commit of `changes`.
 fn history(folder: &Path, changes: &str) {
     git(folder, &["init", "-q", "--bare", "-b", "main"], "");
     let mut stream = String::from("commit refs/heads/old\ncommitter C <c@d> 1000 +0000\ndata 1\n1\n");

@@ -143,7 +143,7 @@ fn packs() {
     }
 }
 
-/// An archive of one branch, after its first commit.
+/// Creates an archive of one branch with one commit.
 fn cloned(path: &Path) -> (ArchiveRepo, Refs) {
     let (pack, oid) = sample();
     let mut archive = ArchiveRepo::create(path, HashKind::Sha1, 1).unwrap();
@@ -273,7 +273,7 @@ fn indices() {
         rng.mutate(&mut changed);
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&changed).unwrap();
-        // SAFETY: nobody else can open a file without a name, and it is written to no more.
+        // SAFETY: no other process can open a file without a name, and nothing writes to it any more.
         let region = unsafe { Region::map(Arc::new(file), changed.len() as u64) }.unwrap();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let Ok(index) = Index::open("changed", region, HashKind::Sha1) else { return };

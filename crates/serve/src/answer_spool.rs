@@ -113,12 +113,12 @@ pub(crate) enum AnswerPlace {
     Make(Arc<AnswerSpool>, AnswerReader),
 }
 
-/// What a reader gets of an answer.
+/// What [`AnswerReader::next`] returns.
 #[derive(Debug)]
 pub(crate) enum AnswerPiece {
-    /// More of it.
+    /// The next bytes of the answer.
     Bytes(Bytes),
-    /// Nothing more: how it ended.
+    /// The end of the answer, and its outcome.
     End(WorkOutcome),
 }
 
@@ -459,7 +459,7 @@ impl AnswerReader {
         self.spool.busy.load(Ordering::Acquire)
     }
 
-    /// Returns what comes next. Waits until there is something.
+    /// Waits for the next bytes, or for the end of the answer.
     ///
     /// # Errors
     /// If the disk fails.

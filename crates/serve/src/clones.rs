@@ -145,7 +145,7 @@ fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<CloneFile>>> {
         CloneIndex::Merged(bytes) => {
             let mut file = tempfile::tempfile_in(folder)?;
             file.write_all(&bytes)?;
-            // SAFETY: nobody else can open a file without a name, and it is written to no more.
+            // SAFETY: no other process can open a file without a name, and nothing writes to it any more.
             unsafe { Region::map(Arc::new(file), bytes.len() as u64)? }
         }
     };

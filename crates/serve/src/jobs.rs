@@ -19,7 +19,7 @@ pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
 /// is sent to it.
 const PEEK: Duration = Duration::from_secs(1);
 
-/// How an answer ends that can be followed by another (gitprotocol-common, "flush-pkt").
+/// The packet that ends an answer (gitprotocol-common, "flush-pkt").
 const FLUSH: &[u8] = b"0000";
 
 /// Where answers go.
@@ -117,7 +117,7 @@ impl Daemon {
     /// If the client is gone, or the disk fails.
     pub(crate) async fn follow(&self, mut started: Started, out: &mut impl Out) -> io::Result<WorkOutcome> {
         let mut first = started.first.take();
-        // All may be said before the work has ended: what came then would be part of the next answer.
+        // The answer may be complete before its work ends. A keepalive would then start the next answer.
         let mut is_flushed = false;
         loop {
             let next = match first.take() {

@@ -34,7 +34,7 @@ pub enum Found {
 }
 
 /// The answer to a client whose turn did not come in time.
-/// What a client is told of a panic; the log has the rest.
+/// The message to a client after a panic. The log has the details.
 pub(crate) const INTERNAL_ERROR: &str = "internal error (a bug in weir)";
 pub(crate) const BUSY: &str = "weir: the server is busy; try again in a minute";
 
@@ -49,7 +49,7 @@ pub enum Refusal {
     Unauthorized(String),
     /// Not now; later perhaps.
     Busy(String),
-    /// Something here went wrong.
+    /// The server failed.
     Failed(String),
 }
 

@@ -90,8 +90,8 @@ impl Listener {
     /// If one of them is no listening socket.
     ///
     /// # Safety
-    /// It takes these descriptors over: it may be called once, and nothing else in the process may own one
-    /// of those that `LISTEN_FDS` counts.
+    /// The function takes ownership of the descriptors that `LISTEN_FDS` counts. Call it once, and only if
+    /// nothing else in the process owns one of them.
     pub unsafe fn handed_over(
         environment: impl Fn(&str) -> Option<String>,
     ) -> io::Result<Vec<(String, Listener)>> {
@@ -104,8 +104,8 @@ impl Listener {
         let mut names = names.split(':');
         (FIRST_HANDED..FIRST_HANDED.saturating_add(count.min(1024)))
             .map(|fd| {
-                // SAFETY: whoever set LISTEN_FDS says that this descriptor is open and ours; the caller, that
-                // nothing else has it.
+                // SAFETY: the process that set LISTEN_FDS opened this descriptor for us, and the caller
+                // guarantees that nothing else owns it.
                 let socket = unsafe { RawSocket::from_raw_fd(fd) };
                 let is_unix = socket
                     .local_addr()

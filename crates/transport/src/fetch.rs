@@ -134,7 +134,7 @@ impl Session {
         })
     }
 
-    /// The capabilities that are asked for before v2, each behind a space.
+    /// Returns the capabilities that a v0 or v1 request asks for, each after a space.
     fn early_capabilities(&self, has_progress: bool) -> String {
         let mut asked: Vec<String> = ["multi_ack_detailed", "side-band-64k", "thin-pack", "ofs-delta"]
             .into_iter()

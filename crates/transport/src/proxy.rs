@@ -48,7 +48,7 @@ impl Proxies {
         let Some(named) = named.as_deref().filter(|named| !named.is_empty()) else { return Ok(None) };
         let bad = |e: ureq::Error| format!("the proxy '{}' is no URL of one: {e}", shown(named));
         let proxy = Proxy::new(named).map_err(bad)?;
-        // The client below would go without one.
+        // The HTTP client ignores a SOCKS proxy and connects directly.
         if !matches!(proxy.protocol(), ProxyProtocol::Http | ProxyProtocol::Https) {
             return Err(format!(
                 "the proxy '{}' is none of http:// or https://: SOCKS is not supported",

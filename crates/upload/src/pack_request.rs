@@ -577,8 +577,8 @@ impl PackRequest {
     }
 }
 
-/// What a client is told of a repository that is damaged: nothing of its content or paths.
-pub const UNREADABLE: &str = "the repository cannot be read; the log of the server says why";
+/// The message to a client whose repository is damaged. It reveals no content or path.
+pub const UNREADABLE: &str = "the repository cannot be read; see the log of the server";
 
 /// What of an error a client is told.
 fn public(e: &weir_repo::Error) -> String {

@@ -91,7 +91,7 @@ fn turn(
 }
 
 /// Lists one forge: its repositories, unless that was done lately, then its accounts, if they are wanted.
-/// What of it ended is told. Returns what the forge ended it early with.
+/// Reports a listing that ended. Returns the forge's error, if that ended the listing early.
 fn one(
     pool: &mut Pool,
     shows_bar: bool,

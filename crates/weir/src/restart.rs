@@ -18,12 +18,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The first descriptor that is handed over (sd_listen_fds).
 const FIRST: RawFd = 3;
 
-/// What a program that was replaced or deleted is called, behind its path (proc_pid_exe(5)).
+/// What Linux appends to the path of a running program whose file was replaced or deleted (proc_pid_exe(5)).
 const DELETED: &str = " (deleted)";
 
-/// Returns the file that stands where this program was started from: a new version, if one was installed.
+/// Returns the path that this program was started from. A new version may have been installed there.
 fn program() -> io::Result<PathBuf> {
-    // By the name that it was called by, as a shell finds it: it may be a link that leads elsewhere by now.
+    // Looks up the name of the call as a shell does: a link may lead to a new version by now.
     let called = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
     let found = match called.components().count() {
         1 => std::env::var_os("PATH").and_then(|path| {

@@ -30,7 +30,7 @@ pub fn names_of_others_are_not_taken(c: &mut Catalog) {
     assert_eq!(c.list().unwrap().len(), 3, "what was added by its URL is the same one");
     let (_, taken) = pass(c, &[listed(1, "o/a"), listed(2, "o/b")], Timestamp(20));
     assert_eq!(taken, Taken { known: 2, ..Taken::default() }, "and it stays so");
-    // A clone that was taken over may have its URL without the suffix.
+    // An imported clone may have a URL without `.git`.
     c.add(&[entry("h/o/c", "https://h/o/c"), entry("h/o/d", "https://h/o/d/")], Timestamp(25)).unwrap();
     let ids = [c.get("h/o/c").unwrap().unwrap().id, c.get("h/o/d").unwrap().unwrap().id];
     pass(c, &[listed(1, "o/a"), listed(2, "o/b"), listed(3, "o/c"), listed(4, "o/d")], Timestamp(30));

@@ -355,7 +355,7 @@ mod tests {
             (rest.lines, rest.is_finished, rest.taken.added, rest.taken.known),
             (25_000, true, 15_000, 0)
         );
-        // Two at once: what one has taken, the other does not take again.
+        // Of two imports at once, neither takes rows that the other has taken.
         c.forget_import("d").unwrap();
         let mut other = Catalog::open(&dir.path().join("catalog.db")).unwrap();
         let both = import.run(input(), Some(&mut c), &mut |done| {

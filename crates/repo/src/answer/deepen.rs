@@ -97,7 +97,7 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
         }
     }
     cut.shallow = found.ends.into_iter().filter(|oid| !cut.commits.contains(oid)).collect();
-    // Walks meet them in any order: the same request has the same answer.
+    // The walk finds them in an arbitrary order. Sorting gives equal requests equal answers.
     cut.shallow.sort_unstable();
     cut.commits.extend(cut.shallow.iter().copied());
     Ok(cut)

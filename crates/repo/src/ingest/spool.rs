@@ -163,7 +163,8 @@ impl<'a> PackSpool<'a> {
         match self.place {
             None => Ok(PackData { data: SpooledData::Memory(self.memory), _share: None }),
             Some(place) => {
-                // SAFETY: the file has no name, and is written to below only while it is not mapped.
+                // SAFETY: no other process can open a file without a name, and `write_at` below unmaps it
+                // first.
                 let region = unsafe { Region::map(Arc::new(place.file), self.len)? };
                 Ok(PackData { data: SpooledData::File(Resident::new(region)), _share: place.share })
             }
@@ -212,10 +213,11 @@ impl PackData {
                 let file = resident.region().file().clone();
                 let len = resident.region().len() as u64;
                 // Unmapped before it is written to, so that no `&[u8]` sees bytes change.
-                // SAFETY: of nothing.
+                // SAFETY: the region is empty.
                 *resident = Resident::new(unsafe { Region::map(file.clone(), 0)? });
                 file.write_all_at(data, offset)?;
-                // SAFETY: the file has no name, and is written to here only while it is not mapped.
+                // SAFETY: no other process can open a file without a name, and this method writes only while
+                // it is not mapped.
                 let region = unsafe { Region::map(file, len.max(offset + data.len() as u64))? };
                 *resident = Resident::new(region);
             }

@@ -374,7 +374,7 @@ mod tests {
     fn region(data: &[u8]) -> Region {
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, data).unwrap();
-        // SAFETY: nobody else can open a file without a name, and it is written to no more.
+        // SAFETY: no other process can open a file without a name, and nothing writes to it any more.
         unsafe { Region::map(file.into(), data.len() as u64) }.unwrap()
     }
 

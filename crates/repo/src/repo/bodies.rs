@@ -2,11 +2,13 @@
 //! whole clones.
 //!
 //! A full clone whose answer is a set of whole, closed bodies is sent as the bytes lie
-//! (`docs/archive-format.md`, section 8). What makes that sound is decided when an update is committed, and
-//! held against the bodies when it is read:
-//! - a body ends inside of its pack, and has at most as many objects as that;
-//! - a whole clone has as many objects as its bodies have together, and an archive that builds on another is
-//!   none.
+//! (`docs/archive-format.md`, section 8). The update that commits a body decides which bodies are whole
+//! clones.
+//!
+//! Invariants, which the reader checks again when it opens an archive:
+//! - A body ends within its pack, and has no more objects than the pack.
+//! - A whole clone has as many objects as its bodies together.
+//! - An archive with a base has no whole clone.
 
 use std::sync::Arc;
 
@@ -94,7 +96,7 @@ pub struct Bodies {
     pub heads: Option<WholeClone>,
     /// Set if the bodies of that class and of [`RefClass::Rest`] are exactly what all refs reach.
     pub all: Option<WholeClone>,
-    /// Claims to be a whole clone that the bodies contradict, a line each. They are not believed.
+    /// A message for each whole clone whose object count does not match its bodies. weir ignores such clones.
     pub(crate) contradictions: Vec<String>,
 }
 

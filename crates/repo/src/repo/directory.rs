@@ -110,7 +110,7 @@ fn add_objects(
             let map = |path: &Path| -> Result<Region> {
                 let file = File::open(path)?;
                 let len = file.metadata()?.len();
-                // SAFETY: git writes packs and their indices once, under another name, and only unlinks them.
+                // SAFETY: git writes a pack or index under a temporary name, and later only unlinks it.
                 Ok(unsafe { Region::map(Arc::new(file), len)? })
             };
             let stem = idx.with_extension("");

@@ -1,4 +1,4 @@
-//! What a commit brings that its parents do not have.
+//! Trees and blobs that a commit adds to those of its parents.
 
 use weir_git::{Oid, OidSet, TreeIter};
 
@@ -7,17 +7,19 @@ use crate::objects::reader::ObjectReader;
 use crate::objects::tree_diff::{Changed, TREE_DEPTH_MAX, changed, changed_entries};
 use crate::reach::steps::Steps;
 
-/// Entries of removed trees that are looked at, for each object that seems new: what was moved is among them.
+/// Limit on entries read from removed trees, for each object that seems new. Moved objects are among them.
 const REMOVED_PER_NEW_MAX: usize = 8;
-/// The same for any commit.
+/// Entries read from removed trees in any case.
 const REMOVED_MAX: usize = 1024;
 
-/// Lists `tree` and what is below it, as far as it is in none of the trees `before`, each with what stood
-/// there: the same for every client, whatever it has. What `before` hold under another name, because it was
-/// moved or copied within what changed, is left out; all else that they hold elsewhere is not looked for.
+/// Lists the trees and blobs of `tree` that none of the trees `before` has, each with the object that had its
+/// path before. The list does not depend on the client.
+///
+/// Leaves out an object that was moved, or copied within a changed folder. Does not search unchanged folders
+/// for copies.
 ///
 /// # Errors
-/// If a tree is missing or corrupt, or there are no steps left.
+/// If a tree is missing or corrupt, or the budget of steps is used up.
 pub(super) fn brought(
     reader: &mut ObjectReader<'_>,
     steps: &mut Steps<'_>,
@@ -45,11 +47,11 @@ struct Differences<'a, 'r, 's> {
     reader: &'a mut ObjectReader<'r>,
     steps: &'a mut Steps<'s>,
     found: Vec<(Oid, Option<Oid>)>,
-    /// Trees that were compared with others, and those.
+    /// Pairs of a changed tree and its earlier versions.
     compared: Vec<(Oid, Vec<Oid>)>,
-    /// Trees where none was, and how deep they lie: not looked into yet.
+    /// New trees without an earlier version, with their depth. They are read last.
     new_trees: Vec<(Oid, usize)>,
-    /// What the trees before hold, as far as it was looked at.
+    /// Objects known to be in the trees `before`.
     had: OidSet,
 }
 
@@ -90,7 +92,7 @@ impl Differences<'_, '_, '_> {
         for (tree, depth) in &new_trees {
             self.compare(tree, &[], *depth)?;
         }
-        // A folder that was moved and changed at once is new, and most of what is in it is not.
+        // A folder that was moved and changed has a new id, but most of its content is old.
         if !new_trees.is_empty() {
             self.note_removed(removed)?;
         }
@@ -99,13 +101,13 @@ impl Differences<'_, '_, '_> {
         Ok(())
     }
 
-    /// Takes note of what stands in `old`, and gathers the trees there that `tree` has not under their names.
+    /// Adds the entries of `old` to `had`, and its subtrees whose names `tree` lacks to `removed`.
     fn note_entries(&mut self, tree: &Oid, old: &Oid, removed: &mut Vec<Oid>) -> Result<()> {
         let hash = self.reader.objects().hash;
         let new = self.reader.require(tree)?;
         let Some(old) = self.reader.read(old)? else { return Ok(()) };
         let id = |id: &[u8]| Oid::from_bytes(hash, id).expect("of its length");
-        // What is malformed in it is taken as absent, as where trees are compared.
+        // Ignores malformed entries, as the comparison of trees does.
         let entries = TreeIter::new(hash, &old.data).map_while(std::result::Result::ok);
         self.had.extend(entries.filter(|entry| !entry.is_gitlink()).map(|entry| id(entry.id)));
         let _ = changed_entries(hash, &old.data, &[&new.data], |entry, same_name| {
@@ -116,7 +118,7 @@ impl Differences<'_, '_, '_> {
         Ok(())
     }
 
-    /// Takes note of what stands in trees that were removed, if they are not too large for what is new.
+    /// Adds the entries of removed trees to `had`, up to the limits above.
     fn note_removed(&mut self, mut removed: Vec<Oid>) -> Result<()> {
         let hash = self.reader.objects().hash;
         let mut left = REMOVED_MAX + self.found.len() * REMOVED_PER_NEW_MAX;

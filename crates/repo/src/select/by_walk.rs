@@ -362,7 +362,7 @@ impl Trees<'_, '_> {
 
     /// Adds trees, with what is below them, and blobs that are wanted by name.
     fn add_direct(&mut self, direct: &[(Oid, Kind)]) -> Result<()> {
-        // Who asks for them by name has them not, though trees of his name them: his clone is a partial one.
+        // A partial clone lacks objects that its trees name. It asks for them by id, so they are not known.
         self.known.clear();
         for (oid, kind) in direct {
             match self.filter.filter(|f| f.has_paths()) {

@@ -12,7 +12,7 @@ use crate::select::filter::Filter;
 /// Where history ends for one answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// Commits the client will have without their parents, and did not so before, sorted.
+    /// Commits that become shallow at the client, sorted by id.
     pub shallow: Vec<Oid>,
     /// Commits the client had without their parents, and will have with them.
     pub unshallow: Vec<Oid>,

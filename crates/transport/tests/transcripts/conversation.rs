@@ -1,8 +1,8 @@
-//! Lines of a conversation as text, and an upstream that says its part of one.
+//! A conversation as text, and an upstream that plays its side of one.
 //!
-//! A line stands as its text, a special packet as `flush`, `delim`, `response-end` or `empty`; `band 1: ` and
-//! the like go before what comes in the side-band, `raw ` before bytes that are no pkt-line. The id that
-//! repeats the digit `a` stands as `<a>`.
+//! A transcript writes a pkt-line as its text, and special packets as `flush`, `delim`, `response-end` and
+//! `empty`. `band 1: ` marks side-band data, and `raw ` marks bytes without a length. `<a>` stands for the id
+//! that repeats the digit `a`.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -48,12 +48,12 @@ fn encode(line: &str) -> Vec<u8> {
     out
 }
 
-/// An upstream that says the lines `S: ` of a transcript, in their turn, and writes down what it hears.
+/// An upstream that sends the `S: ` lines of a transcript in turn, and records what the client sends.
 #[derive(Clone)]
 pub struct Upstream(Arc<Mutex<Script>>);
 
 struct Script {
-    /// What it says: all that stands between two lines of the client.
+    /// The upstream's lines, grouped by the client's lines between them.
     turns: Vec<Vec<String>>,
     said: usize,
     written: String,
@@ -77,12 +77,12 @@ impl Upstream {
         Upstream(Arc::new(Mutex::new(Script { turns, said: 0, written: String::new(), saying, heard })))
     }
 
-    /// Writes down a line that is neither side's.
+    /// Records a result line.
     pub fn note(&self, line: &str) {
         self.0.lock().unwrap().write(line);
     }
 
-    /// Returns the conversation as it was, and what was left to be said.
+    /// Returns the recorded conversation, followed by the upstream's lines that nobody read.
     pub fn written(&self) -> String {
         let script = self.0.lock().unwrap();
         let mut written = script.written.clone();

@@ -1,9 +1,9 @@
-//! Conversations, line by line: what an upstream says (`S: `), what the client asks (`C: `), and what comes
-//! of it here (`= `), as gitprotocol-pack and gitprotocol-v2 write them.
+//! Transcripts of conversations with upstreams (gitprotocol-pack, gitprotocol-v2): the upstream's lines (`S:
+//! `), the client's lines (`C: `), and the client's results (`= `).
 //!
-//! Each file of `v0`, `v1`, `v2` is one conversation. Lines before the first of them are comments (`#`), and
-//! what is asked for: `prefix`, `want`, `have` (a line for each round), `progress`, `again`.
-//! `WEIR_WRITE_TRANSCRIPTS=1` writes all but the upstream's lines again.
+//! Each file in `v0`, `v1` and `v2` is one conversation and one test. A file starts with a comment (`#`) and
+//! the request: `prefix`, `want`, `have` (a line per round), `progress`, `again`. `WEIR_WRITE_TRANSCRIPTS=1`
+//! rewrites all but the upstream's lines.
 
 mod conversation;
 
@@ -21,7 +21,7 @@ use weir_transport::{
 
 use conversation::{Upstream, of_ids, to_ids};
 
-/// What is asked for.
+/// The request at the start of a file.
 #[derive(Default)]
 struct Asked {
     prefixes: Vec<String>,
@@ -117,7 +117,7 @@ fn converse(upstream: &Upstream, version_max: u8, asked: &Asked) -> Result<()> {
     Ok(())
 }
 
-/// Returns the transcript of what really happens.
+/// Plays the conversation and returns its transcript.
 fn played(text: &str, version_max: u8) -> String {
     let upstream = Upstream::new(text);
     if let Err(e) = converse(&upstream, version_max, &Asked::of(text)) {
@@ -128,14 +128,14 @@ fn played(text: &str, version_max: u8) -> String {
     head.map(|line| format!("{line}\n")).collect::<String>() + &upstream.written()
 }
 
-/// Whether the conversation at `path` goes as it is written there.
+/// Checks that the conversation at `path` plays as written.
 fn goes_as_written(path: &Path, version_max: u8) -> std::result::Result<(), Failed> {
     let text = fs::read_to_string(path)?;
     let found = played(&text, version_max);
     if std::env::var_os("WEIR_WRITE_TRANSCRIPTS").is_some() {
         fs::write(path, found)?;
     } else if found != text {
-        return Err(format!("it goes another way:\n{found}").into());
+        return Err(format!("the conversation differs:\n{found}").into());
     }
     Ok(())
 }

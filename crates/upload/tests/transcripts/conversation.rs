@@ -1,9 +1,8 @@
-//! Lines of a conversation as text, and the machine driven by them.
+//! A conversation as text, and the server that plays it.
 //!
-//! A line stands as its text; a special packet as `flush`, `delim` or `response-end`; bytes that are no
-//! pkt-line as `raw` and the bytes. Of what the server sends, a pack stands as `pack` and how many objects it
-//! holds, a packet of band 2 or 3 as `progress` or `fatal` and the text, and the end of the conversation as
-//! `end`.
+//! A transcript writes a pkt-line as its text, special packets as `flush`, `delim` and `response-end`, and
+//! bytes without a length as `raw` and the bytes. It writes a pack as `pack` and its number of objects, a
+//! packet of band 2 or 3 as `progress` or `fatal` and its text, and the end of the conversation as `end`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +14,7 @@ use weir_upload::{Step, UploadOptions, UploadPack, Version};
 
 use crate::history::Names;
 
-/// Returns the bytes of one line of the client.
+/// Encodes a line of the client.
 pub fn encode(line: &str, names: &Names) -> Vec<u8> {
     let mut out = Vec::new();
     match line {
@@ -30,7 +29,7 @@ pub fn encode(line: &str, names: &Names) -> Vec<u8> {
     out
 }
 
-/// Returns what a server sent as lines.
+/// Decodes what the server sent into lines.
 pub fn decode(mut sent: &[u8], names: &Names) -> Vec<String> {
     let mut lines = Vec::new();
     let mut pack = Vec::new();
@@ -69,7 +68,7 @@ pub fn decode(mut sent: &[u8], names: &Names) -> Vec<String> {
     lines
 }
 
-/// Counts the objects of a pack whose trailer must be right (gitformat-pack).
+/// Checks the trailer of a pack, and describes the pack by its number of objects (gitformat-pack).
 fn describe_pack(pack: &[u8]) -> String {
     let (body, trailer) = pack.split_at(pack.len() - HashKind::Sha1.len());
     let mut sum = plain_sha(HashKind::Sha1);
@@ -79,7 +78,7 @@ fn describe_pack(pack: &[u8]) -> String {
     format!("pack {count}")
 }
 
-/// The machine, and what it sent since that was taken.
+/// The state machine under test, and the bytes that it has sent since the last [`Server::take`].
 pub struct Server {
     machine: UploadPack,
     sent: Vec<u8>,
@@ -94,7 +93,7 @@ impl Server {
         server
     }
 
-    /// Feeds `bytes`, and does all that follows. An error is in what is sent.
+    /// Feeds `bytes`, and runs the machine until it waits for more. Errors show in what it sends.
     pub fn feed(&mut self, bytes: &[u8]) {
         if !self.has_ended {
             let _ = self.machine.feed(bytes);

@@ -1,7 +1,8 @@
-//! The repository that conversations are about, and short names for its objects.
+//! The repository of all transcripts, and short names for its objects.
 //!
-//! `main` is A, B, C, D, one after the other; `side` is X, on A; T is the annotated tag `v1` of B. No ref
-//! reaches U, on D. The blobs are a and b. Unknown is an object that is nowhere.
+//! Branch `main` has the commits A, B, C and D. Branch `side` has X, whose parent is A. T is the annotated
+//! tag `v1` of B. No ref reaches U, whose parent is D. The blobs are a and b. `unknown` is an id of no
+//! object.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,20 +11,20 @@ use std::sync::Arc;
 
 use weir_repo::{Repo, open_directory};
 
-/// By the marks of the stream, from 1.
+/// Names of the objects, in the order of their marks in the stream.
 const MARKED: [&str; 9] = ["a", "b", "A", "B", "T", "C", "D", "X", "U"];
 const UNKNOWN: &str = "1234567812345678123456781234567812345678";
 
-/// What objects are called in transcripts.
+/// Pairs of a name in transcripts and an object id.
 pub struct Names(Vec<(String, String)>);
 
 impl Names {
-    /// Returns `line` with the ids of objects where their names stand in angle brackets.
+    /// Replaces names by ids.
     pub fn to_ids(&self, line: &str) -> String {
         self.0.iter().fold(line.to_owned(), |line, (name, id)| line.replace(name, id))
     }
 
-    /// Returns `line` with names where ids stand.
+    /// Replaces ids by names.
     pub fn of_ids(&self, line: &str) -> String {
         self.0.iter().fold(line.to_owned(), |line, (name, id)| line.replace(id, name))
     }
@@ -39,7 +40,7 @@ fn git(folder: &Path, args: &[&str], input: &[u8]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Makes the repository in `folder`.
+/// Creates the repository in `folder`.
 pub fn make(folder: &Path) -> (Arc<Repo>, Names) {
     git(folder, &["init", "-q", "--bare", "-b", "main"], b"");
     let stream = include_bytes!("history.fast-import");

@@ -1,8 +1,9 @@
-//! Conversations, line by line: what the client sends (`C: `) and what the server answers (`S: `), as
-//! gitprotocol-pack and gitprotocol-v2 write them.
+//! Transcripts of conversations with clients (gitprotocol-pack, gitprotocol-v2): the client's lines (`C: `)
+//! and the server's answers (`S: `).
 //!
-//! Each file of `v0`, `v1`, `v2` is one conversation. Lines before the first of them are comments (`#`) and
-//! settings of the server. `WEIR_WRITE_TRANSCRIPTS=1` writes the server's lines again.
+//! Each file in `v0`, `v1` and `v2` is one conversation and two tests: as written, and with the request cut
+//! into pieces. A file starts with a comment (`#`) and settings of the server. `WEIR_WRITE_TRANSCRIPTS=1`
+//! rewrites the server's lines.
 
 mod conversation;
 mod history;
@@ -20,7 +21,7 @@ use history::Names;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
-/// What a file says before its conversation starts.
+/// Reads the settings at the start of a file.
 fn settings(text: &str) -> UploadOptions {
     let mut options = UploadOptions { agent: "weir".to_owned(), ..UploadOptions::default() };
     let (features, limits) = (&mut options.features, &mut options.limits);
@@ -60,7 +61,7 @@ fn files() -> Vec<(PathBuf, Version)> {
     files
 }
 
-/// Returns the transcript with what the server really answers.
+/// Plays the conversation and returns its transcript.
 fn played(text: &str, repo: &Arc<Repo>, version: Version, names: &Names) -> String {
     let mut server = Server::new(repo.clone(), version, settings(text));
     let mut out = String::new();
@@ -87,19 +88,19 @@ fn played(text: &str, repo: &Arc<Repo>, version: Version, names: &Names) -> Stri
     out
 }
 
-/// Whether the conversation at `path` goes as it is written there.
+/// Checks that the conversation at `path` plays as written.
 fn goes_as_written(path: &Path, version: Version, repo: &Arc<Repo>, names: &Names) -> Result<(), Failed> {
     let text = fs::read_to_string(path)?;
     let found = played(&text, repo, version, names);
     if std::env::var_os("WEIR_WRITE_TRANSCRIPTS").is_some() {
         fs::write(path, found)?;
     } else if found != text {
-        return Err(format!("it goes another way:\n{found}").into());
+        return Err(format!("the conversation differs:\n{found}").into());
     }
     Ok(())
 }
 
-/// Whether its answers are the same however the request is cut.
+/// Checks that the answers do not depend on how the request is cut into pieces.
 fn can_be_cut(path: &Path, version: Version, repo: &Arc<Repo>, names: &Names) -> Result<(), Failed> {
     let text = fs::read_to_string(path)?;
     let said = text.lines().filter_map(|line| line.strip_prefix("C: "));
@@ -111,7 +112,7 @@ fn can_be_cut(path: &Path, version: Version, repo: &Arc<Repo>, names: &Names) ->
     };
     let whole = answer(request.len().max(1));
     match [1, 3, 64].into_iter().find(|piece| answer(*piece) != whole) {
-        Some(piece) => Err(format!("in pieces of {piece} bytes it has another answer").into()),
+        Some(piece) => Err(format!("the answer differs in pieces of {piece} bytes").into()),
         None => Ok(()),
     }
 }

@@ -119,7 +119,7 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<()> {
     Ok(())
 }
 
-/// What manual pages say besides what clap knows of a command.
+/// Sections that all manual pages share.
 const MANUAL_SECTIONS: &str = include_str!("manual_sections.roff");
 
 pub(crate) fn man(folder: &Path) -> Result<()> {
@@ -140,7 +140,7 @@ pub(crate) fn man(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Gathers the names of the manual pages of `command` and all below it, as clap_mangen calls its files.
+/// Adds the names of the manual pages of `command` and its subcommands, which clap_mangen uses as file names.
 fn page_names(command: &clap::Command, above: &str, names: &mut Vec<String>) {
     let name = if above.is_empty() {
         command.get_name().to_owned()

@@ -340,7 +340,7 @@ fn check_pack(stem: &Path, hash: HashKind, d: &Description) -> Result<()> {
         let file =
             File::open(&path).map_err(|source| Error::File { what: "read", path: path.clone(), source })?;
         let len = file.metadata()?.len();
-        // SAFETY: this process has just made the file, in a folder of its own, and writes to it no more.
+        // SAFETY: this process created the file in its own folder, and no longer writes to it.
         Ok(unsafe { Region::map(Arc::new(file), len)? })
     };
     let pack = Pack::open("the pack", open("pack")?, open("idx")?, hash).in_repo("the clone")?;

@@ -169,7 +169,7 @@ fn check_options(args: &DaemonArgs) -> Result<()> {
 
 /// What is listened on: what was handed over by whoever started this process, or else what `args` say.
 fn listeners(args: &DaemonArgs) -> Result<Vec<Listener>> {
-    // SAFETY: this is the only call, and the program opens nothing at numbers that were handed over.
+    // SAFETY: the program calls this once, and nothing else in it owns one of these descriptors.
     let handed_over: Vec<Listener> = unsafe { Listener::handed_over(|name| std::env::var(name).ok())? }
         .into_iter()
         .map(|(_, listener)| listener)

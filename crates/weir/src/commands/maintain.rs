@@ -62,15 +62,15 @@ struct Checked {
     problems: Vec<String>,
     /// What is behind the last commit, and normal after a kill.
     unfinished: Option<String>,
-    /// How its repair went, if one was asked for.
+    /// The result of the repair, if the user asked for one.
     repair: Option<Repair>,
 }
 
-/// How the repair of an archive went.
+/// The result of a repair.
 enum Repair {
-    /// A visit put a whole archive in its place.
+    /// A visit replaced the archive.
     Done(Box<Visited>),
-    /// It stays as it is, for this reason.
+    /// The archive is unchanged, for this reason.
     Failed(String),
 }
 
@@ -112,7 +112,7 @@ fn check(pool: &Pool, r: &Repository) -> Result<Option<Checked>> {
     Ok(Some(checked))
 }
 
-/// Has a visit put a whole archive in the place of that of `r`.
+/// Visits the upstream of `r`, and replaces its damaged archive.
 fn replace_damaged(pool: &mut Pool, mirror: &Mirror, r: &Repository) -> Result<Repair> {
     let base = pool.catalog.bases(&[r.id])?;
     let repair = match mirror.replace(r, base.first()) {

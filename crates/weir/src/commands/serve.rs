@@ -81,7 +81,7 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
             .map(|address| socket(METRICS, address))
             .collect::<Result<Vec<_>>>()
     };
-    // SAFETY: this is the only call, and the program opens nothing at numbers that were handed over.
+    // SAFETY: the program calls this once, and nothing else in it owns one of these descriptors.
     let handed_over = unsafe { Listener::handed_over(|name| std::env::var(name).ok())? };
     if !handed_over.is_empty() {
         let door = |name: &str| match name {

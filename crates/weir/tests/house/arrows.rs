@@ -130,7 +130,7 @@ fn no_library_prints() {
     }
 }
 
-/// `std::thread::spawn` and `Scope::spawn` panic where a process has as many threads as it may.
+/// `std::thread::spawn` and `Scope::spawn` panic if the process has too many threads.
 #[test]
 fn a_thread_that_cannot_be_started_is_an_error() {
     for (name, _) in drawn() {

@@ -119,7 +119,7 @@ fn documents_that_code_names_are_there() {
     assert!(wrong.is_empty(), "named, and not there:\n{}", wrong.join("\n"));
 }
 
-/// The anchor of a heading, as GitHub and mdBook make it.
+/// Returns the anchor that GitHub and mdBook give a heading.
 fn anchor(heading: &str) -> String {
     let kept = |c: char| c.is_alphanumeric() || " -_".contains(c);
     heading
@@ -131,7 +131,7 @@ fn anchor(heading: &str) -> String {
         .collect()
 }
 
-/// Where the links of a document in Markdown lead, with their lines; code is none.
+/// Returns the targets of all links in a Markdown document, with line numbers. Skips code.
 fn links(text: &str) -> Vec<(usize, String)> {
     let (mut in_block, mut found) = (false, Vec::new());
     for (n, line) in text.lines().enumerate() {

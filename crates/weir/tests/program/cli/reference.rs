@@ -1,10 +1,10 @@
-//! The reference of commands in the book is what the program says of itself.
+//! The book's reference of commands, and the manual pages, match the program.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-/// What `weir` prints with these arguments, whatever the environment says.
+/// Runs `weir` with an empty environment, and returns its output.
 fn said(args: &[&str]) -> String {
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = weir.args(args).env_clear().output().unwrap();
@@ -12,7 +12,7 @@ fn said(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Lines of commands in a help text: groups have a title in the first column, commands are two columns in.
+/// Returns the group titles and command names of a help text. Titles start in column 1, commands in column 3.
 fn listed(help: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     let lists = help.lines().skip_while(|line| !line.ends_with(':')).take_while(|line| *line != "Options:");
     lists.filter(|line| !line.starts_with("   ")).filter_map(|line| match line.strip_prefix("  ") {

@@ -56,7 +56,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Waits until `is_so`; after a minute and a half the test fails with what `told` says.
+/// Waits until `is_so` returns true. After 90 seconds, fails the test with the message of `told`.
 pub fn wait_until(told: impl Fn() -> String, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(90);
     while !is_so() {
@@ -74,7 +74,7 @@ pub fn wait_for_port(port: u16) {
     );
 }
 
-/// Waits until something of an answer is there, and leaves it unread.
+/// Waits until the first byte of an answer has arrived, without reading it.
 pub fn wait_for_answer(stream: &TcpStream) {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     assert!(stream.peek(&mut [0]).unwrap() > 0, "no answer, but the end");
@@ -170,7 +170,7 @@ impl Env {
         env
     }
 
-    /// Waits until a process has begun to mirror the pool, and holds the lock that says so (proc_locks(5)).
+    /// Waits until a process holds the lock of those that mirror the pool (proc_locks(5)).
     pub fn wait_for_mirror(&self) {
         let lock = self.pool().join("mirror.lock");
         wait_until(
@@ -184,7 +184,7 @@ impl Env {
         );
     }
 
-    /// Moves all that the catalog, in SQLite, says of times `seconds` back, as if so many had passed since.
+    /// Moves all times in the SQLite catalog back, as if `seconds` had passed.
     pub fn let_pass(&self, seconds: u64) {
         const SCRIPT: &str = "
 import sqlite3, sys

@@ -288,7 +288,7 @@ fn hostile_ref_names_are_left_out() {
         s.write_all(format!("{lines}0000").as_bytes()).unwrap();
         read_request(&mut s);
         send_pack(&mut s, &sealed([header(1), object(2, b"")].concat()));
-        // It hangs up when the client has.
+        // Waits for the client to hang up.
         let _ = s.read(&mut [0]);
     });
     env.weir(&["add", "--name", "h", &format!("git://127.0.0.1:{port}/x")]);

@@ -227,7 +227,7 @@ fn a_hint_finds_what_is_mirrored_from_a_url_under_any_name() {
         serde_json::json!({ "hinted": 2, "unknown": ["ssh://git@127.0.0.1/other.git", "no-such"] })
     );
     assert!(env.weir(&["mirror"]).contains("2 unchanged"));
-    // Paths are URLs, too.
+    // `weir hint` also finds a local upstream by its path.
     let path = env.path("known.git").display().to_string();
     env.weir(&["add", "--name", "local", &path]);
     for url in [&path, &format!("{path}/"), &format!("file://{path}")] {

@@ -68,7 +68,7 @@ fn a_proxys_clients_are_limited_one_by_one() {
         stream
     };
     let is_full = || status(&server, "X-Forwarded-For: 198.51.100.1\r\n") == "503";
-    // Who asks may have come before those who wait.
+    // The server may see the probe before the two requests, and then refuses one of these: try again.
     let mut waiting = None;
     wait_until(
         || "no third at a time is refused".to_owned(),

@@ -229,7 +229,7 @@ fn a_restart_starts_the_version_that_was_installed_meanwhile() {
     env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
     let (old, new, link) = (env.path("weir-1"), env.path("weir-2"), env.path("weir"));
-    // A link that is switched, and a file that another takes the place of.
+    // An upgrade switches a link, or replaces the file.
     for program in [&link, &old] {
         std::fs::copy(env!("CARGO_BIN_EXE_weir"), &old).unwrap();
         let _ = std::fs::remove_file(&link);

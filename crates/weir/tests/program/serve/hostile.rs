@@ -99,7 +99,7 @@ impl Stage {
             .unwrap()
     }
 
-    /// Waits until the connections of the test are none of the server's any more.
+    /// Waits until the server has closed the connections of the test.
     fn wait_for_descriptors(&self, during: &str) {
         let open = || std::fs::read_dir(format!("/proc/{}/fd", self.server.0.pid())).unwrap().count();
         wait_until(|| format!("{during}: {} descriptors are open", open()), || open() < 100);
