@@ -49,12 +49,12 @@ impl Cause {
     pub fn name(self) -> &'static str {
         match self {
             Cause::Host => "the host fails",
-            Cause::Refusals => "the host refuses every request",
+            Cause::Refusals => "the host refuses all that is asked for",
             Cause::Asked => "the host asks for it (Retry-After)",
             Cause::Network => "many hosts fail: the network",
             Cause::DiskFull => "the disk is full",
             Cause::Store => "the store is not there",
-            Cause::LowSpace => "free space is below store.free_bytes_min",
+            Cause::LowSpace => "less space is free than store.free_bytes_min",
             Cause::Quota => "archives take store.bytes_max or more",
             Cause::Local => "errors of this machine",
         }
