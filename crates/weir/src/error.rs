@@ -37,6 +37,9 @@ pub(crate) enum Error {
     /// The catalog.
     #[error(transparent)]
     Catalog(#[from] weir_catalog::Error),
+    /// `weir clone`.
+    #[error(transparent)]
+    Clone(#[from] weir_clone::Error),
     /// Visits.
     #[error(transparent)]
     Mirror(#[from] weir_mirror::RunError),

@@ -14,7 +14,6 @@ macro_rules! warn_line {
 mod background;
 mod catalog_url;
 mod cli;
-mod clone_check;
 mod clone_import;
 mod command_groups;
 mod commands;

@@ -1,5 +1,5 @@
-//! What a clone has from a server is held against its ids before anybody works with it: the index is the
-//! server's, and says of any bytes that they are the object one trusts.
+//! Checks objects against their ids before anybody works with them: the index came from the server, and may
+//! present any bytes as the object that a user trusts.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use weir_git::{Kind, ObjectHasher, Oid, OidSet, TreeIter, commit_links, tag_targ
 use weir_ground::thread::on_threads;
 use weir_repo::{ObjectReader, Repo};
 
-use crate::error::{Error, InRepo, Result};
+use crate::error::{Error, Result};
 
 /// Tags of tags that are followed.
 const TAGS_MAX: usize = 256;
@@ -20,14 +20,12 @@ const BLOBS_AT_ONCE: usize = 64;
 ///
 /// # Errors
 /// If an object is not the one that its id names, or cannot be read.
-pub(super) fn check_tips(repo: &Repo, tips: &[Oid], checked_out: Option<Oid>) -> Result<()> {
+pub(crate) fn check_tips(repo: &Repo, tips: &[Oid], checked_out: Option<Oid>) -> Result<()> {
     for pack in repo.objects().packs() {
         let index = pack.index();
         // Of two entries with one id git might take the other.
         if (1..index.count()).any(|n| index.raw_id(n - 1) >= index.raw_id(n)) {
-            return Err(Error::Message(
-                "the clone's pack index is not sorted: neither git nor weir wrote it".to_owned(),
-            ));
+            return Err(Error::UnsortedIndex);
         }
     }
     let mut reader = repo.reader();
@@ -80,8 +78,8 @@ fn check_all(repo: &Repo, blobs: &[Oid]) -> Result<()> {
     failed.into_inner().expect("not poisoned").map_or(Ok(()), Err)
 }
 
-/// The commit that `oid` is or, as a tag, leads to. What a tag leads to that is none is checked, too, and the
-/// end.
+/// Returns the commit that `oid` is, or that it leads to as a tag. A tag may lead to an object of another
+/// kind: that is checked and returned, too.
 fn commit_of(reader: &mut ObjectReader<'_>, oid: Oid) -> Result<Oid> {
     let mut at = oid;
     for _ in 0..TAGS_MAX {
@@ -94,9 +92,9 @@ fn commit_of(reader: &mut ObjectReader<'_>, oid: Oid) -> Result<Oid> {
     Err(broken(&oid, &"a chain of too many tags"))
 }
 
-/// An object that is the one its id names.
+/// Reads an object, and checks that its id names it.
 fn checked(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<(Kind, std::rc::Rc<Vec<u8>>)> {
-    let object = reader.require(oid).in_repo("the clone")?;
+    let object = reader.require(oid).map_err(Error::repo("the clone"))?;
     match ObjectHasher::hash(oid.kind(), object.kind, &object.data) {
         Ok(computed) if computed == *oid => Ok((object.kind, object.data)),
         Ok(computed) => Err(broken(oid, &format_args!("its content has the id {computed}"))),
@@ -105,5 +103,5 @@ fn checked(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<(Kind, std::rc::R
 }
 
 fn broken(oid: &Oid, why: &dyn std::fmt::Display) -> Error {
-    Error::Message(format!("do not trust this server: object {oid}: {why}"))
+    Error::Untrusted { oid: *oid, why: why.to_string() }
 }

@@ -1,0 +1,165 @@
+//! What a weir says of a clone that it offers: `GET REPO/weir/clone`.
+
+use std::fmt::Display;
+use std::io::Read;
+
+use serde::{Deserialize, Serialize};
+use weir_git::{HashKind, Oid};
+use weir_repo::{Head, Repo};
+use weir_transport::HttpFiles;
+
+/// Bytes of a description that are read.
+const DESCRIPTION_BYTES_MAX: u64 = 64 << 20;
+/// The version of descriptions that this client knows.
+const VERSION: u32 = 1;
+
+/// A clone that a weir offers.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Description {
+    version: u32,
+    pub(crate) object_format: String,
+    /// The branch that HEAD names.
+    pub(crate) head: Option<String>,
+    pub(crate) head_oid: Option<String>,
+    /// Branches and tags, with the ids they name.
+    pub(crate) refs: Vec<(String, String)>,
+    /// The checksum of the pack, which names it.
+    pub(crate) checksum: String,
+    pub(crate) objects: u32,
+    pub(crate) pack_bytes: u64,
+    pub(crate) index_bytes: u64,
+}
+
+impl Description {
+    /// Asks the weir at `files`. Returns `None` if there is none, or it does not keep what a clone takes as
+    /// one pack.
+    pub(crate) fn fetch(files: &mut HttpFiles) -> weir_transport::Result<Option<Description>> {
+        let Some(file) = files.get("weir/clone", 0)? else { return Ok(None) };
+        if file.content_type != "application/json" {
+            return Ok(None);
+        }
+        let bad = |e: &dyn Display| {
+            weir_transport::Error::Protocol(format!("malformed description of the clone: {e}"))
+        };
+        let description: Description =
+            serde_json::from_reader(file.reader.take(DESCRIPTION_BYTES_MAX)).map_err(|e| bad(&e))?;
+        description.check().map_err(|what| bad(&what))?;
+        Ok((description.version == VERSION).then_some(description))
+    }
+
+    /// Describes a clone of the archive `repo` with so many objects.
+    pub(crate) fn of(repo: &Repo, objects: u32) -> Description {
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let refs = repo.refs();
+        let listed = refs.list().iter().filter(|r| weir_git::refname::is_head_or_tag(&r.name));
+        Description {
+            version: VERSION,
+            object_format: repo.hash().name().to_owned(),
+            head: match &refs.head {
+                Head::Symbolic(name) => Some(text(name)),
+                _ => None,
+            },
+            head_oid: refs.head_oid().map(|oid| oid.to_string()),
+            refs: listed.map(|r| (text(&r.name), r.oid.to_string())).collect(),
+            checksum: String::new(),
+            objects,
+            pack_bytes: 0,
+            index_bytes: 0,
+        }
+    }
+
+    /// Checks names and ids, which become files, and sizes. Says what is wrong.
+    fn check(&self) -> std::result::Result<(), String> {
+        let hash = HashKind::from_name(self.object_format.as_bytes())
+            .ok_or_else(|| format!("object format '{}'", self.object_format))?;
+        let is_oid = |text: &str| Oid::from_hex(hash, text.as_bytes()).is_some();
+        // No others: refs/replace, for one, would show other content under a true id.
+        let is_name = |name: &str| {
+            (name.starts_with("refs/heads/") || name.starts_with("refs/tags/"))
+                && weir_git::refname::is_valid(name.as_bytes())
+        };
+        if let Some((name, _)) = self.refs.iter().find(|(name, oid)| !is_name(name) || !is_oid(oid)) {
+            return Err(format!("ref '{}'", name.escape_default()));
+        }
+        if self.head.as_ref().is_some_and(|head| !is_name(head))
+            || self.head_oid.as_ref().is_some_and(|oid| !is_oid(oid))
+            || !is_oid(&self.checksum)
+        {
+            return Err("HEAD or the checksum".to_owned());
+        }
+        let sizes = hash.len() as u64..1 << 48;
+        if !sizes.contains(&self.pack_bytes) || !sizes.contains(&self.index_bytes) {
+            return Err("the sizes".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Returns the kind of its ids.
+    pub(crate) fn hash(&self) -> HashKind {
+        HashKind::from_name(self.object_format.as_bytes()).unwrap_or(HashKind::Sha1)
+    }
+
+    /// Returns the id of the branch or tag called `name`.
+    pub(crate) fn oid_of(&self, name: &str) -> Option<&String> {
+        self.refs.iter().find(|(known, _)| known == name).map(|(_, oid)| oid)
+    }
+
+    /// Returns what refs and HEAD name.
+    pub(crate) fn tips(&self) -> Vec<Oid> {
+        let named = self.refs.iter().map(|(_, oid)| oid).chain(&self.head_oid);
+        named.filter_map(|oid| self.parse(oid)).collect()
+    }
+
+    /// Returns the id that `text` is.
+    pub(crate) fn parse(&self, text: &str) -> Option<Oid> {
+        Oid::from_hex(self.hash(), text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sound() -> Description {
+        let oid = "1".repeat(40);
+        Description {
+            version: VERSION,
+            object_format: "sha1".to_owned(),
+            head: Some("refs/heads/main".to_owned()),
+            head_oid: Some(oid.clone()),
+            refs: vec![("refs/heads/main".to_owned(), oid.clone()), ("refs/tags/v1".to_owned(), oid.clone())],
+            checksum: oid,
+            objects: 3,
+            pack_bytes: 100,
+            index_bytes: 1100,
+        }
+    }
+
+    #[test]
+    fn what_becomes_a_file_is_checked() {
+        assert_eq!(sound().check(), Ok(()));
+        type Change = fn(&mut Description);
+        let cases: [(&str, Change); 9] = [
+            ("ref 'refs/replace/1'", |d| d.refs[0].0 = "refs/replace/1".to_owned()),
+            ("ref 'refs/heads/../../config'", |d| d.refs[0].0 = "refs/heads/../../config".to_owned()),
+            ("ref 'refs/heads/a\\nb'", |d| d.refs[1].0 = "refs/heads/a\nb".to_owned()),
+            ("ref 'refs/heads/main'", |d| d.refs[0].1 = "../../../etc".to_owned()),
+            ("HEAD or the checksum", |d| d.head = Some("refs/notes/x".to_owned())),
+            ("HEAD or the checksum", |d| d.head_oid = Some("1".repeat(39))),
+            ("HEAD or the checksum", |d| d.checksum = "../evil".to_owned()),
+            ("the sizes", |d| d.pack_bytes = 19),
+            ("the sizes", |d| d.index_bytes = u64::MAX),
+        ];
+        for (expected, change) in cases {
+            let mut description = sound();
+            change(&mut description);
+            assert_eq!(description.check(), Err(expected.to_owned()));
+        }
+        let mut description = sound();
+        description.object_format = "sha3".to_owned();
+        assert_eq!(description.check(), Err("object format 'sha3'".to_owned()));
+        // Ids of another length.
+        description.object_format = "sha256".to_owned();
+        assert!(description.check().is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! Why a repository cannot be cloned.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use weir_git::Oid;
+
+/// Why a repository cannot be cloned.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directory is somebody's.
+    #[error("'{}' already exists and is not empty; choose another folder", .0.display())]
+    NotEmpty(PathBuf),
+    /// The server cannot be reached, or does not answer as it should.
+    #[error("cannot clone {url}: {source}")]
+    Upstream {
+        /// What is cloned, without credentials.
+        url: String,
+        /// Why that fails.
+        source: weir_transport::Error,
+    },
+    /// A file of the clone.
+    #[error("cannot {what} '{}': {source}", .path.display())]
+    File {
+        /// The action: "read", "write", "make".
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why that fails.
+        source: io::Error,
+    },
+    /// The archive or the new repository cannot be read.
+    #[error("cannot read '{name}': {source}")]
+    Repo {
+        /// The archive, or "the clone".
+        name: String,
+        /// Why that fails.
+        source: weir_repo::Error,
+    },
+    /// The server's pack is another one than a moment ago.
+    #[error("the repository has changed meanwhile; clone it again")]
+    Changed,
+    /// A download broke off too often. What has come stays.
+    #[error(
+        "{file}: download interrupted at byte {at} of {bytes}: {why}; run the same command again to resume"
+    )]
+    Interrupted {
+        /// The file's path below the repository's URL.
+        file: String,
+        /// Bytes that have come.
+        at: u64,
+        /// Bytes in all.
+        bytes: u64,
+        /// How the last attempt ended.
+        why: String,
+    },
+    /// A file does not end with its own checksum.
+    #[error("{0}: wrong checksum; clone it again")]
+    Checksum(String),
+    /// The index is not the pack's.
+    #[error("pack and index do not match: {0}")]
+    Mismatch(&'static str),
+    /// The index has ids twice, or out of order: git might take another entry than the one that was checked.
+    #[error("the clone's pack index is not sorted: neither git nor weir wrote it")]
+    UnsortedIndex,
+    /// An object is not what its id names.
+    #[error("do not trust this server: object {oid}: {why}")]
+    Untrusted {
+        /// The object.
+        oid: Oid,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Not all objects are there, or are what their ids name.
+    #[error("the clone is damaged: {0}")]
+    Damaged(String),
+    /// There is no branch or tag of the name that was asked for.
+    #[error("Remote branch {branch} not found in upstream {origin}")]
+    NoBranch {
+        /// The name.
+        branch: String,
+        /// The remote's name.
+        origin: String,
+    },
+    /// git could not write the working tree.
+    #[error(
+        "the clone is complete, but nothing is checked out: {why}; run 'git -C {} reset --hard'",
+        .top.display()
+    )]
+    CheckOut {
+        /// How git ended.
+        why: String,
+        /// The working tree.
+        top: PathBuf,
+    },
+}
+
+/// The result of cloning.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Returns a function that says: `what` cannot be done to the file at `path`.
+    pub(crate) fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        let path = path.to_owned();
+        move |source| Error::File { what, path, source }
+    }
+
+    /// Returns a function that says: the repository called `name` cannot be read.
+    pub(crate) fn repo(name: &str) -> impl FnOnce(weir_repo::Error) -> Error {
+        let name = name.to_owned();
+        move |source| Error::Repo { name, source }
+    }
+}

@@ -1,0 +1,40 @@
+//! Takes the packs out of an archive on this machine.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+use weir_repo::Repo;
+
+use crate::description::Description;
+use crate::error::{Error, Result};
+use crate::repository::Target;
+
+/// Takes the packs of the archive at `path` into `target`: shares their blocks where the file system can,
+/// else copies them. Returns their number of bytes, too.
+pub(crate) fn from_archive(path: &Path, target: &Target) -> Result<(Description, u64)> {
+    let repo = Repo::open_archive(path).map_err(Error::repo(&path.display().to_string()))?;
+    let packs = target.prepare()?;
+    let mut bytes = 0;
+    let mut objects = 0;
+    let mut written = HashSet::new();
+    for pack in repo.objects().packs() {
+        let name = pack.name().rsplit('/').next().unwrap_or_default();
+        // A fork may have fetched the very pack that its base has.
+        if !written.insert(name) {
+            continue;
+        }
+        objects += pack.index().count();
+        for (suffix, region) in [("pack", pack.data()), ("idx", pack.index().data())] {
+            let path = packs.join(format!("{name}.{suffix}"));
+            bytes += region.len() as u64;
+            weir_repo::copy_out(region, &path).map_err(Error::file("write", &path))?;
+        }
+    }
+    if !repo.history().shallow().is_empty() {
+        let lines: String = repo.history().shallow().iter().map(|oid| format!("{oid}\n")).collect();
+        let path = target.git_dir.join("shallow");
+        fs::write(&path, lines).map_err(Error::file("write", &path))?;
+    }
+    Ok((Description::of(&repo, objects), bytes))
+}
