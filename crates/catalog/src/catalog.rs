@@ -7,7 +7,7 @@ use weir_ground::Timestamp;
 use crate::database::{Database, TransactionKind, values};
 use crate::due::due;
 
-use crate::repository::{COLUMNS, Repository, refuse_if_built_on, remove_what_belongs_to};
+use crate::repository::{COLUMNS, NewRepository, Repository, refuse_if_built_on, remove_what_belongs_to};
 use crate::upsert::{free_path, remember_name};
 use crate::{Error, Result, schema};
 
@@ -77,15 +77,15 @@ impl Catalog {
         if of.as_deref() == Some(store) { Ok(()) } else { Err(Error::OtherStore(store.to_owned())) }
     }
 
-    /// Adds repositories (name, URL, path of the archive) in one transaction; those with the same name and
-    /// URL are left as they are. Returns how many are new.
+    /// Adds repositories in one transaction; those with the same name and URL are left as they are. Returns
+    /// how many are new.
     ///
     /// # Errors
     /// If a name is taken by another URL; then nothing is added.
-    pub fn add(&mut self, list: &[(String, String, String)], now: Timestamp) -> Result<usize> {
+    pub fn add(&mut self, list: &[NewRepository], now: Timestamp) -> Result<usize> {
         self.database.transaction(TransactionKind::Listing, |db| {
             let mut added = 0;
-            for (name, url, path) in list {
+            for NewRepository { name, url, path } in list {
                 let there: Option<String> =
                     db.query_one("SELECT url FROM repositories WHERE name = ?1", &values![name], |row| {
                         row.get(0)

@@ -3,6 +3,7 @@
 use weir_ground::Timestamp;
 
 use crate::database::{TransactionKind, values};
+use crate::repository::NewRepository;
 use crate::upsert::remember_name;
 use crate::{Catalog, Error, Result};
 
@@ -28,18 +29,17 @@ impl Catalog {
         Ok(Exposure { former_names, is_private: private.flatten() == Some(1) })
     }
 
-    /// Adds a copy of repository `of` (its name, URL, and path of the archive): who may not have that may not
-    /// have the copy either.
+    /// Adds `copy`, a copy of repository `of`: clients that may not have that may not have the copy either.
     ///
     /// # Errors
     /// If the name is taken.
-    pub fn add_copy(&mut self, entry: (&str, &str, &str), of: i64, now: Timestamp) -> Result<()> {
-        let (name, url, path) = entry;
+    pub fn add_copy(&mut self, copy: &NewRepository, of: i64, now: Timestamp) -> Result<()> {
+        let NewRepository { name, url, path } = copy;
         self.database.transaction(TransactionKind::Listing, |db| {
             let sql = "INSERT INTO repositories (name, url, path, added_at) VALUES (?1, ?2, ?3, ?4) ON \
                 CONFLICT DO NOTHING RETURNING id";
             let Some(id) = db.query_one(sql, &values![name, url, path, now], |row| row.get::<i64>(0))? else {
-                return Err(Error::NameTaken { name: name.to_owned(), url: url.to_owned() });
+                return Err(Error::NameTaken { name: name.clone(), url: url.clone() });
             };
             let sql = "SELECT name FROM former_names WHERE repository_id = ?1 UNION SELECT name FROM \
                 repositories WHERE id = ?1";
@@ -92,8 +92,8 @@ mod tests {
         assert_eq!(names, ["f/secret", "f/secret~1"]);
         let also = catalog.get("f/also").unwrap().unwrap().id;
         assert_eq!(catalog.exposure(also).unwrap().former_names, ["f/secret"]);
-        catalog.add_copy(("copy", &moved.url, "copy.tar"), first, Timestamp(4)).unwrap();
-        assert!(catalog.add_copy(("copy", &moved.url, "copy.tar"), first, Timestamp(4)).is_err());
+        catalog.add_copy(&NewRepository::new("copy", &moved.url), first, Timestamp(4)).unwrap();
+        assert!(catalog.add_copy(&NewRepository::new("copy", &moved.url), first, Timestamp(4)).is_err());
         let copy = catalog.get("copy").unwrap().unwrap().id;
         let Exposure { mut former_names, is_private } = catalog.exposure(copy).unwrap();
         former_names.sort();

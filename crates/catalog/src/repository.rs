@@ -7,6 +7,24 @@ use crate::database::{Database, Row, values};
 use crate::settings::Settings;
 use crate::{Error, Result};
 
+/// A repository that is to be added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRepository {
+    /// Its name.
+    pub name: String,
+    /// Its upstream.
+    pub url: String,
+    /// The path of its archive below the store.
+    pub path: String,
+}
+
+impl NewRepository {
+    /// Returns one whose archive is named as it is.
+    pub fn new(name: &str, url: &str) -> NewRepository {
+        NewRepository { name: name.to_owned(), url: url.to_owned(), path: format!("{name}.tar") }
+    }
+}
+
 /// A repository as the catalog knows it. Times are in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Repository {

@@ -6,7 +6,9 @@ mod postgres;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use weir_catalog::{Catalog, Error, ImportPosition, Listed, Outcome, Repository, Visit, Which};
+use weir_catalog::{
+    Catalog, Error, ImportPosition, Listed, NewRepository, Outcome, Repository, Visit, Which,
+};
 use weir_ground::Timestamp;
 
 /// A case and its name.
@@ -64,8 +66,8 @@ fn all_cases_over_postgres() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-fn entries(count: usize) -> Vec<(String, String, String)> {
-    (0..count).map(|n| (format!("r{n:05}"), format!("git://h/{n}"), format!("r{n:05}.tar"))).collect()
+fn entries(count: usize) -> Vec<NewRepository> {
+    (0..count).map(|n| NewRepository::new(&format!("r{n:05}"), &format!("git://h/{n}"))).collect()
 }
 
 /// A visit that ends the lease of `r` and lets it be due again at `next_due`.

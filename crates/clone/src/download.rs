@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use weir_archive::Region;
 use weir_git::{HashKind, PlainHasher, plain_sha};
+use weir_ground::FileError;
 use weir_repo::Pack;
 use weir_transport::HttpFiles;
 
@@ -49,14 +50,14 @@ pub(crate) fn download(
         fs::read(&unfinished).ok().and_then(|data| serde_json::from_slice(&data).ok());
     if before.is_some_and(|before| before.checksum != description.checksum) {
         // Upstream has moved on: these are parts of another pack.
-        for entry in fs::read_dir(&packs).map_err(Error::file("read", &packs))? {
-            let path = entry.map_err(Error::file("read", &packs))?.path();
-            fs::remove_file(&path).map_err(Error::file("delete", &path))?;
+        for entry in fs::read_dir(&packs).map_err(FileError::on("read", &packs))? {
+            let path = entry.map_err(FileError::on("read", &packs))?.path();
+            fs::remove_file(&path).map_err(FileError::on("delete", &path))?;
         }
     }
-    let write = || Error::file("write", &unfinished);
-    let text = serde_json::to_vec(description).map_err(io::Error::from).map_err(write())?;
-    fs::write(&unfinished, text).map_err(write())?;
+    let write = FileError::on("write", &unfinished);
+    let text = serde_json::to_vec(description).map_err(io::Error::from).map_err(write)?;
+    fs::write(&unfinished, text).map_err(write)?;
     let hash = description.hash();
     let stem = packs.join(format!("pack-{}", description.checksum));
     let total = description.pack_bytes + description.index_bytes;
@@ -70,8 +71,9 @@ pub(crate) fn download(
             continue;
         }
         download.file(&format!("weir/clone-{}.{suffix}", description.checksum), &part, bytes)?;
-        fs::set_permissions(&part, fs::Permissions::from_mode(0o444)).map_err(Error::file("write", &part))?;
-        fs::rename(&part, &done).map_err(Error::file("write", &done))?;
+        fs::set_permissions(&part, fs::Permissions::from_mode(0o444))
+            .map_err(FileError::on("write", &part))?;
+        fs::rename(&part, &done).map_err(FileError::on("write", &done))?;
     }
     check_pack(&stem, hash, description).inspect_err(|_| {
         // Nothing resumes from these.
@@ -114,7 +116,7 @@ impl Part<'_> {
     /// Appends `data`.
     fn append(&mut self, data: &[u8]) -> Result<()> {
         let write = self.file.seek(SeekFrom::Start(self.at)).and_then(|_| self.file.write_all(data));
-        write.map_err(Error::file("write", self.path))?;
+        write.map_err(FileError::on("write", self.path))?;
         self.digest(data);
         Ok(())
     }
@@ -152,7 +154,7 @@ impl PackDownload<'_> {
             std::thread::sleep(Duration::from_millis(200) * 2u32.pow(tries));
         }
         if part.sum.finish().as_bytes() != part.tail {
-            part.file.set_len(0).map_err(Error::file("write", path))?;
+            part.file.set_len(0).map_err(FileError::on("write", path))?;
             return Err(Error::Checksum(name.to_owned()));
         }
         Ok(())
@@ -160,19 +162,19 @@ impl PackDownload<'_> {
 
     /// Opens the file at `path`, and counts what an earlier attempt has left there.
     fn resume<'a>(&mut self, path: &'a Path, bytes: u64) -> Result<Part<'a>> {
-        let fail = || Error::file("write", path);
+        let fail = FileError::on("write", path);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut part = Part {
             path,
-            file: file.map_err(fail())?,
+            file: file.map_err(fail)?,
             sum: plain_sha(self.hash),
             tail: Vec::new(),
             at: 0,
             bytes,
             checksum_bytes: self.hash.len() as u64,
         };
-        if part.file.metadata().map_err(fail())?.len() > bytes {
-            part.file.set_len(0).map_err(fail())?;
+        if part.file.metadata().map_err(fail)?.len() > bytes {
+            part.file.set_len(0).map_err(fail)?;
         }
         let mut buffer = vec![0; BUFFER_BYTES];
         while let Ok(n @ 1..) = part.file.read(&mut buffer) {
@@ -207,11 +209,11 @@ impl PackDownload<'_> {
 fn check_pack(stem: &Path, hash: HashKind, description: &Description) -> Result<()> {
     let open = |suffix: &str| -> Result<Region> {
         let path = stem.with_extension(suffix);
-        let read = || Error::file("read", &path);
-        let file = File::open(&path).map_err(read())?;
-        let len = file.metadata().map_err(read())?.len();
+        let read = FileError::on("read", &path);
+        let file = File::open(&path).map_err(read)?;
+        let len = file.metadata().map_err(read)?.len();
         // SAFETY: this process created the file in its own folder, and no longer writes to it.
-        unsafe { Region::map(Arc::new(file), len) }.map_err(read())
+        Ok(unsafe { Region::map(Arc::new(file), len) }.map_err(read)?)
     };
     let in_clone = || Error::repo("the clone");
     let pack = Pack::open("the pack", open("pack")?, open("idx")?, hash).map_err(in_clone())?;

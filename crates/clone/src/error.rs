@@ -1,7 +1,6 @@
 //! Why a repository cannot be cloned.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use weir_git::Oid;
 
@@ -20,15 +19,8 @@ pub enum Error {
         source: weir_transport::Error,
     },
     /// A file of the clone.
-    #[error("cannot {what} '{}': {source}", .path.display())]
-    File {
-        /// The action: "read", "write", "make".
-        what: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// Why that fails.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] weir_ground::FileError),
     /// The archive or the new repository cannot be read.
     #[error("cannot read '{name}': {source}")]
     Repo {
@@ -99,12 +91,6 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Returns a function that says: `what` cannot be done to the file at `path`.
-    pub(crate) fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-        let path = path.to_owned();
-        move |source| Error::File { what, path, source }
-    }
-
     /// Returns a function that says: the repository called `name` cannot be read.
     pub(crate) fn repo(name: &str) -> impl FnOnce(weir_repo::Error) -> Error {
         let name = name.to_owned();

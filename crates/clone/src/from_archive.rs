@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
+use weir_ground::FileError;
 use weir_repo::Repo;
 
 use crate::description::Description;
@@ -28,13 +29,13 @@ pub(crate) fn from_archive(path: &Path, target: &Target) -> Result<(Description,
         for (suffix, region) in [("pack", pack.data()), ("idx", pack.index().data())] {
             let path = packs.join(format!("{name}.{suffix}"));
             bytes += region.len() as u64;
-            weir_repo::copy_out(region, &path).map_err(Error::file("write", &path))?;
+            weir_repo::copy_out(region, &path).map_err(FileError::on("write", &path))?;
         }
     }
     if !repo.history().shallow().is_empty() {
         let lines: String = repo.history().shallow().iter().map(|oid| format!("{oid}\n")).collect();
         let path = target.git_dir.join("shallow");
-        fs::write(&path, lines).map_err(Error::file("write", &path))?;
+        fs::write(&path, lines).map_err(FileError::on("write", &path))?;
     }
     Ok((Description::of(&repo, objects), bytes))
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir_git::HashKind;
+use weir_ground::FileError;
 use weir_repo::Repo;
 use weir_transport::{Scheme, Url};
 
@@ -41,7 +42,7 @@ impl Target {
     pub(crate) fn prepare(&self) -> Result<PathBuf> {
         for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags", "info"] {
             let path = self.git_dir.join(folder);
-            fs::create_dir_all(&path).map_err(Error::file("make", &path))?;
+            fs::create_dir_all(&path).map_err(FileError::on("make", &path))?;
         }
         Ok(self.git_dir.join("objects/pack"))
     }
@@ -49,7 +50,7 @@ impl Target {
     /// Opens the repository for its objects, before it has refs.
     pub(crate) fn open(&self) -> Result<Repo> {
         let head = self.git_dir.join("HEAD");
-        fs::write(&head, "ref: refs/heads/main\n").map_err(Error::file("write", &head))?;
+        fs::write(&head, "ref: refs/heads/main\n").map_err(FileError::on("write", &head))?;
         weir_repo::open_directory(&self.git_dir).map_err(Error::repo("the clone"))
     }
 
@@ -133,11 +134,11 @@ pub(crate) fn write_repository(
     description: &Description,
     head: &ChosenHead,
 ) -> Result<()> {
-    let write = |name: &str, text: String| {
+    let write = |name: &str, text: String| -> Result<()> {
         let path = target.git_dir.join(name);
-        let fail = || Error::file("write", &path);
-        fs::create_dir_all(path.parent().unwrap_or(&target.git_dir)).map_err(fail())?;
-        fs::write(&path, text).map_err(fail())
+        let fail = FileError::on("write", &path);
+        fs::create_dir_all(path.parent().unwrap_or(&target.git_dir)).map_err(fail)?;
+        Ok(fs::write(&path, text).map_err(fail)?)
     };
     // Without a header that promises peeled tags: git peels them when it packs refs the next time.
     write("packed-refs", packed_refs(description, (!is_bare).then_some(remote.name)))?;

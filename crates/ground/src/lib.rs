@@ -5,6 +5,7 @@
 //! belongs to the lower one.
 
 mod failure;
+mod file_error;
 mod hex;
 mod number;
 mod pattern;
@@ -15,6 +16,7 @@ pub mod thread;
 mod time;
 
 pub use failure::FailureClass;
+pub use file_error::FileError;
 pub use hex::hex;
 pub use number::{Epoch, Seq};
 pub use pattern::{glob_matches, name_matches};

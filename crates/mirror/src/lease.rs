@@ -176,7 +176,7 @@ impl<'a> Batches<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_catalog::{Outcome, Visit};
+    use weir_catalog::{NewRepository, Outcome, Visit};
     use weir_ground::Clock;
 
     /// Names in the order they are given in, a word for each batch; each is visited, and due again at once.
@@ -217,7 +217,7 @@ mod tests {
         let clock = Clock::set_to(Timestamp(1_000_000));
         let now = || clock.now();
         let mut catalog = Catalog::open(&dir.path().join("catalog.sqlite")).unwrap();
-        let entry = |name: &str| (name.to_owned(), format!("git://h/{name}"), format!("{name}.tar"));
+        let entry = |name: &str| NewRepository::new(name, &format!("git://h/{name}"));
         catalog.add(&["a", "b", "c", "d", "e", "f"].map(entry), Timestamp(0)).unwrap();
         catalog.set_hold("b", weir_catalog::Hold::Paused, true).unwrap();
         let batches = |catalog: &Catalog| Batches::due(catalog, "me", 100, &now);

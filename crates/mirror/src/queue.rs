@@ -297,7 +297,7 @@ impl Mailbox {
 
 #[cfg(test)]
 mod tests {
-    use weir_catalog::Catalog;
+    use weir_catalog::{Catalog, NewRepository};
 
     use super::*;
 
@@ -305,7 +305,7 @@ mod tests {
     fn chain(names: &[&str]) -> Vec<Task> {
         let dir = tempfile::tempdir().unwrap();
         let mut catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
-        let entry = |name: &&str| (name.to_string(), format!("git://h/{name}"), format!("{name}.tar"));
+        let entry = |name: &&str| NewRepository::new(name, &format!("git://h/{name}"));
         catalog.add(&names.iter().map(entry).collect::<Vec<_>>(), Timestamp(0)).unwrap();
         let list = catalog.list().unwrap();
         let task = |n: usize| Task {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_catalog::{Catalog, Repository};
+use weir_catalog::{Catalog, NewRepository, Repository};
 use weir_ground::{Clock, Stop, Timestamp};
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
@@ -108,7 +108,7 @@ impl Stage {
         }
         let list: Vec<_> = names
             .iter()
-            .map(|name| (name.to_string(), stage.path(name).display().to_string(), format!("{name}.tar")))
+            .map(|name| NewRepository::new(name, &stage.path(name).display().to_string()))
             .collect();
         stage.catalog.add(&list, START).unwrap();
         stage

@@ -164,8 +164,8 @@ pub(crate) fn look_at_metadata(
         report,
     };
     let place = Place {
-        store: pool.store(),
-        scratch: pool.scratch(),
+        store: pool.store.path.clone(),
+        scratch: pool.store.scratch.clone(),
         space: pool.space(),
         interval: pool.config.mirror.metadata_interval.0,
     };

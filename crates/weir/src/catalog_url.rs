@@ -3,8 +3,10 @@
 use std::io::Write;
 use std::path::Path;
 
+use weir_ground::FileError;
+
 use crate::config::{self, TEMPLATE};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// What a new pool's file says.
 pub(crate) fn template(url: Option<&str>) -> String {
@@ -13,7 +15,7 @@ pub(crate) fn template(url: Option<&str>) -> String {
 
 /// Sets `catalog.url` in `file`, or unsets it; says whether that could be done.
 pub(crate) fn set(file: &Path, url: Option<&str>) -> Result<bool> {
-    let failed = |what| move |source| Error::File { what, path: file.to_owned(), source };
+    let failed = |action| FileError::on(action, file);
     let text = match std::fs::read_to_string(file) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
         read => read.map_err(failed("read"))?,

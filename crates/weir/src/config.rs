@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, Serializer};
+use weir_ground::FileError;
+use weir_pool::check_pattern;
 use weir_serve::{Access, AccessRule, Address, MapRule, Token, TrustedProxies, network as network_of};
 
 pub(crate) use crate::config_values::{
@@ -10,7 +12,6 @@ pub(crate) use crate::config_values::{
 };
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
-use crate::names::check_pattern;
 
 /// The name of the file in a pool.
 pub(crate) const FILE_NAME: &str = "weir.toml";
@@ -383,7 +384,7 @@ impl Default for ServeConfig {
 
 /// Reads and checks the file at `path`; one that is not there says nothing.
 pub(crate) fn load(path: &Path) -> Result<Config> {
-    let failed = |source| Error::File { what: "read", path: path.to_owned(), source };
+    let failed = FileError::on("read", path);
     let Some(text) = weir_repo::read_if_there(path, FILE_BYTES_MAX).map_err(failed)? else {
         return Ok(Config::default());
     };

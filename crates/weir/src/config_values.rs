@@ -7,8 +7,7 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use weir_catalog::{Interval, Settings};
 use weir_mirror::{RefsWanted, SettingsRule};
-
-use crate::names::check_pattern;
+use weir_pool::check_pattern;
 
 /// A number of bytes: `4096`, `"64 MiB"`, `"1GB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

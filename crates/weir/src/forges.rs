@@ -8,13 +8,13 @@ use weir_forge::{
     Api, ApiOptions, Bitbucket, Connect, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed,
     ListingFilter, Manifest, MetadataKind, Sourcehut, WebIndex, WebIndexKind,
 };
-use weir_ground::Stop;
+use weir_ground::{FileError, Stop};
+use weir_pool::{check_name, check_pattern};
 use weir_transport::http_client;
 
 use crate::config_values::{RefsConfig, Size, Span, hidden};
 use crate::environment::{proxies, roots};
 use crate::error::{Error, Result};
-use crate::names::{check_name, check_pattern};
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
@@ -306,11 +306,7 @@ impl ForgeConfig {
     pub(crate) fn tokens(&self) -> Result<Vec<String>> {
         let mut tokens = self.tokens.clone();
         for file in &self.token_files {
-            let text = std::fs::read_to_string(file).map_err(|source| Error::File {
-                what: "read",
-                path: file.clone(),
-                source,
-            })?;
+            let text = std::fs::read_to_string(file).map_err(FileError::on("read", file))?;
             tokens.extend(
                 text.lines()
                     .map(str::trim)
@@ -331,8 +327,7 @@ impl ForgeConfig {
     /// Its App, with the URL of its API.
     pub(crate) fn app(&self) -> Result<Option<(GitHubApp, String)>> {
         let (Some(app), Some(file)) = (&self.app, &self.app_key_file) else { return Ok(None) };
-        let pem =
-            std::fs::read(file).map_err(|source| Error::File { what: "read", path: file.clone(), source })?;
+        let pem = std::fs::read(file).map_err(FileError::on("read", file))?;
         let app = GitHubApp::new(app, &pem, self.app_installations.clone());
         let app = app.map_err(|e| Error::Message(format!("{}: {e}", file.display())))?;
         Ok(Some((app, GitHub::rest(&self.url))))

@@ -15,12 +15,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Update};
-use weir_ground::Stop;
 use weir_ground::thread::spawn;
+use weir_ground::{FileError, Stop};
 use weir_transport::Url;
 
 use crate::config::HooksConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::pool::Pool;
 
 /// How often an update is given to a program that ends or says nothing, before it is given up.
@@ -54,7 +54,7 @@ impl Hooks {
         }
         let path = pool.path.join("hooks.lock");
         let opened = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let lock = Arc::new(opened.map_err(|source| Error::File { what: "open", path, source })?);
+        let lock = Arc::new(opened.map_err(FileError::on("open", &path))?);
         let tells = lock.try_lock().is_ok();
         let is_locked = Arc::new(AtomicBool::new(tells));
         let stop = Stop::default();
@@ -64,7 +64,7 @@ impl Hooks {
             let worker = HookWorker {
                 catalog: pool.another_catalog()?,
                 machine: machine.to_owned(),
-                store: pool.store(),
+                store: pool.store.path.clone(),
                 config: config.clone(),
                 number,
                 stop: stop.clone(),

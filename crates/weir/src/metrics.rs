@@ -49,7 +49,11 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn new(pool: &Pool, counters: Arc<Counters>) -> Result<Metrics> {
-        Ok(Metrics { catalog: Mutex::new((pool.another_catalog()?, None)), store: pool.store(), counters })
+        Ok(Metrics {
+            catalog: Mutex::new((pool.another_catalog()?, None)),
+            store: pool.store.path.clone(),
+            counters,
+        })
     }
 
     pub(crate) fn text(&self) -> String {

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use weir_catalog::Catalog;
+use weir_ground::FileError;
+use weir_pool::check_locks;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hooks::Hooks;
 use crate::pool::{MIRROR_LOCK_NAME, Pool, now};
-use crate::shared_store::check_locks;
 
 /// What this machine's processes call themselves in `catalog`: machines of a fleet know only of their own.
 pub(crate) fn machine_of(catalog: &Catalog) -> Result<String> {
@@ -29,18 +30,18 @@ impl MirrorGuard {
     /// Takes part. If nobody else does, leases that are still there belonged to a process that was killed.
     pub(crate) fn take(pool: &Pool) -> Result<MirrorGuard> {
         if pool.catalog.is_remote() {
-            check_locks(&pool.store())?;
+            check_locks(&pool.store.path)?;
         }
         let path = pool.path.join(MIRROR_LOCK_NAME);
         let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let lock = file.map_err(|source| Error::File { what: "open", path, source })?;
+        let lock = file.map_err(FileError::on("open", &path))?;
         let machine = machine_of(&pool.catalog)?;
         if lock.try_lock().is_ok() {
             let mut catalog = pool.another_catalog()?;
             catalog.release_all(&machine)?;
             mend_times(&mut catalog)?;
             // Nothing waits for it: the store may be large.
-            let store = pool.store();
+            let store = pool.store.path.clone();
             std::thread::Builder::new().name("stale".to_owned()).spawn(move || remove_stale(&store))?;
         }
         lock.lock_shared()?;

@@ -39,7 +39,7 @@ impl Notifier {
         let stop = Stop::default();
         let teller = Teller {
             words: hooks.notify.clone(),
-            folder: pool.store(),
+            folder: pool.store.path.clone(),
             timeout: hooks.timeout.0,
             stop: stop.clone(),
         };

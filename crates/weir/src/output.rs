@@ -5,10 +5,11 @@ use std::path::Path;
 
 use serde::Serialize;
 use weir_catalog::Repository;
-use weir_ground::Timestamp;
+use weir_ground::{FileError, Timestamp};
 use weir_mirror::LostCommits;
+use weir_pool::Rewritten;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// `1.5 MiB`.
 pub(crate) fn bytes(n: u64) -> String {
@@ -20,6 +21,17 @@ pub(crate) fn bytes(n: u64) -> String {
         unit += 1;
     }
     if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// `1.5 MiB -> 1.2 MiB`.
+pub(crate) fn lengths(rewritten: &Rewritten) -> String {
+    format!("{} -> {}", bytes(rewritten.bytes_before), bytes(rewritten.bytes_after))
+}
+
+/// The lengths of the archive of the repository called `name`.
+pub(crate) fn lengths_json(name: &str, rewritten: &Rewritten) -> serde_json::Value {
+    let Rewritten { bytes_before, bytes_after } = rewritten;
+    serde_json::json!({ "name": name, "bytes_before": bytes_before, "bytes_after": bytes_after })
 }
 
 /// `2026-11-21 22:59:10` (UTC).
@@ -66,11 +78,7 @@ pub(crate) fn read_lines(path: &Path) -> Result<Vec<Option<String>>> {
             io::stdin().read_to_end(&mut bytes)?;
             bytes
         }
-        false => std::fs::read(path).map_err(|source| Error::File {
-            what: "read",
-            path: path.to_owned(),
-            source,
-        })?,
+        false => std::fs::read(path).map_err(FileError::on("read", path))?,
     };
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);

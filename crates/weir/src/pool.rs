@@ -1,20 +1,20 @@
 //! A pool: configuration, catalog and store in one folder.
 
 use std::fs::{DirBuilder, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 pub(crate) use weir_catalog::clock::now;
-use weir_catalog::{ArchiveEnd, Catalog, Repository};
-use weir_ground::Seq;
+use weir_catalog::{Catalog, Repository};
+use weir_ground::FileError;
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{Compacting, ForgeRefs, Mirror, MirrorOptions, Scratch, Space, StoreMark, VisitOptions};
+use weir_pool::{STORE_ID_NAME, Store, read_or_make};
+use weir_repo::Repo;
 use weir_repo::ingest::{IngestLimits, Quota};
-use weir_repo::{Repo, Rewrite, Sharing, UpdateReport};
 use weir_transport::{GitCredentialHelper, Netrc, TransportOptions};
 
 use crate::catalog_url;
@@ -22,32 +22,25 @@ use crate::cli::Global;
 use crate::config::{self, Config};
 use crate::config_files::is_for_everybody;
 use crate::environment::{proxies, roots, ssh_command};
-use crate::error::{Error, InRepo, Result};
+use crate::error::{Error, Result};
 use crate::forge_credentials::ForgeCredentials;
 use crate::local::LocalUpstreams;
 
 pub(crate) const CATALOG_NAME: &str = "catalog.db";
 pub(crate) const STORE_NAME: &str = "store";
-const STORE_ID_NAME: &str = ".store-id";
 /// Held by all who mirror, together; by one alone who must know that nobody does.
 pub(crate) const MIRROR_LOCK_NAME: &str = "mirror.lock";
 /// Where a ramdisk is on Linux.
 const RAMDISK: &str = "/dev/shm";
-
-/// Returns where the archive ends that `report` tells of, as the catalog keeps it.
-pub(crate) fn end_of(report: &UpdateReport) -> ArchiveEnd {
-    ArchiveEnd { seq: Seq(report.seq), bytes: report.archive_bytes }
-}
 
 /// An open pool.
 pub(crate) struct Pool {
     pub(crate) path: PathBuf,
     pub(crate) config: Config,
     pub(crate) catalog: Catalog,
-    /// What the store is known by.
+    pub(crate) store: Store,
+    /// The id of the store.
     store_id: String,
-    /// What all packs of this program may take of the scratch folder.
-    scratch_quota: Arc<Quota>,
 }
 
 /// A clock that is wrong by more is told of.
@@ -67,60 +60,13 @@ pub(crate) fn path_of(global: &Global) -> Result<PathBuf> {
     Ok(folder.join("weir"))
 }
 
-/// The catalog of the pool at `path`.
+/// Opens the catalog of the pool at `path`.
 pub(crate) fn open_catalog(path: &Path, config: &Config) -> Result<Catalog> {
-    match &config.catalog.url {
-        None => claim_store(Catalog::open(&path.join(CATALOG_NAME))?, path),
-        Some(url) => claim_store(Catalog::connect(url)?, path),
-    }
-}
-
-/// `catalog`, if the store of the pool at `path` is the one that it knows. One that is not mounted has no
-/// name: nothing is cloned into the folder it should be in.
-fn claim_store(mut catalog: Catalog, path: &Path) -> Result<Catalog> {
-    let store = path.join(STORE_NAME);
-    match catalog.store()? {
-        Some(known) if read_store_id(&store)?.is_none() => {
-            Err(Error::NoStore { id_file: store.join(STORE_ID_NAME), id: known })
-        }
-        _ => {
-            catalog.claim_store(&store_id(&store)?)?;
-            Ok(catalog)
-        }
-    }
-}
-
-/// What the store is known by, if it is there and known by something.
-fn read_store_id(store: &Path) -> Result<Option<String>> {
-    let path = store.join(STORE_ID_NAME);
-    match std::fs::read_to_string(&path) {
-        Ok(id) => Ok(Some(id.trim().to_owned())),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Error::File { what: "read", path, source }),
-    }
-}
-
-/// What a store is known by, in a file of it: a catalog knows where its archives are.
-pub(crate) fn store_id(store: &Path) -> Result<String> {
-    let path = store.join(STORE_ID_NAME);
-    let file = |what| {
-        let path = path.clone();
-        move |source| Error::File { what, path, source }
+    let catalog = match &config.catalog.url {
+        None => Catalog::open(&path.join(CATALOG_NAME))?,
+        Some(url) => Catalog::connect(url)?,
     };
-    if let Some(id) = read_store_id(store)? {
-        return Ok(id);
-    }
-    let id = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
-    // Whole or not at all, and the first of two stays.
-    // No secret: whoever may read the pool needs it.
-    let readable = std::fs::Permissions::from_mode(0o644);
-    let mut new = tempfile::Builder::new().permissions(readable).tempfile_in(store).map_err(file("write"))?;
-    writeln!(new, "{id}").and_then(|()| new.as_file().sync_all()).map_err(file("write"))?;
-    match new.persist_noclobber(&path) {
-        Ok(_) => Ok(id),
-        Err(e) if e.error.kind() == std::io::ErrorKind::AlreadyExists => store_id(store),
-        Err(e) => Err(file("write")(e.error)),
-    }
+    Ok(weir_pool::claim(catalog, &path.join(STORE_NAME))?)
 }
 
 /// Says which part of a pool `init` made.
@@ -136,30 +82,28 @@ impl Pool {
     /// Makes a pool at `path`, with its catalog at the URL `catalog` if one is given; one that is there
     /// already is left as it is, but for a catalog where it has none.
     pub(crate) fn init(path: &Path, catalog: Option<&str>) -> Result<Made> {
-        let file = |what, path: &Path| {
-            let path = path.to_owned();
-            move |source| Error::File { what, path, source }
-        };
         let store = path.join(STORE_NAME);
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(file("make", parent))?;
+            std::fs::create_dir_all(parent).map_err(FileError::on("make", parent))?;
         }
         // Whoever else should read archives is let in by the keeper.
         match DirBuilder::new().mode(0o700).create(path) {
-            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(file("make", path)(e)),
-            _ => std::fs::create_dir_all(&store).map_err(file("make", &store))?,
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(FileError::on("make", path)(e).into());
+            }
+            _ => std::fs::create_dir_all(&store).map_err(FileError::on("make", &store))?,
         }
         let config = path.join(config::FILE_NAME);
         let is_new = !config.exists();
         if is_new {
             if let Some(url) = catalog {
                 // Nothing is written that could not be used.
-                Catalog::connect(url)?.claim_store(&store_id(&store)?)?;
+                Catalog::connect(url)?.claim_store(&read_or_make(&store)?)?;
             }
             // It may hold tokens, and the catalog's password.
             let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&config);
             new.and_then(|mut new| new.write_all(catalog_url::template(catalog).as_bytes()))
-                .map_err(file("write", &config))?;
+                .map_err(FileError::on("write", &config))?;
         }
         let config = config::load(&config)?;
         let has_catalog = config.catalog.url.is_some() || path.join(CATALOG_NAME).exists();
@@ -202,15 +146,18 @@ impl Pool {
                 "this machine's clock is off from the database's by {ahead} s; using the database's"
             );
         }
-        let store_id = store_id(&path.join(STORE_NAME))?;
-        Ok(Pool { path, store_id, scratch_quota: Quota::new(config.scratch.bytes_max.0), config, catalog })
+        let store_path = path.join(STORE_NAME);
+        let store_id = read_or_make(&store_path)?;
+        let store =
+            Store { path: store_path, scratch: scratch(&config), threads: config.mirror.threads.into() };
+        Ok(Pool { path, config, catalog, store, store_id })
     }
 
     /// The same pool, for another thread.
     pub(crate) fn again(&self) -> Result<Pool> {
-        let (config, scratch_quota) = (self.config.clone(), self.scratch_quota.clone());
-        let (path, store_id) = (self.path.clone(), self.store_id.clone());
-        Ok(Pool { path, store_id, config, catalog: self.another_catalog()?, scratch_quota })
+        let (path, config) = (self.path.clone(), self.config.clone());
+        let (store, store_id) = (self.store.clone(), self.store_id.clone());
+        Ok(Pool { path, config, catalog: self.another_catalog()?, store, store_id })
     }
 
     /// A second connection to the catalog, for another thread.
@@ -218,108 +165,38 @@ impl Pool {
         open_catalog(&self.path, &self.config)
     }
 
-    pub(crate) fn store(&self) -> PathBuf {
-        self.path.join(STORE_NAME)
-    }
-
+    /// Returns the path of the archive of `repository`, whether it is there or not.
     pub(crate) fn archive_path(&self, repository: &Repository) -> PathBuf {
-        self.store().join(&repository.path)
-    }
-
-    /// Repositories whose name matches `pattern` (all without one); at least one, if there is a pattern.
-    pub(crate) fn matching(&self, pattern: Option<&str>) -> Result<Vec<Repository>> {
-        // Of millions only those that can match are read.
-        let literal =
-            pattern.map_or("", |p| p.trim_matches('/').split(['*', '?']).next().unwrap_or_default());
-        let mut list = self.catalog.list_from(literal)?;
-        if let Some(pattern) = pattern {
-            list.retain(|r| weir_ground::name_matches(pattern, &r.name));
-            if list.is_empty() {
-                return Err(Error::NoMatch(pattern.to_owned()));
-            }
-        }
-        Ok(list)
-    }
-
-    /// Those that any of `patterns` names, each once, by name.
-    ///
-    /// # Errors
-    /// If one of them names nothing.
-    pub(crate) fn matching_any(&self, patterns: &[String]) -> Result<Vec<Repository>> {
-        let mut list = Vec::new();
-        for pattern in patterns {
-            match self.matching(Some(pattern)) {
-                // Perhaps with `.git`.
-                Err(Error::NoMatch(_)) => list.push(self.get(pattern)?),
-                found => list.extend(found?),
-            }
-        }
-        list.sort_by(|a, b| a.name.cmp(&b.name));
-        list.dedup_by_key(|r| r.id);
-        Ok(list)
-    }
-
-    /// The repository called `name`, with or without `.git`.
-    pub(crate) fn get(&self, name: &str) -> Result<Repository> {
-        let name = name.trim_matches('/');
-        let found = match self.catalog.get(name)? {
-            Some(found) => Some(found),
-            None => self.catalog.get(name.strip_suffix(".git").unwrap_or(name))?,
-        };
-        match found {
-            Some(found) => Ok(found),
-            None => Err(Error::NotOne { count: self.matching(Some(name))?.len(), name: name.to_owned() }),
-        }
+        self.store.archive_path(repository)
     }
 
     /// Opens the archive of `repository`.
     pub(crate) fn open_repo(&self, repository: &Repository) -> Result<Repo> {
-        let path = self.archive_path(repository);
-        if !path.exists() {
-            let name = repository.name.clone();
-            return Err(if repository.seq.is_some() {
-                Error::ArchiveMissing { name, path }
-            } else {
-                Error::NotMirrored(name)
-            });
-        }
-        Repo::open_archive(&path).in_repo(&repository.name)
+        Ok(self.store.open(repository)?)
     }
 
-    pub(crate) fn scratch(&self) -> Scratch {
-        let default = Some(PathBuf::from(RAMDISK)).filter(|p| p.is_dir());
-        let folder = self.config.scratch.folder.clone().or(default);
-        Scratch {
-            folder,
-            pack_bytes_max: self.config.scratch.pack_bytes_max.0,
-            quota: self.scratch_quota.clone(),
-        }
+    /// Returns the repositories whose name matches `pattern`, all without one.
+    pub(crate) fn matching(&self, pattern: Option<&str>) -> Result<Vec<Repository>> {
+        Ok(weir_pool::matching(&self.catalog, pattern)?)
     }
 
-    /// Writes down what the archive of `repository` builds on, if there is one.
-    pub(crate) fn note_base(&mut self, repository: &Repository) -> Result<()> {
-        let path = std::path::absolute(self.archive_path(repository))?;
-        if !path.exists() {
-            return Ok(self.catalog.clear_bases(&[repository.id])?);
-        }
-        let archive =
-            weir_archive::Archive::open(&path).map_err(weir_repo::Error::from).in_repo(&repository.name)?;
-        let base = weir_repo::base_path(&archive, &path).in_repo(&repository.name)?;
-        let store = std::path::absolute(self.store())?;
-        let base = base.map(|base| base.strip_prefix(&store).unwrap_or(&base).to_string_lossy().into_owned());
-        Ok(self.catalog.set_base_found(repository.id, base.as_deref())?)
+    /// Returns the repositories that any of `patterns` names.
+    pub(crate) fn matching_any(&self, patterns: &[String]) -> Result<Vec<Repository>> {
+        Ok(weir_pool::matching_any(&self.catalog, patterns)?)
     }
 
-    /// Calls `write` with how an archive is written anew here.
-    pub(crate) fn rewrite<T>(&self, sharing: Sharing<'_>, write: impl FnOnce(&Rewrite<'_>) -> T) -> T {
-        let (scratch, store) = (self.scratch(), self.store());
-        let spill = |bytes| scratch.place(bytes, &store);
-        write(&Rewrite { sharing, time: now(), threads: self.config.mirror.threads.into(), spill: &spill })
+    /// Returns the repository called `name`, with or without `.git`.
+    pub(crate) fn get(&self, name: &str) -> Result<Repository> {
+        Ok(weir_pool::get(&self.catalog, name)?)
     }
 
     /// The room that archives have.
     pub(crate) fn space(&self) -> Space {
-        Space::new(self.store(), self.config.store.free_bytes_min.0, self.config.store.bytes_max.map(|n| n.0))
+        Space::new(
+            self.store.path.clone(),
+            self.config.store.free_bytes_min.0,
+            self.config.store.bytes_max.map(|n| n.0),
+        )
     }
 
     /// The mirror loop as configured.
@@ -328,7 +205,7 @@ impl Pool {
         let space = Arc::new(self.space());
         let jobs = usize::from(jobs.unwrap_or(c.mirror.jobs));
         Mirror {
-            store: self.store(),
+            store: self.store.path.clone(),
             clock: weir_catalog::clock::clock(),
             visit: VisitOptions {
                 transport: transport_options(c),
@@ -339,7 +216,7 @@ impl Pool {
                     held_bytes_max: c.limits.held_bytes_max.0,
                     inflated_bytes_max: c.limits.inflated_bytes_max.0,
                 },
-                scratch: self.scratch(),
+                scratch: self.store.scratch.clone(),
                 threads: c.mirror.threads.into(),
                 refs: c.mirror.refs.wanted(),
                 lfs: c.mirror.lfs,
@@ -351,7 +228,7 @@ impl Pool {
                 },
                 accepts_empty: false,
                 store: Some(Arc::new(StoreMark {
-                    path: self.store().join(STORE_ID_NAME),
+                    path: self.store.path.join(STORE_ID_NAME),
                     id: self.store_id.clone(),
                 })),
                 progress: Arc::default(),
@@ -401,6 +278,16 @@ impl Pool {
 /// pipeline, or of each version of a change.
 const FORGE_REFS: [&str; 4] =
     ["^refs/pull/*/merge", "^refs/merge-requests/*/merge", "^refs/pipelines/*", "^refs/changes/*"];
+
+/// Where packs lie while they are verified, as configured.
+fn scratch(config: &Config) -> Scratch {
+    let default = Some(PathBuf::from(RAMDISK)).filter(|p| p.is_dir());
+    Scratch {
+        folder: config.scratch.folder.clone().or(default),
+        pack_bytes_max: config.scratch.pack_bytes_max.0,
+        quota: Quota::new(config.scratch.bytes_max.0),
+    }
+}
 
 /// How upstreams are talked to, as configured.
 pub(crate) fn transport_options(c: &Config) -> TransportOptions {

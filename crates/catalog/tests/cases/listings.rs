@@ -1,6 +1,8 @@
 //! What forges list: pages, names, what is gone, accounts.
 
-use weir_catalog::{Account, AccountKind, Catalog, Error, Hold, ImportPosition, RequestBudget, Taken};
+use weir_catalog::{
+    Account, AccountKind, Catalog, Error, Hold, ImportPosition, NewRepository, RequestBudget, Taken,
+};
 use weir_ground::Timestamp;
 
 use super::{DUE, listed, pass, row};
@@ -22,7 +24,7 @@ pub fn renames_keep_the_archive_and_names_move_on(c: &mut Catalog) {
 }
 
 pub fn names_of_others_are_not_taken(c: &mut Catalog) {
-    let entry = |name: &str, url: &str| (name.to_owned(), url.to_owned(), format!("{name}.tar"));
+    let entry = NewRepository::new;
     c.add(&[entry("h/o/a", "git://elsewhere/a"), entry("h/o/b", "https://h/o/b.git")], Timestamp(1)).unwrap();
     pass(c, &[listed(1, "o/a"), listed(2, "o/b")], Timestamp(10));
     assert_eq!(c.get("h/o/a").unwrap().unwrap().url, "git://elsewhere/a");

@@ -6,7 +6,7 @@ mod metadata;
 mod repositories;
 mod schedule;
 
-use weir_catalog::{Catalog, Listed, Listing, Taken, Which};
+use weir_catalog::{Catalog, Listed, Listing, NewRepository, Taken, Which};
 use weir_ground::Timestamp;
 
 pub use history::*;
@@ -17,8 +17,8 @@ pub use schedule::*;
 
 const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false, ahead_only: false };
 
-fn entry(name: &str, url: &str) -> (String, String, String) {
-    (name.into(), url.into(), format!("{name}.tar"))
+fn entry(name: &str, url: &str) -> NewRepository {
+    NewRepository::new(name, url)
 }
 
 fn listed(id: u32, name: &str) -> (String, Listed) {

@@ -57,7 +57,7 @@ pub(crate) fn finish(
     let mut store = if kept.len() == streamed.entries.len() {
         let end = streamed.data.len() as u64 - options.hash.len() as u64;
         let objects = PackTable::new(streamed.ids, streamed.entries, kept);
-        Store { data: streamed.data, objects, end, outside_bases, unchanged: Some(streamed.checksum) }
+        StoredPack { data: streamed.data, objects, end, outside_bases, unchanged: Some(streamed.checksum) }
     } else {
         rewrite(&streamed, &kept, spill, options)?
     };
@@ -118,7 +118,7 @@ fn check_connected(streamed: &Streamed<'_>, order: &[u32], options: &IngestOptio
 }
 
 /// A pack on its way to be stored.
-struct Store {
+struct StoredPack {
     data: PackData,
     objects: PackTable,
     /// Where its entries end.
@@ -129,7 +129,7 @@ struct Store {
     unchanged: Option<Oid>,
 }
 
-impl Store {
+impl StoredPack {
     /// Appends the bases that are missing, whole.
     fn complete(&mut self, options: &IngestOptions<'_>) -> Result<()> {
         let Some(base) = options.base.filter(|_| !self.outside_bases.is_empty()) else { return Ok(()) };
@@ -204,7 +204,7 @@ fn rewrite(
     kept: &[u32],
     spill: SpillFn<'_>,
     options: &IngestOptions<'_>,
-) -> Result<Store> {
+) -> Result<StoredPack> {
     let mut by_offset = kept.to_vec();
     by_offset.sort_unstable();
     // By number; 0 for those not written yet.
@@ -261,7 +261,7 @@ fn rewrite(
     let end = out.len();
     // Its checksum is set when it is sealed.
     out.write(&vec![0; options.hash.len()])?;
-    Ok(Store { data: out.finish()?, objects, end, outside_bases, unchanged: None })
+    Ok(StoredPack { data: out.finish()?, objects, end, outside_bases, unchanged: None })
 }
 
 /// Smaller packs are rewritten where they repeat what is here.

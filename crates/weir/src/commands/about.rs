@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 use serde::Serialize;
+use weir_ground::FileError;
 use weir_serve::Client;
 use weir_transport::{Scheme, Url};
 
@@ -123,14 +124,14 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<()> {
 const MANUAL_SECTIONS: &str = include_str!("manual_sections.roff");
 
 pub(crate) fn man(folder: &Path) -> Result<()> {
-    let fail = |source| Error::File { what: "write to", path: folder.to_owned(), source };
+    let fail = FileError::on("write to", folder);
     std::fs::create_dir_all(folder).map_err(fail)?;
     clap_mangen::generate_to(Cli::command(), folder).map_err(fail)?;
     let mut names = Vec::new();
     page_names(&Cli::command(), "", &mut names);
     for name in names {
         let path = folder.join(format!("{name}.1"));
-        let fail = |source| Error::File { what: "write", path: path.clone(), source };
+        let fail = FileError::on("write", &path);
         let page = std::fs::read_to_string(&path).map_err(fail)?;
         let after_help = if name == "weir" { ".SH EXAMPLES\n" } else { ".SH NOTES\n" };
         let page = page.replacen(".SH EXTRA\n", after_help, 1);

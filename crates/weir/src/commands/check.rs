@@ -60,7 +60,7 @@ fn unopened(e: &Error, path: &Path) -> String {
 /// What the configuration names, and who may read its secrets.
 fn configuration(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     const CHECK: &str = "config";
-    let unusable = unusable(&pool.config, &pool.store());
+    let unusable = unusable(&pool.config, &pool.store.path);
     for found in &unusable {
         report.add(Level::Error, CHECK, format!("{}: {}", found.key, found.why))?;
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use weir_git::pktline::{self, Pkt};
-use weir_ground::Stop;
 use weir_ground::thread::spawn;
+use weir_ground::{FileError, Stop};
 use weir_serve::{
     Address, Client, Daemon, DaemonLimits, Door, Hook, Listener, Locator, MapRule, raise_descriptor_limit,
 };
@@ -43,11 +43,7 @@ struct MapFile {
 }
 
 fn read_rules(path: &Path) -> Result<Vec<MapRule>> {
-    let text = std::fs::read_to_string(path).map_err(|source| Error::File {
-        what: "read",
-        path: path.to_owned(),
-        source,
-    })?;
+    let text = std::fs::read_to_string(path).map_err(FileError::on("read", path))?;
     let fail = |why: String| Error::Config(format!("{}: {}", path.display(), why.trim().replace('\n', " ")));
     let file: MapFile = toml::from_str(&text).map_err(|e| fail(e.to_string()))?;
     file.map.iter().map(|m| m.rule().map_err(&fail)).collect()
@@ -216,7 +212,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
     }
     if let Some(path) = &args.pid_file {
         let written = std::fs::write(path, format!("{}\n", std::process::id()));
-        written.map_err(|source| Error::File { what: "write", path: path.clone(), source })?;
+        written.map_err(FileError::on("write", path))?;
     }
     drop_privileges(args.user.as_deref(), args.group.as_deref())?;
     raise_descriptor_limit();

@@ -5,11 +5,13 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::json;
+use weir_ground::FileError;
 use weir_mirror::WorkFolder;
+use weir_pool::InRepo;
 use weir_repo::{Repo, Sharing, Takes, export_bundle, export_directory, write_anew};
 
 use crate::cli::{ExportFormat, Global};
-use crate::error::{Error, InRepo, Result};
+use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::Pool;
 
@@ -27,18 +29,19 @@ pub(crate) fn export(
         Some("tar") => ExportFormat::Tar,
         _ => ExportFormat::Directory,
     });
-    let fail = |source| Error::File { what: "write", path: target.to_owned(), source };
+    let fail = FileError::on("write", target);
     if matches!(format, ExportFormat::Tar) && target.exists() {
         return Err(Error::Message(format!("'{}' already exists; choose another file", target.display())));
     }
     // What builds on another archive leaves with all it needs. A bundle is made of both anyway.
     let whole = match (repo.base(), format) {
         (None, _) | (_, ExportFormat::Bundle) => None,
-        (Some(_), _) => Some(WorkFolder::new(&pool.store())?),
+        (Some(_), _) => Some(WorkFolder::new(&pool.store.path)?),
     };
     if let Some(whole) = &whole {
         let path = whole.path().join("whole.tar");
-        pool.rewrite(Sharing::Whole, |how| write_anew(&repo, &path, Takes::FreePlace, how))
+        pool.store
+            .rewrite(Sharing::Whole, |how| write_anew(&repo, &path, Takes::FreePlace, how))
             .in_repo(&r.name)?;
         repo = Repo::open_archive(&path).in_repo(&r.name)?;
     }
@@ -46,7 +49,7 @@ pub(crate) fn export(
         ExportFormat::Directory => export_directory(&repo, target).in_repo(&r.name)?.bytes,
         ExportFormat::Bundle => export_bundle(&repo, target).in_repo(&r.name)?.bytes,
         ExportFormat::Tar => {
-            let archive = repo.archive().ok_or_else(|| Error::NotMirrored(r.name.clone()))?;
+            let archive = repo.archive().ok_or_else(|| weir_pool::Error::NotMirrored(r.name.clone()))?;
             let mut file = File::create(target).map_err(fail)?;
             let bytes = weir_archive::write_sealed(archive, &mut file).map_err(fail)?;
             file.sync_all().map_err(fail)?;

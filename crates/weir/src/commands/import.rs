@@ -5,15 +5,20 @@ use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
 use weir_forge::{Dump, Import, ImportError, Imported};
-use weir_ground::Stop;
+use weir_ground::{FileError, Stop};
+use weir_pool::{CloneImport, ImportedClone, find_clones};
 
 use crate::cli::{DumpFormat, Global, ImportArgs};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::forges::ForgeConfig;
+use crate::local::LocalClones;
+use crate::mirror_guard::MirrorGuard;
 use crate::output;
 use crate::pool::{Pool, now};
 use crate::signals::stop_on_signal;
@@ -23,7 +28,7 @@ const BAD_ROWS_TOLD: u64 = 20;
 
 pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Result<ExitCode> {
     if let DumpFormat::Clones = args.format {
-        return crate::clone_import::import(&mut pool, global, args);
+        return import_clones(&mut pool, global, args);
     }
     let forge = ForgeConfig::github_of(&pool.config.forge, args.forge.as_deref()).map_err(Error::Message)?;
     let stop = Stop::default();
@@ -47,7 +52,7 @@ pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Resu
 
 /// Opens the dump at `path`; returns it, and what the catalog knows it by.
 fn open_dump(args: &ImportArgs, forge: &ForgeConfig, path: &Path) -> Result<(Box<dyn Read>, String)> {
-    let io = |source| Error::File { what: "read", path: path.to_owned(), source };
+    let io = FileError::on("read", path);
     if let DumpFormat::Crawld = args.format {
         let url = path.to_str().filter(|url| url.contains("://")).ok_or_else(|| {
             Error::Message(format!(
@@ -186,5 +191,75 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
         _ => format!("; stopped after line {lines}, the next import resumes there"),
     };
     writeln!(out, "{}: {}{end}", path.display(), parts.join(", "))?;
+    Ok(())
+}
+
+/// `import clones`: takes over repositories that others have cloned.
+fn import_clones(pool: &mut Pool, global: &Global, args: &ImportArgs) -> Result<ExitCode> {
+    let stop = Stop::default();
+    stop_on_signal(&stop)?;
+    let guard = MirrorGuard::take(pool)?;
+    let mut options = pool.mirror(None).visit;
+    options.transport.local = Some(Arc::new(LocalClones));
+    let mut import = CloneImport {
+        catalog: &mut pool.catalog,
+        store: &pool.store,
+        owner: &guard.owner,
+        options: &options,
+        dry_run: args.dry_run,
+    };
+    let (mut new, mut there, mut bad) = (0u64, 0u64, 0u64);
+    for root in &args.files {
+        for path in find_clones(root, &mut |e| tracing::error!("{e}"))? {
+            if stop.is_stopped() {
+                break;
+            }
+            match import.import(&path) {
+                Ok((name, imported)) => {
+                    match imported {
+                        ImportedClone::There => there += 1,
+                        ImportedClone::New(_) | ImportedClone::Would => new += 1,
+                    }
+                    report_clone(global, &name, &path, &imported)?;
+                }
+                Err(weir_pool::Error::Catalog(e)) if !matches!(e, weir_catalog::Error::NameTaken { .. }) => {
+                    return Err(e.into());
+                }
+                Err(e) => {
+                    bad += 1;
+                    tracing::error!("{}: not imported: {e}", path.display());
+                }
+            }
+        }
+    }
+    if global.json {
+        output::json_line(&json!({ "result": "summary", "taken": new, "there": there, "bad": bad }))?;
+    } else if !global.quiet {
+        let what = if args.dry_run { "to be imported" } else { "imported" };
+        writeln!(output::stdout(), "{new} {what}, {there} already there, {bad} not imported")?;
+    }
+    Ok(if bad > 0 || stop.is_stopped() { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
+}
+
+fn report_clone(global: &Global, name: &str, path: &Path, imported: &ImportedClone) -> Result<()> {
+    if global.json {
+        let (result, bytes) = match imported {
+            ImportedClone::New(bytes) => ("taken", Some(bytes)),
+            ImportedClone::There => ("there", None),
+            ImportedClone::Would => ("to be taken", None),
+        };
+        return output::json_line(
+            &json!({ "name": name, "path": path, "result": result, "archive_bytes": bytes }),
+        );
+    }
+    let mut out = output::stdout();
+    match imported {
+        _ if global.quiet => {}
+        ImportedClone::New(bytes) => {
+            writeln!(out, "{name}  <-  {}, {}", path.display(), output::bytes(*bytes))?;
+        }
+        ImportedClone::Would => writeln!(out, "{name}  <-  {}", path.display())?,
+        ImportedClone::There => {}
+    }
     Ok(())
 }

@@ -7,11 +7,12 @@ use serde_json::json;
 use weir_catalog::{ForgeMetadata, ForgeWish, PastVisit, Repository};
 use weir_git::{HashKind, Kind, Oid};
 use weir_ground::Timestamp;
+use weir_pool::InRepo;
 use weir_repo::{FollowedRefs, Head, Refs, StateChange, TreeListing, resolve_path, resolve_revision};
 use weir_transport::Url;
 
 use crate::cli::{Global, LsArgs};
-use crate::error::{Error, InRepo, Result};
+use crate::error::Result;
 use crate::listing::{RepositoryState, SortKey};
 use crate::output;
 use crate::pool::Pool;
@@ -139,7 +140,7 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
         value["object_format"] = json!(repo.hash().name());
         value["objects"] = json!(repo.own_packs().iter().map(|p| u64::from(p.index().count())).sum::<u64>());
         let base = repo.base().map(|base| base.path().to_owned());
-        let store = std::path::absolute(pool.store())?;
+        let store = std::path::absolute(&pool.store.path)?;
         let known = pool
             .catalog
             .bases(&[r.id])?
@@ -259,7 +260,7 @@ pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<us
     let r = pool.get(name)?;
     let repo = pool.open_repo(&r)?;
     let Some(mut states) = repo.ref_states().in_repo(&r.name)? else {
-        return Err(Error::NotMirrored(r.name));
+        return Err(weir_pool::Error::NotMirrored(r.name).into());
     };
     let names_max = if global.json || global.verbose > 0 { usize::MAX } else { NAMES_SHOWN };
     let mut entries = VecDeque::new();

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use sirocco::Format;
 use sirocco::deflate::Level;
 use weir_git::{HashKind, plain_sha};
+use weir_ground::FileError;
 use weir_repo::{Head, Repo};
 use weir_serve::Client;
 
@@ -59,7 +60,7 @@ pub(crate) fn manifest(
     if file.extension().is_some_and(|e| e == "gz") {
         text = sirocco::compress(Format::Gzip, Level::DEFAULT, &text);
     }
-    let fail = |source| Error::File { what: "write", path: file.to_owned(), source };
+    let fail = FileError::on("write", file);
     // Readers see the old one or the new one.
     let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut new = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;

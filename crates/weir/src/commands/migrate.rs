@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use weir_catalog::{Catalog, redacted};
+use weir_ground::FileError;
 
 use crate::catalog_url;
 use crate::cli::Global;
@@ -10,13 +11,13 @@ use crate::config;
 use crate::error::{Error, Result};
 use crate::mirror_guard::machine_of;
 use crate::output;
-use crate::pool::{CATALOG_NAME, MIRROR_LOCK_NAME, Pool, STORE_NAME, store_id};
+use crate::pool::{CATALOG_NAME, MIRROR_LOCK_NAME, Pool};
 
 pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result<()> {
     // Nobody writes visits down meanwhile.
     let path = pool.path.join(MIRROR_LOCK_NAME);
     let opened = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let lock = opened.map_err(|source| Error::File { what: "open", path, source })?;
+    let lock = opened.map_err(FileError::on("open", &path))?;
     if lock.try_lock().is_err() {
         return Err(Error::Message("'weir mirror' or 'weir serve' is running; stop it first".to_owned()));
     }
@@ -32,7 +33,7 @@ pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result
         }
         Some(url) => {
             let mut new = Catalog::connect(url)?;
-            new.claim_store(&store_id(&pool.path.join(STORE_NAME))?)?;
+            new.claim_store(&weir_pool::read_or_make(&pool.store.path)?)?;
             pool.catalog.migrate(&mut new, &mut observe)?;
             new.adopt_updates(&machine_of(&new)?)?;
         }
@@ -88,10 +89,6 @@ fn to_sqlite(pool: &Pool, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
     catalog.adopt_updates(&machine_of(&catalog)?)?;
     catalog.settle()?;
     drop(catalog);
-    std::fs::rename(&new, &path).map_err(|source| Error::File {
-        what: "write",
-        path: path.clone(),
-        source,
-    })?;
+    std::fs::rename(&new, &path).map_err(FileError::on("write", &path))?;
     Ok(weir_archive::sync_folder_of(&path)?)
 }

@@ -1,20 +1,17 @@
 //! `init`, `add`, `rm`.
 
-use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use weir_catalog::{Base, Hold, Repository};
-use weir_repo::Origin;
+use weir_catalog::Hold;
+use weir_pool::{SoundEntries, check_name};
 use weir_transport::Url;
 
 use crate::cli::{AddArgs, Global};
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::names::check_name;
 use crate::output;
 use crate::pool::{Made, Pool, now, path_of};
-use crate::registry::{delete_archives, entry, lock, look_at};
 
 pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&str>) -> Result<()> {
     let path = match path {
@@ -54,7 +51,8 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
     }
     let (mut sound, mut problems) = (SoundEntries::default(), Vec::new());
     for wanted in wanted(&args, &mut problems)? {
-        if let Err(e) = sound.take(pool, &wanted, args.force) {
+        let name = wanted.name.as_deref();
+        if let Err(e) = sound.take(&pool.catalog, &pool.store, &wanted.url, name, args.force) {
             problems.push(format!("{}{e}", wanted.at));
         }
     }
@@ -72,8 +70,8 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
     }
     let added = pool.catalog.add(&entries, now())?;
     if let Some(base) = base {
-        for (name, ..) in &entries {
-            let r = pool.get(name)?;
+        for entry in &entries {
+            let r = pool.get(&entry.name)?;
             // What is mirrored already is shared by its own command.
             if r.seq.is_none() {
                 pool.catalog.set_base(r.id, base.id)?;
@@ -81,15 +79,15 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
         }
     }
     if global.json {
-        let names: Vec<&str> = entries.iter().map(|e| e.0.as_str()).collect();
+        let names: Vec<&str> = entries.iter().map(|e| e.name.as_str()).collect();
         output::json(
             &serde_json::json!({ "added": added, "names": names, "new": new, "refused": problems }),
         )?;
     } else if !global.quiet {
         let mut out = output::stdout();
         if entries.len() <= 20 {
-            for (name, url, _) in &entries {
-                writeln!(out, "{name}  <-  {}", Url::parse(url)?)?;
+            for entry in &entries {
+                writeln!(out, "{}  <-  {}", entry.name, Url::parse(&entry.url)?)?;
             }
         }
         let refused =
@@ -116,46 +114,6 @@ fn wanted(args: &AddArgs, problems: &mut Vec<String>) -> Result<Vec<Wanted>> {
     Ok(wanted)
 }
 
-/// What can be registered.
-#[derive(Default)]
-struct SoundEntries {
-    entries: Vec<(String, String, String)>,
-    /// Names that the catalog does not have yet.
-    new: Vec<String>,
-    /// URLs by name.
-    seen: HashMap<String, String>,
-}
-
-impl SoundEntries {
-    fn take(&mut self, pool: &Pool, wanted: &Wanted, force: bool) -> Result<()> {
-        look_at(&wanted.url).or_else(|e| match e {
-            _ if force => Ok(()),
-            Error::Message(why) => {
-                Err(Error::Message(format!("{why} (use 'weir add --force' to register it anyway)")))
-            }
-            e => Err(e),
-        })?;
-        let one = entry(&wanted.url, wanted.name.as_deref())?;
-        let known = pool.catalog.get(&one.0)?.map(|r| r.url);
-        let is_new = known.is_none() && !self.seen.contains_key(&one.0);
-        let other = known.or_else(|| self.seen.get(&one.0).cloned()).filter(|other| *other != one.1);
-        if let Some(other) = other {
-            let other = Url::parse(&other)?;
-            return Err(Error::Message(format!(
-                "'{}' is taken: it is mirrored from {other}; choose another name",
-                one.0
-            )));
-        }
-        if is_new {
-            check_archive(pool, &one)?;
-            self.new.push(one.0.clone());
-        }
-        self.seen.insert(one.0.clone(), one.1.clone());
-        self.entries.push(one);
-        Ok(())
-    }
-}
-
 /// Lines of a list that are said to be wrong one by one.
 const PROBLEMS_SHOWN: usize = 20;
 
@@ -176,28 +134,6 @@ fn listed(line: &str) -> std::result::Result<Option<(String, Option<String>)>, S
         None => Ok(Some((url.to_owned(), name))),
         Some(word) => Err(format!("unexpected '{word}': a line is a URL, or a URL and a name")),
     }
-}
-
-/// Refuses a new repository whose archive is there and is of another upstream: it would be served under that
-/// name.
-fn check_archive(pool: &Pool, (_, url, path): &(String, String, String)) -> Result<()> {
-    // That of one which had the name before: the new one gets another file.
-    if pool.catalog.has_archive_at(path)? {
-        return Ok(());
-    }
-    let place = pool.store().join(path);
-    let Some(found) = weir_archive::Archive::open(&place).ok().and_then(|archive| Origin::of(&archive))
-    else {
-        return Ok(());
-    };
-    if found.url == Url::parse(url)?.without_userinfo() {
-        return Ok(());
-    }
-    Err(Error::Message(format!(
-        "'{}' already holds a copy of {}; choose another name with --name, or delete that file",
-        place.display(),
-        output::printable(found.url.as_bytes())
-    )))
 }
 
 /// `pause` and `resume`.
@@ -250,34 +186,11 @@ pub(crate) fn rm(pool: &mut Pool, global: &Global, patterns: &[String], delete: 
     }
     repositories.sort_by(|a, b| a.name.cmp(&b.name));
     repositories.dedup_by_key(|r| r.id);
-    let ids: HashSet<i64> = repositories.iter().map(|r| r.id).collect();
-    // All or nothing: what others build on stays, and an archive that is kept keeps what it builds on.
-    for r in &repositories {
-        let needing = pool.catalog.built_on(r.id)?;
-        if let Some(first) = needing.iter().find(|fork| !ids.contains(&fork.id)) {
-            return Err(weir_catalog::Error::BuiltOn {
-                count: needing.len() as i64,
-                first: first.name.clone(),
-            }
-            .into());
-        }
-    }
-    let forks = pool.catalog.bases(&ids.iter().copied().collect::<Vec<_>>())?;
-    let has_archive =
-        |fork: &&Base| repositories.iter().any(|r| r.id == fork.id && pool.archive_path(r).exists());
-    if let Some(fork) = forks.iter().find(|fork| !delete && has_archive(fork)) {
-        let name = repositories.iter().find(|r| r.id == fork.id).map_or("", |r| &r.name);
-        return Err(Error::Message(format!(
-            "the archive of '{name}' builds on that of '{}': run 'weir dissociate {name}' first, or delete \
-            it with --delete",
-            fork.name
-        )));
-    }
-    // Forks before what they build on.
-    repositories.sort_by_key(|r| !forks.iter().any(|fork| fork.id == r.id));
+    weir_pool::check_removal(&pool.catalog, &pool.store, &mut repositories, delete)?;
     for r in &repositories {
         let path = pool.archive_path(r);
-        let what = if forget(pool, r, delete)? { "deleted" } else { "forgotten" };
+        let is_deleted = weir_pool::forget(&mut pool.catalog, &pool.store, r, delete)?;
+        let what = if is_deleted { "deleted" } else { "forgotten" };
         if !global.quiet && !global.json {
             let kept = if !delete && path.exists() {
                 format!("; its archive stays at {}", path.display())
@@ -294,17 +207,4 @@ pub(crate) fn rm(pool: &mut Pool, global: &Global, patterns: &[String], delete: 
         )?;
     }
     Ok(())
-}
-
-/// Forgets a repository, and deletes its archive if that is said and there is one; says whether there was.
-fn forget(pool: &mut Pool, r: &Repository, delete: bool) -> Result<bool> {
-    let path = pool.archive_path(r);
-    pool.catalog.remove(&r.name)?;
-    if !delete || !path.exists() {
-        return Ok(false);
-    }
-    let lock = lock(&path)?;
-    delete_archives(&path)?;
-    drop(lock);
-    Ok(true)
 }

@@ -124,7 +124,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (listeners, monitored) = runtime.block_on(async { listen(c, &args) })?;
-    let scratch = pool.scratch().folder.unwrap_or_else(std::env::temp_dir);
+    let scratch = pool.store.scratch.clone().folder.unwrap_or_else(std::env::temp_dir);
     let presentation = Presentation { files: c.files, ..Presentation::default() };
     raise_descriptor_limit();
     let proxies = TrustedProxies::new(&c.trusted_proxies, c.proxy_protocol).map_err(Error::Message)?;

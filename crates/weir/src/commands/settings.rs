@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::output;
 use crate::output::settings_json;
 use crate::pool::{Pool, now};
-use crate::registry::{entry, look_at};
 
 pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()> {
     let SetArgs { patterns, url, priority, interval, refs, lfs, metadata } = args;
@@ -74,9 +73,9 @@ fn set_url(pool: &mut Pool, names: &[String], url: &str) -> Result<()> {
         return Err(Error::Message("--url needs exactly one repository name".to_owned()));
     };
     let repository = pool.get(name)?;
-    look_at(url)?;
-    let (_, url, _) = entry(url, Some(&repository.name))?;
-    Ok(pool.catalog.set_url(&repository.name, &url, now())?)
+    weir_pool::check_url(url)?;
+    let entry = weir_pool::entry(url, Some(&repository.name))?;
+    Ok(pool.catalog.set_url(&repository.name, &entry.url, now())?)
 }
 
 /// What was said, of those whose names match or of all.

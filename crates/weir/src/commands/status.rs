@@ -80,7 +80,7 @@ impl PoolStatus {
             forges,
             accounts,
             budgets: pool.catalog.budgets(now)?,
-            space: space(&pool.store())?,
+            space: space(&pool.store.path)?,
             metadata: pool.catalog.metadata_counts()?,
         })
     }

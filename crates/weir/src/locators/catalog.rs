@@ -145,7 +145,7 @@ impl CatalogLocator {
         let (serve, access) = (&pool.config.serve, &pool.config.access);
         Ok(CatalogLocator {
             lookups: Lookups::new(pool)?,
-            store: pool.store(),
+            store: pool.store.path.clone(),
             rules: serve.map.iter().map(|m| m.rule().map_err(Error::Config)).collect::<Result<_>>()?,
             access: access.rules().map_err(Error::Config)?,
             hook: access.hook.clone().map(|program| Hook { program, timeout: access.hook_timeout.0 }),

@@ -7,12 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access, geteuid};
+use weir_ground::FileError;
+use weir_pool::check_locks;
 
 use super::report::{Level, Report};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::output;
 use crate::pool::{CLOCK_SKEW_TOLD_S, Pool, now};
-use crate::shared_store::check_locks;
 
 /// Files that a file system must be able to make yet; a visit makes two.
 const INODES_MIN: u64 = 1000;
@@ -74,12 +75,8 @@ pub(super) fn owner(path: &Path, report: &mut Report<'_>) -> Result<()> {
 /// Room for archives, and for packs on their way.
 pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     const CHECK: &str = "disk";
-    let store = pool.store();
-    let stat = statvfs(&store).map_err(|e| Error::File {
-        what: "look at",
-        path: store.clone(),
-        source: e.into(),
-    })?;
+    let store = &pool.store.path;
+    let stat = statvfs(store).map_err(std::io::Error::from).map_err(FileError::on("look at", store))?;
     let free = stat.blocks_available() * stat.fragment_size();
     let wanted = pool.config.store.free_bytes_min.0;
     let room = format!("{} free", output::bytes(free));
@@ -110,11 +107,11 @@ pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         }
     }
     if pool.catalog.is_remote()
-        && let Err(e) = check_locks(&store)
+        && let Err(e) = check_locks(store)
     {
         report.add(Level::Error, CHECK, e.to_string())?;
     }
-    let scratch = pool.scratch().folder.unwrap_or_else(std::env::temp_dir);
+    let scratch = pool.store.scratch.clone().folder.unwrap_or_else(std::env::temp_dir);
     let written = tempfile::tempfile_in(&scratch);
     if let Err(e) = written {
         report.add(
@@ -140,8 +137,8 @@ pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         )?;
     }
     // A file's time is the server's, on a store that a network leads to.
-    let store = pool.store();
-    match tempfile::tempfile_in(&store).and_then(|file| file.metadata()?.modified()) {
+    let store = &pool.store.path;
+    match tempfile::tempfile_in(store).and_then(|file| file.metadata()?.modified()) {
         Err(e) => {
             is_well = false;
             report.add(

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access, geteuid};
 use weir_catalog::InventoryEntry;
+use weir_ground::FileError;
+use weir_pool::{SUFFIX, check_name, is_archive, is_kept_aside, walk};
 
 use super::report::{Level, Many, Report};
-use crate::error::{Error, Result};
-use crate::names::check_name;
+use crate::error::Result;
 use crate::output;
 use crate::pool::Pool;
-use crate::store_files::{SUFFIX, is_archive, is_kept_aside, walk};
 
 const CATALOG: &str = "catalog";
 const ARCHIVES: &str = "archives";
@@ -42,7 +42,7 @@ pub(super) fn catalog(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
 pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     let mut look = StoreLook {
         pool,
-        store: pool.store(),
+        store: pool.store.path.clone(),
         hasher: RandomState::new(),
         known: HashSet::new(),
         count: 0,
@@ -177,7 +177,7 @@ impl StoreLook<'_> {
                 strangers.push(path.to_owned());
             }
         })
-        .map_err(|source| Error::File { what: "read", path: self.store.clone(), source })?;
+        .map_err(FileError::on("read", &self.store))?;
         for (folder, e) in unreadable {
             self.unread.add(|| format!("cannot read '{}': {e}", folder.display()));
         }
@@ -210,5 +210,5 @@ fn wanted_len(entry: &InventoryEntry) -> Option<u64> {
 
 /// `path` as the catalog would write it, if it can.
 fn below(pool: &Pool, path: &Path) -> Option<String> {
-    Some(path.strip_prefix(pool.store()).ok()?.to_str()?.to_owned())
+    Some(path.strip_prefix(&pool.store.path).ok()?.to_str()?.to_owned())
 }

@@ -1,19 +1,24 @@
-//! What can be registered, under which name; and archives that are deleted with their repository.
+//! URLs that can be registered, and the names that repositories get by them.
 
 use std::path::{Component, Path};
 
+use weir_catalog::NewRepository;
 use weir_transport::{Scheme, Url};
 
 use crate::error::{Error, Result};
+use crate::files::SUFFIX;
 use crate::names::check_name;
 
 /// Forges where a repository is an owner and a name, and nothing else.
 const OWNER_AND_NAME: [&str; 3] = ["github.com", "codeberg.org", "bitbucket.org"];
 
-/// Refuses what cannot be a repository's URL, though it has the form of one.
-pub(crate) fn look_at(text: &str) -> Result<()> {
+/// Refuses a URL that cannot be a repository's, though it has the form of one: an owner, or a page.
+///
+/// # Errors
+/// If it is one of those, or no URL.
+pub fn check_url(text: &str) -> Result<()> {
     let url = Url::parse(text)?;
-    let refuse = |why: String| Err(Error::Message(why));
+    let refuse = |why: String| Err(Error::Refused(why));
     if url.scheme == Scheme::Local {
         let path = url.local_path();
         let mut with_suffix = path.clone().into_os_string();
@@ -60,8 +65,11 @@ pub(crate) fn look_at(text: &str) -> Result<()> {
     }
 }
 
-/// Name, URL and archive of one upstream.
-pub(crate) fn entry(url: &str, name: Option<&str>) -> Result<(String, String, String)> {
+/// Returns what the catalog adds for the upstream at `url`, under `name` or a name that the URL gives.
+///
+/// # Errors
+/// If one of them is invalid.
+pub fn entry(url: &str, name: Option<&str>) -> Result<NewRepository> {
     let parsed = Url::parse(url)?;
     let mut kept = url.to_owned();
     let mut default = parsed.default_name();
@@ -73,40 +81,11 @@ pub(crate) fn entry(url: &str, name: Option<&str>) -> Result<(String, String, St
         {
             absolute = found;
         }
-        kept = absolute.to_str().ok_or_else(|| Error::Message(format!("'{url}' is not UTF-8")))?.to_owned();
+        kept = absolute.to_str().ok_or_else(|| Error::Refused(format!("'{url}' is not UTF-8")))?.to_owned();
         default = Url::parse(&kept)?.default_name();
     }
     let name = name.map_or(default, |n| n.trim_matches('/').to_owned());
     check_name(&name)?;
-    let path = format!("{name}.tar");
-    Ok((name, kept, path))
-}
-
-/// Locks the archive at `path` if there is one: whoever reads it goes on reading, whoever writes to it is
-/// waited for.
-pub(crate) fn lock(path: &Path) -> Result<Option<weir_archive::LockedFile>> {
-    match path.try_exists() {
-        Ok(true) => {}
-        Ok(false) => return Ok(None),
-        Err(source) => return Err(Error::File { what: "look at", path: path.to_owned(), source }),
-    }
-    weir_archive::lock_existing(path)
-        .map(Some)
-        .map_err(|e| Error::Message(format!("cannot lock '{}': {e}", path.display())))
-}
-
-/// Deletes the archive at `path`, and what was put aside of it as damaged.
-pub(crate) fn delete_archives(path: &Path) -> Result<()> {
-    for path in std::iter::once(path.to_owned())
-        .chain(weir_mirror::places_aside(path))
-        .chain(weir_repo::torn_places(path))
-    {
-        match std::fs::remove_file(&path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::File { what: "delete", path, source });
-            }
-            _ => {}
-        }
-    }
-    Ok(())
+    let path = format!("{name}{SUFFIX}");
+    Ok(NewRepository { name, url: kept, path })
 }

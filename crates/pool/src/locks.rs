@@ -1,23 +1,25 @@
-//! A store that several machines write to: whether its file system shows each the locks of the others.
+//! A store that several machines write to: each must see the locks of the others.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::sys::stat::{major, minor};
+use weir_ground::FileError;
 
 use crate::error::{Error, Result};
 
-/// Refuses a store whose locks only this machine would see: two machines would write to one archive.
-pub(crate) fn check_locks(store: &Path) -> Result<()> {
-    let device = fs::metadata(store)
-        .map_err(|source| Error::File { what: "look at", path: store.to_owned(), source })?
-        .dev();
-    // Where that cannot be read the file system is taken at its word.
+/// Refuses a store whose locks only this machine would see: two machines could write to one archive.
+///
+/// # Errors
+/// If its file system is mounted so.
+pub fn check_locks(store: &Path) -> Result<()> {
+    let device = fs::metadata(store).map_err(FileError::on("look at", store))?.dev();
+    // Without that list, the file system is trusted.
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     match local_locks(&mounts, &format!("{}:{}", major(device), minor(device))) {
         None => Ok(()),
-        Some(how) => Err(Error::Message(format!(
+        Some(how) => Err(Error::Refused(format!(
             "'{}' is {how}: machines that share it would not see each other's locks, and could write to one \
             archive at the same time; mount it without that option, or, on a single machine, use a catalog \
             of its own",

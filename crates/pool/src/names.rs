@@ -8,18 +8,24 @@ const NAME_BYTES_MAX: usize = 1000;
 const PART_BYTES_MAX: usize = 200;
 
 /// Checks a repository's name: it becomes a path below the store and part of URLs.
-pub(crate) fn check_name(name: &str) -> Result<()> {
+///
+/// # Errors
+/// If it cannot.
+pub fn check_name(name: &str) -> Result<()> {
     if is_name(name) {
         return Ok(());
     }
-    Err(Error::Message(format!(
+    Err(Error::Refused(format!(
         "'{name}' is not a valid name: parts between slashes must not be empty, start with a dot, end in \
         .tar, or contain spaces or any of \\*?@:"
     )))
 }
 
-/// Checks that `pattern` can match a name: a rule that never holds hides nothing, for one.
-pub(crate) fn check_pattern(pattern: &str) -> std::result::Result<(), String> {
+/// Checks that `pattern` can match a name. A rule of access that never matches hides nothing, for one.
+///
+/// # Errors
+/// If it cannot; says so.
+pub fn check_pattern(pattern: &str) -> std::result::Result<(), String> {
     // Names that forges give may have parts that start with a dot.
     let trimmed = pattern.trim_matches('/');
     let sample: Vec<&str> = trimmed.split('/').map(|part| part.strip_prefix('.').unwrap_or(part)).collect();

@@ -1,21 +1,18 @@
-//! What lies in a store, whatever the catalog knows of it.
+//! Files below a store, whether the catalog knows them or not.
 
 use std::fs::{self, FileType};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What the names of archives end in.
-pub(crate) const SUFFIX: &str = ".tar";
+/// The end of the names of archives.
+pub const SUFFIX: &str = ".tar";
 
-/// Gives each file and folder below `folder` to `each`; what is hidden is weir's own, for a while. Returns
-/// folders below that cannot be read, and why: as every disk of its own has one that is only root's.
+/// Calls `each` with every file and folder below `folder`, but for hidden ones: those are weir's own
+/// temporary files. Returns the folders below that cannot be read (`lost+found`, for one), and why.
 ///
 /// # Errors
 /// If `folder` itself cannot be read.
-pub(crate) fn walk(
-    folder: &Path,
-    each: &mut dyn FnMut(&Path, FileType),
-) -> io::Result<Vec<(PathBuf, io::Error)>> {
+pub fn walk(folder: &Path, each: &mut dyn FnMut(&Path, FileType)) -> io::Result<Vec<(PathBuf, io::Error)>> {
     let mut unread = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(at) = folders.pop() {
@@ -41,14 +38,14 @@ pub(crate) fn walk(
     Ok(unread)
 }
 
-/// Whether what lies at `path` is called as an archive is.
-pub(crate) fn is_archive(path: &Path) -> bool {
+/// Returns whether the file at `path` is named as an archive is.
+pub fn is_archive(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes())
 }
 
-/// Whether what lies at `path` was kept when an archive was damaged: the archive itself, or commits that were
-/// cut from it.
-pub(crate) fn is_kept_aside(path: &Path) -> bool {
+/// Returns whether the file at `path` was kept when an archive was damaged: the archive itself, or commits
+/// that were cut from it.
+pub fn is_kept_aside(path: &Path) -> bool {
     let Some(text) = path.to_str() else { return false };
     let Some(at) = text.rfind(&format!("{SUFFIX}.")) else { return false };
     let archive = Path::new(&text[..at + SUFFIX.len()]);

@@ -1,0 +1,111 @@
+//! Archives in the store that the catalog does not know.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use weir_catalog::clock::now;
+use weir_catalog::{Adopted, Catalog};
+use weir_ground::FileError;
+use weir_repo::{Origin, Repo, StateKind};
+
+use crate::error::Result;
+use crate::files::{SUFFIX, is_archive, walk};
+use crate::find::get;
+use crate::names::check_name;
+use crate::store::Store;
+
+/// Archives that are registered at a time.
+const BATCH_MAX: usize = 1000;
+
+/// The archives in a store that the catalog does not know.
+pub struct FoundArchives {
+    /// Those that can be registered.
+    pub found: Vec<Adopted>,
+    /// Those that cannot.
+    pub left_out: Vec<LeftOut>,
+    /// Folders that cannot be read.
+    pub unread: Vec<(PathBuf, io::Error)>,
+}
+
+/// An archive that cannot be registered.
+pub struct LeftOut {
+    /// Its path below the store.
+    pub path: String,
+    /// The reason, with the remedy.
+    pub why: String,
+}
+
+/// Finds the archives in `store` that the catalog does not know, in order of their paths.
+///
+/// # Errors
+/// If the catalog or the store cannot be read.
+pub fn find_archives(catalog: &Catalog, store: &Store) -> Result<FoundArchives> {
+    let known: HashSet<String> = catalog.list()?.into_iter().map(|r| r.path).collect();
+    let mut paths = Vec::new();
+    let unread = walk(&store.path, &mut |path, kind| {
+        if kind.is_file() && is_archive(path) {
+            paths.push(path.to_owned());
+        }
+    })
+    .map_err(FileError::on("read", &store.path))?;
+    paths.sort();
+    let mut archives = FoundArchives { found: Vec::new(), left_out: Vec::new(), unread };
+    for path in paths {
+        let below = path.strip_prefix(&store.path).unwrap_or(&path).to_string_lossy().into_owned();
+        if known.contains(&below) {
+            continue;
+        }
+        match read_archive(&path, &below) {
+            Ok(archive) => archives.found.push(archive),
+            Err(why) => archives.left_out.push(LeftOut { path: below, why }),
+        }
+    }
+    Ok(archives)
+}
+
+/// Registers `archives`. Returns how many are new.
+///
+/// # Errors
+/// If the catalog fails, or an archive cannot be read any more. Those registered until then stay.
+pub fn adopt(catalog: &mut Catalog, store: &Store, archives: &[Adopted]) -> Result<usize> {
+    let mut added = 0;
+    for batch in archives.chunks(BATCH_MAX) {
+        added += catalog.adopt(batch, now())?;
+    }
+    // Bases can be named once all are known.
+    for archive in archives {
+        let repository = get(catalog, &archive.name)?;
+        store.note_base(catalog, &repository)?;
+    }
+    Ok(added)
+}
+
+/// Reads what the catalog keeps of the archive at `path`, which is `below` the store.
+fn read_archive(path: &Path, below: &str) -> std::result::Result<Adopted, String> {
+    if below.contains(char::REPLACEMENT_CHARACTER) && path.to_str().is_none() {
+        return Err("its name is not UTF-8: rename the file".to_owned());
+    }
+    let name = below.strip_suffix(SUFFIX).unwrap_or(below).to_owned();
+    check_name(&name).map_err(|e| format!("{e}: rename the file"))?;
+    let repo = Repo::open_archive(path).map_err(|e| e.to_string())?;
+    let archive = repo.archive().ok_or("it is no archive")?;
+    let Some(Origin { url, forge }) = Origin::of(archive) else {
+        return Err(format!(
+            "it does not record its upstream; register it as it is with 'weir add --name {name} URL'"
+        ));
+    };
+    let number = |n: u64| i64::try_from(n).map_err(|_| "its numbers are too large".to_owned());
+    Ok(Adopted {
+        name,
+        url,
+        path: below.to_owned(),
+        seq: number(archive.state().record.seq)?,
+        archive_bytes: number(archive.state().end())?,
+        ref_count: number(repo.refs().list().len() as u64)?,
+        epoch: weir_repo::epoch_of(path).map_err(|e| e.to_string())?,
+        forge,
+        // As 'weir restore' left it.
+        is_pinned: StateKind::of(archive) == StateKind::Restored,
+    })
+}

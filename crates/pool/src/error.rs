@@ -1,0 +1,87 @@
+//! Why something cannot be done with a repository of a pool.
+
+use std::path::PathBuf;
+
+use weir_ground::FileError;
+
+/// Why something cannot be done with a repository of a pool.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system, without a better name.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// One file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The store is not there.
+    #[error("the store of this pool is missing: '{}' does not exist; mount the store, or, if its archives \
+        are gone for good, write '{id}' into that file to clone all again", .id_file.display())]
+    NoStore {
+        /// The file that identifies the store.
+        id_file: PathBuf,
+        /// What it must say.
+        id: String,
+    },
+    /// No repository matches the pattern.
+    #[error("no repository matches '{0}'; run 'weir ls' to list all")]
+    NoMatch(String),
+    /// A folder or a pattern where one repository is wanted.
+    #[error("'{name}' is not a repository, but matches {count}; run 'weir ls {name}' to list them")]
+    NotOne {
+        /// What was asked for.
+        name: String,
+        /// The number of repositories that match.
+        count: usize,
+    },
+    /// The repository has no archive yet.
+    #[error("'{0}' has not been mirrored yet; run 'weir mirror {0}'")]
+    NotMirrored(String),
+    /// The repository's archive was there once.
+    #[error("the archive of '{name}' is missing ('{}'); run 'weir mirror {name}' to clone it again",
+    .path.display())]
+    ArchiveMissing {
+        /// The repository.
+        name: String,
+        /// Where its archive was.
+        path: PathBuf,
+    },
+    /// The catalog.
+    #[error(transparent)]
+    Catalog(#[from] weir_catalog::Error),
+    /// A URL.
+    #[error(transparent)]
+    Url(#[from] weir_transport::UrlError),
+    /// An archive or a clone.
+    #[error("cannot read '{name}': {source}")]
+    Repo {
+        /// The repository.
+        name: String,
+        /// Why that fails.
+        source: weir_repo::Error,
+    },
+    /// What was asked for is refused, for the reason given, with the remedy.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The result of an operation on a pool.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Names the repository that an error is about.
+pub trait InRepo<T> {
+    /// Makes an error one about the repository called `name`.
+    ///
+    /// # Errors
+    /// If `self` is one.
+    fn in_repo(self, name: &str) -> Result<T>;
+}
+
+impl<T> InRepo<T> for weir_repo::Result<T> {
+    fn in_repo(self, name: &str) -> Result<T> {
+        self.map_err(|source| match source {
+            // It names what was looked for.
+            weir_repo::Error::NotFound(text) => Error::Refused(text),
+            source => Error::Repo { name: name.to_owned(), source },
+        })
+    }
+}

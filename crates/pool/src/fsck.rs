@@ -1,0 +1,111 @@
+//! Archives checked against their hashes and against what the catalog knows, and replaced.
+
+use std::path::Path;
+
+use weir_catalog::clock::now;
+use weir_catalog::{Catalog, Repository};
+use weir_ground::FileError;
+use weir_mirror::{Mirror, Visited};
+
+use crate::error::{InRepo, Result};
+use crate::store::Store;
+
+/// What a check found of a repository.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Whether its archive is there.
+    pub is_there: bool,
+    /// Objects that were read.
+    pub objects: u64,
+    /// What is damaged or missing.
+    pub problems: Vec<String>,
+    /// What could not be checked.
+    pub unchecked: Vec<String>,
+    /// What is behind the last commit, and normal after a kill.
+    pub unfinished: Option<String>,
+}
+
+/// The result of a repair.
+pub enum Repair {
+    /// A visit replaced the archive.
+    Done(Box<Visited>),
+    /// The archive is unchanged, for this reason.
+    Failed(String),
+}
+
+/// Checks the archive of `r`. Returns `None` if it has not been mirrored yet.
+///
+/// # Errors
+/// If the store cannot be read. Damage is no error.
+pub fn check(store: &Store, r: &Repository) -> Result<Option<Checked>> {
+    let path = store.archive_path(r);
+    let is_there = path.try_exists().map_err(FileError::on("look at", &path))?;
+    if !is_there && r.seq.is_none() {
+        return Ok(None);
+    }
+    let mut checked = Checked { is_there, ..Checked::default() };
+    if !is_there {
+        checked.problems.push("the archive is missing; the next visit clones it again".to_owned());
+        return Ok(Some(checked));
+    }
+    let known = r.seq.and_then(|n| u64::try_from(n).ok());
+    match store.open(r).and_then(|repo| weir_repo::fsck(&repo).in_repo(&r.name)) {
+        Ok(report) => {
+            checked.objects = report.objects;
+            checked.problems = report.problems;
+            checked.unchecked = report.unchecked;
+            match report.unfinished {
+                // If the catalog knows of nothing, it may be a commit all the same.
+                Some(line) if known.is_some_and(|known| ends_at(&path).is_some_and(|seq| known <= seq)) => {
+                    checked.unfinished = Some(line);
+                }
+                line => checked.problems.extend(line),
+            }
+        }
+        Err(e) => checked.problems.push(e.to_string()),
+    }
+    // Commits that the catalog was told of may be gone, though nothing that is there shows it.
+    if checked.problems.is_empty()
+        && let (Some(known), Some(seq)) = (known, ends_at(&path))
+        && known > seq
+    {
+        checked.problems.push(format!("commits {} to {known} are gone", seq + 1));
+    }
+    Ok(Some(checked))
+}
+
+/// Returns the number of the last commit of the archive at `path`.
+fn ends_at(path: &Path) -> Option<u64> {
+    weir_repo::check_end(path).ok()
+}
+
+/// Tells the catalog of the problems that were found, so that a visit replaces the archive.
+///
+/// # Errors
+/// If the catalog fails.
+pub fn note(catalog: &mut Catalog, r: &Repository, checked: &Checked) -> Result<()> {
+    match checked.problems.first() {
+        Some(first) if checked.is_there => catalog.set_damaged(r.id, first, now())?,
+        Some(_) => catalog.look_again(&r.name, now())?,
+        None => {}
+    }
+    Ok(())
+}
+
+/// Visits the upstream of `r`, and replaces its damaged archive.
+///
+/// # Errors
+/// If the catalog fails.
+pub fn repair(catalog: &mut Catalog, mirror: &Mirror, r: &Repository) -> Result<Repair> {
+    let base = catalog.bases(&[r.id])?;
+    let repair = match mirror.replace(r, base.first()) {
+        Ok(Some(visited)) => Repair::Done(Box::new(visited)),
+        Ok(None) => Repair::Failed("the archive is not damaged; nothing to repair".to_owned()),
+        Err(failure) => Repair::Failed(failure.to_string()),
+    };
+    catalog.look_again(&r.name, now())?;
+    if let Repair::Done(visited) = &repair {
+        mirror.note_base(catalog, r, base.first(), visited)?;
+    }
+    Ok(repair)
+}

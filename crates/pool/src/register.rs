@@ -1,0 +1,87 @@
+//! Upstreams that are to be registered, each checked against the catalog, the store and the others.
+
+use std::collections::HashMap;
+
+use weir_archive::Archive;
+use weir_catalog::{Catalog, NewRepository};
+use weir_ground::printable;
+use weir_repo::Origin;
+use weir_transport::Url;
+
+use crate::error::{Error, Result};
+use crate::store::Store;
+use crate::upstream::{check_url, entry};
+
+/// Upstreams that can be registered together.
+#[derive(Default)]
+pub struct SoundEntries {
+    /// What the catalog is to add.
+    pub entries: Vec<NewRepository>,
+    /// Names that the catalog does not have yet.
+    pub new: Vec<String>,
+    /// URLs by name.
+    seen: HashMap<String, String>,
+}
+
+impl SoundEntries {
+    /// Takes the upstream at `url`, under `name` or a name that its URL gives. With `force` the URL may look
+    /// like a mistake.
+    ///
+    /// # Errors
+    /// If it cannot be registered, or not beside those taken before.
+    pub fn take(
+        &mut self,
+        catalog: &Catalog,
+        store: &Store,
+        url: &str,
+        name: Option<&str>,
+        force: bool,
+    ) -> Result<()> {
+        check_url(url).or_else(|e| match e {
+            _ if force => Ok(()),
+            Error::Refused(why) => {
+                Err(Error::Refused(format!("{why} (use 'weir add --force' to register it anyway)")))
+            }
+            e => Err(e),
+        })?;
+        let one = entry(url, name)?;
+        let known = catalog.get(&one.name)?.map(|r| r.url);
+        let is_new = known.is_none() && !self.seen.contains_key(&one.name);
+        let other = known.or_else(|| self.seen.get(&one.name).cloned()).filter(|other| *other != one.url);
+        if let Some(other) = other {
+            let other = Url::parse(&other)?;
+            return Err(Error::Refused(format!(
+                "'{}' is taken: it is mirrored from {other}; choose another name",
+                one.name
+            )));
+        }
+        if is_new {
+            check_archive(catalog, store, &one)?;
+            self.new.push(one.name.clone());
+        }
+        self.seen.insert(one.name.clone(), one.url.clone());
+        self.entries.push(one);
+        Ok(())
+    }
+}
+
+/// Refuses a new repository whose archive is there and is of another upstream: it would be served under that
+/// name.
+fn check_archive(catalog: &Catalog, store: &Store, new: &NewRepository) -> Result<()> {
+    // That of one which had the name before: the new one gets another file.
+    if catalog.has_archive_at(&new.path)? {
+        return Ok(());
+    }
+    let place = store.path.join(&new.path);
+    let Some(found) = Archive::open(&place).ok().and_then(|archive| Origin::of(&archive)) else {
+        return Ok(());
+    };
+    if found.url == Url::parse(&new.url)?.without_userinfo() {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "'{}' already holds a copy of {}; choose another name with --name, or delete that file",
+        place.display(),
+        printable(&found.url)
+    )))
+}

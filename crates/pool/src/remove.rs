@@ -1,0 +1,168 @@
+//! Repositories that go, and with them their archives.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use weir_archive::LockedFile;
+use weir_catalog::{Base, Catalog, Repository};
+use weir_ground::{FileError, Timestamp, name_matches};
+
+use crate::error::{Error, Result};
+use crate::store::Store;
+
+/// Orders `repositories` so that forks stand before what they build on, and checks that all of them can go:
+/// none is the base of one that stays, and an archive that stays keeps its base.
+///
+/// # Errors
+/// If one of them cannot go.
+pub fn check_removal(
+    catalog: &Catalog,
+    store: &Store,
+    repositories: &mut [Repository],
+    deletes: bool,
+) -> Result<()> {
+    let ids: HashSet<i64> = repositories.iter().map(|r| r.id).collect();
+    for r in repositories.iter() {
+        let needing = catalog.built_on(r.id)?;
+        if let Some(first) = needing.iter().find(|fork| !ids.contains(&fork.id)) {
+            let (count, first) = (needing.len() as i64, first.name.clone());
+            return Err(weir_catalog::Error::BuiltOn { count, first }.into());
+        }
+    }
+    let forks = catalog.bases(&ids.iter().copied().collect::<Vec<_>>())?;
+    let has_archive =
+        |fork: &&Base| repositories.iter().any(|r| r.id == fork.id && store.archive_path(r).exists());
+    if let Some(fork) = forks.iter().find(|fork| !deletes && has_archive(fork)) {
+        let name = repositories.iter().find(|r| r.id == fork.id).map_or("", |r| &r.name);
+        return Err(Error::Refused(format!(
+            "the archive of '{name}' builds on that of '{}': run 'weir dissociate {name}' first, or delete \
+            it with --delete",
+            fork.name
+        )));
+    }
+    repositories.sort_by_key(|r| !forks.iter().any(|fork| fork.id == r.id));
+    Ok(())
+}
+
+/// Removes a repository from the catalog, and deletes its archive if `deletes` says so. Returns whether an
+/// archive was deleted.
+///
+/// # Errors
+/// If the catalog fails, or the archive cannot be deleted.
+pub fn forget(catalog: &mut Catalog, store: &Store, r: &Repository, deletes: bool) -> Result<bool> {
+    let path = store.archive_path(r);
+    catalog.remove(&r.name)?;
+    if !deletes || !path.exists() {
+        return Ok(false);
+    }
+    let lock = lock(&path)?;
+    delete_archives(&path)?;
+    drop(lock);
+    Ok(true)
+}
+
+/// Returns the repositories that match `pattern` and have been gone upstream since `before`, with their
+/// forges. Forks stand before what they build on.
+///
+/// # Errors
+/// If the catalog fails.
+pub fn gone_since(
+    catalog: &Catalog,
+    before: Timestamp,
+    pattern: Option<&str>,
+) -> Result<Vec<(Repository, Option<String>)>> {
+    let mut gone = catalog.gone_since(before)?;
+    gone.retain(|(r, _)| pattern.is_none_or(|pattern| name_matches(pattern, &r.name)));
+    let forks = catalog.bases(&gone.iter().map(|(r, _)| r.id).collect::<Vec<_>>())?;
+    gone.sort_by_key(|(r, _)| !forks.iter().any(|fork| fork.id == r.id));
+    Ok(gone)
+}
+
+/// Checks that `gone` is at most `percent` of what each forge has: a forge that was listed in part, or
+/// another one under its name, must not cost the copies.
+///
+/// # Errors
+/// If more are gone.
+pub fn check_purge(catalog: &Catalog, gone: &[(Repository, Option<String>)], percent: u8) -> Result<()> {
+    for (forge, known) in catalog.counts_by_forge()? {
+        let of_it = gone.iter().filter(|(_, of)| *of == forge).count();
+        if of_it as u64 * 100 > known.unsigned_abs() * u64::from(percent) {
+            let whose =
+                forge.map_or("those that no forge lists".to_owned(), |forge| format!("forge '{forge}'"));
+            return Err(Error::Refused(format!(
+                "{of_it} of {known} repositories of {whose} are gone, more than {percent} per cent: nothing \
+                was deleted. Check them with 'weir purge --dry-run'; if that is right, raise --purge-protect"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What came of purging one repository.
+#[derive(Debug, PartialEq, Eq)]
+pub enum PurgeOutcome {
+    /// It is gone, with an archive of so many bytes; or would be.
+    Purged(u64),
+    /// So many archives that stay build on it.
+    Needed(usize),
+    /// It is there again.
+    Back,
+}
+
+/// Deletes `r` and its archive, if it is still gone since `before` and no archive that stays needs it. A dry
+/// run deletes nothing, and takes those in `going` for deleted.
+///
+/// # Errors
+/// If the catalog fails, or the archive cannot be deleted.
+pub fn purge_one(
+    catalog: &mut Catalog,
+    store: &Store,
+    r: &Repository,
+    before: Timestamp,
+    going: Option<&HashSet<i64>>,
+) -> Result<PurgeOutcome> {
+    let path = store.archive_path(r);
+    let is_staying = |fork: &Repository| going.is_none_or(|going| !going.contains(&fork.id));
+    let staying = catalog.built_on(r.id)?.iter().filter(|fork| is_staying(fork)).count();
+    if staying > 0 {
+        return Ok(PurgeOutcome::Needed(staying));
+    }
+    let bytes = fs::metadata(&path).map_or(0, |m| m.len());
+    if going.is_none() {
+        // Waits for a visit that writes to it, and that may have found that it is there again.
+        let lock = lock(&path)?;
+        if !catalog.remove_gone(r.id, before)? {
+            return Ok(PurgeOutcome::Back);
+        }
+        delete_archives(&path)?;
+        drop(lock);
+    }
+    Ok(PurgeOutcome::Purged(bytes))
+}
+
+/// Locks the archive at `path`, if there is one, against writers. Readers go on.
+fn lock(path: &Path) -> Result<Option<LockedFile>> {
+    if !path.try_exists().map_err(FileError::on("look at", path))? {
+        return Ok(None);
+    }
+    let locked = weir_archive::lock_existing(path);
+    Ok(Some(locked.map_err(|e| Error::Refused(format!("cannot lock '{}': {e}", path.display())))?))
+}
+
+/// Deletes the archive at `path`, and what was kept of it as damaged.
+fn delete_archives(path: &Path) -> Result<()> {
+    for path in std::iter::once(path.to_owned())
+        .chain(weir_mirror::places_aside(path))
+        .chain(weir_repo::torn_places(path))
+    {
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(FileError::on("delete", &path)(e).into());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

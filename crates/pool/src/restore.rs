@@ -1,0 +1,132 @@
+//! A repository set back to a state that it had.
+
+use std::borrow::Cow;
+use std::io::Write;
+use std::path::Path;
+
+use weir_archive::{Archive, Replacement};
+use weir_catalog::clock::now;
+use weir_catalog::{Catalog, NewRepository, Repository};
+use weir_git::Oid;
+use weir_ground::{Epoch, printable};
+use weir_repo::{ArchiveRepo, NewState, Refs, Repo, Sharing, StateKind, Takes, write_anew};
+
+use crate::error::{Error, InRepo, Result};
+use crate::files::SUFFIX;
+use crate::names::check_name;
+use crate::store::{Store, end_of};
+
+/// A repository that was set back.
+#[derive(Debug)]
+pub struct Restored {
+    /// Its name.
+    pub name: String,
+    /// The number of the commit that set it back.
+    pub seq: u64,
+}
+
+/// Sets `r` back to the refs of its state `seq`, or makes a copy called `name` of that state. It is not
+/// visited from then on until the user says so.
+///
+/// # Errors
+/// If there is no such state, or its objects are not all there any more, or the name is taken. Then nothing
+/// is changed, but a copy may be left in the store.
+pub fn restore(
+    catalog: &mut Catalog,
+    store: &Store,
+    r: &Repository,
+    seq: u64,
+    name: Option<&str>,
+) -> Result<Restored> {
+    let repo = store.open(r)?;
+    let Some(refs) = repo.refs_at(seq).in_repo(&r.name)? else {
+        return Err(Error::Refused(format!(
+            "'{}' has no state {seq}; run 'weir log {}' to list its states",
+            r.name, r.name
+        )));
+    };
+    let source = store.archive_path(r);
+    let target = match name {
+        None => source.clone(),
+        Some(name) => {
+            check_name(name)?;
+            let target = store.path.join(format!("{name}{SUFFIX}"));
+            if target.exists() || catalog.get(name)?.is_some() {
+                return Err(Error::Refused(format!("a repository named '{name}' already exists")));
+            }
+            match repo.base() {
+                // It could not be got again: it had better be whole.
+                Some(_) => drop(
+                    store
+                        .rewrite(Sharing::Whole, |how| write_anew(&repo, &target, Takes::FreePlace, how))
+                        .in_repo(&r.name)?,
+                ),
+                None => copy_archive(&source, &target)?,
+            }
+            target
+        }
+    };
+    let mut archive = ArchiveRepo::open(&target).in_repo(&r.name)?;
+    if name.is_some() {
+        archive.goes_on_alone(now()).in_repo(&r.name)?;
+    }
+    let here = archive.repo().in_repo(&r.name)?;
+    check_all_there(r, here.as_deref(), seq, &refs)?;
+    let shallow = here.as_ref().map_or_else(|| Ok(Vec::new()), |here| cut_still(here)).in_repo(&r.name)?;
+    let restored = NewState {
+        refs: Cow::Borrowed(&refs),
+        shallow: &shallow,
+        time: now(),
+        epoch: Epoch::NONE,
+        kind: StateKind::Restored,
+    };
+    let report = archive.commit(None, restored).in_repo(&r.name)?;
+    let shown = name.unwrap_or(&r.name);
+    if shown != r.name {
+        let copy =
+            NewRepository { name: shown.to_owned(), url: r.url.clone(), path: format!("{shown}{SUFFIX}") };
+        catalog.add_copy(&copy, r.id, now())?;
+    }
+    let epoch = weir_repo::epoch_of(&target).in_repo(&r.name)?;
+    catalog.pin(shown, end_of(&report), refs.list().len() as u64, epoch)?;
+    Ok(Restored { name: shown.to_owned(), seq: report.seq })
+}
+
+/// Refuses to restore a state that is not all in the archive any more: a new clone may have taken its place.
+fn check_all_there(r: &Repository, here: Option<&Repo>, seq: u64, refs: &Refs) -> Result<()> {
+    if let Some(missing) = refs.list().iter().find(|at| !here.is_some_and(|here| here.contains(&at.oid))) {
+        let name = printable(&String::from_utf8_lossy(&missing.name));
+        return Err(Error::Refused(format!(
+            "'{}' no longer has what {name} was at state {seq} ({})",
+            r.name, missing.oid
+        )));
+    }
+    let Some(here) = here else { return Ok(()) };
+    let missing = here.history().first_missing(refs.list().iter().map(|at| at.oid)).in_repo(&r.name)?;
+    missing.map_or(Ok(()), |missing| {
+        Err(Error::Refused(format!("'{}' no longer has all of state {seq} ({missing})", r.name)))
+    })
+}
+
+/// Returns the commits where history ends, without those whose parents have come since.
+fn cut_still(here: &Repo) -> weir_repo::Result<Vec<Oid>> {
+    let mut kept = Vec::new();
+    for oid in here.history().shallow() {
+        if !here.history().parents(oid)?.iter().all(|parent| here.contains(parent)) {
+            kept.push(*oid);
+        }
+    }
+    Ok(kept)
+}
+
+/// Copies the committed part of an archive to a new file.
+fn copy_archive(source: &Path, target: &Path) -> Result<()> {
+    let fail = |e: weir_archive::Error| Error::Refused(format!("cannot copy '{}': {e}", source.display()));
+    let archive = Archive::open(source).map_err(fail)?;
+    let replacement = Replacement::create(target).map_err(fail)?;
+    let mut file = replacement.file()?;
+    file.write_all(archive.region())?;
+    file.sync_all()?;
+    replacement.persist(Takes::FreePlace).map_err(fail)?;
+    Ok(())
+}
