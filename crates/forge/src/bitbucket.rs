@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::api::{Api, Usage, escape, parameter};
 use crate::github::text;
+use crate::position::OwnerPosition;
 use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result};
 
 const PER_PAGE: u64 = 100;
@@ -74,17 +75,17 @@ impl Forge for Bitbucket {
         if self.are_found && self.workspaces.is_empty() {
             self.find_workspaces()?;
         }
-        // `AFTER`, a time, of all; `WORKSPACE:PAGE` of those that were asked for.
+        // Of all, a time; of workspaces, a page.
         let fields: Vec<String> = FIELDS.split(',').map(|field| format!("values.{}", field.trim())).collect();
         let common = format!("pagelen={PER_PAGE}&fields=next%2C{}", fields.join("%2C"));
-        let of_workspace = (self.are_found || !self.workspaces.is_empty()).then(|| {
-            let (n, page) = position.split_once(':').unwrap_or((position, "1"));
-            (n.parse::<usize>().unwrap_or(0), page.parse::<u64>().unwrap_or(1))
-        });
+        let of_workspace = (self.are_found || !self.workspaces.is_empty())
+            .then(|| OwnerPosition::parse(position, 1u64))
+            .map(|place| OwnerPosition { owner: Some(place.owner.unwrap_or(0)), at: place.at });
+        let next_page = |place: &OwnerPosition<u64>| Some(place.go_to(place.at.saturating_add(1)).text());
         let url = match of_workspace {
             None if position.is_empty() => format!("{}/repositories?{common}", self.base),
             None => format!("{}/repositories?{common}&after={}", self.base, escape(position)),
-            Some((n, page)) => match self.workspaces.get(n) {
+            Some(OwnerPosition { owner, at: page }) => match owner.and_then(|n| self.workspaces.get(n)) {
                 None => return Ok(Page::default()),
                 // By time of creation: what is new comes last, and moves nothing.
                 Some(name) => format!(
@@ -95,23 +96,23 @@ impl Forge for Bitbucket {
             },
         };
         let next_workspace =
-            of_workspace.and_then(|(n, _)| (n + 1 < self.workspaces.len()).then(|| format!("{}:1", n + 1)));
-        let answer = match (self.api.get(&url), of_workspace) {
+            of_workspace.as_ref().and_then(|place| place.next_owner(self.workspaces.len(), 1));
+        let answer = match (self.api.get(&url), &of_workspace) {
             // Only numbered pages can be passed over: what comes after a time is not known without the page.
             (Err(e), Some(_)) if e.is_of_owner() => {
                 return Ok(Page::leaving_out(position, &e, next_workspace));
             }
-            (Err(e), Some((n, page))) if e.is_of_page() => {
-                return Ok(Page::skipping(position, &e, Some(format!("{n}:{}", page.saturating_add(1)))));
+            (Err(e), Some(place)) if e.is_of_page() => {
+                return Ok(Page::skipping(position, &e, next_page(place)));
             }
             (answer, _) => answer?,
         };
         let Some(items) = answer.value["values"].as_array() else {
             return Err(Error::Unexpected { url, detail: "no list of values".to_owned() });
         };
-        let next = match (answer.value["next"].as_str(), of_workspace) {
+        let next = match (answer.value["next"].as_str(), &of_workspace) {
             (None, _) => next_workspace,
-            (Some(_), Some((n, page))) => Some(format!("{n}:{}", page.saturating_add(1))),
+            (Some(_), Some(place)) => next_page(place),
             // The same again is refused by whoever turns the pages: it would be asked for without end.
             (Some(next), None) => Some(unescape(parameter(next, "after").unwrap_or(position))),
         };

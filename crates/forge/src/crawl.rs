@@ -8,6 +8,7 @@ use weir_ground::Timestamp;
 
 use crate::api::Usage;
 use crate::filter::{FilterVerdict, ListingFilter};
+use crate::position::CrawlPosition;
 use crate::{Error, Forge, Page, Skipped};
 
 /// Pages skipped one after the other before the forge is taken to be down. Nothing of them counts as passed
@@ -18,8 +19,6 @@ const SKIPPED_TRIES_MAX: i64 = 10;
 /// Repositories asked for by themselves at the end, as the listing did not name them.
 const UNSEEN_MAX: usize = 10_000;
 const UNSEEN_BATCH: usize = 100;
-/// Before the number of a repository: the position once all pages were had.
-const UNSEEN: &str = "unseen:";
 
 /// Why a crawl ended early. It goes on where it was.
 #[derive(Debug, thiserror::Error)]
@@ -167,12 +166,15 @@ impl Crawl<'_> {
         remember_budgets(self.name, catalog, forge, (self.now)())?;
         let mut listing = catalog.begin_listing(self.name, self.scope, (self.now)())?;
         self.recover(catalog, forge, &listing, &mut progress)?;
-        let mut position = listing.position.clone();
-        if let Some(after) = position.as_ref().and_then(|p| p.strip_prefix(UNSEEN)?.parse().ok()) {
-            progress.finished =
-                self.look_for_unseen(catalog, forge, &mut listing, after, &mut progress, observe)?;
-            return Ok(progress);
-        }
+        let mut position = match listing.position.as_deref().map(CrawlPosition::parse) {
+            Some(CrawlPosition::Unseen(after)) => {
+                progress.finished =
+                    self.look_for_unseen(catalog, forge, &mut listing, after, &mut progress, observe)?;
+                return Ok(progress);
+            }
+            Some(CrawlPosition::Page(position)) => Some(position),
+            None => None,
+        };
         let mut turned = Turned { listing, pending: Vec::new(), progress };
         let mut places = Places::default();
         loop {
@@ -223,7 +225,7 @@ impl Crawl<'_> {
         self.write_skipped(catalog, turned)?;
         let ids: Vec<&str> = known.ids.iter().map(String::as_str).collect();
         catalog.mark_seen(&turned.listing, &ids)?;
-        let kept = known.next.clone().unwrap_or_else(|| format!("{UNSEEN}0"));
+        let kept = known.next.clone().unwrap_or_else(|| CrawlPosition::Unseen(0).text());
         catalog.take_page(&mut turned.listing, &[], Some(&kept), (self.now)())?;
         let progress = &mut turned.progress;
         (progress.pages, progress.unchanged) = (progress.pages + 1, progress.unchanged + 1);
@@ -294,7 +296,7 @@ impl Crawl<'_> {
         let named: Vec<&str> = page.repositories.iter().map(|l| l.forge_id.as_str()).collect();
         catalog.mark_seen(listing, &named)?;
         // The listing has ended only when those it did not name were asked for.
-        let kept = next.clone().or_else(|| (!is_enough).then(|| format!("{UNSEEN}0")));
+        let kept = next.clone().or_else(|| (!is_enough).then(|| CrawlPosition::Unseen(0).text()));
         progress.taken += catalog.take_page(listing, &wanted, kept.as_deref(), (self.now)())?;
         if let (Some(etag), 0, false) = (page.etag, self.limit, has_unknown) {
             let wikis = wanted
@@ -441,7 +443,7 @@ impl Crawl<'_> {
             progress.gone += gone.len() as u64;
             progress.taken += catalog.take_more(listing, &there, now)?;
             progress.usage = forge.usage();
-            catalog.take_page(listing, &[], Some(&format!("{UNSEEN}{after}")), now)?;
+            catalog.take_page(listing, &[], Some(&CrawlPosition::Unseen(after).text()), now)?;
             if !observe(progress) {
                 return Ok(false);
             }

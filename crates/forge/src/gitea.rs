@@ -7,6 +7,7 @@ use crate::accounts::{MEMBERS_MAX, members};
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
 use crate::metadata::{MetadataList, Order, page_of, streams};
+use crate::position::{AccountsPosition, OwnerPosition};
 use crate::{
     Account, AccountKind, AccountsPage, Error, Forge, Listed, MetadataKind, MetadataPage, Page,
     RequestBudget, Result,
@@ -74,6 +75,32 @@ impl Gitea {
         }
         Ok(AccountsPage { accounts, members: of_all, next, skipped: None })
     }
+
+    /// Returns the account of owner number `n`, with the members of an organization.
+    fn account_of_owner(&mut self, n: usize, limit: u64) -> Result<AccountsPage> {
+        let Some(name) = self.owners.get(n).map(|name| escape(name)) else {
+            return Ok(AccountsPage::default());
+        };
+        let next = AccountsPosition::next_owner(n, self.owners.len());
+        for (place, kind) in [("orgs", AccountKind::Organization), ("users", AccountKind::User)] {
+            match self.api.get(&format!("{}/{place}/{name}", self.base)) {
+                Ok(answer) => {
+                    let accounts = account(&answer.value, kind).into_iter().collect();
+                    return self.with_members(accounts, limit, next);
+                }
+                Err(Error::NotFound(_)) => {}
+                Err(e) if e.is_of_page() => {
+                    return Ok(AccountsPage {
+                        next,
+                        skipped: Some(e.to_string()),
+                        ..AccountsPage::default()
+                    });
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(AccountsPage { next, ..AccountsPage::default() })
+    }
 }
 
 impl Forge for Gitea {
@@ -82,13 +109,9 @@ impl Forge for Gitea {
     }
 
     fn page(&mut self, position: &str) -> Result<Page> {
-        // Page `position`: `PAGE`, or `OWNER:PAGE` of those that were asked for.
         let limit = self.per_page()?;
-        let (owner, page) = match position.split_once(':') {
-            Some((owner, page)) => (owner.parse::<usize>().ok(), page),
-            None => (None, position),
-        };
-        let page: u64 = page.parse().unwrap_or(1);
+        let place = OwnerPosition::parse(position, 1u64);
+        let OwnerPosition { owner, at: page } = place;
         let name = owner.map(|n| self.owners.get(n).map(|name| escape(name)));
         let url = match &name {
             // By id: what is new comes last, and moves nothing. Gogs wants a word to look for.
@@ -96,29 +119,26 @@ impl Forge for Gitea {
             Some(Some(name)) => format!("{}/users/{name}/repos?limit={limit}&page={page}", self.base),
             Some(None) => return Ok(Page::default()),
         };
-        let place = |page: u64| owner.map_or(page.to_string(), |n| format!("{n}:{page}"));
-        let next_owner = owner.and_then(|n| (n + 1 < self.owners.len()).then(|| format!("{}:1", n + 1)));
+        let next_page = || Some(place.go_to(page.saturating_add(1)).text());
+        let next_owner = place.next_owner(self.owners.len(), 1);
         let answer = match self.api.get(&url) {
             Err(e) if owner.is_some() && e.is_of_owner() => {
                 return Ok(Page::leaving_out(position, &e, next_owner));
             }
             Err(e) if e.is_of_page() => {
-                return Ok(Page::skipping(position, &e, Some(place(page.saturating_add(1)))));
+                return Ok(Page::skipping(position, &e, next_page()));
             }
             answer => answer?,
         };
         // Searches are wrapped, lists are not.
         let Some(items) = answer.value["data"].as_array().or_else(|| answer.value.as_array()) else {
             let e = Error::Unexpected { url, detail: "not a list".to_owned() };
-            return Ok(Page::skipping(
-                position,
-                &e,
-                if owner.is_some() { next_owner } else { Some(place(page.saturating_add(1))) },
-            ));
+            let next = if owner.is_some() { next_owner } else { next_page() };
+            return Ok(Page::skipping(position, &e, next));
         };
         // Private ones are left out after a page was cut: only an empty page without a link is the last.
         let is_last = answer.next.is_none() && (items.len() as u64) < limit;
-        let next = if is_last { next_owner } else { Some(place(page.saturating_add(1))) };
+        let next = if is_last { next_owner } else { next_page() };
         Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, ..Page::default() })
     }
 
@@ -133,43 +153,29 @@ impl Forge for Gitea {
 
     fn accounts(&mut self, position: &str) -> Result<AccountsPage> {
         let limit = self.per_page()?;
-        let (what, number) = position.split_once(':').unwrap_or(("people", "1"));
-        let number: u64 = number.parse().unwrap_or(1);
-        if what == "owner" {
-            let Some(name) = self.owners.get(number as usize).map(|name| escape(name)) else {
-                return Ok(AccountsPage::default());
-            };
-            let next = (number + 1 < self.owners.len() as u64).then(|| format!("owner:{}", number + 1));
-            for (place, kind) in [("orgs", AccountKind::Organization), ("users", AccountKind::User)] {
-                match self.api.get(&format!("{}/{place}/{name}", self.base)) {
-                    Ok(answer) => {
-                        return self.with_members(
-                            account(&answer.value, kind).into_iter().collect(),
-                            limit,
-                            next,
-                        );
-                    }
-                    Err(Error::NotFound(_)) => {}
-                    Err(e) if e.is_of_page() => {
-                        return Ok(AccountsPage {
-                            next,
-                            skipped: Some(e.to_string()),
-                            ..AccountsPage::default()
-                        });
-                    }
-                    Err(e) => return Err(e),
-                }
+        let start = match self.owners.is_empty() {
+            true => AccountsPosition::People(1),
+            false => AccountsPosition::Owner(0),
+        };
+        let position = AccountsPosition::parse(position, start);
+        let (list, page, further, behind) = match position {
+            AccountsPosition::Owner(n) => return self.account_of_owner(n, limit),
+            AccountsPosition::Organizations(page) => {
+                ("orgs?", page, AccountsPosition::Organizations(page.saturating_add(1)), None)
             }
-            return Ok(AccountsPage { next, ..AccountsPage::default() });
-        }
-        let are_people = what == "people";
-        let place = if are_people { "users/search?q=&" } else { "orgs?" };
-        let url = format!("{}/{place}limit={limit}&page={number}", self.base);
-        let further = format!("{what}:{}", number.saturating_add(1));
+            AccountsPosition::People(page) | AccountsPosition::After(page) => (
+                "users/search?q=&",
+                page,
+                AccountsPosition::People(page.saturating_add(1)),
+                Some(AccountsPosition::Organizations(1).text()),
+            ),
+        };
+        let url = format!("{}/{list}limit={limit}&page={page}", self.base);
+        let further = Some(further.text());
         let answer = match self.api.get(&url) {
             Err(e) if e.is_of_page() => {
                 return Ok(AccountsPage {
-                    next: Some(further),
+                    next: further,
                     skipped: Some(e.to_string()),
                     ..AccountsPage::default()
                 });
@@ -180,12 +186,10 @@ impl Forge for Gitea {
             return Err(Error::Unexpected { url, detail: "not a list".to_owned() });
         };
         let is_last = answer.next.is_none() && (items.len() as u64) < limit;
-        let next = match (is_last, are_people) {
-            (false, _) => Some(further),
-            (true, true) => Some("organisations:1".to_owned()),
-            (true, false) => None,
+        let (kind, next) = match position {
+            AccountsPosition::Organizations(_) => (AccountKind::Organization, further.filter(|_| !is_last)),
+            _ => (AccountKind::User, if is_last { behind } else { further }),
         };
-        let kind = if are_people { AccountKind::User } else { AccountKind::Organization };
         self.with_members(items.iter().filter_map(|item| account(item, kind)).collect(), limit, next)
     }
 

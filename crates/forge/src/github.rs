@@ -12,6 +12,7 @@ use crate::accounts::{MEMBERS_MAX, members};
 use crate::api::{Api, ApiAnswer, Usage, escape, parameter};
 use crate::github_search::{self, SearchPlace};
 use crate::metadata::{MetadataList, Order, page_of, streams};
+use crate::position::{AccountsPosition, OwnerPosition};
 use crate::{
     Account, AccountKind, AccountsPage, Error, Forge, Listed, MetadataKind, MetadataPage, Page,
     RequestBudget, Result, Skipped,
@@ -143,7 +144,9 @@ impl GitHub {
 
     /// Page number `page` of what `owners[owner]` owns.
     fn owned(&mut self, owner: usize, page: u64, etag: Option<&str>) -> Result<Page> {
-        let after = |owner: usize| (owner + 1 < self.owners.len()).then(|| format!("{}:1", owner + 1));
+        let place = OwnerPosition { owner: Some(owner), at: page };
+        let next_page = || Some(place.go_to(page.saturating_add(1)).text());
+        let next_owner = place.next_owner(self.owners.len(), 1);
         let Some(name) = self.owners.get(owner) else { return Ok(Page::default()) };
         let url = |kind| {
             format!(
@@ -152,7 +155,7 @@ impl GitHub {
                 escape(name)
             )
         };
-        let position = format!("{owner}:{page}");
+        let position = place.text();
         // Of an organisation's, /users shows what is public only, whoever asks.
         let mut found = Err(Error::NotFound(String::new()));
         if self.api.is_known() && !self.people.contains(&owner) {
@@ -172,24 +175,16 @@ impl GitHub {
         }
         let found = match found {
             // An owner who is gone, or not for us, is not the end of the others.
-            Err(e) if e.is_of_owner() => return Ok(Page::leaving_out(&position, &e, after(owner))),
+            Err(e) if e.is_of_owner() => return Ok(Page::leaving_out(&position, &e, next_owner)),
             Err(e) if e.is_of_page() => {
                 // What is no list at all is none on the next page either.
-                let next = if matches!(e, Error::Unavailable { .. }) {
-                    Some(format!("{owner}:{}", page.saturating_add(1)))
-                } else {
-                    after(owner)
-                };
+                let next = if matches!(e, Error::Unavailable { .. }) { next_page() } else { next_owner };
                 return Ok(Page::skipping(&position, &e, next));
             }
             found => found?,
         };
         let Some((answer, items)) = found else { return Ok(Page { is_unchanged: true, ..Page::default() }) };
-        let next = if answer.next.is_some() {
-            Some(format!("{owner}:{}", page.saturating_add(1)))
-        } else {
-            after(owner)
-        };
+        let next = if answer.next.is_some() { next_page() } else { next_owner };
         let (repositories, is_full) = self.in_full(&items)?;
         // What is known in part only is to be asked for again. A full page without another behind it stays as
         // it is when there is more; and the link is not what the tag is of.
@@ -210,6 +205,21 @@ impl GitHub {
             }
         }
         Ok(AccountsPage { accounts, members: of_all, next, skipped: None })
+    }
+
+    /// Returns the account of owner number `n`, with the members of an organization.
+    fn account_of_owner(&mut self, n: usize) -> Result<AccountsPage> {
+        let Some(name) = self.owners.get(n) else { return Ok(AccountsPage::default()) };
+        let next = AccountsPosition::next_owner(n, self.owners.len());
+        let url = format!("{}/users/{}", self.rest, escape(name));
+        let found = match self.api.get(&url) {
+            Err(e) if e.is_of_owner() => None,
+            Err(e) if e.is_of_page() => {
+                return Ok(AccountsPage { next, skipped: Some(e.to_string()), ..AccountsPage::default() });
+            }
+            answer => account(&answer?.value),
+        };
+        self.with_members(found.into_iter().collect(), next)
     }
 
     /// Everything about `items`, asked for in batches where there is a token; and whether there was an answer
@@ -265,10 +275,12 @@ impl Forge for GitHub {
     }
 
     fn page_unless(&mut self, position: &str, etag: Option<&str>) -> Result<Page> {
-        match position.split_once(':') {
-            Some(_) if !self.questions.is_empty() => self.found(position),
-            Some((owner, page)) => self.owned(owner.parse().unwrap_or(0), page.parse().unwrap_or(1), etag),
-            None => self.all(position.parse().unwrap_or(0)),
+        if !self.questions.is_empty() {
+            return self.found(position);
+        }
+        match OwnerPosition::parse(position, if self.owners.is_empty() { 0 } else { 1 }) {
+            OwnerPosition { owner: Some(owner), at: page } => self.owned(owner, page, etag),
+            OwnerPosition { owner: None, at: since } => self.all(since),
         }
     }
 
@@ -282,25 +294,15 @@ impl Forge for GitHub {
     }
 
     fn accounts(&mut self, position: &str) -> Result<AccountsPage> {
-        if let Some(number) = position.strip_prefix("owner:") {
-            let number: usize = number.parse().unwrap_or(0);
-            let Some(name) = self.owners.get(number) else { return Ok(AccountsPage::default()) };
-            let next = (number + 1 < self.owners.len()).then(|| format!("owner:{}", number + 1));
-            let url = format!("{}/users/{}", self.rest, escape(name));
-            let found = match self.api.get(&url) {
-                Err(e) if e.is_of_owner() => None,
-                Err(e) if e.is_of_page() => {
-                    return Ok(AccountsPage {
-                        next,
-                        skipped: Some(e.to_string()),
-                        ..AccountsPage::default()
-                    });
-                }
-                answer => account(&answer?.value),
-            };
-            return self.with_members(found.into_iter().collect(), next);
-        }
-        let since: u64 = position.parse().unwrap_or(0);
+        let start = match self.owners.is_empty() {
+            true => AccountsPosition::After(0),
+            false => AccountsPosition::Owner(0),
+        };
+        let since = match AccountsPosition::parse(position, start) {
+            AccountsPosition::Owner(n) => return self.account_of_owner(n),
+            AccountsPosition::After(since) => since,
+            AccountsPosition::Organizations(_) | AccountsPosition::People(_) => 0,
+        };
         let url = format!("{}/users?since={since}&per_page={PER_PAGE}", self.rest);
         let (answer, items) = match self.api.get(&url).and_then(|answer| list(&url, answer)) {
             Err(e) if e.is_of_page() => {

@@ -6,6 +6,7 @@ use weir_ground::Timestamp;
 use crate::api::{Api, Usage, escape};
 use crate::github::text;
 use crate::metadata::{MetadataList, Order, all, page_of, streams};
+use crate::position::OwnerPosition;
 use crate::{Account, AccountKind, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result};
 
 const PER_PAGE: u64 = 100;
@@ -36,12 +37,9 @@ impl Forge for GitLab {
     }
 
     fn page(&mut self, position: &str) -> Result<Page> {
-        // What stands after `position`: `ID`, or `OWNER:ID` of those that were asked for.
-        let (owner, after) = match position.split_once(':') {
-            Some((owner, after)) => (owner.parse::<usize>().ok(), after),
-            None => (None, position),
-        };
-        let after: u64 = after.parse().unwrap_or(0);
+        // The last id before the page.
+        let place = OwnerPosition::parse(position, 0u64);
+        let OwnerPosition { owner, at: after } = place;
         let order = format!("pagination=keyset&order_by=id&sort=asc&per_page={PER_PAGE}&id_after={after}");
         let answer = match owner {
             None => self.api.get(&format!("{}/projects?{order}", self.base)),
@@ -60,8 +58,7 @@ impl Forge for GitLab {
                 }
             }
         };
-        let place = |after: u64| owner.map_or(after.to_string(), |n| format!("{n}:{after}"));
-        let next_owner = owner.and_then(|n| (n + 1 < self.owners.len()).then(|| format!("{}:0", n + 1)));
+        let next_owner = place.next_owner(self.owners.len(), 0);
         let answer = match answer {
             // Some pages answer 500 for ever: what stands behind them can still be had.
             Err(e) if owner.is_some() && e.is_of_owner() => {
@@ -69,7 +66,7 @@ impl Forge for GitLab {
             }
             Err(e) if e.is_of_page() => {
                 // Twice as far with each in turn: ids are sparse.
-                let next = place(after.saturating_add(self.skipped_ids));
+                let next = place.go_to(after.saturating_add(self.skipped_ids)).text();
                 self.skipped_ids = self.skipped_ids.saturating_mul(2);
                 return Ok(Page::skipping(position, &e, Some(next)));
             }
@@ -81,7 +78,9 @@ impl Forge for GitLab {
         };
         let last = items.iter().filter_map(|i| i["id"].as_u64()).max();
         let next = match last {
-            Some(last) if answer.next.is_some() || items.len() as u64 == PER_PAGE => Some(place(last)),
+            Some(last) if answer.next.is_some() || items.len() as u64 == PER_PAGE => {
+                Some(place.go_to(last).text())
+            }
             _ => next_owner,
         };
         Ok(Page { repositories: items.iter().filter_map(from_project).collect(), next, ..Page::default() })

@@ -23,6 +23,7 @@ mod import;
 mod manifest;
 mod metadata;
 mod page;
+mod position;
 mod sourcehut;
 mod webindex;
 mod whole;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::api::{Api, Usage};
 use crate::github::text;
+use crate::position::OwnerPosition;
 use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result};
 
 const FIELDS: &str = "name description visibility created updated HEAD { name } owner { canonicalName }";
@@ -51,10 +52,10 @@ impl Forge for Sourcehut {
     }
 
     fn page(&mut self, position: &str) -> Result<Page> {
-        // `OWNER:CURSOR`
-        let (n, cursor) = position.split_once(':').unwrap_or((position, ""));
-        let n: usize = n.parse().unwrap_or(0);
-        let cursor = (!cursor.is_empty()).then_some(cursor);
+        // The forge's cursor; of all, there is one owner without a name.
+        let place = OwnerPosition::parse(position, String::new());
+        let n = place.owner.unwrap_or(0);
+        let cursor = Some(&place.at).filter(|cursor| !cursor.is_empty());
         let question = match self.owners.get(n) {
             Some(owner) => json!({
                 "query": format!("query($name: String!, $cursor: Cursor) {{ user(username: $name) \
@@ -68,7 +69,7 @@ impl Forge for Sourcehut {
         };
         let url = format!("{}/query", self.url);
         let answer = self.api.post(&url, &question)?.value;
-        let next_owner = (n + 1 < self.owners.len()).then(|| format!("{}:", n + 1));
+        let next_owner = place.next_owner(self.owners.len(), String::new());
         let data = &answer["data"];
         let found =
             if self.owners.is_empty() { &data["repositories"] } else { &data["user"]["repositories"] };
@@ -81,7 +82,7 @@ impl Forge for Sourcehut {
             return Err(Error::Unexpected { url, detail });
         };
         let next = match found["cursor"].as_str() {
-            Some(next) => Some(format!("{n}:{next}")),
+            Some(next) => Some(place.go_to(next.to_owned()).text()),
             None => next_owner,
         };
         Ok(Page {
