@@ -1,12 +1,13 @@
-//! Which machine visits which repository, and until when.
+//! Which machine works on which repository, and until when: visits here, looks at what forges say around
+//! repositories in [`crate::metadata_schedule`]. A repository may have one lease of each kind.
 //!
 //! Invariants of leases:
-//! - Each lease of a repository gets a higher number, `epoch`, than all earlier ones. The number is never
-//!   lower than the time of the lease, in seconds since 1970.
+//! - Each lease of a kind gets a higher number, `epoch`, than all earlier ones of that repository. The
+//!   number is never lower than the time of the lease, in seconds since 1970.
 //! - A repository has both an owner and an end of its lease, or neither.
-//! - The catalog accepts results of a visit (`renew`, `raise_epoch`, `record`, `history`, `updates`) only if
-//!   the visit names the current number. An archive refuses a writer with a lower number than the last one
-//!   had (`weir_archive::Error::Fenced`).
+//! - The catalog accepts results of a visit (`renew`, `raise_epoch`, `record`, `history`, `updates`) or a
+//!   look (`extend_metadata_lease`, `end_metadata_look`) only if it names the current number. An archive
+//!   refuses a writer with a lower number than the last one had (`weir_archive::Error::Fenced`).
 
 use weir_ground::{Epoch, Timestamp};
 
@@ -14,6 +15,9 @@ use crate::database::{TransactionKind, Type, Value, values};
 use crate::repository::{COLUMNS, Repository};
 use crate::settings::AHEAD_MAX;
 use crate::{Catalog, Result};
+
+/// Tables with leases.
+pub(crate) const LEASED: [&str; 2] = ["repositories", "metadata_looks"];
 
 /// Which repositories are meant.
 #[derive(Clone, Copy, Debug, Default)]
@@ -148,13 +152,12 @@ impl Catalog {
             .map(|_| ())
     }
 
-    /// Gives leases back without a visit.
+    /// Gives the leases of `owner` back, without results.
     ///
     /// # Errors
     /// If the database fails.
     pub fn release(&mut self, owner: &str) -> Result<()> {
-        let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner = ?1";
-        self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &values![owner])).map(|_| ())
+        self.end_leases("lease_owner = ?1", &values![owner])
     }
 
     /// Gives back the leases of all owners whose name begins with `prefix`: for when it is known that none of
@@ -163,10 +166,18 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn release_all(&mut self, prefix: &str) -> Result<()> {
-        let sql = "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE substr(lease_owner, \
-            1, ?2) = ?1";
-        let parameters = values![prefix, prefix.chars().count()];
-        self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters)).map(|_| ())
+        self.end_leases("substr(lease_owner, 1, ?2) = ?1", &values![prefix, prefix.chars().count()])
+    }
+
+    /// Ends the leases of both kinds that match the SQL condition `these`.
+    fn end_leases(&mut self, these: &str, parameters: &[Value<'_>]) -> Result<()> {
+        self.database.transaction(TransactionKind::Visits, |db| {
+            for table in LEASED {
+                let sql = format!("UPDATE {table} SET lease_owner = NULL, lease_until = NULL WHERE {these}");
+                db.execute(&sql, parameters)?;
+            }
+            Ok(())
+        })
     }
 
     /// Says that the archive of repository `id`, which is leased with the number `epoch`, was written under a

@@ -1,7 +1,7 @@
 //! When what forges say around repositories (issues, pull requests, releases) is to be looked for.
 
 use serde::Serialize;
-use weir_ground::Timestamp;
+use weir_ground::{Epoch, Timestamp};
 
 use crate::database::{TransactionKind, Value, values};
 use crate::repository::{COLUMN_COUNT, COLUMNS};
@@ -25,9 +25,8 @@ pub struct MetadataTask {
     pub changed_at: Option<Timestamp>,
     /// Looks that failed, in turn.
     pub failures: i64,
-    /// Until when it is leased, in seconds since 1970. No two leases of one end at the same time: this tells
-    /// whose it is.
-    pub leased_until: Timestamp,
+    /// The number of the lease.
+    pub epoch: Epoch,
 }
 
 /// How a look ended.
@@ -35,8 +34,8 @@ pub struct MetadataTask {
 pub struct MetadataLook {
     /// Of which repository.
     pub id: i64,
-    /// Until when it was leased, as last said.
-    pub leased_until: Timestamp,
+    /// The number of its lease.
+    pub epoch: Epoch,
     /// When, in seconds since 1970.
     pub at: Timestamp,
     /// When to look again.
@@ -90,7 +89,7 @@ impl Catalog {
             db.execute(&sql, &parameters)?;
             let sql = format!(
                 "DELETE FROM metadata_looks WHERE forge || '' = ?1 AND repository_id > ?2 AND repository_id \
-                <= ?3 AND leased_until <= ?5
+                <= ?3 AND (lease_until IS NULL OR lease_until <= ?5)
                  AND NOT EXISTS (SELECT 1 FROM repositories WHERE id = repository_id AND {wanted} AND
                  {WANTED})"
             );
@@ -116,13 +115,15 @@ impl Catalog {
         self.database.query(sql, &parameters, |row| row.get(0))
     }
 
-    /// Leases the repository of `forge` from `now` until `until` that has been due for a look for the
-    /// longest, if it was so by `due`; or, with `only`, that one, due or not.
+    /// Leases the repository of `forge` that has been due for a look for the longest, if it was due by `due`,
+    /// to `owner` from `now` until `until`; or, with `only`, that one, due or not. See [`Catalog::lease`] for
+    /// what a lease is.
     ///
     /// # Errors
     /// If the database fails.
     pub fn lease_metadata(
         &mut self,
+        owner: &str,
         forge: &str,
         only: Option<i64>,
         due: Timestamp,
@@ -137,63 +138,63 @@ impl Catalog {
         let sql = format!(
             "SELECT {columns}, r.forge_id, l.changed_at, l.failures FROM metadata_looks l JOIN repositories \
             r ON r.id = l.repository_id
-             WHERE l.forge = ?1 AND l.leased_until <= ?2 AND {which} ORDER BY l.due_at LIMIT 1"
+             WHERE l.forge = ?1 AND (l.lease_until IS NULL OR l.lease_until <= ?2) AND {which} ORDER BY \
+             l.due_at LIMIT 1"
         );
         let by: Value<'_> = only.map_or(due.into(), Value::from);
         // Another may be faster.
         for _ in 0..LEASE_TRIES {
-            let task = self.database.query_one(&sql, &values![forge, now, by.clone()], |row| {
+            let found = self.database.query_one(&sql, &values![forge, now, by.clone()], |row| {
                 let at = COLUMN_COUNT;
                 Ok(MetadataTask {
                     repository: Repository::from_row(row)?,
                     forge_id: row.get(at)?,
                     changed_at: row.get(at + 1)?,
                     failures: row.get(at + 2)?,
-                    leased_until: until,
+                    epoch: Epoch::NONE,
                 })
             })?;
-            let Some(task) = task else { return Ok(None) };
-            let sql =
-                "UPDATE metadata_looks SET leased_until = ?2 WHERE repository_id = ?1 AND leased_until <= ?3";
-            let parameters = values![task.repository.id, until, now];
-            if self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))? > 0 {
+            let Some(mut task) = found else { return Ok(None) };
+            let sql = "UPDATE metadata_looks SET lease_owner = ?2, lease_until = ?3, epoch = \
+                GREATEST(epoch + 1, ?4) WHERE repository_id = ?1 AND (lease_until IS NULL OR lease_until \
+                <= ?4) RETURNING epoch";
+            let parameters = values![task.repository.id, owner, until, now];
+            let epoch = self.database.transaction(TransactionKind::Visits, |db| {
+                db.query_one(sql, &parameters, |row| row.get(0))
+            })?;
+            if let Some(epoch) = epoch {
+                task.epoch = epoch;
                 return Ok(Some(task));
             }
         }
         Ok(None)
     }
 
-    /// Makes the lease of repository `id` that would end at `leased_until` last until `until`; says whether
-    /// it was still there.
+    /// Makes the lease number `epoch` of a look at repository `id` last until `until`. Returns whether it
+    /// still holds.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn extend_metadata_lease(
-        &mut self,
-        id: i64,
-        leased_until: Timestamp,
-        until: Timestamp,
-    ) -> Result<bool> {
-        let sql =
-            "UPDATE metadata_looks SET leased_until = ?3 WHERE repository_id = ?1 AND leased_until = ?2";
-        Ok(self
-            .database
-            .transaction(TransactionKind::Visits, |db| db.execute(sql, &values![id, leased_until, until]))?
-            > 0)
+    pub fn extend_metadata_lease(&mut self, id: i64, epoch: Epoch, until: Timestamp) -> Result<bool> {
+        let sql = "UPDATE metadata_looks SET lease_until = ?3 WHERE repository_id = ?1 AND epoch = ?2 AND \
+            lease_owner IS NOT NULL";
+        let parameters = values![id, epoch, until];
+        Ok(self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))? > 0)
     }
 
-    /// Writes down how a look ended; the lease ends with it. Says whether it was still there: if not, nothing
-    /// is written.
+    /// Writes down how a look ended; its lease ends with it. Returns whether the lease was the last one: if
+    /// not, nothing is written.
     ///
     /// # Errors
     /// If the database fails.
     pub fn end_metadata_look(&mut self, look: &MetadataLook) -> Result<bool> {
-        let MetadataLook { id, leased_until, at, due_at, is_changed, error } = look;
-        let sql = "UPDATE metadata_looks SET leased_until = 0, due_at = ?2, looked_at = ?3, changed_at = \
-            CASE WHEN ?4 = 1 THEN ?3 ELSE changed_at END,
+        let MetadataLook { id, epoch, at, due_at, is_changed, error } = look;
+        let sql =
+            "UPDATE metadata_looks SET lease_owner = NULL, lease_until = NULL, due_at = ?2, looked_at = ?3, \
+            changed_at = CASE WHEN ?4 = 1 THEN ?3 ELSE changed_at END,
                    failures = CASE WHEN CAST(?5 AS TEXT) IS NULL THEN 0 ELSE failures + 1 END, error = ?5
-                   WHERE repository_id = ?1 AND leased_until = ?6";
-        let parameters = values![*id, *due_at, *at, i64::from(*is_changed), error.as_deref(), *leased_until];
+                   WHERE repository_id = ?1 AND epoch = ?6";
+        let parameters = values![*id, *due_at, *at, i64::from(*is_changed), error.as_deref(), *epoch];
         Ok(self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))? > 0)
     }
 

@@ -3,6 +3,7 @@
 use rusqlite::Connection;
 
 use crate::database::{Database, LISTING_LOCK, TransactionKind, Type, Value};
+use crate::lease::LEASED;
 use crate::schema::STEPS;
 use crate::{Catalog, Error, Result};
 
@@ -98,10 +99,11 @@ impl Catalog {
                 .iter()
                 .filter(|table| table.name != "properties")
                 .try_for_each(|table| copy(source, db, table, observe))?;
-            db.batch(
-                "UPDATE repositories SET lease_owner = NULL, lease_until = NULL WHERE lease_owner IS \
-                NOT NULL",
-            )
+            LEASED.iter().try_for_each(|table| {
+                db.batch(&format!(
+                    "UPDATE {table} SET lease_owner = NULL, lease_until = NULL WHERE lease_owner IS NOT NULL"
+                ))
+            })
         });
         let ended = source.batch("COMMIT");
         result.and(ended)

@@ -264,6 +264,13 @@ UPDATE repositories SET is_wiki = 1 WHERE forge_id LIKE '%:wiki';
 UPDATE repositories SET metadata_wanted = CASE WHEN settings LIKE '%\"metadata\":true%' THEN 1 ELSE 0 END
     WHERE settings LIKE '%\"metadata\":%';
 ",
+    "
+-- Leases of looks as of visits: an owner, an end, and a number that is higher for each lease
+ALTER TABLE metadata_looks ADD COLUMN lease_owner TEXT;
+ALTER TABLE metadata_looks ADD COLUMN lease_until INTEGER;
+ALTER TABLE metadata_looks ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE metadata_looks DROP COLUMN leased_until;
+",
 ];
 
 /// Every step in one transaction; says by how much the database is newer than this program, if it is.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use weir_catalog::clock::now;
 use weir_catalog::{ArchiveEnd, Catalog, MetadataLook, MetadataTask, Result};
 use weir_forge::{Error as ForgeError, Forge, MetadataKind, failed, resumed, sum_of_news};
-use weir_ground::{Seq, Stop, Timestamp};
+use weir_ground::{Seq, Stop};
 use weir_repo::{ArchiveRepo, MetadataAddition, Repo};
 
 use crate::outcome::LookOutcome;
@@ -72,8 +72,6 @@ pub(crate) struct Look<'a> {
     pub(crate) place: &'a Place,
     pub(crate) forge: &'a mut dyn Forge,
     pub(crate) task: &'a MetadataTask,
-    /// As it was last extended.
-    pub(crate) leased_until: Timestamp,
     pub(crate) stop: &'a Stop,
     pub(crate) pages_max: u64,
     pub(crate) held: FetchedItems,
@@ -111,7 +109,7 @@ impl Look<'_> {
         let error = self.brought.error.clone();
         let look = MetadataLook {
             id: self.task.repository.id,
-            leased_until: self.leased_until,
+            epoch: self.task.epoch,
             at,
             due_at,
             is_changed,
@@ -199,10 +197,9 @@ impl Look<'_> {
             if self.stop.is_stopped() {
                 return Err(LookFailure::Stopped.into());
             }
-            let until = now() + LEASE_S;
             if !self
                 .catalog
-                .extend_metadata_lease(self.task.repository.id, self.leased_until, until)
+                .extend_metadata_lease(self.task.repository.id, self.task.epoch, now() + LEASE_S)
                 .map_err(LookFailure::from)?
             {
                 return Err(LookFailure::Look(
@@ -210,7 +207,6 @@ impl Look<'_> {
                 )
                 .into());
             }
-            self.leased_until = until;
             if pages >= self.pages_max {
                 self.brought.is_cut = true;
                 break;

@@ -45,6 +45,8 @@ pub type TellLook<'a> = dyn Fn(&str, &LookOutcome) -> std::result::Result<(), Ot
 
 /// What is looked at, and who is told.
 pub struct Schedule<'a> {
+    /// The name of this process, for leases.
+    pub owner: &'a str,
     /// The name of the forge.
     pub forge: &'a str,
     /// Whether repositories are looked at whose own settings do not say.
@@ -92,8 +94,9 @@ pub fn run(catalog: &mut Catalog, place: &Place, schedule: &Schedule<'_>, stop: 
                 stop.sleep(NOTED_EVERY.saturating_sub(noted.elapsed()));
                 continue;
             }
+            let term = (now(), now() + LEASE_S);
             let (due, only) = (if watch { now() } else { began_at }, only.flatten());
-            let Some(task) = catalog.lease_metadata(name, only, due, (now(), now() + LEASE_S))? else {
+            let Some(task) = catalog.lease_metadata(schedule.owner, name, only, due, term)? else {
                 match (only, watch) {
                     (Some(_), _) => continue,
                     (None, true) => drop(stop.sleep(DUE_EVERY)),
@@ -102,7 +105,6 @@ pub fn run(catalog: &mut Catalog, place: &Place, schedule: &Schedule<'_>, stop: 
                 continue;
             };
             let mut look = Look {
-                leased_until: task.leased_until,
                 catalog,
                 place,
                 forge: forge.as_mut(),

@@ -39,6 +39,7 @@ pub(crate) fn start_mirror(
         catalog.keep_updates_for(&guard.machine);
     }
     let (counters, stopped) = (counters.clone(), stop.clone());
+    let metadata_owner = guard.metadata_owner();
     let mut threads = vec![spawn("mirror", move || {
         // Both whole: a closure takes but the fields it names, and the lock would be let go.
         let (_hooks, guard) = (hooks, guard);
@@ -55,8 +56,9 @@ pub(crate) fn start_mirror(
     for forge in with_metadata(pool) {
         let mut pool = pool.again()?;
         let stop = stop.clone();
+        let owner = metadata_owner.clone();
         threads.push(spawn("metadata", move || {
-            again("metadata", &stop, || look_for_ever(&mut pool, &forge, &stop))
+            again("metadata", &stop, || look_for_ever(&mut pool, &owner, &forge, &stop))
         })?);
     }
     Ok(threads)
@@ -131,12 +133,12 @@ fn crawl_for_ever(pool: &mut Pool, stop: &Stop) -> Result<()> {
 }
 
 /// Looks at what is due of a forge until told to stop.
-fn look_for_ever(pool: &mut Pool, forge: &ForgeConfig, stop: &Stop) -> Result<()> {
+fn look_for_ever(pool: &mut Pool, owner: &str, forge: &ForgeConfig, stop: &Stop) -> Result<()> {
     let report = |name: &str, brought: &LookOutcome| {
         tracing::info!("{}", brought.line(name));
         Ok(())
     };
-    look_at_metadata(pool, forge, None, true, stop, &report).map(|_| ())
+    look_at_metadata(pool, owner, forge, None, true, stop, &report).map(|_| ())
 }
 
 /// Forges that tell of such things.
@@ -147,6 +149,7 @@ pub(crate) fn with_metadata(pool: &Pool) -> Vec<ForgeConfig> {
 /// Looks at what is due of a forge, or at `ids`, once or for ever; says whether a look failed.
 pub(crate) fn look_at_metadata(
     pool: &mut Pool,
+    owner: &str,
     config: &ForgeConfig,
     ids: Option<&[i64]>,
     watch: bool,
@@ -155,6 +158,7 @@ pub(crate) fn look_at_metadata(
 ) -> Result<bool> {
     let (name, (is_wanted_by_default, wanted)) = (config.name(), config.metadata());
     let schedule = Schedule {
+        owner,
         forge: &name,
         is_wanted_by_default,
         wanted: &wanted,

@@ -48,6 +48,12 @@ impl MirrorGuard {
         Ok(MirrorGuard { owner: format!("{machine}{}-{}", std::process::id(), now()), machine, _lock: lock })
     }
 
+    /// Returns the name under which this process leases looks at what forges say: visits give back all that
+    /// the other name has leased.
+    pub(crate) fn metadata_owner(&self) -> String {
+        format!("{}-metadata", self.owner)
+    }
+
     /// The hooks that are told of what is mirrored.
     pub(crate) fn hooks(&self, pool: &Pool) -> Result<Option<Hooks>> {
         Hooks::start(pool, &self.machine)

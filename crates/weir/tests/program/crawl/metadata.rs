@@ -354,14 +354,6 @@ fn kills_cost_neither_what_is_there_nor_what_comes() {
         std::thread::sleep(std::time::Duration::from_millis(rng.below(120)));
         child.kill().unwrap();
         child.wait().unwrap();
-        // Three hours later nobody waits for it any more.
-        let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=10); c.execute('UPDATE \
-            metadata_looks SET leased_until = 0'); c.commit()";
-        let python = std::process::Command::new("python3")
-            .args(["-c", script])
-            .arg(env.pool().join("catalog.db"))
-            .status();
-        assert!(python.unwrap().success());
         env.weir(&["fsck"]);
         assert_eq!(env.weir_json(&["log", "f/o/r1"]), log, "WEIR_SEED={seed}, round {round}");
     }
