@@ -26,13 +26,16 @@ const LEASE_S: u64 = 600;
 const START: Timestamp = Timestamp(1_800_000_000);
 
 /// Serves directories over a socket pair. Refuses all connections while `are_broken` is set.
-#[derive(Default)]
 struct Upstreams {
+    clock: Clock,
     are_broken: AtomicBool,
+    /// When each was asked.
+    asked: Mutex<Vec<Timestamp>>,
 }
 
 impl LocalServer for Upstreams {
     fn connect(&self, path: &Path) -> Result<LocalStream, String> {
+        self.asked.lock().unwrap().push(self.clock.now());
         if self.are_broken.load(Ordering::Relaxed) {
             return Err("out of order".to_owned());
         }
@@ -63,7 +66,11 @@ impl Stage {
         let store = folder.path().join("store");
         std::fs::create_dir(&store).unwrap();
         let clock = Clock::set_to(START);
-        let upstreams = Arc::<Upstreams>::default();
+        let upstreams = Arc::new(Upstreams {
+            clock: clock.clone(),
+            are_broken: AtomicBool::new(false),
+            asked: Mutex::default(),
+        });
         let space = Arc::new(Space::new(store.clone(), 0, None));
         let visit = VisitOptions {
             transport: TransportOptions { local: Some(upstreams.clone()), ..TransportOptions::default() },
@@ -138,7 +145,8 @@ impl Stage {
         self.catalog.get(name).unwrap().unwrap()
     }
 
-    /// Visits all due repositories. Returns the summary, and the result of each visit and pause by name.
+    /// Visits all due repositories. Returns the summary, and the result of each visit and pause by name. A
+    /// pause of all visits, which a run waits for, is over at once.
     fn run(&mut self) -> (Summary, BTreeMap<String, String>) {
         let clock = self.clock.clone();
         let now = || clock.now();
@@ -152,6 +160,9 @@ impl Stage {
             }
             Event::Paused(pause) => {
                 told.insert("pause".to_owned(), pause.cause.name().to_owned());
+                if pause.host.is_none() {
+                    clock.advance(Duration::from_millis(pause.until_ms - clock.now().as_u64() * 1000));
+                }
             }
             _ => {}
         };
@@ -228,6 +239,32 @@ fn a_host_that_fails_is_left_alone_until_its_pause_is_over() {
     stage.pass(60);
     let (summary, told) = stage.run();
     assert_eq!((summary.updated, summary.failed), (20, 0), "{told:?}");
+}
+
+#[test]
+fn a_network_that_is_down_stops_all_visits_until_the_pause_is_over() {
+    let mut stage = Stage::new(&["well"], 3);
+    stage.run();
+    // Nobody listens at these, which have been due for longest.
+    let refused = |n| NewRepository::new(&format!("r{n}"), &format!("git://127.0.0.{}:1/r", 1 + n % 3));
+    stage.catalog.add(&(0..20).map(refused).collect::<Vec<_>>(), stage.clock.now()).unwrap();
+    stage.pass(2 * HOUR_S);
+    let began = stage.clock.now();
+    let (summary, told) = stage.run();
+    assert_eq!(
+        (told["r0"].as_str(), told["pause"].as_str()),
+        ("network", "many hosts fail: the network"),
+        "{told:?}"
+    );
+    assert!(summary.failed < 10, "{summary:?}");
+    // Two pauses outlast the lease of what comes last.
+    let mut unchanged = summary.unchanged;
+    while unchanged == 0 {
+        stage.pass(60);
+        unchanged = stage.run().0.unchanged;
+    }
+    let visited = *stage.upstreams.asked.lock().unwrap().last().unwrap();
+    assert!(visited - began >= 300, "a visit {} s after the network failed", visited - began);
 }
 
 #[test]

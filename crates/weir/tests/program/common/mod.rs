@@ -38,6 +38,18 @@ impl Server {
     pub fn url(&self, path: &str) -> String {
         format!("git://127.0.0.1:{}/{path}", self.port)
     }
+
+    /// Returns whether it has clients, and has read all that they sent (the queues in proc_net_tcp(5)).
+    pub fn has_read_all(&self) -> bool {
+        let port = format!(":{:04X}", self.port);
+        let tcp = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let connections: Vec<Vec<&str>> = tcp
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .filter(|fields| fields[1].ends_with(&port) && fields[3] == "01")
+            .collect();
+        !connections.is_empty() && connections.iter().all(|fields| fields[4].ends_with(":00000000"))
+    }
 }
 
 /// A port nobody listens on just now, another each time. None that the system gives to whoever connects
