@@ -11,4 +11,4 @@ mod schedule;
 
 pub use outcome::LookOutcome;
 pub use place::Place;
-pub use schedule::{Error, OpenForge, OtherError, Result, Schedule, TellLook, run};
+pub use schedule::{Error, OpenForge, Result, Schedule, TellLook, run};

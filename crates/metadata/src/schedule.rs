@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::Catalog;
 use weir_catalog::clock::now;
-use weir_forge::{Forge, MetadataKind};
+use weir_forge::{Forge, MetadataKind, OtherError};
 use weir_ground::Stop;
 use weir_mirror::throttle::Cause;
 
@@ -17,9 +17,6 @@ const PAGES_MAX: u64 = 1000;
 /// Time between looks at which repositories are wanted, and for what is due.
 const NOTED_EVERY: Duration = Duration::from_secs(900);
 const DUE_EVERY: Duration = Duration::from_secs(10);
-
-/// An error of the caller's own functions.
-pub type OtherError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a run ends early. What was written down stays.
 #[derive(Debug, thiserror::Error)]

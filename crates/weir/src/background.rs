@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_catalog::Catalog;
+use weir_forge::CrawlSource;
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 use weir_metadata::{LookOutcome, Place, Schedule, TellLook};
 use weir_mirror::{Batches, Event, Mirror};
 
-use crate::crawling::{rounds, summary};
+use crate::crawling::{list_forges, summary};
 use crate::error::Result;
 use crate::forges::ForgeConfig;
 use crate::metrics::Counters;
@@ -125,10 +126,10 @@ pub(crate) fn sleep_until_due(catalog: &Catalog, stop: &Stop) -> Result<()> {
 /// Lists all forges at their intervals until told to stop.
 fn crawl_for_ever(pool: &mut Pool, stop: &Stop) -> Result<()> {
     let forges = pool.config.forge.clone();
-    rounds(pool, &forges, true, false, stop, &mut |name, progress| {
+    list_forges(pool, &forges, true, false, stop, &mut |name, progress| {
         tracing::info!("{}", summary(name, progress));
         Ok(())
-    })?;
+    });
     Ok(())
 }
 
@@ -164,7 +165,7 @@ pub(crate) fn look_at_metadata(
         wanted: &wanted,
         ids,
         watch,
-        open: &|stop| Ok(config.open(stop)?),
+        open: &|stop| config.open(stop),
         report,
     };
     let place = Place {

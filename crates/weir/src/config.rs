@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, Serializer};
+use weir_forge::CrawlSource;
 use weir_ground::FileError;
 use weir_pool::check_pattern;
 use weir_serve::{Access, AccessRule, Address, MapRule, Token, TrustedProxies, network as network_of};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_forge::{Api, ApiOptions, AppTokens};
+use weir_forge::{Api, ApiOptions, AppTokens, CrawlSource};
 use weir_transport::{CredentialSource, Credentials, Url};
 
 use crate::error::Result;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_forge::{
-    Api, ApiOptions, Bitbucket, Connect, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed,
-    ListingFilter, Manifest, MetadataKind, Sourcehut, WebIndex, WebIndexKind,
+    Api, ApiOptions, Bitbucket, Connect, CrawlSource, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab,
+    Gitea, Listed, ListingFilter, Manifest, MetadataKind, OtherError, Sourcehut, WebIndex, WebIndexKind,
 };
 use weir_ground::{FileError, Stop};
 use weir_pool::{check_name, check_pattern};
@@ -119,17 +119,6 @@ fn a_day() -> Span {
 }
 
 impl ForgeConfig {
-    /// What it is called: as configured, or by its host.
-    pub(crate) fn name(&self) -> String {
-        self.name.clone().unwrap_or_else(|| match self.kind {
-            ForgeKind::Folder => {
-                Path::new(&self.url).file_name().map_or("folder".into(), |n| n.to_string_lossy().into_owned())
-            }
-            // As repositories of such a host are called.
-            _ => host_of(&self.url).replace(':', "_"),
-        })
-    }
-
     /// How GitHub is configured, under the name `name` if it is given; as it is without a configuration if
     /// there is none in `all`. Other forges of that type have other repositories.
     pub(crate) fn github_of(
@@ -160,13 +149,6 @@ impl ForgeConfig {
     pub(crate) fn is_of_owners(&self, listed: &Listed) -> bool {
         let owner = listed.full_name.split('/').next().unwrap_or_default();
         self.owners.is_empty() || self.owners.iter().any(|o| o.eq_ignore_ascii_case(owner))
-    }
-
-    /// What tells one listing from another: whatever changes what is listed, or in which order.
-    pub(crate) fn scope(&self) -> String {
-        let search =
-            if self.search.is_empty() { String::new() } else { format!(" search {:?}", self.search) };
-        format!("{:?} {} {}{search}", self.kind, self.url, self.owners.join(","))
     }
 
     /// What is wrong with it, if something is.
@@ -233,54 +215,6 @@ impl ForgeConfig {
         }
     }
 
-    pub(crate) fn wikis(&self) -> bool {
-        self.wikis
-    }
-
-    /// All that says which of what is listed is wanted.
-    pub(crate) fn wanted(&self) -> String {
-        let (site, hosts) = (&self.site, &self.clone_from);
-        format!(
-            "{:?} {:?} {:?} {} {} {site:?} {hosts:?}",
-            self.filter(),
-            self.include,
-            self.exclude,
-            self.wikis,
-            self.name()
-        )
-    }
-
-    pub(crate) fn filter(&self) -> ListingFilter {
-        ListingFilter {
-            languages: self.languages.clone(),
-            skip_forks: !self.forks,
-            skip_archived: !self.archived,
-            skip_private: !self.private,
-            stars_min: self.stars_min,
-            kibibytes_max: self.size_max.map(|size| size.0 / 1024),
-            active_since: self.active_since.clone(),
-        }
-    }
-
-    /// The name a repository gets here: the forge's, a slash, its own. `None` if its name is not wanted.
-    pub(crate) fn name_of(&self, listed: &Listed) -> std::result::Result<Option<String>, String> {
-        let matches = |pattern: &String| weir_ground::name_matches(pattern, &listed.full_name);
-        if (!self.include.is_empty() && !self.include.iter().any(matches)) || self.exclude.iter().any(matches)
-        {
-            return Ok(None);
-        }
-        let name = format!("{}/{}", self.name(), listed.full_name);
-        // Names like .github are common there; the archive's path has no dot.
-        let undotted: Vec<&str> =
-            name.split('/').map(|part| part.strip_prefix('.').unwrap_or(part)).collect();
-        if name.split('/').any(|part| part == ".git") {
-            return Err(format!("'{name}' is not a valid name"));
-        }
-        check_name(&undotted.join("/")).map_err(|e| e.to_string())?;
-        self.check_clone_url(&listed.clone_url)?;
-        Ok(Some(name))
-    }
-
     /// A forge says what to clone, not what to open: no file of this machine, and no other host, for which
     /// there may be a password.
     fn check_clone_url(&self, clone_url: &str) -> std::result::Result<(), String> {
@@ -343,13 +277,6 @@ impl ForgeConfig {
         self.open_with(1, Box::new(|time: Duration| time.is_zero()))
     }
 
-    /// The forge itself. It waits for limits unless `stop` is asked for.
-    pub(crate) fn open(&self, stop: &Stop) -> Result<Box<dyn Forge>> {
-        let stop = stop.clone();
-        let wait = move |time: Duration| stop.sleep(time);
-        self.open_with(self.tries, Box::new(wait))
-    }
-
     fn open_with(&self, tries: u32, wait: Box<dyn FnMut(Duration) -> bool + Send>) -> Result<Box<dyn Forge>> {
         let api = Api::new(ApiOptions {
             tokens: self.tokens()?,
@@ -382,6 +309,88 @@ impl ForgeConfig {
             ForgeKind::Manifest => Box::new(Manifest::new(&self.url, &site, api)),
             ForgeKind::Folder => Box::new(Folder::new(Path::new(&self.url))),
         })
+    }
+}
+
+impl CrawlSource for ForgeConfig {
+    fn name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| match self.kind {
+            ForgeKind::Folder => {
+                Path::new(&self.url).file_name().map_or("folder".into(), |n| n.to_string_lossy().into_owned())
+            }
+            // As repositories of such a host are called.
+            _ => host_of(&self.url).replace(':', "_"),
+        })
+    }
+
+    fn scope(&self) -> String {
+        let search =
+            if self.search.is_empty() { String::new() } else { format!(" search {:?}", self.search) };
+        format!("{:?} {} {}{search}", self.kind, self.url, self.owners.join(","))
+    }
+
+    fn filter(&self) -> ListingFilter {
+        ListingFilter {
+            languages: self.languages.clone(),
+            skip_forks: !self.forks,
+            skip_archived: !self.archived,
+            skip_private: !self.private,
+            stars_min: self.stars_min,
+            kibibytes_max: self.size_max.map(|size| size.0 / 1024),
+            active_since: self.active_since.clone(),
+        }
+    }
+
+    fn name_of(&self, listed: &Listed) -> std::result::Result<Option<String>, String> {
+        let matches = |pattern: &String| weir_ground::name_matches(pattern, &listed.full_name);
+        if (!self.include.is_empty() && !self.include.iter().any(matches)) || self.exclude.iter().any(matches)
+        {
+            return Ok(None);
+        }
+        let name = format!("{}/{}", self.name(), listed.full_name);
+        // Names like .github are common there; the archive's path has no dot.
+        let undotted: Vec<&str> =
+            name.split('/').map(|part| part.strip_prefix('.').unwrap_or(part)).collect();
+        if name.split('/').any(|part| part == ".git") {
+            return Err(format!("'{name}' is not a valid name"));
+        }
+        check_name(&undotted.join("/")).map_err(|e| e.to_string())?;
+        self.check_clone_url(&listed.clone_url)?;
+        Ok(Some(name))
+    }
+
+    fn wikis(&self) -> bool {
+        self.wikis
+    }
+
+    fn wanted(&self) -> String {
+        let (site, hosts) = (&self.site, &self.clone_from);
+        format!(
+            "{:?} {:?} {:?} {} {} {site:?} {hosts:?}",
+            self.filter(),
+            self.include,
+            self.exclude,
+            self.wikis,
+            self.name()
+        )
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn interval_s(&self) -> i64 {
+        self.interval.0.as_secs() as i64
+    }
+
+    fn lists_accounts(&self) -> bool {
+        self.accounts
+    }
+
+    fn open(&self, stop: &Stop) -> std::result::Result<Box<dyn Forge>, OtherError> {
+        let stop = stop.clone();
+        let wait = move |time: Duration| stop.sleep(time);
+        Ok(self.open_with(self.tries, Box::new(wait))?)
     }
 }
 

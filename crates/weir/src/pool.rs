@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 pub(crate) use weir_catalog::clock::now;
 use weir_catalog::{Catalog, Repository};
+use weir_forge::CrawlSource;
 use weir_ground::FileError;
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};

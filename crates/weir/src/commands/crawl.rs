@@ -3,11 +3,12 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use weir_forge::{CrawlProgress, FilterVerdict};
+use serde_json::json;
+use weir_forge::{CrawlProgress, CrawlSource, Listed, preview};
 use weir_ground::Stop;
 
 use crate::cli::{CrawlArgs, Global};
-use crate::crawling::{rounds, summary};
+use crate::crawling::{list_forges, summary};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::forges::ForgeConfig;
 use crate::output;
@@ -22,9 +23,9 @@ pub(crate) fn crawl(mut pool: Pool, global: &Global, args: &CrawlArgs) -> Result
         return dry_run(&forges, global, &stop);
     }
     let shows_bar = std::io::stderr().is_terminal() && !global.quiet && !global.json;
-    let failed = rounds(&mut pool, &forges, args.watch, shows_bar, &stop, &mut |name, progress| {
+    let failed = list_forges(&mut pool, &forges, args.watch, shows_bar, &stop, &mut |name, progress| {
         report(name, progress, global)
-    })?;
+    });
     Ok(if failed && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
@@ -49,7 +50,7 @@ fn chosen(pool: &Pool, names: &[String]) -> Result<Vec<ForgeConfig>> {
 
 fn report(name: &str, p: &CrawlProgress, global: &Global) -> Result<()> {
     if global.json {
-        return output::json_line(&serde_json::json!({
+        return output::json_line(&json!({
             "forge": name, "finished": p.finished, "pages": p.pages, "unchanged_pages": p.unchanged,
             "listed": p.listed, "wanted": p.wanted, "refused": p.refused, "unknown": p.unknown,
             "added": p.taken.added, "renamed": p.taken.renamed, "back": p.taken.back,
@@ -65,47 +66,19 @@ fn report(name: &str, p: &CrawlProgress, global: &Global) -> Result<()> {
     Ok(())
 }
 
-/// Says what would be added, and asks the catalog nothing.
+/// Prints what would be added, and asks the catalog nothing.
 fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitCode> {
     for config in forges {
-        let mut forge = config.open(stop)?;
-        let (filter, mut position, mut wanted) = (config.filter(), forge.start().to_owned(), 0);
-        loop {
-            let page = forge.page(&position).map_err(|e| Error::Message(e.to_string()))?;
-            if let Some(skipped) = page.skipped {
-                return Err(Error::Message(format!(
-                    "{}: cannot get the page at {}: {}",
-                    config.name(),
-                    skipped.position,
-                    skipped.error
-                )));
+        let print = &mut |name: &str, listed: &Listed| {
+            if global.json {
+                let value = json!({ "name": name, "url": listed.clone_url, "listed": listed });
+                output::json_line(&value)?;
+            } else {
+                writeln!(output::stdout(), "{name}  <-  {}", listed.clone_url)?;
             }
-            for listed in page.repositories.iter().filter(|l| filter.verdict(l) == FilterVerdict::Wanted) {
-                let wiki = listed.wiki_repository().filter(|_| config.wikis());
-                for listed in std::iter::once(listed).chain(&wiki) {
-                    let Ok(Some(name)) = config.name_of(listed) else { break };
-                    if config.limit == 0 || wanted < config.limit {
-                        wanted += 1;
-                        if global.json {
-                            output::json_line(&serde_json::json!({ "name": name, "url": listed.clone_url,
-                                    "listed": listed }))?;
-                        } else {
-                            writeln!(output::stdout(), "{name}  <-  {}", listed.clone_url)?;
-                        }
-                    }
-                }
-            }
-            match page.next {
-                Some(next)
-                    if next != position
-                        && !stop.is_stopped()
-                        && (config.limit == 0 || wanted < config.limit) =>
-                {
-                    position = next
-                }
-                _ => break,
-            }
-        }
+            Ok(())
+        };
+        preview(config, stop, print).map_err(|e| Error::Message(e.to_string()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

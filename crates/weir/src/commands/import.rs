@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use weir_forge::{Dump, Import, ImportError, Imported};
+use weir_forge::{CrawlSource, Dump, Import, ImportError, Imported};
 use weir_ground::{FileError, Stop};
 use weir_pool::{CloneImport, ImportedClone, find_clones};
 

@@ -1,0 +1,295 @@
+//! Listings of several forges, once or at their intervals.
+
+use std::time::Duration;
+
+use weir_catalog::{Catalog, Listed};
+use weir_ground::{Stop, Timestamp};
+
+use crate::accounts::{AccountsProgress, accounts_listing, crawl_accounts};
+use crate::crawl::{Crawl, CrawlError, CrawlProgress};
+use crate::filter::{FilterVerdict, ListingFilter};
+use crate::{Error, Forge};
+
+/// Longest sleep between looks at what is due while watching.
+const WATCH_SLEEP: Duration = Duration::from_millis(200);
+/// Time until a forge that another process lists is looked at again, in seconds.
+const LISTED_BY_ANOTHER_S: i64 = 60;
+/// Time until a listing that failed is resumed while watching, in seconds.
+const RETRY_S: i64 = 300;
+
+/// An error of the caller's own functions.
+pub type OtherError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A forge as it is configured.
+pub trait CrawlSource {
+    /// Returns its name in the catalog.
+    fn name(&self) -> String;
+
+    /// Returns what is listed, as text: a listing with another scope starts from the beginning.
+    fn scope(&self) -> String;
+
+    /// Returns which of the listed repositories are wanted.
+    fn filter(&self) -> ListingFilter;
+
+    /// Returns the name that a repository gets here, or `None` if its name is not wanted.
+    ///
+    /// # Errors
+    /// If it can have no name here; says why.
+    fn name_of(&self, listed: &Listed) -> Result<Option<String>, String>;
+
+    /// Returns whether the wikis of wanted repositories are wanted, too.
+    fn wikis(&self) -> bool;
+
+    /// Returns all that decides which repositories are wanted, as text: an unchanged page is passed over only
+    /// while this is the same.
+    fn wanted(&self) -> String;
+
+    /// Returns the number of wanted repositories after which a listing ends, or 0.
+    fn limit(&self) -> u64;
+
+    /// Returns the time between the ends of two listings, in seconds.
+    fn interval_s(&self) -> i64;
+
+    /// Returns whether accounts and memberships are listed, too.
+    fn lists_accounts(&self) -> bool;
+
+    /// Opens the forge, which waits for its limits until `stop` is requested.
+    ///
+    /// # Errors
+    /// If its credentials cannot be read.
+    fn open(&self, stop: &Stop) -> Result<Box<dyn Forge>, OtherError>;
+}
+
+/// Something that happens while forges are listed.
+#[derive(Debug)]
+pub enum RoundEvent<'a> {
+    /// A listing begins or goes on.
+    Began,
+    /// A page was taken.
+    Page(&'a CrawlProgress),
+    /// A page of accounts was taken.
+    Accounts(&'a AccountsProgress),
+    /// All accounts are taken.
+    AccountsListed(&'a AccountsProgress),
+    /// A listing has ended, or was interrupted.
+    Ended,
+    /// The result of the listing of repositories.
+    Listed(&'a CrawlProgress),
+    /// A listing failed. The next round resumes it.
+    Failed(&'a RoundError),
+}
+
+/// Is told what happens to the listing of the forge with that name.
+pub type TellRound<'a> = dyn FnMut(&str, RoundEvent<'_>) -> Result<(), OtherError> + 'a;
+
+/// Why a forge was not listed.
+#[derive(Debug, thiserror::Error)]
+pub enum RoundError {
+    /// The forge or the catalog failed.
+    #[error(transparent)]
+    Crawl(#[from] CrawlError),
+    /// Another process lists it just now.
+    #[error("another weir process is listing it")]
+    ListedByAnother,
+    /// A function of the caller's failed.
+    #[error(transparent)]
+    Other(OtherError),
+}
+
+impl From<weir_catalog::Error> for RoundError {
+    fn from(e: weir_catalog::Error) -> RoundError {
+        RoundError::Crawl(e.into())
+    }
+}
+
+/// The listings of several forges.
+pub struct Rounds<'a, S> {
+    /// The forges.
+    pub sources: &'a [S],
+    /// Whether to list them at their intervals until `stop` is requested, or once.
+    pub watch: bool,
+    /// Seconds until a repository that is gone is looked at again.
+    pub gone_s: i64,
+    /// Returns the time.
+    pub now: &'a dyn Fn() -> Timestamp,
+    /// Ends all listings.
+    pub stop: &'a Stop,
+}
+
+impl<S: CrawlSource> Rounds<'_, S> {
+    /// Lists the forges, one after the other. Returns whether one failed.
+    pub fn run(&self, catalog: &mut Catalog, tell: &mut TellRound<'_>) -> bool {
+        let mut next = vec![Timestamp(0); self.sources.len()];
+        let mut failed = false;
+        loop {
+            for (source, next) in self.sources.iter().zip(&mut next) {
+                if self.stop.is_stopped() || (self.now)() < *next {
+                    continue;
+                }
+                *next = self.turn(catalog, source, tell).unwrap_or_else(|e| {
+                    failed = true;
+                    // If the caller cannot be told, it cannot be told of that either.
+                    let _ = tell(&source.name(), RoundEvent::Failed(&e));
+                    (self.now)() + RETRY_S
+                });
+            }
+            if !self.watch || self.stop.is_stopped() {
+                return failed;
+            }
+            self.stop.sleep(WATCH_SLEEP);
+        }
+    }
+
+    /// Lists a forge, if that is due. Returns when it is due the next time.
+    fn turn(
+        &self,
+        catalog: &mut Catalog,
+        source: &S,
+        tell: &mut TellRound<'_>,
+    ) -> Result<Timestamp, RoundError> {
+        let (name, now) = (source.name(), (self.now)());
+        // While watching, a listing that ended a moment ago is not repeated, in whichever process it ended.
+        let due = |at: Timestamp| at + source.interval_s();
+        let lately = catalog.listing(&name)?.and_then(|l| l.finished_at).filter(|at| due(*at) > now);
+        let accounts =
+            if source.lists_accounts() { catalog.listing(&accounts_listing(&name))? } else { None };
+        let only_accounts =
+            self.watch && lately.is_some() && accounts.is_some_and(|l| l.finished_at.is_none());
+        if let (true, Some(at), false) = (self.watch, lately, only_accounts) {
+            return Ok(due(at));
+        }
+        if !catalog.try_lock_listing(&name)? {
+            return if self.watch { Ok(now + LISTED_BY_ANOTHER_S) } else { Err(RoundError::ListedByAnother) };
+        }
+        let listed = self.list(catalog, source, only_accounts, tell);
+        if let Err(e) = catalog.unlock_listing(&name) {
+            tracing::warn!("{name}: {e}");
+        }
+        match listed {
+            Ok(()) | Err(RoundError::Crawl(CrawlError::Forge(Error::Stopped))) => Ok(due((self.now)())),
+            Err(RoundError::Crawl(CrawlError::Forge(e))) => {
+                catalog.set_listing_failed(&name, &e.to_string(), (self.now)())?;
+                Err(CrawlError::Forge(e).into())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Lists the repositories of a forge, unless `only_accounts`, then its accounts, if they are wanted.
+    fn list(
+        &self,
+        catalog: &mut Catalog,
+        source: &S,
+        only_accounts: bool,
+        tell: &mut TellRound<'_>,
+    ) -> Result<(), RoundError> {
+        let name = source.name();
+        let mut forge = source
+            .open(self.stop)
+            .map_err(|e| CrawlError::Forge(Error::Unexpected { url: name.clone(), detail: e.to_string() }))?;
+        tell(&name, RoundEvent::Began).map_err(RoundError::Other)?;
+        let mut progress = CrawlProgress { finished: true, ..CrawlProgress::default() };
+        let mut listed = Ok(());
+        if !only_accounts {
+            let crawled = self.crawl(source, &mut |crawl| {
+                crawl.run(catalog, forge.as_mut(), &mut |progress| {
+                    self.goes_on(tell(&name, RoundEvent::Page(progress)))
+                })
+            });
+            match crawled {
+                Ok(crawled) => progress = crawled,
+                Err(e) => {
+                    tell(&name, RoundEvent::Ended).map_err(RoundError::Other)?;
+                    return Err(e.into());
+                }
+            }
+        }
+        if source.lists_accounts() && progress.finished {
+            listed = self.list_accounts(catalog, source, forge.as_mut(), &mut progress, tell);
+        }
+        tell(&name, RoundEvent::Ended).map_err(RoundError::Other)?;
+        if !only_accounts {
+            tell(&name, RoundEvent::Listed(&progress)).map_err(RoundError::Other)?;
+        }
+        listed
+    }
+
+    /// Calls `run` with the crawl that `source` describes.
+    fn crawl<T>(&self, source: &S, run: &mut dyn FnMut(&Crawl<'_>) -> T) -> T {
+        run(&Crawl {
+            name: &source.name(),
+            scope: &source.scope(),
+            filter: &source.filter(),
+            name_of: &|listed| source.name_of(listed),
+            wikis: source.wikis(),
+            wanted: &source.wanted(),
+            limit: source.limit(),
+            gone_s: self.gone_s,
+            now: self.now,
+        })
+    }
+
+    fn list_accounts(
+        &self,
+        catalog: &mut Catalog,
+        source: &S,
+        forge: &mut dyn Forge,
+        progress: &mut CrawlProgress,
+        tell: &mut TellRound<'_>,
+    ) -> Result<(), RoundError> {
+        let name = source.name();
+        let observe =
+            &mut |accounts: &AccountsProgress| self.goes_on(tell(&name, RoundEvent::Accounts(accounts)));
+        let accounts = crawl_accounts(&name, &source.scope(), catalog, forge, self.now, observe);
+        progress.usage = forge.usage();
+        if let Some(accounts) = accounts? {
+            progress.finished = accounts.finished;
+            tell(&name, RoundEvent::AccountsListed(&accounts)).map_err(RoundError::Other)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a listing goes on after the caller was told of a page.
+    fn goes_on(&self, told: Result<(), OtherError>) -> bool {
+        told.is_ok() && !self.stop.is_stopped()
+    }
+}
+
+/// Gives the repositories that a listing of `source` would add to `tell`, with the names they would get, and
+/// asks the catalog nothing.
+///
+/// # Errors
+/// If the forge or `tell` fails.
+pub fn preview(
+    source: &impl CrawlSource,
+    stop: &Stop,
+    tell: &mut dyn FnMut(&str, &Listed) -> Result<(), OtherError>,
+) -> Result<(), OtherError> {
+    let mut forge = source.open(stop)?;
+    let (filter, mut position, mut wanted) = (source.filter(), forge.start().to_owned(), 0);
+    let has_room = |wanted| source.limit() == 0 || wanted < source.limit();
+    loop {
+        let page = forge.page(&position)?;
+        if let Some(skipped) = page.skipped {
+            return Err(Error::Unavailable {
+                url: source.name(),
+                detail: format!("cannot get the page at {}: {}", skipped.position, skipped.error),
+            }
+            .into());
+        }
+        for listed in page.repositories.iter().filter(|l| filter.verdict(l) == FilterVerdict::Wanted) {
+            let wiki = listed.wiki_repository().filter(|_| source.wikis());
+            for listed in std::iter::once(listed).chain(&wiki) {
+                let Ok(Some(name)) = source.name_of(listed) else { break };
+                if has_room(wanted) {
+                    wanted += 1;
+                    tell(&name, listed)?;
+                }
+            }
+        }
+        match page.next {
+            Some(next) if next != position && !stop.is_stopped() && has_room(wanted) => position = next,
+            _ => return Ok(()),
+        }
+    }
+}
