@@ -14,6 +14,7 @@ and the attackers; the CPU of the latter is told, so that a machine that is busy
 Ends with 1 if a bar is missed: every fetch answered; the kind of fetch that suffers most no more than 3 times slower (median);
 at most 1 GiB resident; and idle 2 s after the attackers have gone. All traffic stays on loopback, every attack ends by itself.
 """
+
 import contextlib
 import itertools
 import multiprocessing
@@ -42,7 +43,10 @@ class Attack:
     def __init__(self, server, addresses, given):
         self.git_port, self.http_port, self.given, self.number = server.git_port, server.http_port, given, 0
         self.sources = itertools.cycle([f"127.0.0.{3 + n}" for n in range(addresses)])
-        self.until, self.ready = time.monotonic() + SECONDS + READY_S + 2 * client.PATIENCE_S, multiprocessing.Event()
+        self.until, self.ready = (
+            time.monotonic() + SECONDS + READY_S + 2 * client.PATIENCE_S,
+            multiprocessing.Event(),
+        )
 
     def address(self):
         return next(self.sources)
@@ -94,10 +98,14 @@ def row(title, function, repositories, prepare, addresses, start=stage.serve):
     attacker = None
     try:
         if isinstance(server, programs.Shell):
-            fetching = client.Client(["ssh://weir/healthy"], env={"GIT_SSH_COMMAND": server.script, "GIT_SSH_VARIANT": "ssh"})
+            fetching = client.Client(
+                ["ssh://weir/healthy"], env={"GIT_SSH_COMMAND": server.script, "GIT_SSH_VARIANT": "ssh"}
+            )
         else:
             over_http = [f"http://127.0.0.1:{server.http_port}/healthy"] if server.http_port else []
-            fetching = client.Client([f"git://127.0.0.1:{server.git_port}/healthy", *over_http], server.http_port)
+            fetching = client.Client(
+                [f"git://127.0.0.1:{server.git_port}/healthy", *over_http], server.http_port
+            )
         before, failed_before = fetching.fetch(ALONE_SECONDS)
         if failed_before:
             raise SystemExit(f"{title}: without an attack: {failed_before[0]}")
@@ -142,9 +150,12 @@ def row(title, function, repositories, prepare, addresses, start=stage.serve):
     if not was_there and not processes.too_much.is_set():
         missed.append("the attack is at fault: it broke off")
     mib = lambda n: f"{n / (1 << 20):.0f}"
-    print(f"| {title} | {addresses} | {answered} | {len(failures)} | {client.median(before):.3f} s | {client.median(during):.3f} s | {ratio:.1f} ({kind}) "
-          f"| {worst:.2f} s | {mib(processes.peak)} ({mib(processes.peak_anonymous)}) MiB | {used:.0%} | {attackers:.0%} | {idle:.0%} "
-          f"| {'missed: ' + '; '.join(missed) if missed else 'met'} |", flush=True)
+    print(
+        f"| {title} | {addresses} | {answered} | {len(failures)} | {client.median(before):.3f} s | {client.median(during):.3f} s | {ratio:.1f} ({kind}) "
+        f"| {worst:.2f} s | {mib(processes.peak)} ({mib(processes.peak_anonymous)}) MiB | {used:.0%} | {attackers:.0%} | {idle:.0%} "
+        f"| {'missed: ' + '; '.join(missed) if missed else 'met'} |",
+        flush=True,
+    )
     return missed
 
 
@@ -152,12 +163,19 @@ def main():
     every = {name: rest for name, *rest in [*computed.ATTACKS, *doors.ATTACKS, *programs.ATTACKS]}
     unknown = set(sys.argv[1:]) - set(every)
     if unknown:
-        raise SystemExit(f"there is no attack called {', '.join(sorted(unknown))}; there are {', '.join(every)}")
+        raise SystemExit(
+            f"there is no attack called {', '.join(sorted(unknown))}; there are {', '.join(every)}"
+        )
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    print(f"\n### Under attack\n\nEach for {SECONDS:.0f} s; CPU as a share of one of {os.cpu_count()} processors.\n")
-    print("| attack | addresses | answered | failed | median alone | median | slower (the kind that suffers most) | worst | peak memory, resident (anonymous) "
-          "| CPU of the server | of the attackers | of the server 2 s after | bar |\n" + "|---" * 13 + "|", flush=True)
+    print(
+        f"\n### Under attack\n\nEach for {SECONDS:.0f} s; CPU as a share of one of {os.cpu_count()} processors.\n"
+    )
+    print(
+        "| attack | addresses | answered | failed | median alone | median | slower (the kind that suffers most) | worst | peak memory, resident (anonymous) "
+        "| CPU of the server | of the attackers | of the server 2 s after | bar |\n" + "|---" * 13 + "|",
+        flush=True,
+    )
     missed = []
     # Whoever is ended cleans up, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -4,6 +4,7 @@
 WEIR_BENCH_ROWS=10000000   repositories in it (the figures in the docs), a million without
 WEIR_BENCH_SMOKE=1         that it runs, not how fast
 """
+
 import glob
 import json
 import os
@@ -44,16 +45,40 @@ class Postgres:
             shutil.chown(folder, "postgres", "postgres")
         data = os.path.join(folder, "data")
         options = ["--username=weir", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "-D", data]
-        subprocess.run([self.binaries + "/initdb", *options], check=True, stdout=subprocess.DEVNULL, cwd="/", **as_its_user())
+        subprocess.run(
+            [self.binaries + "/initdb", *options],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            **as_its_user(),
+        )
         settings = ["-c", "listen_addresses=", "-c", "shared_buffers=2GB", "-c", "max_wal_size=4GB"]
-        self.process = subprocess.Popen([self.binaries + "/postgres", "-D", data, "-k", folder, *settings],
-                                        cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_its_user())
+        self.process = subprocess.Popen(
+            [self.binaries + "/postgres", "-D", data, "-k", folder, *settings],
+            cwd="/",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            **as_its_user(),
+        )
         while not os.path.exists(os.path.join(folder, ".s.PGSQL.5432")):
             time.sleep(0.1)
         time.sleep(1)
 
     def schema(self, name):
-        subprocess.run([self.binaries + "/psql", "-h", self.folder, "-U", "weir", "-d", "postgres", "-qXc", f"CREATE SCHEMA {name}"], check=True)
+        subprocess.run(
+            [
+                self.binaries + "/psql",
+                "-h",
+                self.folder,
+                "-U",
+                "weir",
+                "-d",
+                "postgres",
+                "-qXc",
+                f"CREATE SCHEMA {name}",
+            ],
+            check=True,
+        )
         return f"postgres://weir@{self.folder.replace('/', '%2F')}/postgres?options=-csearch_path%3D{name}"
 
     def end(self):
@@ -67,9 +92,11 @@ def projects(path):
     with open(path, "w") as f:
         for i in range(1, DUMPED + 1):
             language = choose.choice(['"C"', '"Go"', '"Rust"', '"Python"', "\\N"])
-            f.write(f'{i},"https://api.github.com/repos/owner{i % 90000}/project{i}",{i % 90000},"project{i}","A description of project {i}, '
-                    f'\\"quoted\\" and long enough to be like the real ones",{language},"2013-05-0{i % 9 + 1} 10:00:00",\\N,{int(i % 50 == 0)},'
-                    f'"2016-01-01 00:00:00",\\N\n')
+            f.write(
+                f'{i},"https://api.github.com/repos/owner{i % 90000}/project{i}",{i % 90000},"project{i}","A description of project {i}, '
+                f'\\"quoted\\" and long enough to be like the real ones",{language},"2013-05-0{i % 9 + 1} 10:00:00",\\N,{int(i % 50 == 0)},'
+                f'"2016-01-01 00:00:00",\\N\n'
+            )
 
 
 def events(path):
@@ -78,10 +105,26 @@ def events(path):
     with open(path, "w") as f:
         for i in range(DUMPED // 2):
             r = int(choose.paretovariate(0.6)) % 300_000
-            repo = {"id": r, "name": f"o{r % 9000}/r{r}", "url": f"https://api.github.com/repos/o{r % 9000}/r{r}"}
+            repo = {
+                "id": r,
+                "name": f"o{r % 9000}/r{r}",
+                "url": f"https://api.github.com/repos/o{r % 9000}/r{r}",
+            }
             commits = [{"sha": "a" * 40, "author": {"email": "x@y", "name": "n"}, "message": "m " * 40}] * 2
-            f.write(json.dumps({"id": str(i), "type": "PushEvent", "actor": {"id": i % 5000, "login": f"user{i % 5000}"}, "repo": repo,
-                                "payload": {"push_id": i, "commits": commits}, "public": True, "created_at": "2015-01-01T15:00:00Z"}) + "\n")
+            f.write(
+                json.dumps(
+                    {
+                        "id": str(i),
+                        "type": "PushEvent",
+                        "actor": {"id": i % 5000, "login": f"user{i % 5000}"},
+                        "repo": repo,
+                        "payload": {"push_id": i, "commits": commits},
+                        "public": True,
+                        "created_at": "2015-01-01T15:00:00Z",
+                    }
+                )
+                + "\n"
+            )
 
 
 def imported(pool, kind, path):
@@ -100,13 +143,28 @@ def main():
     os.chmod(folder, 0o755)
     server = Postgres(os.path.join(folder, "pg"))
     try:
-        print(f"### The catalog\n\n| with {ROWS:,} repositories, a second | SQLite | bar | PostgreSQL | bar |\n|---|---|---|---|---|")
+        print(
+            f"### The catalog\n\n| with {ROWS:,} repositories, a second | SQLite | bar | PostgreSQL | bar |\n|---|---|---|---|---|"
+        )
         os.makedirs(os.path.join(folder, "sqlite"))
-        said = [json.loads(subprocess.run([BENCH, "catalog", place, str(ROWS), str(VISITS)], check=True, capture_output=True, text=True).stdout)
-                for place in (os.path.join(folder, "sqlite"), server.schema("visits"))]
+        said = [
+            json.loads(
+                subprocess.run(
+                    [BENCH, "catalog", place, str(ROWS), str(VISITS)],
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                ).stdout
+            )
+            for place in (os.path.join(folder, "sqlite"), server.schema("visits"))
+        ]
         shutil.rmtree(os.path.join(folder, "sqlite"))
-        for key, what, bars in (("visits_per_second", "leased, visited, written down", ("50,000", "10,000")), ("leases_per_second", "leased alone", "--"),
-                                ("completions_per_second", "written down alone", "--"), ("filled_per_second", "new, from pages of a listing", "--")):
+        for key, what, bars in (
+            ("visits_per_second", "leased, visited, written down", ("50,000", "10,000")),
+            ("leases_per_second", "leased alone", "--"),
+            ("completions_per_second", "written down alone", "--"),
+            ("filled_per_second", "new, from pages of a listing", "--"),
+        ):
             print(f"| {what} | {said[0][key]:,.0f} | {bars[0]} | {said[1][key]:,.0f} | {bars[1]} |")
         for kind, make in (("ghtorrent", projects), ("gharchive", events)):
             dump, figures = os.path.join(folder, kind), []
@@ -116,7 +174,9 @@ def main():
                 subprocess.run([WEIR, "init", pool, *catalog], check=True, stdout=subprocess.DEVNULL)
                 figures.append("{:,.0f}, {:.0f} MiB".format(*imported(pool, kind, dump)))
             os.remove(dump)
-            print(f"| `weir import {kind}`, rows generated | {figures[0]} | 20,000, memory flat | {figures[1]} | 20,000, memory flat |")
+            print(
+                f"| `weir import {kind}`, rows generated | {figures[0]} | 20,000, memory flat | {figures[1]} | 20,000, memory flat |"
+            )
     finally:
         server.end()
         shutil.rmtree(folder)

@@ -4,6 +4,7 @@
 WEIR_BENCH_FORKS="BASE FORK ..."   bare repositories, the first the one the others were forked from; a generated network without
 WEIR_BENCH_SMOKE=1                 that it runs, not how much it saves
 """
+
 import os
 import resource
 import shutil
@@ -20,21 +21,33 @@ COMMITS, FORKS = (50, 3) if SMOKE else (4000, 20)
 
 
 def git(*args, **more):
-    return subprocess.run(["git", *args], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **more).stdout.strip()
+    return subprocess.run(
+        ["git", *args], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **more
+    ).stdout.strip()
 
 
 def generated(work):
     """A repository, and forks that each have some commits of their own."""
     base = os.path.join(work, "base.git")
     git("init", "-q", "--bare", "-b", "main", base)
-    stream = subprocess.Popen([sys.executable, os.path.join(HERE, "bench/generate-repository.py"), str(COMMITS)], stdout=subprocess.PIPE)
+    stream = subprocess.Popen(
+        [sys.executable, os.path.join(HERE, "bench/generate-repository.py"), str(COMMITS)],
+        stdout=subprocess.PIPE,
+    )
     git("fast-import", "--quiet", cwd=base, stdin=stream.stdout)
     git("gc", "-q", cwd=base)
     paths = [base]
     for n in range(FORKS):
         path = os.path.join(work, f"fork{n}.git")
         git("clone", "-q", "--mirror", "--no-hardlinks", base, path)
-        who = {**os.environ, **{f"GIT_{w}_{k}": v for w in ("AUTHOR", "COMMITTER") for k, v in (("NAME", "a"), ("EMAIL", "a@x"))}}
+        who = {
+            **os.environ,
+            **{
+                f"GIT_{w}_{k}": v
+                for w in ("AUTHOR", "COMMITTER")
+                for k, v in (("NAME", "a"), ("EMAIL", "a@x"))
+            },
+        }
         tip = git("rev-parse", "HEAD", cwd=path)
         for m in range(n + 1):
             tip = git("commit-tree", "-p", tip, "-m", f"{n} {m}", f"{tip}^{{tree}}", cwd=path, env=who)
@@ -65,7 +78,9 @@ def weir(pool, paths, share):
     figures = timed(lambda: call("mirror"))
     call("fsck")
     store = os.path.join(pool, "store")
-    return sum(os.path.getsize(os.path.join(store, f)) for f in os.listdir(store) if f.endswith(".tar")), *figures
+    return sum(
+        os.path.getsize(os.path.join(store, f)) for f in os.listdir(store) if f.endswith(".tar")
+    ), *figures
 
 
 def with_git(folder, paths, share):
@@ -89,8 +104,12 @@ def main():
         print(f"\n### A network of {len(paths) - 1} forks\n")
         print("| | bytes, MiB | wall s | CPU s |\n|---|---|---|---|")
         rows = {}
-        for name, make, share in [("git clone --mirror", with_git, False), ("git clone --mirror --reference", with_git, True),
-                                  ("weir, apart", weir, False), ("weir, shared", weir, True)]:
+        for name, make, share in [
+            ("git clone --mirror", with_git, False),
+            ("git clone --mirror --reference", with_git, True),
+            ("weir, apart", weir, False),
+            ("weir, shared", weir, True),
+        ]:
             rows[name] = make(os.path.join(work, name.replace(" ", "-")), paths, share)
             bytes_, wall, cpu = rows[name]
             print(f"| {name} | {bytes_ / 2**20:.1f} | {wall:.2f} | {cpu:.2f} |", flush=True)

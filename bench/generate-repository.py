@@ -4,6 +4,7 @@
 The same arguments give the same bytes. Files grow and change a little with each commit, in folders of several depths,
 with a tag every hundred commits. "light": each commit changes one file of three lines at the top, three objects a commit.
 """
+
 import random
 import sys
 
@@ -43,7 +44,7 @@ def change(mark):
             path = rng.choice(sorted(files))
             text = files[path]
             at = rng.randrange(len(text))
-            text[at:at + rng.randint(0, 2)] = [line() for _ in range(rng.randint(0, 3))]
+            text[at : at + rng.randint(0, 2)] = [line() for _ in range(rng.randint(0, 3))]
             if not text:
                 text.append(line())
         data = b"".join(files[path])
@@ -58,5 +59,8 @@ for mark in range(1, commits + 1):
     out.write(b"\n")
     last = mark
     if mark % 100 == 0:
-        out.write(b"tag v%d\nfrom :%d\ntagger Tag <tag@example.com> %d +0000\ndata 4\ntag\n\n" % (mark // 100, mark, 1_500_000_000 + mark * 600))
+        out.write(
+            b"tag v%d\nfrom :%d\ntagger Tag <tag@example.com> %d +0000\ndata 4\ntag\n\n"
+            % (mark // 100, mark, 1_500_000_000 + mark * 600)
+        )
 out.write(b"done\n")

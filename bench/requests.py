@@ -12,6 +12,7 @@ Ends with 1 if a request that says much takes more than 20 bytes for each that w
 or if any takes more than 256 MiB, but for objects over 128 MiB: those are worked on one at a time, and take what they and what they are
 made of take. What little requests have worked out is told without a bar for each byte.
 """
+
 import contextlib
 import sys
 import threading
@@ -84,30 +85,140 @@ def bodies():
     wants = v2("fetch", many(590_000, lambda _: f"want {main}") + wire.pkt("done"))
     return {
         "the same want, 590,000 times, packed": (over_http("rewritten", wants, packed=True), True, True),
-        "60,000 wants of nothing": (over_http("rewritten", v2("fetch", many(60_000, lambda n: f"want {no_id(n)}") + wire.pkt("done"))), True, True),
-        "60,000 haves of nothing": (over_http("rewritten", v2("fetch", want + many(60_000, lambda n: f"have {no_id(n)}") + wire.pkt("done"))), True, True),
-        "the same have, 590,000 times, packed, unread": (over_http("rewritten", v2("fetch", wire.pkt("wait-for-done") + many(590_000, lambda _: f"have {main}")), packed=True), False, True),
-        "60,000 haves of nothing, v0": (over_git("rewritten", 0, early + many(60_000, lambda n: f"have {no_id(n)}\n") + wire.pkt("done\n")), True, True),
-        "60,000 shallow commits, and what is new behind them": (over_http("rewritten", v2("fetch", want + many(60_000, lambda n: f"shallow {no_id(n)}") + wire.pkt("deepen 3") + wire.pkt("done"))), True, True),
-        "a depth of a million": (over_git("rewritten", 2, v2("fetch", want + wire.pkt("deepen 1000000") + wire.pkt("done"))), True, False),
-        "all but what an old branch has": (over_git("rewritten", 2, v2("fetch", want + wire.pkt(f"have {old}") + wire.pkt("done"))), True, False),
-        "60,000 prefixes of refs": (over_http("refs", v2("ls-refs", many(60_000, lambda n: f"ref-prefix refs/none/{n}"))), True, True),
-        "a list of 200,000 refs, unread": (over_git("refs", 2, v2("ls-refs", wire.pkt("peel") + wire.pkt("symrefs"))), False, False),
+        "60,000 wants of nothing": (
+            over_http(
+                "rewritten", v2("fetch", many(60_000, lambda n: f"want {no_id(n)}") + wire.pkt("done"))
+            ),
+            True,
+            True,
+        ),
+        "60,000 haves of nothing": (
+            over_http(
+                "rewritten", v2("fetch", want + many(60_000, lambda n: f"have {no_id(n)}") + wire.pkt("done"))
+            ),
+            True,
+            True,
+        ),
+        "the same have, 590,000 times, packed, unread": (
+            over_http(
+                "rewritten",
+                v2("fetch", wire.pkt("wait-for-done") + many(590_000, lambda _: f"have {main}")),
+                packed=True,
+            ),
+            False,
+            True,
+        ),
+        "60,000 haves of nothing, v0": (
+            over_git(
+                "rewritten", 0, early + many(60_000, lambda n: f"have {no_id(n)}\n") + wire.pkt("done\n")
+            ),
+            True,
+            True,
+        ),
+        "60,000 shallow commits, and what is new behind them": (
+            over_http(
+                "rewritten",
+                v2(
+                    "fetch",
+                    want
+                    + many(60_000, lambda n: f"shallow {no_id(n)}")
+                    + wire.pkt("deepen 3")
+                    + wire.pkt("done"),
+                ),
+            ),
+            True,
+            True,
+        ),
+        "a depth of a million": (
+            over_git("rewritten", 2, v2("fetch", want + wire.pkt("deepen 1000000") + wire.pkt("done"))),
+            True,
+            False,
+        ),
+        "all but what an old branch has": (
+            over_git("rewritten", 2, v2("fetch", want + wire.pkt(f"have {old}") + wire.pkt("done"))),
+            True,
+            False,
+        ),
+        "60,000 prefixes of refs": (
+            over_http("refs", v2("ls-refs", many(60_000, lambda n: f"ref-prefix refs/none/{n}"))),
+            True,
+            True,
+        ),
+        "a list of 200,000 refs, unread": (
+            over_git("refs", 2, v2("ls-refs", wire.pkt("peel") + wire.pkt("symrefs"))),
+            False,
+            False,
+        ),
         "a list of 200,000 refs, v0, unread": (over_git("refs", 0, b""), False, False),
-        "sizes of 10,000 objects": (over_git("rewritten", 2, v2("object-info", wire.pkt("size") + b"".join(wire.pkt(f"oid {oid}") for oid in oids))), True, True),
-        "a filter of 6,000 filters": (over_http("rewritten", v2("fetch", want + wire.pkt("filter combine:" + "+".join(["blob:none"] * 6_000)) + wire.pkt("done"))), True, True),
-        "a batch of 1,000 LFS objects, unread": (over_http("lfs", doors.lfs_body(), True, doors.LFS, "info/lfs/objects/batch", [f"Authorization: {doors.TOKEN}"]), False, True),
-        "a batch of LFS that is all brackets": (over_http("lfs", b"[" * (1 << 20), False, doors.LFS, "info/lfs/objects/batch"), True, True),
-        "zeros, 512 MiB, packed": (over_http("rewritten", bytes((1 if stage.SMOKE else 512) << 20), packed=True), True, True),
-        "a blob of 512 MiB zeros": (over_git("zeros", 2, v2("fetch", wire.pkt(f"want {tip('zeros')}") + wire.pkt("done"))), True, False),
-        "a blob of 400 MiB noise, without what it is a delta of": (over_git("deltas", 2, v2("fetch", wire.pkt(f"want {tip('deltas')}") + wire.pkt("deepen 1") + wire.pkt("done"))), True, False),
+        "sizes of 10,000 objects": (
+            over_git(
+                "rewritten",
+                2,
+                v2("object-info", wire.pkt("size") + b"".join(wire.pkt(f"oid {oid}") for oid in oids)),
+            ),
+            True,
+            True,
+        ),
+        "a filter of 6,000 filters": (
+            over_http(
+                "rewritten",
+                v2(
+                    "fetch",
+                    want + wire.pkt("filter combine:" + "+".join(["blob:none"] * 6_000)) + wire.pkt("done"),
+                ),
+            ),
+            True,
+            True,
+        ),
+        "a batch of 1,000 LFS objects, unread": (
+            over_http(
+                "lfs",
+                doors.lfs_body(),
+                True,
+                doors.LFS,
+                "info/lfs/objects/batch",
+                [f"Authorization: {doors.TOKEN}"],
+            ),
+            False,
+            True,
+        ),
+        "a batch of LFS that is all brackets": (
+            over_http("lfs", b"[" * (1 << 20), False, doors.LFS, "info/lfs/objects/batch"),
+            True,
+            True,
+        ),
+        "zeros, 512 MiB, packed": (
+            over_http("rewritten", bytes((1 if stage.SMOKE else 512) << 20), packed=True),
+            True,
+            True,
+        ),
+        "a blob of 512 MiB zeros": (
+            over_git("zeros", 2, v2("fetch", wire.pkt(f"want {tip('zeros')}") + wire.pkt("done"))),
+            True,
+            False,
+        ),
+        "a blob of 400 MiB noise, without what it is a delta of": (
+            over_git(
+                "deltas",
+                2,
+                v2("fetch", wire.pkt(f"want {tip('deltas')}") + wire.pkt("deepen 1") + wire.pkt("done")),
+            ),
+            True,
+            False,
+        ),
     }
 
 
 def ask(server, door, request, is_read):
     """Makes the request; reads the answer to its end, if it is read, else lets it lie for a while."""
     until = time.monotonic() + ANSWER_S
-    with contextlib.closing(wire.connect("127.0.0.2", server.http_port if door == "http" else server.git_port, window=None if is_read else 4096)) as s:
+    with contextlib.closing(
+        wire.connect(
+            "127.0.0.2",
+            server.http_port if door == "http" else server.git_port,
+            window=None if is_read else 4096,
+        )
+    ) as s:
         with contextlib.suppress(OSError):
             s.sendall(request)
         if not is_read:
@@ -129,8 +240,13 @@ def main():
     every = bodies()
     unknown = set(sys.argv[1:]) - set(every)
     if unknown:
-        raise SystemExit(f"there is no request called {', '.join(sorted(unknown))}; there are {', '.join(every)}")
-    print("\n### Memory of one request\n\n| request | bytes sent | memory | bytes a byte | bar |\n|---|---|---|---|---|", flush=True)
+        raise SystemExit(
+            f"there is no request called {', '.join(sorted(unknown))}; there are {', '.join(every)}"
+        )
+    print(
+        "\n### Memory of one request\n\n| request | bytes sent | memory | bytes a byte | bar |\n|---|---|---|---|---|",
+        flush=True,
+    )
     missed = 0
     for title in sys.argv[1:] or every:
         (door, repository, request), is_read, says_much = every[title]
@@ -142,11 +258,20 @@ def main():
             watch = Watch(server.process.pid)
             ask(server, door, request, is_read)
             took = watch.stop()
-            most = OBJECT_MAX if repository == "deltas" else min(REQUEST_MAX, ANY_REQUEST + BYTES_A_BYTE_MAX * len(request)) if says_much else REQUEST_MAX
+            most = (
+                OBJECT_MAX
+                if repository == "deltas"
+                else min(REQUEST_MAX, ANY_REQUEST + BYTES_A_BYTE_MAX * len(request))
+                if says_much
+                else REQUEST_MAX
+            )
             fits = server.is_alive() and took <= most
             missed += not fits
             a_byte = f"{took / len(request):.1f}" if says_much else "-"
-            print(f"| {title} | {len(request):,} | {took / (1 << 20):.1f} MiB | {a_byte} | {'met' if fits else '**missed**'} |", flush=True)
+            print(
+                f"| {title} | {len(request):,} | {took / (1 << 20):.1f} MiB | {a_byte} | {'met' if fits else '**missed**'} |",
+                flush=True,
+            )
         finally:
             server.stop()
     return 1 if missed and not stage.SMOKE else 0

@@ -4,6 +4,7 @@
 Server CPU is that of the server's process and the children it has waited for, from /proc. Wall times are medians. All
 traffic stays on loopback; every server is ended by its process id.
 """
+
 import json
 import os
 import re
@@ -29,12 +30,16 @@ work = tempfile.mkdtemp(prefix="weir-bench-", dir=os.environ.get("WEIR_BENCH_DIR
 os.environ["HOME"] = work
 os.environ["GIT_CONFIG_NOSYSTEM"] = "1"
 with open(os.path.join(work, ".gitconfig"), "w") as f:
-    f.write("[user]\n\tname = b\n\temail = b@example.com\n[safe]\n\tdirectory = *\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n")
+    f.write(
+        "[user]\n\tname = b\n\temail = b@example.com\n[safe]\n\tdirectory = *\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+    )
 servers = []
 
 
 def run(*args, **kw):
-    return subprocess.run(args, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw).stdout
+    return subprocess.run(
+        args, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw
+    ).stdout
 
 
 def git(repo, *args, **kw):
@@ -77,8 +82,18 @@ class Server:
 
 def git_daemon(base):
     p = port()
-    return Server([GIT_DAEMON, "--export-all", "--reuseaddr", "--listen=127.0.0.1", f"--port={p}", f"--base-path={base}",
-                   "--max-connections=0"], p)
+    return Server(
+        [
+            GIT_DAEMON,
+            "--export-all",
+            "--reuseaddr",
+            "--listen=127.0.0.1",
+            f"--port={p}",
+            f"--base-path={base}",
+            "--max-connections=0",
+        ],
+        p,
+    )
 
 
 def weir(pool, *args):
@@ -100,19 +115,35 @@ class Nginx(Server):
         with open(backend, "w") as f:
             f.write(f"#!/bin/sh\n{os.path.dirname(GIT_DAEMON)}/git-http-backend\ntimes >>{self.log}\n")
         os.chmod(backend, 0o755)
-        parameters = {"SCRIPT_FILENAME": backend, "GIT_HTTP_EXPORT_ALL": 1, "GIT_PROJECT_ROOT": base, "PATH_INFO": "$uri", "QUERY_STRING": "$query_string",
-                      "REQUEST_METHOD": "$request_method", "CONTENT_TYPE": "$content_type", "CONTENT_LENGTH": "$content_length",
-                      "HTTP_GIT_PROTOCOL": "$http_git_protocol", "HTTP_CONTENT_ENCODING": "$http_content_encoding",
-                      "GIT_CONFIG_COUNT": 1, "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+        parameters = {
+            "SCRIPT_FILENAME": backend,
+            "GIT_HTTP_EXPORT_ALL": 1,
+            "GIT_PROJECT_ROOT": base,
+            "PATH_INFO": "$uri",
+            "QUERY_STRING": "$query_string",
+            "REQUEST_METHOD": "$request_method",
+            "CONTENT_TYPE": "$content_type",
+            "CONTENT_LENGTH": "$content_length",
+            "HTTP_GIT_PROTOCOL": "$http_git_protocol",
+            "HTTP_CONTENT_ENCODING": "$http_content_encoding",
+            "GIT_CONFIG_COUNT": 1,
+            "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": "*",
+        }
         with open(os.path.join(folder, "nginx.conf"), "w") as f:
             passed = " ".join(f"fastcgi_param {k} {v};" for k, v in parameters.items())
-            temporary = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+            temporary = " ".join(
+                f"{kind}_temp_path {folder}/{kind};"
+                for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+            )
             f.write(f"""daemon off; pid {folder}/pid; error_log {folder}/err; events {{ }}
                 http {{ access_log off; {temporary} client_max_body_size 0;
                 server {{ listen 127.0.0.1:{p}; location / {{ fastcgi_buffering off; fastcgi_pass unix:{folder}/sock; {passed} }} }} }}""")
         # It leaves its workers behind when it ends: they are a group, and end together.
         wrap = ["fcgiwrap", "-s", f"unix:{folder}/sock", "-c", "4"]
-        self.wrap = subprocess.Popen(wrap, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        self.wrap = subprocess.Popen(
+            wrap, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
         while not os.path.exists(os.path.join(folder, "sock")):
             time.sleep(0.01)
         os.chmod(os.path.join(folder, "sock"), 0o777)
@@ -127,7 +158,10 @@ class Nginx(Server):
         if os.path.exists(self.log):
             # Lines of the shell and of its children in turn, "0m0.12s 0m0.34s".
             for line in open(self.log).read().split("\n")[1::2]:
-                backends += sum(60 * float(m) + float(s.rstrip("s")) for m, s in (word.split("m") for word in line.split()))
+                backends += sum(
+                    60 * float(m) + float(s.rstrip("s"))
+                    for m, s in (word.split("m") for word in line.split())
+                )
         parents, used = {}, {}
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -182,7 +216,10 @@ def large_repository():
         shutil.copytree(given, target)
     else:
         run("git", "init", "-q", "--bare", "-b", "main", target)
-        generated = subprocess.Popen(["python3", os.path.join(HERE, "bench/generate-repository.py"), "300" if SMOKE else "6000"], stdout=subprocess.PIPE)
+        generated = subprocess.Popen(
+            ["python3", os.path.join(HERE, "bench/generate-repository.py"), "300" if SMOKE else "6000"],
+            stdout=subprocess.PIPE,
+        )
         run("git", "-C", target, "fast-import", "--quiet", stdin=generated.stdout)
         git(target, "repack", "-adbq")
         git(target, "commit-graph", "write", "--reachable")
@@ -196,8 +233,17 @@ def large_repository():
 
 def tiny_repository(path, n, seed=1, *more):
     run("git", "init", "-q", "--bare", "-b", "main", path)
-    generated = subprocess.run(["python3", os.path.join(HERE, "bench/generate-repository.py"), str(n), str(seed), *more], stdout=subprocess.PIPE, check=True)
-    subprocess.run(["git", "-C", path, "fast-import", "--quiet"], input=generated.stdout, check=True, stderr=subprocess.DEVNULL)
+    generated = subprocess.run(
+        ["python3", os.path.join(HERE, "bench/generate-repository.py"), str(n), str(seed), *more],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    subprocess.run(
+        ["git", "-C", path, "fast-import", "--quiet"],
+        input=generated.stdout,
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def serving(large, plain):
@@ -219,21 +265,37 @@ def serving(large, plain):
     # The first after the start maps the archive; those after it are what a server does all day.
     a, b = cpu(ours, "large", 1), cpu(theirs, "large.git", 1)
     row("the first full clone by stock git, server CPU; peer with bitmaps", a, b, "-")
-    a, b, c = cpu(ours, "large", clones), cpu(theirs, "large.git", clones), cpu(theirs, "large-nobitmap.git", 1)
+    a, b, c = (
+        cpu(ours, "large", clones),
+        cpu(theirs, "large.git", clones),
+        cpu(theirs, "large-nobitmap.git", 1),
+    )
     row("full clone by stock git, server CPU; peer with bitmaps", a, b, "1/25")
     row("full clone by stock git, server CPU; peer without bitmaps", a, c, "1/100")
     for server, path in ((ours, "/large"), (theirs, "/large.git")):
         sink(server, path, 1, 1)
     first = [sink(ours, "/large", 1, 1)["first_byte_median_s"] for _ in range(5)]
     peer = [sink(theirs, "/large.git", 1, 1)["first_byte_median_s"] for _ in range(5)]
-    row("time to first pack byte, full clone", statistics.median(first), statistics.median(peer), "1/20 and 5 ms")
+    row(
+        "time to first pack byte, full clone",
+        statistics.median(first),
+        statistics.median(peer),
+        "1/20 and 5 ms",
+    )
     before = ours.cpu()
     a = sink(ours, "/large", 16, 16)
     ours_cpu = (ours.cpu() - before) / 16
     before = theirs.cpu()
     b = sink(theirs, "/large.git", 16, 16)
     theirs_cpu = (theirs.cpu() - before) / 16
-    row("16 concurrent full clones into a sink, bytes a second", a["bytes"] / a["wall_s"] / 1e6, b["bytes"] / b["wall_s"] / 1e6, "8 times", "higher", "MB/s")
+    row(
+        "16 concurrent full clones into a sink, bytes a second",
+        a["bytes"] / a["wall_s"] / 1e6,
+        b["bytes"] / b["wall_s"] / 1e6,
+        "8 times",
+        "higher",
+        "MB/s",
+    )
     row("the same, server CPU a clone", ours_cpu, theirs_cpu, "-")
 
     def anonymous():
@@ -246,11 +308,21 @@ def serving(large, plain):
         return total, private
 
     before = anonymous()
-    holding = subprocess.Popen([BENCH, "sink", f"127.0.0.1:{ours.port}", "/large", "200", "200", "--hold", "3"], stdout=subprocess.PIPE, text=True)
+    holding = subprocess.Popen(
+        [BENCH, "sink", f"127.0.0.1:{ours.port}", "/large", "200", "200", "--hold", "3"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     time.sleep(1.5)
     during = anonymous()
     held = json.loads(holding.communicate()[0])
-    row("private memory a connection, 200 full clones running", (during[1] - before[1]) / 200, 256, "256 KiB", unit="KiB")
+    row(
+        "private memory a connection, 200 full clones running",
+        (during[1] - before[1]) / 200,
+        256,
+        "256 KiB",
+        unit="KiB",
+    )
     row("server in all, 200 full clones running (resident)", during[0] / 1024, 100, "100 MiB", unit="MiB")
     if held["failed"]:
         print("failed:", held["failed"], held["first_failure"])
@@ -261,9 +333,21 @@ def serving(large, plain):
             times.append(timed("git", "ls-remote", f"git://127.0.0.1:{server.port}/{path}")[0])
         return statistics.median(times)
 
-    row("git ls-remote of a small repository, wall", ls_remote(ours, "small"), ls_remote(theirs, "small.git"), "1/2")
+    row(
+        "git ls-remote of a small repository, wall",
+        ls_remote(ours, "small"),
+        ls_remote(theirs, "small.git"),
+        "1/2",
+    )
     a, b = sink(ours, "/small", 100, 100 if SMOKE else 2000), sink(theirs, "/small.git", 100, 100)
-    row("100 clones of a small repository at once, clones a second", a["clones_per_s"], b["clones_per_s"], "10 times", "higher", "/s")
+    row(
+        "100 clones of a small repository at once, clones a second",
+        a["clones_per_s"],
+        b["clones_per_s"],
+        "10 times",
+        "higher",
+        "/s",
+    )
     rows.append(("failed of these", str(a["failed"]), str(b["failed"]), "", "0"))
     print(f"| failed of these | {a['failed']} | {b['failed']} | | 0 |")
 
@@ -292,7 +376,13 @@ def serving(large, plain):
         row(f"the same, for the first who asks", first, theirs_cpu, "-")
         row(f"fetch, {behind} behind, wall", a["wall_s"] / n, b["wall_s"] / n, "not more")
         c = sink(theirs, "/large-nobitmap.git", 1, 1, *args)
-        row(f"fetch, {behind} behind, bytes; git without bitmaps", a["bytes"] / n, c["bytes"], "1.2" if behind <= 1000 else "-", unit="B")
+        row(
+            f"fetch, {behind} behind, bytes; git without bitmaps",
+            a["bytes"] / n,
+            c["bytes"],
+            "1.2" if behind <= 1000 else "-",
+            unit="B",
+        )
     ours.stop()
     theirs.stop()
 
@@ -343,7 +433,19 @@ def mirroring(large):
         for i in range(RUNS):
             shutil.rmtree(behind_repo, ignore_errors=True)
             run("git", "init", "-q", "--bare", behind_repo)
-            git(behind_repo, "fetch", "-q", f"file://{large}", f"{old}:{branch}", env={**os.environ, "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "uploadpack.allowAnySHA1InWant", "GIT_CONFIG_VALUE_0": "true"})
+            git(
+                behind_repo,
+                "fetch",
+                "-q",
+                f"file://{large}",
+                f"{old}:{branch}",
+                env={
+                    **os.environ,
+                    "GIT_CONFIG_COUNT": "1",
+                    "GIT_CONFIG_KEY_0": "uploadpack.allowAnySHA1InWant",
+                    "GIT_CONFIG_VALUE_0": "true",
+                },
+            )
             git(behind_repo, "symbolic-ref", "HEAD", branch)
             git(behind_repo, "repack", "-adbq")
             pool = os.path.join(work, "update-pool")
@@ -359,7 +461,12 @@ def mirroring(large):
             weir_walls.append(timed(WEIR, "--pool", pool, "-q", "mirror", "--all")[0])
             git_walls.append(timed("git", "-C", copy, "fetch", "-q", "--prune")[0])
             assert git(copy, "rev-parse", branch).strip() == head
-        row(f"update of {commits} commits, wall", statistics.median(weir_walls), statistics.median(git_walls), "0.5")
+        row(
+            f"update of {commits} commits, wall",
+            statistics.median(weir_walls),
+            statistics.median(git_walls),
+            "0.5",
+        )
     daemon.stop()
 
 
@@ -369,7 +476,13 @@ def derived(plain):
     pool = os.path.join(work, "derived-pool")
     weir(pool, "init", pool)
     weir(pool, "add", "--name", "large", plain)
-    said = subprocess.run([WEIR, "--pool", pool, "-v", "mirror"], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stderr
+    said = subprocess.run(
+        [WEIR, "--pool", pool, "-v", "mirror"],
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ).stderr
     took = re.search(r"commit-graph made in ([0-9.]+)(ms|s)", said)
     if not took:
         print("| bitmaps and commit-graph: the repository is too small for them | - | - | - | 1/3 |")
@@ -377,7 +490,10 @@ def derived(plain):
     ours = float(took[1]) / (1000 if took[2] == "ms" else 1)
     copy = os.path.join(work, "derived.git")
     shutil.copytree(plain, copy)
-    peer = timed("git", "-C", copy, "repack", "-adbq")[0] + timed("git", "-C", copy, "commit-graph", "write", "--reachable")[0]
+    peer = (
+        timed("git", "-C", copy, "repack", "-adbq")[0]
+        + timed("git", "-C", copy, "commit-graph", "write", "--reachable")[0]
+    )
     row("bitmaps and commit-graph from nothing, wall", ours, peer, "1/3")
 
 
@@ -390,7 +506,9 @@ def many():
 
     def prepare(kind, *more):
         """Upstreams of 5 to 500 commits, a pool that knows them, and folders for git's copies."""
-        base, pool, copies, tar = (os.path.join(work, f"{kind}-{what}") for what in ("upstream", "pool", "git", "tar"))
+        base, pool, copies, tar = (
+            os.path.join(work, f"{kind}-{what}") for what in ("upstream", "pool", "git", "tar")
+        )
         for folder in (base, copies, tar):
             os.mkdir(folder)
         templates = []
@@ -417,9 +535,19 @@ def many():
     def xargs(script):
         before = os.times()
         start = time.perf_counter()
-        subprocess.run(["xargs", "-P8", "-I{}", "sh", "-c", script], input=arguments, text=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["xargs", "-P8", "-I{}", "sh", "-c", script],
+            input=arguments,
+            text=True,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         after = os.times()
-        return time.perf_counter() - start, after.children_user + after.children_system - before.children_user - before.children_system
+        return (
+            time.perf_counter() - start,
+            after.children_user + after.children_system - before.children_user - before.children_system,
+        )
 
     def both(what, ours, script, cpu_bar, wall_bar):
         w, c = timed(*ours)
@@ -438,20 +566,42 @@ def many():
     first_mirror("first mirror of light ones", light_daemon, *light)
     light_daemon.stop()
     store = os.path.join(pool, "store")
-    stamp = lambda: {f: (os.stat(os.path.join(store, f)).st_mtime_ns, os.stat(os.path.join(store, f)).st_size) for f in os.listdir(store)}
+    stamp = lambda: {
+        f: (os.stat(os.path.join(store, f)).st_mtime_ns, os.stat(os.path.join(store, f)).st_size)
+        for f in os.listdir(store)
+    }
     before = stamp()
     both("pass over all, unchanged", mirror, f"git -C {copies}/{{}} fetch -q --prune", "1/25", "1/2")
     print(f"| files of the store that changed | {sum(before[f] != s for f, s in stamp().items())} | | | 0 |")
     for name in names:
-        subprocess.run(["git", "-C", os.path.join(base, name), "fast-import", "--quiet"], check=True, stderr=subprocess.DEVNULL,
-                       input=b"commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline new.txt\ndata 6\nhello\n\n")
+        subprocess.run(
+            ["git", "-C", os.path.join(base, name), "fast-import", "--quiet"],
+            check=True,
+            stderr=subprocess.DEVNULL,
+            input=b"commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline new.txt\ndata 6\nhello\n\n",
+        )
     before = stamp()
-    both("pass over all, one commit each", mirror, f"git -C {copies}/{{}} fetch -q --prune && tar cf {tar}/{{}}.tar -C {copies} {{}}", "1/10", "1/2")
+    both(
+        "pass over all, one commit each",
+        mirror,
+        f"git -C {copies}/{{}} fetch -q --prune && tar cf {tar}/{{}}.tar -C {copies} {{}}",
+        "1/10",
+        "1/2",
+    )
     after = stamp()
     grown = [after[f][1] - before[f][1] for f in after]
     # The allowance is three times the pack as sent plus 8 KiB.
-    packs = [json.loads(weir(pool, "--json", "show", name[:-4]))["packs"][-1]["bytes"] for name in names[:: max(1, n // 20)]]
-    row("bytes written a repository for that; beside 3 packs + 8 KiB", statistics.mean(grown), 3 * statistics.mean(packs) + 8192, "1", unit="B")
+    packs = [
+        json.loads(weir(pool, "--json", "show", name[:-4]))["packs"][-1]["bytes"]
+        for name in names[:: max(1, n // 20)]
+    ]
+    row(
+        "bytes written a repository for that; beside 3 packs + 8 KiB",
+        statistics.mean(grown),
+        3 * statistics.mean(packs) + 8192,
+        "1",
+        unit="B",
+    )
     daemon.stop()
     # Against a weir upstream.
     served = weir_serve(pool)
@@ -463,7 +613,14 @@ def many():
     weir(pool2, "add", "--from", listing)
     weir(pool2, "mirror")
     wall, _ = timed(WEIR, "--pool", pool2, "-q", "mirror", "--all")
-    row("pass over all, unchanged, from a weir upstream: repositories a second", n / wall, 5000, "5,000 /s", "higher", "/s")
+    row(
+        "pass over all, unchanged, from a weir upstream: repositories a second",
+        n / wall,
+        5000,
+        "5,000 /s",
+        "higher",
+        "/s",
+    )
     served.stop()
 
 
@@ -498,7 +655,11 @@ def partial(large):
     clones = 1 if SMOKE else 3
     heading("Partial answers, and HTTP", "git daemon; nginx with http-backend")
     head = git(large, "rev-parse", "HEAD").strip()
-    extra = {"--depth=1": ("--depth", "1"), "--filter=blob:none": ("--filter", "blob:none"), "--filter=tree:0": ("--filter", "tree:0")}
+    extra = {
+        "--depth=1": ("--depth", "1"),
+        "--filter=blob:none": ("--filter", "blob:none"),
+        "--filter=tree:0": ("--filter", "tree:0"),
+    }
     keep_nothing(pool)
     for options in ("--depth=1", "--filter=blob:none", "--filter=tree:0", "--single-branch"):
         # The first clone after a start opens the repository; then answers are made anew each time. In turns, as machines
@@ -517,7 +678,9 @@ def partial(large):
         row("the same, the first after a start", first, b, "1/3")
         want = ("--want", head, *extra.get(options, ()))
         a = statistics.median(sink(cold, "/large", 1, 1, *want)["first_byte_median_s"] for _ in range(clones))
-        b = statistics.median(sink(theirs, "/large.git", 1, 1, *want)["first_byte_median_s"] for _ in range(clones))
+        b = statistics.median(
+            sink(theirs, "/large.git", 1, 1, *want)["first_byte_median_s"] for _ in range(clones)
+        )
         row(f"time to first pack byte, {options}", a, b, "1/3")
         cold.stop()
     path = os.path.join(pool, "weir.toml")
@@ -527,11 +690,20 @@ def partial(large):
     ours = weir_serve(pool, "--http", f"127.0.0.1:{http}")
     url = f"git://127.0.0.1:{ours.port}/large"
     clone_cpu(ours, url, 2, "--depth=1")
-    row("clone --depth=1 that others have asked for, server CPU", clone_cpu(ours, url, clones, "--depth=1"),
-        clone_cpu(theirs, f"git://127.0.0.1:{theirs.port}/large.git", clones, "--depth=1"), "-")
+    row(
+        "clone --depth=1 that others have asked for, server CPU",
+        clone_cpu(ours, url, clones, "--depth=1"),
+        clone_cpu(theirs, f"git://127.0.0.1:{theirs.port}/large.git", clones, "--depth=1"),
+        "-",
+    )
     our_url, their_url = f"http://127.0.0.1:{http}/large", f"http://127.0.0.1:{nginx.port}/large.git"
     clone_cpu(ours, our_url, 1), clone_cpu(nginx, their_url, 1)
-    row("full clone over HTTP, server CPU", clone_cpu(ours, our_url, clones), clone_cpu(nginx, their_url, clones), "1/20")
+    row(
+        "full clone over HTTP, server CPU",
+        clone_cpu(ours, our_url, clones),
+        clone_cpu(nginx, their_url, clones),
+        "1/20",
+    )
     for server in (ours, theirs, nginx):
         server.stop()
 
@@ -549,7 +721,9 @@ def doors(large):
     path = os.path.join(pool, "weir.toml")
     text = open(path).read()
     with open(path, "w") as f:
-        f.write(text.replace("[serve]\n", "[serve]\nconnections_per_address_max = 8192\ninit_timeout = '60s'\n"))
+        f.write(
+            text.replace("[serve]\n", "[serve]\nconnections_per_address_max = 8192\ninit_timeout = '60s'\n")
+        )
     http = port()
     ours, theirs, nginx = weir_serve(pool, "--http", f"127.0.0.1:{http}"), git_daemon(base), Nginx(base)
     heading("Doors", "git daemon; nginx with http-backend; nginx with a file")
@@ -558,10 +732,30 @@ def doors(large):
         return json.loads(run(BENCH, kind, address, path, "16", str(n)))
 
     n = 50 if SMOKE else 5000
-    a, b = clones("sink", f"127.0.0.1:{ours.port}", "/small", n), clones("sink", f"127.0.0.1:{theirs.port}", "/small.git", n // 10)
-    row("clones of a small repository a second, git://", a["clones_per_s"], b["clones_per_s"], "20 times", "higher", "/s")
-    c, d = clones("http", f"127.0.0.1:{http}", "/small", n), clones("http", f"127.0.0.1:{nginx.port}", "/small.git", n // 10)
-    row("the same, HTTP; peer is http-backend", c["clones_per_s"], d["clones_per_s"], "20 times", "higher", "/s")
+    a, b = (
+        clones("sink", f"127.0.0.1:{ours.port}", "/small", n),
+        clones("sink", f"127.0.0.1:{theirs.port}", "/small.git", n // 10),
+    )
+    row(
+        "clones of a small repository a second, git://",
+        a["clones_per_s"],
+        b["clones_per_s"],
+        "20 times",
+        "higher",
+        "/s",
+    )
+    c, d = (
+        clones("http", f"127.0.0.1:{http}", "/small", n),
+        clones("http", f"127.0.0.1:{nginx.port}", "/small.git", n // 10),
+    )
+    row(
+        "the same, HTTP; peer is http-backend",
+        c["clones_per_s"],
+        d["clones_per_s"],
+        "20 times",
+        "higher",
+        "/s",
+    )
     print(f"| failed of these | {a['failed'] + c['failed']} | {b['failed'] + d['failed']} | | 0 |")
     # A static file as long as the answer.
     static, p = tempfile.mkdtemp(dir=work), port()
@@ -570,19 +764,41 @@ def doors(large):
         f.write("x" * 200)
     os.chmod(os.path.join(static, "file"), 0o644)
     with open(os.path.join(static, "nginx.conf"), "w") as f:
-        temporary = " ".join(f"{kind}_temp_path {static}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        temporary = " ".join(
+            f"{kind}_temp_path {static}/{kind};"
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
         f.write(f"""daemon off; pid {static}/pid; error_log {static}/err; worker_processes auto; events {{ worker_connections 4096; }}
             http {{ access_log off; {temporary} server {{ listen 127.0.0.1:{p}; root {static}; }} }}""")
     plain = Server(["nginx", "-c", os.path.join(static, "nginx.conf")], p)
 
     def front(url):
-        said = run("ab", "-q", "-n", "2000" if SMOKE else "100000", "-c", "200", "-H", "Git-Protocol: version=2", url)
+        said = run(
+            "ab", "-q", "-n", "2000" if SMOKE else "100000", "-c", "200", "-H", "Git-Protocol: version=2", url
+        )
         number = lambda pattern: float(re.search(pattern, said)[1])
-        failed = number(r"Failed requests:\s+(\d+)") + sum(float(x) for x in re.findall(r"Non-2xx responses:\s+(\d+)", said))
-        return number(r"Requests per second:\s+([0-9.]+)"), number(r"50%\s+(\d+)"), number(r"100%\s+(\d+)"), failed
+        failed = number(r"Failed requests:\s+(\d+)") + sum(
+            float(x) for x in re.findall(r"Non-2xx responses:\s+(\d+)", said)
+        )
+        return (
+            number(r"Requests per second:\s+([0-9.]+)"),
+            number(r"50%\s+(\d+)"),
+            number(r"100%\s+(\d+)"),
+            failed,
+        )
 
-    a, b = front(f"http://127.0.0.1:{http}/small/info/refs?service=git-upload-pack"), front(f"http://127.0.0.1:{p}/file")
-    row("HTTP requests a second, 200 clients, a connection each; peer serves a file", a[0], b[0], "0.5 times", "higher", "/s")
+    a, b = (
+        front(f"http://127.0.0.1:{http}/small/info/refs?service=git-upload-pack"),
+        front(f"http://127.0.0.1:{p}/file"),
+    )
+    row(
+        "HTTP requests a second, 200 clients, a connection each; peer serves a file",
+        a[0],
+        b[0],
+        "0.5 times",
+        "higher",
+        "/s",
+    )
     row("the slowest of them beside the median", a[2] / max(a[1], 1), b[2] / max(b[1], 1), "20", unit="times")
     print(f"| failed of these | {a[3]:.0f} | {b[3]:.0f} | | 0 |")
     plain.stop()
@@ -592,13 +808,21 @@ def doors(large):
     address, active = f"127.0.0.1:{ours.port}", 50 if SMOKE else 100
 
     def busy():
-        return [json.loads(run(BENCH, "sink", address, "/large", "50", str(active)))["wall_s"] for _ in range(1 if SMOKE else 3)]
+        return [
+            json.loads(run(BENCH, "sink", address, "/large", "50", str(active)))["wall_s"]
+            for _ in range(1 if SMOKE else 3)
+        ]
 
     busy()  # maps the archive
     alone = busy()
     crowds = []
-    for kind, path, connections in (("idle", "/small", 200 if SMOKE else 5000), ("slow", "/large", 20 if SMOKE else 200)):
-        crowd = subprocess.Popen([BENCH, kind, address, path, str(connections), "600"], stdout=subprocess.PIPE, text=True)
+    for kind, path, connections in (
+        ("idle", "/small", 200 if SMOKE else 5000),
+        ("slow", "/large", 20 if SMOKE else 200),
+    ):
+        crowd = subprocess.Popen(
+            [BENCH, kind, address, path, str(connections), "600"], stdout=subprocess.PIPE, text=True
+        )
         assert crowd.stdout.readline() == "ready\n"
         crowds.append(crowd)
     beside = busy()
@@ -609,7 +833,12 @@ def doors(large):
         crowd.wait()
     # Before and after: a shared machine becomes slower and faster by itself.
     alone = statistics.median(alone + busy())
-    row("50 active clones beside 5,000 idle connections and 200 slow clones, wall; peer is weir without them", statistics.median(beside), alone, "1.1")
+    row(
+        "50 active clones beside 5,000 idle connections and 200 slow clones, wall; peer is weir without them",
+        statistics.median(beside),
+        alone,
+        "1.1",
+    )
     row("resident memory meanwhile", resident, 300, "300 MiB", unit="MiB")
     print(f"| of the crowd, gone before they were sent away | {gone} | | | 0 |")
     ours.stop()
@@ -624,6 +853,7 @@ def clones(large, plain):
     http = port()
     ours, theirs = weir_serve(pool, "--http", f"127.0.0.1:{http}"), git_daemon(work)
     heading("Clones with a working tree, wall", "git clone from git daemon")
+
     def walls(*commands):
         """Medians; the commands take turns, as the machine has better and worse minutes."""
         times = [[] for _ in commands]
@@ -668,20 +898,39 @@ def sizes():
     weir(pool, "mirror")
     for i in range(20 if SMOKE else 200):
         text = f"update {i}\n" * (i % 17 + 1)
-        subprocess.run(["git", "-C", upstream, "fast-import", "--quiet"], check=True, stderr=subprocess.DEVNULL, input=(
-            f"commit refs/heads/main\ncommitter C <c@x> {1700000000 + i} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline u{i % 9}\ndata {len(text)}\n{text}\n").encode())
+        subprocess.run(
+            ["git", "-C", upstream, "fast-import", "--quiet"],
+            check=True,
+            stderr=subprocess.DEVNULL,
+            input=(
+                f"commit refs/heads/main\ncommitter C <c@x> {1700000000 + i} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline u{i % 9}\ndata {len(text)}\n{text}\n"
+            ).encode(),
+        )
         weir(pool, "-q", "mirror", "--all")
     archive = json.loads(weir(pool, "--json", "show", "s"))["archive"]
     before = os.path.getsize(archive)
     weir(pool, "compact")
     git(upstream, "gc", "-q", "--prune=now")
-    packed = sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(os.path.join(upstream, "objects")) for f in fs)
+    packed = sum(
+        os.path.getsize(os.path.join(d, f))
+        for d, _, fs in os.walk(os.path.join(upstream, "objects"))
+        for f in fs
+    )
     row("compacted", os.path.getsize(archive) / 1024, packed / 1024, "1.05", unit="KiB")
     row("as updated (compacted by itself when packs are many)", before / 1024, packed / 1024, "-", unit="KiB")
 
 
 def main():
-    wanted = sys.argv[1:] or ["serving", "partial", "doors", "clones", "mirroring", "derived", "many", "sizes"]
+    wanted = sys.argv[1:] or [
+        "serving",
+        "partial",
+        "doors",
+        "clones",
+        "mirroring",
+        "derived",
+        "many",
+        "sizes",
+    ]
     try:
         large = plain = None
         if {"serving", "partial", "doors", "clones", "mirroring", "derived"} & set(wanted):

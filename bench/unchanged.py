@@ -4,6 +4,7 @@
 WEIR_BENCH_COUNT=100000   upstreams (the figure in the docs), ten thousand without
 WEIR_BENCH_SMOKE=1        that it runs, not how fast
 """
+
 import os
 import shutil
 import socket
@@ -68,7 +69,9 @@ def main():
         wall, memory = sorted(passes)[len(passes) // 2][0], max(memory for _, memory in passes)
         print(f"| {COUNT:,} upstreams of a weir on loopback | weir | bar |\n|---|---|---|")
         print(f"| cloned, a second | {COUNT / cloned:,.0f} | - |")
-        print(f"| a pass over all, unchanged: a second, the median of {len(passes)} | {COUNT / wall:,.0f} | 5,000 |")
+        print(
+            f"| a pass over all, unchanged: a second, the median of {len(passes)} | {COUNT / wall:,.0f} | 5,000 |"
+        )
         print(f"| the same: memory | {memory / 2**20:.0f} MiB | 200 MiB |")
     finally:
         if server:

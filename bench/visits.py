@@ -11,6 +11,7 @@ Ends with 1 if a visit takes more than 20 bytes for each that was sent, with 8 M
 256 MiB; but for objects that are larger themselves, or are packed so well that what is sent says nothing: those may take what
 limits.held_bytes_max says, 1 GiB.
 """
+
 import contextlib
 import gzip
 import hashlib
@@ -66,7 +67,10 @@ def pack(entries):
 def history(tree_entries, more, message=b"x", tree=None):
     """A pack with a commit, its tree, and `more`; and the commit's id."""
     tree = tree or b"".join(b"%s %s\0%s" % e for e in tree_entries)
-    commit = b"tree %s\nauthor A <a@x> 1 +0000\ncommitter A <a@x> 1 +0000\n\n%s" % (oid_of("tree", tree).hex().encode(), message)
+    commit = b"tree %s\nauthor A <a@x> 1 +0000\ncommitter A <a@x> 1 +0000\n\n%s" % (
+        oid_of("tree", tree).hex().encode(),
+        message,
+    )
     return oid_of("commit", commit), pack([entry("commit", commit), entry("tree", tree), *more])
 
 
@@ -77,7 +81,10 @@ def refs_of(tip, names=("refs/heads/main",)):
 
 
 def sideband(data, band=1):
-    return b"".join(wire.pkt(bytes([band]) + data[at:at + 65515]) for at in range(0, len(data), 65515)) + b"0000"
+    return (
+        b"".join(wire.pkt(bytes([band]) + data[at : at + 65515]) for at in range(0, len(data), 65515))
+        + b"0000"
+    )
 
 
 def sent(tip, packed):
@@ -93,7 +100,10 @@ def delta_tree():
     for level in range(40):
         grown = base + b"x" * (length - size)
         other, next_one = oid_of("blob", grown + b"y"), oid_of("blob", grown + b"x")
-        made += [delta(at, length, length + 1, copies(b"\x01y", length)), delta(at, length, length + 1, copies(b"\x01x", length))]
+        made += [
+            delta(at, length, length + 1, copies(b"\x01y", length)),
+            delta(at, length, length + 1, copies(b"\x01x", length)),
+        ]
         files += [(b"100644", b"o%d" % level, other), (b"100644", b"n%d" % level, next_one)]
         at, length = next_one, length + 1
     return sent(*history(sorted(files, key=lambda f: f[1]), made))
@@ -104,7 +114,12 @@ def large_delta():
     size = 400 * MIB
     base = bytes(size)
     zeros, other = oid_of("blob", base), oid_of("blob", base + b"x")
-    return sent(*history([(b"100644", b"a", zeros), (b"100644", b"b", other)], [entry("blob", base), delta(zeros, size, size + 1, copies(b"\x01x", size))]))
+    return sent(
+        *history(
+            [(b"100644", b"a", zeros), (b"100644", b"b", other)],
+            [entry("blob", base), delta(zeros, size, size + 1, copies(b"\x01x", size))],
+        )
+    )
 
 
 def zeros():
@@ -122,12 +137,28 @@ def small_blobs():
 def tree_of_nothing():
     """A tree of a million entries that name nothing that there is."""
     rng = random.Random(3)
-    return sent(*history([(b"100644", b"f%07d" % n, rng.randbytes(20)) for n in range(10_000 if stage.SMOKE else 1_000_000)], []))
+    return sent(
+        *history(
+            [
+                (b"100644", b"f%07d" % n, rng.randbytes(20))
+                for n in range(10_000 if stage.SMOKE else 1_000_000)
+            ],
+            [],
+        )
+    )
 
 
 def tree_of_one():
     """A tree of three million entries, all of one blob: it takes little room."""
-    return sent(*history([(b"100644", b"f%07d" % n, oid_of("blob", b"")) for n in range(30_000 if stage.SMOKE else 3_000_000)], [entry("blob", b"")]))
+    return sent(
+        *history(
+            [
+                (b"100644", b"f%07d" % n, oid_of("blob", b""))
+                for n in range(30_000 if stage.SMOKE else 3_000_000)
+            ],
+            [entry("blob", b"")],
+        )
+    )
 
 
 def long_message():
@@ -136,14 +167,25 @@ def long_message():
 
 def many_parents():
     tree, rng = b"", random.Random(4)
-    parents = b"".join(b"parent %s\n" % rng.randbytes(20).hex().encode() for _ in range(10_000 if stage.SMOKE else 1_000_000))
-    commit = b"tree %s\n%sauthor A <a@x> 1 +0000\ncommitter A <a@x> 1 +0000\n\nx" % (oid_of("tree", tree).hex().encode(), parents)
+    parents = b"".join(
+        b"parent %s\n" % rng.randbytes(20).hex().encode() for _ in range(10_000 if stage.SMOKE else 1_000_000)
+    )
+    commit = b"tree %s\n%sauthor A <a@x> 1 +0000\ncommitter A <a@x> 1 +0000\n\nx" % (
+        oid_of("tree", tree).hex().encode(),
+        parents,
+    )
     return sent(oid_of("commit", commit), pack([entry("commit", commit), entry("tree", tree)]))
 
 
 def many_refs():
     tip, packed = history([], [])
-    return [refs_of(tip, [f"refs/tags/a-name-of-some-length-{n:07}" for n in range(10_000 if stage.SMOKE else 1_000_000)]), wire.pkt("NAK\n") + sideband(packed)]
+    return [
+        refs_of(
+            tip,
+            [f"refs/tags/a-name-of-some-length-{n:07}" for n in range(10_000 if stage.SMOKE else 1_000_000)],
+        ),
+        wire.pkt("NAK\n") + sideband(packed),
+    ]
 
 
 def progress():
@@ -165,11 +207,21 @@ def shallow_lines():
 
 def capabilities():
     tip, _ = history([], [])
-    return [b"".join([wire.pkt("version 2\n"), *(wire.pkt(f"c{n}=" + "x" * 60_000) for n in range(10 if stage.SMOKE else 1_000)), b"0000"]), refs_of(tip)]
+    return [
+        b"".join(
+            [
+                wire.pkt("version 2\n"),
+                *(wire.pkt(f"c{n}=" + "x" * 60_000) for n in range(10 if stage.SMOKE else 1_000)),
+                b"0000",
+            ]
+        ),
+        refs_of(tip),
+    ]
 
 
 class GitUpstream:
     """A server of git:// that says what it has been told to, whatever it is asked, piece by piece."""
+
     scheme = "git"
 
     def __init__(self, pieces):
@@ -209,6 +261,7 @@ class GitUpstream:
 
 class HttpUpstream(GitUpstream):
     """A web server that says the same to whoever asks."""
+
     scheme = "http"
 
     def serve(self, connection):
@@ -236,15 +289,24 @@ def advertised(lines):
 
 def packed_refs():
     tip, _ = history([], [])
-    return over_http(advertised(refs_of(tip, [f"refs/tags/{n:07}" for n in range(10_000 if stage.SMOKE else 1_000_000)])))
+    return over_http(
+        advertised(refs_of(tip, [f"refs/tags/{n:07}" for n in range(10_000 if stage.SMOKE else 1_000_000)]))
+    )
 
 
 def packed_lines():
-    return over_http(advertised(wire.pkt("version 2\n") + wire.pkt("x" * 60_000) * (20 if stage.SMOKE else 4_000)))
+    return over_http(
+        advertised(wire.pkt("version 2\n") + wire.pkt("x" * 60_000) * (20 if stage.SMOKE else 4_000))
+    )
 
 
 def dumb_refs():
-    return over_http(b"".join(b"%s\trefs/tags/%07d\n" % (b"1" * 40, n) for n in range(10_000 if stage.SMOKE else 1_000_000)), "text/plain")
+    return over_http(
+        b"".join(
+            b"%s\trefs/tags/%07d\n" % (b"1" * 40, n) for n in range(10_000 if stage.SMOKE else 1_000_000)
+        ),
+        "text/plain",
+    )
 
 
 # What is sent, and what may be taken: by the byte, or what objects hold.
@@ -276,11 +338,20 @@ def visit(kind, pieces):
         stage.run(*weir, "-q", "init")
         stage.run(*weir, "-q", "add", "--name", "up", f"{upstream.scheme}://127.0.0.1:{upstream.port}/up")
         peak, until = 0, time.monotonic() + VISIT_S
-        child = subprocess.Popen([*weir, "-q", "mirror", "--all"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        child = subprocess.Popen(
+            [*weir, "-q", "mirror", "--all"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         while child.poll() is None:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 status = dict(line.split(":", 1) for line in open(f"/proc/{child.pid}/status"))
-                peak = max(peak, sum(int(status[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem") if name in status))
+                peak = max(
+                    peak,
+                    sum(
+                        int(status[name].split()[0]) << 10
+                        for name in ("RssAnon", "RssShmem")
+                        if name in status
+                    ),
+                )
             if time.monotonic() > until:
                 child.kill()
             time.sleep(0.001)
@@ -292,19 +363,29 @@ def visit(kind, pieces):
 def main():
     unknown = set(sys.argv[1:]) - set(UPSTREAMS)
     if unknown:
-        raise SystemExit(f"there is no upstream called {', '.join(sorted(unknown))}; there are {', '.join(UPSTREAMS)}")
+        raise SystemExit(
+            f"there is no upstream called {', '.join(sorted(unknown))}; there are {', '.join(UPSTREAMS)}"
+        )
     _, before, _ = visit(GitUpstream, [b"0000"])
-    print("\n### Memory of one visit\n\n| upstream | bytes sent | memory | bytes a byte | bar | ended |\n|---|---|---|---|---|---|", flush=True)
+    print(
+        "\n### Memory of one visit\n\n| upstream | bytes sent | memory | bytes a byte | bar | ended |\n|---|---|---|---|---|---|",
+        flush=True,
+    )
     missed = 0
     for title in sys.argv[1:] or UPSTREAMS:
         kind, make, says_much = UPSTREAMS[title]
         sent, peak, (code, said) = visit(kind, make())
         took = max(0, peak - before)
-        fits = took <= (min(VISIT_MAX, ANY_VISIT + BYTES_A_BYTE_MAX * sent) if says_much else HELD_MAX) and code in (0, 1, 3)
+        fits = took <= (
+            min(VISIT_MAX, ANY_VISIT + BYTES_A_BYTE_MAX * sent) if says_much else HELD_MAX
+        ) and code in (0, 1, 3)
         missed += not fits
         a_byte = f"{took / max(1, sent):.1f}" if says_much else "-"
         ended = "taken" if code == 0 else said[-60:].replace("|", "/")
-        print(f"| {title} | {sent:,} | {took / (1 << 20):.1f} MiB | {a_byte} | {'met' if fits else '**missed**'} | {ended} |", flush=True)
+        print(
+            f"| {title} | {sent:,} | {took / (1 << 20):.1f} MiB | {a_byte} | {'met' if fits else '**missed**'} | {ended} |",
+            flush=True,
+        )
     return 1 if missed and not stage.SMOKE else 0
 
 

@@ -4,6 +4,7 @@
 Gitea is built from its Go module below target/gitea, if it is not there; its own API is the oracle: afterwards weir knows just
 what Gitea lists, serves the same refs, and has kept what was deleted. Prints a line for each step; fails at the first difference.
 """
+
 import hashlib
 import json
 import os
@@ -48,10 +49,30 @@ def build():
         environment = {**os.environ, "GOPATH": os.path.join(BUILT, "go"), "GOFLAGS": "-mod=mod -modcacherw"}
         if not os.path.exists(os.path.join(module, "go.mod")):
             run("go", "mod", "init", "x", cwd=module, env=environment)
-        place = json.loads(run("go", "mod", "download", "-json", f"code.gitea.io/gitea@{VERSION}", cwd=module, env=environment))["Dir"]
+        place = json.loads(
+            run(
+                "go",
+                "mod",
+                "download",
+                "-json",
+                f"code.gitea.io/gitea@{VERSION}",
+                cwd=module,
+                env=environment,
+            )
+        )["Dir"]
         shutil.copytree(place, source)
         run("chmod", "-R", "u+w", source)
-        run("go", "build", "-tags", "sqlite sqlite_unlock_notify", "-o", "gitea", ".", cwd=source, env=environment)
+        run(
+            "go",
+            "build",
+            "-tags",
+            "sqlite sqlite_unlock_notify",
+            "-o",
+            "gitea",
+            ".",
+            cwd=source,
+            env=environment,
+        )
     return source
 
 
@@ -90,12 +111,31 @@ REPO_INDEXER_ENABLED = false
 """)
         self.program = [os.path.join(source, "gitea"), "--work-path", self.work, "--config", config]
         # It will not run as root unless it is told that this is meant.
-        self.environment = {**os.environ, "GITEA_I_AM_BEING_UNSAFE_RUNNING_AS_ROOT": "true", "HOME": self.work}
+        self.environment = {
+            **os.environ,
+            "GITEA_I_AM_BEING_UNSAFE_RUNNING_AS_ROOT": "true",
+            "HOME": self.work,
+        }
         self.admin("migrate")
-        self.admin("admin", "user", "create", "--admin", "--username", "keeper", "--password", PASSWORD, "--email", "k@example.com",
-                   "--must-change-password=false")
-        self.token = self.admin("admin", "user", "generate-access-token", "--username", "keeper", "--scopes", "all", "--raw").split()[-1]
-        self.process = subprocess.Popen([*self.program, "web"], env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.admin(
+            "admin",
+            "user",
+            "create",
+            "--admin",
+            "--username",
+            "keeper",
+            "--password",
+            PASSWORD,
+            "--email",
+            "k@example.com",
+            "--must-change-password=false",
+        )
+        self.token = self.admin(
+            "admin", "user", "generate-access-token", "--username", "keeper", "--scopes", "all", "--raw"
+        ).split()[-1]
+        self.process = subprocess.Popen(
+            [*self.program, "web"], env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         for _ in range(300):
             try:
                 self.api("GET", "version")
@@ -139,8 +179,16 @@ REPO_INDEXER_ENABLED = false
     def push_lfs(self, repository, size):
         """A commit with a file of so many random bytes that Git LFS keeps; its SHA-256."""
         work = tempfile.mkdtemp(dir=self.work)
-        run("git", "clone", "-q", repository["clone_url"].replace("http://", f"http://keeper:{PASSWORD}@"), work)
-        git = lambda *words: run("git", "-C", work, "-c", "user.name=k", "-c", "user.email=k@example.com", *words)
+        run(
+            "git",
+            "clone",
+            "-q",
+            repository["clone_url"].replace("http://", f"http://keeper:{PASSWORD}@"),
+            work,
+        )
+        git = lambda *words: run(
+            "git", "-C", work, "-c", "user.name=k", "-c", "user.email=k@example.com", *words
+        )
         git("lfs", "install", "--local")
         git("lfs", "track", "*.bin")
         data = random.randbytes(size)
@@ -180,7 +228,9 @@ def compare(gitea, weir, served, kept):
     live = {name: r["url"] for name, r in ours.items() if name not in kept}
     if live != expected:
         odd = {n for n in live.keys() | expected.keys() if live.get(n) != expected.get(n)}
-        sys.exit(f"{len(odd)} names differ, {sorted(odd)[:5]}: {[(live.get(n), expected.get(n)) for n in sorted(odd)[:5]]}")
+        sys.exit(
+            f"{len(odd)} names differ, {sorted(odd)[:5]}: {[(live.get(n), expected.get(n)) for n in sorted(odd)[:5]]}"
+        )
 
     def same(item):
         name, url = item
@@ -225,7 +275,9 @@ def lfs_and_wiki(gitea, weir, pool_folder, repository):
     weir("mirror", name)
     weir("mirror", f"{name}.wiki")
     web = port()
-    server = subprocess.Popen([WEIR, "-q", "serve", "--no-mirror", "--git", f"127.0.0.1:{port()}", "--http", f"127.0.0.1:{web}"])
+    server = subprocess.Popen(
+        [WEIR, "-q", "serve", "--no-mirror", "--git", f"127.0.0.1:{port()}", "--http", f"127.0.0.1:{web}"]
+    )
     try:
         time.sleep(1)
         work = tempfile.mkdtemp(dir=gitea.work)
@@ -235,15 +287,23 @@ def lfs_and_wiki(gitea, weir, pool_folder, repository):
         with open(os.path.join(work, "large.bin"), "rb") as f:
             if hashlib.sha256(f.read()).hexdigest() != oid:
                 sys.exit("a file of Git LFS is not what was pushed")
-        if refs(f"http://127.0.0.1:{web}/{name}.wiki") != refs(repository["clone_url"].replace(".git", ".wiki.git")):
+        if refs(f"http://127.0.0.1:{web}/{name}.wiki") != refs(
+            repository["clone_url"].replace(".git", ".wiki.git")
+        ):
             sys.exit("the wiki is not what it is upstream")
     finally:
         server.terminate()
         server.wait()
 
 
-STREAMS = {"issues": "issues?state=all&type=issues", "comments": "issues/comments", "labels": "labels", "milestones": "milestones?state=all",
-           "pulls": "pulls?state=all", "releases": "releases"}
+STREAMS = {
+    "issues": "issues?state=all&type=issues",
+    "comments": "issues/comments",
+    "labels": "labels",
+    "milestones": "milestones?state=all",
+    "pulls": "pulls?state=all",
+    "releases": "releases",
+}
 
 
 def compare_metadata(gitea, weir, repository):
@@ -271,11 +331,15 @@ def metadata(gitea, weir, repository):
     for n in range(2):
         api("POST", "milestones", {"title": f"milestone {n}"})
     for n in range(120):
-        issue = api("POST", "issues", {"title": f"issue {n}", "body": "a\nb \u00e9 \"quoted\""})
+        issue = api("POST", "issues", {"title": f"issue {n}", "body": 'a\nb \u00e9 "quoted"'})
         if n % 2:
             api("POST", f"issues/{issue['number']}/comments", {"body": f"comment on {n}"})
     for n in range(3):
-        api("POST", "contents/new%d" % n, {"content": "aGVsbG8=", "new_branch": f"topic{n}", "message": "more"})
+        api(
+            "POST",
+            "contents/new%d" % n,
+            {"content": "aGVsbG8=", "new_branch": f"topic{n}", "message": "more"},
+        )
         api("POST", "pulls", {"head": f"topic{n}", "base": "main", "title": f"pull {n}"})
     for n in range(2):
         api("POST", "releases", {"tag_name": f"v{n}", "name": f"Release {n}"})
@@ -302,7 +366,16 @@ def main():
         users = [f"user{n}" for n in range(count * 2 // 5)]
         organisations = [f"org{n}" for n in range(max(count // 25, 1))]
         for name in users:
-            gitea.api("POST", "admin/users", {"username": name, "email": f"{name}@example.com", "password": PASSWORD, "must_change_password": False})
+            gitea.api(
+                "POST",
+                "admin/users",
+                {
+                    "username": name,
+                    "email": f"{name}@example.com",
+                    "password": PASSWORD,
+                    "must_change_password": False,
+                },
+            )
         for name in organisations:
             gitea.api("POST", "orgs", {"username": name})
             team = gitea.api("GET", f"orgs/{name}/teams")[0]["id"]
@@ -312,18 +385,33 @@ def main():
         def make(n):
             owner = random.Random(n).choice(users + organisations * 5)
             place = f"orgs/{owner}/repos" if owner.startswith("org") else f"admin/users/{owner}/repos"
-            return gitea.api("POST", place, {"name": f"repository{n}", "private": n % 10 == 3, "auto_init": True, "default_branch": "main", "readme": "Default"})
+            return gitea.api(
+                "POST",
+                place,
+                {
+                    "name": f"repository{n}",
+                    "private": n % 10 == 3,
+                    "auto_init": True,
+                    "default_branch": "main",
+                    "readme": "Default",
+                },
+            )
 
         with ThreadPoolExecutor(4) as pool:
             made = list(pool.map(make, range(count)))
-        print(f"{len(users)} users, {len(organisations)} organisations and {len(made)} repositories made in {time.time() - started:.0f} s", flush=True)
+        print(
+            f"{len(users)} users, {len(organisations)} organisations and {len(made)} repositories made in {time.time() - started:.0f} s",
+            flush=True,
+        )
 
         pool_folder = os.path.join(work, "pool")
         os.environ.update(WEIR_POOL=pool_folder, HOME=work)
         weir = lambda *words: run(WEIR, *words)
         weir("init")
         with open(os.path.join(pool_folder, "weir.toml"), "w") as f:
-            f.write(f'[[forge]]\ntype = "gitea"\nurl = "{gitea.url}"\nname = "g"\ntokens = ["{gitea.token}"]\naccounts = true\n[mirror]\nretry = "1s"\n')
+            f.write(
+                f'[[forge]]\ntype = "gitea"\nurl = "{gitea.url}"\nname = "g"\ntokens = ["{gitea.token}"]\naccounts = true\n[mirror]\nretry = "1s"\n'
+            )
         ports = port()
         for step in ("crawl", "mirror"):
             started = time.time()
@@ -333,7 +421,10 @@ def main():
         served = f"git://127.0.0.1:{ports}"
         time.sleep(1)
         print(compare(gitea, weir, served, {}), "repositories are the same", flush=True)
-        print("%d people, %d organisations and %d memberships are the same" % compare_accounts(gitea, weir), flush=True)
+        print(
+            "%d people, %d organisations and %d memberships are the same" % compare_accounts(gitea, weir),
+            flush=True,
+        )
 
         rest = list(gitea.repositories().values())
         random.shuffle(rest)
@@ -358,8 +449,15 @@ def main():
         for full_name in freed[: tenth // 2]:
             owner, name = full_name.split("/")
             place = f"orgs/{owner}/repos" if owner.startswith("org") else f"admin/users/{owner}/repos"
-            gitea.api("POST", place, {"name": name, "auto_init": True, "default_branch": "main", "readme": "Default"})
-        print(f"{tenth} each deleted, renamed, transferred, force-pushed, pushed; {tenth // 2} made under old names", flush=True)
+            gitea.api(
+                "POST",
+                place,
+                {"name": name, "auto_init": True, "default_branch": "main", "readme": "Default"},
+            )
+        print(
+            f"{tenth} each deleted, renamed, transferred, force-pushed, pushed; {tenth // 2} made under old names",
+            flush=True,
+        )
         # Somebody leaves an organisation, another is made.
         left = gitea.listed(f"orgs/{organisations[0]}/members")[0]["login"]
         gitea.api("DELETE", f"orgs/{organisations[0]}/members/{left}")
@@ -367,8 +465,17 @@ def main():
         for step in ("crawl", "mirror"):
             started = time.time()
             print(weir(step).splitlines()[-1], f"({time.time() - started:.1f} s)", flush=True)
-        print("%d people, %d organisations and %d memberships are the same" % compare_accounts(gitea, weir), flush=True)
-        print(compare(gitea, weir, served, kept), "repositories are the same,", len(kept), "that were deleted are kept", flush=True)
+        print(
+            "%d people, %d organisations and %d memberships are the same" % compare_accounts(gitea, weir),
+            flush=True,
+        )
+        print(
+            compare(gitea, weir, served, kept),
+            "repositories are the same,",
+            len(kept),
+            "that were deleted are kept",
+            flush=True,
+        )
         weir("fsck")
         print(weir("status"), end="")
         metadata(gitea, weir, rest.pop())

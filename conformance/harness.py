@@ -1,4 +1,5 @@
 """What the conformance scripts that make trouble share: a table of checks, pools of weir, servers on loopback, a PostgreSQL."""
+
 import glob
 import json
 import os
@@ -68,14 +69,22 @@ class Checks:
 
     def table(self):
         lines = ["| part | check | |", "|---|---|---|"]
-        return lines + [f"| {part} | {what} | {'met' if is_met else '**missed**'} |" for part, what, is_met in self.rows]
+        return lines + [
+            f"| {part} | {what} | {'met' if is_met else '**missed**'} |" for part, what, is_met in self.rows
+        ]
 
 
 class Said:
     """What a command said, and how it ended."""
 
     def __init__(self, words, done, seconds):
-        self.words, self.out, self.err, self.code, self.seconds = words, done.stdout, done.stderr, done.returncode, seconds
+        self.words, self.out, self.err, self.code, self.seconds = (
+            words,
+            done.stdout,
+            done.stderr,
+            done.returncode,
+            seconds,
+        )
 
     def json(self):
         return json.loads(self.out)
@@ -108,14 +117,31 @@ class Pool:
             sys.exit(f"weir {' '.join(words)} failed")
 
     def environment(self):
-        kept = {k: v for k, v in os.environ.items() if not re.match(r"(WEIR_|GIT_|https?_proxy|all_proxy|no_proxy)", k, re.IGNORECASE)}
-        return {**kept, "WEIR_POOL": self.path, "HOME": self.home, "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1"}
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if not re.match(r"(WEIR_|GIT_|https?_proxy|all_proxy|no_proxy)", k, re.IGNORECASE)
+        }
+        return {
+            **kept,
+            "WEIR_POOL": self.path,
+            "HOME": self.home,
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_CONFIG_NOSYSTEM": "1",
+        }
 
     def __call__(self, *words, stdin=None):
         started = time.time()
         try:
-            done = subprocess.run([WEIR, *words], input=stdin, capture_output=True, text=True, env=self.environment(), cwd=self.home,
-                                  timeout=COMMAND_SECONDS_MAX)
+            done = subprocess.run(
+                [WEIR, *words],
+                input=stdin,
+                capture_output=True,
+                text=True,
+                env=self.environment(),
+                cwd=self.home,
+                timeout=COMMAND_SECONDS_MAX,
+            )
         except subprocess.TimeoutExpired:
             done = subprocess.CompletedProcess(words, -1, "", f"not done after {COMMAND_SECONDS_MAX} s")
         return Said(words, done, time.time() - started)
@@ -139,7 +165,9 @@ class Postgres:
 
     def __init__(self):
         if not glob.glob("/usr/lib/postgresql/*/bin/initdb"):
-            subprocess.run(["make", "--no-print-directory", "packages", "PACKAGES=postgresql"], cwd=ROOT, check=True)
+            subprocess.run(
+                ["make", "--no-print-directory", "packages", "PACKAGES=postgresql"], cwd=ROOT, check=True
+            )
         found = glob.glob("/usr/lib/postgresql/*/bin")
         self.programs = max(found, key=lambda path: int(path.split("/")[-2]))
         self.folder, self.port, self.process = tempfile.mkdtemp(prefix="weir-postgres-"), free_port(), None
@@ -150,24 +178,74 @@ class Postgres:
             owner = pwd.getpwnam("postgres")
             os.chown(self.folder, owner.pw_uid, owner.pw_gid)
             self.user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
-        subprocess.run([f"{self.programs}/initdb", "--username=weir", "--auth=trust", "--no-sync", "--no-instructions", "--encoding=UTF8",
-                        "--locale=C.UTF-8", "-D", self.data], check=True, stdout=subprocess.DEVNULL, cwd="/", **self.user)
+        subprocess.run(
+            [
+                f"{self.programs}/initdb",
+                "--username=weir",
+                "--auth=trust",
+                "--no-sync",
+                "--no-instructions",
+                "--encoding=UTF8",
+                "--locale=C.UTF-8",
+                "-D",
+                self.data,
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            **self.user,
+        )
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen([f"{self.programs}/postgres", "-D", self.data, "-k", self.folder, "-p", str(self.port), "-c", "fsync=off",
-                                         "-c", "listen_addresses=127.0.0.1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", **self.user)
+        self.process = subprocess.Popen(
+            [
+                f"{self.programs}/postgres",
+                "-D",
+                self.data,
+                "-k",
+                self.folder,
+                "-p",
+                str(self.port),
+                "-c",
+                "fsync=off",
+                "-c",
+                "listen_addresses=127.0.0.1",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            **self.user,
+        )
         wait_for("PostgreSQL", 60, lambda: self.sql("SELECT 1") is not None)
 
     def sql(self, text):
-        done = subprocess.run([f"{self.programs}/psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "weir", "-d", "postgres", "-XqAt", "-c", text],
-                              capture_output=True, text=True)
+        done = subprocess.run(
+            [
+                f"{self.programs}/psql",
+                "-h",
+                "127.0.0.1",
+                "-p",
+                str(self.port),
+                "-U",
+                "weir",
+                "-d",
+                "postgres",
+                "-XqAt",
+                "-c",
+                text,
+            ],
+            capture_output=True,
+            text=True,
+        )
         return None if done.returncode else done.stdout.strip()
 
     def schema(self, name):
         """The URL of a new schema in it."""
         self.sql(f"CREATE SCHEMA {name}")
-        return f"postgres://weir@127.0.0.1:{self.port}/postgres?sslmode=disable&options=-csearch_path%3D{name}"
+        return (
+            f"postgres://weir@127.0.0.1:{self.port}/postgres?sslmode=disable&options=-csearch_path%3D{name}"
+        )
 
     def stop(self):
         end(self.process)

@@ -7,6 +7,7 @@ both hosts mirror, compact, share, check or restore at once while upstreams chan
 the server keeps its locks. Afterwards no state that one of them had logged is gone or another, 'weir fsck' is content on both, and both
 serve what upstream has. Prints a line for each tenth round; fails at the first difference.
 """
+
 import glob
 import json
 import os
@@ -44,7 +45,11 @@ def kernel():
     if not found:
         os.makedirs(BUILT, exist_ok=True)
         depends = run("apt-cache", "depends", "linux-image-amd64")
-        package = next(word for word in depends.split() if word.startswith("linux-image-") and word != "linux-image-amd64")
+        package = next(
+            word
+            for word in depends.split()
+            if word.startswith("linux-image-") and word != "linux-image-amd64"
+        )
         run("apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", package, cwd=BUILT)
         run("dpkg", "-x", glob.glob(f"{BUILT}/{package}_*.deb")[0], f"{BUILT}/root")
         found = glob.glob(f"{BUILT}/root/boot/vmlinuz-*")
@@ -72,17 +77,30 @@ def first_files(work, version, rounds):
     shutil.copy(shutil.which("busybox"), f"{top}/bin/busybox")
     for path in ordered:
         shutil.copy(f"{modules}/{path}", f"{top}/modules")
-    settings = f"HOME=/root PATH={os.environ['PATH']}:/usr/sbin:/sbin WEIR={shlex.quote(WEIR)} WEIR_SEED={seed()}"
-    then = f"env {settings} python3 {os.path.abspath(__file__)} --inside {rounds}; echo \"ended: $?\"; busybox poweroff -f"
+    settings = (
+        f"HOME=/root PATH={os.environ['PATH']}:/usr/sbin:/sbin WEIR={shlex.quote(WEIR)} WEIR_SEED={seed()}"
+    )
+    then = f'env {settings} python3 {os.path.abspath(__file__)} --inside {rounds}; echo "ended: $?"; busybox poweroff -f'
     lines = [
-        "#!/bin/busybox sh", "/bin/busybox --install -s /bin", "export PATH=/bin", "mount -t devtmpfs dev /dev", "mount -t proc proc /proc",
+        "#!/bin/busybox sh",
+        "/bin/busybox --install -s /bin",
+        "export PATH=/bin",
+        "mount -t devtmpfs dev /dev",
+        "mount -t proc proc /proc",
         *(f"insmod /modules/{os.path.basename(path)}" for path in ordered),
         "mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro host /host",
-        "mount -t tmpfs -o size=6g layer /layer", "mkdir /layer/upper /layer/work",
+        "mount -t tmpfs -o size=6g layer /layer",
+        "mkdir /layer/upper /layer/work",
         "mount -t overlay -o lowerdir=/host,upperdir=/layer/upper,workdir=/layer/work overlay /new",
-        "for d in dev proc sys tmp run; do mkdir -p /new/$d; done", "mount -t devtmpfs dev /new/dev", "mount -t proc proc /new/proc",
-        "mount -t sysfs sys /new/sys", "mount -t tmpfs -o size=4g,mode=1777 tmp /new/tmp", "mount -t tmpfs run /new/run",
-        "mkdir -p /new/dev/shm /new/dev/pts", "mount -t tmpfs -o mode=1777 shm /new/dev/shm", "mount -t devpts pts /new/dev/pts",
+        "for d in dev proc sys tmp run; do mkdir -p /new/$d; done",
+        "mount -t devtmpfs dev /new/dev",
+        "mount -t proc proc /new/proc",
+        "mount -t sysfs sys /new/sys",
+        "mount -t tmpfs -o size=4g,mode=1777 tmp /new/tmp",
+        "mount -t tmpfs run /new/run",
+        "mkdir -p /new/dev/shm /new/dev/pts",
+        "mount -t tmpfs -o mode=1777 shm /new/dev/shm",
+        "mount -t devpts pts /new/dev/pts",
         f"mkdir -p /new/lib/modules && ln -sfn {modules} /new/lib/modules/{version}",
         # Not a chroot: the kernel looks for modprobe where this process is.
         f"exec switch_root /new /bin/sh -c {shlex.quote(then)}",
@@ -107,11 +125,33 @@ def outside(rounds):
         # Emulated unless told otherwise: KVM inside a virtual machine is there and does not work more often than it does.
         fast = ["-accel", os.environ.get("QEMU_ACCEL", "tcg,thread=multi"), "-cpu", "max"]
         machine = subprocess.Popen(
-            ["qemu-system-x86_64", *fast, "-m", "6144", "-smp", "2", "-nographic", "-no-reboot", "-nic", "none", "-kernel", image,
-             "-initrd", first_files(work, version, rounds), "-append", "console=ttyS0 panic=-1 quiet loglevel=3", "-drive",
-             f"file={disk},format=raw,if=virtio,cache=writeback", "-virtfs",
-             "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace")
+            [
+                "qemu-system-x86_64",
+                *fast,
+                "-m",
+                "6144",
+                "-smp",
+                "2",
+                "-nographic",
+                "-no-reboot",
+                "-nic",
+                "none",
+                "-kernel",
+                image,
+                "-initrd",
+                first_files(work, version, rounds),
+                "-append",
+                "console=ttyS0 panic=-1 quiet loglevel=3",
+                "-drive",
+                f"file={disk},format=raw,if=virtio,cache=writeback",
+                "-virtfs",
+                "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
         result = None
         for line in machine.stdout:
             print(line.rstrip(), flush=True)
@@ -131,7 +171,19 @@ class Host:
         self.name, self.address = name, f"10.9.0.{number}"
         self.holder = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sleep", "infinity"])
         time.sleep(0.3)
-        run("ip", "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0", "netns", str(self.holder.pid))
+        run(
+            "ip",
+            "link",
+            "add",
+            f"to-{name}",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            str(self.holder.pid),
+        )
         run("ip", "link", "set", f"to-{name}", "master", "bridge0", "up")
         self.sh("hostname", name)
         self.sh("ip", "link", "set", "lo", "up")
@@ -155,7 +207,9 @@ class Host:
         return self.sh(WEIR, "--pool", self.pool, *args)
 
     def start(self, args, out):
-        return subprocess.Popen(self.command(WEIR, "--pool", self.pool, *args), stdout=out, stderr=out, start_new_session=True)
+        return subprocess.Popen(
+            self.command(WEIR, "--pool", self.pool, *args), stdout=out, stderr=out, start_new_session=True
+        )
 
     def network(self, up):
         run("ip", "link", "set", f"to-{self.name}", "up" if up else "down")
@@ -165,15 +219,39 @@ def postgres():
     folder = "/tmp/postgres"
     os.makedirs(folder)
     shutil.chown(folder, "postgres", "postgres")
-    binaries = os.path.dirname(max(glob.glob("/usr/lib/postgresql/*/bin/postgres"), key=lambda p: int(p.split("/")[4])))
+    binaries = os.path.dirname(
+        max(glob.glob("/usr/lib/postgresql/*/bin/postgres"), key=lambda p: int(p.split("/")[4]))
+    )
     as_it = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-    run(*as_it, f"{binaries}/initdb", "--username=weir", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "-D", f"{folder}/data", cwd="/")
+    run(
+        *as_it,
+        f"{binaries}/initdb",
+        "--username=weir",
+        "--auth=trust",
+        "--encoding=UTF8",
+        "--locale=C.UTF-8",
+        "-D",
+        f"{folder}/data",
+        cwd="/",
+    )
     with open(f"{folder}/data/pg_hba.conf", "a") as f:
         f.write("host all all 10.9.0.0/24 trust\n")
     # One that is gone with its network is not waited for.
-    settings = ["-c", f"listen_addresses={SERVER}", "-c", "tcp_keepalives_idle=2", "-c", "tcp_keepalives_interval=1"]
+    settings = [
+        "-c",
+        f"listen_addresses={SERVER}",
+        "-c",
+        "tcp_keepalives_idle=2",
+        "-c",
+        "tcp_keepalives_interval=1",
+    ]
     log = open("/tmp/postgres.log", "w")
-    subprocess.Popen([*as_it, f"{binaries}/postgres", "-D", f"{folder}/data", "-k", folder, *settings], cwd="/", stdout=log, stderr=log)
+    subprocess.Popen(
+        [*as_it, f"{binaries}/postgres", "-D", f"{folder}/data", "-k", folder, *settings],
+        cwd="/",
+        stdout=log,
+        stderr=log,
+    )
     for _ in range(100):
         if os.path.exists(f"{folder}/.s.PGSQL.5432"):
             return f"postgres://weir@{SERVER}/postgres"
@@ -202,7 +280,9 @@ def export():
         with open(f"/proc/fs/nfsd/{what}", "w") as f:
             f.write(f"{LEASE}\n")
     run("exportfs", "-o", "rw,sync,no_root_squash,no_subtree_check,fsid=0", "*:/srv/export")
-    subprocess.Popen(["rpc.mountd", "-F", "-N", "3", "-u"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.Popen(
+        ["rpc.mountd", "-F", "-N", "3", "-u"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     run("rpc.nfsd", "-N", "3", "-U", "8")
     time.sleep(LEASE + 1)  # its grace
 
@@ -228,19 +308,36 @@ def upstreams():
         for _ in range(3):
             change(f"{folder}/{name}.git", "main", 0)
     run("git", "clone", "-q", "--mirror", f"{folder}/u0.git", f"{folder}/fork.git")
-    subprocess.Popen(["git", "daemon", "--reuseaddr", f"--listen={SERVER}", "--export-all", f"--base-path={folder}", "--informative-errors"],
-                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.Popen(
+        [
+            "git",
+            "daemon",
+            "--reuseaddr",
+            f"--listen={SERVER}",
+            "--export-all",
+            f"--base-path={folder}",
+            "--informative-errors",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     return folder
 
 
 def change(repository, branch, size):
     """A commit with one new file, of `size` bytes that do not compress, on `branch`."""
+
     def git(*args, **more):
         return run("git", "-C", repository, *args, **more).strip()
+
     with open("/tmp/file", "wb") as f:
         f.write(os.urandom(size + 40))
     blob = git("hash-object", "-w", "/tmp/file")
-    tip = subprocess.run(["git", "-C", repository, "rev-parse", "-q", "--verify", f"refs/heads/{branch}"], stdout=subprocess.PIPE, text=True)
+    tip = subprocess.run(
+        ["git", "-C", repository, "rev-parse", "-q", "--verify", f"refs/heads/{branch}"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     before = git("ls-tree", tip.stdout.strip()) + "\n" if tip.returncode == 0 else ""
     tree = git("mktree", input=f"{before}100644 blob {blob}\tf{time.time_ns()}\n")
     parents = ["-p", tip.stdout.strip()] if tip.returncode == 0 else []
@@ -250,7 +347,9 @@ def change(repository, branch, size):
 def follow(choose, folder):
     for name in NAMES:
         repository = f"{folder}/{name}.git"
-        change(repository, choose.choice(["main", "main", "other", "third"]), choose.choice([0, 3000, 300_000]))
+        change(
+            repository, choose.choice(["main", "main", "other", "third"]), choose.choice([0, 3000, 300_000])
+        )
         if choose.random() < 0.2:
             run("git", "-C", repository, "update-ref", "-d", "refs/heads/third")
         if choose.random() < 0.2:
@@ -265,8 +364,12 @@ def same(host, folder):
         for name in NAMES:
             ours = None
             for _ in range(50):
-                asked = subprocess.run(host.command("git", "ls-remote", f"git://127.0.0.1:{port}/{name}"), stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE, text=True)
+                asked = subprocess.run(
+                    host.command("git", "ls-remote", f"git://127.0.0.1:{port}/{name}"),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
                 if asked.returncode == 0:
                     ours = asked.stdout
                     break
@@ -276,7 +379,16 @@ def same(host, folder):
                 raise SystemExit(f"{host.name} serves {name} as\n{ours}and upstream has\n{theirs}")
             clone = f"/tmp/clone-{host.name}"
             shutil.rmtree(clone, ignore_errors=True)
-            host.sh("git", "-c", "fetch.fsckObjects=true", "clone", "-q", "--mirror", f"git://127.0.0.1:{port}/{name}", clone)
+            host.sh(
+                "git",
+                "-c",
+                "fetch.fsckObjects=true",
+                "clone",
+                "-q",
+                "--mirror",
+                f"git://127.0.0.1:{port}/{name}",
+                clone,
+            )
             run("git", "-C", clone, "fsck", "--full", "--strict")
     finally:
         os.killpg(served.pid, signal.SIGTERM)
@@ -294,7 +406,10 @@ def inside(rounds):
         host.weir("init", "--catalog", url)
         with open(f"{host.pool}/weir.toml") as f:
             settings = f.read()
-        for section, lines in {"archive": "packs_max = 4", "mirror": "lease = \"8s\"\nthrottle_window = 100000"}.items():
+        for section, lines in {
+            "archive": "packs_max = 4",
+            "mirror": 'lease = "8s"\nthrottle_window = 100000',
+        }.items():
             settings = settings.replace(f"\n[{section}]\n", f"\n[{section}]\n{lines}\n")
         with open(f"{host.pool}/weir.toml", "w") as f:
             f.write(settings)
@@ -311,8 +426,17 @@ def inside(rounds):
         for host in hosts:
             name = choose.choice(NAMES)
             old = choose.choice([seq for of, seq in before if of == name])
-            args = choose.choice([["compact"], ["restore", f"{name}@{old}"], ["dissociate", "fork"], ["share", "--reference", "u0", "fork"],
-                                  ["fsck", "--repair"], *[["mirror", "--all"]] * 6, *[["mirror", name]] * 3])
+            args = choose.choice(
+                [
+                    ["compact"],
+                    ["restore", f"{name}@{old}"],
+                    ["dissociate", "fork"],
+                    ["share", "--reference", "u0", "fork"],
+                    ["fsck", "--repair"],
+                    *[["mirror", "--all"]] * 6,
+                    *[["mirror", name]] * 3,
+                ]
+            )
             working.append((host, args, host.start(args, said)))
         time.sleep(choose.random() * 0.4)
         host, args, process = choose.choice(working)
@@ -327,7 +451,11 @@ def inside(rounds):
             other = next(one for one in hosts if one is not host)
             for _ in range(3):
                 follow(choose, folder)
-                subprocess.run(other.command("timeout", "60", WEIR, "--pool", other.pool, "mirror", "--all"), stdout=said, stderr=said)
+                subprocess.run(
+                    other.command("timeout", "60", WEIR, "--pool", other.pool, "mirror", "--all"),
+                    stdout=said,
+                    stderr=said,
+                )
             host.network(True)
         what = f"round {number}, {fate} {host.name}, {[(h.name, *a) for h, a, _ in working]}"
         for host, args, process in working:
@@ -337,7 +465,12 @@ def inside(rounds):
                 said.seek(0)
                 raise SystemExit(f"{what}: {host.name} still has not ended\n{said.read()}")
         for host in hosts:
-            checked = subprocess.run(host.command(WEIR, "--pool", host.pool, "fsck"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            checked = subprocess.run(
+                host.command(WEIR, "--pool", host.pool, "fsck"),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
             if checked.returncode:
                 said.seek(0)
                 raise SystemExit(f"{what}: {host.name}: {checked.stdout}\n{said.read()}")
@@ -345,7 +478,9 @@ def inside(rounds):
             for state, changes in before.items():
                 if after.get(state) != changes:
                     said.seek(0)
-                    raise SystemExit(f"{what}: {host.name}: {state} was\n{changes}\nand is\n{after.get(state)}\n{said.read()}")
+                    raise SystemExit(
+                        f"{what}: {host.name}: {state} was\n{changes}\nand is\n{after.get(state)}\n{said.read()}"
+                    )
             before = after
         if (number + 1) % 10 == 0:
             print(f"{number + 1} rounds, {counts}, {len(before)} states", flush=True)

@@ -5,6 +5,7 @@ The PyPI package swh.lister (GPL-3) is fetched below target/recorded, if it is n
 Its files are served on loopback as the forges served them. Prints a line for each forge; fails if weir lists another number
 than the answers name, empty ones left out.
 """
+
 import glob
 import gzip
 import http.server
@@ -27,13 +28,16 @@ FETCHED = os.path.join(ROOT, "target", "recorded")
 
 def fetch():
     if not glob.glob(FETCHED + "/*.whl"):
-        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", FETCHED, PACKAGE], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", FETCHED, PACKAGE], check=True
+        )
     with zipfile.ZipFile(glob.glob(FETCHED + "/*.whl")[0]) as wheel:
         wheel.extractall(FETCHED, [name for name in wheel.namelist() if "/tests/data/" in name])
 
 
 class Server(http.server.ThreadingHTTPServer):
     """Serves `pages`: by path and query, the file, a link to the next page, and what hosts are replaced in it."""
+
     pages, host = {}, ""
 
 
@@ -41,8 +45,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         path, _, query = self.path.partition("?")
         # Other parameters are as weir likes.
-        page = next((p for (at, parameter), p in self.server.pages.items()
-                     if at == path and (parameter in query.split("&") if parameter else not re.search(r"(^|&)ofs=.", query))), None)
+        page = next(
+            (
+                p
+                for (at, parameter), p in self.server.pages.items()
+                if at == path
+                and (parameter in query.split("&") if parameter else not re.search(r"(^|&)ofs=.", query))
+            ),
+            None,
+        )
         if page is None:
             self.send_error(404)
             return
@@ -55,7 +66,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "application/json" if body[:1] in b"[{)" else "text/html")
         if link:
-            self.send_header("Link", f"<{own}{path}?{link}>; rel=\"next\"")
+            self.send_header("Link", f'<{own}{path}?{link}>; rel="next"')
         self.end_headers()
         self.wfile.write(body)
 
@@ -72,8 +83,15 @@ def listed(kind, host, pages, path=""):
         subprocess.run([WEIR, "--pool", pool, "-q", "init"], check=True)
         url = f"http://127.0.0.1:{server.server_port}{path}"
         with open(os.path.join(pool, "weir.toml"), "w") as f:
-            f.write(f'[[forge]]\ntype = "{kind}"\nurl = "{url}"\nname = "f"\nclone_from = ["https://{host}"]\ntries = 1\n')
-        crawl = subprocess.run([WEIR, "--pool", pool, "--json", "crawl"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            f.write(
+                f'[[forge]]\ntype = "{kind}"\nurl = "{url}"\nname = "f"\nclone_from = ["https://{host}"]\ntries = 1\n'
+            )
+        crawl = subprocess.run(
+            [WEIR, "--pool", pool, "--json", "crawl"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         server.shutdown()
         if crawl.returncode:
             return crawl.stderr.strip()
@@ -90,30 +108,78 @@ def main():
     # Recorded from the newest on; weir asks for the oldest first, as what is new then moves nothing.
     files = [f"{at}/api_response_page{n}.json" for n in (3, 2, 1)]
     last = [max(r["id"] for r in load(f)) for f in files]
-    pages = {("/api/v4/projects", f"id_after={last[n - 1] if n else 0}"): (f, f"id_after={last[n]}" if n < 2 else None) for n, f in enumerate(files)}
+    pages = {
+        ("/api/v4/projects", f"id_after={last[n - 1] if n else 0}"): (
+            f,
+            f"id_after={last[n]}" if n < 2 else None,
+        )
+        for n, f in enumerate(files)
+    }
     cases.append(("gitlab", "gite.lirmm.fr", pages, "", sum(len(load(f)) for f in files)))
-    for kind, host, count in (("gitea", "demo.gitea.com", 2), ("forgejo", "try.next.forgejo.org", 2), ("gogs", "try.gogs.io", 4)):
+    for kind, host, count in (
+        ("gitea", "demo.gitea.com", 2),
+        ("forgejo", "try.next.forgejo.org", 2),
+        ("gogs", "try.gogs.io", 4),
+    ):
         files = [f"{data(kind, host)}/repos_page{n}" for n in range(1, count + 1)]
-        pages = {("/api/v1/repos/search", f"page={n}"): (f, f"page={n + 1}" if n < count else None) for n, f in enumerate(files, 1)}
-        cases.append((kind, host, pages, "", len({r["id"] for f in files for r in load(f)["data"] if not r.get("empty")})))
-    for host, path in (("git.baserock.org", "/cgit"), ("git.savannah.gnu.org", "/cgit"), ("git.tizen", "/cgit"), ("git.eclipse.org", "/c"),
-                       ("jff.email", "/cgit")):
+        pages = {
+            ("/api/v1/repos/search", f"page={n}"): (f, f"page={n + 1}" if n < count else None)
+            for n, f in enumerate(files, 1)
+        }
+        cases.append(
+            (
+                kind,
+                host,
+                pages,
+                "",
+                len({r["id"] for f in files for r in load(f)["data"] if not r.get("empty")}),
+            )
+        )
+    for host, path in (
+        ("git.baserock.org", "/cgit"),
+        ("git.savannah.gnu.org", "/cgit"),
+        ("git.tizen", "/cgit"),
+        ("git.eclipse.org", "/c"),
+        ("jff.email", "/cgit"),
+    ):
         base = data("cgit", host) + path
-        pages = {(path + "/", "ofs=" + f.partition("ofs=")[2] if "ofs=" in f else ""): (f, None) for f in [base, *glob.glob(base + ",ofs=*")]}
+        pages = {
+            (path + "/", "ofs=" + f.partition("ofs=")[2] if "ofs=" in f else ""): (f, None)
+            for f in [base, *glob.glob(base + ",ofs=*")]
+        }
         # Each has a link in its row's first cell.
-        rows = set().union(*(re.findall(r"(?:top|sub)level-repo'><a title='[^']*' href='([^']*)'", open(f, errors="replace").read()) for f, _ in pages.values()))
+        rows = set().union(
+            *(
+                re.findall(
+                    r"(?:top|sub)level-repo'><a title='[^']*' href='([^']*)'",
+                    open(f, errors="replace").read(),
+                )
+                for f, _ in pages.values()
+            )
+        )
         cases.append(("cgit", host, pages, path, len(rows)))
     at = data("gerrit", "gerrit-review.googlesource.com") + "/projects,limit=1"
     files = [at] + [f"{at},start={n}" for n in (1, 2, 3)]
     pages = {("/projects/", f"S={n}"): (f, None) for n, f in enumerate(files)}
     cases.append(("gerrit", "gerrit-review.googlesource.com", pages, "", sum(len(load(f)) for f in files)))
     manifest = data("grokmirror", "git.kernel.org") + "/manifest.js.gz"
-    cases.append(("manifest", "git.kernel.org", {("/manifest.js.gz", ""): (manifest, None)}, "/manifest.js.gz", len(json.load(gzip.open(manifest)))))
+    cases.append(
+        (
+            "manifest",
+            "git.kernel.org",
+            {("/manifest.js.gz", ""): (manifest, None)},
+            "/manifest.js.gz",
+            len(json.load(gzip.open(manifest))),
+        )
+    )
     failed = 0
     for kind, host, pages, path, expected in cases:
         found = listed(kind, host, pages, path)
         failed += found != expected
-        print(f"{kind:10} {host:34} {expected:6} repositories: {'all listed' if found == expected else found}", flush=True)
+        print(
+            f"{kind:10} {host:34} {expected:6} repositories: {'all listed' if found == expected else found}",
+            flush=True,
+        )
     failed += recorded_github.run(WEIR, FETCHED)
     return int(failed > 0)
 

@@ -4,6 +4,7 @@ requests, releases.
 The PyPI package PyGithub (LGPL-3) is fetched below target/recorded, if it is not there, and never becomes part of this project. What
 its recordings hold is served on loopback by GitHub's rules: in pages, in the order and from the time that is asked for.
 """
+
 import collections
 import glob
 import http.server
@@ -22,16 +23,40 @@ import urllib.parse
 PACKAGE = "PyGithub==2.10.0"
 # Repositories whose issues, comments, pull requests and so on were recorded.
 TOLD_OF = ["PyGithub/PyGithub", "openframeworks/openFrameworks"]
-STREAMS = {"issues": "issues", "issues/comments": "comments", "labels": "labels", "milestones": "milestones", "pulls": "pulls",
-           "pulls/comments": "review_comments", "releases": "releases"}
+STREAMS = {
+    "issues": "issues",
+    "issues/comments": "comments",
+    "labels": "labels",
+    "milestones": "milestones",
+    "pulls": "pulls",
+    "pulls/comments": "review_comments",
+    "releases": "releases",
+}
 
 
 def exchanges(folder):
     """Path with query, and answer, of each GET that was answered, in ten lines and an empty one."""
     if not glob.glob(folder + "/pygithub-*.tar.gz"):
-        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", folder, PACKAGE], check=True)
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "-q",
+                "--no-deps",
+                "--no-binary",
+                ":all:",
+                "-d",
+                folder,
+                PACKAGE,
+            ],
+            check=True,
+        )
     with tarfile.open(glob.glob(folder + "/pygithub-*.tar.gz")[0]) as package:
-        for member in sorted((m for m in package if re.search(r"/ReplayData/.*\.txt$", m.name)), key=lambda m: m.name):
+        for member in sorted(
+            (m for m in package if re.search(r"/ReplayData/.*\.txt$", m.name)), key=lambda m: m.name
+        ):
             lines = package.extractfile(member).read().decode(errors="replace").split("\n")
             for n in range(0, len(lines) - 9, 11):
                 if lines[n + 1] == "GET" and lines[n + 7] == "200" and lines[n + 9][:1] in ("[", "{"):
@@ -68,12 +93,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         asked = dict(urllib.parse.parse_qsl(url.query))
         path, limit = url.path.removeprefix("/api/v3"), int(asked.get("per_page", 30))
         by_id = {str(one["id"]): one["full_name"] for one in self.server.lists["/repositories"]}
-        path = re.sub(r"^/repositories/(\d+)(?=/)", lambda found: "/repos/" + by_id.get(found[1], found[1]), path)
+        path = re.sub(
+            r"^/repositories/(\d+)(?=/)", lambda found: "/repos/" + by_id.get(found[1], found[1]), path
+        )
         items = self.server.lists.get(path, [] if path.startswith(("/orgs/", "/repos/")) else None)
         if items is None:
             return self.send_error(404)
         if path in ("/repositories", "/users"):
-            items = sorted((one for one in items if one["id"] > int(asked.get("since", 0))), key=lambda one: one["id"])
+            items = sorted(
+                (one for one in items if one["id"] > int(asked.get("since", 0))), key=lambda one: one["id"]
+            )
             rest, items = items[limit:], items[:limit]
             asked["since"] = items[-1]["id"] if items else 0
         else:
@@ -81,7 +110,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             field = asked.get("sort", "created") + "_at"
             items.sort(key=lambda one: one.get(field, ""), reverse=asked.get("direction", "desc") == "desc")
             page = int(asked.get("page", 1))
-            rest, items = items[page * limit:], items[(page - 1) * limit:page * limit]
+            rest, items = items[page * limit :], items[(page - 1) * limit : page * limit]
             asked["page"] = page + 1
         body = json.dumps(items).encode()
         self.send_response(200)
@@ -99,17 +128,42 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 def upstreams(weir, folder):
     """Serves a repository with one commit under each of the names; returns the process and the URL before the names."""
-    env = dict(os.environ, GIT_CONFIG_NOSYSTEM="1", HOME=folder, **{f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")})
+    env = dict(
+        os.environ,
+        GIT_CONFIG_NOSYSTEM="1",
+        HOME=folder,
+        **{f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+    )
     for name in TOLD_OF:
         at = f"{folder}/{name}.git"
         subprocess.run(["git", "init", "-q", "--bare", "-b", "main", at], check=True)
-        tree = subprocess.run(["git", "mktree"], cwd=at, input=b"", stdout=subprocess.PIPE, check=True).stdout.decode().strip()
-        commit = subprocess.run(["git", "commit-tree", "-m", name, tree], cwd=at, env=env, stdout=subprocess.PIPE, check=True).stdout.decode().strip()
+        tree = (
+            subprocess.run(["git", "mktree"], cwd=at, input=b"", stdout=subprocess.PIPE, check=True)
+            .stdout.decode()
+            .strip()
+        )
+        commit = (
+            subprocess.run(
+                ["git", "commit-tree", "-m", name, tree], cwd=at, env=env, stdout=subprocess.PIPE, check=True
+            )
+            .stdout.decode()
+            .strip()
+        )
         subprocess.run(["git", "update-ref", "refs/heads/main", commit], cwd=at, check=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    served = subprocess.Popen([weir, "daemon", "--export-all", f"--base-path={folder}", "--listen=127.0.0.1", f"--port={port}", "--log-destination=none"])
+    served = subprocess.Popen(
+        [
+            weir,
+            "daemon",
+            "--export-all",
+            f"--base-path={folder}",
+            "--listen=127.0.0.1",
+            f"--port={port}",
+            "--log-destination=none",
+        ]
+    )
     for _ in range(200):
         try:
             socket.create_connection(("127.0.0.1", port)).close()
@@ -128,13 +182,24 @@ def run(weir, folder):
         pool = temporary + "/pool"
         served, git_url = upstreams(weir, temporary + "/git")
         try:
-            text = json.dumps(lists).replace("https://github.com/", git_url + "/").replace("git://github.com/", git_url + "/")
+            text = (
+                json.dumps(lists)
+                .replace("https://github.com/", git_url + "/")
+                .replace("git://github.com/", git_url + "/")
+            )
             server.lists = lists = json.loads(text)
             subprocess.run([weir, "--pool", pool, "-q", "init"], check=True)
             with open(pool + "/weir.toml", "w") as f:
-                f.write(f'[[forge]]\ntype = "github"\nurl = "http://127.0.0.1:{server.server_port}"\nname = "f"\nclone_from = ["{git_url}"]\n'
-                        'tries = 1\naccounts = true\nmetadata = ["issues", "pulls", "releases"]\n')
-            return compare(lambda *args: subprocess.run([weir, "--pool", pool, *args], stdout=subprocess.PIPE, check=True, text=True).stdout, lists)
+                f.write(
+                    f'[[forge]]\ntype = "github"\nurl = "http://127.0.0.1:{server.server_port}"\nname = "f"\nclone_from = ["{git_url}"]\n'
+                    'tries = 1\naccounts = true\nmetadata = ["issues", "pulls", "releases"]\n'
+                )
+            return compare(
+                lambda *args: subprocess.run(
+                    [weir, "--pool", pool, *args], stdout=subprocess.PIPE, check=True, text=True
+                ).stdout,
+                lists,
+            )
         finally:
             served.kill()
             served.wait()
@@ -147,14 +212,24 @@ def compare(weir, lists):
     def line(what, expected, found):
         nonlocal failed
         failed += found != expected
-        print(f"{'github':10} {what[:34]:34} {len(expected):6} {'all there' if found == expected else f'expected, {len(found)} found'}", flush=True)
+        print(
+            f"{'github':10} {what[:34]:34} {len(expected):6} {'all there' if found == expected else f'expected, {len(found)} found'}",
+            flush=True,
+        )
 
     weir("-q", "crawl")
-    line("repositories", {"f/" + one["full_name"] for one in lists["/repositories"]}, {one["name"] for one in json.loads(weir("--json", "ls"))})
+    line(
+        "repositories",
+        {"f/" + one["full_name"] for one in lists["/repositories"]},
+        {one["name"] for one in json.loads(weir("--json", "ls"))},
+    )
     accounts = {one["login"]: one["kind"] for one in json.loads(weir("--json", "accounts"))}
     owners = [one["owner"] for one in lists["/repositories"]]
     # Old answers do not say which is what.
-    expected = {one["login"]: one.get("type", accounts.get(one["login"], "")).lower() for one in owners + lists["/users"]}
+    expected = {
+        one["login"]: one.get("type", accounts.get(one["login"], "")).lower()
+        for one in owners + lists["/users"]
+    }
     line("people, organisations", expected, accounts)
     for name in TOLD_OF:
         weir("-q", "mirror", "f/" + name)
@@ -164,9 +239,14 @@ def compare(weir, lists):
                 line(f"{name}: new the second time", set(), set(said.get("added") or {}))
         for at, stream in STREAMS.items():
             # Pull requests are issues, too, and have a stream of their own.
-            expected = {one["url"]: one for one in lists.get(f"/repos/{name}/{at}", [])
-                        if at != "issues" or not any((one.get("pull_request") or {}).values())}
+            expected = {
+                one["url"]: one
+                for one in lists.get(f"/repos/{name}/{at}", [])
+                if at != "issues" or not any((one.get("pull_request") or {}).values())
+            }
             if expected:
-                items = [json.loads(text) for text in weir("metadata", "cat", "f/" + name, stream).splitlines()]
+                items = [
+                    json.loads(text) for text in weir("metadata", "cat", "f/" + name, stream).splitlines()
+                ]
                 line(f"{name.split('/')[1]}: {stream}", expected, {one["url"]: one for one in items})
     return failed

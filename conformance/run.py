@@ -7,6 +7,7 @@ weir is not meant to pass stand in exceptions.tsv (and archive-exceptions.tsv), 
 run, and so does an exception that passes. Without arguments all of scripts.txt is run, both ways, and docs/conformance.md written. The suite refuses to start
 a web server as root: if that is who runs this, the scripts are run as nobody.
 """
+
 import collections
 import os
 import re
@@ -42,8 +43,17 @@ def source():
                 text = open(os.path.join("/etc/apt/sources.list.d", name)).read()
                 with open(os.path.join(apt, "sources", name), "w") as f:
                     f.write(re.sub(r"(?m)^Types:.*", "Types: deb-src", text))
-        options = ["-qq", "-o", "Dir::Etc::sourcelist=/dev/null", "-o", f"Dir::Etc::sourceparts={apt}/sources",
-                   "-o", f"Dir::State::lists={apt}/lists", "-o", "APT::Sandbox::User=root"]
+        options = [
+            "-qq",
+            "-o",
+            "Dir::Etc::sourcelist=/dev/null",
+            "-o",
+            f"Dir::Etc::sourceparts={apt}/sources",
+            "-o",
+            f"Dir::State::lists={apt}/lists",
+            "-o",
+            "APT::Sandbox::User=root",
+        ]
         run("apt-get", *options, "update")
         run("apt-get", *options, "--download-only", "source", f"git={version}", cwd=apt)
         archive = next(n for n in os.listdir(apt) if n.endswith(".orig.tar.xz"))
@@ -51,8 +61,11 @@ def source():
         run("tar", "xf", os.path.join(apt, archive), "-C", tree, "--strip-components=1")
         without = [f"NO_{what}=1" for what in ("GETTEXT", "TCLTK", "OPENSSL", "EXPAT", "PYTHON")]
         with open(os.path.join(WORK, "build.log"), "w") as log:
-            subprocess.run(["make", f"-j{os.cpu_count()}", *without], cwd=tree, check=True, stdout=log, stderr=log)
+            subprocess.run(
+                ["make", f"-j{os.cpu_count()}", *without], cwd=tree, check=True, stdout=log, stderr=log
+            )
         open(os.path.join(tree, "built"), "w").close()
+
     def shim(place, text):
         path = os.path.join(tree, place)
         os.unlink(path)
@@ -62,23 +75,29 @@ def source():
 
     upload_pack = os.path.join(tree, "git-upload-pack")
     for place in ("git-upload-pack", "bin-wrappers/git-upload-pack"):
-        shim(place, f"""export WEIR="{WEIR}"
+        shim(
+            place,
+            f"""export WEIR="{WEIR}"
 [ -z "$THROUGH_ARCHIVE_COUNT" ] || exec "{HERE}/through-archive.sh" "$@"
-exec "$WEIR" upload-pack "$@\"""")
+exec "$WEIR" upload-pack "$@\"""",
+        )
     shim("git-http-backend", f'exec "{WEIR}" http-backend')
     # What tests protocol v2 without a transport: the same requests, to weir.
     tool = os.path.join(tree, "t/helper/test-tool")
     if not os.path.exists(f"{tool}.git"):
         os.rename(tool, f"{tool}.git")
         open(tool, "w").close()
-    shim("t/helper/test-tool", f"""if [ "$1" = serve-v2 ]; then
+    shim(
+        "t/helper/test-tool",
+        f"""if [ "$1" = serve-v2 ]; then
     shift
     [ "$1" = --advertise-capabilities ] && {{ shift; set -- --http-backend-info-refs "$@"; }}
     [ "$1" = --stateless-rpc ] || [ "$1" = --http-backend-info-refs ] || set -- --stateless-rpc "$@"
     GIT_PROTOCOL=version=2 exec "{upload_pack}" "$@" .
 fi
 exec "{tool}.git" "$@"
-""")
+""",
+    )
     return tree
 
 
@@ -90,7 +109,13 @@ def adapted(tree, script):
         text = f.read()
     copy = f"{script}-adapted"
     with open(os.path.join(tree, "t", f"{copy}.sh"), "w") as f:
-        f.write(re.sub(r"git upload-pack|git -c \S+ upload-pack", lambda m: m[0].replace("git upload", "git-upload"), text))
+        f.write(
+            re.sub(
+                r"git upload-pack|git -c \S+ upload-pack",
+                lambda m: m[0].replace("git upload", "git-upload"),
+                text,
+            )
+        )
     os.chmod(os.path.join(tree, "t", f"{copy}.sh"), 0o755)
     return copy
 
@@ -111,11 +136,24 @@ def run_script(tree, environment, script, exceptions):
     """The script's row, the exceptions that failed with their reasons, and what is wrong."""
     wrong = []
     try:
-        command = [f"./{adapted(tree, script)}.sh", "--no-chain-lint", f"--root={environment['TEST_OUTPUT_DIRECTORY']}"]
+        command = [
+            f"./{adapted(tree, script)}.sh",
+            "--no-chain-lint",
+            f"--root={environment['TEST_OUTPUT_DIRECTORY']}",
+        ]
         if os.getuid() == 0:
             command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *command]
-        ended = subprocess.run(command, cwd=os.path.join(tree, "t"), env=environment, text=True, errors="replace",
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SCRIPT_SECONDS_MAX)
+        ended = subprocess.run(
+            command,
+            cwd=os.path.join(tree, "t"),
+            env=environment,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=SCRIPT_SECONDS_MAX,
+        )
         said = ended.stdout
     except subprocess.TimeoutExpired as e:
         said = (e.stdout or b"").decode(errors="replace")
@@ -165,7 +203,13 @@ def run_all(tree, environment, scripts, exceptions):
 def main():
     arguments = sys.argv[1:]
     is_whole = not arguments
-    ways = ["archives"] if "--archives" in arguments else ["directories", "archives"] if is_whole else ["directories"]
+    ways = (
+        ["archives"]
+        if "--archives" in arguments
+        else ["directories", "archives"]
+        if is_whole
+        else ["directories"]
+    )
     chosen = [a for a in arguments if a != "--archives"]
     tree = source()
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
@@ -174,7 +218,12 @@ def main():
     os.makedirs(output)
     if os.getuid() == 0:
         os.chown(output, NOBODY, NOBODY)
-    environment.update(LIB_GIT_DAEMON_COMMAND=f"{WEIR} daemon", HOME=output, TEST_OUTPUT_DIRECTORY=output, GIT_TEST_HTTPD="true")
+    environment.update(
+        LIB_GIT_DAEMON_COMMAND=f"{WEIR} daemon",
+        HOME=output,
+        TEST_OUTPUT_DIRECTORY=output,
+        GIT_TEST_HTTPD="true",
+    )
     tables, wrong = {}, []
     for way in ways:
         scripts = [s[0] for s in listed("scripts.txt") if way == "directories" or s[1:] != ["directories"]]
@@ -188,7 +237,9 @@ def main():
     if "archives" in ways:
         served = len(lines(environment["THROUGH_ARCHIVE_COUNT"]))
         failed = [re.sub(r"\S*/", "", line) for line in lines(environment["THROUGH_ARCHIVE_COUNT"] + ".not")]
-        print(f"{served} conversations were served from archives, {len(failed)} from directories of which none could be made:")
+        print(
+            f"{served} conversations were served from archives, {len(failed)} from directories of which none could be made:"
+        )
         print(*(f"  {n} {why}" for why, n in collections.Counter(failed).most_common(10)), sep="\n")
         # Repositories that are broken on purpose: few.
         if len(failed) * 20 > served:
@@ -217,12 +268,14 @@ through nginx, Apache httpd and HAProxy; git of this system and of Debian sid by
 calling git; by hand, jj 0.45.1 over git 2.51 made colocated clones, one of them shallow, and fetched.
 """)
         for way, rows in tables.items():
-            out.write(f"\n## On {way}\n| script | passed | failed | exceptions | skipped |\n|---|---|---|---|---|\n")
+            out.write(
+                f"\n## On {way}\n| script | passed | failed | exceptions | skipped |\n|---|---|---|---|---|\n"
+            )
             out.writelines(f"{row}\n" for row, _ in rows)
             out.write("\nExceptions:\n")
             for row, exceptions in rows:
                 script = row.split("|")[1].strip()
-                out.writelines(f"- {script}, \"{title}\": {reason}\n" for title, reason in exceptions)
+                out.writelines(f'- {script}, "{title}": {reason}\n' for title, reason in exceptions)
 
 
 main()

@@ -1,4 +1,5 @@
 """What states.py compares clients of: a random upstream, and git's servers and weir's beside one another."""
+
 import hashlib
 import os
 import random
@@ -35,6 +36,7 @@ CONFIG = """[user]
 
 class Upstream:
     """A bare repository of loose objects: just those that its refs reach, of all it ever had."""
+
     HEADS = [f"refs/heads/{name}" for name in ("main", "a", "b/c", "b/d", "old", "next")]
     TAGS = [f"refs/tags/{name}" for name in ("v1", "v2", "v3", "rel/1", "rel/2", "odd")]
     OTHERS = ["refs/pull/1/head", "refs/notes/commits", "refs/x/y"]
@@ -76,7 +78,10 @@ class Upstream:
                 entries[f"f{self.rng.randrange(4)}"] = ("100644", self.blob())
         if self.rng.random() < 0.05:
             entries["module"] = ("160000", "12" * 20)
-        data = b"".join(f"{mode} {name.rstrip('/')}\0".encode() + bytes.fromhex(oid) for name, (mode, oid) in sorted(entries.items()))
+        data = b"".join(
+            f"{mode} {name.rstrip('/')}\0".encode() + bytes.fromhex(oid)
+            for name, (mode, oid) in sorted(entries.items())
+        )
         oid = self.put("tree", data, [oid for mode, oid in entries.values() if mode != "160000"])
         self.trees.append(oid)
         return oid
@@ -173,13 +178,17 @@ class Upstream:
         for oid in self.written - reached:
             os.unlink(path(oid))
         self.written = reached
-        for name, text in (("packed-refs", "".join(f"{oid} {ref}\n" for ref, oid in sorted(self.refs.items()))), ("HEAD", f"{self.head}\n")):
+        for name, text in (
+            ("packed-refs", "".join(f"{oid} {ref}\n" for ref, oid in sorted(self.refs.items()))),
+            ("HEAD", f"{self.head}\n"),
+        ):
             with open(os.path.join(self.folder, name), "w") as f:
                 f.write(text)
 
 
 class Backend(BaseHTTPRequestHandler):
     """git http-backend as a CGI program."""
+
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -188,11 +197,25 @@ class Backend(BaseHTTPRequestHandler):
     def do_GET(self):
         path, _, query = self.path.partition("?")
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        environment = {**self.server.environment, "GIT_PROJECT_ROOT": self.server.folder, "GIT_HTTP_EXPORT_ALL": "1", "PATH_INFO": path,
-                       "QUERY_STRING": query, "REQUEST_METHOD": self.command, "CONTENT_TYPE": self.headers.get("Content-Type", ""),
-                       "CONTENT_LENGTH": str(len(body)), "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
-                       "GIT_PROTOCOL": self.headers.get("Git-Protocol", "")}
-        said = subprocess.run(["git", "http-backend"], input=body, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        environment = {
+            **self.server.environment,
+            "GIT_PROJECT_ROOT": self.server.folder,
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "REQUEST_METHOD": self.command,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+        }
+        said = subprocess.run(
+            ["git", "http-backend"],
+            input=body,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ).stdout
         head, _, body = said.partition(b"\r\n\r\n")
         headers = [line.split(": ", 1) for line in head.decode().split("\r\n")]
         status = next((value for name, value in headers if name == "Status"), "200")
@@ -216,18 +239,56 @@ class Servers:
         config = os.path.join(folder, "config")
         with open(config, "w") as f:
             f.write(CONFIG)
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") and not k.lower().endswith("_proxy")}
-        self.environment.update(GIT_CONFIG_GLOBAL=config, GIT_CONFIG_NOSYSTEM="1", HOME=folder, GIT_TERMINAL_PROMPT="0", LC_ALL="C", TZ="UTC",
-                                GIT_AUTHOR_DATE=f"{EPOCH} +0000", GIT_COMMITTER_DATE=f"{EPOCH} +0000", GIT_DEFAULT_REF_FORMAT="files")
+        self.environment = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith("GIT_") and not k.lower().endswith("_proxy")
+        }
+        self.environment.update(
+            GIT_CONFIG_GLOBAL=config,
+            GIT_CONFIG_NOSYSTEM="1",
+            HOME=folder,
+            GIT_TERMINAL_PROMPT="0",
+            LC_ALL="C",
+            TZ="UTC",
+            GIT_AUTHOR_DATE=f"{EPOCH} +0000",
+            GIT_COMMITTER_DATE=f"{EPOCH} +0000",
+            GIT_DEFAULT_REF_FORMAT="files",
+        )
         subprocess.run([WEIR, "-q", "init", self.pool], check=True, env=self.environment)
         ports = [free_port() for _ in range(3)]
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
         self.http.folder, self.http.environment = self.up, self.environment
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
-        daemon = ["git", "daemon", "--reuseaddr", "--listen=127.0.0.1", f"--port={ports[0]}", "--export-all", f"--base-path={self.up}", "--max-connections=0"]
-        serve = [WEIR, "-q", "--pool", self.pool, "serve", "--no-mirror", "--git", f"127.0.0.1:{ports[1]}", "--http", f"127.0.0.1:{ports[2]}"]
+        daemon = [
+            "git",
+            "daemon",
+            "--reuseaddr",
+            "--listen=127.0.0.1",
+            f"--port={ports[0]}",
+            "--export-all",
+            f"--base-path={self.up}",
+            "--max-connections=0",
+        ]
+        serve = [
+            WEIR,
+            "-q",
+            "--pool",
+            self.pool,
+            "serve",
+            "--no-mirror",
+            "--git",
+            f"127.0.0.1:{ports[1]}",
+            "--http",
+            f"127.0.0.1:{ports[2]}",
+        ]
         self.log = open(os.path.join(folder, "log"), "w")
-        self.processes = [subprocess.Popen(c, env=self.environment, stdout=self.log, stderr=self.log, start_new_session=True) for c in (daemon, serve)]
+        self.processes = [
+            subprocess.Popen(
+                c, env=self.environment, stdout=self.log, stderr=self.log, start_new_session=True
+            )
+            for c in (daemon, serve)
+        ]
         for port in ports:
             for _ in range(300):
                 try:
@@ -235,8 +296,12 @@ class Servers:
                     break
                 except OSError:
                     time.sleep(0.1)
-        self.urls = {("git", "git"): f"git://127.0.0.1:{ports[0]}/", ("git", "http"): f"http://127.0.0.1:{self.http.server_address[1]}/",
-                     ("weir", "git"): f"git://127.0.0.1:{ports[1]}/", ("weir", "http"): f"http://127.0.0.1:{ports[2]}/"}
+        self.urls = {
+            ("git", "git"): f"git://127.0.0.1:{ports[0]}/",
+            ("git", "http"): f"http://127.0.0.1:{self.http.server_address[1]}/",
+            ("weir", "git"): f"git://127.0.0.1:{ports[1]}/",
+            ("weir", "http"): f"http://127.0.0.1:{ports[2]}/",
+        }
 
     def end(self):
         for process in self.processes:

@@ -1,4 +1,5 @@
 """A GitHub on loopback (REST and GraphQL as an Enterprise Server has them) whose repositories change, with troubles to be switched on."""
+
 import copy
 import hashlib
 import http.server
@@ -13,7 +14,12 @@ CLONES = "https://h/"
 STARS_MIN = 10
 # A page that holds one of these is answered badly, and a question for details of one; pages span three hundred ids, and weir jumps
 # behind bad ones.
-POISON = {FIRST + SPACING * 60: "HTML", FIRST + SPACING * 400: "HTML", FIRST + SPACING * 900: "400", FIRST + SPACING * 1300: "406"}
+POISON = {
+    FIRST + SPACING * 60: "HTML",
+    FIRST + SPACING * 400: "HTML",
+    FIRST + SPACING * 900: "400",
+    FIRST + SPACING * 1300: "406",
+}
 UNTOLD = {FIRST + SPACING * 750: "502", FIRST + SPACING * 1700: "error"}
 NEAR = 320
 # What one token has used up is whole again after so long.
@@ -35,7 +41,12 @@ class World:
         for n in range(COUNT):
             self.add(f"o{n % OWNERS}", f"r{n}")
         # Names that look like those which weir gives to what must leave its own.
-        for n, name in ((610, "clash"), (611, f"clash~{self.at(610)}"), (1500, "far"), (1501, f"far~{self.at(1500)}")):
+        for n, name in (
+            (610, "clash"),
+            (611, f"clash~{self.at(610)}"),
+            (1500, "far"),
+            (1501, f"far~{self.at(1500)}"),
+        ):
             self.all[self.at(n)].update(owner="o0", name=name, stars=STARS_MIN)
         for n in (605, 620):
             self.all[self.at(n)]["stars"] = STARS_MIN
@@ -46,7 +57,13 @@ class World:
 
     def add(self, owner, name):
         number = max(self.all, default=FIRST - SPACING) + SPACING
-        self.all[number] = {"id": number, "owner": owner, "name": name, "pushed": "2024-01-01T00:00:00Z", "stars": number // SPACING % 100}
+        self.all[number] = {
+            "id": number,
+            "owner": owner,
+            "name": name,
+            "pushed": "2024-01-01T00:00:00Z",
+            "stars": number // SPACING % 100,
+        }
         return number
 
     def change(self, step, hidden):
@@ -54,7 +71,10 @@ class World:
         special = {self.at(n) for n in (605, 610, 611, 620, 1500, 1501)}
         if step == 1:
             # Whoever takes a name stands before who had it, on its page and on another.
-            self.all[self.at(605)].update(owner="o0", name="clash"), self.all[self.at(610)].update(name="moved")
+            (
+                self.all[self.at(605)].update(owner="o0", name="clash"),
+                self.all[self.at(610)].update(name="moved"),
+            )
             self.all[self.at(620)].update(owner="o0", name="far"), self.vanish(self.at(1500))
             foreign = self.add("o1", "foreign")
             self.add("o1", f"foreign~{foreign}")
@@ -92,8 +112,11 @@ class World:
 
     def live(self, owners=None):
         """The URLs of what is to be mirrored now."""
-        return {url_of(r): f"{r['owner']}/{r['name']}" for r in self.all.values()
-                if (r["owner"] in owners if owners else r["stars"] >= STARS_MIN)}
+        return {
+            url_of(r): f"{r['owner']}/{r['name']}"
+            for r in self.all.values()
+            if (r["owner"] in owners if owners else r["stars"] >= STARS_MIN)
+        }
 
 
 class GitHub(http.server.ThreadingHTTPServer):
@@ -114,17 +137,34 @@ class GitHub(http.server.ThreadingHTTPServer):
         """Status, headers and body."""
         ok = lambda value, **more: (200, more, value)
         missing = (404, {}, {"message": "Not Found"})
-        bad = {"403": (403, {}, {"message": "Resource protected by organization SAML enforcement. You must grant your token access."}),
-               "HTML": (200, {"Content-Type": "text/html"}, "<!DOCTYPE html><title>We will be back soon</title>"),
-               "400": (400, {}, {"message": "Problems parsing the question"}), "406": (406, {}, {"message": "Must accept something else"}),
-               "502": (502, {"Content-Type": "text/html"}, "<html><h1>502 Bad Gateway</h1></html>")}
+        bad = {
+            "403": (
+                403,
+                {},
+                {
+                    "message": "Resource protected by organization SAML enforcement. You must grant your token access."
+                },
+            ),
+            "HTML": (
+                200,
+                {"Content-Type": "text/html"},
+                "<!DOCTYPE html><title>We will be back soon</title>",
+            ),
+            "400": (400, {}, {"message": "Problems parsing the question"}),
+            "406": (406, {}, {"message": "Must accept something else"}),
+            "502": (502, {"Content-Type": "text/html"}, "<html><h1>502 Bad Gateway</h1></html>"),
+        }
         on = self.troubles
         if "down" in on:
             return bad["502"]
         if "tokens" in on or ("token" in on and token == "flaky"):
             return 401, {}, {"message": "Bad credentials"}
         limited = (403, {"Retry-After": "1"}, {"message": "You have exceeded a secondary rate limit"})
-        if "limit" in on and "page=" in urllib.parse.urlencode(parameters, True) and len(self.asked) % 30 == 29:
+        if (
+            "limit" in on
+            and "page=" in urllib.parse.urlencode(parameters, True)
+            and len(self.asked) % 30 == 29
+        ):
             return limited
         number = lambda name, default: int(parameters.get(name, [default])[0])
         if path == "/api/graphql":
@@ -140,7 +180,11 @@ class GitHub(http.server.ThreadingHTTPServer):
                 time.sleep(1.2)
             if "hang" in on and since == 0:
                 time.sleep(100)
-            more = {"Link": f"<{self.url}{path}?per_page=100&since={page[-1]}>; rel=\"next\""} if len(page) == 100 else {}
+            more = (
+                {"Link": f'<{self.url}{path}?per_page=100&since={page[-1]}>; rel="next"'}
+                if len(page) == 100
+                else {}
+            )
             return ok([self.item(i) for i in page], **more)
         parts = path.strip("/").split("/")
         if parts[0] == "repositories":
@@ -158,8 +202,8 @@ class GitHub(http.server.ThreadingHTTPServer):
             kind = BAD_OWNERS.get(parts[1])
             if "owners" in on and kind and at == (2 if kind == "HTML" else 1):
                 return bad[kind]
-            more = {"Link": f"<{self.url}{path}?page={at + 1}>; rel=\"next\""} if len(of) > at * 100 else {}
-            return ok([self.whole(i) for i in of[at * 100 - 100:at * 100]], **more) if of else missing
+            more = {"Link": f'<{self.url}{path}?page={at + 1}>; rel="next"'} if len(of) > at * 100 else {}
+            return ok([self.whole(i) for i in of[at * 100 - 100 : at * 100]], **more) if of else missing
         return missing
 
     def details(self, ids, gateway):
@@ -171,23 +215,58 @@ class GitHub(http.server.ThreadingHTTPServer):
             if kind == "502" or self.questions % 4 == 0:
                 return gateway
             if kind:
-                return 200, {}, {"data": None, "errors": [{"message": "Something went wrong while executing your query."}]}
+                return (
+                    200,
+                    {},
+                    {
+                        "data": None,
+                        "errors": [{"message": "Something went wrong while executing your query."}],
+                    },
+                )
         nodes = []
         for i in numbers:
             r = self.world.all.get(i)
-            nodes.append(r and {"databaseId": i, "nameWithOwner": f"{r['owner']}/{r['name']}", "url": f"{CLONES}{r['owner']}/{r['name']}", "isFork": False,
-                                "stargazerCount": r["stars"], "pushedAt": r["pushed"], "primaryLanguage": {"name": "C"}, "isEmpty": False,
-                                "languages": {"edges": []}, "owner": {"__typename": "User", "login": r["owner"], "databaseId": int(r["owner"][1:]) + 1}})
+            nodes.append(
+                r
+                and {
+                    "databaseId": i,
+                    "nameWithOwner": f"{r['owner']}/{r['name']}",
+                    "url": f"{CLONES}{r['owner']}/{r['name']}",
+                    "isFork": False,
+                    "stargazerCount": r["stars"],
+                    "pushedAt": r["pushed"],
+                    "primaryLanguage": {"name": "C"},
+                    "isEmpty": False,
+                    "languages": {"edges": []},
+                    "owner": {
+                        "__typename": "User",
+                        "login": r["owner"],
+                        "databaseId": int(r["owner"][1:]) + 1,
+                    },
+                }
+            )
         return 200, {}, {"data": {"nodes": nodes}}
 
     def item(self, number):
         r = self.world.all[number]
-        return {"id": number, "node_id": f"node{number}", "full_name": f"{r['owner']}/{r['name']}", "private": False, "fork": False,
-                "html_url": f"{CLONES}{r['owner']}/{r['name']}", "owner": {"id": int(r["owner"][1:]) + 1, "login": r["owner"], "type": "User"}}
+        return {
+            "id": number,
+            "node_id": f"node{number}",
+            "full_name": f"{r['owner']}/{r['name']}",
+            "private": False,
+            "fork": False,
+            "html_url": f"{CLONES}{r['owner']}/{r['name']}",
+            "owner": {"id": int(r["owner"][1:]) + 1, "login": r["owner"], "type": "User"},
+        }
 
     def whole(self, number):
         r = self.world.all[number]
-        return {**self.item(number), "clone_url": url_of(r), "pushed_at": r["pushed"], "stargazers_count": r["stars"]}
+        return {
+            **self.item(number),
+            "clone_url": url_of(r),
+            "pushed_at": r["pushed"],
+            "stargazers_count": r["stars"],
+        }
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,5 @@
 """Upstreams on loopback as the world has them: good ones by four ways, and bad ones in eleven."""
+
 import http.server
 import os
 import socket
@@ -7,13 +8,26 @@ import threading
 
 from harness import Pool, end, free_port, listens, wait_for
 
-ENVIRONMENT = {**{k: v for k, v in os.environ.items() if not k.startswith("GIT_")}, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull,
-               **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER")
-                  for what, value in (("NAME", "A U Thor"), ("EMAIL", "author@example.com"), ("DATE", "1700000000 +0100"))}}
+ENVIRONMENT = {
+    **{k: v for k, v in os.environ.items() if not k.startswith("GIT_")},
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    **{
+        f"GIT_{who}_{what}": value
+        for who in ("AUTHOR", "COMMITTER")
+        for what, value in (
+            ("NAME", "A U Thor"),
+            ("EMAIL", "author@example.com"),
+            ("DATE", "1700000000 +0100"),
+        )
+    },
+}
 
 
 def git(*words, stdin=None):
-    return subprocess.run(["git", *words], input=stdin, env=ENVIRONMENT, check=True, capture_output=True).stdout
+    return subprocess.run(
+        ["git", *words], input=stdin, env=ENVIRONMENT, check=True, capture_output=True
+    ).stdout
 
 
 def make_repository(path, number):
@@ -22,8 +36,12 @@ def make_repository(path, number):
     stream = []
     for n in range(3 + number % 4):
         data = f"{number} {n}\n" * (20 + number)
-        stream.append(f"commit refs/heads/main\ncommitter A <a@x> {1700000000 + n} +0000\ndata 2\nc\nM 100644 inline f{n}\ndata {len(data)}\n{data}\n")
-    stream.append("reset refs/heads/topic\nfrom refs/heads/main\n\nreset refs/tags/v1\nfrom refs/heads/main\n\n")
+        stream.append(
+            f"commit refs/heads/main\ncommitter A <a@x> {1700000000 + n} +0000\ndata 2\nc\nM 100644 inline f{n}\ndata {len(data)}\n{data}\n"
+        )
+    stream.append(
+        "reset refs/heads/topic\nfrom refs/heads/main\n\nreset refs/tags/v1\nfrom refs/heads/main\n\n"
+    )
     git("-C", path, "fast-import", "--quiet", stdin="".join(stream).encode())
 
 
@@ -57,6 +75,7 @@ def say(text):
         except OSError:
             pass
         connection.close()
+
     return serve
 
 
@@ -65,18 +84,19 @@ def spoilt(kind, body, request):
     if kind == "lying" and b"command=ls-refs" in request:
         # It advertises an id that it does not have: all refs of these repositories are one.
         line = body.find(b" refs/heads/main")
-        return body.replace(body[line - 40:line], b"d" * 40)
+        return body.replace(body[line - 40 : line], b"d" * 40)
     at = body.find(b"PACK")
     if kind == "flipped" and at >= 0:
         at += 60
-        return body[:at] + bytes([body[at] ^ 0x55]) + body[at + 1:]
+        return body[:at] + bytes([body[at] ^ 0x55]) + body[at + 1 :]
     if kind == "cut" and at >= 0:
-        return body[:at + (len(body) - at) // 2]
+        return body[: at + (len(body) - at) // 2]
     return body
 
 
 class Web(http.server.ThreadingHTTPServer):
     """git's own http-backend below /good, and below other folders whatever goes wrong with HTTP."""
+
     daemon_threads, request_queue_size = True, 100
 
     def __init__(self, folder):
@@ -115,16 +135,29 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if way == "loop":
             other = path.replace("/a", "/b", 1) if "/a" in path else path.replace("/b", "/a", 1)
             return self.answer(302, b"", (("Location", f"{other}?{query}"),))
-        answers = {"401": (401, b"", (("WWW-Authenticate", 'Basic realm="x"'),)), "403": (403, b"<h1>Forbidden</h1>", page),
-                   "500": (500, b"<h1>Internal Server Error</h1>", page), "html": (200, b"<!DOCTYPE html><title>Parked</title><h1>This domain is for sale</h1>", page)}
+        answers = {
+            "401": (401, b"", (("WWW-Authenticate", 'Basic realm="x"'),)),
+            "403": (403, b"<h1>Forbidden</h1>", page),
+            "500": (500, b"<h1>Internal Server Error</h1>", page),
+            "html": (200, b"<!DOCTYPE html><title>Parked</title><h1>This domain is for sale</h1>", page),
+        }
         self.answer(*answers.get(way, (404, b"<h1>Not Found</h1>", page)))
 
     do_POST = do_GET
 
     def backend(self, way, rest, query, request):
-        environment = {**ENVIRONMENT, "GIT_PROJECT_ROOT": self.server.folder, "GIT_HTTP_EXPORT_ALL": "1", "PATH_INFO": "/" + rest, "QUERY_STRING": query,
-                       "REQUEST_METHOD": self.command, "CONTENT_TYPE": self.headers.get("Content-Type", ""), "CONTENT_LENGTH": str(len(request)),
-                       "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""), "GIT_PROTOCOL": self.headers.get("Git-Protocol", "")}
+        environment = {
+            **ENVIRONMENT,
+            "GIT_PROJECT_ROOT": self.server.folder,
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": "/" + rest,
+            "QUERY_STRING": query,
+            "REQUEST_METHOD": self.command,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(request)),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+        }
         done = subprocess.run(["git", "http-backend"], input=request, env=environment, capture_output=True)
         head, _, body = done.stdout.partition(b"\r\n\r\n")
         headers = [tuple(line.split(": ", 1)) for line in head.decode().split("\r\n") if line]
@@ -141,19 +174,41 @@ class World:
         for n in range(kinds):
             make_repository(self.path(n), n)
         git("init", "-q", "--bare", os.path.join(self.folder, "nothing.git"))
-        self.web, self.silent, self.garbage = Web(self.folder), Tcp(say_nothing), Tcp(say(bytes(range(256)) * 8))
+        self.web, self.silent, self.garbage = (
+            Web(self.folder),
+            Tcp(say_nothing),
+            Tcp(say(bytes(range(256)) * 8)),
+        )
         self.banner = Tcp(say(b"SSH-2.0-OpenSSH_9.6\r\n"))
         # Bound, and not listened to: nobody else gets it.
         self.refusing = socket.socket()
         self.refusing.bind(("127.0.0.1", 0))
         self.git_port = free_port()
         program = os.path.join(git("--exec-path").decode().strip(), "git-daemon")
-        self.start([program, "--export-all", "--reuseaddr", "--listen=127.0.0.1", f"--port={self.git_port}", f"--base-path={self.folder}"])
+        self.start(
+            [
+                program,
+                "--export-all",
+                "--reuseaddr",
+                "--listen=127.0.0.1",
+                f"--port={self.git_port}",
+                f"--base-path={self.folder}",
+            ]
+        )
         # And weir's own server, of a pool of its own.
         self.pool, self.weir_port = Pool(os.path.join(folder, "served")), free_port()
         self.pool("add", "--from", "-", stdin="".join(f"{self.path(n)} served/r{n}\n" for n in range(kinds)))
         self.pool("mirror")
-        self.processes.append(self.pool.start("-q", "serve", "--no-mirror", "--git", f"127.0.0.1:{self.weir_port}", log=os.path.join(folder, "served.log")))
+        self.processes.append(
+            self.pool.start(
+                "-q",
+                "serve",
+                "--no-mirror",
+                "--git",
+                f"127.0.0.1:{self.weir_port}",
+                log=os.path.join(folder, "served.log"),
+            )
+        )
         for port in (self.git_port, self.weir_port):
             wait_for(f"port {port}", 20, lambda: listens(port))
 
@@ -161,39 +216,96 @@ class World:
         return os.path.join(self.folder, f"r{n}.git")
 
     def start(self, command):
-        self.processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT))
+        self.processes.append(
+            subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+        )
 
     def good(self, count=267):
         """URLs of repositories, many of them of the same few, and what is wanted as name of each."""
-        kinds = [f"git://127.0.0.1:{self.git_port}/r{{}}.git", f"http://127.0.0.1:{self.web.port}/good/r{{}}.git",
-                 f"git://127.0.0.1:{self.weir_port}/served/r{{}}", os.path.join(self.folder, "r{}.git")]
-        urls = {f"good{n % 9}.example/owner{n}/name{n}": kinds[n % 4].format(n // 4 % 40) for n in range(count)}
-        for n, kind in enumerate((f"git://127.0.0.1:{self.git_port}/", f"http://127.0.0.1:{self.web.port}/good/", self.folder + "/")):
+        kinds = [
+            f"git://127.0.0.1:{self.git_port}/r{{}}.git",
+            f"http://127.0.0.1:{self.web.port}/good/r{{}}.git",
+            f"git://127.0.0.1:{self.weir_port}/served/r{{}}",
+            os.path.join(self.folder, "r{}.git"),
+        ]
+        urls = {
+            f"good{n % 9}.example/owner{n}/name{n}": kinds[n % 4].format(n // 4 % 40) for n in range(count)
+        }
+        for n, kind in enumerate(
+            (
+                f"git://127.0.0.1:{self.git_port}/",
+                f"http://127.0.0.1:{self.web.port}/good/",
+                self.folder + "/",
+            )
+        ):
             urls[f"empty.example/owner{n}/nothing"] = kind + "nothing.git"
         return urls
 
     def bad(self):
         """Ways to be bad: URLs, the classes that would be right, and words of which one says what is wrong."""
-        web, tcp = f"http://127.0.0.1:{self.web.port}", lambda scheme, port, n: f"{scheme}://127.0.0.1:{port}/owner{n}/name.git"
+        web, tcp = (
+            f"http://127.0.0.1:{self.web.port}",
+            lambda scheme, port, n: f"{scheme}://127.0.0.1:{port}/owner{n}/name.git",
+        )
         refusing, silent, noisy = self.refusing.getsockname()[1], self.silent.port, self.garbage.port
         plain = os.path.join(self.folder, "plain")
         os.makedirs(os.path.join(plain, "owner1"), exist_ok=True)
         with open(os.path.join(plain, "owner1", "README"), "w") as f:
             f.write("no repository\n")
         return {
-            "dead host": ([f"{s}://no-such-host.invalid/owner/name.git" for s in ("https", "http", "git")], {"network"}, ["resolve", "lookup", "name", "host"]),
-            "refused port": ([tcp(s, refusing, 1) for s in ("https", "http", "git")], {"network"}, ["refused"]),
+            "dead host": (
+                [f"{s}://no-such-host.invalid/owner/name.git" for s in ("https", "http", "git")],
+                {"network"},
+                ["resolve", "lookup", "name", "host"],
+            ),
+            "refused port": (
+                [tcp(s, refusing, 1) for s in ("https", "http", "git")],
+                {"network"},
+                ["refused"],
+            ),
             "404": ([f"{web}/404/owner{n}/name.git" for n in range(3)], {"gone"}, ["404"]),
-            "401 or 403": ([f"{web}/401/o/r.git", f"{web}/403/o/r.git", f"{web}/403/o/s.git"], {"forbidden"}, ["401", "403", "password"]),
+            "401 or 403": (
+                [f"{web}/401/o/r.git", f"{web}/403/o/r.git", f"{web}/403/o/s.git"],
+                {"forbidden"},
+                ["401", "403", "password"],
+            ),
             "500": ([f"{web}/500/owner{n}/name.git" for n in range(3)], {"server"}, ["500"]),
-            "silence": ([tcp(s, silent, 1) for s in ("git", "http")], {"network"}, ["sent nothing", "timeout", "timed out"]),
-            "garbage": ([tcp("git", noisy, 1), tcp("http", noisy, 2), tcp("git", self.banner.port, 3)], {"protocol"}, ["protocol"]),
+            "silence": (
+                [tcp(s, silent, 1) for s in ("git", "http")],
+                {"network"},
+                ["sent nothing", "timeout", "timed out"],
+            ),
+            "garbage": (
+                [tcp("git", noisy, 1), tcp("http", noisy, 2), tcp("git", self.banner.port, 3)],
+                {"protocol"},
+                ["protocol"],
+            ),
             "corrupt pack": ([f"{web}/flipped/r5.git"], {"bad-pack"}, ["pack", "object", "zlib", "inflate"]),
-            "pack cut off": ([f"{web}/cut/r6.git"], {"network", "bad-pack"}, ["hung up", "broke", "ended", "pack"]),
-            "lies about refs": ([f"{web}/lying/r7.git"], {"server", "incomplete", "protocol"}, ["d" * 40, "not our ref"]),
-            "redirect loop": ([f"{web}/loop/a/r.git", f"{web}/loop/b/r.git"], {"protocol", "server"}, ["redirect"]),
-            "HTML with 200": ([f"{web}/html/owner{n}/name.git" for n in range(3)], {"protocol", "gone"}, ["html", "content", "protocol", "git server", "no git"]),
-            "no repository": ([os.path.join(plain, "owner1"), f"git://127.0.0.1:{self.git_port}/plain/owner1"], {"gone"}, ["repository"]),
+            "pack cut off": (
+                [f"{web}/cut/r6.git"],
+                {"network", "bad-pack"},
+                ["hung up", "broke", "ended", "pack"],
+            ),
+            "lies about refs": (
+                [f"{web}/lying/r7.git"],
+                {"server", "incomplete", "protocol"},
+                ["d" * 40, "not our ref"],
+            ),
+            "redirect loop": (
+                [f"{web}/loop/a/r.git", f"{web}/loop/b/r.git"],
+                {"protocol", "server"},
+                ["redirect"],
+            ),
+            "HTML with 200": (
+                [f"{web}/html/owner{n}/name.git" for n in range(3)],
+                {"protocol", "gone"},
+                ["html", "content", "protocol", "git server", "no git"],
+            ),
+            "no repository": (
+                [os.path.join(plain, "owner1"), f"git://127.0.0.1:{self.git_port}/plain/owner1"],
+                {"gone"},
+                ["repository"],
+            ),
         }
 
     def asked(self):

@@ -5,6 +5,7 @@ Part 1 mirrors 300 URLs of which 30 are bad, and judges what every listing comma
 2,000 repositories with many troubles at once, and compares with the same GitHub without them. Everything is on loopback. Prints
 what commands said, for a person to read, and a table of checks; ends with 1 if one is missed.
 """
+
 import os
 import shutil
 import sys
@@ -23,8 +24,12 @@ def lists(checks, work, postgres):
         found = {}
         for database, catalog in (("SQLite", None), ("PostgreSQL", postgres.schema("list"))):
             print(f"\n== A list, over {database}\n", flush=True)
-            found[database] = troubled_list.run(checks.part(f"list, {database}"), world, os.path.join(work, f"list-{database}"), catalog)
-        checks.part("list").same("both databases say the same of each failure", found["SQLite"], found["PostgreSQL"])
+            found[database] = troubled_list.run(
+                checks.part(f"list, {database}"), world, os.path.join(work, f"list-{database}"), catalog
+            )
+        checks.part("list").same(
+            "both databases say the same of each failure", found["SQLite"], found["PostgreSQL"]
+        )
     finally:
         world.close()
 
@@ -52,7 +57,16 @@ def main():
     finally:
         postgres.close()
         shutil.rmtree(work, ignore_errors=True)
-    print("\n".join(["", *checks.table(), "", f"{len(checks.rows) - len(checks.missed)} of {len(checks.rows)} checks are met, {time.time() - started:.0f} s"]))
+    print(
+        "\n".join(
+            [
+                "",
+                *checks.table(),
+                "",
+                f"{len(checks.rows) - len(checks.missed)} of {len(checks.rows)} checks are met, {time.time() - started:.0f} s",
+            ]
+        )
+    )
     for part, what, detail in checks.missed:
         print(f"\nmissed: {part}: {what}\n  {detail[:1500]}")
     sys.exit(1 if checks.missed else 0)

@@ -1,4 +1,5 @@
 """The healthy client: stock git, from 127.0.0.1, and one request with many haves, from 127.0.0.2."""
+
 import os
 import shutil
 import signal
@@ -41,7 +42,13 @@ class Client:
     def git(self, *args):
         """Runs git, for so long; gives the time it took."""
         started = time.monotonic()
-        process = subprocess.Popen(["git", *args], env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+        process = subprocess.Popen(
+            ["git", *args],
+            env=self.env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
         try:
             _, said = process.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -74,7 +81,14 @@ class Client:
     def update(self, url):
         target = self.target()
         stage.run("git", "init", "-q", "--bare", target)
-        stage.git(target, "fetch", "-q", "--no-tags", self.upstream, f"{self.commits[self.variant()]}:refs/heads/old")
+        stage.git(
+            target,
+            "fetch",
+            "-q",
+            "--no-tags",
+            self.upstream,
+            f"{self.commits[self.variant()]}:refs/heads/old",
+        )
         taken = self.git("-C", target, "fetch", "-q", "--no-tags", url, "main")
         self.check(target, "FETCH_HEAD")
         return taken
@@ -128,5 +142,9 @@ FAST_S = 0.03
 def slower(before, during):
     """How many times as long the kind of fetch takes that suffers most, and which it is."""
     time_of = lambda times: max(FAST_S, statistics.median(times))
-    ratios = [(time_of(during[kind]) / time_of(before[kind]), kind) for kind in before if before[kind] and during[kind]]
+    ratios = [
+        (time_of(during[kind]) / time_of(before[kind]), kind)
+        for kind in before
+        if before[kind] and during[kind]
+    ]
     return max(ratios, default=(float("nan"), "-"))

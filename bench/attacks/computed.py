@@ -1,4 +1,5 @@
 """Attacks on what is computed for clients: turns, negotiation, memory for what waits."""
+
 import itertools
 
 from attacks import stage, wire
@@ -32,7 +33,11 @@ def sizes(attack):
 def slow_fetch(attack, n):
     """A fetch that is like no other."""
     s = wire.talk(attack.address(), attack.git_port, "blobs", 2, window=64 << 10)
-    s.sendall(wire.command("fetch", f"want {attack.given['blobs']}", f"filter blob:limit={100 + n}m", "ofs-delta", "done"))
+    s.sendall(
+        wire.command(
+            "fetch", f"want {attack.given['blobs']}", f"filter blob:limit={100 + n}m", "ofs-delta", "done"
+        )
+    )
     return s
 
 
@@ -52,7 +57,9 @@ def slow_readers(attack):
 
 def early_negotiation(attack):
     """Finding 3: sixty conversations of v0, each with 64 haves of an old branch's descendants, and as many of nothing."""
-    lines = [f"have {oid}\nhave {7:040x}\n".split("\n")[:2] for oid in [attack.given["old"], *attack.given["oids"]]]
+    lines = [
+        f"have {oid}\nhave {7:040x}\n".split("\n")[:2] for oid in [attack.given["old"], *attack.given["oids"]]
+    ]
     request = wire.pkt(f"want {attack.given['main']} multi_ack_detailed side-band-64k ofs-delta\n") + b"0000"
     request += b"".join(wire.pkt(line + "\n") for pair in lines for line in pair)
     while attack.goes_on():
@@ -110,7 +117,16 @@ def zeros(attack):
                 clients.append(wire.talk(attack.address(), attack.git_port, "zeros", 2))
                 # In turns as a delta of what the client has, and whole.
                 has = [f"have {old}", "thin-pack"] if k % 2 else []
-                clients[-1].sendall(wire.command("fetch", f"want {new}", *has, f"filter blob:limit={4000 + 4 * n + k}m", "ofs-delta", "done"))
+                clients[-1].sendall(
+                    wire.command(
+                        "fetch",
+                        f"want {new}",
+                        *has,
+                        f"filter blob:limit={4000 + 4 * n + k}m",
+                        "ofs-delta",
+                        "done",
+                    )
+                )
         for s in clients:
             with attack.tolerant():
                 wire.drain(s, attack.until)
@@ -127,7 +143,16 @@ def deltas(attack):
         for k in range(4):
             with attack.tolerant():
                 s = wire.talk(attack.address(), attack.git_port, "deltas", 2)
-                s.sendall(wire.command("fetch", f"want {attack.given['deltas']}", "deepen 1", f"filter blob:limit={4000 + 4 * n + k}m", "ofs-delta", "done"))
+                s.sendall(
+                    wire.command(
+                        "fetch",
+                        f"want {attack.given['deltas']}",
+                        "deepen 1",
+                        f"filter blob:limit={4000 + 4 * n + k}m",
+                        "ofs-delta",
+                        "done",
+                    )
+                )
                 clients.append(s)
         # They stay for what is worked out, and read none of it.
         attack.pause(5)
@@ -138,7 +163,11 @@ def prepare_sizes():
 
 
 def prepare_negotiation():
-    return {"main": tip("rewritten"), "old": tip("rewritten", "old"), "oids": history("rewritten", 100_000)[len(history("rewritten", 100_000)) // 3:][:64]}
+    return {
+        "main": tip("rewritten"),
+        "old": tip("rewritten", "old"),
+        "oids": history("rewritten", 100_000)[len(history("rewritten", 100_000)) // 3 :][:64],
+    }
 
 
 def prepare_waiting():
@@ -147,10 +176,52 @@ def prepare_waiting():
 
 ATTACKS = [
     ("sizes", "1: sizes of 10,000 objects, half hung up", sizes, ["rewritten"], prepare_sizes, 1),
-    ("slow", "2: computed packs read at 65 KB/s", slow_readers, ["blobs"], lambda: {"blobs": tip("blobs")}, 1),
-    ("negotiation", "3: negotiation of v0, 60 at once", early_negotiation, ["rewritten"], prepare_negotiation, 1),
-    ("waiting", "5: 30 MB of wants in 90 KB, waiting for turns", waiting, ["blobs", "rewritten"], prepare_waiting, 1),
-    ("acknowledged", "5: 600,000 haves in 90 KB, acknowledgements not read", acknowledged, ["rewritten"], lambda: {"rewritten": tip("rewritten")}, 1),
-    ("zeros", "12: a blob of 512 MiB zeros, four times at once", zeros, ["zeros"], lambda: {"zeros": [tip("zeros"), tip("zeros", "main~1")]}, 1),
-    ("deltas", "12: a delta of 400 MiB noise without its base", deltas, ["deltas"], lambda: {"deltas": tip("deltas")}, 1),
+    (
+        "slow",
+        "2: computed packs read at 65 KB/s",
+        slow_readers,
+        ["blobs"],
+        lambda: {"blobs": tip("blobs")},
+        1,
+    ),
+    (
+        "negotiation",
+        "3: negotiation of v0, 60 at once",
+        early_negotiation,
+        ["rewritten"],
+        prepare_negotiation,
+        1,
+    ),
+    (
+        "waiting",
+        "5: 30 MB of wants in 90 KB, waiting for turns",
+        waiting,
+        ["blobs", "rewritten"],
+        prepare_waiting,
+        1,
+    ),
+    (
+        "acknowledged",
+        "5: 600,000 haves in 90 KB, acknowledgements not read",
+        acknowledged,
+        ["rewritten"],
+        lambda: {"rewritten": tip("rewritten")},
+        1,
+    ),
+    (
+        "zeros",
+        "12: a blob of 512 MiB zeros, four times at once",
+        zeros,
+        ["zeros"],
+        lambda: {"zeros": [tip("zeros"), tip("zeros", "main~1")]},
+        1,
+    ),
+    (
+        "deltas",
+        "12: a delta of 400 MiB noise without its base",
+        deltas,
+        ["deltas"],
+        lambda: {"deltas": tip("deltas")},
+        1,
+    ),
 ]

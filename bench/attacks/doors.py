@@ -1,4 +1,5 @@
 """Attacks on the doors: connections, requests that do not end, answers that nobody reads."""
+
 import gzip
 import itertools
 import json
@@ -23,7 +24,9 @@ TOKEN = "Bearer " + "a" * 1000
 
 
 def lfs_body():
-    return json.dumps({"operation": "download", "objects": [{"oid": oid, "size": 1} for oid in stage.lfs_oids()]}).encode()
+    return json.dumps(
+        {"operation": "download", "objects": [{"oid": oid, "size": 1} for oid in stage.lfs_oids()]}
+    ).encode()
 
 
 def lfs_request():
@@ -48,7 +51,12 @@ def lfs_streams(attack):
     """The same over HTTP/2."""
     body = gzip.compress(lfs_body())
     headers = [("authorization", TOKEN), ("content-encoding", "gzip")]
-    streams(attack, lambda connection, _: connection.ask("/lfs/info/lfs/objects/batch", body, LFS, headers), 60, 0.3)
+    streams(
+        attack,
+        lambda connection, _: connection.ask("/lfs/info/lfs/objects/batch", body, LFS, headers),
+        60,
+        0.3,
+    )
 
 
 def open_lists(attack):
@@ -59,7 +67,10 @@ def open_lists(attack):
             with attack.tolerant():
                 s = wire.connect(attack.address(), attack.git_port, window=4096)
                 version = 2 * (len(asked) % 2)
-                s.sendall(wire.greeting("refs", version) + (wire.command("ls-refs", "peel", "symrefs") if version else b""))
+                s.sendall(
+                    wire.greeting("refs", version)
+                    + (wire.command("ls-refs", "peel", "symrefs") if version else b"")
+                )
                 asked.append(s)
                 continue
             break
@@ -83,14 +94,23 @@ def unread_lists(attack):
 def own_lists(attack):
     """The same over HTTP/2, no two lists alike."""
     read_once(attack)
-    body = lambda number: wire.command("ls-refs", "peel", "ref-prefix refs/tags/", f"ref-prefix refs/none/{number}")
-    streams(attack, lambda connection, number: connection.ask("/refs/git-upload-pack", body(number)), 100, 0.1)
+    body = lambda number: wire.command(
+        "ls-refs", "peel", "ref-prefix refs/tags/", f"ref-prefix refs/none/{number}"
+    )
+    streams(
+        attack, lambda connection, number: connection.ask("/refs/git-upload-pack", body(number)), 100, 0.1
+    )
 
 
 def begun_bodies(attack):
     """Bodies of just less than what counts, begun over HTTP/2 and not ended."""
     body = wire.pkt("command=fetch") + b"0001" + wire.pkt(f"have {7:040x}") * 1310
-    streams(attack, lambda connection, _: connection.ask("/healthy/git-upload-pack", body[:65_000], is_whole=False), 900, 0.02)
+    streams(
+        attack,
+        lambda connection, _: connection.ask("/healthy/git-upload-pack", body[:65_000], is_whole=False),
+        900,
+        0.02,
+    )
 
 
 def held_connections(attack):
@@ -110,7 +130,7 @@ def held_connections(attack):
             while wire.read_some(s, 1 << 16):
                 pass
             with attack.tolerant():
-                s.send(line[at:at + 1])
+                s.send(line[at : at + 1])
         at += at + 1 < len(line)
         held = [s for s in held if wire.is_open(s)]
 
@@ -177,7 +197,14 @@ ATTACKS = [
     ("lfs-streams", "4: LFS batches over HTTP/2, answers not read", lfs_streams, ["lfs"], dict, 1),
     ("opened", "5: lists of 200,000 refs, 250 at once, after a start", open_lists, ["refs"], dict, 1),
     ("lists", "5: the same of a repository that is open", unread_lists, ["refs"], dict, 1),
-    ("own-lists", "5: lists of 200,000 refs over HTTP/2, no two alike, not read", own_lists, ["refs"], dict, 1),
+    (
+        "own-lists",
+        "5: lists of 200,000 refs over HTTP/2, no two alike, not read",
+        own_lists,
+        ["refs"],
+        dict,
+        1,
+    ),
     ("bodies", "5: bodies of 64 KB begun over HTTP/2", begun_bodies, [], dict, 4),
     ("descriptors", "15: 3,000 conversations, a byte in 5 s", held_connections, [], prepare_held, 8),
     ("room", "16: nine requests of 32 MB that do not end", room, [], dict, 1),

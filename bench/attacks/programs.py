@@ -1,4 +1,5 @@
 """Attacks on `weir daemon`, on `weir daemon --inetd` and on `weir shell`."""
+
 import os
 import select
 import shutil
@@ -29,7 +30,9 @@ class Inetd(stage.Server):
         while not self.ended.is_set():
             if select.select([self.listener], [], [], 0.1)[0]:
                 connection, _ = self.listener.accept()
-                self.children.append(subprocess.Popen(self.args, stdin=connection, stdout=connection, stderr=self.log))
+                self.children.append(
+                    subprocess.Popen(self.args, stdin=connection, stdout=connection, stderr=self.log)
+                )
                 connection.close()
             self.children = [child for child in self.children if child.poll() is None]
 
@@ -50,7 +53,9 @@ class Shell(stage.Server):
         super().__init__(None, None)
         self.script = os.path.join(stage.work, "ssh")
         with open(self.script, "w") as f:
-            f.write(f'#!/bin/sh\nfor last; do :; done\nexec {stage.WEIR} --pool {stage.pool} shell -c "$last"\n')
+            f.write(
+                f'#!/bin/sh\nfor last; do :; done\nexec {stage.WEIR} --pool {stage.pool} shell -c "$last"\n'
+            )
         os.chmod(self.script, 0o755)
 
 
@@ -106,8 +111,13 @@ def shell_sizes(attack):
     while attack.goes_on() and len(started) < STARTED_MAX:
         for n in range(4):
             with attack.tolerant():
-                child = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                         env={**os.environ, "GIT_PROTOCOL": "version=2"})
+                child = subprocess.Popen(
+                    args,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env={**os.environ, "GIT_PROTOCOL": "version=2"},
+                )
                 child.stdin.write(request)
                 child.stdin.flush()
                 if n % 2:
@@ -122,13 +132,20 @@ def shell_sizes(attack):
 
 def shell_slow(attack):
     """The same, fifty who read nothing of a clone without its blobs that is worked out for each."""
-    request = wire.command("fetch", f"want {attack.given['blobs']}", "filter blob:limit=100m", "ofs-delta", "done")
+    request = wire.command(
+        "fetch", f"want {attack.given['blobs']}", "filter blob:limit=100m", "ofs-delta", "done"
+    )
     args = [stage.WEIR, "--pool", stage.pool, "shell", "-c", "git-upload-pack 'blobs'"]
     started = []
     while attack.goes_on() and len(started) < 50:
         with attack.tolerant():
-            child = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                     env={**os.environ, "GIT_PROTOCOL": "version=2"})
+            child = subprocess.Popen(
+                args,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "GIT_PROTOCOL": "version=2"},
+            )
             child.stdin.write(request)
             child.stdin.flush()
             started.append(child)
@@ -156,16 +173,67 @@ def inetd_sizes(attack):
 
 
 def prepare():
-    return {"oids": history("rewritten", 10_000), "blobs": stage.git(stage.upstream("blobs"), "rev-parse", "main")}
+    return {
+        "oids": history("rewritten", 10_000),
+        "blobs": stage.git(stage.upstream("blobs"), "rev-parse", "main"),
+    }
 
 
 FOLDER = ["blobs", "rewritten"]
 # With the server that each is about.
 ATTACKS = [
-    ("file", "14: `weir daemon`: a file of 1 GiB that is no repository", any_file, FOLDER, dict, 1, stage.daemon),
-    ("truncated", "21: `weir daemon`: a pack cut short while it is sent", truncated, FOLDER, prepare, 1, stage.daemon),
-    ("directory", "5: `weir daemon`: lists of 200,000 refs of a directory, 250 at once", open_lists, [*FOLDER, "refs"], dict, 1, stage.daemon),
-    ("inetd", "20: `weir daemon --inetd`: sizes of 10,000 objects, half hung up", inetd_sizes, FOLDER, prepare, 1, Inetd),
-    ("shell", "20: `weir shell`: sizes of 10,000 objects, half hung up", shell_sizes, FOLDER, prepare, 1, Shell),
-    ("shell-slow", "20: `weir shell`: 50 packs of their own, not read", shell_slow, FOLDER, prepare, 1, Shell),
+    (
+        "file",
+        "14: `weir daemon`: a file of 1 GiB that is no repository",
+        any_file,
+        FOLDER,
+        dict,
+        1,
+        stage.daemon,
+    ),
+    (
+        "truncated",
+        "21: `weir daemon`: a pack cut short while it is sent",
+        truncated,
+        FOLDER,
+        prepare,
+        1,
+        stage.daemon,
+    ),
+    (
+        "directory",
+        "5: `weir daemon`: lists of 200,000 refs of a directory, 250 at once",
+        open_lists,
+        [*FOLDER, "refs"],
+        dict,
+        1,
+        stage.daemon,
+    ),
+    (
+        "inetd",
+        "20: `weir daemon --inetd`: sizes of 10,000 objects, half hung up",
+        inetd_sizes,
+        FOLDER,
+        prepare,
+        1,
+        Inetd,
+    ),
+    (
+        "shell",
+        "20: `weir shell`: sizes of 10,000 objects, half hung up",
+        shell_sizes,
+        FOLDER,
+        prepare,
+        1,
+        Shell,
+    ),
+    (
+        "shell-slow",
+        "20: `weir shell`: 50 packs of their own, not read",
+        shell_slow,
+        FOLDER,
+        prepare,
+        1,
+        Shell,
+    ),
 ]

@@ -1,4 +1,5 @@
 """Repositories to serve, servers, and what their processes take, from /proc."""
+
 import hashlib
 import os
 import random
@@ -27,12 +28,18 @@ pool = os.path.join(work, "pool")
 os.environ["HOME"] = work
 os.environ["GIT_CONFIG_NOSYSTEM"] = "1"
 with open(os.path.join(work, ".gitconfig"), "w") as f:
-    f.write("[user]\n\tname = b\n\temail = b@example.com\n[safe]\n\tdirectory = *\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
-            "[uploadpack]\n\tallowAnySHA1InWant = true\n")
+    f.write(
+        "[user]\n\tname = b\n\temail = b@example.com\n[safe]\n\tdirectory = *\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+        "[uploadpack]\n\tallowAnySHA1InWant = true\n"
+    )
 
 
 def run(*args, **kw):
-    return subprocess.run(args, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw).stdout.decode().strip()
+    return (
+        subprocess.run(args, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+        .stdout.decode()
+        .strip()
+    )
 
 
 def git(repo, *args, **kw):
@@ -63,14 +70,23 @@ def import_into(repo, stream):
 
 
 def commit(n, files, message=b"x"):
-    head = b"commit refs/heads/main\ncommitter C <c@x> %d +0000\ndata %d\n%s\n" % (1_700_000_000 + n, len(message), message)
-    return head + b"".join(b"M 644 inline %s\ndata %d\n%s\n" % (path, len(data), data) for path, data in files)
+    head = b"commit refs/heads/main\ncommitter C <c@x> %d +0000\ndata %d\n%s\n" % (
+        1_700_000_000 + n,
+        len(message),
+        message,
+    )
+    return head + b"".join(
+        b"M 644 inline %s\ndata %d\n%s\n" % (path, len(data), data) for path, data in files
+    )
 
 
 def healthy():
     """What the healthy client fetches."""
     repo = empty("healthy")
-    made = subprocess.Popen(["python3", os.path.join(HERE, "bench/generate-repository.py"), "300" if SMOKE else "1500"], stdout=subprocess.PIPE)
+    made = subprocess.Popen(
+        ["python3", os.path.join(HERE, "bench/generate-repository.py"), "300" if SMOKE else "1500"],
+        stdout=subprocess.PIPE,
+    )
     git(repo, "fast-import", "--quiet", stdin=made.stdout)
     git(repo, "repack", "-adq")
 
@@ -79,13 +95,25 @@ def rewritten():
     """A long history whose last commit was taken back after it was mirrored, beside an old branch of its own."""
     repo = empty("rewritten")
     import_into(repo, b"".join(commit(n, [(b"f", b"%06d" % n)]) for n in range(2_000 if SMOKE else 30_000)))
-    old = git(repo, "commit-tree", "-m", "old", git(repo, "mktree", input=b""), env={**os.environ, "GIT_COMMITTER_DATE": "1000000000 +0000"})
+    old = git(
+        repo,
+        "commit-tree",
+        "-m",
+        "old",
+        git(repo, "mktree", input=b""),
+        env={**os.environ, "GIT_COMMITTER_DATE": "1000000000 +0000"},
+    )
     git(repo, "update-ref", "refs/heads/old", old)
 
 
 def rewrite():
     repo = upstream("rewritten")
-    git(repo, "update-ref", "refs/heads/main", git(repo, "commit-tree", "-m", "another", "-p", "main~1", "main^{tree}"))
+    git(
+        repo,
+        "update-ref",
+        "refs/heads/main",
+        git(repo, "commit-tree", "-m", "another", "-p", "main~1", "main^{tree}"),
+    )
 
 
 def refs():
@@ -102,7 +130,9 @@ def refs():
 def blobs():
     """What takes long to send: blobs of noise."""
     rng, mib = random.Random(1), 24 if SMOKE else 300
-    import_into(empty("blobs"), b"".join(commit(n, [(b"f%d" % n, rng.randbytes(4 << 20))]) for n in range(mib // 4)))
+    import_into(
+        empty("blobs"), b"".join(commit(n, [(b"f%d" % n, rng.randbytes(4 << 20))]) for n in range(mib // 4))
+    )
 
 
 def zeros():
@@ -127,7 +157,12 @@ def deltas():
     git(repo, "index-pack", "--stdin", input=pack + hashlib.sha1(pack).digest())
     for n, data in enumerate((first, second)):
         tree = git(repo, "mktree", input=f"100644 blob {oid(data).hexdigest()}\tf\n".encode())
-        git(repo, "update-ref", "refs/heads/main", git(repo, "commit-tree", "-m", str(n), *(["-p", "main"] if n else []), tree))
+        git(
+            repo,
+            "update-ref",
+            "refs/heads/main",
+            git(repo, "commit-tree", "-m", str(n), *(["-p", "main"] if n else []), tree),
+        )
 
 
 def lfs():
@@ -140,7 +175,13 @@ def lfs():
         os.makedirs(os.path.dirname(place), exist_ok=True)
         with open(place, "wb") as f:
             f.write(data)
-        files.append((b"%d.bin" % n, b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n" % (oid.encode(), len(data))))
+        files.append(
+            (
+                b"%d.bin" % n,
+                b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n"
+                % (oid.encode(), len(data)),
+            )
+        )
     import_into(repo, commit(0, files))
 
 
@@ -160,8 +201,10 @@ def mirror(names):
         text = open(path).read()
         token = hashlib.sha256(b"right").hexdigest()
         with open(path, "w") as f:
-            f.write(text + '\n[[access.rules]]\nrepositories = ["hidden"]\npublic = false\ntokens = ["t"]\n'
-                    f'[[access.tokens]]\nname = "t"\nsha256 = "{token}"\n')
+            f.write(
+                text + '\n[[access.rules]]\nrepositories = ["hidden"]\npublic = false\ntokens = ["t"]\n'
+                f'[[access.tokens]]\nname = "t"\nsha256 = "{token}"\n'
+            )
     for name in names:
         if name in mirrored:
             continue
@@ -183,7 +226,13 @@ class Processes:
     """The processes of a server: all of the program that belong to this bench. What they take is looked at all the time."""
 
     def __init__(self):
-        self.peak, self.peak_anonymous, self.used, self.ended, self.lock = 0, 0, {}, threading.Event(), threading.Lock()
+        self.peak, self.peak_anonymous, self.used, self.ended, self.lock = (
+            0,
+            0,
+            {},
+            threading.Event(),
+            threading.Lock(),
+        )
         self.too_much, self.attacker, self.known, self.looked = threading.Event(), None, {}, 0.0
         self.thread = threading.Thread(target=self.watch, daemon=True)
         self.thread.start()
@@ -219,7 +268,10 @@ class Processes:
             anonymous += part("RssAnon") + part("RssShmem")
             # Of several processes the same files.
             mapped = max(mapped, part("RssFile"))
-        self.peak, self.peak_anonymous = max(self.peak, anonymous + mapped), max(self.peak_anonymous, anonymous)
+        self.peak, self.peak_anonymous = (
+            max(self.peak, anonymous + mapped),
+            max(self.peak_anonymous, anonymous),
+        )
         if anonymous + mapped > RESIDENT_MAX:
             self.too_much.set()
             if self.attacker:
@@ -273,7 +325,11 @@ class Server:
 
 def serve():
     a, b = port(), port()
-    return Server([WEIR, "--pool", pool, "serve", "--no-mirror", "--git", f"127.0.0.1:{a}", "--http", f"127.0.0.1:{b}"], a, b)
+    return Server(
+        [WEIR, "--pool", pool, "serve", "--no-mirror", "--git", f"127.0.0.1:{a}", "--http", f"127.0.0.1:{b}"],
+        a,
+        b,
+    )
 
 
 def base():
@@ -283,7 +339,15 @@ def base():
         os.mkdir(folder)
         run("git", "clone", "-q", "--bare", upstream("healthy"), os.path.join(folder, "healthy"))
         run("git", "clone", "-q", "--bare", "--no-local", upstream("blobs"), os.path.join(folder, "theirs"))
-        run("git", "clone", "-q", "--bare", "--no-local", upstream("rewritten"), os.path.join(folder, "rewritten"))
+        run(
+            "git",
+            "clone",
+            "-q",
+            "--bare",
+            "--no-local",
+            upstream("rewritten"),
+            os.path.join(folder, "rewritten"),
+        )
         with open(os.path.join(folder, "backup.bin"), "wb") as f:
             f.truncate(1 << 30)
     if "refs" in mirrored and not os.path.exists(os.path.join(folder, "refs")):
@@ -293,7 +357,9 @@ def base():
 
 def daemon():
     p = port()
-    return Server([WEIR, "daemon", "--export-all", "--listen=127.0.0.1", f"--port={p}", f"--base-path={base()}"], p)
+    return Server(
+        [WEIR, "daemon", "--export-all", "--listen=127.0.0.1", f"--port={p}", f"--base-path={base()}"], p
+    )
 
 
 def clean():

@@ -1,4 +1,5 @@
 """What attackers say: pkt-lines, requests over HTTP, and enough of HTTP/2 (RFC 9113) to ask and not to read."""
+
 import gzip
 import socket
 import struct
@@ -15,7 +16,13 @@ def pkt(line):
 
 def command(name, *arguments):
     """A command of protocol v2."""
-    return pkt(f"command={name}") + pkt("object-format=sha1") + b"0001" + b"".join(pkt(a) for a in arguments) + b"0000"
+    return (
+        pkt(f"command={name}")
+        + pkt("object-format=sha1")
+        + b"0001"
+        + b"".join(pkt(a) for a in arguments)
+        + b"0000"
+    )
 
 
 def connect(source, port, window=None):
@@ -88,7 +95,14 @@ def drain(s, until):
 
 def post(path, body, kind=UPLOAD_PACK, headers=(), packed=False, length=None):
     body = gzip.compress(body, 6) if packed else body
-    lines = [f"POST {path} HTTP/1.1", "Host: x", "Git-Protocol: version=2", f"Content-Type: {kind}", f"Content-Length: {length or len(body)}", *headers]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: x",
+        "Git-Protocol: version=2",
+        f"Content-Type: {kind}",
+        f"Content-Length: {length or len(body)}",
+        *headers,
+    ]
     if packed:
         lines.append("Content-Encoding: gzip")
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
@@ -99,7 +113,7 @@ def number(n, bits, head=0):
     out, n = [head | n & (1 << bits) - 1], n >> bits
     while n:
         out[-1] |= 0x80
-        out.append(n & 0x7f)
+        out.append(n & 0x7F)
         n >>= 7
     return bytes(out)
 
@@ -123,7 +137,13 @@ class H2:
     """A connection of HTTP/2 on which requests are made, and nothing of an answer's body may be sent."""
 
     def __init__(self, source, port):
-        self.socket, self.input, self.window, self.has_settings, self.streams = connect(source, port), b"", 65535, False, 0
+        self.socket, self.input, self.window, self.has_settings, self.streams = (
+            connect(source, port),
+            b"",
+            65535,
+            False,
+            0,
+        )
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, struct.pack(">HI", 4, 0)))
 
     def listen(self):
@@ -134,8 +154,8 @@ class H2:
             length, kind, flags = int.from_bytes(self.input[:3], "big"), self.input[3], self.input[4]
             if len(self.input) < 9 + length:
                 break
-            stream, payload = int.from_bytes(self.input[5:9], "big"), self.input[9:9 + length]
-            self.input = self.input[9 + length:]
+            stream, payload = int.from_bytes(self.input[5:9], "big"), self.input[9 : 9 + length]
+            self.input = self.input[9 + length :]
             self.has_settings |= kind == 4
             if kind == 8 and stream == 0:
                 self.window += int.from_bytes(payload, "big")
@@ -148,10 +168,24 @@ class H2:
     def ask(self, path, body, kind=UPLOAD_PACK, headers=(), is_whole=True):
         """Makes a request, as soon as the server lets its body come."""
         stream, self.streams = 2 * self.streams + 1, self.streams + 1
-        fields = [(":method", "POST"), (":scheme", "http"), (":authority", "x"), (":path", path), ("git-protocol", "version=2"), ("content-type", kind)]
-        self.socket.sendall(frame(1, 4, stream, b"".join(b"\x00" + text(name) + text(value) for name, value in [*fields, *headers])))
+        fields = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":authority", "x"),
+            (":path", path),
+            ("git-protocol", "version=2"),
+            ("content-type", kind),
+        ]
+        self.socket.sendall(
+            frame(
+                1,
+                4,
+                stream,
+                b"".join(b"\x00" + text(name) + text(value) for name, value in [*fields, *headers]),
+            )
+        )
         for at in range(0, len(body), 16384):
-            piece, until = body[at:at + 16384], time.monotonic() + 5
+            piece, until = body[at : at + 16384], time.monotonic() + 5
             while not self.has_settings or self.window < len(piece):
                 if not self.listen() or time.monotonic() > until:
                     raise ConnectionError("the body may not come")

@@ -1,4 +1,5 @@
 """What all tables share: commands, an upstream, weir's servers and git's own, and what a cell of a table says."""
+
 import contextlib
 import os
 import shutil
@@ -18,7 +19,14 @@ class Skipped(Exception):
 
 
 def run(*command, **more):
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **{"timeout": 300, **more}).stdout.strip()
+    return subprocess.run(
+        command,
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **{"timeout": 300, **more},
+    ).stdout.strip()
 
 
 def git(repo, *args, **more):
@@ -30,7 +38,9 @@ def install(*command, **more):
     try:
         return run(*command, **{"timeout": 1500, "env": {**os.environ, "HOME": HOME}, **more})
     except (OSError, subprocess.SubprocessError) as e:
-        raise Skipped(f"{os.path.basename(command[0])} could not install or build it ({getattr(e, 'returncode', type(e).__name__)})") from None
+        raise Skipped(
+            f"{os.path.basename(command[0])} could not install or build it ({getattr(e, 'returncode', type(e).__name__)})"
+        ) from None
 
 
 def need(*programs):
@@ -58,10 +68,14 @@ def process(command, ports, log, **more):
     try:
         end = time.monotonic() + 30
         while not all(map(listens, ports)):
-            assert server.poll() is None and time.monotonic() < end, f"{os.path.basename(command[0])} does not start: {last_line(open(log).read())}"
+            assert (
+                server.poll() is None and time.monotonic() < end
+            ), f"{os.path.basename(command[0])} does not start: {last_line(open(log).read())}"
             time.sleep(0.02)
         yield
-        assert server.poll() is None, f"{os.path.basename(command[0])} ended by itself: {last_line(open(log).read())}"
+        assert (
+            server.poll() is None
+        ), f"{os.path.basename(command[0])} ended by itself: {last_line(open(log).read())}"
     finally:
         server.terminate()
         try:
@@ -120,7 +134,9 @@ class Pool:
         os.makedirs(self.scratch)
         ports = {"git": port(), "http": port(), **ports}
         addresses = (a for scheme, number in ports.items() for a in (f"--{scheme}", f"127.0.0.1:{number}"))
-        with process([WEIR, "-q", "--pool", self.folder, "serve", "--no-mirror", *addresses], ports.values(), self.log):
+        with process(
+            [WEIR, "-q", "--pool", self.folder, "serve", "--no-mirror", *addresses], ports.values(), self.log
+        ):
             yield {scheme: f"{scheme}://127.0.0.1:{number}/it" for scheme, number in ports.items()}
         with open(self.log) as f:
             assert "panicked" not in f.read(), "the server panicked"
@@ -162,7 +178,9 @@ def apache(folder, number, rest):
     os.chmod(folder, 0o755)
     with open(os.path.join(folder, "conf"), "w") as f:
         f.write(APACHE.format(folder=folder, port=number) + rest)
-    with process(["apache2", "-DFOREGROUND", "-f", os.path.join(folder, "conf")], [number], os.path.join(folder, "log")):
+    with process(
+        ["apache2", "-DFOREGROUND", "-f", os.path.join(folder, "conf")], [number], os.path.join(folder, "log")
+    ):
         yield
 
 
@@ -174,10 +192,19 @@ def stock(work, upstream):
     git(upstream, "config", "uploadpack.allowFilter", "true")
     git(upstream, "config", "uploadpack.allowAnySHA1InWant", "true")
     core = run("git", "--exec-path")
-    daemon = [f"{core}/git-daemon", "--export-all", "--listen=127.0.0.1", f"--port={ports['git']}", f"--interpolated-path={upstream}"]
+    daemon = [
+        f"{core}/git-daemon",
+        "--export-all",
+        "--listen=127.0.0.1",
+        f"--port={ports['git']}",
+        f"--interpolated-path={upstream}",
+    ]
     folder = os.path.join(work, "apache-stock")
     backend = BACKEND.format(folder=folder, backend=f"{core}/git-http-backend", upstream=upstream)
-    with process(daemon, [ports["git"]], os.path.join(work, "daemon.log")), apache(folder, ports["http"], backend):
+    with (
+        process(daemon, [ports["git"]], os.path.join(work, "daemon.log")),
+        apache(folder, ports["http"], backend),
+    ):
         yield {scheme: f"{scheme}://127.0.0.1:{number}/it" for scheme, number in ports.items()}
 
 
@@ -188,7 +215,11 @@ def last_line(text):
 def words(error):
     """What a command said that failed: its last line that is an error, or its last line."""
     lines = [line for line in (error.stderr or error.stdout or "").strip().splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().lstrip().startswith(("fatal", "error", "remote", "npm error", "go: ", '"error'))]
+    errors = [
+        line
+        for line in lines
+        if line.lower().lstrip().startswith(("fatal", "error", "remote", "npm error", "go: ", '"error'))
+    ]
     return last_line((errors or lines or ["?"])[-1])
 
 
@@ -205,7 +236,9 @@ def cell(action, control=None):
         why = words(e)
     except subprocess.TimeoutExpired as e:
         why = f"not done after {e.timeout:.0f} s"
-    why = " ".join(why.replace("|", "/").replace(os.environ["HOME"], "WORK").replace(BUILT, "BUILT").split())[:300]
+    why = " ".join(why.replace("|", "/").replace(os.environ["HOME"], "WORK").replace(BUILT, "BUILT").split())[
+        :300
+    ]
     if not control:
         return f"failed: {why}"
     with_stock = cell(control)
@@ -231,9 +264,23 @@ class Table:
 def commits(upstream, count):
     """Some more commits on the upstream's main branch."""
     for _ in range(count):
-        tree = git(upstream, "mktree", input="".join(f"100644 blob {git(upstream, 'hash-object', '-w', '--stdin', input=str(time.time_ns()))}\tfile{n}\n" for n in range(3)))
-        parent = subprocess.run(["git", "-C", upstream, "rev-parse", "-q", "--verify", "main"], stdout=subprocess.PIPE, text=True).stdout.split()
-        git(upstream, "update-ref", "refs/heads/main", git(upstream, "commit-tree", "-m", "x", *(f"-p{p}" for p in parent), tree))
+        tree = git(
+            upstream,
+            "mktree",
+            input="".join(
+                f"100644 blob {git(upstream, 'hash-object', '-w', '--stdin', input=str(time.time_ns()))}\tfile{n}\n"
+                for n in range(3)
+            ),
+        )
+        parent = subprocess.run(
+            ["git", "-C", upstream, "rev-parse", "-q", "--verify", "main"], stdout=subprocess.PIPE, text=True
+        ).stdout.split()
+        git(
+            upstream,
+            "update-ref",
+            "refs/heads/main",
+            git(upstream, "commit-tree", "-m", "x", *(f"-p{p}" for p in parent), tree),
+        )
 
 
 def new_upstream(folder):

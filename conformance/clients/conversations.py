@@ -1,4 +1,5 @@
 """What stock git does with a server, each thing with a fresh weir and with git's own server: both must leave the same behind."""
+
 import os
 import re
 import shutil
@@ -20,14 +21,22 @@ class Git:
         return path.removeprefix(self.root)
 
     def start(self, folder, *args, **more):
-        env = {**os.environ, "HOME": self.inside(self.home), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **self.more}
+        env = {
+            **os.environ,
+            "HOME": self.inside(self.home),
+            "GIT_TERMINAL_PROMPT": "0",
+            "LC_ALL": "C",
+            **self.more,
+        }
         if self.root:
             command = ["chroot", self.root, "env", "-C", self.inside(folder), "git", *args]
             env["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
         else:
             command = ["git", *args]
             more["cwd"] = folder
-        return subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, **more)
+        return subprocess.run(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, **more
+        )
 
     def __call__(self, folder, *args):
         done = self.start(folder, *args)
@@ -40,7 +49,9 @@ def history(upstream):
     stream = []
 
     def commit(branch, mark, parents, path):
-        stream.append(f"commit refs/heads/{branch}\nmark :{mark}\ncommitter C <c@example.com> {1700000000 + 60 * mark} +0000\ndata 2\nx\n")
+        stream.append(
+            f"commit refs/heads/{branch}\nmark :{mark}\ncommitter C <c@example.com> {1700000000 + 60 * mark} +0000\ndata 2\nx\n"
+        )
         stream.extend(f"{word} :{parent}\n" for word, parent in zip(("from", "merge"), parents))
         text = "".join(f"line {n} of {mark // 7 if n % 5 else mark}\n" for n in range(40))
         stream.append(f"M 100644 inline {path}\ndata {len(text)}\n{text}\n")
@@ -67,7 +78,9 @@ def grow(upstream):
     def commit(parent):
         blob = git(upstream, "hash-object", "-w", "--stdin", input=f"after {parent}\n")
         name = git(upstream, "rev-parse", "--short", parent)
-        tree = git(upstream, "mktree", input=git(upstream, "ls-tree", parent) + f"\n100644 blob {blob}\tnew-{name}\n")
+        tree = git(
+            upstream, "mktree", input=git(upstream, "ls-tree", parent) + f"\n100644 blob {blob}\tnew-{name}\n"
+        )
         return git(upstream, "commit-tree", "-m", "y", "-p", git(upstream, "rev-parse", parent), tree)
 
     for _ in range(3):
@@ -85,7 +98,9 @@ def state(repo):
     return {
         "refs": git(repo, "for-each-ref", "--format=%(refname) %(objectname) %(symref)"),
         "HEAD": git(repo, "symbolic-ref", "HEAD"),
-        "objects": sorted(git(repo, "rev-list", "--objects", "--no-object-names", "--all", "--missing=print").split()),
+        "objects": sorted(
+            git(repo, "rev-list", "--objects", "--no-object-names", "--all", "--missing=print").split()
+        ),
         "cut off": sorted(open(shallow).read().split()) if os.path.exists(shallow) else [],
     }
 
@@ -165,7 +180,12 @@ def cells(client, place, pool, fresh, stock_url):
 
     def push():
         with fresh() as url:
-            refused(client, os.path.join(folders[0], "clone"), ("push", url, "HEAD:refs/heads/pushed"), "read-only mirror")
+            refused(
+                client,
+                os.path.join(folders[0], "clone"),
+                ("push", url, "HEAD:refs/heads/pushed"),
+                "read-only mirror",
+            )
             assert "refs/heads/pushed" not in client(folders[0], "ls-remote", url), "the push was taken"
 
     def missing():

@@ -1,5 +1,6 @@
 """clone|shallow|fetch URL FOLDER, by a client that says with each request that nothing more will come: it closes its half of the
 connection, as TCP allows and dulwich does. Prints the id of the remote's main branch."""
+
 import os
 import socket
 import subprocess
@@ -53,18 +54,27 @@ def main():
     if what == "shallow":
         options.append(b"deepen 1\n")
     if what == "fetch":
-        known = subprocess.run(["git", "-C", target, "rev-list", "--max-count=32", "--all"], check=True, stdout=subprocess.PIPE).stdout
+        known = subprocess.run(
+            ["git", "-C", target, "rev-list", "--max-count=32", "--all"], check=True, stdout=subprocess.PIPE
+        ).stdout
         options.extend(b"have %s\n" % commit for commit in known.split())
     else:
         subprocess.run(["git", "init", "-q", "--bare", "-b", "main", target], check=True)
-    answer = ask(url, line(b"command=fetch\n") + b"0001" + b"".join(map(line, options + [b"done\n"])) + b"0000")
+    answer = ask(
+        url, line(b"command=fetch\n") + b"0001" + b"".join(map(line, options + [b"done\n"])) + b"0000"
+    )
     cut = [part.split()[1] for part in answer if part and part.startswith(b"shallow ")]
     if cut:
         with open(os.path.join(target, "shallow"), "wb") as f:
             f.writelines(commit + b"\n" for commit in cut)
     begin = answer.index(b"packfile\n") if b"packfile\n" in answer else sys.exit("no pack was sent")
     pack = b"".join(part[1:] for part in answer[begin + 1 :] if part and part[:1] == b"\1")
-    subprocess.run(["git", "-C", target, "index-pack", "--stdin", "--fix-thin"], input=pack, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["git", "-C", target, "index-pack", "--stdin", "--fix-thin"],
+        input=pack,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     subprocess.run(["git", "-C", target, "update-ref", "refs/heads/main", main], check=True)
     print(main.decode())
 

@@ -1,11 +1,26 @@
 """Clones, shallow clones and fetches by libraries that are not git. Each is a small program beside this one."""
+
 import functools
 import os
 import shutil
 import subprocess
 import sys
 
-from common import BUILT, HERE, HOME, Pool, Skipped, cell, commits, git, install, need, new_upstream, run, stock
+from common import (
+    BUILT,
+    HERE,
+    HOME,
+    Pool,
+    Skipped,
+    cell,
+    commits,
+    git,
+    install,
+    need,
+    new_upstream,
+    run,
+    stock,
+)
 
 
 def python_client(name):
@@ -39,7 +54,15 @@ def jgit():
     if not os.path.exists(os.path.join(folder, "target", "lib")):
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(os.path.join(HERE, "jgit"), folder)
-        install("mvn", "-q", "-B", "package", "dependency:copy-dependencies", "-DoutputDirectory=target/lib", cwd=folder)
+        install(
+            "mvn",
+            "-q",
+            "-B",
+            "package",
+            "dependency:copy-dependencies",
+            "-DoutputDirectory=target/lib",
+            cwd=folder,
+        )
     return ["java", "-cp", f"{folder}/target/classes:{folder}/target/lib/*", "Client"]
 
 
@@ -47,7 +70,13 @@ def gix():
     need("cargo")
     folder = os.path.join(BUILT, "gix")
     shutil.copytree(os.path.join(HERE, "gix"), folder, dirs_exist_ok=True)
-    install("cargo", "build", "--quiet", cwd=folder, env={**os.environ, "HOME": HOME, "CARGO_TARGET_DIR": f"{folder}/target"})
+    install(
+        "cargo",
+        "build",
+        "--quiet",
+        cwd=folder,
+        env={**os.environ, "HOME": HOME, "CARGO_TARGET_DIR": f"{folder}/target"},
+    )
     return [os.path.join(folder, "target", "debug", "client")]
 
 
@@ -56,7 +85,17 @@ def isomorphic_git():
     folder = os.path.join(BUILT, "isomorphic-git")
     if not os.path.exists(os.path.join(folder, "node_modules", "isomorphic-git")):
         os.makedirs(folder, exist_ok=True)
-        install("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, "isomorphic-git", cwd=folder)
+        install(
+            "npm",
+            "install",
+            "--silent",
+            "--no-audit",
+            "--no-fund",
+            "--prefix",
+            folder,
+            "isomorphic-git",
+            cwd=folder,
+        )
     return ["env", f"NODE_PATH={folder}/node_modules", "node", os.path.join(HERE, "isomorphic_client.cjs")]
 
 
@@ -66,12 +105,22 @@ def old_git(version):
     if not os.path.exists(os.path.join(folder, "git-clone-pack" if version < "1.5" else "git-fetch-pack")):
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
-        source = subprocess.run(["git", "-C", os.environ["WEIR_GIT_REPO"], "archive", f"v{version}"], check=True, stdout=subprocess.PIPE, timeout=300).stdout
+        source = subprocess.run(
+            ["git", "-C", os.environ["WEIR_GIT_REPO"], "archive", f"v{version}"],
+            check=True,
+            stdout=subprocess.PIPE,
+            timeout=300,
+        ).stdout
         subprocess.run(["tar", "xf", "-", "-C", folder], input=source, check=True)
         without = [f"NO_{what}=1" for what in ("OPENSSL", "CURL", "EXPAT", "PERL", "TCLTK", "PYTHON")]
         flags = "CFLAGS=-O1 -w -fcommon -std=gnu89 -include stdlib.h -include string.h -include unistd.h"
         # What does not build any more with today's compilers is not needed.
-        subprocess.run(["make", "-k", "MOZILLA_SHA1=1", *without, flags], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["make", "-k", "MOZILLA_SHA1=1", *without, flags],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
     return ["sh", os.path.join(HERE, "old-git.sh"), folder]
 
 
@@ -97,7 +146,12 @@ def check(upstream, command, what, url, target, clone):
         assert os.path.exists(clone), "there is no clone"
         shutil.copytree(clone, target, symlinks=True)
         # Each server has its address; git 1.0.0 keeps that elsewhere, and dies of such a section.
-        if subprocess.run(["git", "-C", target, "config", "remote.origin.url"], stdout=subprocess.DEVNULL).returncode == 0:
+        if (
+            subprocess.run(
+                ["git", "-C", target, "config", "remote.origin.url"], stdout=subprocess.DEVNULL
+            ).returncode
+            == 0
+        ):
             git(target, "config", "remote.origin.url", url)
     said = run(*command, what, url, target)
     head = git(upstream, "rev-parse", "main")
@@ -106,7 +160,10 @@ def check(upstream, command, what, url, target, clone):
     if what == "shallow":
         assert git(target, "rev-list", "--count", head) == "1", "more commits than one"
     else:
-        objects = [sorted(git(repo, "rev-list", "--objects", "--no-object-names", head).split()) for repo in (target, upstream)]
+        objects = [
+            sorted(git(repo, "rev-list", "--objects", "--no-object-names", head).split())
+            for repo in (target, upstream)
+        ]
         assert objects[0] == objects[1], "other objects than upstream"
 
 
@@ -140,5 +197,12 @@ def table(out, work, wanted):
                         with pool.serve() as urls:
                             check(upstream, command, what, urls[scheme], target, clone)
 
-                    cells.append(cell(fresh, lambda: check(upstream, command, what, stock_urls[scheme], target + "-stock", clone)))
+                    cells.append(
+                        cell(
+                            fresh,
+                            lambda: check(
+                                upstream, command, what, stock_urls[scheme], target + "-stock", clone
+                            ),
+                        )
+                    )
                 out.row([name, scheme], cells)

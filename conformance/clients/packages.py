@@ -1,4 +1,5 @@
 """Package managers that take a package from a git repository: one repository that is a crate, an npm and a Python package and a Go module."""
+
 import json
 import os
 import shutil
@@ -9,7 +10,7 @@ from common import BUILT, HOME, Pool, Skipped, cell, git, install, need, new_ups
 
 MODULE = "weir.test/it.git"
 # A build backend for pip that needs no other package, so that nothing is fetched but the repository.
-BACKEND = '''import zipfile
+BACKEND = """import zipfile
 
 
 def build_wheel(folder, config_settings=None, metadata_directory=None):
@@ -25,7 +26,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
         for file, text in files.items():
             wheel.writestr(file, text)
     return name
-'''
+"""
 
 
 def contents(number):
@@ -47,7 +48,9 @@ def fill(upstream):
     stream, marks = [], 0
     for branch, numbers in (("main", range(1, 25)), ("side", range(25, 31))):
         for number in numbers:
-            stream.append(f"commit refs/heads/{branch}\nmark :{number}\ncommitter C <c@example.com> {1700000000 + number} +0000\ndata 2\nx\n")
+            stream.append(
+                f"commit refs/heads/{branch}\nmark :{number}\ncommitter C <c@example.com> {1700000000 + number} +0000\ndata 2\nx\n"
+            )
             if number == 25:
                 stream.append("from :12\n")
             for path, text in contents(number).items():
@@ -59,13 +62,17 @@ def fill(upstream):
 
 def same(upstream, commit, path, found):
     with open(found) as f:
-        assert f.read().strip() == git(upstream, "show", f"{commit}:{path}"), f"another {path} than upstream's"
+        assert f.read().strip() == git(
+            upstream, "show", f"{commit}:{path}"
+        ), f"another {path} than upstream's"
 
 
 def whole(upstream, repo, commit):
     """What a package manager keeps as a repository is one, and has the commit as upstream has it."""
     git(repo, "fsck", "--full", "--strict")
-    objects = [git(r, "rev-parse", f"{commit}^{{tree}}") + git(r, "ls-tree", "-r", commit) for r in (repo, upstream)]
+    objects = [
+        git(r, "rev-parse", f"{commit}^{{tree}}") + git(r, "ls-tree", "-r", commit) for r in (repo, upstream)
+    ]
     assert objects[0] == objects[1], "another tree than upstream's"
 
 
@@ -77,10 +84,18 @@ def cargo(with_cli):
             f.write("fn main() {}\n")
         with open(f"{folder}/user/Cargo.toml", "w") as f:
             key = {"sha": "rev"}.get(kind, kind)
-            f.write(f'[package]\nname = "user"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\nit = {{ git = "{url}", {key} = "{value}" }}\n[workspace]\n')
+            f.write(
+                f'[package]\nname = "user"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\nit = {{ git = "{url}", {key} = "{value}" }}\n[workspace]\n'
+            )
         rustup = os.environ.get("RUSTUP_HOME", os.path.join(HOME, ".rustup"))
         home = f"{folder}/cargo"
-        env = {**os.environ, "CARGO_HOME": home, "RUSTUP_HOME": rustup, "CARGO_NET_GIT_FETCH_WITH_CLI": with_cli, "CARGO_NET_RETRY": "0"}
+        env = {
+            **os.environ,
+            "CARGO_HOME": home,
+            "RUSTUP_HOME": rustup,
+            "CARGO_NET_GIT_FETCH_WITH_CLI": with_cli,
+            "CARGO_NET_RETRY": "0",
+        }
         run("cargo", "fetch", "--quiet", cwd=f"{folder}/user", env=env)
         with open(f"{folder}/user/Cargo.lock") as f:
             assert f"#{commit}" in f.read(), "another commit is locked"
@@ -111,7 +126,18 @@ def pip(upstream, folder, url, kind, value, commit):
     python = os.path.join(home, "bin", "python")
     if not os.path.exists(python):
         install(sys.executable, "-m", "venv", home)
-    run(python, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-deps", "--target", f"{folder}/lib", f"git+{url}@{value}")
+    run(
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-cache-dir",
+        "--no-deps",
+        "--target",
+        f"{folder}/lib",
+        f"git+{url}@{value}",
+    )
     with open(f"{folder}/lib/it-1.0.0.dist-info/direct_url.json") as f:
         found = json.load(f)["vcs_info"]["commit_id"]
     assert found == commit, f"installed {found}"
@@ -124,8 +150,18 @@ def go(upstream, folder, url, kind, value, commit):
     need("go")
     with open(f"{folder}/go.mod", "w") as f:
         f.write("module user\n\ngo 1.18\n")
-    rewritten = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{url}.insteadOf", "GIT_CONFIG_VALUE_0": "https://weir.test/"}
-    modules = {"GOPRIVATE": "weir.test", "GOPROXY": "direct", "GOMODCACHE": f"{folder}/mod", "GOFLAGS": "-modcacherw", "GOTOOLCHAIN": "local"}
+    rewritten = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{url}.insteadOf",
+        "GIT_CONFIG_VALUE_0": "https://weir.test/",
+    }
+    modules = {
+        "GOPRIVATE": "weir.test",
+        "GOPROXY": "direct",
+        "GOMODCACHE": f"{folder}/mod",
+        "GOFLAGS": "-modcacherw",
+        "GOTOOLCHAIN": "local",
+    }
     env = {**os.environ, **rewritten, **modules, "GOPATH": f"{folder}/go"}
     if kind == "list":
         said = run("go", "list", "-m", "-versions", MODULE, cwd=folder, env=env)
@@ -140,7 +176,12 @@ def go(upstream, folder, url, kind, value, commit):
 
 
 CLIENTS = {"cargo": cargo("false"), "cargo, git's CLI": cargo("true"), "npm": npm, "pip": pip, "go": go}
-KINDS = {"cargo": ("branch", "tag", "rev"), "npm": ("branch", "tag", "semver", "sha"), "pip": ("branch", "tag", "sha"), "go": ("list", "branch", "tag", "sha")}
+KINDS = {
+    "cargo": ("branch", "tag", "rev"),
+    "npm": ("branch", "tag", "semver", "sha"),
+    "pip": ("branch", "tag", "sha"),
+    "go": ("list", "branch", "tag", "sha"),
+}
 
 
 def table(out, work, wanted):

@@ -1,4 +1,5 @@
 """Stock git through reverse proxies in front of weir's HTTP."""
+
 import contextlib
 import os
 import shutil
@@ -51,7 +52,10 @@ backend weir
     server weir 127.0.0.1:{behind} {server}
 """
 # As the book has it (docs/book/src/serving.md).
-FORWARDED = UNBUFFERED + "proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; client_max_body_size 0;"
+FORWARDED = (
+    UNBUFFERED
+    + "proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; client_max_body_size 0;"
+)
 
 
 @contextlib.contextmanager
@@ -63,7 +67,17 @@ def nginx(folder, behind, tls="", path="/", more=""):
     run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
         "-keyout", f"{folder}/key.pem", "-out", certificate)  # fmt: skip
     with open(f"{folder}/conf", "w") as f:
-        f.write(NGINX.format(folder=folder, port=number, behind=behind, tls=tls, path=path, more=more, user="user root;" if os.getuid() == 0 else ""))
+        f.write(
+            NGINX.format(
+                folder=folder,
+                port=number,
+                behind=behind,
+                tls=tls,
+                path=path,
+                more=more,
+                user="user root;" if os.getuid() == 0 else "",
+            )
+        )
     with process(["nginx", "-e", f"{folder}/error.log", "-c", f"{folder}/conf"], [number], f"{folder}/log"):
         yield f"{'https' if tls else 'http'}://127.0.0.1:{number}{path}it", {"GIT_SSL_CAINFO": certificate}
 

@@ -1,4 +1,5 @@
 """clone|shallow|fetch URL FOLDER, by libgit2. Prints the id of the remote's main branch."""
+
 import sys
 
 import pygit2

@@ -7,6 +7,7 @@ objects as upstream, or as git's own server gives. Rows go to standard output as
 that says so. What is not there is fetched by its name. If WEIR_GIT_REPO names a clone of git's own repository, old versions of git
 are built from it and tried as well.
 """
+
 import os
 import shutil
 import sys
@@ -24,7 +25,9 @@ TABLES = {"libraries": libraries, "packages": packages, "proxies": proxies, "sto
 def main():
     for name in sys.argv[1:]:
         if name not in TABLES and not any(name in table.CLIENTS for table in TABLES.values()):
-            sys.exit(f"{name}: neither a table ({', '.join(TABLES)}) nor one of: {'; '.join(c for t in TABLES.values() for c in t.CLIENTS)}")
+            sys.exit(
+                f"{name}: neither a table ({', '.join(TABLES)}) nor one of: {'; '.join(c for t in TABLES.values() for c in t.CLIENTS)}"
+            )
     if not os.path.exists(WEIR):
         sys.exit("there is no weir to try: build it, or say where it is (WEIR)")
     work = tempfile.mkdtemp(prefix="weir-clients-")
@@ -35,11 +38,17 @@ def main():
     for who in ("AUTHOR", "COMMITTER"):
         os.environ.update({f"GIT_{who}_NAME": "C", f"GIT_{who}_EMAIL": "c@example.com"})
     cache = os.path.join(BUILT, "cache")
-    os.environ.update(GOPATH=os.path.join(cache, "go"), GOCACHE=os.path.join(cache, "go-build"), MAVEN_OPTS=f"-Duser.home={cache}")
+    os.environ.update(
+        GOPATH=os.path.join(cache, "go"),
+        GOCACHE=os.path.join(cache, "go-build"),
+        MAVEN_OPTS=f"-Duser.home={cache}",
+    )
     out = Table()
     try:
         for name, table in TABLES.items():
-            wanted = [c for c in table.CLIENTS if not sys.argv[1:] or name in sys.argv[1:] or c in sys.argv[1:]]
+            wanted = [
+                c for c in table.CLIENTS if not sys.argv[1:] or name in sys.argv[1:] or c in sys.argv[1:]
+            ]
             if wanted:
                 folder = os.path.join(work, name)
                 os.mkdir(folder)

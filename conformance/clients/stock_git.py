@@ -1,4 +1,5 @@
 """Stock git, of this system and the newest that Debian has, by every protocol version over git://, HTTP and ssh."""
+
 import contextlib
 import getpass
 import os
@@ -46,7 +47,9 @@ def newest(work):
         if os.getuid() != 0:
             raise Skipped("only root can install Debian sid in a folder")
         shutil.rmtree(CHROOT, ignore_errors=True)
-        targets = run("apt-get", "indextargets", "--format", "$(ORIGIN) $(SITE)", "Created-By: Packages").splitlines()
+        targets = run(
+            "apt-get", "indextargets", "--format", "$(ORIGIN) $(SITE)", "Created-By: Packages"
+        ).splitlines()
         sites = [line.split()[1] for line in targets if line.startswith("Debian ")]
         if not sites:
             raise Skipped("this system has no packages of Debian's")
@@ -71,7 +74,9 @@ def sshd(folder, pool):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{key}")
     public = {key: open(f"{folder}/{key}.pub").read() for key in ("host", "weir", "stock")}
     with open(f"{folder}/authorized_keys", "w") as f:
-        f.write(f'restrict,command="{shlex.quote(WEIR)} --pool {shlex.quote(pool.folder)} shell" {public["weir"]}restrict {public["stock"]}')
+        f.write(
+            f'restrict,command="{shlex.quote(WEIR)} --pool {shlex.quote(pool.folder)} shell" {public["weir"]}restrict {public["stock"]}'
+        )
     with open(f"{folder}/known_hosts", "w") as f:
         f.write(f"weir-clients {public['host']}")
     number = port()
@@ -121,7 +126,9 @@ def table(out, work, wanted):
             try:
                 for scheme in ("git", "http", "ssh"):
                     if scheme == "ssh" and not ssh_port:
-                        out.row([client.name, scheme, "0, 1, 2"], [f"skipped: {why}", *["-"] * (len(COLUMNS) - 1)])
+                        out.row(
+                            [client.name, scheme, "0, 1, 2"], [f"skipped: {why}", *["-"] * (len(COLUMNS) - 1)]
+                        )
                         continue
                     if scheme == "ssh":
                         use_ssh(client, keys, ssh_port)
@@ -132,10 +139,21 @@ def table(out, work, wanted):
                             yield urls[scheme]
 
                     for version in "012":
-                        client.more.update(GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0="protocol.version", GIT_CONFIG_VALUE_0=version)
+                        client.more.update(
+                            GIT_CONFIG_COUNT="1",
+                            GIT_CONFIG_KEY_0="protocol.version",
+                            GIT_CONFIG_VALUE_0=version,
+                        )
                         place = os.path.join(client.home, f"{scheme}-{version}")
-                        fresh, stock_url = (shell, f"ssh://stock{upstream}") if scheme == "ssh" else (serve, stock_urls[scheme])
-                        out.row([client.name, scheme, f"v{version}"], list(cells(client, place, pool, fresh, stock_url)))
+                        fresh, stock_url = (
+                            (shell, f"ssh://stock{upstream}")
+                            if scheme == "ssh"
+                            else (serve, stock_urls[scheme])
+                        )
+                        out.row(
+                            [client.name, scheme, f"v{version}"],
+                            list(cells(client, place, pool, fresh, stock_url)),
+                        )
                         shutil.rmtree(place, ignore_errors=True)
             finally:
                 shutil.rmtree(client.home, ignore_errors=True)

@@ -1,4 +1,5 @@
 """What the scripts of this folder share: running programs, repositories in two states, and places where servers are started."""
+
 import dataclasses
 import os
 import re
@@ -21,7 +22,14 @@ class Unavailable(Exception):
 
 
 def run(*command, **more):
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **{"timeout": 300, **more}).stdout.strip()
+    return subprocess.run(
+        command,
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **{"timeout": 300, **more},
+    ).stdout.strip()
 
 
 def git(repository, *args, **more):
@@ -49,7 +57,15 @@ def need(program, package=None):
     path = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
     if not shutil.which(program, path=path):
         try:
-            run("make", "--no-print-directory", "-C", ROOT, "packages", f"PACKAGES={package or program}", timeout=900)
+            run(
+                "make",
+                "--no-print-directory",
+                "-C",
+                ROOT,
+                "packages",
+                f"PACKAGES={package or program}",
+                timeout=900,
+            )
         except subprocess.SubprocessError as e:
             raise Unavailable(f"the package {package or program} cannot be installed: {words(e)}") from e
     return shutil.which(program, path=path)
@@ -131,13 +147,17 @@ class Place:
         """Starts a server in a process group of its own, and waits until it listens at a port or has made a socket."""
         log = os.path.join(self.folder, f"log-{len(self.processes)}")
         with open(log, "w") as f:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=f, stderr=f, start_new_session=True, **more)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=f, stderr=f, start_new_session=True, **more
+            )
         self.processes.append(process)
         end = time.monotonic() + 60
         while True:
             if process.poll() is not None:
                 with open(log) as f:
-                    raise RuntimeError(f"{os.path.basename(command[0])} ended: {(f.read().strip().splitlines() or ['?'])[-1]}")
+                    raise RuntimeError(
+                        f"{os.path.basename(command[0])} ended: {(f.read().strip().splitlines() or ['?'])[-1]}"
+                    )
             if os.path.exists(ready) if isinstance(ready, str) else listens(ready):
                 return
             if time.monotonic() > end:
@@ -171,7 +191,9 @@ def snapshot(ask):
 def compare(found, wanted, parts=("refs", "HEAD", "objects")):
     for part in parts:
         lacking, other = set(wanted[part]) - set(found[part]), set(found[part]) - set(wanted[part])
-        assert not (lacking or other), f"{part}: {len(lacking)} lacking, {len(other)} that upstream has not, {sorted(lacking | other)[0]!r} among them"
+        assert not (
+            lacking or other
+        ), f"{part}: {len(lacking)} lacking, {len(other)} that upstream has not, {sorted(lacking | other)[0]!r} among them"
 
 
 def states(work):
@@ -187,8 +209,14 @@ def states(work):
             blob = git(repository, "hash-object", "-w", "--stdin", input="\n".join(lines))
             other = git(repository, "hash-object", "-w", "--stdin", input=f"{branch} {n}")
             folder = git(repository, "mktree", input=f"100644 blob {other}\tfile\n100755 blob {blob}\tlong\n")
-            tree = git(repository, "mktree", input=f"100644 blob {blob}\tlong\n40000 tree {folder}\tfolder\n120000 blob {other}\tlink\n")
-            parent = git(repository, "commit-tree", "-m", f"{branch} {n}", *(["-p", parent] if parent else []), tree)
+            tree = git(
+                repository,
+                "mktree",
+                input=f"100644 blob {blob}\tlong\n40000 tree {folder}\tfolder\n120000 blob {other}\tlink\n",
+            )
+            parent = git(
+                repository, "commit-tree", "-m", f"{branch} {n}", *(["-p", parent] if parent else []), tree
+            )
         git(repository, "update-ref", f"refs/heads/{branch}", parent)
 
     def tag(name, target):

@@ -1,4 +1,5 @@
 """Serves the repositories of a folder by dulwich, over git:// and HTTP: FOLDER GIT_PORT HTTP_PORT."""
+
 import os
 import socketserver
 import sys
@@ -24,4 +25,6 @@ folder, git_port, http_port = sys.argv[1:]
 backend = Backend(folder)
 daemon = TCPGitServer(backend, "127.0.0.1", int(git_port))
 threading.Thread(target=daemon.serve_forever, daemon=True).start()
-make_server("127.0.0.1", int(http_port), make_wsgi_chain(backend), ThreadedServer, WSGIRequestHandlerLogger).serve_forever()
+make_server(
+    "127.0.0.1", int(http_port), make_wsgi_chain(backend), ThreadedServer, WSGIRequestHandlerLogger
+).serve_forever()

@@ -1,4 +1,5 @@
 """Servers that are not git: dulwich, JGit, go-git and soft-serve, each fetched by its name if it is not there."""
+
 import os
 import shutil
 import subprocess
@@ -6,25 +7,39 @@ import sys
 
 from common import BUILT, CACHE, HERE, Unavailable, Upstream, need, port, run, words
 
-GO = {"GOPATH": os.path.join(CACHE, "go"), "GOCACHE": os.path.join(CACHE, "go-build"), "GOFLAGS": "-modcacherw"}
+GO = {
+    "GOPATH": os.path.join(CACHE, "go"),
+    "GOCACHE": os.path.join(CACHE, "go-build"),
+    "GOFLAGS": "-modcacherw",
+}
 
 
 def both(name, place, git_port, http_port, **more):
     """Rows for a server that speaks git:// and HTTP."""
     for scheme, number in (("git", git_port), ("http", http_port)):
         url = f"{scheme}://127.0.0.1:{number}"
-        yield Upstream(f"{name}, {'git://' if scheme == 'git' else 'HTTP'}", f"{url}/it.git", f"{url}/missing.git", **more.get(scheme, {}))
+        yield Upstream(
+            f"{name}, {'git://' if scheme == 'git' else 'HTTP'}",
+            f"{url}/it.git",
+            f"{url}/missing.git",
+            **more.get(scheme, {}),
+        )
 
 
 def dulwich(place):
     folder = os.path.join(BUILT, "dulwich")
     python = os.path.join(folder, "bin", "python")
-    if not os.path.exists(python) or subprocess.run([python, "-c", "import dulwich"], stderr=subprocess.DEVNULL).returncode:
+    if (
+        not os.path.exists(python)
+        or subprocess.run([python, "-c", "import dulwich"], stderr=subprocess.DEVNULL).returncode
+    ):
         run(sys.executable, "-m", "venv", folder)
         run(python, "-m", "pip", "install", "--quiet", "dulwich")
     ports = port(), port()
     place.create()
-    place.start(python, os.path.join(HERE, "dulwich_server.py"), place.repositories, *map(str, ports), ready=ports[1])
+    place.start(
+        python, os.path.join(HERE, "dulwich_server.py"), place.repositories, *map(str, ports), ready=ports[1]
+    )
     # Over git:// it closes the connection without a word where there is no repository; so do JGit and go-git 5.
     return list(both("dulwich", place, *ports, git={"missing_class": "network"}))
 
@@ -35,7 +50,17 @@ def jgit(place):
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(os.path.join(HERE, "jgit"), folder)
         maven = {**os.environ, "MAVEN_OPTS": f"-Duser.home={CACHE}"}
-        run(need("mvn", "maven default-jdk-headless"), "-q", "-B", "package", "dependency:copy-dependencies", "-DoutputDirectory=target/lib", cwd=folder, env=maven, timeout=900)
+        run(
+            need("mvn", "maven default-jdk-headless"),
+            "-q",
+            "-B",
+            "package",
+            "dependency:copy-dependencies",
+            "-DoutputDirectory=target/lib",
+            cwd=folder,
+            env=maven,
+            timeout=900,
+        )
     ports = port(), port()
     place.create()
     java = ["java", "-Xmx256m", "-cp", f"{folder}/target/classes:{folder}/target/lib/*"]
@@ -62,7 +87,12 @@ def go_git(place):
     if not os.path.exists(program):
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(os.path.join(HERE, "go-git"), folder)
-        go_build(folder, ["github.com/go-git/go-git/v5@v5.19.2", "github.com/go-git/go-git/v6@v6.0.0-alpha.4"], ".", program)
+        go_build(
+            folder,
+            ["github.com/go-git/go-git/v5@v5.19.2", "github.com/go-git/go-git/v6@v6.0.0-alpha.4"],
+            ".",
+            program,
+        )
     ports = port(), port()
     place.create()
     place.start(program, place.repositories, *map(str, ports), ready=ports[0])
@@ -85,10 +115,19 @@ def soft_serve(place):
     run(need("ssh-keygen", "openssh-client"), "-q", "-t", "ed25519", "-N", "", "-f", key)
     with open(f"{key}.pub") as f:
         public = f.read().strip()
-    settings = {"DATA_PATH": os.path.join(place.folder, "soft"), "INITIAL_ADMIN_KEYS": public, "SSH_PUBLIC_URL": f"ssh://127.0.0.1:{ssh}"}
+    settings = {
+        "DATA_PATH": os.path.join(place.folder, "soft"),
+        "INITIAL_ADMIN_KEYS": public,
+        "SSH_PUBLIC_URL": f"ssh://127.0.0.1:{ssh}",
+    }
     for name, number in (("SSH", ssh), ("GIT", git), ("HTTP", http), ("STATS", stats)):
         settings[f"{name}_LISTEN_ADDR"] = f"127.0.0.1:{number}"
-    place.start(program, "serve", ready=http, env={**os.environ, **{f"SOFT_SERVE_{name}": value for name, value in settings.items()}})
+    place.start(
+        program,
+        "serve",
+        ready=http,
+        env={**os.environ, **{f"SOFT_SERVE_{name}": value for name, value in settings.items()}},
+    )
     command = f"ssh -F none -i {key} -o IdentitiesOnly=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile={place.folder}/known"
     run(*command.split(), "-p", str(ssh), "admin@127.0.0.1", "repo", "create", "it")
     place.repository = os.path.join(place.folder, "soft", "repos", "it.git")
@@ -96,5 +135,7 @@ def soft_serve(place):
         shutil.copy(state, os.path.dirname(place.repository))
     place.fill(0)
     url = f"ssh://admin@127.0.0.1:{ssh}"
-    over_ssh = Upstream("soft-serve, ssh", f"{url}/it.git", f"{url}/missing.git", env={"GIT_SSH_COMMAND": command})
+    over_ssh = Upstream(
+        "soft-serve, ssh", f"{url}/it.git", f"{url}/missing.git", env={"GIT_SSH_COMMAND": command}
+    )
     return [*both("soft-serve", place, git, http), over_ssh]

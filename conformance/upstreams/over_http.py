@@ -1,4 +1,5 @@
 """git http-backend under Apache and nginx, also over TLS by a private authority, and files alone (dumb HTTP)."""
+
 import os
 import shutil
 import sys
@@ -17,7 +18,9 @@ def backend():
 def prepare(place):
     """What both servers need: the repository, a configuration for git there, and a password."""
     place.create()
-    made = (f"{user}:{run(need('openssl'), 'passwd', '-apr1', password)}\n" for user, password in USERS.items())
+    made = (
+        f"{user}:{run(need('openssl'), 'passwd', '-apr1', password)}\n" for user, password in USERS.items()
+    )
     place.write("passwords", "".join(made))
     # The server may run as somebody else than who made the repository.
     return place.write("gitconfig", "[safe]\n\tdirectory = *\n")
@@ -38,12 +41,17 @@ def rows(server, place, number):
     user, password = "tester", urllib.parse.quote(USERS["tester"], safe="")
     at = f"http://{user}:{password}@127.0.0.1:{number}/auth"
     wrong = f"http://{user}:wrong@127.0.0.1:{number}/auth/it.git"
-    refused = [Refused("no password", f"{url}/auth/it.git", "forbidden"), Refused("wrong password", wrong, "forbidden")]
+    refused = [
+        Refused("no password", f"{url}/auth/it.git", "forbidden"),
+        Refused("wrong password", wrong, "forbidden"),
+    ]
     yield Upstream(f"{server}, Basic, URL", f"{at}/it.git", f"{at}/missing.git", refused=refused)
     home = os.path.join(place.folder, "home")
     os.makedirs(home)
     place.write("home/.netrc", f"machine 127.0.0.1 login netrc password {USERS['netrc']}\n", 0o600)
-    yield Upstream(f"{server}, Basic, netrc", f"{url}/auth/it.git", f"{url}/auth/missing.git", env={"HOME": home})
+    yield Upstream(
+        f"{server}, Basic, netrc", f"{url}/auth/it.git", f"{url}/auth/missing.git", env={"HOME": home}
+    )
 
 
 def apache(place):
@@ -52,19 +60,46 @@ def apache(place):
     config, number = prepare(place), port()
     names = "mpm_prefork authn_core authn_file authz_core authz_user auth_basic alias env cgi headers filter deflate"
     lines = [f"LoadModule {name}_module {modules}/mod_{name}.so" for name in names.split()]
-    lines += [f"ServerRoot {place.folder}", f"PidFile {place.folder}/pid", "ServerName 127.0.0.1", f"Listen 127.0.0.1:{number}"]
+    lines += [
+        f"ServerRoot {place.folder}",
+        f"PidFile {place.folder}/pid",
+        "ServerName 127.0.0.1",
+        f"Listen 127.0.0.1:{number}",
+    ]
     lines += [f"ErrorLog {place.folder}/errors", "StartServers 1", "MaxRequestWorkers 8"]
     if os.geteuid() == 0:
         lines += ["User www-data", "Group www-data"]
-    lines += [f"SetEnv GIT_PROJECT_ROOT {place.repositories}", "SetEnv GIT_HTTP_EXPORT_ALL 1", f"SetEnv GIT_CONFIG_GLOBAL {config}"]
+    lines += [
+        f"SetEnv GIT_PROJECT_ROOT {place.repositories}",
+        "SetEnv GIT_HTTP_EXPORT_ALL 1",
+        f"SetEnv GIT_CONFIG_GLOBAL {config}",
+    ]
     lines += [f"ScriptAlias /{path}/ {backend()}/" for path in ("git", "v0", "gzip", "auth")]
-    lines += [f"<Directory {os.path.dirname(backend())}>", "Require all granted", "Options +ExecCGI", "</Directory>"]
+    lines += [
+        f"<Directory {os.path.dirname(backend())}>",
+        "Require all granted",
+        "Options +ExecCGI",
+        "</Directory>",
+    ]
     lines += ["<Location /v0/>", "RequestHeader unset Git-Protocol", "</Location>"]
     lines += ["<Location /gzip/>", "SetOutputFilter DEFLATE", "</Location>"]
-    lines += ["<Location /auth/>", "AuthType Basic", "AuthName git", f"AuthUserFile {place.folder}/passwords", "Require valid-user", "</Location>"]
-    for status, path, host in ((301, "moved", "127.0.0.1"), (307, "temporary", "127.0.0.1"), (301, "elsewhere", "localhost")):
+    lines += [
+        "<Location /auth/>",
+        "AuthType Basic",
+        "AuthName git",
+        f"AuthUserFile {place.folder}/passwords",
+        "Require valid-user",
+        "</Location>",
+    ]
+    for status, path, host in (
+        (301, "moved", "127.0.0.1"),
+        (307, "temporary", "127.0.0.1"),
+        (301, "elsewhere", "localhost"),
+    ):
         lines += [f"Redirect {status} /{path}/ http://{host}:{number}/git/"]
-    place.start(program, "-DFOREGROUND", "-f", place.write("apache.conf", "\n".join(lines) + "\n"), ready=number)
+    place.start(
+        program, "-DFOREGROUND", "-f", place.write("apache.conf", "\n".join(lines) + "\n"), ready=number
+    )
     return list(rows("Apache", place, number))
 
 
@@ -73,7 +108,10 @@ def start_nginx(place, tls=""):
     program, config, number = need("nginx"), prepare(place), port()
     place.start(need("fcgiwrap"), "-c", "4", "-s", f"unix:{place.folder}/fcgi", ready=f"{place.folder}/fcgi")
     user = "user root;" if os.geteuid() == 0 else ""
-    temporary = "".join(f"{name}_temp_path {place.folder}/{name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    temporary = "".join(
+        f"{name}_temp_path {place.folder}/{name};\n"
+        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
 
     def location(path, more=""):
         return f"""location ~ ^/{path}(/.*)$ {{
@@ -93,10 +131,20 @@ def start_nginx(place, tls=""):
         }}
         """
 
-    locations = [location("git"), location("v0", 'fastcgi_param HTTP_GIT_PROTOCOL "";'), location("gzip", "gzip on; gzip_types *; gzip_min_length 1;")]
+    locations = [
+        location("git"),
+        location("v0", 'fastcgi_param HTTP_GIT_PROTOCOL "";'),
+        location("gzip", "gzip on; gzip_types *; gzip_min_length 1;"),
+    ]
     locations += [location("auth", f"auth_basic git; auth_basic_user_file {place.folder}/passwords;")]
-    for status, path, host in ((301, "moved", "127.0.0.1"), (307, "temporary", "127.0.0.1"), (301, "elsewhere", "localhost")):
-        locations += [f"location ~ ^/{path}(/.*)$ {{ return {status} http://{host}:{number}/git$1$is_args$args; }}\n"]
+    for status, path, host in (
+        (301, "moved", "127.0.0.1"),
+        (307, "temporary", "127.0.0.1"),
+        (301, "elsewhere", "localhost"),
+    ):
+        locations += [
+            f"location ~ ^/{path}(/.*)$ {{ return {status} http://{host}:{number}/git$1$is_args$args; }}\n"
+        ]
     text = f"""daemon off; pid {place.folder}/pid; worker_processes 1; {user} error_log {place.folder}/errors;
     events {{ worker_connections 64; }}
     http {{ access_log off; client_max_body_size 0; {temporary}
@@ -114,22 +162,61 @@ def tls(place):
     openssl = need("openssl")
     path = place.folder
     made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-    run(openssl, *made.split(), "-subj", "/CN=an authority of a test", "-keyout", f"{path}/ca.key", "-out", f"{path}/ca.pem")
-    run(openssl, *made.replace(" -x509", "").replace(" -days 2", "").split(), "-subj", "/CN=localhost", "-keyout", f"{path}/key.pem", "-out", f"{path}/request")
-    extensions = place.write("extensions", "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth\n")
+    run(
+        openssl,
+        *made.split(),
+        "-subj",
+        "/CN=an authority of a test",
+        "-keyout",
+        f"{path}/ca.key",
+        "-out",
+        f"{path}/ca.pem",
+    )
+    run(
+        openssl,
+        *made.replace(" -x509", "").replace(" -days 2", "").split(),
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+        f"{path}/key.pem",
+        "-out",
+        f"{path}/request",
+    )
+    extensions = place.write(
+        "extensions", "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth\n"
+    )
     signed = "x509 -req -days 2 -CAcreateserial"
-    run(openssl, *signed.split(), "-in", f"{path}/request", "-CA", f"{path}/ca.pem", "-CAkey", f"{path}/ca.key", "-extfile", extensions, "-out", f"{path}/cert.pem")
+    run(
+        openssl,
+        *signed.split(),
+        "-in",
+        f"{path}/request",
+        "-CA",
+        f"{path}/ca.pem",
+        "-CAkey",
+        f"{path}/ca.key",
+        "-extfile",
+        extensions,
+        "-out",
+        f"{path}/cert.pem",
+    )
     url = f"https://localhost:{start_nginx(place, f'ssl_certificate {path}/cert.pem; ssl_certificate_key {path}/key.pem;')}/git"
     ca = f"{path}/ca.pem"
     for_git = {"GIT_SSL_CAINFO": ca}
 
     def row(what, **more):
-        return Upstream(f"private authority, {what}", f"{url}/it.git", f"{url}/missing.git", git_env=for_git, **more)
+        return Upstream(
+            f"private authority, {what}", f"{url}/it.git", f"{url}/missing.git", git_env=for_git, **more
+        )
 
     return [
         row("SSL_CERT_FILE", env={"SSL_CERT_FILE": ca}),
         row("GIT_SSL_CAINFO", env=for_git),
-        row("ca_file", toml={"transport": f'ca_file = "{ca}"'}, refused=[Refused("not told of it", f"{url}/it.git", None, with_settings=False)]),
+        row(
+            "ca_file",
+            toml={"transport": f'ca_file = "{ca}"'},
+            refused=[Refused("not told of it", f"{url}/it.git", None, with_settings=False)],
+        ),
     ]
 
 
@@ -165,7 +252,17 @@ def dumb(place, label="dumb HTTP", alternates=None):
     place.changed = changed
     place.fill(0)
     number = port()
-    place.start(sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", place.repositories, str(number), ready=number)
+    place.start(
+        sys.executable,
+        "-m",
+        "http.server",
+        "--bind",
+        "127.0.0.1",
+        "--directory",
+        place.repositories,
+        str(number),
+        ready=number,
+    )
     url = f"http://127.0.0.1:{number}"
     # git follows alternates only where it follows redirections.
     options = ("-c", "http.followRedirects=true") if alternates else ()

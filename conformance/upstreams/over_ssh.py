@@ -1,4 +1,5 @@
 """git itself over OpenSSH, plainly and by gitolite, and the newest git's daemon with a reftable repository."""
+
 import getpass
 import os
 import platform
@@ -28,8 +29,19 @@ class Sshd:
         number, user = port(), getpass.getuser()
         if os.geteuid() == 0:
             os.makedirs("/run/sshd", exist_ok=True)
-        lines = ["ListenAddress 127.0.0.1", f"Port {number}", f"HostKey {self.place.folder}/host", f"PidFile {self.place.folder}/sshd-{number}.pid"]
-        lines += [f"AuthorizedKeysFile {self.keys}", "StrictModes no", "UsePAM no", "PasswordAuthentication no", "PermitRootLogin yes"]
+        lines = [
+            "ListenAddress 127.0.0.1",
+            f"Port {number}",
+            f"HostKey {self.place.folder}/host",
+            f"PidFile {self.place.folder}/sshd-{number}.pid",
+        ]
+        lines += [
+            f"AuthorizedKeysFile {self.keys}",
+            "StrictModes no",
+            "UsePAM no",
+            "PasswordAuthentication no",
+            "PermitRootLogin yes",
+        ]
         lines += ["AcceptEnv GIT_PROTOCOL"] if version == 2 else []
         lines += [f"SetEnv HOME={self.home}"] if self.home else []
         config = self.place.write(f"sshd-{number}", "\n".join(lines) + "\n")
@@ -49,7 +61,15 @@ def openssh(place):
     rows = []
     for version in (2, 0):
         url = sshd.start(version) + place.repositories
-        rows.append(Upstream(f"OpenSSH, v{version}", f"{url}/it.git", f"{url}/missing.git", protocol=version, env=sshd.environment()))
+        rows.append(
+            Upstream(
+                f"OpenSSH, v{version}",
+                f"{url}/it.git",
+                f"{url}/missing.git",
+                protocol=version,
+                env=sshd.environment(),
+            )
+        )
     return rows
 
 
@@ -73,7 +93,14 @@ def gitolite(place):
     for version in (2, 0):
         url = sshd.start(version)
         # It says the same of what there is not and of what one may not have.
-        row = Upstream(f"gitolite, v{version}", f"{url}/it", f"{url}/missing", "forbidden", protocol=version, env=sshd.environment())
+        row = Upstream(
+            f"gitolite, v{version}",
+            f"{url}/it",
+            f"{url}/missing",
+            "forbidden",
+            protocol=version,
+            env=sshd.environment(),
+        )
         row.refused = [Refused("denied", f"{url}/secret", "forbidden")]
         rows.append(row)
     return rows
@@ -104,7 +131,16 @@ def newest_git(place):
     run(*enter, "init", "-q", "--bare", "-b", "main", "--ref-format=reftable", f"{inside}/it.git")
     place.fill(0)
     number = port()
-    place.start(*enter, "daemon", "--export-all", "--reuseaddr", f"--base-path={inside}", "--listen=127.0.0.1", f"--port={number}", ready=number)
+    place.start(
+        *enter,
+        "daemon",
+        "--export-all",
+        "--reuseaddr",
+        f"--base-path={inside}",
+        "--listen=127.0.0.1",
+        f"--port={number}",
+        ready=number,
+    )
     version = run(*enter, "version").split()[-1]
     url = f"git://127.0.0.1:{number}"
     return [Upstream(f"git daemon {version}, reftable", f"{url}/it.git", f"{url}/missing.git", protocol=2)]

@@ -7,6 +7,7 @@ of the repository at the server, and git (clone --mirror, fetch --prune) is aske
 there is mirrored, too: the class that weir gives the failure must be right, as far as the server tells. Rows go to standard output as
 a Markdown table; what a server needs is installed or built, and if that cannot be had the row says so.
 """
+
 import hashlib
 import json
 import os
@@ -66,9 +67,18 @@ class Pool:
         run(WEIR, "add", "--name", "it", url, env=self.env)
 
     def mirror(self):
-        done = subprocess.run([WEIR, "mirror", "it"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+        done = subprocess.run(
+            [WEIR, "mirror", "it"],
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+        )
         if done.returncode:
-            raise subprocess.CalledProcessError(done.returncode, "weir mirror", stderr=self.error() or done.stdout)
+            raise subprocess.CalledProcessError(
+                done.returncode, "weir mirror", stderr=self.error() or done.stdout
+            )
 
     def failure(self):
         """What weir lists of the repository if it fails."""
@@ -128,7 +138,9 @@ class Row:
 
     def clone(self, wanted):
         self.check_protocol()
-        self.pool = Pool(os.path.join(self.folder, "pool"), self.upstream.url, (self.upstream.env, self.upstream.toml))
+        self.pool = Pool(
+            os.path.join(self.folder, "pool"), self.upstream.url, (self.upstream.env, self.upstream.toml)
+        )
         self.update(wanted)
 
     def update(self, wanted):
@@ -150,19 +162,35 @@ class Row:
         else:
             self.ask_git("-C", mirror, "fetch", "-q", "--prune")
         # git sets HEAD when it clones, and never again.
-        compare(snapshot(lambda *args: git(mirror, *args)), wanted, ("refs", "HEAD", "objects") if what == "clone" else ("refs", "objects"))
+        compare(
+            snapshot(lambda *args: git(mirror, *args)),
+            wanted,
+            ("refs", "HEAD", "objects") if what == "clone" else ("refs", "objects"),
+        )
 
     def check_protocol(self):
         if self.upstream.protocol is None:
             return
         trace = os.path.join(self.folder, "trace")
-        run("git", *self.upstream.git_options, "ls-remote", self.upstream.url, env={**self.git_env, "GIT_TRACE_PACKET": trace}, timeout=60)
+        run(
+            "git",
+            *self.upstream.git_options,
+            "ls-remote",
+            self.upstream.url,
+            env={**self.git_env, "GIT_TRACE_PACKET": trace},
+            timeout=60,
+        )
         with open(trace) as f:
             version = 2 if "< version 2" in f.read() else 0
-        assert version == self.upstream.protocol, f"the server speaks version {version}, which this row is not about"
+        assert (
+            version == self.upstream.protocol
+        ), f"the server speaks version {version}, which this row is not about"
 
     def look_for_refused(self):
-        for refused in (Refused("missing", self.upstream.missing, self.upstream.missing_class), *self.upstream.refused):
+        for refused in (
+            Refused("missing", self.upstream.missing, self.upstream.missing_class),
+            *self.upstream.refused,
+        ):
             self.attempt(self.results, refused.what, lambda refused=refused: self.refuse(refused))
 
     def refuse(self, refused):
@@ -183,7 +211,10 @@ class Row:
             failure = pool.failure()
             assert failure, f"not listed as failed: {words(e, *self.private())}"
             found = failure["error_class"]
-            assert refused.error_class in (None, found), f"{found} instead of {refused.error_class}: {failure['error']}"
+            assert refused.error_class in (
+                None,
+                found,
+            ), f"{found} instead of {refused.error_class}: {failure['error']}"
             longer = time.monotonic() - begun - git_took
             return found if longer < SLOW else f"{found} ({longer:.0f} s after git)"
         raise AssertionError("mirrored")
@@ -195,8 +226,12 @@ class Row:
         mirrored = [self.results[what] for what in ("clone", "update", "unchanged")]
         by_git = [f"{what} {result}" for what, result in self.by_git.items() if result.startswith("failed")]
         others = [what for what in self.results if what not in ("clone", "update", "unchanged")]
-        classes = "; ".join(("" if what == "missing" else f"{what}: ") + self.results[what] for what in others)
-        tells = "; ".join(("" if what == "missing" else f"{what}: ") + self.by_git.get(what, "?") for what in others)
+        classes = "; ".join(
+            ("" if what == "missing" else f"{what}: ") + self.results[what] for what in others
+        )
+        tells = "; ".join(
+            ("" if what == "missing" else f"{what}: ") + self.by_git.get(what, "?") for what in others
+        )
         return [self.upstream.label, *mirrored, "; ".join(by_git) or "well", classes, tells]
 
 
@@ -226,7 +261,11 @@ def main():
     work = tempfile.mkdtemp(prefix="weir-upstreams-")
     # Servers that give up root's rights must get to what they serve.
     os.chmod(work, 0o755)
-    for name in [name for name in os.environ if name.startswith(("GIT_", "SSL_CERT_", "WEIR_")) or name.lower().endswith("_proxy")]:
+    for name in [
+        name
+        for name in os.environ
+        if name.startswith(("GIT_", "SSL_CERT_", "WEIR_")) or name.lower().endswith("_proxy")
+    ]:
         del os.environ[name]
     os.environ.update(HOME=work, GIT_CONFIG_NOSYSTEM="1", GIT_TERMINAL_PROMPT="0", LC_ALL="C.UTF-8")
     for who in ("AUTHOR", "COMMITTER"):
@@ -234,7 +273,17 @@ def main():
     failed = 0
     try:
         bundles = states(work)
-        line(["upstream", "clone", "update", "unchanged", "git beside it", "missing: weir", "missing: git can tell"])
+        line(
+            [
+                "upstream",
+                "clone",
+                "update",
+                "unchanged",
+                "git beside it",
+                "missing: weir",
+                "missing: git can tell",
+            ]
+        )
         line(["---"] * 7)
         for name in wanted:
             place = Place(os.path.join(work, name), bundles)
