@@ -373,7 +373,7 @@ def serving(large, plain):
         theirs_cpu = (theirs.cpu() - before) / n
         bar = "1/3" if behind == 1 else "0.7" if behind <= 1000 else "-"
         row(f"fetch, {behind} behind, server CPU; git with bitmaps", ours_cpu, theirs_cpu, bar)
-        row(f"the same, for the first who asks", first, theirs_cpu, "-")
+        row("the same, for the first who asks", first, theirs_cpu, "-")
         row(f"fetch, {behind} behind, wall", a["wall_s"] / n, b["wall_s"] / n, "not more")
         c = sink(theirs, "/large-nobitmap.git", 1, 1, *args)
         row(

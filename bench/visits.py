@@ -15,7 +15,6 @@ limits.held_bytes_max says, 1 GiB.
 import contextlib
 import gzip
 import hashlib
-import os
 import random
 import socket
 import struct

@@ -480,7 +480,7 @@ class State:
 
     def again(self):
         return (
-            f"""#!/bin/bash
+            """#!/bin/bash
 # The same again: give WEIR, and STATES, which is conformance/states.py. Clients are git and weir; afterwards the servers end.
 cd "$(mktemp -d)"; pwd
 "$STATES" serve . & trap 'kill $!' EXIT

@@ -3,10 +3,9 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 
-from common import BUILT, HOME, Pool, Skipped, cell, git, install, need, new_upstream, run, stock
+from common import BUILT, HOME, Pool, cell, git, install, need, new_upstream, run, stock
 
 MODULE = "weir.test/it.git"
 # A build backend for pip that needs no other package, so that nothing is fetched but the repository.
@@ -45,7 +44,7 @@ def contents(number):
 
 def fill(upstream):
     """Thirty commits, a branch beside, a version tag of each kind."""
-    stream, marks = [], 0
+    stream = []
     for branch, numbers in (("main", range(1, 25)), ("side", range(25, 31))):
         for number in numbers:
             stream.append(
