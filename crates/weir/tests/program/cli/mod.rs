@@ -5,4 +5,5 @@ mod check;
 mod first_hour;
 mod fleet;
 mod hooks;
+mod recipes;
 mod reference;
