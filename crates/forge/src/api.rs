@@ -1,4 +1,4 @@
-//! Requests to a forge's API: several tokens, rate limits, errors that pass.
+//! Requests to a forge's API, with several tokens, rate limits, and retries after temporary errors.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{Error, RequestBudget, Result};
 
 /// Bytes of one answer.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// The names that forges have for what is left of a limit, and for when it is whole again.
+/// The headers in which forges send what is left of a limit, and when the limit is reset.
 const REMAINING: [HeaderName; 2] =
     [HeaderName::from_static("x-ratelimit-remaining"), HeaderName::from_static("ratelimit-remaining")];
 const RESET: [HeaderName; 2] =
@@ -25,42 +25,42 @@ const LIMIT: [HeaderName; 2] =
     [HeaderName::from_static("x-ratelimit-limit"), HeaderName::from_static("ratelimit-limit")];
 const RESOURCE: HeaderName = HeaderName::from_static("x-ratelimit-resource");
 const UNRUNNABLE: &[u8] = b")]}'\n";
-/// What GitHub asks for where a limit comes without a time.
+/// The wait that GitHub asks for if a limit comes without a time.
 const LIMIT_WAIT_MIN: Duration = Duration::from_secs(60);
-/// A reset further away than that is a clock that is wrong.
+/// If a limit is reset later than that, a clock is wrong.
 const LIMIT_WAIT_MAX: Duration = Duration::from_secs(2 * 3600);
-/// A token of an App's installation holds for an hour, and is renewed so long before.
+/// Seconds for which a token of an App's installation is valid, and how long before their end it is renewed.
 pub(crate) const INSTALLATION_TOKEN_S: u64 = 3600;
 pub(crate) const RENEWED_BEFORE_S: u64 = 120;
 /// Pages of a list of installations.
 const INSTALLATION_PAGES_MAX: u64 = 100;
-/// Longer tags are not kept.
+/// ETags longer than this are not kept.
 const ETAG_BYTES_MAX: usize = 200;
 /// Characters of an error's body that are shown.
 const DETAIL_CHARS_MAX: usize = 200;
 
-/// Makes a client of what is configured.
+/// Makes an HTTP client from its configuration.
 pub type Connect = Box<dyn Fn(ConfigBuilder<AgentScope>) -> Agent + Send>;
 
-/// How a forge is asked.
+/// How to send requests to a forge.
 pub struct ApiOptions {
-    /// Tokens, by turns; empty for none.
+    /// Tokens; when the limit of one is used up, the next one is used. Empty for none.
     pub tokens: Vec<String>,
-    /// An App of GitHub's whose tokens are used, too, and the URL of its API.
+    /// A GitHub App whose tokens are used, too, and the URL of its API.
     pub app: Option<(GitHubApp, String)>,
-    /// What goes before one in `Authorization`: `Bearer`, `token`.
+    /// The word before a token in `Authorization`: `Bearer`, `token`.
     pub scheme: &'static str,
-    /// Our name.
+    /// Our name in `User-Agent`.
     pub agent: String,
-    /// Tries of one request, for errors that may pass.
+    /// Tries of one request, for temporary errors.
     pub tries: u32,
     /// Time before the second try; it doubles.
     pub retry: Duration,
     /// Time for one answer.
     pub timeout: Duration,
-    /// Makes the client: by which proxies it connects, and whom it believes.
+    /// Makes the HTTP client: through which proxies it connects, and which certificates it trusts.
     pub connect: Connect,
-    /// Waits for so long, and says whether to go on.
+    /// Waits for the given time, and returns whether to go on.
     pub wait: Box<dyn FnMut(Duration) -> bool + Send>,
 }
 
@@ -83,31 +83,32 @@ impl Default for ApiOptions {
     }
 }
 
-/// What a listing has cost.
+/// The cost of a listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Requests, repeated ones counted.
+    /// Requests, including repeated ones.
     pub requests: u64,
-    /// Times a rate limit was waited for.
+    /// How often a rate limit was waited for.
     pub waits: u64,
-    /// Seconds spent so.
+    /// Seconds spent waiting for limits.
     pub waited_s: u64,
 }
 
 /// A token, or none, and what is left of its limit.
 struct Credential {
     authorization: Option<String>,
-    /// Seconds since 1970 until which nothing is left.
+    /// Seconds since 1970 until which its limit is used up.
     spent_until: u64,
-    /// Set once the forge did not know it.
+    /// Set when the forge has rejected it.
     is_refused: bool,
-    /// The installation of the App that it is of; all, until they were asked for, if it is of one.
+    /// The installation of the App that it belongs to, if it belongs to an App. `Some(None)` stands for all
+    /// installations until they are listed.
     installation: Option<Option<u64>>,
-    /// Seconds since 1970 until which it holds, if it is of an App.
+    /// Seconds since 1970 until which it is valid, if it belongs to an App.
     holds_until: u64,
-    /// What it is called where its budget is written down.
+    /// The name under which its budget is recorded.
     name: String,
-    /// What the forge last said of its limit: in all, what is left, when it is whole again.
+    /// What the forge last said of its limit: the limit, what is left, and when it is reset.
     said: Option<(Option<u64>, u64, u64)>,
 }
 
@@ -116,7 +117,7 @@ impl Credential {
         let name = match (&authorization, installation) {
             (_, Some(id)) => format!("installation {}", id.unwrap_or(0)),
             (None, None) => "none".to_owned(),
-            // Not the token itself, nor what could be guessed from it.
+            // Neither the token itself, nor anything from which it could be guessed.
             (Some(text), None) => hex(&Sha256::digest(text)[..4]),
         };
         Credential {
@@ -138,27 +139,27 @@ pub struct Api {
     current: usize,
     options: ApiOptions,
     usage: Usage,
-    /// Shown with the next question.
+    /// The ETag that is sent with the next request.
     if_none_match: Option<String>,
 }
 
-/// What was answered.
+/// An answer of the API.
 pub(crate) struct ApiAnswer {
     pub(crate) value: Value,
-    /// Where `rel="next"` leads.
+    /// The target of `rel="next"`.
     pub(crate) next: Option<String>,
-    /// What tells it from what it will be.
+    /// The ETag of the answer.
     pub(crate) etag: Option<String>,
 }
 
-/// What to do about an answer that is none.
+/// Why a request has no answer, and so what to do about it.
 enum Unanswered {
-    /// The limit of this credential is used up until then.
+    /// The limit of this credential is used up until this time.
     Limited(u64),
-    /// It may pass.
+    /// The error is temporary.
     Again(String),
     Never(Error),
-    /// The forge does not know this credential.
+    /// The forge rejects this credential.
     Refused(Error),
 }
 
@@ -167,7 +168,7 @@ pub(crate) fn now() -> u64 {
 }
 
 impl Api {
-    /// An API to be asked as `options` say.
+    /// Returns an API that is used as `options` say.
     pub fn new(options: ApiOptions) -> Api {
         let config = Agent::config_builder()
             .user_agent(options.agent.as_str())
@@ -201,13 +202,13 @@ impl Api {
         }
     }
 
-    /// Whether there is a token.
+    /// Returns whether there is a token.
     pub(crate) fn is_known(&self) -> bool {
         let first = &self.credentials[0];
         first.authorization.is_some() || first.installation.is_some()
     }
 
-    /// What is left of limits, by credential.
+    /// Returns what is left of limits, by credential.
     pub(crate) fn budgets(&self) -> Vec<RequestBudget> {
         let integer = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let budget = |c: &Credential| {
@@ -222,7 +223,7 @@ impl Api {
         self.credentials.iter().filter_map(budget).collect()
     }
 
-    /// What was left of them before: a credential that is used up is not tried.
+    /// Restores what was left of limits before: a credential whose limit is used up is not tried.
     pub(crate) fn remember(&mut self, budgets: &[RequestBudget]) {
         let latest = now().saturating_add(LIMIT_WAIT_MAX.as_secs());
         for credential in &mut self.credentials {
@@ -237,13 +238,13 @@ impl Api {
         self.usage
     }
 
-    /// The JSON at `url`.
+    /// Returns the JSON at `url`.
     pub(crate) fn get(&mut self, url: &str) -> Result<ApiAnswer> {
         self.ask(url, None).and_then(|(headers, body)| parse(url, &headers, &body))
     }
 
-    /// The JSON at `url`; `None` if it is as it was when it had the tag `etag`, which costs nothing of a
-    /// limit.
+    /// Returns the JSON at `url`; `None` if it is unchanged since it had the ETag `etag`, which does not
+    /// count against a limit.
     pub(crate) fn get_unless(&mut self, url: &str, etag: Option<&str>) -> Result<Option<ApiAnswer>> {
         self.if_none_match = etag.map(str::to_owned);
         let answer = self.ask(url, None);
@@ -252,8 +253,8 @@ impl Api {
         if etag.is_some() && body.is_empty() { Ok(None) } else { parse(url, &headers, &body).map(Some) }
     }
 
-    /// What `read` makes of the JSON at `url`; `None` if there is nothing (any more), whoever asks. What it
-    /// can make nothing of is no answer.
+    /// Returns what `read` makes of the JSON at `url`; `None` if no credential finds anything there. If
+    /// `read` returns `None`, the answer is an error.
     pub(crate) fn one<T>(&mut self, url: &str, read: impl FnOnce(&Value) -> Option<T>) -> Result<Option<T>> {
         match self.by_any(url, Api::get) {
             Ok(answer) => match read(&answer.value) {
@@ -268,7 +269,7 @@ impl Api {
         }
     }
 
-    /// Asks with one credential after the other until there is something: one may see what another must not.
+    /// Asks with one credential after the other until one finds something: one may see what another must not.
     pub(crate) fn by_any<T>(
         &mut self,
         url: &str,
@@ -280,7 +281,8 @@ impl Api {
                 Err(Error::NotFound(_)) => asked.push(self.credentials[self.current].name.clone()),
                 answer => return answer,
             }
-            // One that has nothing left of its limit might see it, too: the one that has again first.
+            // A credential whose limit is used up might see it, too; the one whose limit is reset first comes
+            // first.
             let others = self
                 .credentials
                 .iter()
@@ -299,17 +301,17 @@ impl Api {
         }
     }
 
-    /// The answer to the JSON `question`.
+    /// Returns the answer to the JSON `question`.
     pub(crate) fn post(&mut self, url: &str, question: &Value) -> Result<ApiAnswer> {
         self.ask(url, Some(question)).and_then(|(headers, body)| parse(url, &headers, &body))
     }
 
-    /// What is at `url`, as it is.
+    /// Returns the bytes at `url`.
     pub(crate) fn bytes(&mut self, url: &str) -> Result<Vec<u8>> {
         self.ask(url, None).map(|(_, body)| body)
     }
 
-    /// Asks until there is an answer that will not change. A limit is waited for here, whatever asks.
+    /// Sends a request until there is a final answer. Waits for limits, whatever the request.
     fn ask(&mut self, url: &str, question: Option<&Value>) -> Result<(HeaderMap, Vec<u8>)> {
         let mut pause = self.options.retry;
         let (mut tries, mut limits) = (0, 0);
@@ -323,7 +325,8 @@ impl Api {
                 Ok(answer) => return Ok(answer),
                 Err(Unanswered::Never(e)) => return Err(e),
                 Err(Unanswered::Limited(until)) => {
-                    // Clocks differ, and some say 0: each refusal in turn waits longer, and none for ever.
+                    // Clocks differ, and some forges say 0: each refusal in a row waits longer, and none
+                    // forever.
                     limits = (limits * 2).clamp(1, LIMIT_WAIT_MAX.as_secs());
                     let now = now();
                     let until =
@@ -348,7 +351,7 @@ impl Api {
         }
     }
 
-    /// Asks once; returns the answer, or why it is none.
+    /// Sends a request once; returns the answer, or why there is none.
     fn ask_once(
         &mut self,
         url: &str,
@@ -364,11 +367,11 @@ impl Api {
         let mut body = body.map_err(|e| Unanswered::Again(format!("the answer broke off: {e}")))?;
         judge(url, parts.status, &parts.headers, &body)?;
         self.note_limit(&parts.headers);
-        // What Gerrit puts before its JSON, so that no browser runs it.
+        // Gerrit's prefix of JSON, which keeps browsers from running it.
         if body.starts_with(UNRUNNABLE) {
             body.drain(..UNRUNNABLE.len());
         }
-        // What is no JSON although it should be was cut off on the way, or is an error's page.
+        // What should be JSON and is not was cut off on the way, or is an error page.
         if (question.is_some() || is_json(&parts.headers))
             && serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_err()
         {
@@ -377,8 +380,8 @@ impl Api {
         Ok((parts.headers, body))
     }
 
-    /// Does without the token that was shown and refused with `e`. Where none was shown, or no other is
-    /// left, `e` is the answer.
+    /// Stops using the token that was sent and refused with `e`. Returns `e` if no token was sent, or if no
+    /// other one is left.
     fn refuse_credential(&mut self, e: Error) -> Result<()> {
         let (number, count) = (self.current + 1, self.credentials.len());
         let credential = &mut self.credentials[self.current];
@@ -410,7 +413,7 @@ impl Api {
         }
     }
 
-    /// Takes one that has something left; waits if none has.
+    /// Chooses a credential whose limit is not used up; waits if there is none.
     fn choose_credential(&mut self, url: &str) -> Result<()> {
         loop {
             let n = self.credentials.len();
@@ -427,7 +430,7 @@ impl Api {
                     match self.renew(free) {
                         Ok(()) => {}
                         Err(e @ (Error::Stopped | Error::Unavailable { .. })) => return Err(e),
-                        // It says nothing of what was asked for.
+                        // The error says nothing about what was asked for.
                         Err(e) => {
                             self.credentials[free].is_refused = true;
                             tracing::warn!("no token of {}: {e}", self.credentials[free].name);
@@ -450,7 +453,8 @@ impl Api {
         if (self.options.wait)(time) { Ok(()) } else { Err(Error::Stopped) }
     }
 
-    /// Asks for a new token of an installation of the App; for the installations, if they are not known yet.
+    /// Requests a new token of an installation of the App; or the list of installations, if it is not known
+    /// yet.
     fn renew(&mut self, number: usize) -> Result<()> {
         let Some(Some(installation)) = self.credentials[number].installation else {
             let found = self.installations()?;
@@ -467,12 +471,12 @@ impl Api {
         let token = self.installation_token(installation)?;
         let credential = &mut self.credentials[number];
         credential.authorization = Some(format!("{} {token}", self.options.scheme));
-        // It says until when, an hour from now; a clock that is wrong matters less this way.
+        // The answer says until when, an hour from now; a wrong clock matters less this way.
         credential.holds_until = now() + INSTALLATION_TOKEN_S;
         Ok(())
     }
 
-    /// The App, its word for now, and the URL of its API.
+    /// Returns the App, a JWT for now, and the URL of its API.
     fn app(&self) -> Result<(&GitHubApp, String, &str)> {
         let Some((app, url)) = &self.options.app else {
             return Err(Error::Unexpected {
@@ -484,7 +488,7 @@ impl Api {
         Ok((app, word, url))
     }
 
-    /// The installations of the App that are used, with the accounts they are of.
+    /// Returns the installations of the App that are used, with their accounts.
     pub(crate) fn installations(&mut self) -> Result<Vec<(u64, String)>> {
         let mut found = Vec::new();
         for page in 1..=INSTALLATION_PAGES_MAX {
@@ -503,7 +507,7 @@ impl Api {
         Ok(found)
     }
 
-    /// A token of an installation of the App: good for [`INSTALLATION_TOKEN_S`].
+    /// Requests a token of an installation of the App. It is valid for [`INSTALLATION_TOKEN_S`].
     pub(crate) fn installation_token(&mut self, installation: u64) -> Result<String> {
         let (_, word, url) = self.app()?;
         let url = format!("{url}/app/installations/{installation}/access_tokens");
@@ -512,7 +516,7 @@ impl Api {
         token.ok_or_else(|| Error::Unexpected { url, detail: "no token".to_owned() })
     }
 
-    /// Asks as the App itself, as often as is tried for errors that may pass.
+    /// Sends a request as the App itself, and repeats it after temporary errors.
     fn ask_as_app(&mut self, url: &str, word: &str, is_post: bool) -> Result<Value> {
         let mut pause = self.options.retry;
         for tries in 1.. {
@@ -561,10 +565,10 @@ impl Api {
         Err(Error::Stopped)
     }
 
-    /// An answer that took the last there was.
+    /// Notes what an answer says of the limit; the request may have been the last one.
     fn note_limit(&mut self, headers: &HeaderMap) {
         let remaining = number(headers, &REMAINING);
-        // Searches have a limit of their own, of a minute: it says nothing of the others.
+        // Searches have a limit of their own, per minute: it says nothing of the others.
         let is_of_all = headers.get(RESOURCE).is_none_or(|resource| resource.as_bytes() != b"search");
         if let (Some(left), Some(reset), true) = (remaining, reset_time(headers), is_of_all) {
             self.credentials[self.current].said = Some((number(headers, &LIMIT), left, reset));
@@ -584,13 +588,13 @@ fn number(headers: &HeaderMap, names: &[HeaderName]) -> Option<u64> {
     names.iter().find_map(|name| headers.get(name)?.to_str().ok()?.trim().parse().ok())
 }
 
-/// When a limit is whole again, in seconds since 1970: forges give that, or the seconds until then.
+/// Returns when a limit is reset, in seconds since 1970. Forges send that time, or the seconds until then.
 fn reset_time(headers: &HeaderMap) -> Option<u64> {
     let reset = number(headers, &RESET)?;
     Some(if reset < 1_000_000_000 { now().saturating_add(reset) } else { reset.saturating_add(1) })
 }
 
-/// Whether an answer is one; if not, what to do about it.
+/// Checks whether an answer is a success; if not, returns what to do about it.
 fn judge(
     url: &str,
     status: StatusCode,
@@ -606,7 +610,7 @@ fn judge(
         printable_or(&text, ' ').chars().take(DETAIL_CHARS_MAX).collect::<String>()
     };
     Err(match status.as_u16() {
-        // GraphQL says so with a status that is well.
+        // GraphQL reports a limit with the status of a success.
         200..=299
             if body.len() < 64 << 10
                 && body.windows(14).any(|w| w == b"\"RATE_LIMITED\"")
@@ -659,7 +663,7 @@ fn parse(url: &str, headers: &HeaderMap, body: &[u8]) -> Result<ApiAnswer> {
     })
 }
 
-/// The target of `rel="next"` (RFC 8288).
+/// Returns the target of `rel="next"` (RFC 8288).
 fn next_link(text: &str) -> Option<String> {
     text.split(',').find_map(|link| {
         let (target, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
@@ -670,12 +674,12 @@ fn next_link(text: &str) -> Option<String> {
     })
 }
 
-/// The parameter `name` of `url`.
+/// Returns the parameter `name` of `url`.
 pub(crate) fn parameter<'u>(url: &'u str, name: &str) -> Option<&'u str> {
     url.split_once('?')?.1.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// A word as part of a URL's path.
+/// Escapes a word for the path of a URL.
 pub(crate) fn escape(word: &str) -> String {
     word.bytes()
         .map(|b| match b {

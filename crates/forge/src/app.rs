@@ -1,5 +1,5 @@
 //! Tokens of a GitHub App (docs.github.com/apps: "Generating a JSON Web Token", "Authenticating as an
-//! installation"): asked for with a signed word that holds for minutes, and good for an hour.
+//! installation"). A signed JWT, which is valid for minutes, requests a token, which is valid for an hour.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use ring::signature::RSA_PKCS1_SHA256;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer};
 
-/// For how long a word holds, in seconds: GitHub takes ten minutes at most.
+/// How long a JWT is valid, in seconds: GitHub accepts ten minutes at most.
 const HOLDS_S: u64 = 540;
-/// Clocks differ.
+/// How much earlier a JWT is dated, in seconds, because clocks differ.
 const EARLIER_S: u64 = 60;
 
 /// An App, and the installations whose tokens are used.
 #[derive(Clone)]
 pub struct GitHubApp {
-    /// Its client id, or its number.
+    /// The App's client id, or its number.
     issuer: String,
     key: Arc<KeyPair>,
     /// Numbers of installations; all, if there are none.
@@ -34,10 +34,10 @@ impl fmt::Debug for GitHubApp {
 }
 
 impl GitHubApp {
-    /// The App called `issuer`, with its private key in PEM as GitHub gives it.
+    /// Returns the App `issuer`, with its private key in PEM as GitHub issues it.
     ///
     /// # Errors
-    /// In words, if that is no RSA key.
+    /// If that is no RSA key; the error says why.
     pub fn new(issuer: &str, pem: &[u8], installations: Vec<u64>) -> Result<GitHubApp, String> {
         let key = match PrivateKeyDer::from_pem_slice(pem) {
             Ok(PrivateKeyDer::Pkcs1(key)) => from_pkcs1(&key),
@@ -51,7 +51,7 @@ impl GitHubApp {
         Ok(GitHubApp { issuer: issuer.to_owned(), key: Arc::new(key), installations })
     }
 
-    /// The word for `now`, in seconds since 1970 (RFC 7519, RS256).
+    /// Returns a JWT for `now`, in seconds since 1970 (RFC 7519, RS256).
     pub(crate) fn word(&self, now: u64) -> Result<String, String> {
         let claims = serde_json::json!({ "iat": now.saturating_sub(EARLIER_S), "exp": now + HOLDS_S,
             "iss": self.issuer });

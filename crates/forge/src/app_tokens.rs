@@ -1,5 +1,5 @@
-//! Tokens of a GitHub App for clones: each of the installation at whom a repository belongs to
-//! (docs.github.com/apps: "Authenticating as a GitHub App installation", "HTTP-based Git access").
+//! Tokens of a GitHub App for clones. The token for a repository is that of the App's installation at its
+//! owner (docs.github.com/apps: "Authenticating as a GitHub App installation", "HTTP-based Git access").
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,27 +7,27 @@ use std::sync::{Mutex, PoisonError};
 use crate::Result;
 use crate::api::{Api, INSTALLATION_TOKEN_S, RENEWED_BEFORE_S, now};
 
-/// Time until an owner who was not known is looked for again, in seconds.
+/// Time until an unknown owner is looked up again, in seconds.
 const LOOK_AGAIN_S: u64 = 600;
 
-/// Tokens by owner, kept while they hold.
+/// Tokens by owner, kept while they are valid.
 pub struct AppTokens {
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     api: Api,
-    /// Installations by the names of owners, in small letters.
+    /// Installations by the names of owners, in lower case.
     owners: HashMap<String, u64>,
     looked_at: u64,
-    /// Tokens, and until when they hold.
+    /// Tokens by installation, and until when they are valid.
     tokens: HashMap<u64, (String, u64)>,
-    /// Installations that gave none, and until when they are not asked.
+    /// Installations that gave no token, and until when they are not asked again.
     refused: HashMap<u64, u64>,
 }
 
 impl AppTokens {
-    /// Those of the App that `api` was made with.
+    /// Returns the tokens of the App in the options of `api`.
     pub fn new(api: Api) -> AppTokens {
         AppTokens {
             inner: Mutex::new(Inner {
@@ -40,15 +40,15 @@ impl AppTokens {
         }
     }
 
-    /// A token for what `owner` owns; `None` if the App is not installed there.
+    /// Returns a token for the repositories of `owner`; `None` if the App is not installed there.
     ///
     /// # Errors
-    /// If the forge gives none.
+    /// If the forge gives no token.
     pub fn token_for(&self, owner: &str) -> Result<Option<String>> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (owner, now) = (owner.to_lowercase(), now());
         if !inner.owners.contains_key(&owner) && inner.looked_at + LOOK_AGAIN_S <= now {
-            // Whatever comes of it: everybody waits for this.
+            // Set even if the request fails, and so not repeated at once: all other threads wait meanwhile.
             inner.looked_at = now;
             let found = inner.api.installations()?;
             inner.owners = found.into_iter().map(|(id, login)| (login.to_lowercase(), id)).collect();

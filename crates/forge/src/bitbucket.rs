@@ -1,8 +1,8 @@
 //! Bitbucket Cloud (developer.atlassian.com/cloud/bitbucket/rest: `GET /repositories/{workspace}`, `GET
 //! /user/workspaces`).
 //!
-//! Its list of everything that is public, `GET /repositories`, is gone from bitbucket.org since 2026
-//! (CHANGE-2770): without workspaces those of the credentials are listed.
+//! The list of all public repositories, `GET /repositories`, is gone from bitbucket.org since 2026
+//! (CHANGE-2770). If no workspaces are named, those of the credentials are listed.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result};
 
 const PER_PAGE: u64 = 100;
 const WORKSPACE_PAGES_MAX: u64 = 100;
-/// What is asked for: all that is said otherwise is ten times as much.
+/// The fields that are requested: a full answer is ten times as large.
 const FIELDS: &str = "uuid,full_name,scm,description,website,language,is_private,size,created_on,\
     updated_on,mainbranch.name,parent.uuid,links.clone,owner.uuid,owner.type,\
     owner.username,owner.nickname,owner.display_name";
@@ -22,15 +22,15 @@ const FIELDS: &str = "uuid,full_name,scm,description,website,language,is_private
 pub struct Bitbucket {
     api: Api,
     base: String,
-    /// Only what these workspaces have.
+    /// The workspaces whose repositories are listed.
     workspaces: Vec<String>,
-    /// Whether they are those that the credentials are a member of, as none were named.
+    /// Whether none were named, so that they are those of which the credentials are a member.
     are_found: bool,
 }
 
 impl Bitbucket {
-    /// `url` is the web site's; `workspaces` are their slugs. If there are none: those that the credentials
-    /// are a member of; without credentials everything that is public, where the server lists that.
+    /// Returns a listing of the web site at `url`. `workspaces` are slugs. If there are none, those of the
+    /// credentials are listed; without credentials, everything that is public, if the server lists that.
     pub fn new(url: &str, workspaces: Vec<String>, api: Api) -> Bitbucket {
         let url = url.trim_end_matches('/');
         let base = if url == "https://bitbucket.org" {
@@ -42,8 +42,8 @@ impl Bitbucket {
         Bitbucket { api, base, workspaces, are_found }
     }
 
-    /// Asks for the workspaces of the credentials, by name: a position means the same the next time, if none
-    /// came or went.
+    /// Requests the workspaces of the credentials, and sorts them by name: a position then means the same the
+    /// next time, if no workspace came or went.
     fn find_workspaces(&mut self) -> Result<()> {
         let mut found = Vec::new();
         for page in 1..=WORKSPACE_PAGES_MAX {
@@ -75,7 +75,7 @@ impl Forge for Bitbucket {
         if self.are_found && self.workspaces.is_empty() {
             self.find_workspaces()?;
         }
-        // Of all, a time; of workspaces, a page.
+        // In the list of everything, a position is a time; in that of a workspace, a page.
         let fields: Vec<String> = FIELDS.split(',').map(|field| format!("values.{}", field.trim())).collect();
         let common = format!("pagelen={PER_PAGE}&fields=next%2C{}", fields.join("%2C"));
         let of_workspace = (self.are_found || !self.workspaces.is_empty())
@@ -87,7 +87,7 @@ impl Forge for Bitbucket {
             None => format!("{}/repositories?{common}&after={}", self.base, escape(position)),
             Some(OwnerPosition { owner, at: page }) => match owner.and_then(|n| self.workspaces.get(n)) {
                 None => return Ok(Page::default()),
-                // By time of creation: what is new comes last, and moves nothing.
+                // By time of creation: new repositories come last and move no others.
                 Some(name) => format!(
                     "{}/repositories/{}?{common}&sort=created_on&page={page}",
                     self.base,
@@ -98,7 +98,8 @@ impl Forge for Bitbucket {
         let next_workspace =
             of_workspace.as_ref().and_then(|place| place.next_owner(self.workspaces.len(), 1));
         let answer = match (self.api.get(&url), &of_workspace) {
-            // Only numbered pages can be passed over: what comes after a time is not known without the page.
+            // Only numbered pages can be skipped: the time at which the next page starts is in the page
+            // itself.
             (Err(e), Some(_)) if e.is_of_owner() => {
                 return Ok(Page::leaving_out(position, &e, next_workspace));
             }
@@ -113,7 +114,7 @@ impl Forge for Bitbucket {
         let next = match (answer.value["next"].as_str(), &of_workspace) {
             (None, _) => next_workspace,
             (Some(_), Some(place)) => next_page(place),
-            // The same again is refused by whoever turns the pages: it would be asked for without end.
+            // If the position stays the same, the crawl fails: it would request the page without end.
             (Some(next), None) => Some(unescape(parameter(next, "after").unwrap_or(position))),
         };
         Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, ..Page::default() })
@@ -134,7 +135,7 @@ fn unescape(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// With credentials it names whose they are in its URLs.
+/// Returns `url` without a user: answers to requests with credentials name the user in their URLs.
 fn without_user(url: String) -> String {
     match url.strip_prefix("https://").and_then(|rest| rest.split_once('@')) {
         Some((user, rest)) if !user.contains('/') => format!("https://{rest}"),
@@ -142,7 +143,7 @@ fn without_user(url: String) -> String {
     }
 }
 
-/// A uuid without its braces.
+/// Returns a UUID without its braces.
 fn uuid(value: &Value) -> Option<String> {
     text(value).map(|id| id.trim_matches(['{', '}']).to_owned())
 }
@@ -179,7 +180,7 @@ fn from_repository(repository: &Value) -> Option<Listed> {
         kibibytes: repository["size"].as_u64().map(|bytes| bytes / 1024),
         created_at: text(&repository["created_on"]),
         updated_at: text(&repository["updated_on"]),
-        // A push sets it; so do edits.
+        // Pushes set it; so do edits.
         pushed_at: text(&repository["updated_on"]),
         ..Listed::default()
     })

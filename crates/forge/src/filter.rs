@@ -1,40 +1,40 @@
-//! Which of a forge's repositories are wanted.
+//! Decides which of a forge's repositories are wanted.
 
 use crate::Listed;
 
 /// Conditions, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListingFilter {
-    /// Only those in one of these languages (any of a repository's, in any case); empty for all.
+    /// Only repositories in one of these languages (any of a repository's, in any case); empty for all.
     pub languages: Vec<String>,
     /// Leave out forks.
     pub skip_forks: bool,
-    /// Leave out those that are read-only.
+    /// Leave out repositories that are read-only.
     pub skip_archived: bool,
-    /// Leave out those that only some may see.
+    /// Leave out private repositories.
     pub skip_private: bool,
-    /// At least so many stars.
+    /// The least number of stars.
     pub stars_min: u64,
-    /// At most so many kibibytes, as the forge counts.
+    /// The largest size in kibibytes, as the forge counts.
     pub kibibytes_max: Option<u64>,
-    /// Only what changed at or after this day (`YYYY-MM-DD`, or longer).
+    /// Only repositories that changed at or after this day (`YYYY-MM-DD`, or longer).
     pub active_since: Option<String>,
 }
 
-/// What a filter says of a repository.
+/// What a filter decides about a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterVerdict {
     /// It is wanted.
     Wanted,
-    /// It is not.
+    /// It is not wanted.
     Unwanted,
-    /// Nobody knows: the forge does not say this of it.
+    /// The forge does not say this about it.
     Unknown(&'static str),
 }
 
 impl ListingFilter {
-    /// Whether `listed` is wanted. What is not known is not let in: a forge that gives fewer details for a
-    /// while must not let everything through.
+    /// Decides whether `listed` is wanted. A repository of which too little is known is not let in: a forge
+    /// that sends fewer details for a while must not let everything through.
     pub fn verdict(&self, listed: &Listed) -> FilterVerdict {
         if listed.empty == Some(true) {
             return FilterVerdict::Unwanted;

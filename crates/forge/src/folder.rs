@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use crate::api::Usage;
 use crate::{Error, Forge, Listed, Page, Result};
 
-/// Folders below folders that are looked through.
+/// Levels of folders that are searched.
 const DEPTH_MAX: usize = 32;
-/// What a bare repository has in its description until somebody writes one.
+/// How the default description of a bare repository begins.
 const NO_DESCRIPTION: &str = "Unnamed repository";
 
-/// A folder.
+/// A folder of git directories.
 pub struct Folder {
     root: PathBuf,
 }
 
 impl Folder {
-    /// All git directories below `root`.
+    /// Returns a listing of all git directories below `root`.
     pub fn new(root: &Path) -> Folder {
         Folder { root: root.to_owned() }
     }
@@ -35,7 +35,7 @@ impl Folder {
             fs::read_dir(folder).map_err(fail)?.collect::<std::io::Result<Vec<_>>>().map_err(fail)?;
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
-            // Links may lead in circles.
+            // Symbolic links are not followed: they may lead in circles.
             if entry.file_type().map_err(fail)?.is_dir() {
                 self.look(&entry.path(), depth + 1, out)?;
             }

@@ -8,7 +8,7 @@ use crate::{Error, Forge, Listed, Page, Result};
 
 const PER_PAGE: u64 = 500;
 
-/// A Gerrit.
+/// A Gerrit server.
 pub struct Gerrit {
     api: Api,
     url: String,
@@ -16,7 +16,7 @@ pub struct Gerrit {
 }
 
 impl Gerrit {
-    /// `url` is Gerrit's; repositories are cloned from behind `site`.
+    /// Returns a listing of the Gerrit at `url`; the clone URLs of its repositories are below `site`.
     pub fn new(url: &str, site: &str, api: Api) -> Gerrit {
         let cut = |url: &str| url.trim_end_matches('/').to_owned();
         Gerrit { api, url: cut(url), site: cut(site) }
@@ -24,12 +24,12 @@ impl Gerrit {
 
     fn listed(&self, name: &str, project: &Value) -> Option<Listed> {
         Some(Listed {
-            // The name, escaped: there is no other, and no renaming.
+            // The name, escaped: there is no other id, and projects are not renamed.
             forge_id: text(&project["id"]).unwrap_or_else(|| escape(name)),
             full_name: name.to_owned(),
             clone_url: format!("{}/{}", self.site, name.split('/').map(escape).collect::<Vec<_>>().join("/")),
             description: text(&project["description"]),
-            // Its parent is where it has its rights from.
+            // `parent_id` stays unset: a project's parent only passes on access rights.
             archived: match project["state"].as_str() {
                 Some("HIDDEN") => return None,
                 state => state.map(|state| state == "READ_ONLY"),
@@ -55,7 +55,7 @@ impl Forge for Gerrit {
         let Some(projects) = answer.value.as_object() else {
             return Err(Error::Unexpected { url, detail: "no projects by their names".to_owned() });
         };
-        // The last one says whether there are more; servers may give fewer than they were asked for.
+        // The last project says whether there are more; servers may return fewer than requested.
         let has_more = projects.values().any(|project| project["_more_projects"] == true);
         let next = if has_more && !projects.is_empty() { after(projects.len() as u64) } else { None };
         let repositories = projects.iter().filter_map(|(name, project)| self.listed(name, project)).collect();
@@ -65,7 +65,7 @@ impl Forge for Gerrit {
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
         let url = format!("{}/projects/{forge_id}", self.url);
         let value = self.api.one(&url, |project| project["name"].is_string().then(|| project.clone()))?;
-        // A hidden one is gone for all who look.
+        // A hidden project is gone for all clients.
         Ok(value.and_then(|project| self.listed(project["name"].as_str()?, &project)))
     }
 

@@ -13,23 +13,24 @@ use crate::{
     RequestBudget, Result,
 };
 
-/// What instances give at most, unless they say otherwise.
+/// The most items that instances return per page, unless they say otherwise.
 const PER_PAGE: u64 = 50;
 
 /// The API of a Gitea, Forgejo or Gogs instance.
 pub struct Gitea {
     api: Api,
     base: String,
-    /// Only what these own; everything if there are none.
+    /// The owners whose repositories are listed; all repositories if there are none.
     owners: Vec<String>,
-    /// Items a page, once the instance was asked.
+    /// Items per page, once the instance was asked.
     per_page: Option<u64>,
-    /// The repository whose metadata was asked for last: its id, and the path it has now.
+    /// The repository whose metadata was requested last: its id, and its current path.
     named: Option<(String, String)>,
 }
 
 impl Gitea {
-    /// `url` is the web site's; `owners` are users and organisations, all if there are none.
+    /// Returns a listing of the web site at `url`. `owners` are users and organisations; all if there are
+    /// none.
     pub fn new(url: &str, owners: Vec<String>, api: Api) -> Gitea {
         Gitea {
             api,
@@ -40,12 +41,13 @@ impl Gitea {
         }
     }
 
-    /// Positions are numbers of pages: it must be the same in each crawl.
+    /// Returns the number of items per page. Positions are numbers of pages, so it must be the same in each
+    /// crawl.
     fn per_page(&mut self) -> Result<u64> {
         if self.per_page.is_none() {
             let said = match self.api.get(&format!("{}/settings/api", self.base)) {
                 Ok(answer) => answer.value["max_response_items"].as_u64().filter(|n| *n > 0),
-                // Gogs does not know of it, and has the same default.
+                // Gogs does not have this page, and has the same default.
                 Err(Error::NotFound(_) | Error::Unexpected { .. }) => None,
                 Err(e) => return Err(e),
             };
@@ -56,7 +58,7 @@ impl Gitea {
 }
 
 impl Gitea {
-    /// A page of `accounts`, with who belongs to the organisations among them.
+    /// Returns a page of `accounts`, with the members of the organisations among them.
     fn with_members(
         &mut self,
         accounts: Vec<Account>,
@@ -114,7 +116,7 @@ impl Forge for Gitea {
         let OwnerPosition { owner, at: page } = place;
         let name = owner.map(|n| self.owners.get(n).map(|name| escape(name)));
         let url = match &name {
-            // By id: what is new comes last, and moves nothing. Gogs wants a word to look for.
+            // By id: new repositories come last and move no others. Gogs requires the parameter `q`.
             None => format!("{}/repos/search?q=&sort=id&order=asc&limit={limit}&page={page}", self.base),
             Some(Some(name)) => format!("{}/users/{name}/repos?limit={limit}&page={page}", self.base),
             Some(None) => return Ok(Page::default()),
@@ -130,13 +132,14 @@ impl Forge for Gitea {
             }
             answer => answer?,
         };
-        // Searches are wrapped, lists are not.
+        // Searches wrap their list, lists do not.
         let Some(items) = answer.value["data"].as_array().or_else(|| answer.value.as_array()) else {
             let e = Error::Unexpected { url, detail: "not a list".to_owned() };
             let next = if owner.is_some() { next_owner } else { next_page() };
             return Ok(Page::skipping(position, &e, next));
         };
-        // Private ones are left out after a page was cut: only an empty page without a link is the last.
+        // Private repositories are left out after a page was cut: a short page is the last only without a
+        // link.
         let is_last = answer.next.is_none() && (items.len() as u64) < limit;
         let next = if is_last { next_owner } else { next_page() };
         Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, ..Page::default() })
@@ -205,7 +208,7 @@ impl Forge for Gitea {
         now: Timestamp,
     ) -> Result<MetadataPage> {
         let limit = self.per_page()?;
-        // Lists are found by names, which may be another's by now.
+        // Lists are requested by name, which may be another repository's by now.
         if self.named.as_ref().is_none_or(|(id, _)| id != forge_id) {
             let Some(listed) = self.one(forge_id)? else {
                 return Err(Error::NotFound(format!("repository {forge_id}")));
@@ -251,7 +254,7 @@ fn from_repository(repository: &Value) -> Option<Listed> {
         forge_id: repository["id"].as_u64()?.to_string(),
         full_name: text(&repository["full_name"])?,
         clone_url: text(&repository["clone_url"])?,
-        // Lists do not tell people from organisations; listing these does.
+        // Lists do not tell users from organisations; the listing of accounts does.
         owner: account(owner, AccountKind::User),
         description: text(&repository["description"]),
         homepage: text(&repository["website"]),
@@ -270,7 +273,7 @@ fn from_repository(repository: &Value) -> Option<Listed> {
         open_issues: repository["open_issues_count"].as_u64(),
         created_at: text(&repository["created_at"]),
         updated_at: text(&repository["updated_at"]),
-        // A push sets it; so do edits.
+        // Pushes set it; so do edits.
         pushed_at: text(&repository["updated_at"]),
         ..Listed::default()
     })

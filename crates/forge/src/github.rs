@@ -1,7 +1,7 @@
 //! GitHub (docs.github.com/rest/repos: "List public repositories"; GraphQL: `nodes`).
 //!
-//! A list's items say little. With a token their ids go into one GraphQL question, which says all of a
-//! hundred repositories for one point: two requests for a hundred repositories.
+//! The items of a list have few fields. With a token, their ids go into one GraphQL query, which returns all
+//! fields of a hundred repositories for one point: two requests for a hundred repositories.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,11 +21,11 @@ use crate::{
 /// Ids in one `nodes` field, as documented.
 const NODES_MAX: usize = 100;
 const PER_PAGE: usize = 100;
-/// Ids passed over for the first page that cannot be had; twice as many for each further one in turn, as ids
-/// are sparse.
+/// Ids that are skipped for the first page that cannot be fetched. The number doubles for each further one in
+/// a row, as ids are sparse.
 const SKIPPED_IDS: u64 = 100;
-/// Times in turn that a search is asked for half as much; then GitHub is down, and the next crawl goes on
-/// from there.
+/// How often in a row the range of a search is halved. If that does not help, GitHub is down, and the next
+/// crawl goes on from there.
 const NARROWED_MAX: u32 = 4;
 
 const FIELDS: &str = "databaseId nameWithOwner url isFork isArchived isPrivate isEmpty diskUsage \
@@ -41,29 +41,29 @@ pub struct GitHub {
     /// `https://api.github.com`, or `https://HOST/api/v3`.
     rest: String,
     graphql: String,
-    /// Only what these own; everything if there are none.
+    /// The owners whose repositories are listed; all repositories if there are none.
     owners: Vec<String>,
-    /// Those of them that are no organisations, by number, as far as that was found out.
+    /// The numbers of the owners that are known not to be organisations.
     people: HashSet<usize>,
-    /// Or only what these questions find.
+    /// The searches whose results are listed instead.
     questions: Vec<String>,
-    /// Where the listing went on behind the last page that could not be had, and how many ids that was taken
-    /// to span.
+    /// Where the listing went on after the last page that could not be fetched, and how many ids it skipped.
     skipped: Option<(u64, u64)>,
-    /// Ranges of time in turn that a search could not be had for, each half of the one before.
+    /// How often in a row the range of a search was halved because it could not be fetched.
     narrowed: u32,
 }
 
 impl GitHub {
-    /// `url` is the web site's, `https://github.com`; `owners` are users and organisations, all if there are
-    /// none; `questions` are as one asks GitHub's search for repositories, and go before owners.
+    /// Returns a listing of the web site at `url`, such as `https://github.com`. `owners` are users and
+    /// organisations; if there are none, everything is listed. `questions` are queries of GitHub's search for
+    /// repositories, and take precedence over owners.
     pub fn new(url: &str, owners: Vec<String>, questions: Vec<String>, api: Api) -> GitHub {
         let rest = GitHub::rest(url);
         let graphql = rest.strip_suffix("/v3").unwrap_or(&rest).to_owned() + "/graphql";
         GitHub { api, rest, graphql, owners, people: HashSet::new(), questions, skipped: None, narrowed: 0 }
     }
 
-    /// The URL of the REST API of the web site at `url`.
+    /// Returns the URL of the REST API of the web site at `url`.
     pub fn rest(url: &str) -> String {
         let url = url.trim_end_matches('/');
         if url == "https://github.com" {
@@ -73,7 +73,7 @@ impl GitHub {
         }
     }
 
-    /// What a question finds, from `position` on.
+    /// Returns a page of what a search finds, from `position` on.
     fn found(&mut self, position: &str) -> Result<Page> {
         let now = github_search::now();
         let place = SearchPlace::parse(position, now);
@@ -84,7 +84,7 @@ impl GitHub {
         let narrowed = std::mem::take(&mut self.narrowed);
         match github_search::search(&mut self.api, &self.rest, question, place, now) {
             Err(Error::Unavailable { url, detail }) => match place.halved() {
-                // What takes too long for all time may not for less of it.
+                // A search over all time may take too long where one over a part of it does not.
                 Some(half) if narrowed < NARROWED_MAX => {
                     tracing::warn!("{url}: {detail}; asking for less");
                     self.narrowed = narrowed + 1;
@@ -97,7 +97,7 @@ impl GitHub {
                     ..Page::default()
                 }),
             },
-            // It searches for nothing of what is renamed, gone, or not for us to see.
+            // GitHub refuses to search for an owner that is renamed, gone, or not visible to us.
             Err(Error::Refused { url, detail }) => {
                 tracing::warn!("{url}: {detail}; the other searches go on");
                 Ok(Page { next: next(SearchPlace::start(place.question + 1, now)), ..Page::default() })
@@ -119,12 +119,12 @@ impl GitHub {
         }
     }
 
-    /// Repositories with ids above `since`.
+    /// Returns a page of the repositories with ids above `since`.
     fn all(&mut self, since: u64) -> Result<Page> {
         let url = format!("{}/repositories?since={since}&per_page={PER_PAGE}", self.rest);
         let (answer, items) = match self.api.get(&url).and_then(|answer| list(&url, answer)) {
             Err(e) if e.is_of_page() => {
-                // Ids are sparse: where the page behind one that was skipped cannot be had either, more is.
+                // Ids are sparse: if the page after a skipped one cannot be fetched either, more are skipped.
                 let ids = self
                     .skipped
                     .filter(|(next, _)| *next == since)
@@ -135,14 +135,14 @@ impl GitHub {
             }
             found => found?,
         };
-        // The link is the documented way; without one the list has ended.
+        // The link is the documented way; without a link, the list has ended.
         let next = answer.next.as_deref().and_then(|next| parameter(next, "since")).map(str::to_owned);
         let last = items.iter().filter_map(|i| i["id"].as_u64()).max();
         let next = next.or_else(|| last.filter(|_| answer.next.is_some()).map(|id| id.to_string()));
         Ok(Page { repositories: self.in_full(&items)?.0, next, ..Page::default() })
     }
 
-    /// Page number `page` of what `owners[owner]` owns.
+    /// Returns page number `page` of the repositories of `owners[owner]`.
     fn owned(&mut self, owner: usize, page: u64, etag: Option<&str>) -> Result<Page> {
         let place = OwnerPosition { owner: Some(owner), at: page };
         let next_page = || Some(place.go_to(page.saturating_add(1)).text());
@@ -156,7 +156,7 @@ impl GitHub {
             )
         };
         let position = place.text();
-        // Of an organisation's, /users shows what is public only, whoever asks.
+        // Of an organisation, /users lists only public repositories, whatever the token.
         let mut found = Err(Error::NotFound(String::new()));
         if self.api.is_known() && !self.people.contains(&owner) {
             let url = url("orgs");
@@ -174,10 +174,10 @@ impl GitHub {
                 .and_then(|answer| answer.map(|answer| list(&url, answer)).transpose());
         }
         let found = match found {
-            // An owner who is gone, or not for us, is not the end of the others.
+            // An owner that is gone, or not visible to us, does not end the listing of the others.
             Err(e) if e.is_of_owner() => return Ok(Page::leaving_out(&position, &e, next_owner)),
             Err(e) if e.is_of_page() => {
-                // What is no list at all is none on the next page either.
+                // If a page is no list at all, the next page is none either.
                 let next = if matches!(e, Error::Unavailable { .. }) { next_page() } else { next_owner };
                 return Ok(Page::skipping(&position, &e, next));
             }
@@ -186,14 +186,15 @@ impl GitHub {
         let Some((answer, items)) = found else { return Ok(Page { is_unchanged: true, ..Page::default() }) };
         let next = if answer.next.is_some() { next_page() } else { next_owner };
         let (repositories, is_full) = self.in_full(&items)?;
-        // What is known in part only is to be asked for again. A full page without another behind it stays as
-        // it is when there is more; and the link is not what the tag is of.
+        // No ETag is kept if details are missing, because the page must be fetched again. Nor is one kept for
+        // a full last page: it stays as it is when another page follows, and the ETag does not cover the
+        // link.
         let may_grow = items.len() >= PER_PAGE && answer.next.is_none();
         let etag = answer.etag.filter(|_| is_full && !may_grow);
         Ok(Page { repositories, next, etag, ..Page::default() })
     }
 
-    /// A page of `accounts`, with who belongs to the organisations among them.
+    /// Returns a page of `accounts`, with the members of the organisations among them.
     fn with_members(&mut self, accounts: Vec<Account>, next: Option<String>) -> Result<AccountsPage> {
         let (mut of_all, mut room) = (Vec::new(), MEMBERS_MAX);
         for organization in accounts.iter().filter(|a| a.kind == AccountKind::Organization) {
@@ -222,10 +223,10 @@ impl GitHub {
         self.with_members(found.into_iter().collect(), next)
     }
 
-    /// Everything about `items`, asked for in batches where there is a token; and whether there was an answer
-    /// about each.
+    /// Returns all fields of `items`, requested in batches if there is a token; and whether there was an
+    /// answer for each of them.
     fn in_full(&mut self, items: &[Value]) -> Result<(Vec<Listed>, bool)> {
-        // Holes in lists are real: repositories that are being deleted.
+        // Lists have holes: repositories that are being deleted.
         let items: Vec<&Value> = items.iter().filter(|i| i["id"].is_u64()).collect();
         let mut full = HashMap::new();
         if self.api.is_known() {
@@ -235,14 +236,14 @@ impl GitHub {
                 let question = json!({ "query": query, "variables": { "ids": ids } });
                 let url = self.graphql.clone();
                 let answer = match self.api.post(&url, &question) {
-                    // The list's own words must do, until the next time.
+                    // The fields of the list must do until the next time.
                     Err(e) if e.is_of_page() => {
                         tracing::warn!("no details of {} repositories: {e}", ids.len());
                         continue;
                     }
                     answer => answer?.value,
                 };
-                // Errors about some nodes come beside the others' answers.
+                // Errors about some nodes come along with the answers about others.
                 let Some(nodes) = answer["data"]["nodes"].as_array() else {
                     let detail = answer["errors"][0]["message"].as_str().unwrap_or("no data");
                     tracing::warn!("{url}: no details of {} repositories: {detail}", ids.len());
@@ -332,14 +333,14 @@ impl Forge for GitHub {
             "issues" => ("issues?state=all&sort=updated&direction=asc", since),
             "comments" => ("issues/comments?sort=updated&direction=asc", since),
             "review_comments" => ("pulls/comments?sort=updated&direction=asc", since),
-            // They cannot be asked for since a time.
+            // Pull requests cannot be requested by time.
             "pulls" => ("pulls?state=all&sort=updated&direction=desc", Order::NewestFirst),
             "milestones" => ("milestones?state=all", Order::Whole),
             "labels" => ("labels?", Order::Whole),
             _ => ("releases?", Order::Whole),
         };
-        // By its id: its name may be another repository's by now. It is what GitHub's own links to further
-        // pages lead to.
+        // By its id, because another repository may have its name by now. GitHub's own links to further pages
+        // lead there, too.
         let url = format!("{}/repositories/{}/{path}&per_page={PER_PAGE}", self.rest, escape(forge_id));
         let mut page = page_of(
             &mut self.api,
@@ -348,8 +349,8 @@ impl Forge for GitHub {
             cursor,
             now,
         )?;
-        // Pull requests are issues, too; they have a stream that says more of them. Old servers name no pull
-        // request of an issue.
+        // Issues include pull requests, which have a stream of their own with more fields. On old servers, an
+        // issue may have a `pull_request` whose links are all null.
         let is_pull = |item: &Value| {
             item["pull_request"].as_object().is_some_and(|links| links.values().any(|link| !link.is_null()))
         };
@@ -370,7 +371,7 @@ impl Forge for GitHub {
     }
 }
 
-/// The items of an answer that is a list.
+/// Returns the items of an answer that is a list.
 fn list(url: &str, mut answer: ApiAnswer) -> Result<(ApiAnswer, Vec<Value>)> {
     match answer.value.take() {
         Value::Array(items) => Ok((answer, items)),
@@ -382,19 +383,19 @@ pub(crate) fn text(value: &Value) -> Option<String> {
     value.as_str().filter(|t| !t.is_empty()).map(str::to_owned)
 }
 
-/// A user or an organisation of the REST API.
+/// Reads a user or an organisation of the REST API.
 pub(crate) fn account(value: &Value) -> Option<Account> {
     let kind = if value["type"] == "Organization" { AccountKind::Organization } else { AccountKind::User };
     Some(Account { forge_id: value["id"].as_u64()?.to_string(), login: text(&value["login"])?, kind })
 }
 
-/// An item of a list, or a whole repository, of the REST API.
+/// Reads an item of a list, or a whole repository, of the REST API.
 pub(crate) fn from_item(item: &Value) -> Option<Listed> {
     let full_name = text(&item["full_name"])?;
     let owner = &item["owner"];
     Some(Listed {
         forge_id: item["id"].as_u64()?.to_string(),
-        // Lists leave it out.
+        // Lists leave `clone_url` out.
         clone_url: text(&item["clone_url"]).or_else(|| Some(format!("{}.git", text(&item["html_url"])?)))?,
         full_name,
         owner: account(owner),
@@ -420,7 +421,7 @@ pub(crate) fn from_item(item: &Value) -> Option<Listed> {
     })
 }
 
-/// A repository of the GraphQL API.
+/// Reads a repository of the GraphQL API.
 fn from_node(node: &Value) -> Option<Listed> {
     let owner = &node["owner"];
     let edges = node["languages"]["edges"].as_array();

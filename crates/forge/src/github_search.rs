@@ -1,6 +1,6 @@
-//! GitHub's search for repositories (docs.github.com/rest/search: "Search repositories"). It gives a thousand
-//! of what a question finds, and no more: so each is asked for ranges of the time repositories were made in,
-//! halved until they are small enough.
+//! GitHub's search for repositories (docs.github.com/rest/search: "Search repositories"). It returns a
+//! thousand results of a query at most. So each query is limited to ranges of the time at which repositories
+//! were created, and ranges are halved until they are small enough.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -9,10 +9,10 @@ use weir_ground::Clock;
 use crate::api::{Api, escape};
 use crate::{Error, Result};
 
-/// What one question gives at most.
+/// The most results of one query.
 pub(crate) const FOUND_MAX: u64 = 1000;
 pub(crate) const PER_PAGE: u64 = 100;
-/// 2007-10-01: before the first repository was made.
+/// 2007-10-01: before the first repository was created.
 const FIRST_S: u64 = 1_191_196_800;
 
 /// Where a search stands: `QUESTION:FROM:TO:PAGE:END`, the times in seconds since 1970.
@@ -22,15 +22,15 @@ pub(crate) struct SearchPlace {
     from: u64,
     to: u64,
     page: u64,
-    /// Where the last range ends: when the question was first asked.
+    /// Where the last range ends: the time when the query was first sent.
     end: u64,
 }
 
-/// What a page of a search has.
+/// A page of a search.
 pub(crate) struct SearchPage {
     pub(crate) items: Vec<serde_json::Value>,
     pub(crate) next: SearchPlace,
-    /// GitHub gave up before it had found all.
+    /// Whether GitHub gave up before it had found everything.
     pub(crate) is_incomplete: bool,
 }
 
@@ -53,7 +53,7 @@ impl SearchPlace {
         if place.from < FIRST_S || place.to < place.from {
             return SearchPlace::start(place.question, now);
         }
-        // Those of older versions do not say.
+        // Positions of older versions do not have it.
         SearchPlace { end: if place.end < place.to { now.max(place.to) } else { place.end }, ..place }
     }
 
@@ -61,7 +61,7 @@ impl SearchPlace {
         format!("{}:{}:{}:{}:{}", self.question, self.from, self.to, self.page, self.end)
     }
 
-    /// The next page, or range, or question, where this one has found so many.
+    /// Returns the next page, range or question, if this range has `total` results.
     fn after(self, total: u64, now: u64) -> SearchPlace {
         if total.min(FOUND_MAX) > self.page.saturating_mul(PER_PAGE) {
             return SearchPlace { page: self.page + 1, ..self };
@@ -69,23 +69,23 @@ impl SearchPlace {
         self.skip(now)
     }
 
-    /// The next page of a second of which nobody knows how many it has.
+    /// Returns the next page of a second for which the number of results is unknown.
     pub(crate) fn skip_page(self, now: u64) -> SearchPlace {
         self.after(FOUND_MAX, now)
     }
 
-    /// The next range, or question.
+    /// Returns the next range, or question.
     fn skip(self, now: u64) -> SearchPlace {
         if self.to >= self.end {
             return SearchPlace::start(self.question + 1, now);
         }
         let from = self.to + 1;
-        // What was sparse before will be so again; if not, it is halved.
+        // After a sparse range, the next one is probably sparse, too; if not, it is halved.
         let width = (self.to - self.from + 1).saturating_mul(2);
         SearchPlace { from, to: from.saturating_add(width).min(self.end), page: 1, ..self }
     }
 
-    /// Half of this range, if it can be halved.
+    /// Returns half of this range, if it can be halved.
     pub(crate) fn halved(self) -> Option<SearchPlace> {
         (self.to > self.from).then(|| SearchPlace {
             to: self.from + (self.to - self.from) / 2,
@@ -99,7 +99,7 @@ pub(crate) fn now() -> u64 {
     Clock::default().now().as_u64()
 }
 
-/// `2024-01-31T12:00:00Z`.
+/// Returns a time in the form `2024-01-31T12:00:00Z`.
 fn written(seconds: u64) -> String {
     let time = i64::try_from(seconds)
         .ok()
@@ -108,7 +108,7 @@ fn written(seconds: u64) -> String {
     time.format(&Rfc3339).unwrap_or_default()
 }
 
-/// The page of `question` at `place`.
+/// Returns the page of `question` at `place`.
 pub(crate) fn search(
     api: &mut Api,
     rest: &str,
@@ -124,7 +124,7 @@ pub(crate) fn search(
     let total = answer["total_count"].as_u64().ok_or_else(unexpected)?;
     let items = answer["items"].as_array().ok_or_else(unexpected)?;
     let is_incomplete = answer["incomplete_results"].as_bool() == Some(true);
-    // Nobody knows then what it would have found.
+    // It is then unknown what the search would have found.
     if let (true, Some(next)) = (is_incomplete, place.halved()) {
         return Ok(SearchPage { items: Vec::new(), next, is_incomplete: false });
     }
@@ -155,7 +155,8 @@ mod tests {
         }
     }
 
-    /// Every second lies in exactly one range that is small enough, in order, whatever there is when.
+    /// Every second lies in exactly one range that is small enough, in order, whenever repositories were
+    /// created.
     #[test]
     fn ranges_cover_all_time_once() {
         let now = FIRST_S + 500_000_000;
@@ -172,7 +173,7 @@ mod tests {
             }
             let here = total - (place.page - 1) * PER_PAGE;
             seen += here.min(PER_PAGE) as usize;
-            // However long it takes: what is made meanwhile is for the next time.
+            // However long the search takes: what is created meanwhile is left to the next one.
             place = place.after(total, now + asked as u64);
         }
         assert_eq!(seen, made.len());

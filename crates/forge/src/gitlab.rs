@@ -10,7 +10,7 @@ use crate::position::OwnerPosition;
 use crate::{Account, AccountKind, Error, Forge, Listed, MetadataKind, MetadataPage, Page, Result};
 
 const PER_PAGE: u64 = 100;
-/// Issues of a page whose notes are had, too, and bytes of these.
+/// Items per page if their notes are fetched, too, and bytes of these notes.
 const NOTED_PER_PAGE: u64 = 20;
 const NOTES_BYTES_MAX: usize = 256 << 20;
 
@@ -18,14 +18,15 @@ const NOTES_BYTES_MAX: usize = 256 << 20;
 pub struct GitLab {
     api: Api,
     base: String,
-    /// Only what is in these groups or of these users; everything if there are none.
+    /// The groups and users whose projects are listed; all projects if there are none.
     owners: Vec<String>,
-    /// Ids that the next page that cannot be had is taken to span.
+    /// Ids that are skipped if the next page cannot be fetched.
     skipped_ids: u64,
 }
 
 impl GitLab {
-    /// `url` is the web site's; `owners` are groups, with those below them, or users: all if there are none.
+    /// Returns a listing of the web site at `url`. `owners` are groups, which include their subgroups, or
+    /// users; if there are none, everything is listed.
     pub fn new(url: &str, owners: Vec<String>, api: Api) -> GitLab {
         GitLab { api, base: format!("{}/api/v4", url.trim_end_matches('/')), owners, skipped_ids: PER_PAGE }
     }
@@ -37,7 +38,7 @@ impl Forge for GitLab {
     }
 
     fn page(&mut self, position: &str) -> Result<Page> {
-        // The last id before the page.
+        // A position is the last id before the page.
         let place = OwnerPosition::parse(position, 0u64);
         let OwnerPosition { owner, at: after } = place;
         let order = format!("pagination=keyset&order_by=id&sort=asc&per_page={PER_PAGE}&id_after={after}");
@@ -60,12 +61,12 @@ impl Forge for GitLab {
         };
         let next_owner = place.next_owner(self.owners.len(), 0);
         let answer = match answer {
-            // Some pages answer 500 for ever: what stands behind them can still be had.
+            // Some pages always answer 500, but the projects behind them can be fetched.
             Err(e) if owner.is_some() && e.is_of_owner() => {
                 return Ok(Page::leaving_out(position, &e, next_owner));
             }
             Err(e) if e.is_of_page() => {
-                // Twice as far with each in turn: ids are sparse.
+                // Twice as far with each such page in a row: ids are sparse.
                 let next = place.go_to(after.saturating_add(self.skipped_ids)).text();
                 self.skipped_ids = self.skipped_ids.saturating_mul(2);
                 return Ok(Page::skipping(position, &e, Some(next)));
@@ -92,7 +93,7 @@ impl Forge for GitLab {
     }
 
     fn metadata_streams(&self, wanted: &[MetadataKind]) -> Vec<&'static str> {
-        // Notes have no list of their own: they come with what they are about.
+        // Notes have no list of their own: they come with their issue or merge request.
         streams(wanted, &["comments", "review_comments"])
     }
 
@@ -130,7 +131,7 @@ impl Forge for GitLab {
             per_page: NOTED_PER_PAGE,
         };
         let mut page = page_of(&mut self.api, &list, stream, cursor, now)?;
-        // Nobody is told them who does not say who asks.
+        // Notes are available only with a token.
         let noted: Vec<_> = page.items.iter().filter(|_| self.api.is_known()).collect();
         let (mut notes, mut room) = (Vec::new(), NOTES_BYTES_MAX);
         for (_, item) in noted {
@@ -138,11 +139,11 @@ impl Forge for GitLab {
                 let url = format!("{project}/{of}/{number}/notes?sort=asc&per_page={PER_PAGE}");
                 match all(&mut self.api, &url, PER_PAGE, &mut room) {
                     Ok(all) => notes.extend(all.into_iter().map(|note| (notes_stream, note))),
-                    // What it is about is had without.
+                    // The item is kept without its notes.
                     Err(e @ (Error::NotFound(_) | Error::Unexpected { .. })) => {
                         tracing::warn!("notes left out: {e}")
                     }
-                    // That would be taken for a list that is turned off.
+                    // The error `Forbidden` would be taken for a list that is turned off.
                     Err(Error::Forbidden { url, detail, .. }) => {
                         return Err(Error::Unexpected { url, detail });
                     }
@@ -184,7 +185,7 @@ fn from_project(project: &Value) -> Option<Listed> {
         open_issues: project["open_issues_count"].as_u64(),
         created_at: text(&project["created_at"]),
         updated_at: text(&project["updated_at"]),
-        // Pushes are activity; so is more.
+        // Pushes count as activity; so do other changes.
         pushed_at: text(&project["last_activity_at"]),
         ..Listed::default()
     })

@@ -13,11 +13,10 @@ use crate::{Error, Forge, Listed, Page, Result};
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
 /// Bytes of an unpacked manifest: kernel.org's has a few million.
 const MANIFEST_BYTES_MAX: usize = 256 << 20;
-/// Repositories in it.
+/// The most repositories in it.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// What it says of a repository, as far as that is wanted. What is of another kind than it should be counts
-/// as not said.
+/// The fields of a repository that are wanted. A field of the wrong type counts as missing.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ManifestEntry {
@@ -42,7 +41,7 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Opt
     Ok(Value::deserialize(deserializer)?.as_u64())
 }
 
-/// Repositories by path, read one by one: what is not wanted of them is not held.
+/// Repositories by path, read one by one, so that unwanted fields are not kept in memory.
 struct ManifestEntries(Vec<(String, ManifestEntry)>);
 
 impl<'de> Deserialize<'de> for ManifestEntries {
@@ -80,12 +79,12 @@ pub struct Manifest {
     api: Api,
     url: String,
     site: String,
-    /// As last read, for questions about one.
+    /// The repositories as last read, for requests for one of them.
     last: Vec<Listed>,
 }
 
 impl Manifest {
-    /// The manifest at `url`, of repositories whose paths come behind `site`.
+    /// Returns the manifest at `url`; the clone URLs of its repositories are below `site`.
     pub fn new(url: &str, site: &str, api: Api) -> Manifest {
         Manifest { api, url: url.to_owned(), site: site.trim_end_matches('/').to_owned(), last: Vec::new() }
     }
@@ -99,7 +98,7 @@ impl Manifest {
         }
         let ManifestEntries(entries) =
             serde_json::from_slice(&bytes).map_err(|e| unexpected(e.to_string()))?;
-        // An empty one is what a broken server has.
+        // An empty manifest comes from a broken server.
         if entries.is_empty() {
             return Err(unexpected("no repositories".to_owned()));
         }
@@ -111,14 +110,14 @@ impl Manifest {
         let full_name = path.strip_suffix(".git").unwrap_or(path);
         let some = |text: Option<String>| text.filter(|t| !t.is_empty());
         (!full_name.is_empty()).then(|| Listed {
-            // It has no other id.
+            // A manifest has no other ids.
             forge_id: path.to_owned(),
             full_name: full_name.to_owned(),
             clone_url: format!("{}/{path}", self.site),
             description: some(entry.description),
             default_branch: some(entry.head)
                 .and_then(|h| h.strip_prefix("ref: refs/heads/").map(str::to_owned)),
-            // The fingerprint tells changes; the time need not.
+            // The fingerprint shows every change; the time may not.
             pushed_at: some(entry.fingerprint).or_else(|| entry.modified.map(|t| t.to_string())),
             ..Listed::default()
         })

@@ -1,9 +1,11 @@
 //! What forges say around a repository: issues, pull requests, releases. Each list of a forge's API is a
-//! stream of items, asked for from where it was left; a position is text that the forge alone understands.
+//! stream of items, which is read on from where it was left. A position is text that only the forge
+//! understands.
 //!
-//! A walk through a list begins where the one before was sure: ten minutes before it began, or before the
-//! latest change it saw, whichever is earlier. Clocks of servers differ, some changes are seen later than
-//! others, and some forges let anybody write a time. What is had again for that is known by its sum.
+//! A walk through a list begins ten minutes before the last walk began, or before the latest change that the
+//! last walk saw, whichever is earlier. The reasons: clocks of servers differ, some changes become visible
+//! later than others, and some forges let clients set times. Items that are fetched again for that are known
+//! by their checksums.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,57 +17,58 @@ use weir_ground::{Timestamp, hex};
 use crate::api::{Api, escape};
 use crate::{Error, Result};
 
-/// Sums of items that a position names at most: of more some are given twice.
+/// Checksums of items that a position holds at most; if there are more, some items are returned twice.
 const SEEN_MAX: usize = 200;
 /// Pages of one list in one walk.
 const PAGES_MAX: u64 = 100_000;
 /// How far clocks may differ.
 const CLOCKS_S: i64 = 600;
-/// Looks in turn that fail at a page before a walk begins anew.
+/// Looks in a row that fail at a page before a walk starts over.
 const FAILURES_BEFORE_ANEW: u32 = 3;
-/// What changes all the time and says nothing of the repository.
+/// Fields that change all the time and say nothing of the repository.
 const COUNTERS: [&str; 2] = ["download_count", "reactions"];
 
-/// What is wanted of what a forge says around a repository.
+/// A kind of metadata that a user may want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MetadataKind {
     /// Issues with their comments, labels and milestones.
     Issues,
-    /// Pull requests, or merge requests, with what is said in reviews as far as there are lists of that.
+    /// Pull requests, or merge requests, with the comments of reviews if the forge has lists of them.
     Pulls,
     /// Releases.
     Releases,
 }
 
-/// A part of a stream. There may be items in it that were given before.
+/// A part of a stream. It may contain items that were returned before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MetadataPage {
-    /// Items with the streams they are of.
+    /// Items with the names of their streams.
     pub items: Vec<(&'static str, Value)>,
-    /// Where to go on, now or another time.
+    /// Where to go on.
     pub cursor: String,
-    /// Whether that is another time.
+    /// Whether to go on another time, because this was the last page for now.
     pub is_last: bool,
 }
 
-/// How a list can be asked for what is new.
+/// How to ask a list for new items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// By the time of change, from the one this parameter names on: pages are turned within one second only,
-    /// so nothing slips through between two.
+    /// By the time of change, from the time in this parameter on. Page numbers are used within one second
+    /// only, so no item is missed between two pages.
     OldestFirst(&'static str),
-    /// By the time of change, the latest first: what changes meanwhile comes before what was had.
+    /// By the time of change, the latest first: items that change meanwhile come before those that were
+    /// fetched.
     NewestFirst,
-    /// In whatever order, what was changed since the time this parameter names.
+    /// In any order: the items that were changed since the time in this parameter.
     Any(&'static str),
-    /// Without times: all, each time.
+    /// Without times: all items, each time.
     Whole,
 }
 
 /// A list of a forge's API.
 pub(crate) struct MetadataList {
-    /// With a question mark, and whatever is the same for each page.
+    /// The URL, with a question mark and the parameters that are the same for each page.
     pub(crate) url: String,
     pub(crate) order: Order,
     pub(crate) per_page: u64,
@@ -75,28 +78,28 @@ pub(crate) struct MetadataList {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 struct WalkPlace {
-    /// What changed before is had.
+    /// All changes before this time were fetched.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<i64>,
-    /// Sums of what is had of what changed since.
+    /// Checksums of items that were changed since then and were fetched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     seen: Vec<String>,
     /// The page that comes next, if a walk is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     page: Option<u64>,
-    /// When it began.
+    /// When the walk under way began.
     #[serde(skip_serializing_if = "Option::is_none")]
     began_at: Option<Timestamp>,
-    /// The latest change it has seen...
+    /// The latest change that the walk has seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     reached: Option<i64>,
-    /// ...and the latest items, with their sums.
+    /// The items that were changed last, with their checksums.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     recent: Vec<(i64, String)>,
-    /// What tells the first page from what it will be.
+    /// The ETag of the first page.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
-    /// Looks in turn that came to nothing here.
+    /// Looks in a row that failed at this place.
     #[serde(skip_serializing_if = "is_zero")]
     failures: u32,
 }
@@ -110,7 +113,7 @@ impl WalkPlace {
         cursor.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    /// Notes what a page has.
+    /// Notes the items of a page.
     fn note(&mut self, items: &[Value]) {
         self.reached = items.iter().filter_map(changed_at).chain(self.reached).max();
         self.recent.extend(items.iter().filter_map(|item| Some((changed_at(item)?, sum(item)))));
@@ -119,7 +122,7 @@ impl WalkPlace {
         self.recent.truncate(SEEN_MAX);
     }
 
-    /// The end of a walk: where the next begins.
+    /// Ends a walk, and notes where the next one begins.
     fn end(&mut self, began_at: Timestamp) {
         if let Some(reached) = self.reached {
             self.since = self.since.max(Some(reached.min(began_at.0) - CLOCKS_S));
@@ -130,22 +133,22 @@ impl WalkPlace {
         self.give_up();
     }
 
-    /// Forgets how far a walk has come.
+    /// Forgets how far the walk has come.
     fn give_up(&mut self) {
         (self.page, self.began_at, self.reached) = (None, None, None);
         self.recent.clear();
     }
 }
 
-/// The position where a page could not be had.
+/// Returns the position after a page could not be fetched.
 pub fn failed(cursor: Option<&str>) -> String {
     let mut place = WalkPlace::of(cursor);
     place.failures = place.failures.saturating_add(1);
     text_of(&place)
 }
 
-/// The position of a walk that was left, a page back: things may have been removed since. From its beginning,
-/// if that page could not be had again and again.
+/// Returns the position from which a walk goes on: one page back, as items may have been removed since. If
+/// the page could not be fetched several times in a row, the walk starts over.
 pub fn resumed(cursor: &str) -> String {
     let mut place = WalkPlace::of(Some(cursor));
     match place.failures >= FAILURES_BEFORE_ANEW {
@@ -155,7 +158,7 @@ pub fn resumed(cursor: &str) -> String {
     text_of(&place)
 }
 
-/// When an item was changed last, if it says so, in seconds since 1970.
+/// Returns when an item was last changed, in seconds since 1970, if it says so.
 fn changed_at(item: &Value) -> Option<i64> {
     let text = item["updated_at"].as_str().or_else(|| item["created_at"].as_str())?;
     Some(OffsetDateTime::parse(text, &Rfc3339).ok()?.unix_timestamp())
@@ -166,12 +169,12 @@ fn written(seconds: i64) -> String {
     time.format(&Rfc3339).unwrap_or_default()
 }
 
-/// What tells an item from what it was.
+/// Returns a checksum of an item.
 fn sum(item: &Value) -> String {
     hex(&Sha256::digest(item.to_string())[..8])
 }
 
-/// What tells an item from what it was, but for what is no news.
+/// Returns a checksum of an item without the fields that are no news.
 pub fn sum_of_news(item: &Value) -> [u8; 16] {
     Sha256::digest(without_counters(item).to_string())[..16].try_into().expect("a sum has 32 bytes")
 }
@@ -187,18 +190,18 @@ fn without_counters(item: &Value) -> Value {
     }
 }
 
-/// Items of a page, and where to go on.
+/// The items of a page, and where to go on.
 struct WalkedPages {
     items: Vec<Value>,
     cursor: String,
     is_last: bool,
 }
 
-/// The next page of `list` after `cursor`.
+/// Returns the next page of `list` after `cursor`.
 fn walk(api: &mut Api, list: &MetadataList, cursor: Option<&str>, now: Timestamp) -> Result<WalkedPages> {
     let mut place = WalkPlace::of(cursor);
     let number = place.page.unwrap_or(1).clamp(1, PAGES_MAX);
-    // A clock that was turned back: nothing that is to come is had.
+    // If the clock was turned back, the walk begins now: otherwise changes to come would seem to be fetched.
     let began_at = place.began_at.map_or(now, |at| at.min(now));
     let from = match list.order {
         Order::OldestFirst(_) => place.reached.max(place.since),
@@ -210,13 +213,13 @@ fn walk(api: &mut Api, list: &MetadataList, cursor: Option<&str>, now: Timestamp
     }
     let etag = place.etag.take_if(|_| number == 1 && place.reached.is_none());
     let answer = match api.by_any(&url, |api, url| api.get_unless(url, etag.as_deref())) {
-        // As it was when it was asked for the same.
+        // Unchanged since the last request.
         Ok(None) => {
             (place.etag, place.failures) = (etag, 0);
             place.give_up();
             return Ok(WalkedPages { items: Vec::new(), cursor: text_of(&place), is_last: true });
         }
-        // There is an end to how far pages can be turned.
+        // The forge limits how many pages can be requested.
         Err(Error::Refused { .. }) if number > 1 => {
             place.end(began_at);
             return Ok(WalkedPages { items: Vec::new(), cursor: text_of(&place), is_last: true });
@@ -228,7 +231,7 @@ fn walk(api: &mut Api, list: &MetadataList, cursor: Option<&str>, now: Timestamp
         return Err(Error::Unexpected { url, detail: "not a list".to_owned() });
     };
     place.failures = 0;
-    // Some instances give fewer a page than they are asked for, and then name the next.
+    // Some instances return fewer items per page than requested, and then link to the next page.
     let mut is_last = (answer.next.is_none() && (items.len() as u64) < list.per_page) || number == PAGES_MAX;
     if list.order == Order::Whole {
         let etag = answer.etag.filter(|_| is_last && number == 1);
@@ -256,7 +259,7 @@ fn walk(api: &mut Api, list: &MetadataList, cursor: Option<&str>, now: Timestamp
         }
     } else {
         place.began_at = Some(began_at);
-        // By time, if that leads on.
+        // Goes on by time if that makes progress.
         let leads_on = matches!(list.order, Order::OldestFirst(_)) && place.reached > from;
         place.page = (!leads_on).then_some(number + 1);
     }
@@ -267,7 +270,7 @@ fn text_of(place: &WalkPlace) -> String {
     serde_json::to_string(place).expect("numbers and words are JSON")
 }
 
-/// Streams, by what is wanted of them.
+/// The streams, with their kinds of metadata.
 const STREAMS: [(MetadataKind, &str); 7] = [
     (MetadataKind::Issues, "issues"),
     (MetadataKind::Issues, "comments"),
@@ -278,18 +281,18 @@ const STREAMS: [(MetadataKind, &str); 7] = [
     (MetadataKind::Releases, "releases"),
 ];
 
-/// The streams of what is `wanted`, of a forge that has all but `lacks`.
+/// Returns the streams of what is `wanted`, for a forge that has all streams but `lacks`.
 pub(crate) fn streams(wanted: &[MetadataKind], lacks: &[&str]) -> Vec<&'static str> {
     let all = STREAMS.iter().filter(|(kind, name)| wanted.contains(kind) && !lacks.contains(name));
     all.map(|(_, name)| *name).collect()
 }
 
-/// What the name of a stream stands for everywhere.
+/// Returns the static name of a stream, or an empty one if there is no such stream.
 fn stream_called(name: &str) -> &'static str {
     STREAMS.iter().find(|(_, known)| *known == name).map_or("", |(_, known)| known)
 }
 
-/// A page of `list` as one of the stream `name`.
+/// Returns a page of `list` as a page of the stream `name`.
 pub(crate) fn page_of(
     api: &mut Api,
     list: &MetadataList,
@@ -302,8 +305,8 @@ pub(crate) fn page_of(
     Ok(MetadataPage { items: items.into_iter().map(|item| (name, item)).collect(), cursor, is_last })
 }
 
-/// All items of the list at `url`, however many pages it has, while they take no more than `room` bytes of
-/// JSON, which are taken off it.
+/// Returns all items of the list at `url`, from all its pages. They may take `room` bytes of JSON at most,
+/// from which their bytes are subtracted.
 pub(crate) fn all(api: &mut Api, url: &str, per_page: u64, room: &mut usize) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for page in 1..=PAGES_MAX {
@@ -321,7 +324,7 @@ pub(crate) fn all(api: &mut Api, url: &str, per_page: u64, room: &mut usize) -> 
         *room = left;
         let count = items.len() as u64;
         all.extend(items);
-        // What may not be seen is left out of pages that are named as if it were there.
+        // Items that may not be seen are missing from a page, so a short page may still have a next one.
         if answer.next.is_none() && count < per_page {
             break;
         }

@@ -7,23 +7,23 @@ use crate::Error;
 /// A part of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// What it lists.
+    /// The repositories that it lists.
     pub repositories: Vec<Listed>,
-    /// Where to go on; `None` at the end.
+    /// The position of the next page; `None` at the end.
     pub next: Option<String>,
-    /// What tells this page from what it will be, if the forge says so and all about the repositories in it
-    /// is known.
+    /// The ETag of the page, if the forge sends one and all details of the repositories on the page are
+    /// known.
     pub etag: Option<String>,
-    /// It is as it was when it had the tag that was shown: then it lists nothing.
+    /// Whether it is unchanged since it had the ETag that was sent: then it lists nothing.
     pub is_unchanged: bool,
-    /// Set if the forge could not give it: then it lists nothing.
+    /// Set if it could not be fetched: then it lists nothing.
     pub skipped: Option<Skipped>,
-    /// Set if the forge gives it to nobody of ours, and says so: then it lists nothing.
+    /// Set if the forge refuses it to all our credentials: then it lists nothing.
     pub left_out: Option<Skipped>,
 }
 
 impl Page {
-    /// One that could not be had, and is passed over; `next` follows.
+    /// Returns a page that could not be fetched and is skipped; `next` follows.
     pub(crate) fn skipping(position: &str, error: &Error, next: Option<String>) -> Page {
         Page {
             next,
@@ -32,7 +32,7 @@ impl Page {
         }
     }
 
-    /// The pages of an owner that are not there, or not for us; `next` is the next owner's.
+    /// Returns a page for an owner that is gone, or not visible to us; `next` is the next owner's.
     pub(crate) fn leaving_out(position: &str, error: &Error, next: Option<String>) -> Page {
         tracing::warn!("skipped: {error}");
         let is_forbidden = !matches!(error, Error::NotFound(_));
@@ -42,7 +42,7 @@ impl Page {
     }
 }
 
-/// A page that a forge could not give.
+/// A page that could not be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// Where it starts.

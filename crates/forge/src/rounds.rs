@@ -10,9 +10,9 @@ use crate::crawl::{Crawl, CrawlError, CrawlProgress};
 use crate::filter::{FilterVerdict, ListingFilter};
 use crate::{Error, Forge};
 
-/// Longest sleep between looks at what is due while watching.
+/// Longest sleep between checks of what is due while watching.
 const WATCH_SLEEP: Duration = Duration::from_millis(200);
-/// Time until a forge that another process lists is looked at again, in seconds.
+/// Time until a forge that another process lists is checked again, in seconds.
 const LISTED_BY_ANOTHER_S: i64 = 60;
 /// Time until a listing that failed is resumed while watching, in seconds.
 const RETRY_S: i64 = 300;
@@ -34,14 +34,14 @@ pub trait CrawlSource {
     /// Returns the name that a repository gets here, or `None` if its name is not wanted.
     ///
     /// # Errors
-    /// If it can have no name here; says why.
+    /// If it can have no name here; the error says why.
     fn name_of(&self, listed: &Listed) -> Result<Option<String>, String>;
 
     /// Returns whether the wikis of wanted repositories are wanted, too.
     fn wikis(&self) -> bool;
 
-    /// Returns all that decides which repositories are wanted, as text: an unchanged page is passed over only
-    /// while this is the same.
+    /// Returns everything that decides which repositories are wanted, as text: an unchanged page is skipped
+    /// only while this is the same.
     fn wanted(&self) -> String;
 
     /// Returns the number of wanted repositories after which a listing ends, or 0.
@@ -79,7 +79,7 @@ pub enum RoundEvent<'a> {
     Failed(&'a RoundError),
 }
 
-/// Is told what happens to the listing of the forge with that name.
+/// A function that is called with what happens to the listing of the forge with that name.
 pub type TellRound<'a> = dyn FnMut(&str, RoundEvent<'_>) -> Result<(), OtherError> + 'a;
 
 /// Why a forge was not listed.
@@ -88,10 +88,10 @@ pub enum RoundError {
     /// The forge or the catalog failed.
     #[error(transparent)]
     Crawl(#[from] CrawlError),
-    /// Another process lists it just now.
+    /// Another process is listing it.
     #[error("another weir process is listing it")]
     ListedByAnother,
-    /// A function of the caller's failed.
+    /// A function of the caller failed.
     #[error(transparent)]
     Other(OtherError),
 }
@@ -128,7 +128,7 @@ impl<S: CrawlSource> Rounds<'_, S> {
                 }
                 *next = self.turn(catalog, source, tell).unwrap_or_else(|e| {
                     failed = true;
-                    // If the caller cannot be told, it cannot be told of that either.
+                    // If the caller's function is what failed, it cannot report that either.
                     let _ = tell(&source.name(), RoundEvent::Failed(&e));
                     (self.now)() + RETRY_S
                 });
@@ -249,14 +249,14 @@ impl<S: CrawlSource> Rounds<'_, S> {
         Ok(())
     }
 
-    /// Returns whether a listing goes on after the caller was told of a page.
+    /// Returns whether a listing goes on; `told` is what the caller's function returned for a page.
     fn goes_on(&self, told: Result<(), OtherError>) -> bool {
         told.is_ok() && !self.stop.is_stopped()
     }
 }
 
-/// Gives the repositories that a listing of `source` would add to `tell`, with the names they would get, and
-/// asks the catalog nothing.
+/// Calls `tell` with each repository that a listing of `source` would add, and the name that it would get.
+/// Does not use the catalog.
 ///
 /// # Errors
 /// If the forge or `tell` fails.

@@ -10,16 +10,16 @@ use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result};
 
 const FIELDS: &str = "name description visibility created updated HEAD { name } owner { canonicalName }";
 
-/// The git service of a sourcehut.
+/// The git service of a sourcehut instance.
 pub struct Sourcehut {
     api: Api,
     url: String,
-    /// Whose, without the tilde; the token's owner's if there are none.
+    /// The owners, without the tilde; the token's owner if there are none.
     owners: Vec<String>,
 }
 
 impl Sourcehut {
-    /// `url` is the git service's (`https://git.sr.ht`).
+    /// Returns a listing of the git service at `url` (`https://git.sr.ht`).
     pub fn new(url: &str, owners: Vec<String>, api: Api) -> Sourcehut {
         let owners = owners.into_iter().map(|owner| owner.trim_start_matches('~').to_owned()).collect();
         Sourcehut { api, url: url.trim_end_matches('/').to_owned(), owners }
@@ -28,8 +28,8 @@ impl Sourcehut {
     fn listed(&self, repository: &Value) -> Option<Listed> {
         let (owner, name) = (text(&repository["owner"]["canonicalName"])?, text(&repository["name"])?);
         Some(Listed {
-            // It can be asked for by its name only: one that is renamed is another, and the old one's copy
-            // stays.
+            // It can be requested by its name only: a renamed repository is a new one, and the copy of the
+            // old one stays.
             forge_id: format!("{owner}/{name}"),
             full_name: format!("{owner}/{name}"),
             clone_url: format!("{}/{owner}/{name}", self.url),
@@ -52,7 +52,7 @@ impl Forge for Sourcehut {
     }
 
     fn page(&mut self, position: &str) -> Result<Page> {
-        // The forge's cursor; of all, there is one owner without a name.
+        // A position is the forge's cursor. The token's owner counts as one owner without a name.
         let place = OwnerPosition::parse(position, String::new());
         let n = place.owner.unwrap_or(0);
         let cursor = Some(&place.at).filter(|cursor| !cursor.is_empty());
@@ -105,7 +105,7 @@ impl Forge for Sourcehut {
             "variables": { "owner": owner, "name": name } });
         let answer = self.api.post(&url, &question)?.value;
         match &answer["data"]["user"] {
-            // Nothing, and nothing wrong: neither the user nor the repository is there.
+            // No data and no error: the user or the repository does not exist.
             user if answer["errors"].is_null()
                 && (user.is_null() || user["repository"].is_null())
                 && answer["data"].is_object() =>

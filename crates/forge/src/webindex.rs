@@ -1,5 +1,5 @@
-//! Indexes that cgit and gitweb show of the repositories they have. Neither says an id: a repository is its
-//! path.
+//! The indexes that cgit and gitweb show of their repositories. Neither has ids: a path identifies a
+//! repository.
 
 use html5gum::{Token, Tokenizer};
 
@@ -7,12 +7,12 @@ use crate::api::{Api, Usage, parameter};
 use crate::whole::WholeListing;
 use crate::{Error, Forge, Listed, Page, Result};
 
-/// What shows the index.
+/// The program that shows the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WebIndexKind {
     /// cgit (git.zx2c4.com/cgit, `ui-repolist.c`): a table, in pages.
     Cgit,
-    /// gitweb (git's `gitweb.perl`, `git_project_index`): a line of text for each.
+    /// gitweb (git's `gitweb.perl`, `git_project_index`): one line of text per repository.
     Gitweb,
 }
 
@@ -26,7 +26,7 @@ pub struct WebIndex {
 }
 
 impl WebIndex {
-    /// The index at `url`; paths of repositories come behind `site`.
+    /// Returns the index at `url`; the URL of a repository is its path below `site`.
     pub fn new(kind: WebIndexKind, url: &str, site: &str, api: Api) -> WebIndex {
         let cut = |url: &str| url.trim_end_matches('/').to_owned();
         WebIndex { api, kind, url: cut(url), site: cut(site), whole: WholeListing::default() }
@@ -53,10 +53,10 @@ impl WebIndex {
         }
     }
 
-    /// What an index says, `body`, of which `position` is where its page begins.
+    /// Reads a page `body` of an index, which begins at `position`.
     ///
     /// # Errors
-    /// If it is none: an error's page, or something else.
+    /// If it is not an index, but an error page, or something else.
     pub fn read(&self, position: &str, body: &[u8]) -> Result<Page> {
         let offset = position.parse().unwrap_or(0);
         let page = match self.kind {
@@ -71,7 +71,7 @@ impl WebIndex {
 
     fn cgit(&self, offset: u64, html: &[u8]) -> Option<Page> {
         let index = read_cgit(html);
-        // Links lead to where the index is.
+        // Links begin with the path of the index.
         let root = self
             .url
             .split_once("://")
@@ -136,13 +136,13 @@ struct CgitIndex {
     rows: Vec<CgitRow>,
     /// Where further pages begin.
     offsets: Vec<u64>,
-    /// Whether its table is there, and whole.
+    /// Whether the table is there, and whole.
     is_index: bool,
 }
 
 fn read_cgit(html: &[u8]) -> CgitIndex {
     let mut index = CgitIndex::default();
-    // Cells of the row so far; 0 outside of one that is about a repository.
+    // Cells of the row so far; 0 outside of rows about a repository.
     let mut cell = 0;
     let mut text = String::new();
     let mut is_inside = false;
@@ -187,7 +187,7 @@ fn read_cgit(html: &[u8]) -> CgitIndex {
                 }
             }
             Token::EndTag(tag) if &**tag.name == b"tr" => cell = 0,
-            // One that was cut off on the way is none: what it does not name is not gone.
+            // An index that was cut off is not one: repositories that are missing from it are not gone.
             Token::EndTag(tag) if &**tag.name == b"table" && is_inside => index.is_index = true,
             _ => {}
         }

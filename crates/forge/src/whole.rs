@@ -1,13 +1,13 @@
-//! A listing as a whole, for forges that cannot be asked about one repository.
+//! A whole listing, for forges that cannot be asked about one repository.
 
 use std::collections::HashMap;
 
 use crate::{Error, Forge, Listed, Result};
 
-/// Pages of one listing: more is a forge that leads in a circle.
+/// The most pages of one listing: a forge with more leads in a circle.
 const PAGES_MAX: usize = 1_000_000;
 
-/// What a listing had, by id, once it was read.
+/// The repositories of a listing by id, once it was read.
 #[derive(Default)]
 pub(crate) struct WholeListing(Option<HashMap<String, Listed>>);
 
@@ -16,10 +16,10 @@ impl WholeListing {
         self.0.is_some()
     }
 
-    /// All that `forge` lists.
+    /// Returns all repositories that `forge` lists.
     ///
     /// # Errors
-    /// If a page of it cannot be had: what is not on the others may be on that.
+    /// If a page cannot be fetched: a repository that is missing from the others may be on it.
     pub(crate) fn read(forge: &mut dyn Forge) -> Result<Vec<Listed>> {
         let mut list = Vec::new();
         let mut position = forge.start().to_owned();

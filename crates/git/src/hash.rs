@@ -5,7 +5,7 @@ use sha1::Digest;
 use crate::sha1dc::{self, HashBatch, Sha1Detect};
 use crate::{HashKind, Kind, Oid};
 
-/// The data was made to collide: SHA-1's collision detection fired on it (sha1collisiondetection, C13-S).
+/// SHA-1's collision detection found that the data was made to collide (sha1collisiondetection, C13-S).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("SHA-1 collision attack detected in {0}")]
 pub struct CollisionError(pub Oid);
@@ -14,14 +14,14 @@ pub struct CollisionError(pub Oid);
 pub struct ObjectHasher(HashState);
 
 enum HashState {
-    /// Many blocks at a time, where the processor can.
+    /// Hashes many blocks at a time, on processors that can.
     Sha1(Box<Sha1Detect>),
     Sha1Portable(Box<sha1_checked::Sha1>),
     Sha256(sha2::Sha256),
 }
 
 impl ObjectHasher {
-    /// A hasher fed with the header of an object of `size` bytes.
+    /// Returns a hasher fed with the header of an object of `size` bytes.
     pub fn object(hash: HashKind, kind: Kind, size: u64) -> ObjectHasher {
         let mut header = [0u8; 32];
         let len = object_header(&mut header, kind, size);
@@ -43,7 +43,7 @@ impl ObjectHasher {
         }
     }
 
-    /// The id of what was fed.
+    /// Returns the id of what was fed.
     ///
     /// # Errors
     /// If SHA-1's collision detection fired.
@@ -63,7 +63,7 @@ impl ObjectHasher {
         }
     }
 
-    /// The id of a whole object held in memory.
+    /// Returns the id of a whole object held in memory.
     ///
     /// # Errors
     /// If SHA-1's collision detection fired.
@@ -74,27 +74,27 @@ impl ObjectHasher {
     }
 }
 
-/// Hashes many objects as [`ObjectHasher::hash`] does, where the processor can sixteen of them at a time: in
-/// a quarter of the time. An object is held until it comes out of [`BatchHasher::pop`], not in the order they
-/// went in.
+/// Hashes many objects as [`ObjectHasher::hash`] does. Where the processor can, it hashes sixteen of them at
+/// a time, in a quarter of the time. It holds an object until [`BatchHasher::pop`] returns it. Objects do not
+/// come out in the order in which they went in.
 pub struct BatchHasher<D> {
     hash: HashKind,
-    /// SHA-1 on a processor that can.
+    /// Set for SHA-1, on processors that can.
     lanes: Option<Box<HashBatch<D>>>,
     alone: Vec<(D, Result<Oid, CollisionError>)>,
 }
 
-/// Objects larger than this fill no lane: some of them at once would be much memory.
+/// Larger objects are hashed one by one: sixteen of them at once would take much memory.
 const LANE_BYTES_MAX: usize = 1 << 20;
 
 impl<D: AsRef<[u8]>> BatchHasher<D> {
-    /// For objects of a repository with that hash.
+    /// Returns a hasher for objects of a repository with that hash.
     pub fn new(hash: HashKind) -> Self {
         let lanes = (hash == HashKind::Sha1 && sha1dc::is_supported()).then(|| Box::new(HashBatch::new()));
         BatchHasher { hash, lanes, alone: Vec::new() }
     }
 
-    /// Takes an object.
+    /// Adds an object.
     pub fn push(&mut self, kind: Kind, data: D) {
         let size = data.as_ref().len();
         match &mut self.lanes {
@@ -110,14 +110,14 @@ impl<D: AsRef<[u8]>> BatchHasher<D> {
         }
     }
 
-    /// Hashes all that was taken.
+    /// Hashes all objects that were added.
     pub fn flush(&mut self) {
         if let Some(lanes) = &mut self.lanes {
             lanes.flush();
         }
     }
 
-    /// An object that is hashed, with its id or the attack found in it.
+    /// Returns a hashed object, with its id or the attack found in it.
     pub fn pop(&mut self) -> Option<(D, Result<Oid, CollisionError>)> {
         let hashed = self.lanes.as_mut().and_then(|lanes| lanes.pop()).map(|hashed| {
             let oid = Oid::from_bytes(HashKind::Sha1, &hashed.hash).expect("20 bytes");
@@ -135,7 +135,7 @@ fn object_header(out: &mut [u8; 32], kind: Kind, size: u64) -> usize {
     32 - cursor.len()
 }
 
-/// The hash that ends pack, index and bitmap files: without collision detection, for it guards against
+/// The hash at the end of pack, index and bitmap files. It has no collision detection, for it guards against
 /// accidents only.
 #[derive(Clone)]
 pub enum PlainHasher {
@@ -145,7 +145,7 @@ pub enum PlainHasher {
     Sha256(sha2::Sha256),
 }
 
-/// A running checksum of the kind git's files end with.
+/// Returns a running checksum of the kind that is at the end of git's files.
 pub fn plain_sha(hash: HashKind) -> PlainHasher {
     match hash {
         HashKind::Sha1 => PlainHasher::Sha1(sha1::Sha1::new()),
@@ -162,7 +162,7 @@ impl PlainHasher {
         }
     }
 
-    /// The checksum.
+    /// Returns the checksum.
     pub fn finish(self) -> Oid {
         match self {
             PlainHasher::Sha1(h) => Oid::from_bytes(HashKind::Sha1, &h.finalize()).expect("20 bytes"),
@@ -191,7 +191,7 @@ mod tests {
                 let mut batch = BatchHasher::new(hash);
                 let mut found = Vec::new();
                 for n in 0..count {
-                    // Every length about the ends of blocks, and some long ones.
+                    // Many lengths around the ends of blocks, and some long ones.
                     let len = if n % 50 == 49 { 60_000 + n } else { (n * 7) % 200 };
                     let kind = [Kind::Blob, Kind::Commit][n % 2];
                     batch.push(kind, content[n..n + len].to_vec());

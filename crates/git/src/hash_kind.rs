@@ -1,6 +1,6 @@
-//! Which hash a repository names its objects by.
+//! The hash by which a repository names its objects.
 
-/// Which hash a repository names its objects by (`extensions.objectFormat`).
+/// The hash by which a repository names its objects (`extensions.objectFormat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HashKind {
     /// SHA-1, 20 bytes.
@@ -44,7 +44,7 @@ impl HashKind {
         }
     }
 
-    /// The hash called `name`.
+    /// Returns the hash called `name`.
     pub fn from_name(name: &[u8]) -> Option<HashKind> {
         match name {
             b"sha1" => Some(HashKind::Sha1),

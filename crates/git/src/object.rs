@@ -1,4 +1,4 @@
-//! What an object links to: just enough parsing for reachability, on bytes nobody has vetted.
+//! What an object links to: just enough parsing for reachability, on untrusted bytes.
 
 use memchr::memchr;
 
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// The kind called `name`.
+    /// Returns the kind called `name`.
     pub fn from_name(name: &[u8]) -> Option<Kind> {
         match name {
             b"commit" => Some(Kind::Commit),
@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// The kind with this number in a pack entry; deltas (6 and 7) are no kind.
+    /// Returns the kind with this number in a pack entry; deltas (6 and 7) are not kinds.
     pub const fn from_pack_type(n: u8) -> Option<Kind> {
         match n {
             1 => Some(Kind::Commit),
@@ -101,8 +101,7 @@ pub fn commit_links(hash: HashKind, data: &[u8]) -> Result<CommitLinks, ObjectEr
     Ok(CommitLinks { tree, parents })
 }
 
-/// The committer's time of a commit in seconds since 1970, 0 if there is none that can be read, as git has
-/// it.
+/// Returns the committer's time of a commit in seconds since 1970, or 0, as git does, if it cannot be read.
 pub fn commit_time(data: &[u8]) -> u64 {
     let mut rest = data;
     while let Some(end) = memchr(b'\n', rest) {
@@ -192,18 +191,18 @@ impl<'a> Iterator for TreeIter<'a> {
     }
 }
 
-/// Bytes of the entry at the start of a tree's content; `None` if it is cut off.
+/// Returns the length of the entry at the start of a tree's content; `None` if the entry is cut off.
 #[inline]
 pub fn tree_entry_len(hash: HashKind, data: &[u8]) -> Option<usize> {
     Some(first_nul(data)? + 1 + hash.len()).filter(|n| *n <= data.len())
 }
 
-/// Where the first NUL is. Names are short: eight bytes at a time and no call beat a vectorised search.
+/// Returns where the first NUL is. Names are short: eight bytes at a time, inlined, beat a vectorised search.
 #[inline]
 fn first_nul(data: &[u8]) -> Option<usize> {
     for (n, eight) in data.as_chunks::<8>().0.iter().enumerate() {
         let word = u64::from_le_bytes(*eight);
-        // The lowest bit that is set here is that of the first zero byte.
+        // The lowest bit that is set here belongs to the first zero byte.
         let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
         if zeros != 0 {
             return Some(n * 8 + zeros.trailing_zeros() as usize / 8);
@@ -213,7 +212,7 @@ fn first_nul(data: &[u8]) -> Option<usize> {
     Some(tail + data[tail..].iter().position(|&b| b == 0)?)
 }
 
-/// What an annotated tag points at.
+/// Returns the object that an annotated tag points at, and its kind.
 ///
 /// # Errors
 /// If the `object` or the `type` line is malformed.

@@ -16,7 +16,7 @@ pub struct Oid {
 }
 
 impl Oid {
-    /// The id whose raw bytes are `bytes`; `None` unless their number is that of `kind`.
+    /// Returns the id with the raw bytes `bytes`; `None` if they are more or fewer than `kind` has.
     pub fn from_bytes(kind: HashKind, bytes: &[u8]) -> Option<Oid> {
         if bytes.len() != kind.len() {
             return None;
@@ -38,7 +38,7 @@ impl Oid {
         Some(Oid { bytes, kind })
     }
 
-    /// Parses hexadecimal of either hash, told apart by its length.
+    /// Parses hexadecimal of either hash; the length tells which.
     pub fn from_hex_any(hex: &[u8]) -> Option<Oid> {
         Oid::from_hex(if hex.len() == 64 { HashKind::Sha256 } else { HashKind::Sha1 }, hex)
     }
@@ -106,7 +106,7 @@ impl fmt::Debug for Oid {
 }
 
 impl Ord for Oid {
-    /// As raw bytes. The first eight nearly always decide.
+    /// Compares the raw bytes. The first eight nearly always decide.
     #[inline]
     fn cmp(&self, other: &Oid) -> Ordering {
         let first = |oid: &Oid| u64::from_be_bytes(oid.bytes[..8].try_into().expect("eight bytes"));
@@ -130,15 +130,15 @@ impl Hash for Oid {
     }
 }
 
-/// A hasher for maps keyed by [`Oid`]. An id is a hash already, but whoever sends packs chooses which ids
-/// trees and deltas name, of objects that need not exist: all bytes count, with keys that nobody outside
-/// knows.
+/// A hasher for maps keyed by [`Oid`]. An id is a hash already, but the sender of a pack chooses the ids that
+/// trees and deltas name, of objects that need not exist. So all bytes count, with keys that only this
+/// process knows.
 pub struct OidHasher {
     state: u64,
     keys: [u64; 3],
 }
 
-/// Both halves of a product, folded: each bit of it depends on all bits of both.
+/// Folds both halves of a product: each bit of the result depends on all bits of both factors.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);

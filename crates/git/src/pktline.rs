@@ -68,7 +68,7 @@ fn head(digits: [u8; 4]) -> Result<PktHead, PktError> {
     }
 }
 
-/// The pkt-line at the start of `input` and the bytes it takes; `None` if more input is needed.
+/// Returns the pkt-line at the start of `input` and the bytes it takes; `None` if more input is needed.
 ///
 /// # Errors
 /// If the length is malformed.
@@ -92,10 +92,11 @@ impl<R: Read> PktReader<R> {
         PktReader { inner, line: Vec::new() }
     }
 
-    /// The next pkt-line, `None` at a clean end of the stream.
+    /// Returns the next pkt-line; `None` at a clean end of the stream.
     ///
     /// # Errors
-    /// Of the stream; `InvalidData` if malformed; `UnexpectedEof` if the stream ends inside a pkt-line.
+    /// If the stream fails; `InvalidData` if the pkt-line is malformed; `UnexpectedEof` if the stream ends
+    /// inside it.
     pub fn next_pkt(&mut self) -> io::Result<Option<Pkt<'_>>> {
         let mut digits = [0; 4];
         let mut have = 0;
@@ -129,8 +130,8 @@ impl<R: Read> PktReader<R> {
     }
 }
 
-/// Appends a pkt-line with the payload `data` to `out`. Longer payloads than a pkt-line holds are a caller's
-/// mistake and are cut.
+/// Appends a pkt-line with the payload `data` to `out`. A payload longer than a pkt-line holds is the
+/// caller's mistake and is cut.
 pub fn push(out: &mut Vec<u8>, data: &[u8]) {
     let data = &data[..data.len().min(PACKET_BYTES_MAX - 4)];
     push_length(out, data.len() + 4);

@@ -1,10 +1,10 @@
 //! Which ref names are acceptable (git-check-ref-format(1)), with the bound weir adds.
 
-/// Longest ref name weir accepts, in bytes: what fits a pkt-line beside an id and a symref target with room
-/// to spare.
+/// Longest ref name weir accepts, in bytes: it fits a pkt-line beside an id and a symref target, with room to
+/// spare.
 pub const NAME_BYTES_MAX: usize = 4096;
 
-/// Whether `name` is a full ref name that git would create: below `refs/`, well-formed.
+/// Returns whether `name` is a full ref name that git would create: below `refs/`, well-formed.
 pub fn is_valid(name: &[u8]) -> bool {
     name.starts_with(b"refs/") && name.len() <= NAME_BYTES_MAX && is_well_formed(name)
 }
@@ -22,7 +22,7 @@ fn is_well_formed(name: &[u8]) -> bool {
         .all(|part| !part.is_empty() && !part.starts_with(b".") && !part.ends_with(b".lock"))
 }
 
-/// Whether a ref belongs to the first class of bodies: what an ordinary clone takes (HEAD, heads and tags).
+/// Returns whether a ref belongs to the first class of bodies: the refs that an ordinary clone fetches.
 pub fn is_head_or_tag(name: &[u8]) -> bool {
     name == b"HEAD" || name.starts_with(b"refs/heads/") || name.starts_with(b"refs/tags/")
 }

@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Defines [`FailureClass`]: a row a class, with its name in catalogs and on screens, and what its keeper can
-/// do about it.
+/// Defines [`FailureClass`] with one row per class: its name in catalogs and on screens, and what an
+/// administrator can do about it.
 macro_rules! classes {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $remedy:literal;)*) => {
-        /// What the failure of a visit means: whether to come again, when, and who can mend it.
+        /// What the failure of a visit means: whether and when to visit again, and who can fix it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum FailureClass {
             $($(#[doc = $doc])+ $variant,)*
@@ -36,41 +36,41 @@ macro_rules! classes {
 }
 
 classes! {
-    /// The network, or the server's host: the copy is kept, and tried again.
+    /// The network or the server's host fails: the copy is kept, and weir tries again.
     Network = "network", "nothing; weir tries again";
-    /// The server is there and fails (5xx, "internal error").
+    /// The server answers, and fails (5xx, "internal error").
     Server = "server", "nothing; weir tries again";
-    /// The server's certificate is not believed.
+    /// The server's certificate is not trusted.
     Certificate = "certificate",
         "add its CA to 'transport.ca_file' in weir.toml, or tell the upstream's administrator";
-    /// There is no such repository, or not any more.
+    /// The repository does not exist, or does not exist any more.
     Gone = "gone", "run 'weir rm NAME' if it is gone for good; the archive is kept";
-    /// It is there and not for us.
+    /// The repository exists, but weir may not read it.
     Forbidden = "forbidden", "configure credentials: netrc, tokens of a [[forge]], or a credential helper";
-    /// What the server sent breaks the protocol, or the URL is none.
+    /// What the server sent breaks the protocol, or the URL is invalid.
     Protocol = "protocol", "check the URL; if it is right, tell the upstream's administrator";
-    /// Something on this machine: a disk, a missing program.
+    /// Something on this machine fails: a disk, a missing program.
     Local = "local", "fix the problem on this machine that the message names";
-    /// A pack that is none, or has objects that are none.
+    /// A pack or one of its objects is malformed.
     BadPack = "bad-pack", "check the URL; if it is right, tell the upstream's administrator";
-    /// A pack that leaves something out.
+    /// A pack lacks objects.
     Incomplete = "incomplete",
         "tell the upstream's administrator; if only other refs are broken, run 'weir set NAME --refs \
         heads-and-tags'";
-    /// More than a limit lets in.
+    /// A limit was exceeded.
     Limit = "limit", "raise the limit that the message names in weir.toml";
-    /// No room.
+    /// The disk is full.
     DiskFull = "disk-full", "free disk space";
-    /// The upstream has no refs any more, and had some.
+    /// The upstream had refs and has none any more.
     Emptied = "emptied",
         "if that is right, run 'weir mirror --accept-empty NAME'; if not, fix the patterns of its 'refs'";
     /// The archive is not as it was written.
     Damaged = "damaged", "run 'weir fsck --repair NAME'";
-    /// What the archive builds on cannot be used.
+    /// The base of the archive cannot be used.
     Base = "base", "run 'weir fsck --repair NAME'";
-    /// The store is not there, in which the archive should be.
+    /// The store in which the archive should be is not there.
     Store = "store", "mount the store";
-    /// The lease of the visit has passed to another.
+    /// The lease of the visit has passed to another process.
     Fenced = "fenced", "nothing; weir visits it again";
     /// weir itself failed.
     Defect = "defect", "a bug in weir: please report it";
@@ -83,7 +83,7 @@ impl FailureClass {
     }
 }
 
-/// By its name.
+/// Serializes a class as its name.
 impl Serialize for FailureClass {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())

@@ -1,10 +1,10 @@
-//! An error of the system that names the file.
+//! A system error that names the file.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// An error of the system, with the file it is about and what was to be done with it.
+/// A system error, with the file and the action that failed.
 #[derive(Debug)]
 pub struct FileError {
     action: &'static str,
@@ -13,7 +13,7 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// Returns a function that makes an error of the system one of `action` ("read", "write to") on `path`.
+    /// Returns a function that turns a system error into an error of `action` ("read", "write to") on `path`.
     ///
     /// ```
     /// # use weir_ground::FileError;

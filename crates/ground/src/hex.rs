@@ -1,6 +1,6 @@
 //! Bytes in hexadecimal.
 
-/// Returns `bytes` as lower-case hexadecimal digits, two a byte.
+/// Returns `bytes` as lower-case hexadecimal digits, two per byte.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |n: u8| char::from(DIGITS[usize::from(n)]);

@@ -1,8 +1,8 @@
-//! What every crate stands on: small types with one meaning each, and the few functions that were written in
-//! several crates before.
+//! The foundation of every crate: small types with one meaning each, and the few functions that several
+//! crates need.
 //!
-//! This crate knows neither git nor tar, and must not grow: what two crates need that are above one another
-//! belongs to the lower one.
+//! This crate knows neither git nor tar, and must not grow: if one of two crates depends on the other, what
+//! both need belongs to the lower one.
 
 mod failure;
 mod file_error;

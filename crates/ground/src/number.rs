@@ -31,18 +31,19 @@ macro_rules! number {
 }
 
 number! {
-    /// The number of a lease on a repository: a later lease has a higher one, and an archive refuses to be
-    /// written under one that is lower than the last that wrote (a fencing token). 0 is no lease.
+    /// The number of a lease on a repository: a later lease has a higher one. An archive refuses to be
+    /// written under a lower number than its last writer had (a fencing token). 0 is no lease.
     Epoch
 }
 
 number! {
-    /// The number of a commit of an archive: the first is 1, and none is given twice. 0 is before the first.
+    /// The number of a commit of an archive: the first is 1, and no number is used twice. 0 is before the
+    /// first.
     Seq
 }
 
 impl Epoch {
-    /// No lease: what writes under it fences nobody.
+    /// No lease: writing under it fences no other writer.
     pub const NONE: Epoch = Epoch(0);
 }
 

@@ -1,6 +1,6 @@
 //! Patterns of names and refs.
 
-/// Returns whether `text` is what `pattern` says: `*` stands for anything, slashes too, `?` for one byte.
+/// Returns whether `text` matches `pattern`: `*` stands for any bytes, slashes too, `?` for one byte.
 pub fn glob_matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut i, mut j) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -23,8 +23,8 @@ pub fn glob_matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[i..].iter().all(|&c| c == b'*')
 }
 
-/// Returns whether a name matches a pattern: `*` and `?` as in a shell (`*` also over slashes), or a folder
-/// of names, or the name itself.
+/// Returns whether a name matches a pattern: `*` and `?` as in a shell (but `*` also matches slashes), or a
+/// folder of names, or the name itself.
 pub fn name_matches(pattern: &str, name: &str) -> bool {
     let pattern = pattern.trim_matches('/');
     if pattern == name || name.strip_prefix(pattern).is_some_and(|rest| rest.starts_with('/')) {

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Time over which it is measured.
+/// The time over which it is measured.
 const WINDOW: Duration = Duration::from_secs(30);
 
-/// Watches that a peer moves at least so many bytes a second, over half a minute at a time.
+/// Checks that a peer moves at least so many bytes a second, over half a minute at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct MinRate {
     bytes_per_second_min: u64,
@@ -15,7 +15,7 @@ pub struct MinRate {
 }
 
 impl MinRate {
-    /// Returns a watch that begins now; 0 asks for nothing.
+    /// Returns a check that begins now; 0 sets no minimum.
     pub fn new(bytes_per_second_min: u64) -> MinRate {
         MinRate { bytes_per_second_min, waited: Duration::ZERO, bytes: 0, since: Instant::now() }
     }
@@ -25,19 +25,19 @@ impl MinRate {
         self.bytes += bytes;
     }
 
-    /// Returns how many bytes were counted since it was last looked at.
+    /// Returns how many bytes were counted since the window began.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns whether the peer is too slow, by the clock since this was last asked at the end of a window.
+    /// Returns whether the window is over and the peer was too slow in it, by the clock.
     pub fn is_too_slow(&mut self) -> bool {
         let waited = self.since.elapsed();
         self.ends(waited)
     }
 
-    /// Adds `waited` to the time spent waiting for the peer, and returns whether the peer is too slow by that
-    /// time alone.
+    /// Adds `waited` to the time spent waiting for the peer. Returns whether the window is over and the peer
+    /// was too slow in it, by that time alone.
     pub fn is_too_slow_after(&mut self, waited: Duration) -> bool {
         self.waited += waited;
         self.ends(self.waited)

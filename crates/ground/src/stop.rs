@@ -1,35 +1,35 @@
-//! Asking what runs to stop.
+//! Asks running work to stop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Asks all who hold a copy to stop: they finish what is under way and start nothing new.
+/// Asks all holders of a copy to stop: they finish what is under way and start nothing new.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<StopFlag>);
 
 #[derive(Debug, Default)]
 struct StopFlag {
-    /// Read without the lock, which only sleepers take.
+    /// Can be read without the lock.
     is_stopped: AtomicBool,
     lock: Mutex<()>,
     changed: Condvar,
 }
 
 impl Stop {
-    /// Asks, and wakes those who sleep.
+    /// Requests the stop, and wakes all sleepers.
     pub fn stop(&self) {
         let _lock = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.is_stopped.store(true, Ordering::Relaxed);
         self.0.changed.notify_all();
     }
 
-    /// Returns whether it was asked for.
+    /// Returns whether a stop was requested.
     pub fn is_stopped(&self) -> bool {
         self.0.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Sleeps for `time`, or until asked to stop; returns whether it was not.
+    /// Sleeps for `time`, or until a stop is requested; returns whether none was.
     pub fn sleep(&self, time: Duration) -> bool {
         let lock = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let slept = self.0.changed.wait_timeout_while(lock, time, |()| !self.is_stopped());
@@ -37,7 +37,7 @@ impl Stop {
         !self.is_stopped()
     }
 
-    /// Returns the flag itself, for those who can only look at one.
+    /// Returns the flag itself, for code that can only watch a flag.
     pub fn flag(&self) -> &AtomicBool {
         &self.0.is_stopped
     }

@@ -1,4 +1,4 @@
-//! Text of somebody else's choosing: names, messages, what servers say.
+//! Text from outside: names, messages, what servers say.
 
 /// Returns whether `c` could steer a terminal, break a line, or show the text around it in another order
 /// (Unicode 9.0, bidirectional formatting characters).
@@ -6,12 +6,12 @@ pub fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns `text` with a question mark in place of what [`is_unprintable`].
+/// Returns `text` with a question mark in place of each character that [`is_unprintable`].
 pub fn printable(text: &str) -> String {
     printable_or(text, '?')
 }
 
-/// Returns `text` with `substitute` in place of what [`is_unprintable`].
+/// Returns `text` with `substitute` in place of each character that [`is_unprintable`].
 pub fn printable_or(text: &str, substitute: char) -> String {
     text.chars().map(|c| if is_unprintable(c) { substitute } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! Moments, and the clock that tells them.
+//! Timestamps, and the clock that tells the time.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -14,21 +14,22 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// Later than every other.
+    /// The time that is later than every other.
     pub const NEVER: Timestamp = Timestamp(i64::MAX);
 
-    /// Returns the seconds as archives and git write them; what lies before 1970 is 0.
+    /// Returns the seconds as archives and git write them; a time before 1970 becomes 0.
     pub fn as_u64(self) -> u64 {
         u64::try_from(self.0).unwrap_or(0)
     }
 
-    /// Returns the time from `earlier` to this, or none if that is later.
+    /// Returns the time from `earlier` to this, or zero if `earlier` is later.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())
     }
 }
 
-/// Seconds since 1970 as archives and git write them; what is later than can be said is [`Timestamp::NEVER`].
+/// Converts seconds since 1970 as archives and git write them; what is too large becomes
+/// [`Timestamp::NEVER`].
 impl From<u64> for Timestamp {
     fn from(seconds: u64) -> Timestamp {
         Timestamp(i64::try_from(seconds).unwrap_or(i64::MAX))
@@ -41,7 +42,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Some seconds later; it stops at the end of what can be said.
+/// Adds seconds; stops at the latest time that can be represented.
 impl Add<i64> for Timestamp {
     type Output = Timestamp;
 
@@ -50,7 +51,7 @@ impl Add<i64> for Timestamp {
     }
 }
 
-/// Some seconds earlier.
+/// Subtracts seconds; stops at the earliest time that can be represented.
 impl Sub<i64> for Timestamp {
     type Output = Timestamp;
 
@@ -71,7 +72,7 @@ impl Sub for Timestamp {
 /// Tells the time: the machine's, or one that a test sets.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    /// Milliseconds since 1970, if they are set and not the machine's.
+    /// Milliseconds since 1970, if the clock is set and not the machine's.
     set: Option<Arc<AtomicI64>>,
     /// Seconds to add to the machine's clock.
     behind_s: Option<&'static AtomicI64>,
@@ -88,7 +89,7 @@ impl Clock {
         Clock { set: None, behind_s: Some(behind_s) }
     }
 
-    /// Moves a clock that was set, and all its copies; the machine's stays as it is.
+    /// Moves a clock that was set, and all its copies. Does not change the machine's.
     pub fn advance(&self, time: Duration) {
         if let Some(set) = &self.set {
             set.fetch_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX), Ordering::Relaxed);

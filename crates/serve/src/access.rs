@@ -1,6 +1,6 @@
-//! Who may have what: tokens, addresses, rules by name.
+//! Access control: tokens, addresses, and rules by name.
 //!
-//! What a client may not have is for it as if it were not there.
+//! A repository that a client may not read looks to it as if it did not exist.
 
 use std::net::IpAddr;
 
@@ -11,47 +11,47 @@ use weir_ground::name_matches;
 
 use crate::locate::{Client, Refusal};
 
-/// A name that somebody shows to be who they are.
+/// A token with which clients authenticate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What rules call it.
+    /// The name by which rules refer to it.
     pub name: String,
     /// SHA-256 of the token: the configuration holds no secrets.
     pub sha256: [u8; 32],
 }
 
-/// Who may have some repositories.
+/// Which clients may read some repositories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessRule {
-    /// Patterns of their names (see [`name_matches`]).
+    /// Patterns of the repositories' names (see [`name_matches`]).
     pub repositories: Vec<String>,
-    /// Everybody may.
+    /// Every client may read them.
     pub public: bool,
-    /// Those may who show one of these tokens, by name.
+    /// Clients that present one of these tokens, given by name, may read them.
     pub tokens: Vec<String>,
-    /// Those may who come from one of these networks.
+    /// Clients from one of these networks may read them.
     pub addresses: Vec<IpNet>,
 }
 
-/// What is asked for, as far as rules are about it.
+/// The repository that a client asks for, as rules see it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AccessedName<'a> {
     /// Its name.
     pub name: &'a str,
     /// Names that it had before.
     pub former_names: &'a [String],
-    /// Its forge does not show it to everybody: nor does this server, unless a rule says so.
+    /// Whether its forge hides it from the public: then this server hides it, too, unless a rule opens it.
     pub is_private: bool,
 }
 
 /// Rules in order: the first that names a repository decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// What no rule names is for everybody.
+    /// Whether repositories that no rule names are public.
     pub public: bool,
     /// The rules.
     pub rules: Vec<AccessRule>,
-    /// The tokens they speak of.
+    /// The tokens that the rules refer to.
     pub tokens: Vec<Token>,
 }
 
@@ -62,14 +62,14 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Whether `client` may have `asked`. What is hidden is refused as if it were not there.
+    /// Checks whether `client` may read `asked`. A hidden repository is refused as if it did not exist.
     ///
-    /// The first rule about its name decides; about a wiki, that of its repository. A rule about a name that
-    /// it had before, or that is in its name before a `~`, must allow it, too: what hid it goes with it,
-    /// whatever its forge calls it by now.
+    /// The first rule about its name decides; for a wiki without a rule, the rule about its repository. If
+    /// there are rules about a former name, or about the part of a name before a `~`, they must allow it,
+    /// too: a rule that hid a repository goes on hiding it, whatever its forge calls it by now.
     ///
     /// # Errors
-    /// If not: [`Refusal::Unauthorized`] if another token might help, else [`Refusal::NotFound`].
+    /// If it may not: [`Refusal::Unauthorized`] if another token might help, else [`Refusal::NotFound`].
     pub fn check(&self, asked: &AccessedName<'_>, client: &Client) -> Result<(), Refusal> {
         let token = self.token_of(client);
         let allows = |rule: &AccessRule| {
@@ -85,7 +85,7 @@ impl Access {
             && all.filter_map(|name| self.rule_about(name)).all(allows);
         match may {
             true => Ok(()),
-            // The same words as for what is not there.
+            // The words are the same as for a repository that does not exist.
             false if self.tokens.is_empty() || token.is_some() => Err(self.not_there(asked.name, client)),
             false => Err(Refusal::Unauthorized(UNAUTHORIZED.to_owned())),
         }
@@ -95,7 +95,7 @@ impl Access {
         self.rules.iter().find(|rule| rule.repositories.iter().any(|pattern| name_matches(pattern, name)))
     }
 
-    /// What is said of a name that there is nothing of: the same as of one that is hidden from `client`.
+    /// Returns the refusal for a name without a repository: the same as for one that is hidden from `client`.
     pub fn not_there(&self, name: &str, client: &Client) -> Refusal {
         let is_unknown = self.token_of(client).is_none();
         let hides_any = !self.public || self.rules.iter().any(|rule| !rule.public);
@@ -106,7 +106,7 @@ impl Access {
         }
     }
 
-    /// The name of the token that `client` shows. All are compared, each in the same time.
+    /// Returns the name of the token that `client` presents. Compares all tokens, each in constant time.
     fn token_of(&self, client: &Client) -> Option<&str> {
         if let Some(name) = &client.known_as {
             return self.tokens.iter().map(|token| token.name.as_str()).find(|known| known == name);
@@ -122,21 +122,21 @@ impl Access {
     }
 }
 
-/// The repository whose wiki `name` is, if it is called so.
+/// Returns the name of the repository whose wiki is `name`, if that is the name of a wiki.
 fn without_wiki(name: &str) -> Option<&str> {
     name.strip_suffix(".wiki")
 }
 
-/// What a repository was called whose name another has now (`NAME~ID`), if it is called so.
+/// Returns `NAME` of `NAME~ID`: a repository is called so after another has taken its name.
 fn before_set_aside(name: &str) -> Option<&str> {
     let (before, _) = name.rsplit_once('~')?;
-    // A name may begin with it, as on sourcehut.
+    // A part of a name may begin with `~`, as on sourcehut.
     (!before.is_empty() && !before.ends_with('/')).then_some(before)
 }
 
 const UNAUTHORIZED: &str = "authentication required: use a token as the password";
 
-/// An IPv4 address that came over an IPv6 socket is the IPv4 address.
+/// Returns the IPv4 address for one that came over an IPv6 socket.
 fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
@@ -170,8 +170,7 @@ mod tests {
         assert!(may(&closed, called("f/corp/other")) && may(&closed, called("~user/x")));
         let former = ["f/corp/secret.wiki".to_owned()];
         assert!(!may(&closed, AccessedName { name: "f/moved", former_names: &former, is_private: false }));
-        // One that is open by a rule does not open what had its name before, nor what was elsewhere and
-        // hidden.
+        // A rule that opens a repository does not open it if another rule hid it under a former name.
         let opened = Access {
             public: false,
             rules: vec![rule("f/corp/secret", false), rule("f/open", true)],
@@ -181,7 +180,7 @@ mod tests {
         assert!(may(&opened, AccessedName { name: "f/open/x", former_names: &elsewhere, is_private: true }));
         assert!(may(&opened, called("f/open/x.wiki")));
         assert!(!may(&opened, AccessedName { name: "f/open/x", former_names: &former, is_private: false }));
-        // What its forge hides is hidden, but for a rule.
+        // A repository that its forge hides is hidden, unless a rule opens it.
         assert!(!may(&Access::default(), AccessedName { is_private: true, ..called("f/x") }));
     }
 

@@ -1,9 +1,9 @@
-//! Whose turn it is to have something computed.
+//! Decides which request may have something computed next.
 //!
-//! So many at once in all, of one address, and about one repository. Those who wait get their turn in the
-//! order they came, past those whose address or repository has all it may; beyond a length of the queue, or
-//! of time, they are refused. Work that waits for its client to read gives its turn back meanwhile, and is
-//! the next to have one afterwards.
+//! The number of turns is limited in all, per address and per repository. Requests get their turns in the
+//! order in which they came, but pass those whose address or repository is at its limit. If the queue is too
+//! long, or the wait takes too long, a request is refused. Work that waits for its client to read gives its
+//! turn back meanwhile, and is the next to have a turn afterwards.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// How many at once.
+/// How many turns there are at once, and how many requests may wait.
 #[derive(Clone, Debug)]
 pub(crate) struct TurnLimits {
     pub(crate) all: usize,
@@ -30,13 +30,13 @@ pub(crate) struct TurnLimits {
     pub(crate) away_per_address: usize,
 }
 
-/// Who waits for what.
+/// The turns that are taken, and the requests that wait for one.
 pub(crate) struct Turns {
     limits: TurnLimits,
     state: Mutex<TurnsState>,
 }
 
-/// Who, about what.
+/// The client and the repository that a turn is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Party {
     pub(crate) address: Option<IpAddr>,
@@ -53,7 +53,7 @@ struct TurnsState {
     away_addresses: HashMap<IpAddr, usize>,
 }
 
-/// Somebody's turn; over when dropped.
+/// A turn; it ends when this is dropped.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     party: Option<Party>,
@@ -67,7 +67,7 @@ pub(crate) struct HeldTurn {
     is_away: bool,
 }
 
-/// There are too many.
+/// The error that too many requests wait, or that the wait took too long.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
@@ -80,10 +80,10 @@ impl Turns {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for `party`'s turn.
+    /// Waits for a turn for `party`.
     ///
     /// # Errors
-    /// If too many wait already, or it took too long.
+    /// If too many requests wait already, or the wait takes too long.
     pub(crate) async fn take(self: &Arc<Self>, party: Party) -> Result<Turn, Busy> {
         let waiting = {
             let mut state = self.lock();
@@ -105,7 +105,7 @@ impl Turns {
             state.waiting.push_back((party, sender));
             receiver
         };
-        // Somebody in front may wait for their own address only.
+        // A request in front may wait only because its own address is at its limit.
         self.pass_on();
         match tokio::time::timeout(self.limits.wait, waiting).await {
             Ok(Ok(turn)) => Ok(turn),
@@ -113,7 +113,7 @@ impl Turns {
         }
     }
 
-    /// Gives turns to those in the queue who may have one.
+    /// Gives turns to the requests in the queue that may have one.
     fn pass_on(self: &Arc<Self>) {
         let mut given = Vec::new();
         {
@@ -134,7 +134,7 @@ impl Turns {
             }
         }
         for (sender, party) in given {
-            // Whoever went away meanwhile drops it, which passes it on.
+            // If the receiver is gone, the turn is dropped, which passes it on.
             let _ = sender.send(Turn { turns: self.clone(), party: Some(party) });
         }
     }
@@ -147,7 +147,7 @@ impl TurnsState {
         self.running < limits.all && of_address < limits.per_address && of_repository < limits.per_repository
     }
 
-    /// Counts one more that waits for its client, if there may be one.
+    /// Counts one more request that waits for its client; returns false if there are too many.
     fn leave(&mut self, limits: &TurnLimits, party: &Party) -> bool {
         let of_address = party.address.and_then(|a| self.away_addresses.get(&a)).copied().unwrap_or(0);
         if self.away >= limits.away || of_address >= limits.away_per_address {
@@ -193,7 +193,7 @@ impl HeldTurn {
     /// Gives the turn back for a while.
     ///
     /// # Errors
-    /// [`io::ErrorKind::TimedOut`] if too many wait for their clients already: this one is to end.
+    /// [`io::ErrorKind::TimedOut`] if too many requests wait for their clients already: this one is to end.
     pub(crate) fn leave(&mut self) -> io::Result<()> {
         if !self.turns.lock().leave(&self.turns.limits, &self.party) {
             return Err(io::Error::new(
@@ -206,7 +206,7 @@ impl HeldTurn {
         Ok(())
     }
 
-    /// Takes a turn again, before all who wait for their first. Blocks.
+    /// Takes a turn again, before all requests that wait for their first. Blocks.
     pub(crate) fn come_back(&mut self) {
         let (sender, receiver) = oneshot::channel();
         {
@@ -228,7 +228,7 @@ impl Drop for HeldTurn {
     }
 }
 
-/// Counts one less, and forgets what is none.
+/// Decrements the count of `key`, and removes it if it is zero.
 pub(crate) fn less<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(n) = counts.get_mut(key) {
         *n -= 1;
@@ -278,7 +278,7 @@ mod tests {
         let second = turns.take(party(1, "b")).await.unwrap();
         let mut other = HeldTurn::new(turns.clone(), party(1, "b"), second);
         assert!(other.leave().is_err(), "one of an address is away already");
-        // It comes back before those who wait for their first turn.
+        // The held turn comes back before requests that wait for their first turn.
         let third = tokio::spawn({
             let turns = turns.clone();
             async move { turns.take(party(3, "c")).await.map(|t| t.party.clone()) }
@@ -326,7 +326,7 @@ mod tests {
                 async move { turns.take(party).await.map(|t| t.party.clone()) }
             })
         };
-        // The third of an address waits; another address goes past it.
+        // The third request of an address waits; a request of another address passes it.
         let third = waits(party(1, "c"));
         tokio::task::yield_now().await;
         let b = turns.take(party(2, "a")).await.unwrap();

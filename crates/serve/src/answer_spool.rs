@@ -1,11 +1,16 @@
-//! Answers being computed: each once for all who ask the same at a time, and kept for a while for those who
-//! ask later.
+//! Computes each answer once for all clients that ask for it at the same time, and keeps it for a while for
+//! clients that ask later.
 //!
-//! What a piece of work yields goes from hand to hand: the work waits when a client falls behind. When
-//! somebody else asks the same before any of it is gone, or asked the same a while ago, it goes to a spool
-//! instead, an unnamed file in the scratch folder, from which clients read at their own speed, and where it
-//! is kept. So it does when a client is slow, or a few of them would keep all others from their turn. Short
-//! answers are kept in memory always. An answer larger than one may be is for those who are there already.
+//! Usually the bytes of an answer pass through memory to the client, and the work waits when the client falls
+//! behind. In these cases the answer goes to a spool instead, an unnamed file in the scratch folder from
+//! which clients read at their own speed, and in which the answer is kept:
+//!
+//! - Another client asks for the answer while its start is still there.
+//! - A client asked for the same answer a while ago.
+//! - A client is slow, or a few slow clients would keep all others from their turn.
+//!
+//! Short answers are always kept in memory. An answer that is larger than the limit goes only to the clients
+//! that read it already.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -24,27 +29,27 @@ use crate::admission::HeldTurn;
 
 /// Answers no longer than this stay in memory, and are kept: most are.
 const SHORT_BYTES_MAX: u64 = 64 << 10;
-/// Bytes of those in all.
+/// Bytes of all short answers in memory.
 const MEMORY_BYTES_MAX: u64 = 32 << 20;
 /// Bytes read from a spool at a time.
 const PIECE_BYTES: usize = 64 << 10;
-/// How far clients may fall behind before the work waits.
+/// How many bytes clients may fall behind before the work waits.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// How long the work waits for somebody slow before it goes to a spool.
+/// How long the work waits for a slow client before the answer goes to a spool.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Answers whose names are remembered: who asks for one of them again gets one that is kept.
+/// The number of answers whose keys are remembered: an answer that is asked for again is kept.
 const SEEN_MAX: usize = 4096;
-/// What a kept answer takes besides its bytes.
+/// Bytes that a kept answer takes besides its content.
 const PLACE_BYTES: u64 = 1024;
 
-/// What tells answers apart.
+/// The key that identifies an answer.
 pub(crate) type Key = [u8; 32];
 
-/// All of them.
+/// All answers that are being made or kept.
 pub(crate) struct Answers {
     folder: PathBuf,
     bytes_max: u64,
-    /// Bytes in spools, those that nobody keeps included.
+    /// Bytes in spools, including the spools of answers that are no longer kept.
     spooled: Arc<AtomicU64>,
     list: Mutex<AnswerList>,
 }
@@ -55,7 +60,7 @@ struct AnswerList {
     /// Bytes kept, in memory and in spools.
     bytes: [u64; 2],
     clock: u64,
-    /// Names of answers that were made, the latest last.
+    /// Keys of answers that were made; `seen_order` has the latest last.
     seen: HashSet<Key>,
     seen_order: VecDeque<Key>,
 }
@@ -63,7 +68,7 @@ struct AnswerList {
 struct KeptAnswer {
     answer: Arc<AnswerSpool>,
     used: u64,
-    /// Bytes counted for it, and where; none while it is being made.
+    /// Bytes counted for this answer, in memory or in a spool; 0 while it is being made.
     bytes: u64,
     is_spooled: bool,
 }
@@ -72,44 +77,45 @@ struct KeptAnswer {
 pub(crate) struct AnswerSpool {
     state: Mutex<SpoolState>,
     read: Condvar,
-    /// Bytes written so far; told to those who read.
+    /// The number of bytes written so far; readers wait for it to change.
     progress: watch::Sender<u64>,
-    /// The work is to be given up: nobody reads.
+    /// Set when the work is to stop because no client reads the answer.
     pub(crate) cancelled: AtomicBool,
-    /// It was refused, for now, because there is too much to do.
+    /// Set when the answer was refused because the server is busy.
     pub(crate) busy: AtomicBool,
-    /// Of all answers.
+    /// Bytes in the spools of all answers.
     spooled: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
 struct SpoolState {
-    /// It goes to the file from here on.
+    /// Whether the answer goes to the file from here on.
     is_spooled: bool,
-    /// It is too large for that.
+    /// Whether the answer is too large for the file.
     is_too_large: bool,
-    /// Somebody who reads it is slow, and it cannot be spooled: its turn is given back whenever it waits.
+    /// Whether a reader is slow and the answer cannot be spooled: the work gives back its turn whenever it
+    /// waits.
     is_slow: bool,
     file: Option<File>,
-    /// Where in the answer the file's content starts; what lies before is gone.
+    /// The offset in the answer at which the file starts; the bytes before it are gone.
     file_start: u64,
-    /// And where it ends.
+    /// The offset in the answer at which the file ends.
     file_end: u64,
-    /// What is in memory, and where in the answer that starts.
+    /// The bytes in memory; `start` is their offset in the answer.
     chunks: VecDeque<Bytes>,
     start: u64,
     len: u64,
     outcome: Option<WorkOutcome>,
-    /// How far each reader is.
+    /// The offset that each reader has reached.
     readers: HashMap<u64, u64>,
     next_reader: u64,
 }
 
-/// What an answer is to a client.
+/// How a client gets an answer.
 pub(crate) enum AnswerPlace {
-    /// It is being made, or was, for somebody else.
+    /// The answer is being made, or was made, for another client.
     Follow(AnswerReader),
-    /// It is to be made: by whoever got this.
+    /// The caller is to make the answer.
     Make(Arc<AnswerSpool>, AnswerReader),
 }
 
@@ -135,22 +141,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Answers {
-    /// Keeps at most `bytes_max` bytes of answers, in `folder`.
+    /// Returns an empty collection that keeps at most `bytes_max` bytes of answers, with spools in `folder`.
     pub(crate) fn new(folder: PathBuf, bytes_max: u64) -> Answers {
         Answers { folder, bytes_max, spooled: Arc::default(), list: Mutex::default() }
     }
 
-    /// The largest that is kept.
+    /// Returns the largest number of bytes of an answer that is kept.
     fn answer_bytes_max(&self) -> u64 {
         self.bytes_max / 4
     }
 
-    /// Whether another answer may go to a spool.
+    /// Returns whether another answer may go to a spool.
     fn has_room(&self) -> bool {
         self.spooled.load(Ordering::Relaxed) + self.answer_bytes_max() <= self.bytes_max
     }
 
-    /// The answer called `key`; without one, an answer of this client's own.
+    /// Returns a place in the answer `key`; without a key, in a new answer that no other client can join.
     pub(crate) fn place(&self, key: Option<Key>) -> AnswerPlace {
         let make = |is_spooled| {
             let spool = Arc::new(AnswerSpool {
@@ -186,11 +192,12 @@ impl Answers {
         AnswerPlace::Make(spool, reader)
     }
 
-    /// Takes bytes of an answer; while it waits for those who read, it gives back the turn it is made in, if
-    /// it has one. Called where blocking is allowed.
+    /// Appends bytes to an answer. Waits for readers that fall behind; while it waits for a slow one, it
+    /// gives back `turn`, the turn in which the answer is made. Call it only where blocking is allowed.
     ///
     /// # Errors
-    /// If nobody wants it any more, they are slow and too many are, or the disk fails.
+    /// If no client reads the answer any more, if its readers are slow and too many others are, too, or if
+    /// the disk fails.
     pub(crate) fn write(
         &self,
         key: Option<Key>,
@@ -219,7 +226,7 @@ impl Answers {
                 return Err(io::ErrorKind::BrokenPipe.into());
             };
             state.let_go(slowest);
-            // Who gave a turn back takes one again for more than a moment's work.
+            // After the turn was given back, wait longer: a new turn is taken for more than a moment's work.
             if state.len - slowest < if is_away { WINDOW_BYTES / 2 } else { WINDOW_BYTES } {
                 break;
             }
@@ -260,9 +267,9 @@ impl Answers {
         Ok(())
     }
 
-    /// Waits until those who read an answer whose work has ended so have most of it; what somebody slow
-    /// leaves goes to the spool. If there is no room for that, he gets no more of it: an answer that nobody
-    /// makes any more takes no turn, and would be counted by nobody.
+    /// Waits until the readers of an answer whose work has ended with `outcome` have read most of it. What a
+    /// slow reader leaves goes to the spool. If the spool has no room, the answer breaks off for this reader:
+    /// work that has ended holds no turn, so no limit would count the memory that it uses.
     pub(crate) fn settle(&self, spool: &AnswerSpool, outcome: WorkOutcome) -> WorkOutcome {
         let mut state = lock(&spool.state);
         while !state.is_spooled {
@@ -286,7 +293,8 @@ impl Answers {
         outcome
     }
 
-    /// Says how it ended. What was sent in full is kept, as long as there is room.
+    /// Records how the work on an answer ended. An answer that was sent in full is kept, as long as there is
+    /// room.
     pub(crate) fn end(&self, key: Option<Key>, spool: &AnswerSpool, outcome: WorkOutcome) {
         let is_whole = outcome == WorkOutcome::Sent;
         let (len, is_spooled, is_kept) = {
@@ -324,7 +332,7 @@ impl Answers {
         }
     }
 
-    /// As an answer that nobody had time to make.
+    /// Ends an answer that the server is too busy to make, with `words` as its only content.
     pub(crate) fn refuse(&self, key: Option<Key>, spool: &AnswerSpool, words: &[u8]) {
         spool.busy.store(true, Ordering::Release);
         let _ = self.write(key, spool, words.to_vec(), None);
@@ -348,7 +356,7 @@ impl AnswerList {
         }
     }
 
-    /// Whether an answer called `key` was asked for before; from now on it was.
+    /// Returns whether the answer `key` was asked for before, and remembers it.
     fn was_seen(&mut self, key: Key) -> bool {
         if !self.seen.insert(key) {
             return true;
@@ -364,7 +372,7 @@ impl AnswerList {
 }
 
 impl AnswerSpool {
-    /// Resolves when nobody reads it any more.
+    /// Resolves when no client reads the answer any more.
     pub(crate) async fn unwanted(&self) {
         self.progress.closed().await;
     }
@@ -380,7 +388,7 @@ impl Drop for AnswerSpool {
 }
 
 impl SpoolState {
-    /// Forgets what lies in memory before `end`.
+    /// Drops the chunks in memory that end at `end` or before.
     fn let_go(&mut self, end: u64) {
         while let Some(chunk) = self.chunks.front()
             && self.start + chunk.len() as u64 <= end
@@ -390,13 +398,13 @@ impl SpoolState {
         }
     }
 
-    /// Forgets what is in memory: whoever has not read it yet finds that it is gone.
+    /// Drops what is in memory: a reader that has not read it yet gets an error.
     fn give_up(&mut self) {
         self.chunks.clear();
         self.start = self.len;
     }
 
-    /// Writes what is in memory to the file.
+    /// Moves the chunks in memory to the file.
     fn spill(&mut self, folder: &Path, spooled: &AtomicU64) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -411,7 +419,7 @@ impl SpoolState {
         Ok(())
     }
 
-    /// Whether it can still be had from its start on.
+    /// Returns whether the answer can still be read from its start.
     fn is_all_here(&self) -> bool {
         self.start == 0 || (self.file.is_some() && self.file_start == 0 && !self.is_too_large)
     }
@@ -426,12 +434,13 @@ impl AnswerReader {
         AnswerReader { spool: spool.clone(), number, at: 0, progress: spool.progress.subscribe() }
     }
 
-    /// A place in an answer that is there or being made, which is spooled from here on; `None` if its start
-    /// is gone.
+    /// Returns a place in an answer that is kept or being made; from here on it is spooled. Returns `None` if
+    /// its start is gone, if its work was cancelled, or if it is being made in memory and the spools have no
+    /// room.
     fn join(spool: &Arc<AnswerSpool>, has_room: bool) -> Option<AnswerReader> {
         let reader = AnswerReader::of(spool);
         let mut state = lock(&spool.state);
-        // Asked once it is known that we read: from then on it is not given up.
+        // Checked after the reader is registered: while there is a reader, the work is not cancelled.
         if !state.is_all_here() || spool.cancelled.load(Ordering::Acquire) {
             drop(state);
             return None;
@@ -444,17 +453,17 @@ impl AnswerReader {
             state.is_spooled = true;
         }
         drop(state);
-        // The work may be waiting for somebody slow.
+        // The work may be waiting for a slow reader.
         spool.read.notify_all();
         Some(reader)
     }
 
-    /// Whether anything of it was given.
+    /// Returns whether this reader has read any bytes.
     pub(crate) fn has_begun(&self) -> bool {
         self.at > 0
     }
 
-    /// Whether nobody has time to make it.
+    /// Returns whether the answer was refused because the server is busy.
     pub(crate) fn is_refused(&self) -> bool {
         self.spool.busy.load(Ordering::Acquire)
     }
@@ -594,7 +603,7 @@ mod tests {
                 false => assert_eq!(reader.next().await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof),
             }
         }
-        // Who reads is waited for, and little is left where it is.
+        // A short answer stays in memory, even if there is no room for a spool.
         let answers = Answers::new(std::env::temp_dir(), 0);
         let (spool, reader) = make(&answers, [2; 32]);
         write(&answers, 2, &spool, &[7; 50_000]).unwrap();
@@ -676,7 +685,7 @@ mod tests {
                 answers.end(Some([1; 32]), &spool, WorkOutcome::Sent);
             }
         });
-        // It ends although nothing was read.
+        // The work ends although nothing was read.
         writing.await.unwrap();
         let (data, outcome) = all(reader).await;
         assert_eq!((data.len(), outcome), (50 << 20, WorkOutcome::Sent));

@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicBool;
 
 use weir_upload::{Step, UploadPack};
 
-/// Serves one conversation to its end. Work is given up soon after `cancelled` is set; `is_working` is told
-/// when some begins and ends.
+/// Serves one conversation to its end. Work ends soon after `cancelled` is set. Calls `is_working` when a
+/// piece of work begins and ends.
 ///
 /// # Errors
-/// Of the streams.
+/// If a stream fails.
 pub fn serve_blocking(
     machine: &mut UploadPack,
     reader: &mut dyn Read,

@@ -1,4 +1,4 @@
-//! Open repositories, kept open as long as their file is the same.
+//! Keeps repositories open as long as their files do not change.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -14,19 +14,19 @@ use crate::presentation::Presentation;
 /// Why a repository cannot be opened.
 #[derive(Debug)]
 pub enum OpenError {
-    /// There is none of that name.
+    /// There is no repository of that name.
     NotFound,
     /// It cannot be read.
     Broken(weir_repo::Error),
-    /// Too many are being opened.
+    /// Too many repositories are being opened.
     Busy,
 }
 
-/// What tells one state of an archive from another: its file, its length (it grows, is replaced, or cut where
-/// it is damaged), and when it was written to.
+/// The state of an archive's file: which file it is, its length (an archive grows, is replaced, or is cut
+/// where it is damaged), and the time of its last modification.
 type Stamp = (u64, u64, u64, (i64, i64));
 
-/// Which file the base of a repository is, if it has one: what it holds more does not matter.
+/// Returns which file the base of a repository is, if it has one. It does not matter if the base grows.
 fn base_file(repo: &Repo) -> Option<(u64, u64)> {
     let m = std::fs::metadata(repo.base()?.path()).ok()?;
     Some((m.dev(), m.ino()))
@@ -39,17 +39,17 @@ struct OpenSlot {
     used: u64,
 }
 
-/// Open archives by path, at most so many; the longest unused goes first.
+/// Open archives by path. If there are too many, the one that was unused longest is dropped.
 pub struct RepoCache {
     slots: Mutex<(HashMap<PathBuf, OpenSlot>, u64)>,
-    /// Git directories that somebody is served from.
+    /// Git directories from which clients are being served.
     directories: Mutex<HashMap<PathBuf, Weak<Repo>>>,
     open_max: usize,
     presentation: Presentation,
 }
 
 impl RepoCache {
-    /// Keeps at most `open_max` repositories open; git directories are shown as `presentation` says.
+    /// Returns a cache of at most `open_max` repositories; `presentation` says how git directories are shown.
     pub fn new(open_max: usize, presentation: Presentation) -> RepoCache {
         RepoCache {
             slots: Mutex::default(),
@@ -64,7 +64,7 @@ impl RepoCache {
         Some((m.dev(), m.ino(), m.len(), (m.mtime(), m.mtime_nsec())))
     }
 
-    /// The repository at `found` if it is open and still the same.
+    /// Returns the repository at `found` if it is open and has not changed.
     pub fn get(&self, found: &Found) -> Option<Opened> {
         let Found::Archive(path) = found else { return None };
         let stamp = Self::stamp(path)?;
@@ -80,7 +80,7 @@ impl RepoCache {
         Some(self.archived(slot.repo.clone()))
     }
 
-    /// Opens the repository at `found`, or gives the open one. Reads the disk.
+    /// Opens the repository at `found`, or returns it if it is open. Reads from disk.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -89,15 +89,15 @@ impl RepoCache {
             return Ok(repo);
         }
         let path = match found {
-            // Directories change in place in many ways: opened anew each time.
+            // Directories change in place in many ways, so they are opened each time.
             Found::Directory(path) => {
                 let opened = self.presentation.open(path).map_err(OpenError::Broken)?;
                 return Ok(Opened { repo: self.shared(path, opened.repo), ..opened });
             }
             Found::Archive(path) => path,
         };
-        // Stamped before it is read: if it grows meanwhile, the next request sees another stamp and opens it
-        // again.
+        // The stamp is taken before the archive is read: if the archive grows meanwhile, the next request
+        // sees another stamp and opens it again.
         let stamp = Self::stamp(path).ok_or(OpenError::NotFound)?;
         let repo = Arc::new(Repo::open_archive(path).map_err(OpenError::Broken)?);
         let mut slots = self.slots.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -114,8 +114,8 @@ impl RepoCache {
         Ok(self.archived(repo))
     }
 
-    /// The directory at `path` as it was opened for somebody who is still served from it, if it is the same
-    /// as `repo`: its refs are in memory once.
+    /// Returns the directory at `path` as it is open for other clients, if it is the same as `repo`, so that
+    /// its refs are in memory once; otherwise `repo`.
     fn shared(&self, path: &Path, repo: Arc<Repo>) -> Arc<Repo> {
         let mut directories = self.directories.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(open) =

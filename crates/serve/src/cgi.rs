@@ -1,4 +1,4 @@
-//! CGI (RFC 3875), as git-http-backend: one request from the environment and standard input.
+//! CGI (RFC 3875), as in git-http-backend: one request from the environment and standard input.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -29,11 +29,10 @@ const HEADERS: [(&str, HeaderName); 8] = [
     ("HTTP_IF_NONE_MATCH", IF_NONE_MATCH),
 ];
 
-/// Answers the request that `variables` and `input` describe, on `output`. Needs to be called inside a
-/// runtime.
+/// Answers the request that `variables` and `input` describe, on `output`. Call it inside a runtime.
 ///
 /// # Errors
-/// Of the streams, and if the web server speaks no CGI; it is answered even so.
+/// If a stream fails, or if `CONTENT_LENGTH` is malformed, which the client is told, too.
 pub async fn serve_cgi(
     daemon: Arc<Daemon>,
     variables: &HashMap<String, String>,
@@ -51,7 +50,7 @@ pub async fn serve_cgi(
     let (Ok(method), Ok(uri)) = (Method::from_bytes(method.as_bytes()), target.parse::<Uri>()) else {
         return bad("REQUEST_METHOD or PATH_INFO is malformed");
     };
-    // Without a length the web server ends the input where the request ends.
+    // Without a length, the web server ends the input where the request ends.
     let length = match get("CONTENT_LENGTH").map(str::parse::<u64>) {
         None => u64::MAX,
         Some(Ok(length)) if i64::try_from(length).is_ok() => length,
@@ -84,7 +83,7 @@ pub async fn serve_cgi(
     write_answer(answer, is_head, output).await
 }
 
-/// Writes `answer` as CGI programs answer (RFC 3875, section 6), without its body if `is_head`.
+/// Writes `answer` as the response of a CGI program (RFC 3875, section 6), without its body if `is_head`.
 async fn write_answer(
     answer: Response<ResponseBody>,
     is_head: bool,
@@ -118,7 +117,7 @@ async fn write_answer(
     output.flush()
 }
 
-/// `path` as it stands in a URL: the web server has decoded it.
+/// Returns `path` encoded as in a URL: the web server has decoded it.
 fn encoded(path: &str) -> String {
     let of = |c: u8| match c {
         c if c.is_ascii_alphanumeric() || b"/-_.~".contains(&c) => (c as char).to_string(),

@@ -1,4 +1,5 @@
-//! Whole clones with their index, for those who take both and skip making it; and bodies as bundles.
+//! Whole clones with their index, for clients that take both and so need not make the index; bodies as
+//! bundles.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -13,7 +14,7 @@ use weir_repo::{BundleParts, CloneIndex, Head, Repo, Result};
 
 use crate::locate::INTERNAL_ERROR;
 
-/// Whole clones whose index is kept, and bundles whose header is: that has a line for each ref.
+/// The numbers of whole clones whose index is kept, and of bundles whose header is kept: a line for each ref.
 const CLONES_KEPT_MAX: usize = 64;
 const BUNDLES_KEPT_MAX: usize = 16;
 /// Indices and headers made at a time.
@@ -29,13 +30,13 @@ pub(crate) struct CloneFile {
 
 /// What an update brought, as a bundle.
 pub(crate) struct Bundle {
-    /// All before the pack's entries.
+    /// Everything before the pack's entries.
     pub(crate) header: Bytes,
     pub(crate) entries: Region,
     pub(crate) trailer: Oid,
 }
 
-/// Those that were asked for lately.
+/// The clones and bundles that clients asked for lately.
 pub(crate) struct KeptClones {
     folder: PathBuf,
     clones: KeptOnce<u64, Option<Arc<CloneFile>>>,
@@ -44,7 +45,7 @@ pub(crate) struct KeptClones {
 }
 
 impl KeptClones {
-    /// Indices that must be made go to `folder`.
+    /// Returns an empty cache that writes the indices that it must make to `folder`.
     pub(crate) fn new(folder: PathBuf) -> KeptClones {
         let turns = Arc::new(Semaphore::new(MADE_AT_A_TIME));
         KeptClones {
@@ -55,13 +56,13 @@ impl KeptClones {
         }
     }
 
-    /// The clone of `repo`; `None` if its archive does not hold just that.
+    /// Returns the clone of `repo`; `None` if its archive does not hold exactly that.
     pub(crate) async fn get(&self, repo: &Arc<Repo>) -> Result<Option<Arc<CloneFile>>> {
         let (repo, folder) = (repo.clone(), self.folder.clone());
         self.clones.get(repo.serial(), &self.turns, move || make(&repo, &folder)).await
     }
 
-    /// The bundle of the body whose pack is called `name`; `None` if there is none.
+    /// Returns the bundle of the body whose pack is called `name`; `None` if there is none.
     pub(crate) async fn bundle(&self, repo: &Arc<Repo>, name: String) -> Result<Option<Arc<Bundle>>> {
         let repo = repo.clone();
         let key = (repo.serial(), name.clone());
@@ -76,7 +77,7 @@ impl KeptClones {
     }
 }
 
-/// What was made lately, each thing once however many ask for it.
+/// Values that were made lately, each of them once, however many requests ask for it.
 struct KeptOnce<K, T> {
     list: Mutex<VecDeque<(K, Arc<OnceCell<T>>)>>,
     max: usize,
@@ -111,8 +112,8 @@ impl<K: PartialEq, T: Clone + Send + Sync + 'static> KeptOnce<K, T> {
             return Ok(made.clone());
         }
         let turns = turns.clone();
-        // A task of its own: it comes to its end, and is of use, whoever has gone meanwhile. Who else asks
-        // waits here, not on a thread.
+        // A task of its own comes to its end, and its result is kept, even if the client leaves. Other
+        // requests for the same key wait here, not on a thread.
         let making = tokio::spawn(async move {
             let defect = || weir_repo::Error::from(io::Error::other(INTERNAL_ERROR));
             let made = cell.get_or_try_init(|| async {
@@ -132,7 +133,7 @@ impl<K: PartialEq, T: Clone + Send + Sync + 'static> KeptOnce<K, T> {
 
 fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<CloneFile>>> {
     let wants: OidSet = repo.refs().head_and_tag_tips().collect();
-    // Names that are no text have no place in the description.
+    // Ref names that are not UTF-8 have no place in the description.
     let is_text = repo.refs().list().iter().all(|r| std::str::from_utf8(&r.name).is_ok());
     let Some(clone) = (is_text && repo.archive().is_some() && repo.history().shallow().is_empty())
         .then(|| repo.whole_clone(&wants))
@@ -158,7 +159,7 @@ fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<CloneFile>>> {
 }
 
 impl CloneFile {
-    /// What it consists of, as JSON.
+    /// Describes the clone as JSON.
     pub(crate) fn describe(&self, repo: &Repo) -> Vec<u8> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let refs = repo.refs();

@@ -1,4 +1,4 @@
-//! The server: who is let in, what they find, and how it ends.
+//! The server: admits clients, finds and opens repositories, and shuts down.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +28,7 @@ use crate::shards::Shards;
 use crate::socket::{Listener, Socket};
 use crate::tls::Tls;
 
-/// What clients may use of a server.
+/// The limits of what clients may use of a server.
 #[derive(Clone, Debug)]
 pub struct DaemonLimits {
     /// Time to send the first line.
@@ -47,15 +47,15 @@ pub struct DaemonLimits {
     pub computed_per_address_max: usize,
     /// Packs computed at once of one repository.
     pub computed_per_repository_max: usize,
-    /// How many may wait for that; more are refused.
+    /// Requests that may wait for a pack to be computed; more are refused.
     pub queue_max: usize,
-    /// How long they may wait.
+    /// How long a request may wait.
     pub queue_timeout: Duration,
-    /// Bytes of computed packs that are kept for those who ask the same.
+    /// Bytes of computed packs that are kept for clients that ask for the same pack.
     pub kept_bytes_max: u64,
-    /// Where they are kept.
+    /// The folder in which they are kept.
     pub scratch: PathBuf,
-    /// Time that running conversations get when the server is told to stop.
+    /// Time that running conversations get when the server stops.
     pub drain_timeout: Duration,
 }
 
@@ -91,15 +91,15 @@ pub enum Door {
     Https(Tls),
 }
 
-/// Packs that may be under way while they wait for slow clients, for each that may be computed: each holds
-/// what it is made of in memory.
+/// Unfinished packs that may wait for slow clients, for each pack that may be computed: each of them keeps
+/// its sources in memory.
 const AWAY_A_TURN: usize = 8;
 /// Long lists of refs that may be written at a time, for each pack that may be computed.
 const LISTS_A_TURN: usize = 4;
 
 /// Archives that are kept open.
 const OPEN_MAX: usize = 1024;
-/// Lookups that may take long, access hooks above all, that run at a time.
+/// Lookups that may take long, access hooks above all, that run at once.
 const LOOKUPS_MAX: usize = 64;
 
 const TOO_MANY_HTTP: &[u8] =
@@ -109,7 +109,7 @@ const TOO_MANY_HTTP: &[u8] =
 pub struct Daemon {
     /// Finds repositories.
     pub locator: Arc<dyn Locator>,
-    /// Keeps them open.
+    /// Keeps repositories open.
     pub cache: RepoCache,
     /// How to serve.
     pub options: Arc<UploadOptions>,
@@ -117,17 +117,18 @@ pub struct Daemon {
     pub limits: DaemonLimits,
     pub(crate) answers: Answers,
     pub(crate) turns: Arc<Turns>,
-    /// For long lists of refs.
+    /// Turns for writing long lists of refs.
     pub(crate) lists: Arc<Turns>,
-    /// For repositories that are opened: an archive by one at a time, who waits for it finds it open then.
+    /// Turns for opening archives: one request at a time opens an archive, and a request that waited finds it
+    /// open.
     archive_opens: Arc<Turns>,
     directory_opens: Arc<Turns>,
     pub(crate) clones: KeptClones,
-    /// Room for what clients ask.
+    /// Memory for what clients ask.
     pub(crate) request_room: Arc<RequestRoom>,
-    /// For lookups that run programs.
+    /// Turns for lookups that run programs.
     lookups: Arc<Semaphore>,
-    /// Set once no more connections are taken.
+    /// Set when the server accepts no more connections.
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) notices: Notices,
     pub(crate) proxies: TrustedProxies,
@@ -137,18 +138,18 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// A server of what `locator` finds, with a thread a processor for its connections.
+    /// Returns a server for what `locator` finds, with one thread per processor for its connections.
     ///
     /// # Errors
-    /// Of the system.
+    /// If the threads cannot be started.
     pub fn new(
         locator: Arc<dyn Locator>,
         options: UploadOptions,
         mut limits: DaemonLimits,
         presentation: Presentation,
     ) -> io::Result<Daemon> {
-        // Half for connections, a quarter for archives; spools, programs, the catalog and visits have the
-        // rest.
+        // Half of the descriptors are for connections, a quarter for archives. Spools, programs, the catalog
+        // and visits have the rest.
         let descriptors = descriptors_max();
         if limits.connections_max > descriptors / 2 {
             tracing::warn!(
@@ -167,12 +168,12 @@ impl Daemon {
             away: limits.computed_max.max(1) * AWAY_A_TURN,
             away_per_address: limits.computed_per_address_max.max(1) * AWAY_A_TURN / 2,
         };
-        // Opening is for the processor, too. One address leaves something for others.
+        // Opening costs processor time, too. The limit per address leaves some of it for others.
         let opens = |per_repository| TurnLimits {
             all: limits.computed_max.max(2),
             per_address: limits.computed_max.div_ceil(2).max(1),
             per_repository,
-            // Who waits is a connection, or a request on one: those are counted.
+            // Whatever waits is a connection, or a request on a connection: those are limited already.
             queue: usize::MAX,
             queue_per_address: usize::MAX,
             away: 0,
@@ -213,7 +214,7 @@ impl Daemon {
         Daemon { proxies, ..self }
     }
 
-    /// Serves connections until `stop` resolves, then lets those that run come to their end for a while.
+    /// Serves connections until `stop` resolves, then waits up to the drain timeout for running ones to end.
     pub async fn run(self: Arc<Self>, listener: Listener, door: Door, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
@@ -239,11 +240,11 @@ impl Daemon {
     }
 
     fn admit(self: Arc<Self>, stream: Socket, peer: Option<SocketAddr>, door: Door) {
-        // From here on it belongs to one shard, whose runtime watches it.
+        // From here on the connection belongs to one shard, whose runtime watches it.
         let Ok(stream) = stream.leave() else { return };
         let all = self.connections.fetch_add(1, Ordering::Relaxed);
         let connection = Connection(self.clone());
-        // Whom a header is to name is counted once it has.
+        // If a proxy sends a header that names the client, the client is counted after the header.
         let counted =
             if self.proxies.announces(peer) { Ok(None) } else { self.count_connection(peer, &door) };
         let shard = self.shards.next().clone();
@@ -259,7 +260,8 @@ impl Daemon {
         });
     }
 
-    /// Counts a connection of `peer`, unless its clients are counted by request: those of a proxy over HTTP.
+    /// Counts a connection of `peer`, unless it comes from a proxy over HTTP, whose clients are counted by
+    /// request.
     fn count_connection(
         self: &Arc<Self>,
         peer: Option<SocketAddr>,
@@ -269,11 +271,11 @@ impl Daemon {
         if is_by_request { Ok(None) } else { self.count(peer).map(Some) }
     }
 
-    /// Counts a connection, or a request that a proxy passes on, of `peer`, until what is returned is
+    /// Counts a connection of `peer`, or a request that a proxy passes on, until the returned value is
     /// dropped.
     ///
     /// # Errors
-    /// If its network has too many already.
+    /// If the network of `peer` has too many already.
     pub(crate) fn count(self: &Arc<Self>, peer: Option<SocketAddr>) -> Result<Counted, TooMany> {
         let address = peer.map(network_of);
         let Some(network) = address else { return Ok(Counted { daemon: self.clone(), address }) };
@@ -310,7 +312,7 @@ impl Daemon {
                     pktline::push(&mut refusal, b"ERR weir: too many connections; try again in a minute")
                 }
                 Door::Http => refusal.extend_from_slice(TOO_MANY_HTTP),
-                // A handshake for a refusal would cost more than an answer.
+                // A TLS handshake only to refuse would cost more than an answer.
                 Door::Https(_) => {}
             }
             return Sender::new(&stream, Duration::from_secs(1), 0).bytes(&refusal).await;
@@ -322,7 +324,7 @@ impl Daemon {
         }
     }
 
-    /// What `request` asks for; on a thread of its own if that may take long.
+    /// Finds what `request` asks for; on a thread of its own if that may take long.
     pub(crate) async fn find(
         self: &Arc<Self>,
         request: &DaemonRequest,
@@ -337,7 +339,7 @@ impl Daemon {
         let (daemon, request) = (self.clone(), request.clone());
         let finding = tokio::task::spawn_blocking(move || {
             let found = daemon.locator.find(&request, &client);
-            // Given back when the program has ended, even if the client has gone long ago.
+            // Given back when the program has ended, even if the client left long before.
             drop(turn);
             found
         })
@@ -345,7 +347,7 @@ impl Daemon {
         finding.unwrap_or_else(|_| Err(Refusal::Failed(format!("weir: {INTERNAL_ERROR}"))))
     }
 
-    /// The repository at `found`, opened where blocking is allowed if it is not open.
+    /// Returns the repository at `found`. If it is not open, opens it on a thread that may block.
     pub(crate) async fn opened(
         self: &Arc<Self>,
         found: Found,
@@ -364,7 +366,7 @@ impl Daemon {
         };
         let daemon = self.clone();
         let opening = tokio::task::spawn_blocking(move || {
-            // Open by now, if somebody else was before.
+            // Already open if another request opened it in the meantime.
             let opened = daemon.cache.open(&found);
             drop(turn);
             opened
@@ -381,8 +383,8 @@ impl Daemon {
     }
 }
 
-/// Returns the address that `peer` is counted by: of IPv6 the network, all of whose addresses one customer
-/// has (RFC 6177).
+/// Returns the address by which `peer` is counted. For IPv6 it is the /64 network: one customer has all of
+/// its addresses (RFC 6177).
 pub(crate) fn network_of(peer: SocketAddr) -> IpAddr {
     match peer.ip().to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
@@ -390,10 +392,10 @@ pub(crate) fn network_of(peer: SocketAddr) -> IpAddr {
     }
 }
 
-/// An address has as many connections as it may.
+/// The error that an address has as many connections as it may have.
 pub(crate) struct TooMany;
 
-/// Counts a connection out again.
+/// A connection that is counted until this is dropped.
 struct Connection(Arc<Daemon>);
 
 impl Drop for Connection {
@@ -402,7 +404,7 @@ impl Drop for Connection {
     }
 }
 
-/// Counts an address out again.
+/// A connection or request that is counted for its address until this is dropped.
 pub(crate) struct Counted {
     daemon: Arc<Daemon>,
     address: Option<IpAddr>,

@@ -1,5 +1,4 @@
-//! File descriptors: as many as the system gives, and no more connections than leave some for everything
-//! else.
+//! File descriptors: as many as the system allows, so that connections leave some for everything else.
 
 /// Raises the soft limit of open files to the hard one, which is what daemons are meant to do (getrlimit(2)).
 /// Nothing here uses select(2), which the low soft limit is for.
@@ -13,7 +12,7 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// The most files that this process may have open.
+/// Returns the most files that this process may have open.
 pub(crate) fn descriptors_max() -> usize {
     limit().map_or(usize::MAX, |limit| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
 }

@@ -1,4 +1,4 @@
-//! git:// (gitprotocol-pack, "Git Transport"): one small task a connection.
+//! git:// (gitprotocol-pack, "Git Transport"): one small task per connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ impl Daemon {
                 tokio::select! {
                     biased;
                     opened = &mut opening => break opened,
-                    // Nothing is opened for those who have gone.
+                    // Nothing is opened for a client that has gone.
                     gone = sender.gone() => if gone == Gone::Whole { return Ok(()) },
                 }
             }
@@ -115,7 +115,7 @@ impl Daemon {
         party: &Party,
     ) -> io::Result<()> {
         let mut share = self.request_room.share(party.address);
-        // Since when a request is being read, and how much has come.
+        // When the reading of a request began, and how much of it has come.
         let mut reading: Option<MinRate> = None;
         loop {
             match machine.step() {
@@ -176,7 +176,7 @@ impl Daemon {
     }
 }
 
-/// Reads until the first pkt-line is there; gives it, and how much of `input` it took.
+/// Reads until the first pkt-line is complete. Returns it, and how many bytes of `input` it takes.
 async fn first_line(stream: &Socket, input: &mut Vec<u8>) -> io::Result<Option<(Vec<u8>, usize)>> {
     loop {
         match pktline::decode(input)? {

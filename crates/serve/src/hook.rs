@@ -1,4 +1,4 @@
-//! A program that is asked whether a client may have what it asks for (git-daemon, `--access-hook`).
+//! Runs a program that decides whether a client may have what it asks for (git-daemon, `--access-hook`).
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -12,26 +12,27 @@ use crate::locate::Client;
 
 /// Bytes of a hook's answer that are read.
 const ANSWER_BYTES_MAX: u64 = 4096;
-/// Time for that, once it has ended.
+/// Time to wait for the answer once the hook has ended.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// Time between looks at whether it has ended, at first; it doubles.
+/// Time between the first two checks of whether the hook has ended; it doubles with each check.
 const FIRST_LOOK: Duration = Duration::from_micros(500);
 
-/// The program.
+/// An access hook.
 #[derive(Debug)]
 pub struct Hook {
-    /// Where it lies.
+    /// The path of the program.
     pub program: PathBuf,
-    /// Time it has.
+    /// Time after which it is killed.
     pub timeout: Duration,
 }
 
 impl Hook {
-    /// Runs it with service, path, host, canonical host, address and port as arguments, as git-daemon does,
-    /// and the client's address in `REMOTE_ADDR` and `REMOTE_PORT`.
+    /// Runs the hook with service, path, host, canonical host, address and port as arguments, as git-daemon
+    /// does, and the client's address in `REMOTE_ADDR` and `REMOTE_PORT`.
     ///
     /// # Errors
-    /// If it denies: the first line it said, or nothing. Also if it cannot be run, or does not end in time.
+    /// If the hook denies the request: the first line that it printed, or nothing. Also if it cannot be run,
+    /// or does not end in time.
     pub fn ask(&self, request: &DaemonRequest, path: &str, client: &Client) -> Result<(), String> {
         let service = match request.service {
             Service::UploadPack => "upload-pack",
@@ -84,7 +85,7 @@ impl Hook {
         };
         match status {
             Some(status) if status.success() => Ok(()),
-            // Whoever still holds its output open is not waited for.
+            // A process that still holds the hook's output open is not waited for.
             None => Err(String::new()),
             Some(_) => Err(answer.recv_timeout(ANSWER_TIME).unwrap_or_default()),
         }

@@ -1,8 +1,9 @@
-//! HTTP on hyper: HTTP/1.1, and HTTP/2 with those who know that we speak it; plain, or over TLS.
+//! HTTP on hyper: HTTP/1.1, and HTTP/2 with clients that know that the server speaks it; plain, or over TLS.
 //!
-//! Each request is a conversation of its own. Status codes are git-http-backend's: 403 for services that are
-//! off, 404 for what is not there or not shown, 405 and 415 for wrong methods and types, 413 for requests
-//! over their limit; and 401 for those who might say who they are, 503 for those who should come back later.
+//! Each request is a conversation of its own. The status codes are those of git-http-backend: 403 for
+//! services that are off, 404 for what does not exist or is hidden, 405 and 415 for wrong methods and types,
+//! 413 for requests over their limit. In addition, 401 asks the client to authenticate, and 503 to come back
+//! later.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -66,7 +67,7 @@ impl HttpRefusal {
     }
 
     fn method(version: HttpVersion, allow: &'static str) -> HttpRefusal {
-        // As git-http-backend: before HTTP/1.1 there was no such status.
+        // As in git-http-backend: before HTTP/1.1 there was no such status.
         let status = if version < HttpVersion::HTTP_11 {
             StatusCode::BAD_REQUEST
         } else {
@@ -147,7 +148,7 @@ impl Daemon {
             service_fn(move |mut request: Request<hyper::body::Incoming>| {
                 request.extensions_mut().insert(scheme.clone());
                 let daemon = daemon.clone();
-                // A proxy's clients are told apart here; others were when they connected.
+                // The clients of a proxy are counted here; other clients were counted when they connected.
                 let client = daemon.proxies.client(request.headers(), peer);
                 let counted =
                     if daemon.proxies.trusts(peer) { daemon.count(client).map(Some) } else { Ok(None) };
@@ -166,8 +167,8 @@ impl Daemon {
             })
         };
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        // A client may end its half of the connection once it has asked: one that hung up refuses what is
-        // sent.
+        // A client may end its half of the connection after its request. If it has hung up instead, sending
+        // to it fails.
         builder
             .http1()
             .half_close(true)
@@ -181,8 +182,8 @@ impl Daemon {
             .keep_alive_interval(idle_timeout)
             .keep_alive_timeout(init_timeout)
             .max_header_list_size(HEAD_BYTES_MAX as u32)
-            // A client may let nothing come, on all streams of all its connections: hyper would hold 400 KiB
-            // for each.
+            // A client may read nothing on all streams of all its connections: hyper would hold 400 KiB for
+            // each stream.
             .max_send_buf_size(STREAM_BYTES_MAX);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let mut stopping = self.stopping.subscribe();
@@ -196,7 +197,7 @@ impl Daemon {
                     connection.as_mut().graceful_shutdown();
                 }
                 () = tokio::time::sleep(look) => {
-                    // Pings of HTTP/2 keep nobody here who asks for nothing.
+                    // Pings of HTTP/2 do not keep a connection open that has no requests.
                     if under_way.load(Ordering::Relaxed) == 0 && activity.quiet() >= idle_timeout / 2 {
                         connection.as_mut().graceful_shutdown();
                     }
@@ -327,14 +328,14 @@ impl Daemon {
     }
 }
 
-/// The reason behind hyper's error, if that is the socket's.
+/// Returns the socket's error if it is the cause of hyper's error.
 fn plain(e: Box<dyn std::error::Error + Send + Sync>) -> io::Error {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&*e);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<io::Error>() {
             return io::Error::new(error.kind(), error.to_string());
         }
-        // Whoever hangs up in the middle of a request wants nothing more.
+        // A client that hangs up in the middle of a request wants nothing more.
         if error.downcast_ref::<hyper::Error>().is_some_and(|e| e.is_incomplete_message() || e.is_closed()) {
             return io::ErrorKind::ConnectionReset.into();
         }
@@ -343,8 +344,8 @@ fn plain(e: Box<dyn std::error::Error + Send + Sync>) -> io::Error {
     io::Error::other(e)
 }
 
-/// The token that a request shows: a bearer's, or the password of a name. A name without a password is one
-/// too.
+/// Returns the token that a request presents: a bearer token, or the password of basic authentication. If the
+/// password is empty, the user name is the token.
 fn token_of<B>(request: &Request<B>) -> Option<String> {
     let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, rest) = value.split_once(' ')?;
@@ -366,7 +367,7 @@ pub(crate) fn ok(content_type: HeaderValue, answer: ResponseBody) -> Response<Re
     uncached(response)
 }
 
-/// As git-http-backend says it.
+/// Adds the headers by which git-http-backend forbids caching.
 fn uncached(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     let headers = response.headers_mut();
     headers.insert(EXPIRES, HeaderValue::from_static("Fri, 01 Jan 1980 00:00:00 GMT"));

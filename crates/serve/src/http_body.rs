@@ -20,7 +20,7 @@ use crate::under_way::UnderWay;
 
 /// Side-band frames in one piece of a body: about a megabyte.
 const FRAMES_A_PIECE: usize = 16;
-/// Pieces between whoever makes them and the connection.
+/// Pieces that wait between their producer and the connection.
 const PIECES_MAX: usize = 2;
 
 /// Several byte strings that are sent one after the other.
@@ -65,18 +65,18 @@ impl Buf for Pieces {
     }
 }
 
-/// What an answer consists of.
+/// The body of an answer.
 pub(crate) struct ResponseBody {
     content: Content,
-    /// Held until all of it is sent.
+    /// Held until the whole body is sent.
     guard: Option<UnderWay>,
-    /// The memory that it takes until then.
+    /// The room that the body takes until then.
     share: Option<RoomShare>,
 }
 
 enum Content {
     Whole(Option<Pieces>),
-    /// With the number of bytes, if that is known.
+    /// With the number of bytes that are left, if known.
     Stream(mpsc::Receiver<io::Result<Pieces>>, Option<u64>),
 }
 
@@ -99,7 +99,7 @@ impl ResponseBody {
         ResponseBody { share: Some(share), ..self }
     }
 
-    /// A stream of so many bytes.
+    /// Sets the number of bytes of a stream.
     pub(crate) fn of_length(self, len: u64) -> ResponseBody {
         match self.content {
             Content::Stream(receiver, _) => ResponseBody {
@@ -145,7 +145,7 @@ impl Body for ResponseBody {
     }
 }
 
-/// Where an answer is written that is sent as it is made.
+/// The end of a body to which an answer is written while it is sent.
 pub(crate) struct Stream {
     sender: mpsc::Sender<io::Result<Pieces>>,
     idle_timeout: Duration,
@@ -153,8 +153,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// A stream, and the body that gives what is written to it. Whoever takes that is watched by the
-    /// connection, too.
+    /// Returns a stream, and the body that yields what is written to it. The connection watches the client,
+    /// too.
     pub(crate) fn new(limits: &DaemonLimits) -> (Stream, ResponseBody) {
         let (sender, receiver) = mpsc::channel(PIECES_MAX);
         let DaemonLimits { idle_timeout, bytes_per_second_min, .. } = *limits;
@@ -165,8 +165,8 @@ impl Stream {
     }
 
     async fn pieces(&mut self, pieces: Pieces) -> io::Result<()> {
-        // The connection beneath sees who takes nothing; not so streams of HTTP/2 that stand while others
-        // flow.
+        // The connection below detects a client that reads nothing, but not an HTTP/2 stream that stands
+        // still while others flow.
         let time =
             self.idle_timeout + Duration::from_secs(pieces.left as u64 / self.bytes_per_second_min.max(1));
         match tokio::time::timeout(time, self.sender.send(Ok(pieces))).await {
@@ -180,7 +180,7 @@ impl Stream {
         let _ = tokio::time::timeout(self.idle_timeout, self.sender.send(Err(e))).await;
     }
 
-    /// Sends a region from its map, wrapped.
+    /// Sends a region from its map, framed.
     pub(crate) async fn region(&mut self, region: Region, framing: Framing) -> io::Result<()> {
         struct Owner(Region);
         impl AsRef<[u8]> for Owner {
@@ -215,7 +215,7 @@ impl Stream {
             }
             self.pieces(pieces).await?;
             region.check()?;
-            // Those that are still under way are not let go of, or they would be read again.
+            // Pages of pieces that are still under way are not released: they would have to be read again.
             let sent = at.saturating_sub((PIECES_MAX + 2) * FRAMES_A_PIECE * part_max);
             if sending.are_many() && sent >= released + RELEASE_BYTES {
                 region.release_pages(released..sent);

@@ -1,5 +1,6 @@
-//! Files over HTTP: what dumb clients take (gitprotocol-http), whole clones with their index, bundles,
-//! archives. All can be had in part (RFC 9110, "Range Requests"), so that what broke off goes on.
+//! Files over HTTP: the files that dumb clients fetch (gitprotocol-http), whole clones with their index,
+//! bundles and archives. All can be requested in part (RFC 9110, "Range Requests"), so that a client can
+//! resume a transfer.
 
 use std::fmt::Write as _;
 use std::io;
@@ -31,10 +32,10 @@ const BUNDLE: HeaderValue = HeaderValue::from_static("application/x-git-bundle")
 const TAR: HeaderValue = HeaderValue::from_static("application/x-tar");
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// What is called by its checksum never changes.
+/// How long clients may keep a file that is named by its checksum: such a file never changes.
 const FOREVER: Duration = Duration::from_secs(31_536_000);
 
-/// What a file consists of, one part after the other.
+/// A part of a file's content.
 enum FilePart {
     Bytes(Bytes),
     Region(Region),
@@ -52,20 +53,21 @@ impl FilePart {
 /// A file to be sent, in whole or in part.
 struct FileAnswer {
     content_type: HeaderValue,
-    /// What tells it from what it was or will be.
+    /// The tag that distinguishes this version of the file from others.
     etag: String,
     is_immutable: bool,
     parts: Vec<FilePart>,
 }
 
 impl FileAnswer {
-    /// A file of one part that never changes under its name.
+    /// Returns a file of one part that never changes under its name.
     fn immutable(content_type: HeaderValue, etag: String, part: FilePart) -> FileAnswer {
         FileAnswer { content_type, etag, is_immutable: true, parts: vec![part] }
     }
 }
 
-/// Refuses what a dumb client asks for, where that is switched off or the repository is a part.
+/// Refuses a request of a dumb client if files are switched off, or if the archive has a base and the request
+/// is for a pack, the list of packs or the archive.
 fn check_may_have(opened: &Opened, route: &Route) -> Result<(), HttpRefusal> {
     let is_dumb = !matches!(
         route,
@@ -77,7 +79,7 @@ fn check_may_have(opened: &Opened, route: &Route) -> Result<(), HttpRefusal> {
             "repository files are not served; git 1.6.6 and newer do not need them",
         ));
     }
-    // A part is no copy, and what it builds on may be for others.
+    // An archive with a base is not a full copy, and other clients than this one may have access to the base.
     let is_of_base =
         matches!(route, Route::InfoPacks | Route::Pack(_) | Route::Archive) && opened.repo.base().is_some();
     if is_of_base {
@@ -116,7 +118,7 @@ impl Daemon {
             }
             Route::ClonePart(trailer, part) => self.clone_part(&repo, &trailer, part).await?,
             Route::Bundles => {
-                // The records of older states are read once for an open repository.
+                // The records of older states are read once per open repository.
                 let list = |repo: &Repo| repo.body_bundles().map(<[BodyBundle]>::to_vec);
                 let bundles = self.off_thread(&repo, list).await?;
                 (!bundles.is_empty()).then(|| bundle_list(&bundles)).ok_or_else(gone)?
@@ -159,7 +161,7 @@ impl Daemon {
         Ok(file.answer(&headers, self.locator.is_open(), &self.limits))
     }
 
-    /// Does what reads a disk where no connection waits for it.
+    /// Runs work that reads from disk on a thread that may block.
     async fn off_thread<T: Send + 'static>(
         &self,
         repo: &Arc<Repo>,
@@ -182,7 +184,7 @@ impl Daemon {
         })
     }
 
-    /// A part of a whole clone whose pack has the checksum `trailer`.
+    /// Returns a part of the whole clone whose pack has the checksum `trailer`.
     async fn clone_part(
         &self,
         repo: &Arc<Repo>,
@@ -211,11 +213,11 @@ impl Daemon {
         Ok(FileAnswer { content_type, etag, is_immutable: part != ClonePart::Bundle, parts })
     }
 
-    /// The body called `name` as a bundle.
+    /// Returns the body `name` as a bundle.
     async fn body_bundle(&self, repo: &Arc<Repo>, name: String) -> Result<FileAnswer, HttpRefusal> {
         let bundle = self.clones.bundle(repo, name.clone()).await.map_err(|e| broken(repo, &e))?;
         let bundle = bundle.ok_or_else(gone)?;
-        // Names of refs that are gone since are not told: the header may change.
+        // The header may change: it does not name refs that were deleted since.
         let etag = format!("{name}-{:08x}", crc32fast::hash(&bundle.header));
         let trailer = Bytes::copy_from_slice(bundle.trailer.as_bytes());
         let parts = vec![
@@ -231,13 +233,13 @@ fn gone() -> HttpRefusal {
     HttpRefusal::new(StatusCode::NOT_FOUND, "there is no such file")
 }
 
-/// Refuses what cannot be read, and says why in the log.
+/// Logs why the repository cannot be read, and returns a refusal.
 fn broken(repo: &Repo, e: &weir_repo::Error) -> HttpRefusal {
     tracing::error!(path = %repo.path().display(), "cannot be read: {e}");
     HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, UNREADABLE)
 }
 
-/// A list of bundles (git-bundle-uri, "Bundle list").
+/// Returns a list of bundles (git-bundle-uri, "Bundle list").
 fn bundle_list(bundles: &[BodyBundle]) -> FileAnswer {
     let mut list = "[bundle]\n\tversion = 1\n\tmode = all\n\theuristic = creationToken\n".to_owned();
     for BodyBundle { name, token, .. } in bundles {
@@ -259,7 +261,7 @@ impl FileAnswer {
             head.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
             insert(head, ETAG, &etag);
             if self.is_immutable {
-                // What not everybody may have is not for a proxy to keep.
+                // A shared proxy must not keep files that not every client may read.
                 let whose = if is_open { "public, max-age=31536000" } else { "private, max-age=31536000" };
                 head.insert(CACHE_CONTROL, HeaderValue::from_static(whose));
                 insert(head, EXPIRES, &httpdate::fmt_http_date(SystemTime::now() + FOREVER));
@@ -273,7 +275,7 @@ impl FileAnswer {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             return response;
         }
-        // What was begun of something else is begun anew.
+        // If the file has changed since the client got its first part, the transfer starts over.
         let may_go_on = said(IF_RANGE).is_none_or(|tag| tag == etag);
         let range = match said(RANGE).filter(|_| may_go_on).and_then(|range| parse_range(range, len)) {
             Some(Ok(range)) => {
@@ -320,7 +322,7 @@ fn insert(headers: &mut HeaderMap, name: hyper::header::HeaderName, value: &str)
     }
 }
 
-/// Of `parts`, one after the other, what lies in `range`.
+/// Returns those pieces of `parts` that lie in `range`.
 fn cut(parts: Vec<FilePart>, range: std::ops::Range<u64>) -> Vec<FilePart> {
     let mut at = 0;
     let mut out = Vec::new();
@@ -340,8 +342,8 @@ fn cut(parts: Vec<FilePart>, range: std::ops::Range<u64>) -> Vec<FilePart> {
     out
 }
 
-/// The one range of bytes that `text` asks for, of `len`; `None` if it is to be ignored, an error if there is
-/// nothing there.
+/// Returns the byte range that `text` asks for in a file of `len` bytes; `None` if the request for a range is
+/// to be ignored, an error if the range is empty.
 fn parse_range(text: &str, len: u64) -> Option<Result<std::ops::Range<u64>, ()>> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     let range = match (first.trim(), last.trim()) {
@@ -352,7 +354,7 @@ fn parse_range(text: &str, len: u64) -> Option<Result<std::ops::Range<u64>, ()>>
     Some(if range.start < range.end { Ok(range) } else { Err(()) })
 }
 
-/// What dumb clients take for the refs.
+/// Returns the file `info/refs` for dumb clients.
 fn info_refs(repo: &Repo) -> Vec<u8> {
     let mut out = Vec::new();
     for r in repo.refs().list() {

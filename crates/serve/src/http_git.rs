@@ -25,15 +25,16 @@ use crate::room::RoomShare;
 const ADVERTISEMENT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-advertisement");
 const REQUEST: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-request");
 const RESULT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-result");
-/// Before the refs in v0 and v1; clients of v2 do without.
+/// What precedes the refs in v0 and v1; clients of v2 do not need it.
 const PREAMBLE: &[u8] = b"001e# service=git-upload-pack\n0000";
-/// Requests longer than this are unpacked and parsed where that holds up nobody.
+/// Requests longer than this are unpacked and parsed on a thread that may block.
 const PARSED_AT_ONCE_BYTES: usize = 64 << 10;
-/// Bytes that a request is taken in by at a time: what is taken in is not held twice.
+/// Bytes of a request that are parsed at a time, so that it is not held twice.
 const FED_BYTES: usize = 64 << 10;
-/// What a request takes beside its bytes, at most: what it says as ids, and what tells them apart.
+/// What a parsed request takes at most, in multiples of its length: its object ids, and what tells them
+/// apart.
 const PARSED_TIMES: usize = 2;
-/// Where bundles are found, from the repository's URL on.
+/// Where bundles are found, relative to the repository's URL.
 const BUNDLES: &str = "weir";
 
 impl Daemon {
@@ -60,7 +61,7 @@ impl Daemon {
         Arc::new(options)
     }
 
-    /// The whole body of a request of at most `bytes_max` once it is unpacked, as it came.
+    /// Receives the body of a request, which may have at most `bytes_max` bytes once it is unpacked.
     pub(crate) async fn body_of<B>(
         &self,
         request: Request<B>,
@@ -127,7 +128,8 @@ impl Daemon {
             if !body.starts_with(&[0x1f, 0x8b]) {
                 return Err(bad_gzip("it does not begin as gzip does"));
             }
-            // What it says that it is (RFC 1952, 2.3.1): no more of it is unpacked.
+            // The length that gzip states for the unpacked data (RFC 1952, 2.3.1): no more than that is
+            // unpacked.
             len = body.last_chunk().map_or(0, |size| u32::from_le_bytes(*size) as usize);
             if len > bytes_max {
                 return Err(too_large());
@@ -136,7 +138,7 @@ impl Daemon {
         Ok(Received { body, is_packed, len, share })
     }
 
-    /// Answers one request: at once if it is short, else as it is made.
+    /// Answers one request: at once if the answer is short, otherwise while it is made.
     pub(crate) async fn converse_once<B>(
         self: &Arc<Self>,
         request: Request<B>,
@@ -164,12 +166,13 @@ impl Daemon {
             let share = received.feed(&mut machine)?;
             Ok::<_, HttpRefusal>((machine, share))
         };
-        // Much is parsed where it holds up nobody.
+        // A large request is parsed on a thread that may block.
         let (machine, share) = if is_large { blocking(feed).await? } else { feed() }?;
         self.run_http(machine, Vec::new(), RESULT, party, Some(share)).await
     }
 
-    /// Answers what `machine` was fed, after what goes before; `share` is held until it is answered.
+    /// Sends `out`, and then the answer to what `machine` was fed. Holds `share` until the request is
+    /// answered.
     async fn run_http(
         self: &Arc<Self>,
         mut machine: UploadPack,
@@ -181,7 +184,7 @@ impl Daemon {
         loop {
             match machine.step() {
                 Step::Send(bytes) => out.extend_from_slice(&bytes),
-                // Nothing can be said to half a request.
+                // There is no answer to half a request.
                 Step::Read if out.is_empty() => {
                     return Err(HttpRefusal::new(StatusCode::BAD_REQUEST, "the request ends in the middle"));
                 }
@@ -207,7 +210,7 @@ impl Daemon {
                     let (mut stream, answer) = Stream::new(&self.limits);
                     let daemon = self.clone();
                     tokio::spawn(async move {
-                        // What was asked is held until it is answered.
+                        // The room of the request is held until it is answered.
                         let _share = share;
                         if let Err(e) = daemon.drive_http(&mut machine, out, next, &mut stream, &party).await
                         {
@@ -254,7 +257,7 @@ impl Daemon {
 pub(crate) struct Received {
     body: Vec<u8>,
     is_packed: bool,
-    /// Bytes that it is, or says that it is, once it is unpacked.
+    /// Bytes of the body once it is unpacked; for gzip, the length that it states.
     len: usize,
     /// The room that it takes.
     share: RoomShare,
@@ -265,10 +268,10 @@ fn bad_gzip(why: &str) -> HttpRefusal {
 }
 
 impl Received {
-    /// All of it, unpacked, and the room that it takes then.
+    /// Returns the whole body, unpacked, and the room that it takes then.
     ///
     /// # Errors
-    /// If there is no room, or it cannot be unpacked.
+    /// If there is no room for it, or it cannot be unpacked.
     pub(crate) async fn unpacked(mut self) -> Result<(Vec<u8>, RoomShare), HttpRefusal> {
         if !self.is_packed {
             return Ok((self.body, self.share));
@@ -285,8 +288,8 @@ impl Received {
         if is_large { blocking(unpack).await? } else { unpack() }
     }
 
-    /// Gives it to `machine` piece by piece: what is unpacked is never there as a whole. Returns the room
-    /// that was taken.
+    /// Feeds the body to `machine` piece by piece: it is never unpacked as a whole. Returns the room that it
+    /// takes.
     fn feed(self, machine: &mut UploadPack) -> Result<RoomShare, HttpRefusal> {
         let mut goes_on = true;
         // A refusal is queued for the client.
@@ -318,14 +321,14 @@ impl Received {
     }
 }
 
-/// Runs what takes long where it holds up no connection.
+/// Runs work that takes long on a thread that may block.
 async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, HttpRefusal> {
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|e| HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
 }
 
-/// What an answer goes on with.
+/// How an answer goes on.
 enum Next {
     Step(Step),
     Started(crate::jobs::Started),

@@ -1,4 +1,4 @@
-//! Git LFS as a server that only gives: the batch API and the basic transfer (github.com/git-lfs/git-lfs,
+//! Git LFS as a server that only sends: the batch API and the basic transfer (github.com/git-lfs/git-lfs,
 //! docs/api/batch.md).
 
 use std::collections::HashSet;
@@ -22,15 +22,15 @@ use crate::locate::BUSY;
 use crate::opened::Opened;
 
 const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/vnd.git-lfs+json");
-/// What a proxy before us says it was asked by.
+/// The header in which a proxy in front of the server names the scheme of the request.
 const FORWARDED: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// Objects of one request; git-lfs asks for a hundred.
 pub(crate) const OBJECTS_MAX: usize = 1000;
 /// Bytes of one request.
 const REQUEST_BYTES_MAX: usize = 512 << 10;
-/// Bytes of an `Authorization` header that is told back with each object.
+/// Bytes of an `Authorization` header that is repeated with each object.
 const SHOWN_BYTES_MAX: usize = 1024;
-/// Bytes of the host in their URLs.
+/// Bytes of the host in the URLs of objects.
 const HOST_BYTES_MAX: usize = 260;
 /// The end of the path of a request.
 const BATCH: &str = "/batch";
@@ -53,7 +53,7 @@ struct BatchRequest {
 }
 
 impl Daemon {
-    /// Says where objects are: here.
+    /// Answers a batch request with the URLs of the objects on this server.
     pub(crate) async fn lfs_batch<B>(
         self: &Arc<Self>,
         request: Request<B>,
@@ -65,7 +65,8 @@ impl Daemon {
         B::Error: Display,
     {
         let base = own_url(&request)?;
-        // git-lfs shows at an object's URL what it was told to show there, and nothing that ssh told it.
+        // At an object's URL, git-lfs presents only the headers from this answer, and none that it got over
+        // ssh.
         let shown = request.headers().get(AUTHORIZATION).and_then(|v| v.to_str().ok()).map(str::to_owned);
         if shown.as_ref().is_some_and(|shown| shown.len() > SHOWN_BYTES_MAX) {
             let words = format!("the Authorization header has more than {SHOWN_BYTES_MAX} bytes");
@@ -116,9 +117,9 @@ impl Daemon {
                 }
             }
         };
-        // What refs reach may have to be found out first.
+        // This may have to find out first what the refs reach.
         let answering = tokio::task::spawn_blocking(move || {
-            // As text, one after the other: as values all of them would take several times as much.
+            // As text, one after the other: as values, all of them would take several times as much memory.
             let mut objects = String::new();
             let mut answered = HashSet::new();
             for asked in question.objects {
@@ -137,11 +138,11 @@ impl Daemon {
     }
 }
 
-/// The URL of a repository's objects as this client knows it.
+/// Returns the URL of a repository's objects, by the host and scheme that this client used.
 fn own_url<B>(request: &Request<B>) -> Result<String, HttpRefusal> {
     let said = |name| request.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok());
     let host = said(HOST).or_else(|| request.uri().authority().map(|a| a.as_str())).unwrap_or_default();
-    // It goes into URLs that the client follows.
+    // The host becomes part of URLs that the client follows.
     let is_host = |host: &str| {
         !host.is_empty()
             && host.len() <= HOST_BYTES_MAX

@@ -1,14 +1,14 @@
-//! What a URL is about: gitprotocol-http's paths, git-http-backend's, and a few of our own.
+//! Parses the paths of URLs: gitprotocol-http's, git-http-backend's, and a few of our own.
 
 use weir_repo::is_lfs_oid;
 use weir_upload::Service;
 
-/// What is asked of a repository.
+/// What a client asks of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// `info/refs`, for a service, or plain for dumb clients.
     InfoRefs(Option<Service>),
-    /// `info/refs` for a service nobody knows.
+    /// `info/refs` for an unknown service.
     UnknownService,
     /// `git-upload-pack` and the like.
     Rpc(Service),
@@ -22,17 +22,17 @@ pub(crate) enum Route {
     Loose(String),
     /// `objects/pack/pack-xxx.pack` and `.idx`, by the name of the file.
     Pack(String),
-    /// `weir/clone`: what a whole clone consists of.
+    /// `weir/clone`: the description of a whole clone.
     Clone,
     /// `weir/clone-xxx.pack`, `.idx`, `.bundle`: by the checksum of the pack.
     ClonePart(String, ClonePart),
     /// `weir/bundles`: a list of bundles, one for each update.
     Bundles,
-    /// `weir/body-xxx.bundle`: one of these, by the name of its pack.
+    /// `weir/body-xxx.bundle`: one of these bundles, by the name of its pack.
     BodyBundle(String),
-    /// `info/lfs/objects/batch`: where LFS objects are.
+    /// `info/lfs/objects/batch`: the URLs of LFS objects.
     LfsBatch,
-    /// `info/lfs/objects/<oid>`: one of them.
+    /// `info/lfs/objects/<oid>`: one LFS object.
     LfsObject(String),
     /// `NAME.tar`: the archive itself.
     Archive,
@@ -46,7 +46,7 @@ pub(crate) enum ClonePart {
     Bundle,
 }
 
-/// The repository and what is asked of it; `None` if it is no URL of ours.
+/// Returns the repository's name and what is asked of it; `None` if the URL is not one of ours.
 pub(crate) fn route<'p>(path: &'p str, query: &str) -> Option<(&'p str, Route)> {
     let fixed = |suffix: &str| path.strip_suffix(suffix).filter(|name| !name.is_empty());
     if let Some(name) = fixed("/info/refs") {

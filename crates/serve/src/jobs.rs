@@ -1,4 +1,5 @@
-//! Work that takes time: each in its turn, on a thread of its own, its answer told as it comes.
+//! Work that takes time: it waits for a turn, runs on a thread of its own, and its answer is sent as it
+//! comes.
 
 use std::io;
 use std::sync::Arc;
@@ -13,20 +14,20 @@ use crate::daemon::Daemon;
 use crate::locate::{BUSY, INTERNAL_ERROR};
 use crate::send::Gone;
 
-/// Time without a word after which a client is told that we are there.
+/// Time without any bytes after which a client gets a keepalive.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
-/// Time that the head of an answer waits for its first word: a client that hung up is noticed once something
-/// is sent to it.
+/// Time that the head of an answer waits for the answer's first bytes. It is short, because a hung-up client
+/// is noticed only when something is sent to it.
 const PEEK: Duration = Duration::from_secs(1);
 
 /// The packet that ends an answer (gitprotocol-common, "flush-pkt").
 const FLUSH: &[u8] = b"0000";
 
-/// Where answers go.
+/// Where an answer is sent.
 pub(crate) trait Out: Send {
     /// Sends bytes.
     fn give(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>> + Send;
-    /// Time from here on is the client's again.
+    /// Restarts the measurement of the client's speed: the time until now was not the client's.
     fn restart(&mut self) {}
     /// Resolves when the client asks for nothing more, or has gone.
     fn gone(&mut self) -> impl Future<Output = Gone> + Send;
@@ -36,12 +37,12 @@ pub(crate) trait Out: Send {
 pub(crate) struct Started {
     reader: AnswerReader,
     keepalive: Option<Keepalive>,
-    /// What was read ahead.
+    /// A piece that was read ahead.
     first: Option<AnswerPiece>,
 }
 
 impl Started {
-    /// Waits a little for the first word, so that an answer's head can say how it went.
+    /// Waits a little for the first piece, so that the answer's head can report a failure.
     ///
     /// # Errors
     /// If the disk fails.
@@ -52,7 +53,7 @@ impl Started {
         Ok(())
     }
 
-    /// Whether nobody has time to make it.
+    /// Returns whether the answer was refused because the server is busy.
     pub(crate) fn is_refused(&self) -> bool {
         self.reader.is_refused()
     }
@@ -69,7 +70,7 @@ impl Daemon {
         };
         let (daemon, party) = (self.clone(), party.clone());
         tokio::spawn(async move {
-            // The end of a clone that is sent already waits for nobody's packs.
+            // The rest of a clone that is being sent already needs no turn.
             let turns = match (work.is_heavy(), work.is_long_list()) {
                 (true, _) => Some(daemon.turns.clone()),
                 (false, true) => Some(daemon.lists.clone()),
@@ -95,10 +96,10 @@ impl Daemon {
             };
             let (inner, its_spool) = (daemon.clone(), spool.clone());
             let running = tokio::task::spawn_blocking(move || {
-                // Held until the work is over, but for while it waits for those who read.
+                // Held until the work is over, except while it waits for its readers.
                 let mut turn = turns.zip(turn).map(|(turns, turn)| HeldTurn::new(turns, party, turn));
                 let mut send = |bytes: Vec<u8>| inner.answers.write(key, &its_spool, bytes, turn.as_mut());
-                // A panic in here ends this one answer: the task reports it as an error.
+                // A panic in here ends only this answer: the task reports it as an error.
                 let outcome = work.run(&mut send, &its_spool.cancelled);
                 let outcome = inner.answers.settle(&its_spool, outcome);
                 inner.answers.end(key, &its_spool, outcome);
@@ -111,7 +112,7 @@ impl Daemon {
         Started { reader, keepalive, first: None }
     }
 
-    /// Sends what `started` yields, to its end.
+    /// Sends the answer of `started`, to its end.
     ///
     /// # Errors
     /// If the client is gone, or the disk fails.
@@ -127,7 +128,7 @@ impl Daemon {
                     next = tokio::time::timeout(KEEPALIVE, started.reader.next()) => next.ok().transpose()?,
                     gone = out.gone() => match gone {
                         Gone::Whole => return Err(io::ErrorKind::BrokenPipe.into()),
-                        // A word to it tells whether it still reads.
+                        // What is sent to the client next shows whether it still reads.
                         Gone::Half => None,
                     },
                 },

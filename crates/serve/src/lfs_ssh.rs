@@ -1,4 +1,4 @@
-//! Git LFS over ssh alone, as a server that only gives: what `git-lfs-transfer PATH download` speaks
+//! Git LFS over ssh alone, as a server that only sends: it speaks `git-lfs-transfer PATH download`
 //! (github.com/git-lfs/git-lfs, docs/proposals/ssh_adapter.md; git-lfs 3.0 and newer).
 
 use std::io::{self, BufReader, Read, Write};
@@ -10,10 +10,10 @@ use crate::http_lfs::OBJECTS_MAX;
 
 /// Bytes of one request's lines.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
-/// An object is written in packets of so many bytes.
+/// Bytes of an object in one packet.
 const PART_BYTES: usize = PACKET_BYTES_MAX - 4;
 
-/// What the client wants, and what it says about it before and after the delimiter.
+/// A request: the command and its arguments before the delimiter, and the objects after it.
 #[derive(Default)]
 struct Request {
     command: String,
@@ -22,7 +22,7 @@ struct Request {
 }
 
 impl Request {
-    /// `None` at the end of the stream.
+    /// Reads a request; returns `None` at the end of the stream.
     fn read<R: Read>(reader: &mut PktReader<R>) -> io::Result<Option<Request>> {
         let mut request = Request::default();
         let (mut is_after, mut bytes, mut lines) = (false, 0, 0);
@@ -66,7 +66,7 @@ fn push_line(out: &mut Vec<u8>, text: &str) {
     pktline::push(out, format!("{text}\n").as_bytes());
 }
 
-/// A status, and what a user is to read about it.
+/// Returns a status, with a message to the user.
 fn says(status: u16, words: &str) -> Vec<u8> {
     let mut out = Vec::new();
     push_line(&mut out, &format!("status {status}"));
@@ -78,8 +78,8 @@ fn says(status: u16, words: &str) -> Vec<u8> {
     out
 }
 
-/// What is to be done with the objects asked for: those that are not here are asked for, too, and then said
-/// to be missing, as this answer has no other way to say so.
+/// Answers a batch request. Objects that are not mirrored here are listed for download, too: this answer has
+/// no other way to report them. Their download then fails.
 fn batch(repo: &Repo, request: &Request) -> Vec<u8> {
     if request.argument("hash-algo").is_some_and(|hash| hash != "sha256") {
         return says(409, "objects are known by their SHA-256 only");
@@ -104,10 +104,10 @@ fn batch(repo: &Repo, request: &Request) -> Vec<u8> {
     out
 }
 
-/// Gives the LFS objects of `repo` to one client until that has enough.
+/// Serves the LFS objects of `repo` to one client until the client quits.
 ///
 /// # Errors
-/// Of the streams, and `InvalidData` of a client that speaks something else.
+/// If a stream fails; `InvalidData` if the client breaks the protocol.
 pub fn serve_lfs_ssh(repo: &Repo, reader: &mut dyn Read, writer: &mut dyn Write) -> io::Result<()> {
     let mut hello = Vec::new();
     push_line(&mut hello, "version=1");

@@ -1,8 +1,8 @@
-//! Adapters between the upload-pack state machine and the world: git://, HTTP, CGI and any blocking stream.
+//! Adapters that connect the upload-pack state machine to git://, HTTP, CGI and any blocking stream.
 //!
-//! What is served is found by a [`Locator`]; this crate joins no name to a path. Open repositories stay open
-//! in a bounded [`RepoCache`]. Limits are on by default: time to ask, time without progress, connections in
-//! all and an address.
+//! A [`Locator`] finds what is served; this crate never makes a path from a name. Open repositories stay open
+//! in a bounded [`RepoCache`]. Limits are on by default: on the time to send a request, on the time without
+//! progress, and on connections, in all and per address.
 
 mod access;
 mod admission;

@@ -1,24 +1,24 @@
-//! What a client asks for, and where that lies.
+//! What a client asks for, and where it lies.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use weir_upload::DaemonRequest;
 
-/// Who asks.
+/// The client that sends a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Client {
-    /// Where from; `None` over a socket or a pipe of this machine.
+    /// Its address; `None` over a Unix socket or a pipe.
     pub address: Option<SocketAddr>,
-    /// The token shown, over HTTP: a bearer's, or the password of a name (the name itself, if it comes
-    /// without one).
+    /// The token that it presents over HTTP: a bearer token, or the password of basic authentication (the
+    /// user name, if the password is empty).
     pub token: Option<String>,
-    /// The name of a token, of somebody whom another program has made sure of.
+    /// The name of its token, if another program has authenticated the client.
     pub known_as: Option<String>,
 }
 
 impl Client {
-    /// Somebody at `address` who shows no token.
+    /// Returns a client at `address` that presents no token.
     pub fn at(address: Option<SocketAddr>) -> Client {
         Client { address, ..Client::default() }
     }
@@ -33,28 +33,28 @@ pub enum Found {
     Directory(PathBuf),
 }
 
-/// The answer to a client whose turn did not come in time.
 /// The message to a client after a panic. The log has the details.
 pub(crate) const INTERNAL_ERROR: &str = "internal error (a bug in weir)";
+/// The message to a client whose turn did not come in time.
 pub(crate) const BUSY: &str = "weir: the server is busy; try again in a minute";
 
-/// Why a client gets nothing, with what it is told.
+/// Why a request is refused, with the message to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no such thing, for this client.
+    /// For this client, there is no such repository.
     NotFound(String),
-    /// It is not served, to nobody.
+    /// It is not served to any client.
     Off(String),
-    /// Nothing is said to those who do not say who they are. Only HTTP has words for that.
+    /// The client must authenticate first. Only HTTP has a way to say so.
     Unauthorized(String),
-    /// Not now; later perhaps.
+    /// Not now; perhaps later.
     Busy(String),
     /// The server failed.
     Failed(String),
 }
 
 impl Refusal {
-    /// What the client is told.
+    /// Returns the message to the client.
     pub fn words(&self) -> &str {
         match self {
             Refusal::NotFound(words)
@@ -66,21 +66,21 @@ impl Refusal {
     }
 }
 
-/// Finds what a client asks for.
+/// Finds the repositories that clients ask for.
 pub trait Locator: Send + Sync {
-    /// What a request asks for.
+    /// Finds what a request asks for.
     ///
     /// # Errors
-    /// If there is no such thing for this client.
+    /// If this client does not get it.
     fn find(&self, request: &DaemonRequest, client: &Client) -> Result<Found, Refusal>;
 
-    /// Whether finding may take long (a name to be looked up, a program to be run): it then gets a thread of
-    /// its own.
+    /// Returns whether finding may take long (to look up a name, or to run a program): it then runs on a
+    /// thread of its own.
     fn may_block(&self) -> bool {
         false
     }
 
-    /// Whether whatever is found is for everybody: then others may keep copies of it.
+    /// Returns whether everything that it finds is public: then shared caches may keep copies.
     fn is_open(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! What went wrong for clients, in the log: once for each sort and address in a while, and never many lines a
+//! Logs what went wrong for clients: each sort of failure once in a while per address, and never many lines a
 //! second.
 
 use std::collections::HashMap;
@@ -7,25 +7,25 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time in which the same is not said again.
+/// Time in which the same notice is not logged again.
 const QUIET: Duration = Duration::from_secs(60);
 /// Addresses remembered; beyond that they are forgotten all at once.
 const REMEMBERED_MAX: usize = 4096;
 /// Lines a second, whatever they say.
 const LINES_MAX: u32 = 20;
 
-/// What was said already.
+/// What was logged already.
 #[derive(Default)]
 pub(crate) struct Notices {
     state: Mutex<NoticeState>,
 }
 
-/// Where from, and what.
+/// The address, and the sort of failure.
 type NoticeKey = (Option<IpAddr>, &'static str);
 
 #[derive(Default)]
 struct NoticeState {
-    /// When it was last said, and how many times it has happened since.
+    /// When it was last logged, and how many times it has happened since.
     said: HashMap<NoticeKey, (Option<Instant>, u64)>,
     second: Option<Instant>,
     lines: u32,
@@ -33,7 +33,7 @@ struct NoticeState {
 }
 
 impl Notices {
-    /// Logs that `address` was refused, or lost, for `sort` of reason.
+    /// Logs that a client at `address` was refused, or lost, for the reason `sort`.
     pub(crate) fn say(&self, address: Option<IpAddr>, sort: &'static str, detail: &dyn Display) {
         if let Some((times, unsaid)) = self.may_say(address, sort, Instant::now()) {
             let from = address.map_or("this machine".to_owned(), |a| a.to_string());
@@ -41,8 +41,8 @@ impl Notices {
         }
     }
 
-    /// How many times it happened since it was said, and how many lines of all sorts were left out; `None` if
-    /// it is not to be said now.
+    /// Returns how many times it happened since it was last logged, and how many lines of all sorts were left
+    /// out; `None` if it is not to be logged now.
     fn may_say(&self, address: Option<IpAddr>, sort: &'static str, now: Instant) -> Option<(u64, u64)> {
         let mut guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *guard;

@@ -1,7 +1,7 @@
-//! Rules that say which repository a URL means: a host, a pattern of the path, a template of the name.
+//! Rules that map URLs to repositories: a host, a pattern of the path, a template of the name.
 //!
-//! After egitd's, but data only: nothing is evaluated, patterns match whole paths, a capture cannot lead
-//! elsewhere, and there may be several rules for a host.
+//! They are modelled on those of egitd, but are data only: nothing is evaluated, patterns match whole paths,
+//! a capture cannot lead elsewhere, and a host may have several rules.
 
 use md5::Md5;
 use regex_lite::Regex;
@@ -9,7 +9,7 @@ use sha1::Sha1;
 use sha2::Digest;
 use weir_ground::hex;
 
-/// What a host or a path can be too long for.
+/// The most bytes of the host, the path and the template of a rule together.
 const PATTERN_BYTES_MAX: usize = 4096;
 
 /// One rule.
@@ -18,7 +18,7 @@ pub struct MapRule {
     host: HostPattern,
     path: Regex,
     to: Vec<TemplatePart>,
-    /// As it was written.
+    /// The host, the path and the template as they were written.
     pub source: (String, String, String),
 }
 
@@ -50,18 +50,18 @@ enum Function {
     Sha1,
     /// The first so many characters.
     First(usize),
-    /// A hexadecimal number's remainder.
+    /// The remainder of a hexadecimal number.
     Mod(u64),
 }
 
 impl MapRule {
-    /// A rule for `host` (a name, `*.name`, or `*` for all), whose `path` is a regular expression for the
-    /// whole of the path, and whose `to` names the repository: text with `{host}`, `{path}`, `{1}`... in it,
-    /// through functions if need be: `{1|lower}`, `{1|namespace3}`, `{1|md5|first(2)}`,
+    /// Returns a rule for `host` (a name, `*.name`, or `*` for all). `path` is a regular expression for the
+    /// whole path. `to` names the repository: text that may contain `{host}`, `{path}`, `{1}`..., each with
+    /// functions applied if need be: `{1|lower}`, `{1|namespace3}`, `{1|md5|first(2)}`,
     /// `{1|md5|first(1)|mod(8)}`.
     ///
     /// # Errors
-    /// If one of them is malformed: which, and how.
+    /// If one of them is malformed; the error says which, and how.
     pub fn new(host: &str, path: &str, to: &str) -> Result<MapRule, String> {
         if host.len() + path.len() + to.len() > PATTERN_BYTES_MAX {
             return Err(format!("the rule is longer than {PATTERN_BYTES_MAX} bytes"));
@@ -93,7 +93,7 @@ impl MapRule {
         })
     }
 
-    /// The name that `path` at `host` means, if this rule is about it.
+    /// Returns the name that `path` at `host` is mapped to, if this rule matches.
     fn apply(&self, host: &str, path: &str) -> Option<String> {
         let is_meant = match &self.host {
             HostPattern::Any => true,
@@ -126,11 +126,10 @@ impl MapRule {
     }
 }
 
-/// Applies `rules` in order to a URL's host (a port is not looked at) and path: the first that is about them
-/// decides.
+/// Applies the first of `rules` that matches a URL's host (without its port) and path.
 ///
 /// # Errors
-/// If what comes out could lead elsewhere: empty parts, `.`, `..`, control characters.
+/// If the resulting name could lead elsewhere: empty parts, `.`, `..`, control characters.
 pub fn map(rules: &[MapRule], host: Option<&str>, path: &str) -> Option<Result<String, String>> {
     let host = host.map(without_port).unwrap_or_default().to_ascii_lowercase();
     let name = rules.iter().find_map(|rule| rule.apply(&host, path))?;
@@ -143,7 +142,7 @@ pub fn map(rules: &[MapRule], host: Option<&str>, path: &str) -> Option<Result<S
     })
 }
 
-/// `host` of `host:port`, `[::1]:port` and the like.
+/// Returns `host` of `host:port`, `[::1]:port` and the like.
 fn without_port(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
         return rest.split(']').next().unwrap_or(rest);
@@ -175,7 +174,7 @@ impl Function {
     fn apply(self, value: &str) -> String {
         match self {
             Function::Lower => value.to_lowercase(),
-            // As egitd: short names are repeated until there are three characters.
+            // As in egitd: short names are repeated until there are three characters.
             Function::Namespace3 => {
                 let first: Vec<String> = value.chars().cycle().take(3).map(String::from).collect();
                 first.join("/")
@@ -183,7 +182,7 @@ impl Function {
             Function::Md5 => hex(&Md5::digest(value)),
             Function::Sha1 => hex(&Sha1::digest(value)),
             Function::First(n) => value.chars().take(n).collect(),
-            // Digit by digit: a hash is larger than any number of ours. What is no digit counts nothing.
+            // Digit by digit: a hash is larger than any integer type. Other characters are skipped.
             Function::Mod(n) => {
                 let digits = value.chars().filter_map(|c| c.to_digit(16));
                 digits.fold(0u128, |sum, digit| (sum * 16 + u128::from(digit)) % u128::from(n)).to_string()

@@ -1,4 +1,4 @@
-//! One text over HTTP: what a monitor reads every few seconds.
+//! Serves one text over HTTP, which a monitor reads every few seconds.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,10 +20,10 @@ use crate::socket::Listener;
 
 /// Connections at once; a monitor has one.
 const CONNECTIONS_MAX: usize = 32;
-/// Time to ask and to take the answer.
+/// Time for a request and its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What makes the text: it may block.
+/// A function that makes the text; it may block.
 pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Answers `GET path` with `text`, as `content_type`, on `listener` until `stop` is ready.
@@ -55,7 +55,7 @@ pub async fn serve_text(
                 .header_read_timeout(TIMEOUT)
                 .keep_alive(false)
                 .max_buf_size(64 << 10);
-            // A monitor that goes away is nobody's trouble.
+            // A monitor that hangs up is no problem.
             let _ = tokio::time::timeout(
                 TIMEOUT,
                 builder.serve_connection(TokioIo::new(Paced::new(stream, TIMEOUT, 0)), service),

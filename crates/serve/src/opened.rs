@@ -19,8 +19,8 @@ pub struct Opened {
 /// Features that only HTTP has (git-config, `http.*`, as git-http-backend reads it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpFeatures {
-    /// Files, which dumb clients take. They hold whatever the repository holds, reachable or not.
+    /// Whether the files that dumb clients fetch are served. They hold all objects, reachable or not.
     pub files: bool,
-    /// Smart HTTP.
+    /// Whether smart HTTP is served.
     pub upload_pack: bool,
 }

@@ -1,4 +1,4 @@
-//! A connection whose other side must make progress: what HTTP runs on.
+//! A connection whose client must make progress; HTTP runs on it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use weir_ground::MinRate;
 
 use crate::socket::Socket;
 
-/// When something last came or went, in milliseconds since a start that both sides know.
+/// When bytes were last read or written, in milliseconds since `start`.
 #[derive(Clone, Debug)]
 pub(crate) struct Activity {
     start: Instant,
@@ -29,19 +29,19 @@ impl Activity {
         self.last.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Time since.
+    /// Returns the time since then.
     pub(crate) fn quiet(&self) -> Duration {
         self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
     }
 }
 
-/// A socket that gives up on clients that take nothing, or too little.
+/// A socket that gives up on clients that read nothing, or read too slowly.
 pub(crate) struct Paced {
     socket: Socket,
     idle_timeout: Duration,
-    /// Set while the client takes nothing.
+    /// Set while the client reads nothing.
     blocked: Option<(Instant, Pin<Box<Sleep>>)>,
-    /// By the time that was spent so.
+    /// The client's throughput, by the time that was spent waiting for it.
     rate: MinRate,
     activity: Activity,
 }

@@ -1,4 +1,4 @@
-//! Repositories served as a git configuration says: ordinary git directories as their own does.
+//! Shows repositories as a git configuration says; an ordinary git directory has its own configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,22 +11,21 @@ use crate::opened::{HttpFeatures, Opened};
 /// How git directories are shown.
 #[derive(Clone, Debug, Default)]
 pub struct Presentation {
-    /// Only refs of this namespace (gitnamespaces); empty for all.
+    /// The namespace whose refs are shown (gitnamespaces); empty for all refs.
     pub namespace: String,
-    /// Files of git configuration, the system's and the user's, which a repository's own stands above.
+    /// The git configuration files of the system and the user; a repository's own configuration overrides
+    /// them.
     pub files_before: Vec<PathBuf>,
-    /// What `~/` means in them.
+    /// The folder that `~/` stands for in them.
     pub home: PathBuf,
-    /// What the environment says, which stands above all.
+    /// The configuration in the environment, which overrides all files.
     pub environment: GitConfig,
-    /// Whether archives, and what they consist of, may be had as files over HTTP: all they hold, reachable or
-    /// not.
+    /// Whether archives and their parts are served as files over HTTP, with all objects, reachable or not.
     pub files: bool,
 }
 
 impl Presentation {
-    /// Opens the git directory at `path`, or the `.git` below it, and shows of it what its configuration
-    /// allows.
+    /// Opens the git directory at `path`, or the `.git` below it, and shows what its configuration allows.
     ///
     /// # Errors
     /// If there is none, or it cannot be read.
@@ -35,10 +34,10 @@ impl Presentation {
         self.present(repo, &self.config_of(path)?)
     }
 
-    /// Opens the archive at `path` and shows of it what the git configuration in the file `config` allows.
+    /// Opens the archive at `path` and shows what the git configuration in the file `config` allows.
     ///
     /// # Errors
-    /// If one cannot be read.
+    /// If one of the two cannot be read.
     pub fn open_archive(&self, path: &Path, config: &Path) -> Result<Opened> {
         let mut all = self.config_before(None)?;
         all.read(config, self.scope(None))?;
@@ -46,11 +45,11 @@ impl Presentation {
         self.present(Repo::open_archive(path)?, &all)
     }
 
-    /// The configuration that git finds for the directory at `path`: the system's, the user's, its own, its
-    /// worktree's, and the environment's (git-config, "Files").
+    /// Returns the configuration that git finds for the directory at `path`: the system's, the user's, the
+    /// repository's, the worktree's, and the environment's (git-config, "Files").
     ///
     /// # Errors
-    /// If one cannot be read, or is malformed.
+    /// If a file cannot be read, or is malformed.
     pub fn config_of(&self, path: &Path) -> Result<GitConfig> {
         let (git_dir, common) = folders_of(path)?;
         let mut all = self.config_before(Some(&git_dir))?;
@@ -87,7 +86,7 @@ impl Presentation {
     }
 }
 
-/// Where git looks for a repository called `path`: with `.git` below or behind it, unless `strict`.
+/// Returns where git looks for a repository called `path`: with `.git` below or behind it, unless `strict`.
 pub fn candidates(path: &Path, strict: bool) -> impl Iterator<Item = PathBuf> {
     let suffixes: &[&str] = if strict { &[""] } else { &["/.git", "", ".git/.git", ".git"] };
     let path = path.as_os_str().to_owned();
@@ -98,7 +97,7 @@ pub fn candidates(path: &Path, strict: bool) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Something no other conversation of this machine is called.
+/// Returns an id that no other conversation on this machine has.
 fn session_id() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     format!("weir-{}.{:06}-P{:08x}", now.as_secs(), now.subsec_micros(), std::process::id())

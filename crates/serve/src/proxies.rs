@@ -1,8 +1,8 @@
-//! Proxies in front of the server: whom a connection or a request really comes from.
+//! Proxies in front of the server: finds the client that a connection or a request really comes from.
 //!
-//! A proxy that is trusted says so in `X-Forwarded-For`, a request at a time, or in the header of the PROXY
-//! protocol (HAProxy, doc/proxy-protocol.txt, versions 1 and 2) at the start of each connection. Nobody else
-//! is believed.
+//! A trusted proxy names the client in `X-Forwarded-For` of each request, or in the header of the PROXY
+//! protocol (HAProxy, doc/proxy-protocol.txt, versions 1 and 2) at the start of each connection. Other peers
+//! are not believed.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,32 +19,32 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const UNIX: &str = "unix";
 /// The first bytes of a header of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Bytes of a header of version 2 before its addresses; the last two say how many follow.
+/// Bytes of a header of version 2 before its addresses; the last two give the length of what follows.
 const V2_HEAD_BYTES: usize = 16;
-/// Bytes that may follow: addresses of sockets take 216, and certificates may come along.
+/// Bytes that may follow: addresses of Unix sockets take 216, and certificates may be included.
 const V2_MORE_BYTES_MAX: usize = 4096;
 /// Bytes of a header of version 1, with its line's end.
 const V1_BYTES_MAX: usize = 107;
-/// Bits that say that an address of IPv6 is one of IPv4 (RFC 4291, 2.5.5.2).
+/// Bits of the prefix that marks an IPv6 address as an IPv4 address (RFC 4291, 2.5.5.2).
 const MAPPED_BITS: u8 = 96;
-/// Addresses of one request that are looked at.
+/// Addresses of one request that are examined.
 const HOPS_MAX: usize = 32;
 
-/// Proxies that are believed.
+/// The proxies that the server trusts.
 #[derive(Clone, Debug, Default)]
 pub struct TrustedProxies {
     networks: Vec<IpNet>,
-    /// Whether those who come over a socket of this machine are.
+    /// Whether peers that come over a Unix socket are trusted.
     over_unix: bool,
-    /// Whether they begin each connection with the PROXY protocol.
+    /// Whether the proxies begin each connection with the PROXY protocol.
     speak_proxy_protocol: bool,
 }
 
 impl TrustedProxies {
-    /// Proxies at these addresses and networks; `unix` stands for sockets of this machine.
+    /// Returns the proxies at these addresses and networks; `unix` stands for Unix sockets.
     ///
     /// # Errors
-    /// If one of them is none.
+    /// If an entry is neither an address, nor a network, nor `unix`.
     pub fn new(list: &[String], speak_proxy_protocol: bool) -> Result<TrustedProxies, String> {
         let mut proxies = TrustedProxies { speak_proxy_protocol, ..TrustedProxies::default() };
         for text in list {
@@ -61,12 +61,12 @@ impl TrustedProxies {
         Ok(proxies)
     }
 
-    /// Whether `peer` is one of them.
+    /// Returns whether `peer` is a trusted proxy.
     pub(crate) fn trusts(&self, peer: Option<SocketAddr>) -> bool {
         peer.map_or(self.over_unix, |peer| self.names(peer.ip()))
     }
 
-    /// Whether a connection of `peer` begins with a header of the PROXY protocol.
+    /// Returns whether a connection of `peer` begins with a header of the PROXY protocol.
     pub(crate) fn announces(&self, peer: Option<SocketAddr>) -> bool {
         self.speak_proxy_protocol && self.trusts(peer)
     }
@@ -76,9 +76,9 @@ impl TrustedProxies {
         self.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// Whom a request with these headers comes from, which came from `peer`: the last address that is no
-    /// proxy's. [`UNKNOWN`], where a proxy says what is no address: nothing is let in for the proxy's own
-    /// then.
+    /// Returns the client that sent a request with these headers, which came from `peer`: the last address
+    /// that is not a proxy's. If a proxy wrote something that is not an address, returns [`UNKNOWN`], so that
+    /// the client is not let in for the proxy's own address.
     pub(crate) fn client(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Option<SocketAddr> {
         if !self.trusts(peer) {
             return peer;
@@ -96,10 +96,10 @@ impl TrustedProxies {
     }
 }
 
-/// Who comes from nowhere that a proxy can name: all of them share the limits for one address.
+/// The address of clients that a proxy cannot name: all of them share the limits for one address.
 pub(crate) const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// The network that `text` names, or the one address. What is written as IPv4 in IPv6 is IPv4.
+/// Parses a network or a single address. IPv4 written as IPv6 becomes IPv4.
 pub fn network(text: &str) -> Option<IpNet> {
     let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()?;
     let IpNet::V6(v6) = network else { return Some(network) };
@@ -107,7 +107,7 @@ pub fn network(text: &str) -> Option<IpNet> {
     mapped.map_or(Some(network), |(address, bits)| Ipv4Net::new(address, bits).ok().map(IpNet::V4))
 }
 
-/// The address that a proxy writes down: with a port or without, that of IPv6 in brackets then.
+/// Parses an address that a proxy wrote: with or without a port; with one, an IPv6 address is in brackets.
 fn address(hop: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(hop).ok()?.trim();
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
@@ -116,18 +116,18 @@ fn address(hop: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(found.ip().to_canonical(), found.port()))
 }
 
-/// Reads the header of the PROXY protocol from `stream`: whom the connection comes from, [`UNKNOWN`] where it
-/// says nothing of that.
+/// Reads the header of the PROXY protocol from `stream`. Returns the address that the connection comes from,
+/// or [`UNKNOWN`] if the header does not name it.
 ///
 /// # Errors
-/// If there is none, or the connection breaks.
+/// If there is no valid header, or the connection breaks.
 pub(crate) async fn read_proxy_header(stream: &Socket) -> io::Result<SocketAddr> {
     let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("PROXY protocol: {why}"));
     let cut = |e: io::Error| {
         if e.kind() == io::ErrorKind::UnexpectedEof { bad("the header is cut short") } else { e }
     };
     let mut header = vec![0; SIGNATURE.len()];
-    // A proxy that looks whether we are there hangs up, and that is all.
+    // A proxy that only checks whether the server is up hangs up without a header: that is no malformed one.
     read_exactly(stream, &mut header[..1])
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::ConnectionReset))?;
@@ -142,7 +142,7 @@ pub(crate) async fn read_proxy_header(stream: &Socket) -> io::Result<SocketAddr>
         header.resize(V2_HEAD_BYTES + more, 0);
         read_exactly(stream, &mut header[V2_HEAD_BYTES..]).await.map_err(cut)?;
     } else if header.starts_with(b"PROXY ") {
-        // What follows the line is for others: a byte at a time.
+        // What follows the line is not part of the header, so it is read a byte at a time.
         while !header.ends_with(b"\n") {
             if header.len() == V1_BYTES_MAX {
                 return Err(bad(&format!("the header is no line of at most {V1_BYTES_MAX} bytes")));
@@ -155,7 +155,7 @@ pub(crate) async fn read_proxy_header(stream: &Socket) -> io::Result<SocketAddr>
         return Err(bad("a trusted proxy sent no header; serve.proxy_protocol expects one"));
     }
     let config = ParseConfig { include_tlvs: false, ..ParseConfig::default() };
-    // All that it says it has is here: what is too short for it is malformed.
+    // The header is as long as it states: if its addresses do not fit, it is malformed.
     let (parsed, _) = ProxyHeader::parse(&header, config).map_err(|_| bad("the header is malformed"))?;
     Ok(parsed
         .proxied_address()
@@ -205,11 +205,11 @@ mod tests {
         is(client(at("::ffff:10.1.1.1"), &["198.51.100.1:4711"]), "198.51.100.1");
         is(client(None, &["[2001:db8::7]:80"]), "2001:db8::7");
         is(client(at("2001:db8::1"), &["[2001:db8::7]"]), "2001:db8::7");
-        // What a client writes there itself stands before what a proxy adds.
+        // What a client itself writes into the header stands before what a proxy adds.
         is(client(at("10.1.1.1"), &["10.9.9.9, 203.0.113.5", "198.51.100.1 , 10.2.2.2"]), "198.51.100.1");
         is(client(at("10.1.1.1"), &["10.9.9.9,10.2.2.2"]), "10.9.9.9");
         is(client(at("10.1.1.1"), &[]), "10.1.1.1");
-        // Nothing that is let in for its address is let in for that of the proxy.
+        // No client is let in for the address of the proxy.
         for garbage in ["unknown", "198.51.100.1, ", "", "unix:", "10.1.1.1, garbage"] {
             is(client(at("10.1.1.1"), &[garbage]), "0.0.0.0");
             is(client(None, &[garbage]), "0.0.0.0");
@@ -250,7 +250,7 @@ mod tests {
         v2.extend([0x12, 0x67, 0, 80]);
         let (found, rest) = read(&[&v2[..], b"rest"].concat()).await;
         assert_eq!((found.unwrap().to_string().as_str(), &rest[..]), ("[2001:db8::7]:4711", &b"rest"[..]));
-        // A proxy that looks whether we are there.
+        // A proxy that checks whether the server is up.
         let local = [&SIGNATURE[..], &[0x20, 0, 0, 0], b"rest"].concat();
         let (found, rest) = read(&local).await;
         assert_eq!((found.unwrap(), &rest[..]), (UNKNOWN, &b"rest"[..]));

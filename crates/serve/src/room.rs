@@ -1,5 +1,5 @@
-//! Memory for requests that are being read or wait for their turn: so much for all clients together, a part
-//! of it for one address.
+//! Memory for requests that are being read or wait for their turn: a limit for all clients together, and a
+//! part of it for one address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::admission::Busy;
 
-/// Bytes that a request or an answer may have without asking: a client may have thousands of them under way
+/// Bytes up to which a request or an answer is not counted: a client may have thousands of them under way
 /// over HTTP/2.
 const FREE_BYTES: usize = 4 << 10;
-/// Bytes of all requests beyond that, and of those of one address.
+/// Bytes of all requests that are longer, and of those of one address.
 const BYTES_MAX: usize = 512 << 20;
 const ADDRESS_BYTES_MAX: usize = BYTES_MAX / 8;
 
-/// What is taken of it.
+/// The room that requests take.
 #[derive(Default)]
 pub(crate) struct RequestRoom(Mutex<TakenRoom>);
 
@@ -32,7 +32,7 @@ pub(crate) struct RoomShare {
 }
 
 impl RequestRoom {
-    /// No room yet for a request of a client at `address`.
+    /// Returns a share, without room yet, for a request of a client at `address`.
     pub(crate) fn share(self: &Arc<Self>, address: Option<IpAddr>) -> RoomShare {
         RoomShare { room: self.clone(), address, bytes: 0 }
     }
@@ -43,10 +43,10 @@ impl RequestRoom {
 }
 
 impl RoomShare {
-    /// Takes, or gives back, as much as a request of `bytes` needs.
+    /// Takes or gives back room, so that the share has as much as a request of `bytes` needs.
     ///
     /// # Errors
-    /// If there is no more; then it keeps what it has.
+    /// If there is not enough room; the share then keeps what it has.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Busy> {
         let bytes = if bytes <= FREE_BYTES { 0 } else { bytes };
         if bytes == self.bytes {

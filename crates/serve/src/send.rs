@@ -1,8 +1,8 @@
-//! Sending on a TCP socket: bytes, and parts of archives straight from their map, many side-band frames a
+//! Sends on a socket: bytes, and parts of archives straight from their map, many side-band frames per system
 //! call.
 //!
-//! sendfile was measured beside it and lost: a page at a time it wakes the receiver too often (0.09 s of CPU
-//! a clone of git/git, half the throughput).
+//! sendfile was measured, too, and lost: it sends a page at a time and wakes the receiver too often (0.09 s
+//! of CPU per clone of git/git, half the throughput).
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -16,25 +16,26 @@ use weir_upload::Framing;
 
 use crate::socket::Socket;
 
-/// Sends, and gives up on clients that do not take it.
+/// Sends to a client, and gives up if the client does not read.
 pub(crate) struct Sender<'s> {
     pub(crate) stream: &'s Socket,
     pub(crate) idle_timeout: Duration,
     bytes_per_second_min: u64,
     rate: MinRate,
     pub(crate) sent: u64,
-    /// When the client ended its half of the connection, and what was sent until then.
+    /// When the client ended its half of the connection, and how many bytes were sent until then.
     pub(crate) ended: Option<(Instant, u64)>,
 }
 
 /// Clones under way in this process.
 static SENDING: AtomicUsize = AtomicUsize::new(0);
 
-/// One of them.
+/// A clone that is counted in [`SENDING`] until this is dropped.
 pub(crate) struct Sending;
 
 impl Sending {
-    /// Counts a clone of `region` in. The one that makes them many lets go of what those before had kept.
+    /// Counts a clone of `region`. If there are now more than may stay mapped, releases what earlier clones
+    /// kept.
     pub(crate) fn start(region: &Region) -> Sending {
         if SENDING.fetch_add(1, Ordering::Relaxed) == KEPT_CLONES_MAX {
             region.release_pages(0..region.len());
@@ -75,16 +76,17 @@ impl<'s> Sender<'s> {
     fn took(&mut self, n: usize) -> io::Result<()> {
         self.sent += n as u64;
         self.rate.moved(n as u64);
-        // A look at the clock every megabyte or so, or when the socket was full, is often enough.
+        // Checking the clock every megabyte or so, or when the socket was full, is often enough.
         if (self.rate.bytes() >= 1 << 20 || n < 1 << 10) && self.rate.is_too_slow() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the client is too slow"));
         }
         Ok(())
     }
 
-    /// Resolves when the client has ended its half of the connection, and when it has gone. One that still
-    /// reads what it asked for has to be told from one that hung up: what is sent to the latter is refused.
-    /// So long as there is nothing to send it is waited for only shortly.
+    /// Resolves when the client has ended its half of the connection; called again, when the client has gone.
+    ///
+    /// A client that ended its half may still read its answer. If it hung up instead, what is sent to it is
+    /// refused. While there is nothing to send, the client counts as gone after a short time.
     pub(crate) async fn gone(&mut self) -> Gone {
         let Some((since, sent)) = self.ended else {
             self.stream.ended().await;
@@ -99,7 +101,8 @@ impl<'s> Sender<'s> {
         }
     }
 
-    /// Starts the throughput's window anew: time in which there was nothing to send is not the client's.
+    /// Restarts the measurement of the throughput: time in which there was nothing to send is not the
+    /// client's.
     pub(crate) fn restart(&mut self) {
         self.rate = MinRate::new(self.bytes_per_second_min);
     }
@@ -108,7 +111,7 @@ impl<'s> Sender<'s> {
         let (mut done, mut pause_at) = (0, YIELD_BYTES);
         while done < len {
             if done >= pause_at {
-                // A client that is faster than we are must not keep the others of this thread waiting.
+                // A fast client must not keep the others of this thread waiting.
                 pause_at = done + YIELD_BYTES;
                 tokio::task::yield_now().await;
             }
@@ -141,7 +144,7 @@ impl<'s> Sender<'s> {
         .await
     }
 
-    /// Sends a region from its map, wrapped: many frames a system call, no copy of ours.
+    /// Sends a region from its map, framed: many frames per system call, without a copy.
     pub(crate) async fn region(&mut self, region: &Region, framing: Framing) -> io::Result<()> {
         let part_max = framing.payload_bytes_max().unwrap_or(1 << 20);
         let head_len = if framing == Framing::Raw { 0 } else { HEAD_BYTES };
@@ -155,7 +158,7 @@ impl<'s> Sender<'s> {
         let mut released = 0;
         let sending = Sending::start(region);
         self.run(total, |done| {
-            // What was sent a while ago is not looked at again by this connection.
+            // This connection does not need again what it sent a while ago.
             let sent = done - head_len * (done / frame_max);
             if sent >= released + RELEASE_BYTES {
                 if sending.are_many() {
@@ -211,19 +214,18 @@ pub(crate) enum Gone {
     Whole,
 }
 
-/// Time without anything to send after which a client that ended its half of the connection is taken to have
-/// hung up.
+/// Time without anything to send after which a client that ended its half of the connection counts as gone.
 const SILENT_AFTER_END_MAX: Duration = Duration::from_secs(2);
-/// Time between looks at whether it has.
+/// Time between checks of whether the client has gone.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Bytes sent to one client before others get their turn.
 const YIELD_BYTES: usize = 4 << 20;
-/// Pages are let go of in steps of this many bytes.
+/// Pages are released in steps of this many bytes.
 pub(crate) const RELEASE_BYTES: usize = 8 << 20;
-/// With more clones than this under way, what they have sent is unmapped behind them. With fewer it stays:
-/// mapping it again for the next clone costs a quarter of the work of sending it (measured, git/git: 0.06 and
-/// 0.075 s of CPU a clone).
+/// With more clones than this under way, the pages that they have sent are unmapped behind them. With fewer,
+/// the pages stay: mapping them again for the next clone costs a quarter of the work of sending it (measured,
+/// git/git: 0.06 and 0.075 s of CPU a clone).
 const KEPT_CLONES_MAX: usize = 16;
 /// Bytes before the pack data in a side-band packet.
 const HEAD_BYTES: usize = 5;

@@ -1,9 +1,9 @@
 //! Threads that each run connections of their own.
 //!
-//! A runtime that lets threads steal work from each other wakes one of them for each event of another, to see
-//! whether there is something to take: measured on full clones of git/git, five system calls for each time
-//! the socket was full, a fifth of the server's time. Here a connection stays with the thread it was given
-//! to.
+//! A runtime whose threads steal work from each other wakes one of them for each event of another, to check
+//! whether there is work to take. Measured on full clones of git/git, that cost five system calls each time
+//! the socket was full, a fifth of the server's time. Here a connection stays with the thread that it was
+//! given to.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// Walks of history go as deep as trees are nested. Only what is used of a stack is memory.
+/// Walks of history go as deep as trees are nested. Only the part of a stack that is used takes memory.
 const STACK_BYTES: usize = 32 << 20;
 
 /// The threads; they end when this is dropped.
@@ -21,10 +21,10 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
-    /// Starts `count` of them.
+    /// Starts `count` threads.
     ///
     /// # Errors
-    /// Of the system.
+    /// If a thread or its runtime cannot be started.
     pub(crate) fn start(count: usize) -> io::Result<Shards> {
         let start = |n| {
             let runtime =
@@ -44,7 +44,7 @@ impl Shards {
         })
     }
 
-    /// The one whose turn it is.
+    /// Returns the thread whose turn it is.
     pub(crate) fn next(&self) -> &Handle {
         &self.list[self.next.fetch_add(1, Ordering::Relaxed) % self.list.len()].0
     }

@@ -1,4 +1,4 @@
-//! Listening sockets and connections, TCP and of this machine, and those that were handed to us open.
+//! Listening sockets and connections: TCP sockets, Unix sockets, and sockets that were passed to us open.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 const BACKLOG: i32 = 4096;
-/// The first descriptor that is handed over (sd_listen_fds).
+/// The first descriptor that is passed to us (sd_listen_fds).
 const FIRST_HANDED: RawFd = 3;
 
 /// Where to listen.
@@ -51,18 +51,18 @@ impl std::fmt::Display for Address {
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// Of TCP.
+    /// A TCP socket.
     Tcp(TcpListener),
-    /// Of this machine.
+    /// A Unix socket.
     Unix(UnixListener),
 }
 
 impl Listener {
-    /// Binds a listening socket. Needs to be called inside a runtime. A socket in the file system that nobody
-    /// answers at is replaced.
+    /// Binds a listening socket. Call it inside a runtime. A Unix socket on which no process listens is
+    /// replaced.
     ///
     /// # Errors
-    /// Of the system; the address is in use, most often.
+    /// If the socket cannot be bound; most often, the address is in use.
     pub fn bind(address: &Address) -> io::Result<Listener> {
         match address {
             Address::Tcp(address) => {
@@ -83,11 +83,11 @@ impl Listener {
         }
     }
 
-    /// The sockets that whoever started us opened for us (sd_listen_fds: `LISTEN_FDS` in `environment`), with
-    /// their names (`LISTEN_FDNAMES`). Needs to be called inside a runtime.
+    /// Returns the sockets that the parent process opened for us (sd_listen_fds: `LISTEN_FDS` in
+    /// `environment`), with their names (`LISTEN_FDNAMES`). Call it inside a runtime.
     ///
     /// # Errors
-    /// If one of them is no listening socket.
+    /// If one of the descriptors is not a socket, or cannot be set up.
     ///
     /// # Safety
     /// The function takes ownership of the descriptors that `LISTEN_FDS` counts. Call it once, and only if
@@ -123,10 +123,10 @@ impl Listener {
             .collect()
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     ///
     /// # Errors
-    /// Of the system.
+    /// If the system does not tell the address.
     pub fn address(&self) -> io::Result<Address> {
         Ok(match self {
             Listener::Tcp(listener) => Address::Tcp(listener.local_addr()?),
@@ -156,7 +156,7 @@ impl AsRawFd for Listener {
     }
 }
 
-/// Whether a socket lies at `path` that nobody listens at.
+/// Checks whether a Unix socket lies at `path` on which no process listens.
 fn is_left_over(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     is_socket
@@ -178,7 +178,7 @@ pub(crate) enum Idle {
 }
 
 impl Socket {
-    /// Takes it from this runtime, to be given to another.
+    /// Takes the connection from this runtime, so that another runtime can watch it.
     pub(crate) fn leave(self) -> io::Result<Idle> {
         Ok(match self {
             Socket::Tcp(stream) => Idle::Tcp(stream.into_std()?),
@@ -193,7 +193,7 @@ impl Socket {
         })
     }
 
-    /// Sends what is given at once, and notices peers that are gone for good.
+    /// Makes the kernel send data at once, and detect peers that are gone for good.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         if let Socket::Tcp(stream) = self {
             stream.set_nodelay(true)?;
@@ -202,9 +202,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Stock git sends a request in many small packets with Nagle on: unless each is acknowledged at once,
-    /// the next waits 40 ms for our delayed acknowledgment. The kernel forgets the setting, so it is said
-    /// before every read.
+    /// Makes the kernel acknowledge received data at once. Stock git sends a request in many small packets
+    /// with Nagle's algorithm on: otherwise each packet waits 40 ms for our delayed acknowledgment of the
+    /// last one. The kernel forgets the setting, so it is set before every read.
     pub(crate) fn quick_ack(&self) {
         if let Socket::Tcp(stream) = self {
             let _ = SockRef::from(stream).set_tcp_quickack(true);
@@ -264,7 +264,7 @@ impl Socket {
             match peeked {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(0) | Err(_) => return,
-                // It has sent ahead, and so is there.
+                // The client has sent its next request ahead, so it is still there.
                 Ok(_) => break,
             }
         }

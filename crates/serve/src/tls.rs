@@ -1,4 +1,4 @@
-//! Certificates of the HTTPS door (rustls), read anew when their files change.
+//! Certificates for HTTPS (rustls); they are read again when their files change.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ServerConfig, crypto::ring};
 
-/// How often files are looked at for a change.
+/// How often the files are checked for changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// A certificate with its key.
@@ -36,7 +36,7 @@ impl Tls {
     /// Reads a chain of certificates, the server's own first, and its key, both in PEM.
     ///
     /// # Errors
-    /// If one cannot be read, or they do not belong together: which, and why.
+    /// If a file cannot be read, or the two do not belong together; the error says which, and why.
     pub fn load(certificate: &Path, key: &Path) -> Result<Tls, String> {
         let stamps = stamps(certificate, key);
         let config = read(certificate, key)?;
@@ -46,7 +46,8 @@ impl Tls {
         })
     }
 
-    /// What is in force. Files that changed are read; if they cannot be, what was in force stays so.
+    /// Returns the current configuration. Reads files that changed; if that fails, the last one stays in
+    /// force.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         let mut loaded = self.files.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if loaded.looked.elapsed() >= LOOK_AGAIN {
@@ -88,7 +89,7 @@ fn read(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// What a failed handshake is to the log.
+/// Returns the error of a failed handshake for the log.
 pub(crate) fn handshake(e: io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("TLS: {e}"))
 }

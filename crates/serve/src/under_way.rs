@@ -1,11 +1,11 @@
-//! Requests over HTTP that are not answered yet, counted.
+//! Counts HTTP requests that are not answered yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::daemon::Counted;
 
-/// A request that has no answer yet, or one that is not sent yet.
+/// A request whose answer is not made, or not sent in full, yet.
 pub(crate) struct UnderWay {
     all: Arc<AtomicUsize>,
     /// The count of the client behind a proxy, if it is counted by request.

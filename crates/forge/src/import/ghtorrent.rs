@@ -9,7 +9,7 @@ use weir_catalog::Listed;
 
 use super::row::{DumpRow, clone_url_of, full_name_of};
 
-/// Fields that are looked at.
+/// Fields that are read.
 const FIELDS: usize = 9;
 
 pub(super) fn row(line: &[u8]) -> Result<DumpRow, String> {
@@ -25,7 +25,7 @@ pub(super) fn row(line: &[u8]) -> Result<DumpRow, String> {
     if text(8).as_deref() == Some("1") {
         return Ok(DumpRow::Nothing);
     }
-    // "0000-00-00 00:00:00" says nothing, and updated_at is when GHTorrent looked.
+    // "0000-00-00 00:00:00" is no date, and updated_at is the time at which GHTorrent looked.
     let created_at = text(6)
         .filter(|t| t.len() == 19 && !t.starts_with("0000"))
         .map(|t| format!("{}Z", t.replace(' ', "T")));
@@ -41,13 +41,13 @@ pub(super) fn row(line: &[u8]) -> Result<DumpRow, String> {
 }
 
 thread_local! {
-    /// Escapes by backslash, as MySQL writes them. Its tables take longer to make than a record to read, and
+    /// Escapes by backslash, as MySQL writes them. Making its tables takes longer than reading a record, and
     /// its clones have none.
     static READER: RefCell<Reader> =
         RefCell::new(ReaderBuilder::new().escape(Some(b'\\')).double_quote(false).build());
 }
 
-/// The first fields of a record.
+/// Returns the first fields of a record.
 fn fields(record: &[u8]) -> Vec<Vec<u8>> {
     READER.with_borrow_mut(|reader| {
         reader.reset();
@@ -64,7 +64,7 @@ fn fields_with(reader: &mut Reader, record: &[u8]) -> Vec<Vec<u8>> {
         input = &input[read..];
         len += written;
         match result {
-            // Told that there is no more, it ends the field.
+            // Called again without input, the reader ends the field.
             ReadFieldResult::InputEmpty => {}
             ReadFieldResult::OutputFull | ReadFieldResult::End => break,
             ReadFieldResult::Field { record_end } => {

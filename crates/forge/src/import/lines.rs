@@ -1,12 +1,12 @@
-//! Lines of a dump, records that go over several, or documents; bounded, plain or compressed.
+//! Reads the lines of a dump, records that span several lines, or documents; bounded, plain or compressed.
 
 use std::io::{BufRead, BufReader, Read, Result};
 
 use flate2::bufread::MultiGzDecoder;
 
-/// Longest line that is looked at; longer ones are passed over.
+/// Longest line that is read; longer ones are skipped.
 const LINE_BYTES_MAX: usize = 32 << 20;
-/// Longest record of a table, and the most lines it goes over.
+/// Longest record of a table, and the most lines that it spans.
 const RECORD_BYTES_MAX: usize = 1 << 20;
 const RECORD_LINES_MAX: usize = 256;
 const BUFFER_BYTES: usize = 256 << 10;
@@ -14,35 +14,36 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Longest document that is read; MongoDB's own are 16 MiB at most.
 const DOCUMENT_BYTES_MAX: usize = 32 << 20;
 
-/// What a dump consists of.
+/// The units of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Line,
-    /// Of a table: quotes go over several lines.
+    /// A record of a table: quotes may span several lines.
     Record,
-    /// Its length in four bytes, least first, which it counts; then the rest (bsonspec.org).
+    /// A document: its length in four bytes, least first, which the length includes; then the rest
+    /// (bsonspec.org).
     Document,
 }
 
 /// One line, one record of a table or one document.
 #[derive(Debug)]
 pub(super) enum Line<'a> {
-    /// Without its end.
+    /// Its bytes, without the line's end.
     Is(&'a [u8]),
     /// It is too long.
     TooLong,
-    /// A quote on it is not closed, not on the lines behind it either. Those are read anew.
+    /// A quote is closed neither on this line nor on the lines after it. Those are read again.
     Unclosed,
     /// There are no more.
     End,
 }
 
-/// Reads lines.
+/// Reads the units of a dump.
 pub(super) struct DumpLines {
     input: Box<dyn BufRead>,
     unit: Unit,
     line: Vec<u8>,
-    /// Memory for the next one.
+    /// Memory for the next line.
     spare: Vec<u8>,
     /// Lines that were read ahead, the next one first.
     ahead: std::collections::VecDeque<Physical>,
@@ -56,10 +57,10 @@ enum Physical {
 }
 
 impl DumpLines {
-    /// `input` may be compressed by gzip, in one member or several.
+    /// Opens a dump. `input` may be compressed by gzip, in one member or several.
     pub(super) fn open(input: Box<dyn Read>, unit: Unit) -> Result<DumpLines> {
         let mut input = BufReader::with_capacity(BUFFER_BYTES, input);
-        // With the method, deflate: a document's length may begin like a gzip.
+        // The method, deflate, is checked, too: the length of a document may begin like gzip.
         let is_compressed = input.fill_buf()?.starts_with(&[0x1f, 0x8b, 8]);
         let input: Box<dyn BufRead> = if is_compressed {
             Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(input)))
@@ -76,12 +77,12 @@ impl DumpLines {
         })
     }
 
-    /// Lines that were read.
+    /// Returns the number of lines that were read.
     pub(super) fn passed(&self) -> u64 {
         self.passed
     }
 
-    /// Passes over `n` lines.
+    /// Skips `n` lines.
     pub(super) fn skip(&mut self, n: u64) -> Result<()> {
         for _ in 0..n {
             if let Physical::End = self.physical()? {
@@ -92,7 +93,7 @@ impl DumpLines {
         Ok(())
     }
 
-    /// The next line or record, and the number of its first line, from 1 on.
+    /// Returns the next line or record, and the number of its first line, from 1 on.
     pub(super) fn read(&mut self) -> Result<(u64, Line<'_>)> {
         let number = self.passed + 1;
         let first = match self.physical()? {
@@ -168,7 +169,7 @@ impl DumpLines {
         if n < LINE_BYTES_MAX {
             return Ok(Physical::Is(line));
         }
-        // The rest of it, in pieces.
+        // Skips the rest of the line, in pieces.
         loop {
             line.clear();
             let n = self.input.by_ref().take(1 << 20).read_until(b'\n', &mut line)?;
@@ -188,13 +189,13 @@ impl DumpLines {
         self.input.read_exact(&mut document)?;
         let len = u32::from_le_bytes(document[..4].try_into().expect("four bytes")) as usize;
         if !(5..=DOCUMENT_BYTES_MAX).contains(&len) {
-            // Where the next one begins nobody knows.
+            // There is no way to find the next document.
             return Err(std::io::Error::new(
                 std::io::ErrorKind::InvalidData,
                 "no BSON: a document cannot be of that length",
             ));
         }
-        // As it comes: a length alone takes no memory.
+        // Read as it comes, so that a stated length alone takes no memory.
         let n = self.input.by_ref().take(len as u64 - 4).read_to_end(&mut document)?;
         if n < len - 4 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
@@ -203,7 +204,8 @@ impl DumpLines {
     }
 }
 
-/// Whether a quote is open at the end of `line`, which begins inside one if `is_open`.
+/// Sets `is_open` to whether a quote is open at the end of `line`. `is_open` tells whether `line` begins in
+/// one.
 fn leaves_open(line: &[u8], is_open: &mut bool) {
     let mut bytes = line.iter();
     while let Some(byte) = bytes.next() {

@@ -1,9 +1,9 @@
-//! Dumps that others have made of forges: GHTorrent's tables and collections, GH Archive's hours, answers of
+//! Dumps of forges that others have made: GHTorrent's tables and collections, GH Archive's hours, answers of
 //! GitHub's API.
 //!
-//! A dump is read as a stream, line by line, in memory that does not grow; what is read goes to the catalog
-//! in batches, each with how far the dump was read, so that an import that was interrupted goes on there. Bad
-//! rows are told of and passed over.
+//! A dump is read as a stream, line by line, in bounded memory. Its rows go to the catalog in batches. Each
+//! batch records how far the dump was read, so that an interrupted import resumes there. Bad rows are
+//! reported and skipped.
 
 mod gharchive;
 mod ghtorrent;
@@ -25,12 +25,12 @@ use row::DumpRow;
 const BATCH_ROWS: usize = 10_000;
 /// Lines of a batch, if few of them are repositories.
 const BATCH_LINES: u64 = 100_000;
-/// Bytes of them, if they are long.
+/// Bytes of a batch, if its lines are long.
 const BATCH_BYTES: usize = 64 << 20;
-/// Characters of a row that are told when it is bad.
+/// Characters of the message about a bad row.
 const TOLD_CHARS: usize = 200;
 
-/// What a dump is.
+/// The format of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dump {
     /// GHTorrent's `projects.csv`: no header, quotes and escapes as MySQL writes them (ghtorrent.org,
@@ -61,11 +61,11 @@ pub enum ImportError {
     /// The dump cannot be read.
     #[error("reading {source_name} near line {line}: {source}")]
     Io {
-        /// Of which dump.
+        /// The name of the dump.
         source_name: String,
-        /// Where.
+        /// The line near which reading failed.
         line: u64,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The catalog failed.
@@ -76,25 +76,25 @@ pub enum ImportError {
 /// What an import has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Lines read, with those of earlier imports of the same dump.
+    /// Lines read, including those of earlier imports of the same dump.
     pub lines: u64,
     /// Rows that name a repository.
     pub rows: u64,
     /// Rows that name a user, an organisation or a member of one.
     pub accounts: u64,
-    /// Rows that cannot be read, or name what can have no name here.
+    /// Rows that cannot be read, or whose repository can have no name here.
     pub bad: u64,
     /// Rows that are not wanted, or say that the repository is deleted.
     pub unwanted: u64,
-    /// Those of which the dump does not say what the filter asks.
+    /// Rows that lack data that the filter needs.
     pub unknown: u64,
-    /// What it does not say of the first of them.
+    /// The data that the first of these rows lacks.
     pub unknown_of: Option<&'static str>,
-    /// What came of the others.
+    /// What the catalog did with the other rows.
     pub taken: Taken,
-    /// Whether the dump was read to its end...
+    /// Whether the dump was read to its end.
     pub is_finished: bool,
-    /// ...and that before this import.
+    /// Whether it was read to its end before this import.
     pub was_finished: bool,
 }
 
@@ -113,28 +113,28 @@ impl Accounts {
 
 /// An import of one dump.
 pub struct Import<'a> {
-    /// What it is.
+    /// The format of the dump.
     pub dump: Dump,
-    /// What it is called, in messages and in the catalog.
+    /// The name of the dump in messages and in the catalog.
     pub source: &'a str,
-    /// Whose repositories these are.
+    /// The forge whose repositories the dump lists.
     pub forge: &'a str,
-    /// Which of them are wanted.
+    /// The filter for the repositories that are wanted.
     pub filter: &'a ListingFilter,
-    /// What a repository is called here; `None` if it is not wanted, an error if it can have no name.
+    /// Returns the name of a repository here; `None` if it is not wanted, an error if it can have no name.
     pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, String>,
-    /// Told of each bad row: its line, and what is wrong.
+    /// Called for each bad row with its line and what is wrong.
     pub on_bad_row: &'a dyn Fn(u64, &str),
-    /// Seconds since 1970.
+    /// Returns the time.
     pub now: &'a dyn Fn() -> Timestamp,
 }
 
 impl Import<'_> {
     /// Reads `input`, plain or compressed by gzip, from where the last import of the same source ended, until
-    /// it ends or `observe` says no. `catalog` is `None` for a dry run.
+    /// it ends or `observe` returns false. `catalog` is `None` for a dry run.
     ///
     /// # Errors
-    /// If the dump cannot be read, or of the catalog. What was taken stays taken.
+    /// If the dump cannot be read, or the catalog fails. The batches before stay in the catalog.
     pub fn run(
         &self,
         input: Box<dyn Read>,
@@ -159,7 +159,7 @@ impl Import<'_> {
         let mut accounts = Accounts::default();
         let mut batch_bytes = 0;
         let mut before_batch = done;
-        // Events name the same repositories again and again: the last one of a batch counts.
+        // Events name the same repositories repeatedly: the last row of a batch counts.
         let mut places: HashMap<String, usize> = HashMap::new();
         loop {
             let (number, line) = match lines.read() {
@@ -175,7 +175,7 @@ impl Import<'_> {
                 batch_bytes = 0;
                 (done.lines, done.is_finished) = (lines.passed(), is_end);
                 if let Some(catalog) = &mut catalog {
-                    // Before the place is kept: taken twice they are the same.
+                    // Before the position is stored: taking the same accounts twice changes nothing.
                     catalog.take_import_accounts(self.forge, &accounts.told, &accounts.members)?;
                     let position = ImportPosition { lines: done.lines, is_finished: is_end };
                     match catalog.take_import(self.forge, self.source, position, &rows, (self.now)())? {
@@ -245,7 +245,8 @@ impl Import<'_> {
             Ok(None) => done.unwanted += 1,
             Ok(Some(name)) => {
                 let key = if listed.forge_id.is_empty() { name.clone() } else { listed.forge_id.clone() };
-                // In its place behind what was told since: names move on.
+                // It comes after all rows since the earlier one, because names pass from one repository to
+                // another.
                 if let Some(earlier) = places.insert(key, batch.len()) {
                     batch[earlier] = None;
                 }
@@ -367,7 +368,7 @@ mod tests {
         });
         let both = both.unwrap();
         assert_eq!((both.lines, both.rows, both.taken.known), (25_000, 15_000, 15_000));
-        // A compressed dump that is cut short: what was whole is taken, the rest is an error, not an end.
+        // If a compressed dump is cut short, whole rows are taken, and the rest is an error, not an end.
         c.forget_import("d").unwrap();
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut gz, text.as_bytes()).unwrap();

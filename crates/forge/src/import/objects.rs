@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::row::{DumpRow, clone_url_of};
 use crate::github;
 
-/// Documents within documents that are looked into: an owner, a parent and its owner.
+/// Depth to which documents within documents are read: an owner, a parent and its owner.
 const DEPTH_MAX: usize = 2;
 
 pub(super) fn json_row(line: &[u8]) -> Result<DumpRow, String> {
@@ -27,7 +27,7 @@ fn row(object: &Value) -> Result<DumpRow, String> {
     if object.get("full_name").is_none()
         && let Some(account) = github::account(object)
     {
-        // A member, to GHTorrent: of the organisation called so.
+        // In GHTorrent, a member of the organisation with that name.
         return Ok(match object["org"].as_str() {
             Some(organization) => DumpRow::Member(organization.to_owned(), account),
             None => DumpRow::Account(account),
@@ -42,12 +42,13 @@ fn row(object: &Value) -> Result<DumpRow, String> {
     {
         return Err(format!("'{}' is no repository's name", listed.full_name));
     }
-    // A dump does not say where to clone from: it may be anybody's.
+    // The clone URL of a dump is not trusted: anyone may have written it.
     listed.clone_url = clone_url_of(&listed.full_name);
     Ok(DumpRow::Of(Box::new(listed)))
 }
 
-/// What a repository is made of: texts, numbers, truths, and `depth` documents within each other.
+/// Returns the parts of a document that a repository needs: strings, numbers, booleans, and documents within
+/// each other down to `depth`.
 fn value(document: &RawDocument, depth: usize) -> Result<Value, bson::error::Error> {
     let mut object = Map::new();
     for element in document {

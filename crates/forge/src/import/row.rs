@@ -4,17 +4,17 @@ use weir_catalog::{Account, Listed};
 
 /// A row of a dump.
 pub(super) enum DumpRow {
-    /// Of a repository.
+    /// A repository.
     Of(Box<Listed>),
-    /// Of somebody.
+    /// A user or an organisation.
     Account(Account),
-    /// Of somebody who belongs to the organisation of that name.
+    /// A member of the organisation with that name.
     Member(String, Account),
     /// Nothing of interest.
     Nothing,
 }
 
-/// Owner and name in a URL of GitHub's site or API.
+/// Returns owner and name in a URL of GitHub's site or API.
 pub(super) fn full_name_of(url: &str) -> Option<&str> {
     let path = url.split_once("://")?.1.split_once('/')?.1;
     let path = path.strip_prefix("repos/").unwrap_or(path);
@@ -22,7 +22,7 @@ pub(super) fn full_name_of(url: &str) -> Option<&str> {
     (!owner.is_empty() && !name.is_empty() && !name.contains('/')).then_some(path)
 }
 
-/// Where a repository of GitHub is cloned from.
+/// Returns the clone URL of a repository on GitHub.
 pub(super) fn clone_url_of(full_name: &str) -> String {
     format!("https://github.com/{full_name}.git")
 }

@@ -1,4 +1,4 @@
-//! Eight lanes on AVX2, twice: for processors without AVX-512, of which there are many.
+//! Eight lanes on AVX2, twice: for the many processors without AVX-512.
 
 use std::arch::x86_64::*;
 
@@ -11,8 +11,8 @@ const N: usize = 8;
 
 lanes!("avx2");
 
-/// The words of each block, big-endian, word i of all blocks in vector i: pairs of words, of rows of four,
-/// then halves.
+/// Puts word i of all blocks, big-endian, into vector i: joins pairs of words, then rows of four, then
+/// halves.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn transpose(w: &mut [Vector], blocks: &[&[u8; BLOCK]; N]) {
@@ -41,7 +41,7 @@ fn transpose(w: &mut [Vector], blocks: &[&[u8; BLOCK]; N]) {
     }
 }
 
-/// `mask`, and only `left` of it in lanes where `bit` of `x` is not `WANT`.
+/// Returns `mask`, but only the bits `left` of it in lanes where `bit` of `x` is not `WANT`.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn keep_if_bit_is<const WANT: u32>(mask: Vector, x: Vector, bit: u32, left: u32) -> Vector {
@@ -109,7 +109,7 @@ fn majority(a: Vector, b: Vector, c: Vector) -> Vector {
     _mm256_or_si256(_mm256_and_si256(a, b), _mm256_and_si256(c, _mm256_or_si256(a, b)))
 }
 
-/// Rotates to the left by `LEFT`, which with `RIGHT` makes 32 (or both are 0).
+/// Rotates to the left by `LEFT`. `LEFT` and `RIGHT` add up to 32, or both are 0.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn rotate<const LEFT: i32, const RIGHT: i32>(v: Vector) -> Vector {
@@ -117,14 +117,14 @@ fn rotate<const LEFT: i32, const RIGHT: i32>(v: Vector) -> Vector {
     _mm256_or_si256(_mm256_slli_epi32::<LEFT>(v), _mm256_srli_epi32::<RIGHT>(v))
 }
 
-/// `a`, and `b` in lanes where `mask` is all ones.
+/// Returns `a`, but `b` in lanes where `mask` is all ones.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn blend(mask: Vector, a: Vector, b: Vector) -> Vector {
     _mm256_blendv_epi8(a, b, mask)
 }
 
-/// In which lanes both are the same.
+/// Returns in which lanes both are equal, a bit each.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn equal(a: Vector, b: Vector) -> u16 {

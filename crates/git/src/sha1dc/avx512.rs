@@ -11,8 +11,8 @@ const N: usize = 16;
 
 lanes!("avx512f,avx512bw");
 
-/// The words of each block, big-endian, word i of all blocks in vector i: pairs of words, of rows of four,
-/// then quarters.
+/// Puts word i of all blocks, big-endian, into vector i: joins pairs of words, then rows of four, then
+/// quarters.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn transpose(w: &mut [Vector], blocks: &[&[u8; BLOCK]; N]) {
@@ -41,7 +41,7 @@ fn transpose(w: &mut [Vector], blocks: &[&[u8; BLOCK]; N]) {
     }
 }
 
-/// `mask`, and only `left` of it in lanes where `bit` of `x` is not `WANT`.
+/// Returns `mask`, but only the bits `left` of it in lanes where `bit` of `x` is not `WANT`.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn keep_if_bit_is<const WANT: u32>(mask: Vector, x: Vector, bit: u32, left: u32) -> Vector {
@@ -111,7 +111,7 @@ fn majority(a: Vector, b: Vector, c: Vector) -> Vector {
     _mm512_ternarylogic_epi32::<0xe8>(a, b, c)
 }
 
-/// Rotates to the left by `LEFT`, which with `RIGHT` makes 32 (or both are 0).
+/// Rotates to the left by `LEFT`. `LEFT` and `RIGHT` add up to 32, or both are 0.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn rotate<const LEFT: i32, const RIGHT: i32>(v: Vector) -> Vector {
@@ -119,14 +119,14 @@ fn rotate<const LEFT: i32, const RIGHT: i32>(v: Vector) -> Vector {
     _mm512_rol_epi32::<LEFT>(v)
 }
 
-/// `a`, and `b` in lanes where `mask` is all ones.
+/// Returns `a`, but `b` in lanes where `mask` is all ones.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn blend(mask: Vector, a: Vector, b: Vector) -> Vector {
     _mm512_mask_blend_epi32(_mm512_test_epi32_mask(mask, mask), a, b)
 }
 
-/// In which lanes both are the same.
+/// Returns in which lanes both are equal, a bit each.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn equal(a: Vector, b: Vector) -> u16 {

@@ -1,4 +1,4 @@
-//! Many messages at once, a message a lane.
+//! Hashes many messages at once, one per lane.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,11 @@ use super::block::{BLOCK, INITIAL, LANES, LaneWords, Suspect, to_bytes, vectors_
 use super::detect::Sha1Detect;
 use super::dispatch::{attacks, compress_lanes};
 
-/// Fewer messages are hashed one after the other: the lanes take as long for two as for sixteen.
+/// Fewer messages are hashed one after the other: the lanes take as long for two messages as for sixteen.
 const LANES_WORTH_IT: usize = 4;
 
-/// Sixteen running hashes with collision detection. Messages wait until all lanes can be filled. Only where
-/// [`super::is_supported`].
+/// Sixteen running hashes with collision detection. Messages wait until all lanes can be filled. For use only
+/// where [`super::is_supported`] is true.
 pub(crate) struct HashBatch<D> {
     /// Word-major: word i of all lanes.
     states: [LaneWords; 5],
@@ -18,11 +18,11 @@ pub(crate) struct HashBatch<D> {
     waiting: VecDeque<Lane<D>>,
     taken: u64,
     suspects: Vec<Suspect>,
-    /// The number of the message each suspect is in.
+    /// The number of the message that each suspect belongs to.
     suspected: Vec<u64>,
-    /// Numbers of messages an attack was found in.
+    /// Numbers of the messages in which an attack was found.
     attacked: Vec<u64>,
-    /// Messages that are hashed and wait for suspects of theirs to be tested.
+    /// Messages that are hashed, but have suspects that are not tested yet.
     held: Vec<(u64, Hashed<D>)>,
     ready: Vec<Hashed<D>>,
 }
@@ -41,11 +41,11 @@ struct Lane<D> {
     /// The first block, if it is whole, and the last one or two.
     edges: [[u8; BLOCK]; 3],
     tail_blocks: usize,
-    /// Where whole blocks of `data` start.
+    /// Where the whole blocks of `data` start.
     middle_start: usize,
     middle_blocks: usize,
     part: MessagePart,
-    /// Blocks of that part that are done.
+    /// Blocks of `part` that are done.
     done: usize,
 }
 
@@ -84,7 +84,7 @@ impl<D: AsRef<[u8]>> Lane<D> {
         Lane { number, data: item, edges, tail_blocks, middle_start, middle_blocks, part, done: 0 }
     }
 
-    /// What is left of the part at hand; never empty.
+    /// Returns the blocks that are left of the current part; never empty.
     fn blocks(&self) -> &[[u8; BLOCK]] {
         let of_part: &[[u8; BLOCK]] = match self.part {
             MessagePart::Head => &self.edges[..1],
@@ -96,7 +96,7 @@ impl<D: AsRef<[u8]>> Lane<D> {
         &of_part[self.done..]
     }
 
-    /// Goes `n` blocks on; false at the end of the message.
+    /// Moves on by `n` blocks; returns false at the end of the message.
     fn advance(&mut self, n: usize) -> bool {
         self.done += n;
         if !self.blocks().is_empty() {
@@ -127,7 +127,7 @@ impl<D: AsRef<[u8]>> HashBatch<D> {
         }
     }
 
-    /// Takes the message of `header`, at most 32 bytes, and `data`. What is hashed by then is ready.
+    /// Adds the message of `header`, at most 32 bytes, and `data`. Hashes as long as all lanes are in use.
     pub(crate) fn push(&mut self, header: &[u8], data: D) {
         self.waiting.push_back(Lane::new(self.taken, header, data));
         self.taken += 1;
@@ -136,7 +136,7 @@ impl<D: AsRef<[u8]>> HashBatch<D> {
         }
     }
 
-    /// Hashes all that is left.
+    /// Hashes all messages that are left.
     pub(crate) fn flush(&mut self) {
         while self.fill() >= LANES_WORTH_IT {
             self.run();
@@ -161,7 +161,7 @@ impl<D: AsRef<[u8]>> HashBatch<D> {
         self.test_suspects();
     }
 
-    /// One message that is hashed, if there is one.
+    /// Returns a message that is hashed, if there is one.
     pub(crate) fn pop(&mut self) -> Option<Hashed<D>> {
         self.ready.pop()
     }
@@ -183,10 +183,10 @@ impl<D: AsRef<[u8]>> HashBatch<D> {
         used
     }
 
-    /// Goes on in all lanes, at least one of them used, until one comes to the end of a part.
+    /// Hashes in all lanes, of which at least one is in use, until one comes to the end of a part.
     fn run(&mut self) {
         let first = self.lanes.iter().flatten().next().expect("a lane is used").blocks();
-        // A lane that is not used repeats another: its state is nobody's.
+        // A lane that is not used repeats the blocks of another; its state is ignored.
         let parts: [&[[u8; BLOCK]]; LANES] =
             std::array::from_fn(|n| self.lanes[n].as_ref().map_or(first, Lane::blocks));
         let count = parts.iter().map(|p| p.len()).min().unwrap_or(0);
@@ -223,7 +223,7 @@ impl<D: AsRef<[u8]>> HashBatch<D> {
         self.release();
     }
 
-    /// A message is hashed: ready if no block of it is still suspected.
+    /// Takes a message that is hashed. It is ready if none of its blocks is still a suspect.
     fn complete(&mut self, lane: Lane<D>, hash: [u8; 20]) {
         let hashed = Hashed { data: lane.data, hash, has_collision: false };
         if self.suspected.contains(&lane.number) {
@@ -240,7 +240,7 @@ impl<D: AsRef<[u8]>> HashBatch<D> {
         self.release();
     }
 
-    /// Makes ready what waited for its suspects.
+    /// Makes messages ready whose suspects have been tested.
     fn release(&mut self) {
         let mut at = 0;
         while let Some((number, _)) = self.held.get(at) {

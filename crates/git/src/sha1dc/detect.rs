@@ -1,16 +1,16 @@
-//! One message: its blocks in a row are the lanes.
+//! Hashes one message: consecutive blocks are the lanes.
 
 use super::block::{BLOCK, INITIAL, LANES, Suspect, to_bytes, vectors_of};
 use super::dispatch::{attacks, compress, suspects};
 
 const GROUP: usize = BLOCK * LANES;
 
-/// A running hash. Only where [`super::is_supported`].
+/// A running hash. For use only where [`super::is_supported`] is true.
 #[derive(Clone)]
 pub(crate) struct Sha1Detect {
     pub(super) state: [u32; 5],
-    /// Whole groups of blocks are tested at a time: the start of an object, after its header, and its end are
-    /// gathered here.
+    /// Bytes that do not fill a group yet, as blocks are tested a whole group at a time: the start of an
+    /// object, after its header, and its end.
     partial: [u8; GROUP],
     partial_len: usize,
     bytes: u64,
@@ -53,7 +53,7 @@ impl Sha1Detect {
         self.partial_len = rest.len();
     }
 
-    /// The hash, and whether an attack was found.
+    /// Returns the hash, and whether an attack was found.
     pub(crate) fn finish(mut self) -> ([u8; 20], bool) {
         let bits = self.bytes * 8;
         let mut tail = [[0u8; BLOCK]; LANES + 1];

@@ -1,11 +1,11 @@
-//! Which of the processor's instructions do the work.
+//! Chooses the processor's instructions that do the work.
 
 use super::block::{BLOCK, LANES, LaneWords, Suspect};
 use super::scalar::{expand, is_attack, suspect_vectors};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 
-/// Whether this processor has what `Sha1Detect` and `Batch` need.
+/// Returns whether this processor has what `Sha1Detect` and `HashBatch` need.
 pub(crate) fn is_supported() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -22,7 +22,7 @@ fn has_avx512() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
-/// Takes blocks into one state.
+/// Compresses blocks into one state.
 pub(super) fn compress(state: &mut [u32; 5], blocks: &[[u8; BLOCK]]) {
     if !blocks.is_empty() {
         // The `sha1` crate's compression function, on SHA-NI where there is one.
@@ -38,12 +38,12 @@ fn cast(
     unsafe { std::slice::from_raw_parts(blocks.as_ptr().cast(), blocks.len()) }
 }
 
-/// The disturbance vectors that the conditions leave, for each of at most [`LANES`] blocks.
+/// Returns the disturbance vectors that the conditions leave, for each of at most [`LANES`] blocks.
 pub(super) fn suspects(blocks: &[[u8; BLOCK]]) -> LaneWords {
     #[cfg(target_arch = "x86_64")]
     if blocks.len() > 1 {
         let lanes = std::array::from_fn(|n| &blocks[n.min(blocks.len() - 1)]);
-        // SAFETY: `is_supported` was asked before a `Sha1Detect` was made.
+        // SAFETY: `is_supported` was checked before a `Sha1Detect` was made.
         return unsafe { if has_avx512() { avx512::suspects(&lanes) } else { avx2::suspects(&lanes) } };
     }
     let mut masks = [0; LANES];
@@ -53,12 +53,12 @@ pub(super) fn suspects(blocks: &[[u8; BLOCK]]) -> LaneWords {
     masks
 }
 
-/// Takes one block each into sixteen states, word-major; returns what the conditions leave, as [`suspects`]
-/// does.
+/// Compresses one block into each of sixteen states, word-major; returns what the conditions leave, as
+/// [`suspects`] does.
 pub(super) fn compress_lanes(state: &mut [LaneWords; 5], blocks: &[&[u8; BLOCK]; LANES]) -> LaneWords {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: `is_supported` was asked before a `Batch` was made.
+        // SAFETY: `is_supported` was checked before a `HashBatch` was made.
         unsafe { if has_avx512() { avx512::compress(state, blocks) } else { avx2::compress(state, blocks) } }
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -67,11 +67,11 @@ pub(super) fn compress_lanes(state: &mut [LaneWords; 5], blocks: &[&[u8; BLOCK];
     }
 }
 
-/// Which of at most [`LANES`] suspects are attacks: a bit each.
+/// Returns which of at most [`LANES`] suspects are attacks: a bit each.
 pub(super) fn attacks(suspects: &[Suspect]) -> u16 {
     #[cfg(target_arch = "x86_64")]
     if suspects.len() > 2 {
-        // SAFETY: `is_supported` was asked before there was anybody to suspect.
+        // SAFETY: `is_supported` was checked before there was any suspect.
         return unsafe { if has_avx512() { avx512::attacks(suspects) } else { avx2::attacks(suspects) } };
     }
     suspects.iter().enumerate().fold(0, |found, (n, s)| found | u16::from(is_attack(s)) << n)

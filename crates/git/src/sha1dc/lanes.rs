@@ -1,12 +1,12 @@
-//! What is done to as many blocks at a time as a vector has lanes, in terms of the operations that `avx2.rs`
-//! and `avx512.rs` each have of their own: steps of the hash, conditions, compression and recompression, a
-//! block a lane.
+//! The work on as many blocks at a time as a vector has lanes, one block per lane: steps of the hash,
+//! conditions, compression and recompression. It is written in terms of operations that `avx2.rs` and
+//! `avx512.rs` each define.
 //!
 //! Sources: FIPS 180-4 section 6.1.2 for the hash; Gueron and Krasnov, "Simultaneous hashing of multiple
 //! messages" (2012), for the lanes.
 
-/// Sixteen words more of the message schedule. Written out, for an index that varies would send the words to
-/// memory.
+/// Computes sixteen more words of the message schedule. Written out, because a variable index would send the
+/// words to memory.
 macro_rules! schedule {
     ($last:ident, $group:ident: $($i:literal)*) => {$(
         let x = parity($last[($i + 13) % 16], $last[($i + 8) % 16], $last[($i + 2) % 16]);
@@ -16,34 +16,33 @@ macro_rules! schedule {
 }
 
 /// Defines `suspects`, `compress` and `attacks` for a processor with these features. A macro, because the
-/// features of a function are a literal, and functions without them are not inlined into those that have
-/// them.
+/// features of a function are a literal, and functions without them are not inlined into functions with them.
 ///
-/// Where it stands there are `Vector`, of `N` lanes, and `splat`, `load`, `store`, `add`, `sub`, `xor`,
-/// `parity`, `choose`, `majority`, `rotate`, `blend`, `equal`, `transpose` and `keep_if_bit_is`.
+/// It uses `Vector`, of `N` lanes, and `splat`, `load`, `store`, `add`, `sub`, `xor`, `parity`, `choose`,
+/// `majority`, `rotate`, `blend`, `equal`, `transpose` and `keep_if_bit_is` of the place where it stands.
 macro_rules! lanes {
     ($features:literal) => {
         use std::array::from_fn;
 
-        /// Words 0 to 79 of `N` messages, lane n from block n.
+        /// Computes words 0 to 79 of `N` messages; lane n is block n.
         #[target_feature(enable = $features)]
         fn expand(w: &mut [Vector; 80], blocks: &[&[u8; BLOCK]; N]) {
             let (head, tail) = w.split_at_mut(16);
             transpose(head, blocks);
-            // The last sixteen stay in registers, as far as there are so many.
+            // The last sixteen words stay in registers, as far as there are so many.
             let mut last: [Vector; 16] = from_fn(|i| head[i]);
             for group in tail.as_chunks_mut::<16>().0 {
                 schedule!(last, group: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
             }
         }
 
-        /// The disturbance vectors that the conditions leave, a mask a lane.
+        /// Returns the disturbance vectors that the conditions leave, one mask per lane.
         #[target_feature(enable = $features)]
         fn test(w: &[Vector; 80]) -> Vector {
             let mut mask = splat(!0);
             macro_rules! condition {
                 ($i:literal,$p:literal,$j:literal,$q:literal,$want:literal,$d:literal) => {
-                    // Bit p is moved to where q is; most conditions are about the same bit of both.
+                    // Bit p is moved to the place of q; most conditions are about the same bit of both words.
                     let first = if $p == $q {
                         w[$i]
                     } else {
@@ -56,7 +55,7 @@ macro_rules! lanes {
             mask
         }
 
-        /// Step `ROUND * 20 ..`'s function of three words, with its constant.
+        /// Returns the function of three words for steps `ROUND * 20 ..`, with its constant.
         #[target_feature(enable = $features)]
         #[inline]
         fn mix<const ROUND: usize>(b: Vector, c: Vector, d: Vector) -> Vector {
@@ -86,7 +85,7 @@ macro_rules! lanes {
         #[target_feature(enable = $features)]
         #[inline]
         fn steps<const ROUND: usize>(mut s: [Vector; 5], words: &[Vector]) -> [Vector; 5] {
-            // Five at a time, so that the words change places without being moved.
+            // Five at a time, so that the variables change places without being moved.
             let (fives, rest) = words.as_chunks::<5>();
             for five in fives {
                 for &word in five {
@@ -108,7 +107,7 @@ macro_rules! lanes {
             s
         }
 
-        /// The disturbance vectors that the conditions leave, for each block.
+        /// Returns the disturbance vectors that the conditions leave, for each block.
         #[target_feature(enable = $features)]
         pub(super) fn suspects(blocks: &[&[u8; BLOCK]; LANES]) -> LaneWords {
             let mut masks = [0; LANES];
@@ -120,7 +119,7 @@ macro_rules! lanes {
             masks
         }
 
-        /// Takes one block each into the states, word-major; returns what the conditions leave, as
+        /// Compresses one block into each of the states, word-major; returns what the conditions leave, as
         /// [`suspects`] does.
         #[target_feature(enable = $features)]
         pub(super) fn compress(state: &mut [LaneWords; 5], blocks: &[&[u8; BLOCK]; LANES]) -> LaneWords {
@@ -144,16 +143,17 @@ macro_rules! lanes {
             masks
         }
 
-        /// Which of at most [`LANES`] suspects are attacks: a bit each.
+        /// Returns which of at most [`LANES`] suspects are attacks: a bit each.
         #[target_feature(enable = $features)]
         pub(super) fn attacks(suspects: &[Suspect]) -> u16 {
             debug_assert!(suspects.len() <= LANES);
             suspects.chunks(N).enumerate().fold(0, |found, (n, some)| found | attacks_among(some) << (n * N))
         }
 
-        /// Another block, differing from the suspect as its disturbance vector says, is compressed backwards
-        /// and forwards from the step where both states are the same; the two are an attack if it leads from
-        /// some chaining value to the same end.
+        /// Returns which suspects are attacks. Another block, which differs from the suspect as its
+        /// disturbance vector says, is compressed backwards and forwards from the step at which both have the
+        /// same state. The two blocks are an attack if the other one leads from some chaining value to the
+        /// same end.
         #[target_feature(enable = $features)]
         fn attacks_among(suspects: &[Suspect]) -> u16 {
             let suspect = |n: usize| &suspects[n.min(suspects.len() - 1)];
@@ -161,7 +161,7 @@ macro_rules! lanes {
             let mut w = [splat(0); 80];
             expand(&mut w, &blocks);
             let after: [Vector; 5] = from_fn(|i| load(&from_fn(|n| suspect(n).after[i])));
-            // After the last step, before the chaining value is added.
+            // The state after the last step, before the chaining value is added.
             let mut s: [Vector; 5] = from_fn(|i| sub(after[i], load(&from_fn(|n| suspect(n).before[i]))));
             let rows: [&[u32; 80]; N] = from_fn(|n| &differences()[suspect(n).vector as usize]);
             let other: [Vector; 80] = from_fn(|t| xor(w[t], load(&from_fn(|n| rows[n][t]))));
@@ -171,14 +171,14 @@ macro_rules! lanes {
             let at_65 = s;
             s = steps_back::<3>(s, &w[60..65]);
             s = steps_back::<2>(s, &w[58..60]);
-            // Backwards: those that start at 65 first come to 58, where the others join.
+            // Backwards: the lanes that start at 65 first come to 58, where the others join.
             let back = steps_back::<3>(at_65, &other[60..65]);
             let back = steps_back::<2>(back, &other[58..60]);
             let back: [Vector; 5] = from_fn(|i| blend(late, s[i], back[i]));
             let back = steps_back::<2>(back, &other[40..58]);
             let back = steps_back::<1>(back, &other[20..40]);
             let back = steps_back::<0>(back, &other[..20]);
-            // Forwards: those that start at 58 first come to 65.
+            // Forwards: the lanes that start at 58 first come to 65.
             let end = steps::<2>(s, &other[58..60]);
             let end = steps::<3>(end, &other[60..65]);
             let end: [Vector; 5] = from_fn(|i| blend(late, end[i], at_65[i]));

@@ -1,9 +1,9 @@
-//! One block at a time, in plain Rust: what is tested too seldom for lanes, and what lanes are compared with.
+//! One block at a time, in plain Rust: for blocks and suspects too few for lanes, and to check the lanes.
 
 use super::block::{BLOCK, Suspect};
 use super::vectors::{VECTORS, conditions, differences};
 
-/// The message schedule of a block.
+/// Returns the message schedule of a block.
 pub(super) fn expand(block: &[u8; BLOCK]) -> [u32; 80] {
     let mut w = [0u32; 80];
     for (w, bytes) in w.iter_mut().zip(block.as_chunks::<4>().0) {
@@ -15,12 +15,12 @@ pub(super) fn expand(block: &[u8; BLOCK]) -> [u32; 80] {
     w
 }
 
-/// The disturbance vectors that the conditions leave of a block with the message schedule `w`.
+/// Returns the disturbance vectors that the conditions leave for a block with the message schedule `w`.
 pub(super) fn suspect_vectors(w: &[u32; 80]) -> u32 {
     let mut mask = !0;
     macro_rules! condition {
         ($i:literal,$p:literal,$j:literal,$q:literal,$want:literal,$d:literal) => {
-            // All ones where the condition is met: written without branches, they would be guesses.
+            // All ones where the condition is met. Written without branches, as they would be mispredicted.
             mask &= ((((w[$i] >> $p) ^ (w[$j] >> $q) ^ $want) & 1).wrapping_sub(1)) | !$d;
         };
     }
@@ -48,13 +48,13 @@ fn step_back(t: usize, [new, a, b, c, d]: [u32; 5], word: u32) -> [u32; 5] {
     [a, b, c, d, e]
 }
 
-/// Whether another block, differing as the suspected vector says, leads from some chaining value to the same
-/// end.
+/// Returns whether another block, which differs as the suspected vector says, leads from some chaining value
+/// to the same end.
 pub(super) fn is_attack(suspect: &Suspect) -> bool {
     let words = expand(&suspect.block);
     let (_, _, _, from) = VECTORS[usize::from(suspect.vector)];
     let difference = &differences()[usize::from(suspect.vector)];
-    // Both have the same state before step `from`: the suspect's is its end, some steps back.
+    // Both have the same state before step `from`: computed backwards from the suspect's end.
     let end: [u32; 5] = std::array::from_fn(|i| suspect.after[i].wrapping_sub(suspect.before[i]));
     let start = (from..80).rev().fold(end, |s, t| step_back(t, s, words[t]));
     let other = |t: usize| words[t] ^ difference[t];

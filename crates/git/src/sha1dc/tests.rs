@@ -1,4 +1,4 @@
-//! Every way of hashing and of testing agrees with the `sha1` crate and with each other.
+//! All ways of hashing and of testing agree with the `sha1` crate and with each other.
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
@@ -47,7 +47,7 @@ fn both_ways_of_testing_conditions_agree() {
             left += u32::from(mask != 0);
         }
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: where AVX-512 is, AVX2 is.
+        // SAFETY: every processor with AVX-512 has AVX2.
         assert_eq!(unsafe { avx2::suspects(&blocks.each_ref()) }, masks);
     }
     assert!(left < 32_000 / 20, "the conditions leave {left} of 32000 random blocks");
@@ -65,7 +65,7 @@ fn a_real_attack_is_found() {
         if !is_supported() {
             break;
         }
-        // The attack is on the chaining value after whole blocks: only at the start does it fit.
+        // The attack is made for one chaining value: it works only at the start.
         let mut ours = Sha1Detect::new();
         ours.update(&vec![0; before * BLOCK]);
         ours.update(&file);
@@ -76,13 +76,12 @@ fn a_real_attack_is_found() {
     if !is_supported() {
         return;
     }
-    // Among others, in every lane, and alone.
+    // Among other messages, in every lane, and alone.
     for others in [0usize, 2, 20, 100] {
         for at in 0..=others {
             let mut batch = HashBatch::new();
             for n in 0..=others {
-                // An attack as git could meet it would have its header in the attacked blocks: here there
-                // is none.
+                // An attack on git would have the object's header in the attacked blocks: here there is none.
                 let data = if n == at { file.clone() } else { vec![n as u8; n * 40] };
                 batch.push(b"", data);
             }
@@ -113,7 +112,7 @@ fn lanes_compress_as_one_does() {
             compress(&mut alone[n], &[*block]);
         }
         let mut by_avx2 = states;
-        // SAFETY: where AVX-512 is, AVX2 is.
+        // SAFETY: every processor with AVX-512 has AVX2.
         let masks = unsafe { avx2::compress(&mut by_avx2, &blocks.each_ref()) };
         assert_eq!(compress_lanes(&mut states, &blocks.each_ref()), masks);
         assert_eq!(states, by_avx2);
@@ -145,7 +144,7 @@ fn both_ways_of_testing_suspects_agree() {
         let expected = group.iter().enumerate().fold(0, |all, (n, s)| all | u16::from(is_attack(s)) << n);
         assert_eq!(attacks(group), expected, "{start}");
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: where AVX-512 is, AVX2 is.
+        // SAFETY: every processor with AVX-512 has AVX2.
         assert_eq!(unsafe { avx2::attacks(group) }, expected, "{start}");
         found += expected.count_ones();
     }

@@ -206,7 +206,7 @@ macro_rules! conditions {
 }
 pub(super) use conditions;
 
-/// The differences in the expanded message that each disturbance vector stands for.
+/// Returns the differences in the expanded message that each disturbance vector stands for.
 pub(super) fn differences() -> &'static [[u32; 80]; 32] {
     static TABLE: OnceLock<Box<[[u32; 80]; 32]>> = OnceLock::new();
     TABLE.get_or_init(|| {
