@@ -50,6 +50,8 @@ cases!(
     visits_that_are_news_are_kept,
     accounts_and_what_is_left_of_limits,
     looks_for_metadata_are_leased_in_turn,
+    looks_of_a_killed_process_are_leased_again,
+    metadata_is_looked_for_where_it_is_named_or_wanted,
     an_inventory_has_every_repository_once
 );
 

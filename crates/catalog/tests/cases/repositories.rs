@@ -1,5 +1,7 @@
 //! Repositories: registered, sorted, counted, and built on each other.
 
+use std::collections::BTreeSet;
+
 use weir_catalog::{ArchiveEnd, Catalog, Error, Listed, Outcome, Visit, Which};
 use weir_ground::{Epoch, Seq, Timestamp};
 
@@ -44,8 +46,22 @@ pub fn an_inventory_has_every_repository_once(c: &mut Catalog) {
     );
 }
 
-#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
+    let ids = network(c);
+    assert_eq!(c.bases_by_forge(&ids).unwrap().len(), 2);
+    assert!(all_bases(c, &ids).is_empty());
+    c.choose_bases(&ids[2..3]).unwrap();
+    assert_eq!(all_bases(c, &ids), [(ids[2], ids[0])].into(), "past a parent that is not mirrored");
+    c.choose_bases(&ids).unwrap();
+    assert_eq!(all_bases(c, &ids), [(ids[1], ids[0]), (ids[2], ids[0])].into());
+    assert_eq!(c.built_on(ids[0]).unwrap().iter().map(|r| r.id).collect::<Vec<_>>(), ids[1..3]);
+    assert_eq!(c.bases(&ids[1..2]).unwrap()[0].path, "h/o/r1.tar");
+    a_base_stays_and_stays_whole(c, &ids);
+    what_is_mirrored_already_is_left_as_it_is(c, &ids);
+}
+
+/// Registers nine repositories, most of them forks; returns their numbers.
+fn network(c: &mut Catalog) -> Vec<i64> {
     let fork = |id: u32, of: u32, private: bool| {
         let (name, listed) = listed(id, &format!("o/r{id}"));
         (
@@ -63,21 +79,17 @@ pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
     let page = [(1, 0), (2, 1), (3, 2), (4, 99), (5, 0), (6, 5), (7, 8), (8, 7), (9, 9)]
         .map(|(id, of)| fork(id, of, id == 5));
     pass(c, &page, Timestamp(1));
-    let id = |c: &Catalog, n: u32| c.get(&format!("h/o/r{n}")).unwrap().unwrap().id;
-    let ids: Vec<i64> = (1..=9).map(|n| id(c, n)).collect();
-    let all_bases = |c: &Catalog| {
-        c.bases(&ids).unwrap().into_iter().map(|b| (b.id, b.base)).collect::<std::collections::BTreeSet<_>>()
-    };
-    assert_eq!(c.bases_by_forge(&ids).unwrap().len(), 2);
-    assert!(all_bases(c).is_empty());
-    c.choose_bases(&ids[2..3]).unwrap();
-    assert_eq!(all_bases(c), [(ids[2], ids[0])].into(), "past a parent that is not mirrored");
-    c.choose_bases(&ids).unwrap();
-    assert_eq!(all_bases(c), [(ids[1], ids[0]), (ids[2], ids[0])].into());
-    assert_eq!(c.built_on(ids[0]).unwrap().iter().map(|r| r.id).collect::<Vec<_>>(), ids[1..3]);
-    assert_eq!(c.bases(&ids[1..2]).unwrap()[0].path, "h/o/r1.tar");
+    (1..=9).map(|n| c.get(&format!("h/o/r{n}")).unwrap().unwrap().id).collect()
+}
 
-    // A base stays, and stays whole.
+/// Returns who of `ids` builds on whom.
+fn all_bases(c: &Catalog, ids: &[i64]) -> BTreeSet<(i64, i64)> {
+    c.bases(ids).unwrap().into_iter().map(|b| (b.id, b.base)).collect()
+}
+
+/// Checks that what 2 and 3 build on is neither removed nor made to build on something; then clears these
+/// bases, and 1 is removed.
+fn a_base_stays_and_stays_whole(c: &mut Catalog, ids: &[i64]) {
     assert!(matches!(c.remove("h/o/r1").unwrap_err(), Error::BuiltOn { count: 2, .. }));
     assert!(matches!(c.set_base(ids[0], ids[3]).unwrap_err(), Error::BuiltOn { .. }));
     assert!(matches!(c.set_base(ids[3], ids[1]).unwrap_err(), Error::NoBase));
@@ -89,8 +101,10 @@ pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
     assert!(!c.remove_gone(ids[0], Timestamp(9)).unwrap(), "purged no more than removed");
     c.clear_bases(&ids[1..3]).unwrap();
     assert!(c.remove_gone(ids[0], Timestamp(9)).unwrap());
+}
 
-    // What is mirrored already is left as it is, unless that is asked for.
+/// Checks that no base is chosen for what is mirrored already, unless that is asked for.
+fn what_is_mirrored_already_is_left_as_it_is(c: &mut Catalog, ids: &[i64]) {
     let visit = |id| Visit {
         id,
         epoch: Epoch::NONE,
@@ -121,7 +135,7 @@ pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
         (Some(5), Some(9)),
         "never backwards"
     );
-    c.choose_bases(&ids).unwrap();
-    assert!(all_bases(c).is_empty());
+    c.choose_bases(ids).unwrap();
+    assert!(all_bases(c, ids).is_empty());
     assert_eq!(c.bases_by_forge(&ids[2..3]).unwrap()[0].base, ids[1]);
 }

@@ -104,55 +104,14 @@ impl Forge {
         self.state.lock().unwrap()
     }
 
-    #[expect(clippy::too_many_lines, reason = "a route a block")]
     fn answer(&self, mut stream: TcpStream) -> Option<()> {
-        let mut reader = BufReader::new(stream.try_clone().ok()?);
-        let mut lines = Vec::new();
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line).ok()?;
-            if line.trim().is_empty() {
-                break;
-            }
-            lines.push(line.trim().to_owned());
-        }
-        let length = lines
-            .iter()
-            .find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok())
-            .unwrap_or(0);
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).ok()?;
+        let (lines, body) = read_request(&mut BufReader::new(stream.try_clone().ok()?))?;
         let target = lines.first()?.split(' ').nth(1)?.to_owned();
         std::thread::sleep(self.state().slow);
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         if let Some(info) = path.strip_prefix("/cgi") {
             self.state().log.push(target.clone());
-            let (program, environment) = self.state().cgi.clone()?;
-            let mut cgi = std::process::Command::new(program);
-            cgi.env_clear()
-                .env("PATH", "/usr/bin:/bin")
-                .env("GATEWAY_INTERFACE", "CGI/1.1")
-                .env("SERVER_PROTOCOL", "HTTP/1.1");
-            cgi.env("REQUEST_METHOD", "GET")
-                .env("QUERY_STRING", query)
-                .env("SCRIPT_NAME", "/cgi")
-                .env("PATH_INFO", info);
-            cgi.env("SERVER_NAME", "localhost")
-                .env("SERVER_PORT", self.port.to_string())
-                .env("REQUEST_URI", &target)
-                .envs(environment);
-            let said = cgi.output().ok()?.stdout;
-            let head = said
-                .windows(2)
-                .position(|w| w == b"\n\n")
-                .or_else(|| said.windows(4).position(|w| w == b"\r\n\r\n"))
-                .unwrap_or(0);
-            let status = String::from_utf8_lossy(&said[..head])
-                .lines()
-                .find_map(|l| l.strip_prefix("Status: ").map(str::to_owned));
-            let status = status.unwrap_or_else(|| "200 OK".to_owned());
-            stream.write_all(format!("HTTP/1.1 {status}\r\nConnection: close\r\n").as_bytes()).ok()?;
-            return stream.write_all(&said).ok();
+            return stream.write_all(&self.run_cgi(&target, info, query)?).ok();
         }
         let shown = lines
             .iter()
@@ -160,13 +119,7 @@ impl Forge {
         self.state().shown.push(shown.map_or(String::new(), |(_, value)| value.to_owned()));
         let (mut status, mut headers, mut value) = self.state().route(&target, &body);
         if self.state().etags && status == "200 OK" && path.ends_with("/repos") {
-            let tag = format!(
-                "\"{:x}\"",
-                value
-                    .to_string()
-                    .bytes()
-                    .fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
-            );
+            let tag = tag_of(&value);
             headers += &format!("ETag: {tag}\r\n");
             if lines
                 .iter()
@@ -192,6 +145,121 @@ impl Forge {
         stream.write_all(head.as_bytes()).ok()?;
         stream.write_all(sent.as_bytes()).ok()
     }
+
+    /// Returns what the CGI program answers, with the first lines of an answer over HTTP.
+    fn run_cgi(&self, target: &str, info: &str, query: &str) -> Option<Vec<u8>> {
+        let (program, environment) = self.state().cgi.clone()?;
+        let mut cgi = std::process::Command::new(program);
+        cgi.env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("GATEWAY_INTERFACE", "CGI/1.1")
+            .env("SERVER_PROTOCOL", "HTTP/1.1");
+        cgi.env("REQUEST_METHOD", "GET")
+            .env("QUERY_STRING", query)
+            .env("SCRIPT_NAME", "/cgi")
+            .env("PATH_INFO", info);
+        cgi.env("SERVER_NAME", "localhost")
+            .env("SERVER_PORT", self.port.to_string())
+            .env("REQUEST_URI", target)
+            .envs(environment);
+        let said = cgi.output().ok()?.stdout;
+        let head = said
+            .windows(2)
+            .position(|w| w == b"\n\n")
+            .or_else(|| said.windows(4).position(|w| w == b"\r\n\r\n"))
+            .unwrap_or(0);
+        let status = String::from_utf8_lossy(&said[..head])
+            .lines()
+            .find_map(|l| l.strip_prefix("Status: ").map(str::to_owned));
+        let status = status.unwrap_or_else(|| "200 OK".to_owned());
+        Some([format!("HTTP/1.1 {status}\r\nConnection: close\r\n").as_bytes(), said.as_slice()].concat())
+    }
+}
+
+/// Returns the lines of the head of a request, and its body.
+fn read_request(reader: &mut BufReader<TcpStream>) -> Option<(Vec<String>, Vec<u8>)> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        if line.trim().is_empty() {
+            break;
+        }
+        lines.push(line.trim().to_owned());
+    }
+    let length = lines
+        .iter()
+        .find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok())
+        .unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some((lines, body))
+}
+
+/// Returns a tag of `value`, which is another when it changes.
+fn tag_of(value: &Value) -> String {
+    let sum =
+        value.to_string().bytes().fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    format!("\"{sum:x}\"")
+}
+
+/// An answer: its status, more lines of its head, and what it says.
+type Reply = (&'static str, String, Value);
+
+/// Returns the answer that `value` is, or that nothing is there.
+fn found(value: Option<Value>) -> Reply {
+    match value {
+        Some(value) => ("200 OK", String::new(), value),
+        None => ("404 Not Found", String::new(), json!({ "message": "Not Found" })),
+    }
+}
+
+/// Returns the answer of a forge with troubles of its own.
+fn failed() -> Reply {
+    ("500 Internal Server Error", String::new(), json!({ "message": "oops" }))
+}
+
+/// What is asked.
+struct Asked<'a> {
+    path: &'a str,
+    query: &'a str,
+    body: &'a [u8],
+    /// The value of `Authorization`, or nothing.
+    shown: &'a str,
+}
+
+impl Asked<'_> {
+    /// Returns the number that the query has for `name`.
+    fn parameter(&self, name: &str) -> Option<u64> {
+        self.query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+    }
+
+    /// Returns the number at the end of the path, behind `prefix`.
+    fn id(&self, prefix: &str) -> Option<u64> {
+        self.path.strip_prefix(prefix)?.parse().ok()
+    }
+
+    /// Returns the page of `list` that is asked for, if pages are of that size.
+    fn page(&self, list: Vec<Value>, size: u64) -> Vec<Value> {
+        let skipped = ((self.parameter("page").unwrap_or(1) - 1) * size) as usize;
+        list.into_iter().skip(skipped).take(size as usize).collect()
+    }
+}
+
+/// Returns an account of GitHub's or Gitea's, of somebody.
+fn person(id: u64) -> Value {
+    json!({ "id": id, "login": format!("p{id}"), "type": "User" })
+}
+
+/// Returns an account of GitHub's or Gitea's, of an organisation.
+fn organisation(id: u64) -> Value {
+    let name = format!("o{id}");
+    json!({ "id": id, "login": name, "username": name, "type": "Organization" })
+}
+
+/// Returns the number in the name of an account that starts with `first`.
+fn number_in(name: &str, first: char) -> Option<u64> {
+    name.strip_prefix(first)?.parse().ok()
 }
 
 /// When it was made: some by one in a day, from 3000 on many in a second.
@@ -203,143 +271,22 @@ fn created_at(r: &Listed) -> String {
 }
 
 impl State {
-    #[expect(clippy::too_many_lines, reason = "a route a block")]
-    fn route(&mut self, target: &str, body: &[u8]) -> (&'static str, String, Value) {
+    fn route(&mut self, target: &str, body: &[u8]) -> Reply {
         self.log.push(target.to_owned());
-        if self.spent_until > now() {
-            self.impatient += 1;
-        }
-        if let Some(left) = &mut self.limit {
-            if *left == 0 && self.spent_until == 0 {
-                self.spent_until = now() + 1;
-            }
-            if self.spent_until > 0 && now() < self.spent_until {
-                let headers =
-                    format!("X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {}\r\n", self.spent_until);
-                return ("403 Forbidden", headers, json!({ "message": "API rate limit exceeded" }));
-            }
-            match left {
-                0 => self.limit = None,
-                left => *left -= 1,
-            }
+        if let Some(reply) = self.over_limit() {
+            return reply;
         }
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let parameter = |name: &str| {
-            query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok())
-        };
-        let found = |value: Option<Value>| match value {
-            Some(value) => ("200 OK", String::new(), value),
-            None => ("404 Not Found", String::new(), json!({ "message": "Not Found" })),
-        };
-        let id_of = |prefix: &str| path.strip_prefix(prefix)?.parse::<u64>().ok();
-        let by_id = |id: u64| self.repositories.iter().find(|r| r.id == id);
-        let failed = ("500 Internal Server Error", String::new(), json!({ "message": "oops" }));
         let shown = self.shown.last().cloned().unwrap_or_default();
-        if path.ends_with("/info/refs") && !shown.starts_with("Basic ") {
-            return ("401 Unauthorized", "WWW-Authenticate: Basic realm=\"x\"\r\n".to_owned(), Value::Null);
+        let asked = Asked { path, query, body, shown: &shown };
+        if let Some(reply) = self.access(&asked) {
+            return reply;
         }
-        if let Some(rest) = path.strip_prefix("/api/v3/app/installations") {
-            if !shown.starts_with("Bearer ey") {
-                return ("401 Unauthorized", String::new(), json!({ "message": "no word of the App" }));
-            }
-            let asked = rest.strip_prefix('/').and_then(|r| r.strip_suffix("/access_tokens"));
-            if asked.is_some_and(|id| !self.installations.iter().any(|known| known.to_string() == id)) {
-                return ("404 Not Found", String::new(), json!({ "message": "Not Found" }));
-            }
-            let token = asked.map(|id| json!({ "token": format!("ghs_{id}") }));
-            let installation =
-                |id: &u64| json!({ "id": id, "account": { "login": if *id == 7 { "Odd" } else { "even" } } });
-            return found(Some(
-                token.unwrap_or_else(|| self.installations.iter().map(installation).collect()),
-            ));
-        }
-        if !self.installations.is_empty()
-            && !self.installations.iter().any(|id| shown == format!("Bearer ghs_{id}"))
-        {
-            return ("401 Unauthorized", String::new(), json!({ "message": "Bad credentials" }));
-        }
-        if path == "/api/v3/search/repositories" {
-            let question = percent_encoding::percent_decode_str(
-                query.split('&').find_map(|p| p.strip_prefix("q=")).unwrap(),
-            )
-            .decode_utf8_lossy();
-            let (owner, range) = question.split_once(" created:").unwrap();
-            let owner = owner.strip_prefix("user:").unwrap();
-            if self.broken_searches > 0 {
-                self.broken_searches -= 1;
-                return failed;
-            }
-            if owner == "refused" {
-                let text =
-                    "The listed users and repositories cannot be searched either because they do not exist";
-                return ("422 Unprocessable Entity", String::new(), json!({ "message": text }));
-            }
-            let (from, to) = range.split_once("..").unwrap();
-            let hits: Vec<&Listed> = self
-                .repositories
-                .iter()
-                .filter(|r| r.owner == owner && (from..=to).contains(&created_at(r).as_str()))
-                .collect();
-            let page = parameter("page").unwrap() as usize;
-            if page > 10 {
-                return (
-                    "422 Unprocessable Entity",
-                    String::new(),
-                    json!({ "message": "Only the first 1000 search results are available" }),
-                );
-            }
-            let incomplete = hits.len() <= 1000 && std::mem::replace(&mut self.incomplete, 0) > 0;
-            let items: Vec<Value> =
-                hits.iter().skip((page - 1) * 100).take(100).map(|r| self.github(r)).collect();
-            return found(Some(
-                json!({ "total_count": hits.len(), "incomplete_results": incomplete, "items": items }),
-            ));
-        }
-        if path == "/api/graphql" {
-            let question: Value = serde_json::from_slice(body).unwrap();
-            let ids = question["variables"]["ids"].as_array().unwrap().clone();
-            assert!(ids.len() <= 100);
-            let node = |id: &Value| {
-                id.as_str()?.strip_prefix("node")?.parse().ok().and_then(by_id).map(|r| self.node(r))
-            };
-            return found(Some(json!({ "data": { "nodes": ids.iter().map(node).collect::<Vec<_>>() } })));
-        }
-        if path == "/query" {
-            let question: Value = serde_json::from_slice(body).unwrap();
-            if let Some(owner) = question["variables"]["owner"].as_str() {
-                let name = question["variables"]["name"].as_str().unwrap();
-                let one = self
-                    .repositories
-                    .iter()
-                    .find(|r| r.owner == owner && r.name == name)
-                    .map(|r| self.sourcehut(r));
-                return found(Some(json!({ "data": { "user": { "repository": one } } })));
-            }
-            let cursor = question["variables"]["cursor"].as_str().map_or(0, |c| c.parse::<usize>().unwrap());
-            let owner = question["variables"]["name"].as_str();
-            let of_owner: Vec<&Listed> =
-                self.repositories.iter().filter(|r| owner.is_none_or(|o| o == r.owner)).collect();
-            let results: Vec<Value> =
-                of_owner.iter().skip(cursor).take(25).map(|r| self.sourcehut(r)).collect();
-            let next = (cursor + 25 < of_owner.len()).then(|| (cursor + 25).to_string());
-            let list = json!({ "repositories": { "cursor": next, "results": results } });
-            return found(Some(
-                json!({ "data": if owner.is_some() { json!({ "user": list }) } else { list } }),
-            ));
-        }
-        if let Some(id) = path
-            .strip_prefix("/2.0/repositories/%7B%7D/%7B")
-            .and_then(|id| id.strip_suffix("%7D")?.parse().ok())
-        {
-            return found(by_id(id).map(|r| self.bitbucket(r)));
-        }
-        if let Some(id) = path.strip_prefix("/projects/").filter(|id| !id.is_empty()) {
-            return found(
-                self.repositories
-                    .iter()
-                    .find(|r| format!("{}%2F{}", r.owner, r.name) == id)
-                    .map(|r| self.gerrit(r, false)),
-            );
+        match path {
+            "/api/v3/search/repositories" => return self.github_search(&asked),
+            "/api/graphql" => return self.github_nodes(&asked),
+            "/query" => return self.sourcehut_query(&asked),
+            _ => {}
         }
         if let Some((_, status, answer)) = self.answers.iter().find(|(at, ..)| *at == path) {
             return (*status, String::new(), answer.clone());
@@ -347,57 +294,221 @@ impl State {
         if let Some(answer) = self.around.route(path, query, !shown.is_empty()) {
             return answer;
         }
-        if let Some(id) = id_of("/api/v3/repositories/") {
-            if self.seen_by.is_some_and(|(hidden, by)| hidden == id && shown != format!("Bearer ghs_{by}")) {
-                return found(None);
-            }
-            return found(by_id(id).map(|r| self.github(r)));
+        if let Some(reply) = self.one_repository(&asked).or_else(|| self.account_route(&asked)) {
+            return reply;
         }
-        if let Some(id) = id_of("/api/v4/projects/") {
-            return found(by_id(id).map(|r| self.gitlab(r)));
-        }
-        if let Some(id) = id_of("/api/v1/repositories/") {
-            return found(by_id(id).map(|r| self.gitea(r)));
-        }
-        if let Some(answer) = self.account_route(path, &parameter) {
-            return answer;
-        }
-        let after = |after: u64, max: usize| -> Vec<&Listed> {
-            self.repositories.iter().filter(|r| r.id > after).take(max).collect()
-        };
         match path {
-            "/api/v3/repositories" | "/api/v4/projects" => {
-                let is_github = path.starts_with("/api/v3");
-                let since = parameter(if is_github { "since" } else { "id_after" }).unwrap_or(0);
-                if self.broken.contains(&since) {
-                    return failed;
-                }
-                let page = after(since, 100);
-                let next = page.last().filter(|_| page.len() == 100).map(|r| r.id);
-                let name = if is_github { "since" } else { "id_after" };
-                let link = next.map_or(String::new(), |id| {
-                    format!("Link: <http://x{path}?per_page=100&{name}={id}>; rel=\"next\"\r\n")
-                });
-                let items: Vec<Value> =
-                    page.iter().map(|r| if is_github { self.item(r) } else { self.gitlab(r) }).collect();
-                ("200 OK", link, items.into())
+            "/api/v3/repositories" | "/api/v4/projects" => self.list_of_everything(&asked),
+            "/api/v1/repos/search" => self.gitea_list(&asked),
+            "/projects/" => self.gerrit_list(&asked),
+            "/manifest.js" => found(self.manifest.clone()),
+            "/api/v1/settings/api" => found(Some(json!({ "max_response_items": 50 }))),
+            _ => self.bitbucket_route(&asked),
+        }
+    }
+
+    /// Counts a request; returns the answer to it if the limit is used up.
+    fn over_limit(&mut self) -> Option<Reply> {
+        if self.spent_until > now() {
+            self.impatient += 1;
+        }
+        let left = self.limit.as_mut()?;
+        if *left == 0 && self.spent_until == 0 {
+            self.spent_until = now() + 1;
+        }
+        if self.spent_until > 0 && now() < self.spent_until {
+            let headers = format!("X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {}\r\n", self.spent_until);
+            return Some(("403 Forbidden", headers, json!({ "message": "API rate limit exceeded" })));
+        }
+        match left {
+            0 => self.limit = None,
+            left => *left -= 1,
+        }
+        None
+    }
+
+    /// Returns the answer to those who have not said who they are, or not rightly, and to an App that asks
+    /// what it may do.
+    fn access(&self, asked: &Asked<'_>) -> Option<Reply> {
+        let Asked { path, shown, .. } = asked;
+        if path.ends_with("/info/refs") && !shown.starts_with("Basic ") {
+            let headers = "WWW-Authenticate: Basic realm=\"x\"\r\n".to_owned();
+            return Some(("401 Unauthorized", headers, Value::Null));
+        }
+        if let Some(rest) = path.strip_prefix("/api/v3/app/installations") {
+            if !shown.starts_with("Bearer ey") {
+                let said = json!({ "message": "no word of the App" });
+                return Some(("401 Unauthorized", String::new(), said));
             }
-            "/api/v1/repos/search" => {
-                let (page, limit) = (parameter("page").unwrap(), parameter("limit").unwrap());
-                if self.broken.contains(&page) {
-                    return failed;
-                }
-                let items = self
-                    .repositories
-                    .iter()
-                    .skip(((page - 1) * limit) as usize)
-                    .take(limit as usize)
-                    .map(|r| self.gitea(r));
-                found(Some(json!({ "ok": true, "data": items.collect::<Vec<_>>() })))
+            let of = rest.strip_prefix('/').and_then(|r| r.strip_suffix("/access_tokens"));
+            if of.is_some_and(|id| !self.installations.iter().any(|known| known.to_string() == id)) {
+                return Some(found(None));
             }
+            let token = of.map(|id| json!({ "token": format!("ghs_{id}") }));
+            let installation =
+                |id: &u64| json!({ "id": id, "account": { "login": if *id == 7 { "Odd" } else { "even" } } });
+            return Some(found(Some(
+                token.unwrap_or_else(|| self.installations.iter().map(installation).collect()),
+            )));
+        }
+        let is_known = self.installations.is_empty()
+            || self.installations.iter().any(|id| *shown == format!("Bearer ghs_{id}"));
+        (!is_known).then(|| ("401 Unauthorized", String::new(), json!({ "message": "Bad credentials" })))
+    }
+
+    /// Returns a page of what GitHub's search finds.
+    fn github_search(&mut self, asked: &Asked<'_>) -> Reply {
+        let question = asked.query.split('&').find_map(|p| p.strip_prefix("q=")).unwrap();
+        let question = percent_encoding::percent_decode_str(question).decode_utf8_lossy();
+        let (owner, range) = question.split_once(" created:").unwrap();
+        let owner = owner.strip_prefix("user:").unwrap();
+        if self.broken_searches > 0 {
+            self.broken_searches -= 1;
+            return failed();
+        }
+        let refused = |text: &str| ("422 Unprocessable Entity", String::new(), json!({ "message": text }));
+        if owner == "refused" {
+            return refused(
+                "The listed users and repositories cannot be searched either because they do not exist",
+            );
+        }
+        let (from, to) = range.split_once("..").unwrap();
+        let hits: Vec<&Listed> = self
+            .repositories
+            .iter()
+            .filter(|r| r.owner == owner && (from..=to).contains(&created_at(r).as_str()))
+            .collect();
+        let page = asked.parameter("page").unwrap() as usize;
+        if page > 10 {
+            return refused("Only the first 1000 search results are available");
+        }
+        let incomplete = hits.len() <= 1000 && std::mem::replace(&mut self.incomplete, 0) > 0;
+        let items: Vec<Value> =
+            hits.iter().skip((page - 1) * 100).take(100).map(|r| self.github(r)).collect();
+        found(Some(json!({ "total_count": hits.len(), "incomplete_results": incomplete, "items": items })))
+    }
+
+    /// Returns what GitHub's GraphQL says of repositories.
+    fn github_nodes(&self, asked: &Asked<'_>) -> Reply {
+        let question: Value = serde_json::from_slice(asked.body).unwrap();
+        let ids = question["variables"]["ids"].as_array().unwrap();
+        assert!(ids.len() <= 100);
+        let node = |id: &Value| {
+            let id = id.as_str()?.strip_prefix("node")?.parse::<u64>().ok()?;
+            self.by_id(id).map(|r| self.node(r))
+        };
+        found(Some(json!({ "data": { "nodes": ids.iter().map(node).collect::<Vec<_>>() } })))
+    }
+
+    /// Returns what sourcehut's GraphQL says of one repository, or a page of its lists.
+    fn sourcehut_query(&self, asked: &Asked<'_>) -> Reply {
+        let question: Value = serde_json::from_slice(asked.body).unwrap();
+        if let Some(owner) = question["variables"]["owner"].as_str() {
+            let name = question["variables"]["name"].as_str().unwrap();
+            let one = self
+                .repositories
+                .iter()
+                .find(|r| r.owner == owner && r.name == name)
+                .map(|r| self.sourcehut(r));
+            return found(Some(json!({ "data": { "user": { "repository": one } } })));
+        }
+        let cursor = question["variables"]["cursor"].as_str().map_or(0, |c| c.parse::<usize>().unwrap());
+        let owner = question["variables"]["name"].as_str();
+        let of_owner: Vec<&Listed> =
+            self.repositories.iter().filter(|r| owner.is_none_or(|o| o == r.owner)).collect();
+        let results: Vec<Value> = of_owner.iter().skip(cursor).take(25).map(|r| self.sourcehut(r)).collect();
+        let next = (cursor + 25 < of_owner.len()).then(|| (cursor + 25).to_string());
+        let list = json!({ "repositories": { "cursor": next, "results": results } });
+        found(Some(json!({ "data": if owner.is_some() { json!({ "user": list }) } else { list } })))
+    }
+
+    fn by_id(&self, id: u64) -> Option<&Listed> {
+        self.repositories.iter().find(|r| r.id == id)
+    }
+
+    /// Returns the answer to a question for one repository, if it is one.
+    fn one_repository(&self, asked: &Asked<'_>) -> Option<Reply> {
+        let Asked { path, shown, .. } = asked;
+        if let Some(id) = path
+            .strip_prefix("/2.0/repositories/%7B%7D/%7B")
+            .and_then(|id| id.strip_suffix("%7D")?.parse::<u64>().ok())
+        {
+            return Some(found(self.by_id(id).map(|r| self.bitbucket(r))));
+        }
+        if let Some(id) = path.strip_prefix("/projects/").filter(|id| !id.is_empty()) {
+            let one = self.repositories.iter().find(|r| format!("{}%2F{}", r.owner, r.name) == id);
+            return Some(found(one.map(|r| self.gerrit(r, false))));
+        }
+        if let Some(id) = asked.id("/api/v3/repositories/") {
+            let is_hidden =
+                self.seen_by.is_some_and(|(hidden, by)| hidden == id && *shown != format!("Bearer ghs_{by}"));
+            return Some(found(self.by_id(id).filter(|_| !is_hidden).map(|r| self.github(r))));
+        }
+        if let Some(id) = asked.id("/api/v4/projects/") {
+            return Some(found(self.by_id(id).map(|r| self.gitlab(r))));
+        }
+        asked.id("/api/v1/repositories/").map(|id| found(self.by_id(id).map(|r| self.gitea(r))))
+    }
+
+    /// Returns at most `max` repositories with numbers above `id`.
+    fn after(&self, id: u64, max: usize) -> Vec<&Listed> {
+        self.repositories.iter().filter(|r| r.id > id).take(max).collect()
+    }
+
+    /// Returns a page of all that GitHub or GitLab has.
+    fn list_of_everything(&self, asked: &Asked<'_>) -> Reply {
+        let path = asked.path;
+        let is_github = path.starts_with("/api/v3");
+        let name = if is_github { "since" } else { "id_after" };
+        let since = asked.parameter(name).unwrap_or(0);
+        if self.broken.contains(&since) {
+            return failed();
+        }
+        let page = self.after(since, 100);
+        let next = page.last().filter(|_| page.len() == 100).map(|r| r.id);
+        let link = next.map_or(String::new(), |id| {
+            format!("Link: <http://x{path}?per_page=100&{name}={id}>; rel=\"next\"\r\n")
+        });
+        let items: Vec<Value> =
+            page.iter().map(|r| if is_github { self.item(r) } else { self.gitlab(r) }).collect();
+        ("200 OK", link, items.into())
+    }
+
+    /// Returns a page of all that Gitea has.
+    fn gitea_list(&self, asked: &Asked<'_>) -> Reply {
+        let (page, limit) = (asked.parameter("page").unwrap(), asked.parameter("limit").unwrap());
+        if self.broken.contains(&page) {
+            return failed();
+        }
+        let items = self
+            .repositories
+            .iter()
+            .skip(((page - 1) * limit) as usize)
+            .take(limit as usize)
+            .map(|r| self.gitea(r));
+        found(Some(json!({ "ok": true, "data": items.collect::<Vec<_>>() })))
+    }
+
+    /// Returns a page of all that Gerrit has.
+    fn gerrit_list(&self, asked: &Asked<'_>) -> Reply {
+        let (start, n) = (asked.parameter("S").unwrap() as usize, asked.parameter("n").unwrap() as usize);
+        // Servers have limits of their own.
+        let page: Vec<&Listed> = self.repositories.iter().skip(start).take(n.min(100)).collect();
+        let more = start + page.len() < self.repositories.len();
+        let last = page.len();
+        let entry = |(i, r): (usize, &&Listed)| {
+            (format!("{}/{}", r.owner, r.name), self.gerrit(r, more && i + 1 == last))
+        };
+        found(Some(page.iter().enumerate().map(entry).collect::<serde_json::Map<_, _>>().into()))
+    }
+
+    /// Returns the answer of Bitbucket, or that nothing is there.
+    fn bitbucket_route(&self, asked: &Asked<'_>) -> Reply {
+        let path = asked.path;
+        match path {
             "/2.0/repositories" => {
-                let since = parameter("after").unwrap_or(0);
-                let page = after(since, 100);
+                let since = asked.parameter("after").unwrap_or(0);
+                let page = self.after(since, 100);
                 let next = page
                     .last()
                     .filter(|_| page.len() == 100)
@@ -413,124 +524,96 @@ impl State {
             "/2.0/repositories/even" | "/2.0/repositories/odd" => {
                 let of: Vec<&Listed> =
                     self.repositories.iter().filter(|r| path.ends_with(&format!("/{}", r.owner))).collect();
-                let page = parameter("page").unwrap_or(1) as usize;
+                let page = asked.parameter("page").unwrap_or(1) as usize;
                 let values: Vec<Value> =
                     of.iter().skip((page - 1) * 100).take(100).map(|r| self.bitbucket(r)).collect();
                 let next = (of.len() > page * 100).then_some("http://x/next");
                 found(Some(json!({ "values": values, "next": next })))
             }
-            "/projects/" => {
-                let (start, n) = (parameter("S").unwrap() as usize, parameter("n").unwrap() as usize);
-                // Servers have limits of their own.
-                let page: Vec<&Listed> = self.repositories.iter().skip(start).take(n.min(100)).collect();
-                let more = start + page.len() < self.repositories.len();
-                let last = page.len();
-                let entry = |(i, r): (usize, &&Listed)| {
-                    (format!("{}/{}", r.owner, r.name), self.gerrit(r, more && i + 1 == last))
-                };
-                found(Some(page.iter().enumerate().map(entry).collect::<serde_json::Map<_, _>>().into()))
-            }
-            "/manifest.js" => found(self.manifest.clone()),
-            "/api/v1/settings/api" => found(Some(json!({ "max_response_items": 50 }))),
             _ => found(None),
         }
     }
 
-    /// GitHub's and Gitea's accounts.
-    #[expect(clippy::too_many_lines, reason = "a route a block")]
-    fn account_route(
-        &self,
-        path: &str,
-        parameter: &dyn Fn(&str) -> Option<u64>,
-    ) -> Option<(&'static str, String, Value)> {
-        let ok = |value: Value| Some(("200 OK", String::new(), value));
-        let missing = || Some(("404 Not Found", String::new(), json!({ "message": "Not Found" })));
-        let person = |id: &u64| json!({ "id": id, "login": format!("p{id}"), "type": "User" });
-        let organisation = |id: u64| {
-            json!({ "id": id, "login": format!("o{id}"),
-            "username": format!("o{id}"), "type": "Organization" })
-        };
-        let page = |list: Vec<Value>, size: u64| {
-            let skipped = ((parameter("page").unwrap_or(1) - 1) * size) as usize;
-            list.into_iter().skip(skipped).take(size as usize).collect::<Vec<_>>()
-        };
-        let (api, size, rest) = match path.strip_prefix("/api/v3/") {
+    /// Returns the answer to a question for accounts of GitHub's or Gitea's, if it is one.
+    fn account_route(&self, asked: &Asked<'_>) -> Option<Reply> {
+        let (api, size, rest) = match asked.path.strip_prefix("/api/v3/") {
             Some(rest) => ("v3", 100, rest),
-            None => ("v1", 50, path.strip_prefix("/api/v1/")?),
+            None => ("v1", 50, asked.path.strip_prefix("/api/v1/")?),
         };
-        let of_name = |name: &str, first: char| name.strip_prefix(first)?.parse::<u64>().ok();
+        let is_organisation = |id: &u64| self.organisations.iter().any(|o| o.0 == *id);
         if let Some(name) = rest.strip_prefix("orgs/").and_then(|r| r.strip_suffix("/members")) {
-            let id = of_name(name, 'o')?;
-            let Some((_, members)) = self.organisations.iter().find(|o| o.0 == id) else { return missing() };
-            return ok(page(members.iter().map(person).collect(), size).into());
+            let id = number_in(name, 'o')?;
+            let members = self.organisations.iter().find(|o| o.0 == id).map(|o| &o.1);
+            return Some(found(
+                members.map(|members| asked.page(members.iter().copied().map(person).collect(), size).into()),
+            ));
         }
         let repositories_of = |kind| rest.strip_prefix(kind).and_then(|r| r.strip_suffix("/repos"));
         if let (Some(owner), "v3") = (repositories_of("users/").or_else(|| repositories_of("orgs/")), api) {
-            let is_organisation = self.private_owners.iter().any(|o| o == owner);
-            let is_asked_so = rest.starts_with("orgs/");
-            if is_asked_so && !is_organisation {
-                return missing();
-            }
-            // What is private is only shown where it is asked for as an organisation's.
-            let of: Vec<Value> = self
-                .repositories
-                .iter()
-                .filter(|r| r.owner == owner && (is_asked_so || !is_organisation || r.id.is_multiple_of(2)))
-                .map(|r| self.github(r))
-                .collect();
-            let number = parameter("page").unwrap_or(1);
-            let more = of.len() as u64 > number * 100;
-            let link = if more {
-                format!("Link: <http://x/?page={}>; rel=\"next\"\r\n", number + 1)
-            } else {
-                String::new()
-            };
-            return Some(("200 OK", link, page(of, 100).into()));
+            return Some(self.github_repositories_of(asked, owner, rest.starts_with("orgs/")));
         }
         if let Some(name) = rest.strip_prefix("users/").filter(|r| !r.contains('/') && *r != "search") {
-            let found = of_name(name, 'p').filter(|id| self.people.contains(id)).map(|id| person(&id));
-            let organisation = || {
-                of_name(name, 'o')
-                    .filter(|id| self.organisations.iter().any(|o| o.0 == *id))
-                    .map(organisation)
-            };
-            return found.or_else(|| organisation().filter(|_| api == "v3")).map_or_else(missing, ok);
+            let one = number_in(name, 'p').filter(|id| self.people.contains(id)).map(person);
+            // GitHub gives organisations, too.
+            let other = number_in(name, 'o').filter(|id| api == "v3" && is_organisation(id));
+            return Some(found(one.or(other.map(organisation))));
         }
         if let Some(name) = rest.strip_prefix("orgs/").filter(|r| !r.contains('/')) {
-            return of_name(name, 'o')
-                .filter(|id| self.organisations.iter().any(|o| o.0 == *id))
-                .map(organisation)
-                .map_or_else(missing, ok);
+            return Some(found(number_in(name, 'o').filter(is_organisation).map(organisation)));
         }
+        let people = || self.people.iter().copied().map(person).collect::<Vec<_>>();
         match (api, rest) {
-            ("v3", "users") => {
-                let since = parameter("since").unwrap_or(0);
-                if self.broken.contains(&since) {
-                    return Some(("500 Internal Server Error", String::new(), json!({ "message": "oops" })));
-                }
-                let mut all: Vec<Value> = self
-                    .people
-                    .iter()
-                    .map(person)
-                    .chain(self.organisations.iter().map(|o| organisation(o.0)))
-                    .collect();
-                all.sort_by_key(|a| a["id"].as_u64());
-                all.retain(|a| a["id"].as_u64() > Some(since));
-                all.truncate(100);
-                let last = all.last().filter(|_| all.len() == 100).and_then(|a| a["id"].as_u64());
-                let link = last.map_or(String::new(), |id| {
-                    format!("Link: <http://x/users?per_page=100&since={id}>; rel=\"next\"\r\n")
-                });
-                Some(("200 OK", link, all.into()))
-            }
+            ("v3", "users") => Some(self.github_accounts(asked)),
             ("v1", "users/search") => {
-                ok(json!({ "ok": true, "data": page(self.people.iter().map(person).collect(), 50) }))
+                Some(found(Some(json!({ "ok": true, "data": asked.page(people(), 50) }))))
             }
             ("v1", "orgs") => {
-                ok(page(self.organisations.iter().map(|o| organisation(o.0)).collect(), 50).into())
+                let all = self.organisations.iter().map(|o| organisation(o.0)).collect();
+                Some(found(Some(asked.page(all, 50).into())))
             }
             _ => None,
         }
+    }
+
+    /// Returns a page of the repositories of somebody at GitHub, who may be asked for as an organisation.
+    fn github_repositories_of(&self, asked: &Asked<'_>, owner: &str, is_asked_so: bool) -> Reply {
+        let is_organisation = self.private_owners.iter().any(|o| o == owner);
+        if is_asked_so && !is_organisation {
+            return found(None);
+        }
+        // What is private is only shown where it is asked for as an organisation's.
+        let of: Vec<Value> = self
+            .repositories
+            .iter()
+            .filter(|r| r.owner == owner && (is_asked_so || !is_organisation || r.id.is_multiple_of(2)))
+            .map(|r| self.github(r))
+            .collect();
+        let number = asked.parameter("page").unwrap_or(1);
+        let more = of.len() as u64 > number * 100;
+        let link = if more {
+            format!("Link: <http://x/?page={}>; rel=\"next\"\r\n", number + 1)
+        } else {
+            String::new()
+        };
+        ("200 OK", link, asked.page(of, 100).into())
+    }
+
+    /// Returns a page of GitHub's list of accounts.
+    fn github_accounts(&self, asked: &Asked<'_>) -> Reply {
+        let since = asked.parameter("since").unwrap_or(0);
+        if self.broken.contains(&since) {
+            return failed();
+        }
+        let organisations = self.organisations.iter().map(|o| organisation(o.0));
+        let mut all: Vec<Value> = self.people.iter().copied().map(person).chain(organisations).collect();
+        all.sort_by_key(|a| a["id"].as_u64());
+        all.retain(|a| a["id"].as_u64() > Some(since));
+        all.truncate(100);
+        let last = all.last().filter(|_| all.len() == 100).and_then(|a| a["id"].as_u64());
+        let link = last.map_or(String::new(), |id| {
+            format!("Link: <http://x/users?per_page=100&since={id}>; rel=\"next\"\r\n")
+        });
+        ("200 OK", link, all.into())
     }
 
     fn has_wiki(&self, r: &Listed) -> bool {

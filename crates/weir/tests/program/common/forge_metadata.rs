@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::Reply;
+
 /// By the names streams have here; all repositories have the same.
 #[derive(Default)]
 pub struct Around {
@@ -17,13 +19,7 @@ pub struct Around {
 
 impl Around {
     /// The answer to a request for a list of a repository, if it is one: status, headers, items.
-    #[expect(clippy::too_many_lines, reason = "a route a block")]
-    pub fn route(
-        &mut self,
-        path: &str,
-        query: &str,
-        is_known: bool,
-    ) -> Option<(&'static str, String, Value)> {
+    pub fn route(&mut self, path: &str, query: &str, is_known: bool) -> Option<Reply> {
         let (api, rest) =
             [("v3", "/api/v3/repositories/"), ("v4", "/api/v4/projects/"), ("v1", "/api/v1/repos/")]
                 .into_iter()
@@ -36,10 +32,6 @@ impl Around {
             Some(change) => change(self),
             None => self.calm = self.calm.saturating_sub(1),
         }
-        let parameter = |name: &str| {
-            let value = query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='))?;
-            Some(percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned())
-        };
         let stream = match list {
             "issues/comments" => "comments",
             "pulls/comments" => "review_comments",
@@ -67,26 +59,10 @@ impl Around {
                 None => return Some(("404 Not Found", String::new(), json!({ "message": "Not Found" }))),
             },
         };
-        let time = |item: &Value| item["updated_at"].as_str().unwrap_or_default().to_owned();
-        if let Some(since) = parameter("since").or_else(|| parameter("updated_after")) {
-            items.retain(|item| time(item) >= since);
-        }
-        let by_time = query.contains("sort=updated") || query.contains("order_by=updated_at");
-        if by_time {
-            items.sort_by_key(time);
-        }
-        match api {
-            "v1" if query.contains("sort=recentupdate") => {
-                items.sort_by_key(time);
-                items.reverse();
-            }
-            // As it was made, the latest first.
-            "v1" => items.sort_by_key(|item| std::cmp::Reverse(item["id"].as_u64())),
-            _ if query.contains("direction=desc") => items.reverse(),
-            _ => {}
-        }
-        let size: usize = parameter("per_page").or_else(|| parameter("limit")).unwrap().parse().unwrap();
-        let page: usize = parameter("page").unwrap().parse().unwrap();
+        select(&mut items, api, query);
+        let size = parameter(query, "per_page").or_else(|| parameter(query, "limit")).unwrap();
+        let size: usize = size.parse().unwrap();
+        let page: usize = parameter(query, "page").unwrap().parse().unwrap();
         if self.pages_max.is_some_and(|max| page > max) {
             return Some((
                 "422 Unprocessable Entity",
@@ -101,5 +77,33 @@ impl Around {
             String::new()
         };
         Some(("200 OK", link, items.into_iter().skip((page - 1) * size).take(size).collect()))
+    }
+}
+
+/// Returns what the query has for `name`.
+fn parameter(query: &str, name: &str) -> Option<String> {
+    let value = query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='))?;
+    Some(percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned())
+}
+
+/// Leaves those of `items` that are as new as the query asks for, in the order that it asks for.
+fn select(items: &mut Vec<Value>, api: &str, query: &str) {
+    let time = |item: &Value| item["updated_at"].as_str().unwrap_or_default().to_owned();
+    if let Some(since) = parameter(query, "since").or_else(|| parameter(query, "updated_after")) {
+        items.retain(|item| time(item) >= since);
+    }
+    let by_time = query.contains("sort=updated") || query.contains("order_by=updated_at");
+    if by_time {
+        items.sort_by_key(time);
+    }
+    match api {
+        "v1" if query.contains("sort=recentupdate") => {
+            items.sort_by_key(time);
+            items.reverse();
+        }
+        // As it was made, the latest first.
+        "v1" => items.sort_by_key(|item| std::cmp::Reverse(item["id"].as_u64())),
+        _ if query.contains("direction=desc") => items.reverse(),
+        _ => {}
     }
 }

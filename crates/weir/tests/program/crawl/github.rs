@@ -129,9 +129,14 @@ fn a_search_gives_all_it_finds_however_much_that_is() {
     assert!(env.weir_fails(&["crawl"]).contains("search and app are for GitHub only"));
 }
 
-#[test]
-#[expect(clippy::too_many_lines, reason = "one story, told in order")]
-fn an_app_is_asked_for_tokens_of_its_installations() {
+fn openssl(env: &Env, args: &[&str]) {
+    let output = Command::new("openssl").args(args).current_dir(env.dir.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Returns a folder with the private key of an App as GitHub gives it, `key.pem`, and a forge where the App
+/// has two installations.
+fn app() -> (Env, Forge) {
     let env = Env::new();
     let forge = Forge::new(State {
         repositories: repositories(1..451),
@@ -139,15 +144,16 @@ fn an_app_is_asked_for_tokens_of_its_installations() {
         installations: vec![7, 9],
         ..State::default()
     });
-    let openssl = |args: &[&str]| {
-        assert!(
-            Command::new("openssl").args(args).current_dir(env.dir.path()).output().unwrap().status.success()
-        )
-    };
-    // As GitHub gives it, and as others write it.
-    openssl(&["genrsa", "-traditional", "-out", "key.pem", "2048"]);
-    openssl(&["pkcs8", "-topk8", "-nocrypt", "-in", "key.pem", "-out", "pkcs8.pem"]);
-    openssl(&["rsa", "-in", "key.pem", "-pubout", "-out", "public.pem"]);
+    openssl(&env, &["genrsa", "-traditional", "-out", "key.pem", "2048"]);
+    (env, forge)
+}
+
+#[test]
+fn an_app_is_asked_for_tokens_of_its_installations() {
+    let (env, forge) = app();
+    // As others write the key.
+    openssl(&env, &["pkcs8", "-topk8", "-nocrypt", "-in", "key.pem", "-out", "pkcs8.pem"]);
+    openssl(&env, &["rsa", "-in", "key.pem", "-pubout", "-out", "public.pem"]);
     for (file, more) in [("key.pem", ""), ("pkcs8.pem", "app_installations = [9]\n")] {
         let env_of = Env::new();
         configure(
@@ -165,22 +171,28 @@ fn an_app_is_asked_for_tokens_of_its_installations() {
             shown.iter().any(|s| s == expected) && said["requests"].as_u64().unwrap() < 450 / 40 + 3,
             "{shown:?}"
         );
-        // What was shown for a token is what the private key has signed.
-        let word = shown[0].strip_prefix("Bearer ").unwrap();
-        let (text, signature) = word.rsplit_once('.').unwrap();
-        let decode = |text: &str| {
-            base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, text).unwrap()
-        };
-        std::fs::write(env.path("text"), text).unwrap();
-        std::fs::write(env.path("signature"), decode(signature)).unwrap();
-        openssl(&["dgst", "-sha256", "-verify", "public.pem", "-signature", "signature", "text"]);
-        let claims: serde_json::Value =
-            serde_json::from_slice(&decode(text.split_once('.').unwrap().1)).unwrap();
-        let time = |key: &str| claims[key].as_u64().unwrap();
-        assert!(claims["iss"] == "Iv1.abc" && time("exp") - time("iat") == 600, "{claims}");
+        is_signed(&env, &shown[0]);
     }
-    // An installation that is gone says nothing of repositories, and others are asked; without any, nothing
-    // is gone for that.
+}
+
+/// Checks that what was shown for a token is what the private key of `public.pem` has signed.
+fn is_signed(env: &Env, shown: &str) {
+    let word = shown.strip_prefix("Bearer ").unwrap();
+    let (text, signature) = word.rsplit_once('.').unwrap();
+    let decode =
+        |text: &str| base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, text).unwrap();
+    std::fs::write(env.path("text"), text).unwrap();
+    std::fs::write(env.path("signature"), decode(signature)).unwrap();
+    openssl(env, &["dgst", "-sha256", "-verify", "public.pem", "-signature", "signature", "text"]);
+    let claims: serde_json::Value = serde_json::from_slice(&decode(text.split_once('.').unwrap().1)).unwrap();
+    let time = |key: &str| claims[key].as_u64().unwrap();
+    assert!(claims["iss"] == "Iv1.abc" && time("exp") - time("iat") == 600, "{claims}");
+}
+
+#[test]
+fn an_installation_that_is_gone_says_nothing_of_repositories() {
+    let (env, forge) = app();
+    // Others are asked; without any, nothing is gone for that.
     let env_of = Env::new();
     let with = |more: &str| {
         format!(
@@ -208,20 +220,25 @@ fn an_app_is_asked_for_tokens_of_its_installations() {
     );
     let said = crawl(&env_of);
     assert_eq!((said["gone"].as_u64(), said["finished"].as_bool()), (Some(1), Some(true)), "{said}");
-    let wrong = |key: &str, more: &str| {
+}
+
+#[test]
+fn an_app_without_a_key_or_installations_is_an_error() {
+    let (env, forge) = app();
+    let wrong = |key: &str| {
         std::fs::write(env.path("wrong.pem"), key).unwrap();
         configure(
             &env,
             "github",
             &forge,
-            &format!("app = \"1\"\napp_key_file = \"{}\"\n{more}", env.path("wrong.pem").display()),
+            &format!("app = \"1\"\napp_key_file = \"{}\"\n", env.path("wrong.pem").display()),
         );
         env.weir_fails(&["crawl"])
     };
-    assert!(wrong("no key", "").contains("the private key of a GitHub App"));
+    assert!(wrong("no key").contains("the private key of a GitHub App"));
     forge.state().installations.clear();
     let key = std::fs::read_to_string(env.path("key.pem")).unwrap();
-    assert!(wrong(&key, "").contains("has no installations"));
+    assert!(wrong(&key).contains("has no installations"));
 }
 
 #[test]

@@ -104,94 +104,101 @@ fn update(env: &Env) -> Value {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn all_of_it_and_then_what_is_new() {
     for kind in ["github", "gitlab", "gitea"] {
         let (env, forge, _daemon) = mirrored(kind, "metadata = [\"issues\", \"pulls\", \"releases\"]");
-        // While pages are turned an issue that was had changes, and a comment is made.
-        let change: fn(&mut Around) = |around| {
-            item(around, "issues", 7)["title"] = json!("changed meanwhile");
-            item(around, "issues", 7)["updated_at"] = json!(time(900));
-            let mut new = item(around, "issues", 8).clone();
-            (new["id"], new["updated_at"]) = (json!(351), json!(time(901)));
-            around.lists.get_mut("issues").unwrap().push(new);
-        };
-        let mut state = forge.state();
-        (state.around.calm, state.around.then) = (2, Some(change));
-        drop(state);
-        let first = env.weir(&["metadata", "update"]);
-        assert!(first.contains("f/o/r1") && first.contains(" issues"), "{first}");
-        assert_eq!(env.weir(&["metadata", "update"]), "", "{kind}: nothing is due");
-        update(&env);
-        let mut streams = vec!["issues", "pulls", "labels", "milestones", "releases"];
-        streams.extend((kind != "gitlab").then_some("comments"));
-        for stream in &streams {
-            assert_eq!(lines(&env, stream), expected(&forge, stream), "{kind} {stream}");
-        }
-        if kind == "gitlab" {
-            assert_eq!(lines(&env, "comments").len(), 7, "notes come with their issues");
-        }
-        let said = update(&env);
-        assert_eq!((&said["added"], said["error"].is_null()), (&json!({}), true), "{kind}: {said}");
-        let before = std::fs::read_dir(env.pool().join("store/f/o"))
-            .unwrap()
-            .next()
-            .unwrap()
-            .unwrap()
-            .metadata()
-            .unwrap()
-            .len();
-        update(&env);
-        let after = std::fs::read_dir(env.pool().join("store/f/o"))
-            .unwrap()
-            .next()
-            .unwrap()
-            .unwrap()
-            .metadata()
-            .unwrap()
-            .len();
-        assert_eq!(before, after, "{kind}: what has not changed costs nothing");
-        {
-            let mut state = forge.state();
-            let around = &mut state.around;
-            (item(around, "issues", 3)["title"], item(around, "issues", 3)["updated_at"]) =
-                (json!("new"), json!(time(1000)));
-            (item(around, "pulls", 2003)["title"], item(around, "pulls", 2003)["updated_at"]) =
-                (json!("new"), json!(time(1001)));
-            let releases = around.lists.get_mut("releases").unwrap();
-            // That a file was had is no news; that a release is gone is no reason to forget it.
-            releases[1]["assets"][0]["download_count"] = json!(77);
-            releases.remove(0);
-            releases.push(json!({ "tag_name": "v4" }));
-        }
-        let said = update(&env);
-        assert_eq!(said["added"], json!({ "issues": 1, "pulls": 1, "releases": 1 }), "{kind}");
-        assert_eq!(lines(&env, "issues"), expected(&forge, "issues"), "{kind}");
-        assert_eq!(lines(&env, "releases").len(), 4, "{kind}");
-        // As ordinary files, and after the archive was written anew.
-        env.weir(&["compact", "f/o/r1"]);
-        assert_eq!(lines(&env, "issues"), expected(&forge, "issues"), "{kind}");
-        env.weir(&["fsck", "f/o/r1"]);
-        let folder = env.path("x");
-        std::fs::create_dir(&folder).unwrap();
-        let tar = std::process::Command::new("tar")
-            .arg("-C")
-            .arg(&folder)
-            .arg("-xf")
-            .arg(env.pool().join("store/f/o/r1.tar"))
-            .output();
-        assert!(tar.unwrap().status.success());
-        let text = std::process::Command::new("zcat")
-            .arg(folder.join("metadata/issues-00000001.jsonl.gz"))
-            .output()
-            .unwrap()
-            .stdout;
-        assert_eq!(text.iter().filter(|b| **b == b'\n').count(), 351, "{kind}");
-        let said = update(&env);
-        assert_eq!(said["added"], json!({}), "{kind}: it goes on where it was: {said}");
-        env.weir(&["export", "f/o/r1", env.path("bare").to_str().unwrap(), "--format", "directory"]);
-        assert!(env.path("bare/metadata/pulls-00000001.jsonl.gz").exists(), "{kind}");
+        all_is_found_whatever_changes_meanwhile(kind, &env, &forge);
+        what_has_not_changed_costs_nothing(kind, &env);
+        what_is_new_is_added(kind, &env, &forge);
+        it_is_there_as_ordinary_files(kind, &env, &forge);
     }
+}
+
+/// Checks that all of it is here after two looks, though some of it changes during the first.
+fn all_is_found_whatever_changes_meanwhile(kind: &str, env: &Env, forge: &Forge) {
+    // While pages are turned an issue that was had changes, and a comment is made.
+    let change: fn(&mut Around) = |around| {
+        item(around, "issues", 7)["title"] = json!("changed meanwhile");
+        item(around, "issues", 7)["updated_at"] = json!(time(900));
+        let mut new = item(around, "issues", 8).clone();
+        (new["id"], new["updated_at"]) = (json!(351), json!(time(901)));
+        around.lists.get_mut("issues").unwrap().push(new);
+    };
+    let mut state = forge.state();
+    (state.around.calm, state.around.then) = (2, Some(change));
+    drop(state);
+    let first = env.weir(&["metadata", "update"]);
+    assert!(first.contains("f/o/r1") && first.contains(" issues"), "{first}");
+    assert_eq!(env.weir(&["metadata", "update"]), "", "{kind}: nothing is due");
+    update(env);
+    let mut streams = vec!["issues", "pulls", "labels", "milestones", "releases"];
+    streams.extend((kind != "gitlab").then_some("comments"));
+    for stream in &streams {
+        assert_eq!(lines(env, stream), expected(forge, stream), "{kind} {stream}");
+    }
+    if kind == "gitlab" {
+        assert_eq!(lines(env, "comments").len(), 7, "notes come with their issues");
+    }
+}
+
+/// Checks that looks that find nothing new add nothing to the archive.
+fn what_has_not_changed_costs_nothing(kind: &str, env: &Env) {
+    let archive_bytes = || {
+        let mut files = std::fs::read_dir(env.pool().join("store/f/o")).unwrap();
+        files.next().unwrap().unwrap().metadata().unwrap().len()
+    };
+    let said = update(env);
+    assert_eq!((&said["added"], said["error"].is_null()), (&json!({}), true), "{kind}: {said}");
+    let before = archive_bytes();
+    update(env);
+    assert_eq!(before, archive_bytes(), "{kind}: what has not changed costs nothing");
+}
+
+/// Checks that what changes is found, and only that.
+fn what_is_new_is_added(kind: &str, env: &Env, forge: &Forge) {
+    {
+        let mut state = forge.state();
+        let around = &mut state.around;
+        (item(around, "issues", 3)["title"], item(around, "issues", 3)["updated_at"]) =
+            (json!("new"), json!(time(1000)));
+        (item(around, "pulls", 2003)["title"], item(around, "pulls", 2003)["updated_at"]) =
+            (json!("new"), json!(time(1001)));
+        let releases = around.lists.get_mut("releases").unwrap();
+        // That a file was had is no news; that a release is gone is no reason to forget it.
+        releases[1]["assets"][0]["download_count"] = json!(77);
+        releases.remove(0);
+        releases.push(json!({ "tag_name": "v4" }));
+    }
+    let said = update(env);
+    assert_eq!(said["added"], json!({ "issues": 1, "pulls": 1, "releases": 1 }), "{kind}");
+    assert_eq!(lines(env, "issues"), expected(forge, "issues"), "{kind}");
+    assert_eq!(lines(env, "releases").len(), 4, "{kind}");
+}
+
+/// Checks that what was found is there as ordinary files, and after the archive was written anew.
+fn it_is_there_as_ordinary_files(kind: &str, env: &Env, forge: &Forge) {
+    env.weir(&["compact", "f/o/r1"]);
+    assert_eq!(lines(env, "issues"), expected(forge, "issues"), "{kind}");
+    env.weir(&["fsck", "f/o/r1"]);
+    let folder = env.path("x");
+    std::fs::create_dir(&folder).unwrap();
+    let tar = std::process::Command::new("tar")
+        .arg("-C")
+        .arg(&folder)
+        .arg("-xf")
+        .arg(env.pool().join("store/f/o/r1.tar"))
+        .output();
+    assert!(tar.unwrap().status.success());
+    let text = std::process::Command::new("zcat")
+        .arg(folder.join("metadata/issues-00000001.jsonl.gz"))
+        .output()
+        .unwrap()
+        .stdout;
+    assert_eq!(text.iter().filter(|b| **b == b'\n').count(), 351, "{kind}");
+    let said = update(env);
+    assert_eq!(said["added"], json!({}), "{kind}: it goes on where it was: {said}");
+    env.weir(&["export", "f/o/r1", env.path("bare").to_str().unwrap(), "--format", "directory"]);
+    assert!(env.path("bare/metadata/pulls-00000001.jsonl.gz").exists(), "{kind}");
 }
 
 #[test]

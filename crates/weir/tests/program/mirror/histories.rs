@@ -53,6 +53,69 @@ struct Answer {
     shallow: Set,
 }
 
+/// Objects of a pack: kinds and contents by where their entries start, and these places by their ids.
+#[derive(Default)]
+struct Unpacked {
+    by_offset: HashMap<usize, (String, Vec<u8>)>,
+    by_id: HashMap<Id, usize>,
+}
+
+impl Unpacked {
+    /// Adds an object, which must not be there yet.
+    fn add(&mut self, start: usize, object: (String, Vec<u8>), what: &str) {
+        let id = id_of(&object.0, &object.1);
+        self.by_offset.insert(start, object);
+        assert_eq!(self.by_id.insert(id.clone(), start), None, "{what}: {id} is sent twice");
+    }
+}
+
+/// An entry of a pack: an object, or a delta on one that starts elsewhere or has that id.
+struct Entry {
+    start: usize,
+    kind: u8,
+    base_offset: Option<usize>,
+    base_id: Option<Id>,
+    data: Vec<u8>,
+}
+
+/// Returns the entry at `at`, which is moved behind it.
+fn read_entry(body: &[u8], at: &mut usize) -> Entry {
+    let start = *at;
+    let mut byte = body[*at];
+    *at += 1;
+    let kind = byte >> 4 & 7;
+    while byte & 0x80 != 0 {
+        byte = body[*at];
+        *at += 1;
+    }
+    let mut base_offset = None;
+    let mut base_id = None;
+    if kind == 6 {
+        let mut distance = usize::from(body[*at] & 0x7f);
+        while body[*at] & 0x80 != 0 {
+            *at += 1;
+            distance = (distance + 1) << 7 | usize::from(body[*at] & 0x7f);
+        }
+        *at += 1;
+        base_offset = Some(start - distance);
+    } else if kind == 7 {
+        base_id = Some(hex(&body[*at..*at + 20]));
+        *at += 20;
+    }
+    let mut decoder = flate2::bufread::ZlibDecoder::new(&body[*at..]);
+    let mut data = Vec::new();
+    decoder.read_to_end(&mut data).unwrap();
+    *at += decoder.total_in() as usize;
+    Entry { start, kind, base_offset, base_id, data }
+}
+
+/// Returns the object that `delta` makes of its base.
+fn apply((kind, base): &(String, Vec<u8>), delta: &[u8]) -> (String, Vec<u8>) {
+    let mut out = Vec::new();
+    weir_repo::apply_delta(base, delta, 1 << 30, &mut out).unwrap();
+    (kind.clone(), out)
+}
+
 struct History {
     folder: tempfile::TempDir,
     rng: Rng,
@@ -331,55 +394,23 @@ impl History {
 
     /// Ids of what is in a pack, whose deltas may build on what the client holds. Each object is what its id
     /// says, and there once.
-    #[expect(clippy::too_many_lines, reason = "one story, told in order")]
     fn unpack(&self, pack: &[u8], holds: &Set) -> Set {
         assert!(pack.starts_with(b"PACK\0\0\0\x02"), "{}: no pack", self.what);
         let (body, trailer) = pack.split_at(pack.len() - 20);
         assert_eq!(Sha1::digest(body).as_slice(), trailer, "{}: checksum", self.what);
         let count = u32::from_be_bytes(pack[8..12].try_into().unwrap());
-        let mut by_offset: HashMap<usize, (String, Vec<u8>)> = HashMap::new();
-        let mut by_id: HashMap<Id, usize> = HashMap::new();
+        let mut objects = Unpacked::default();
         let mut waiting: Vec<(usize, Id, Vec<u8>)> = Vec::new();
         let mut at = 12;
         for _ in 0..count {
-            let start = at;
-            let mut byte = body[at];
-            at += 1;
-            let kind = byte >> 4 & 7;
-            while byte & 0x80 != 0 {
-                byte = body[at];
-                at += 1;
-            }
-            let mut base_offset = None;
-            let mut base_id = None;
-            if kind == 6 {
-                let mut distance = usize::from(body[at] & 0x7f);
-                while body[at] & 0x80 != 0 {
-                    at += 1;
-                    distance = (distance + 1) << 7 | usize::from(body[at] & 0x7f);
-                }
-                at += 1;
-                base_offset = Some(start - distance);
-            } else if kind == 7 {
-                base_id = Some(hex(&body[at..at + 20]));
-                at += 20;
-            }
-            let mut decoder = flate2::bufread::ZlibDecoder::new(&body[at..]);
-            let mut data = Vec::new();
-            decoder.read_to_end(&mut data).unwrap();
-            at += decoder.total_in() as usize;
-            let whole = |(kind, base): &(String, Vec<u8>), delta: &[u8]| {
-                let mut out = Vec::new();
-                weir_repo::apply_delta(base, delta, 1 << 30, &mut out).unwrap();
-                (kind.clone(), out)
-            };
+            let Entry { start, kind, base_offset, base_id, data } = read_entry(body, &mut at);
             let object = match (kind, base_offset, base_id) {
-                (_, Some(offset), _) => whole(&by_offset[&offset], &data),
-                (_, _, Some(id)) => match by_id.get(&id) {
-                    Some(offset) => whole(&by_offset[offset], &data),
+                (_, Some(offset), _) => apply(&objects.by_offset[&offset], &data),
+                (_, _, Some(id)) => match objects.by_id.get(&id) {
+                    Some(offset) => apply(&objects.by_offset[offset], &data),
                     None if holds.contains(&id) => {
                         let (kind, base) = self.model.0[&id].data();
-                        whole(&(kind.to_owned(), base.to_vec()), &data)
+                        apply(&(kind.to_owned(), base.to_vec()), &data)
                     }
                     None => {
                         waiting.push((start, id, data));
@@ -389,23 +420,13 @@ impl History {
                 (1..=4, _, _) => (["commit", "tree", "blob", "tag"][usize::from(kind) - 1].to_owned(), data),
                 _ => panic!("{}: an entry of kind {kind}", self.what),
             };
-            let id = id_of(&object.0, &object.1);
-            by_offset.insert(start, object);
-            assert_eq!(by_id.insert(id.clone(), start), None, "{}: {id} is sent twice", self.what);
+            objects.add(start, object, &self.what);
         }
         assert_eq!(at, body.len(), "{}: bytes behind the last object", self.what);
-        while let Some(n) = waiting.iter().position(|(_, id, _)| by_id.contains_key(id)) {
+        while let Some(n) = waiting.iter().position(|(_, id, _)| objects.by_id.contains_key(id)) {
             let (start, base, delta) = waiting.remove(n);
-            let (kind, base) = by_offset[&by_id[&base]].clone();
-            let mut out = Vec::new();
-            weir_repo::apply_delta(&base, &delta, 1 << 30, &mut out).unwrap();
-            assert_eq!(
-                by_id.insert(id_of(&kind, &out), start),
-                None,
-                "{}: an object is sent twice",
-                self.what
-            );
-            by_offset.insert(start, (kind, out));
+            let object = apply(&objects.by_offset[&objects.by_id[&base]], &delta);
+            objects.add(start, object, &self.what);
         }
         assert!(
             waiting.is_empty(),
@@ -414,7 +435,7 @@ impl History {
             waiting.len(),
             waiting[0].1
         );
-        by_id.into_keys().collect()
+        objects.by_id.into_keys().collect()
     }
 
     /// Every kind of answer about archive `n`.

@@ -95,154 +95,140 @@ fn object(kind: u8, data: &[u8]) -> Vec<u8> {
     [entry_head(kind, data.len() as u64), deflated(data)].concat()
 }
 
+/// Hostile packs: what is wrong with each, how it is sent, and what is said of it.
+const PACKS: &[(&str, Answer, &str)] = &[
+    ("hangs", |_| std::thread::sleep(Duration::from_secs(30)), "sent nothing for 2 s"),
+    ("hangs up", |_| {}, "hung up"),
+    ("garbage", |s| drop(s.write_all(b"zzzz garbage")), "bad line length"),
+    ("error", |s| drop(s.write_all(pkt("ERR no such thing today").as_bytes())), "no such thing today"),
+    ("cut", |s| drop(s.write_all(format!("{}0050\u{1}PACK", pkt("packfile\n")).as_bytes())), "hung up"),
+    (
+        "band 3",
+        |s| drop(s.write_all(format!("{}{}", pkt("packfile\n"), pkt("\u{3}out of memory")).as_bytes())),
+        "out of memory",
+    ),
+    ("empty pack", |s| send_pack(s, b""), "it is empty"),
+    ("not a pack", |s| send_pack(s, b"GARBAGEGARBAGEGARBAGE"), "does not start as"),
+    (
+        "lies about count",
+        |s| send_pack(s, &sealed([header(2), object(3, b"x")].concat())),
+        "the pack sent is invalid",
+    ),
+    (
+        "says fewer",
+        |s| send_pack(s, &sealed([header(1), object(3, b"x"), object(3, b"y")].concat())),
+        "checksum is wrong",
+    ),
+    ("too many objects", |s| send_pack(s, &header(u32::MAX)), "over a limit"),
+    (
+        "bad checksum",
+        |s| send_pack(s, &[header(1), object(3, b"x"), vec![0; 20]].concat()),
+        "checksum is wrong",
+    ),
+    (
+        "trailing bytes",
+        |s| send_pack(s, &[sealed([header(1), object(3, b"x")].concat()), b"more".to_vec()].concat()),
+        "bytes follow its end",
+    ),
+    (
+        "wrong size",
+        |s| send_pack(s, &sealed([header(1), entry_head(3, 5), deflated(b"x")].concat())),
+        "not of the size it says",
+    ),
+    ("type 5", |s| send_pack(s, &sealed([header(1), vec![0x51, 0]].concat())), "the pack sent is invalid"),
+    (
+        "large object",
+        |s| send_pack(s, &sealed([header(1), object(3, &vec![0; 2 << 20])].concat())),
+        "over a limit",
+    ),
+    (
+        "inflates too much",
+        |s| send_pack(s, &sealed([header(12), object(3, &vec![0; 1 << 20]).repeat(12)].concat())),
+        "over a limit",
+    ),
+    ("too many bytes", |s| send_pack(s, &[header(1000), vec![0x30; 5 << 20]].concat()), "the pack sent is"),
+    (
+        "ofs-delta without a base",
+        |s| {
+            send_pack(s, &sealed([header(1), entry_head(6, 4), vec![5], deflated(b"\x01\x01\x01a")].concat()))
+        },
+        "has no base",
+    ),
+    (
+        "delta on itself",
+        |s| {
+            send_pack(s, &sealed([header(1), entry_head(6, 4), vec![0], deflated(b"\x01\x01\x01a")].concat()))
+        },
+        "has no base",
+    ),
+    (
+        "ref-delta without a base",
+        |s| {
+            send_pack(
+                s,
+                &sealed([header(1), entry_head(7, 4), vec![9; 20], deflated(b"\x01\x01\x01a")].concat()),
+            )
+        },
+        "neither in the pack nor here",
+    ),
+    (
+        "ref-deltas in a circle",
+        |s| {
+            let delta = |base: u8| [entry_head(7, 4), vec![base; 20], deflated(b"\x01\x01\x01a")].concat();
+            send_pack(s, &sealed([header(2), delta(1), delta(2)].concat()));
+        },
+        "neither in the pack nor here",
+    ),
+    (
+        "delta bomb",
+        |s| {
+            // A delta of some bytes that says it makes 2 GiB by copying its base over and over.
+            let base = vec![b'x'; 60_000];
+            let mut delta = vec![0xe0, 0xd4, 0x03, 0x80, 0x80, 0x80, 0x80, 0x08];
+            delta.extend([0xb0, 0x60, 0xea].repeat(40_000));
+            let first = object(3, &base);
+            let distance = first.len();
+            let mut head = entry_head(6, delta.len() as u64);
+            assert!(distance < 128);
+            head.push(distance as u8);
+            send_pack(s, &sealed([header(2), first, head, deflated(&delta)].concat()));
+        },
+        "does not fit its base, or makes too large an object",
+    ),
+    (
+        "not connected",
+        |s| {
+            let commit =
+                format!("tree {}\nauthor a <a> 1 +0000\ncommitter a <a> 1 +0000\n\nx", "ab".repeat(20));
+            send_pack(s, &sealed([header(1), object(1, commit.as_bytes())].concat()));
+        },
+        "abababababababababababababababababababab",
+    ),
+    (
+        "not what was asked for",
+        |s| send_pack(s, &sealed([header(1), object(3, b"x")].concat())),
+        "1234567890",
+    ),
+    (
+        "malformed tree",
+        |s| send_pack(s, &sealed([header(1), object(2, b"100644 a\0short")].concat())),
+        "malformed tree",
+    ),
+    (
+        "malformed commit",
+        |s| send_pack(s, &sealed([header(1), object(1, b"hello")].concat())),
+        "malformed commit",
+    ),
+];
+
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn hostile_packs_are_refused_with_nothing_changed() {
     let env = Env::new();
     let config = "[transport]\nidle_timeout = \"2s\"\n[limits]\nobject_bytes_max = \"1 \
         MiB\"\ninflated_bytes_max = \"8 MiB\"\nobjects_max = 100000\npack_bytes_max = \"4 MiB\"\n";
     std::fs::write(env.pool().join("weir.toml"), config).unwrap();
-    let cases: &[(&str, Answer, &str)] = &[
-        ("hangs", |_| std::thread::sleep(Duration::from_secs(30)), "sent nothing for 2 s"),
-        ("hangs up", |_| {}, "hung up"),
-        ("garbage", |s| drop(s.write_all(b"zzzz garbage")), "bad line length"),
-        ("error", |s| drop(s.write_all(pkt("ERR no such thing today").as_bytes())), "no such thing today"),
-        ("cut", |s| drop(s.write_all(format!("{}0050\u{1}PACK", pkt("packfile\n")).as_bytes())), "hung up"),
-        (
-            "band 3",
-            |s| drop(s.write_all(format!("{}{}", pkt("packfile\n"), pkt("\u{3}out of memory")).as_bytes())),
-            "out of memory",
-        ),
-        ("empty pack", |s| send_pack(s, b""), "it is empty"),
-        ("not a pack", |s| send_pack(s, b"GARBAGEGARBAGEGARBAGE"), "does not start as"),
-        (
-            "lies about count",
-            |s| send_pack(s, &sealed([header(2), object(3, b"x")].concat())),
-            "the pack sent is invalid",
-        ),
-        (
-            "says fewer",
-            |s| send_pack(s, &sealed([header(1), object(3, b"x"), object(3, b"y")].concat())),
-            "checksum is wrong",
-        ),
-        ("too many objects", |s| send_pack(s, &header(u32::MAX)), "over a limit"),
-        (
-            "bad checksum",
-            |s| send_pack(s, &[header(1), object(3, b"x"), vec![0; 20]].concat()),
-            "checksum is wrong",
-        ),
-        (
-            "trailing bytes",
-            |s| send_pack(s, &[sealed([header(1), object(3, b"x")].concat()), b"more".to_vec()].concat()),
-            "bytes follow its end",
-        ),
-        (
-            "wrong size",
-            |s| send_pack(s, &sealed([header(1), entry_head(3, 5), deflated(b"x")].concat())),
-            "not of the size it says",
-        ),
-        (
-            "type 5",
-            |s| send_pack(s, &sealed([header(1), vec![0x51, 0]].concat())),
-            "the pack sent is invalid",
-        ),
-        (
-            "large object",
-            |s| send_pack(s, &sealed([header(1), object(3, &vec![0; 2 << 20])].concat())),
-            "over a limit",
-        ),
-        (
-            "inflates too much",
-            |s| send_pack(s, &sealed([header(12), object(3, &vec![0; 1 << 20]).repeat(12)].concat())),
-            "over a limit",
-        ),
-        (
-            "too many bytes",
-            |s| send_pack(s, &[header(1000), vec![0x30; 5 << 20]].concat()),
-            "the pack sent is",
-        ),
-        (
-            "ofs-delta without a base",
-            |s| {
-                send_pack(
-                    s,
-                    &sealed([header(1), entry_head(6, 4), vec![5], deflated(b"\x01\x01\x01a")].concat()),
-                )
-            },
-            "has no base",
-        ),
-        (
-            "delta on itself",
-            |s| {
-                send_pack(
-                    s,
-                    &sealed([header(1), entry_head(6, 4), vec![0], deflated(b"\x01\x01\x01a")].concat()),
-                )
-            },
-            "has no base",
-        ),
-        (
-            "ref-delta without a base",
-            |s| {
-                send_pack(
-                    s,
-                    &sealed([header(1), entry_head(7, 4), vec![9; 20], deflated(b"\x01\x01\x01a")].concat()),
-                )
-            },
-            "neither in the pack nor here",
-        ),
-        (
-            "ref-deltas in a circle",
-            |s| {
-                let delta =
-                    |base: u8| [entry_head(7, 4), vec![base; 20], deflated(b"\x01\x01\x01a")].concat();
-                send_pack(s, &sealed([header(2), delta(1), delta(2)].concat()));
-            },
-            "neither in the pack nor here",
-        ),
-        (
-            "delta bomb",
-            |s| {
-                // A delta of some bytes that says it makes 2 GiB by copying its base over and over.
-                let base = vec![b'x'; 60_000];
-                let mut delta = vec![0xe0, 0xd4, 0x03, 0x80, 0x80, 0x80, 0x80, 0x08];
-                delta.extend([0xb0, 0x60, 0xea].repeat(40_000));
-                let first = object(3, &base);
-                let distance = first.len();
-                let mut head = entry_head(6, delta.len() as u64);
-                assert!(distance < 128);
-                head.push(distance as u8);
-                send_pack(s, &sealed([header(2), first, head, deflated(&delta)].concat()));
-            },
-            "does not fit its base, or makes too large an object",
-        ),
-        (
-            "not connected",
-            |s| {
-                let commit =
-                    format!("tree {}\nauthor a <a> 1 +0000\ncommitter a <a> 1 +0000\n\nx", "ab".repeat(20));
-                send_pack(s, &sealed([header(1), object(1, commit.as_bytes())].concat()));
-            },
-            "abababababababababababababababababababab",
-        ),
-        (
-            "not what was asked for",
-            |s| send_pack(s, &sealed([header(1), object(3, b"x")].concat())),
-            "1234567890",
-        ),
-        (
-            "malformed tree",
-            |s| send_pack(s, &sealed([header(1), object(2, b"100644 a\0short")].concat())),
-            "malformed tree",
-        ),
-        (
-            "malformed commit",
-            |s| send_pack(s, &sealed([header(1), object(1, b"hello")].concat())),
-            "malformed commit",
-        ),
-    ];
     std::thread::scope(|scope| {
-        for (n, (name, answer, expected)) in cases.iter().enumerate() {
+        for (n, (name, answer, expected)) in PACKS.iter().enumerate() {
             let env = &env;
             let port = hostile(*answer);
             let repo = format!("h{n}");

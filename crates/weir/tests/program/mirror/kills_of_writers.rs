@@ -57,7 +57,10 @@ impl Drop for Disk {
 }
 
 /// What each repository's states changed, by number.
-fn states(env: &Env, names: &[&str]) -> BTreeMap<(String, u64), String> {
+type States = BTreeMap<(String, u64), String>;
+
+/// Returns the states of the repositories `names`.
+fn states(env: &Env, names: &[&str]) -> States {
     let mut all = BTreeMap::new();
     for name in names {
         // What is on its way is followed by the rest.
@@ -70,61 +73,74 @@ fn states(env: &Env, names: &[&str]) -> BTreeMap<(String, u64), String> {
     all
 }
 
-#[test]
-#[expect(clippy::too_many_lines, reason = "one story, told in order")]
-fn no_committed_state_is_lost() {
-    let kills: u64 = std::env::var("WEIR_KILLS").map_or(40, |n| n.parse().unwrap());
-    let clock =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into();
-    let seed: u64 = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(clock);
-    println!("WEIR_SEED={seed}");
-    let mut rng = Rng(seed | 1);
-    let env = Env::new();
-    let disk = Disk::for_store(&env);
-    env.configure("archive", "packs_max = 4");
-    env.configure("store", "free_bytes_min = 0");
-    let ups: Vec<PathBuf> = (0..3).map(|n| env.odd_repository(&format!("u{n}.git"))).collect();
-    for (n, up) in ups.iter().enumerate() {
-        env.weir(&["add", "--name", &format!("u{n}"), up.to_str().unwrap()]);
+/// Names of the mirrors.
+const NAMES: [&str; 5] = ["u0", "u1", "u2", "f", "l"];
+
+/// Returns the content of a file that Git LFS keeps, told apart by `n`.
+fn file(n: u64) -> Vec<u8> {
+    noise(n, 1000 + n as usize % 7 * 3000)
+}
+
+/// Upstreams and their mirrors, to which things happen at random.
+struct Writers {
+    /// Before `env`, in whose folder it is mounted: fields are dropped in their order.
+    disk: Disk,
+    env: Env,
+    seed: u64,
+    rng: Rng,
+    /// Of each of `NAMES` but the last.
+    ups: Vec<PathBuf>,
+    /// The one with files that Git LFS keeps beside it.
+    large: Upstream,
+}
+
+impl Writers {
+    fn new(seed: u64) -> Writers {
+        let env = Env::new();
+        let disk = Disk::for_store(&env);
+        env.configure("archive", "packs_max = 4");
+        env.configure("store", "free_bytes_min = 0");
+        let mut ups: Vec<PathBuf> = (0..3).map(|n| env.odd_repository(&format!("u{n}.git"))).collect();
+        for (n, up) in ups.iter().enumerate() {
+            env.weir(&["add", "--name", &format!("u{n}"), up.to_str().unwrap()]);
+        }
+        env.git(env.dir.path(), &["clone", "-q", "--mirror", ups[0].to_str().unwrap(), "f.git"]);
+        env.weir(&["mirror"]);
+        ups.push(env.path("f.git"));
+        env.weir(&["add", "--reference", "u0", "--name", "f", ups[3].to_str().unwrap()]);
+        env.weir(&["mirror"]);
+        let large = Upstream::new(&env, "l.git");
+        large.put(&file(0));
+        large.commit(&env, &[&file(0)]);
+        env.weir(&["add", "--name", "l", large.0.to_str().unwrap()]);
+        env.weir(&["set", "--lfs", "true", "l"]);
+        env.weir(&["mirror"]);
+        Writers { disk, env, seed, rng: Rng(seed | 1), ups, large }
     }
-    env.git(env.dir.path(), &["clone", "-q", "--mirror", ups[0].to_str().unwrap(), "f.git"]);
-    env.weir(&["mirror"]);
-    env.weir(&["add", "--reference", "u0", "--name", "f", env.path("f.git").to_str().unwrap()]);
-    env.weir(&["mirror"]);
-    // One has files that Git LFS keeps beside it.
-    let large = Upstream::new(&env, "l.git");
-    let file = |n: u64| noise(n, 1000 + n as usize % 7 * 3000);
-    large.put(&file(0));
-    large.commit(&env, &[&file(0)]);
-    env.weir(&["add", "--name", "l", large.0.to_str().unwrap()]);
-    env.weir(&["set", "--lfs", "true", "l"]);
-    env.weir(&["mirror"]);
-    let names = ["u0", "u1", "u2", "f", "l"];
-    let all: Vec<PathBuf> = ups.into_iter().chain([env.path("f.git")]).collect();
-    let mut before = states(&env, &names);
-    for round in 0..kills {
-        for (n, up) in all.iter().enumerate() {
+
+    /// Adds a commit to each upstream.
+    fn change_upstreams(&mut self, round: u64) {
+        for (n, up) in self.ups.iter().enumerate() {
             let message = format!("{round} {n}");
-            let commit = env.git(up, &["commit-tree", "-m", &message, "-p", "main", "main^{tree}"]);
-            env.git(
-                up,
-                &[
-                    "update-ref",
-                    ["refs/heads/main", "refs/heads/other", "refs/pull/9/head"][rng.below(3) as usize],
-                    &commit,
-                ],
-            );
+            let commit = self.env.git(up, &["commit-tree", "-m", &message, "-p", "main", "main^{tree}"]);
+            let names = ["refs/heads/main", "refs/heads/other", "refs/pull/9/head"];
+            self.env.git(up, &["update-ref", names[self.rng.below(3) as usize], &commit]);
         }
         let files = [file(round), file(round + 1)];
-        large.put(&files[1]);
-        large.commit(&env, &[&files[0], &files[1]]);
-        let name = names[rng.below(5) as usize];
-        let log = env.weir_json(&["log", name]);
+        self.large.put(&files[1]);
+        self.large.commit(&self.env, &[&files[0], &files[1]]);
+    }
+
+    /// Returns a command that writes, with its arguments.
+    fn command(&mut self, round: u64) -> Vec<String> {
+        let name = NAMES[self.rng.below(5) as usize];
+        let log = self.env.weir_json(&["log", name]);
         let log = log.as_array().unwrap();
-        let state = format!("{name}@{}", log[rng.below(log.len() as u64) as usize]["seq"]);
+        let state = format!("{name}@{}", log[self.rng.below(log.len() as u64) as usize]["seq"]);
         let copy = format!("copy{round}");
-        let (clones, clone) = (env.path("clones"), format!("clone{round}"));
-        let args: Vec<&str> = match rng.below(11) {
+        let clones = self.env.path("clones");
+        let clones = clones.to_str().unwrap();
+        let args: Vec<&str> = match self.rng.below(11) {
             0 => vec!["compact"],
             1 => vec!["restore", &state],
             2 => vec!["restore", &state, "--name", &copy],
@@ -133,62 +149,100 @@ fn no_committed_state_is_lost() {
             5 => vec!["fsck", "--repair"],
             6 => vec!["export", name, "out.tar"],
             7 => {
-                std::os::unix::fs::symlink(&all[0], env.path(&clone)).unwrap();
-                let url = env.path(&clone);
-                env.git(
-                    env.dir.path(),
-                    &["clone", "-q", "--mirror", url.to_str().unwrap(), clones.to_str().unwrap()],
-                );
-                vec!["import", "clones", clones.to_str().unwrap()]
+                let url = self.env.path(&format!("clone{round}"));
+                std::os::unix::fs::symlink(&self.ups[0], &url).unwrap();
+                let at = self.env.dir.path();
+                self.env.git(at, &["clone", "-q", "--mirror", url.to_str().unwrap(), clones]);
+                vec!["import", "clones", clones]
             }
             _ => vec!["mirror", "--all"],
         };
-        if rng.below(4) == 0 {
-            disk.fill(&mut rng);
+        args.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Runs a command on a disk that may be full, and kills it.
+    fn kill(&mut self, args: &[String]) {
+        if self.rng.below(4) == 0 {
+            self.disk.fill(&mut self.rng);
         }
-        let mut child = env.weir_command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_micros(rng.below(90_000)));
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut child =
+            self.env.weir_command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(self.rng.below(90_000)));
         child.kill().unwrap();
         child.wait().unwrap();
-        disk.empty();
-        let _ = std::fs::remove_file(env.path("out.tar"));
-        let what = format!("WEIR_SEED={seed}, round {round}, {args:?}");
-        let checked = env.weir_command(&["fsck"]).output().unwrap();
+        self.disk.empty();
+        let _ = std::fs::remove_file(self.env.path("out.tar"));
+    }
+
+    /// Checks that archives are whole and have all states of `before`; returns the states they have.
+    fn check(&self, before: &States, what: &str) -> States {
+        let checked = self.env.weir_command(&["fsck"]).output().unwrap();
         assert!(
             checked.status.success(),
             "{what}: {}{}",
             String::from_utf8_lossy(&checked.stdout),
             String::from_utf8_lossy(&checked.stderr)
         );
-        let after = states(&env, &names);
-        for (state, change) in &before {
+        let after = states(&self.env, &NAMES);
+        for (state, change) in before {
             assert_eq!(after.get(state), Some(change), "{what}: {state:?}");
         }
-        before = after;
+        after
+    }
+
+    /// Removes what a command of this round has added.
+    fn clean(&self, round: u64) {
         // A local upstream is called by its path.
-        let clone = env.path(&clone).to_str().unwrap().trim_matches('/').to_owned();
-        for name in [&copy, &clone] {
-            if env.pool().join(format!("store/{name}.tar")).exists() {
-                let _ = env.weir_command(&["rm", "--delete", name]).output().unwrap();
-                let _ = std::fs::remove_file(env.pool().join(format!("store/{name}.tar")));
+        let clone = self.env.path(&format!("clone{round}"));
+        let clone = clone.to_str().unwrap().trim_matches('/');
+        for name in [format!("copy{round}").as_str(), clone] {
+            let archive = self.env.pool().join(format!("store/{name}.tar"));
+            if archive.exists() {
+                let _ = self.env.weir_command(&["rm", "--delete", name]).output().unwrap();
+                let _ = std::fs::remove_file(archive);
             }
         }
-        let _ = std::fs::remove_dir_all(&clones);
+        let _ = std::fs::remove_dir_all(self.env.path("clones"));
     }
-    // What was restored is mirrored again, once it is asked for.
-    for name in names {
-        env.weir(&["mirror", name]);
+
+    /// Checks that each mirror is brought up to date, and that nothing was put aside as damaged.
+    fn mirrors_all(&self) {
+        let env = &self.env;
+        // What was restored is mirrored again, once it is asked for.
+        for name in NAMES {
+            env.weir(&["mirror", name]);
+        }
+        env.weir(&["fsck"]);
+        assert!(lfs_objects(env, "l").0 >= 2);
+        let server = env.serve();
+        for (name, up) in NAMES.iter().zip(self.ups.iter().chain([&self.large.0])) {
+            env.assert_same(&server, name, up, &format!("WEIR_SEED={}", self.seed));
+        }
+        assert_eq!(
+            env.stored().iter().filter(|name| name.contains(".torn") || name.contains(".damaged")).count(),
+            0,
+            "{:?}",
+            env.stored()
+        );
     }
-    env.weir(&["fsck"]);
-    assert!(lfs_objects(&env, "l").0 >= 2);
-    let server = env.serve();
-    for (name, up) in names.iter().zip(all.iter().chain([&large.0])) {
-        env.assert_same(&server, name, up, &format!("WEIR_SEED={seed}"));
+}
+
+#[test]
+fn no_committed_state_is_lost() {
+    let kills: u64 = std::env::var("WEIR_KILLS").map_or(40, |n| n.parse().unwrap());
+    let clock =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into();
+    let seed: u64 = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(clock);
+    println!("WEIR_SEED={seed}");
+    let mut writers = Writers::new(seed);
+    let mut before = states(&writers.env, &NAMES);
+    for round in 0..kills {
+        writers.change_upstreams(round);
+        let args = writers.command(round);
+        writers.kill(&args);
+        before = writers.check(&before, &format!("WEIR_SEED={seed}, round {round}, {args:?}"));
+        writers.clean(round);
     }
-    assert_eq!(
-        env.stored().iter().filter(|name| name.contains(".torn") || name.contains(".damaged")).count(),
-        0,
-        "{:?}",
-        env.stored()
-    );
+    writers.mirrors_all();
 }

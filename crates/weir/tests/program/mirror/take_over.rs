@@ -1,19 +1,16 @@
 //! Clones that others have made are taken over: what they hold is not fetched again.
 
-use crate::common::Env;
-use std::path::Path;
+use crate::common::{Env, Server};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn tar(at: &Path, from: &Path, what: &str) {
     assert!(Command::new("tar").arg("-cf").arg(at).arg("-C").arg(from).arg(what).status().unwrap().success());
 }
 
-#[test]
-#[expect(clippy::too_many_lines, reason = "one story, told in order")]
-fn mirrors_work_trees_and_tars_of_them() {
-    let env = Env::new();
-    let up = env.odd_repository("up.git");
-    let daemon = env.git_daemon(&[]);
+/// Returns a folder of clones that can be taken over: a mirror, one with a work tree, and two in tars; and of
+/// a tar that says that its upstream is a path.
+fn clones_of_each_kind(env: &Env, daemon: &Server) -> PathBuf {
     let clones = env.path("clones");
     std::fs::create_dir_all(clones.join("go/o")).unwrap();
     for name in ["mirror", "tree", "tarred", "bare"] {
@@ -43,27 +40,39 @@ fn mirrors_work_trees_and_tars_of_them() {
     env.git(&clones.join("bare"), &["config", "remote.origin.url", "/srv/secret.git"]);
     tar(&clones.join("secret.tar"), &clones, "bare");
     std::fs::remove_dir_all(clones.join("bare")).unwrap();
-    // What cannot be taken: no upstream, one that is nowhere in particular, rubbish, a clone that lacks
-    // something.
-    env.git(&clones, &["init", "-q", "--bare", "own.git"]);
-    env.git(&clones, &["init", "-q", "--bare", "relative.git"]);
-    env.git(&clones.join("relative.git"), &["config", "remote.origin.url", "../elsewhere"]);
-    std::fs::write(clones.join("rubbish.tar"), "no tar at all").unwrap();
-    env.git(&clones, &["clone", "-q", "--mirror", clones.join("mirror.git").to_str().unwrap(), "holes.git"]);
-    env.git(&clones.join("holes.git"), &["config", "remote.origin.url", &daemon.url("holes.git")]);
-    env.git(&clones, &["clone", "-q", "--depth", "1", &format!("file://{}", up.display()), "shallow"]);
     // What its keeper has not pushed.
     env.git(
         &clones.join("tree"),
         &["-c", "user.name=k", "-c", "user.email=k@x", "commit", "-q", "--allow-empty", "-m", "private"],
     );
     env.git(&clones.join("tree"), &["branch", "mine"]);
+    clones
+}
+
+/// Adds to the clones what cannot be taken over: without an upstream, with one that is nowhere in particular,
+/// rubbish, a clone that lacks something, a shallow one.
+fn add_what_cannot_be_taken(env: &Env, daemon: &Server, up: &Path, clones: &Path) {
+    env.git(clones, &["init", "-q", "--bare", "own.git"]);
+    env.git(clones, &["init", "-q", "--bare", "relative.git"]);
+    env.git(&clones.join("relative.git"), &["config", "remote.origin.url", "../elsewhere"]);
+    std::fs::write(clones.join("rubbish.tar"), "no tar at all").unwrap();
+    env.git(clones, &["clone", "-q", "--mirror", clones.join("mirror.git").to_str().unwrap(), "holes.git"]);
+    env.git(&clones.join("holes.git"), &["config", "remote.origin.url", &daemon.url("holes.git")]);
+    env.git(clones, &["clone", "-q", "--depth", "1", &format!("file://{}", up.display()), "shallow"]);
     let packs = clones.join("holes.git/objects/pack");
-    let is_pack = |p: &std::path::PathBuf| p.extension().is_some_and(|e| e == "idx");
+    let is_pack = |p: &PathBuf| p.extension().is_some_and(|e| e == "idx");
     for pack in std::fs::read_dir(packs).unwrap().map(|e| e.unwrap().path()).filter(is_pack) {
         std::fs::remove_file(pack).unwrap();
     }
+}
 
+#[test]
+fn mirrors_work_trees_and_tars_of_them() {
+    let env = Env::new();
+    let up = env.odd_repository("up.git");
+    let daemon = env.git_daemon(&[]);
+    let clones = clones_of_each_kind(&env, &daemon);
+    add_what_cannot_be_taken(&env, &daemon, &up, &clones);
     let folder = clones.to_str().unwrap();
     let dry = env.weir_command(&["import", "clones", "--dry-run", folder]).output().unwrap();
     assert!(String::from_utf8_lossy(&dry.stdout).contains("to be imported"));

@@ -199,8 +199,22 @@ fn an_id_is_not_enough_to_have_what_another_one_gave() {
 }
 
 /// A git:// server of one commit, which is all it sends.
-#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn sends_commit(repo: &Path, oid: &str) -> u16 {
+    let pack = pack_of_commit(repo, oid);
+    let oid = oid.to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = answer_with(&mut stream, &oid, &pack);
+        }
+    });
+    port
+}
+
+/// Returns a pack with that commit alone, which is stored and not compressed.
+fn pack_of_commit(repo: &Path, oid: &str) -> Vec<u8> {
+    use sha1::Digest;
     let content = std::process::Command::new("git")
         .args(["cat-file", "commit", oid])
         .current_dir(repo)
@@ -223,56 +237,51 @@ fn sends_commit(repo: &Path, oid: &str) -> u16 {
         b = (b + a) % 65521;
     }
     pack.extend((b << 16 | a).to_be_bytes());
-    use sha1::Digest;
     let sum = sha1::Sha1::digest(&pack);
     pack.extend(sum);
-    let oid = oid.to_owned();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        let pkt = |data: &[u8]| [format!("{:04x}", data.len() + 4).as_bytes(), data].concat();
-        for mut stream in listener.incoming().flatten() {
-            let read = |stream: &mut TcpStream| -> std::io::Result<Vec<u8>> {
-                let (mut all, mut digits) = (Vec::new(), [0; 4]);
-                loop {
-                    stream.read_exact(&mut digits)?;
-                    match usize::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap() {
-                        0 => return Ok(all),
-                        n if n < 4 => {}
-                        n => {
-                            let mut line = vec![0; n - 4];
-                            stream.read_exact(&mut line)?;
-                            all.extend(&line);
-                            if all.starts_with(b"git-upload-pack") {
-                                return Ok(all);
-                            }
-                        }
-                    }
+    pack
+}
+
+/// Reads the lines of a request, or the first line of a conversation.
+fn read_lines(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let (mut all, mut digits) = (Vec::new(), [0; 4]);
+    loop {
+        stream.read_exact(&mut digits)?;
+        match usize::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap() {
+            0 => return Ok(all),
+            n if n < 4 => {}
+            n => {
+                let mut line = vec![0; n - 4];
+                stream.read_exact(&mut line)?;
+                all.extend(&line);
+                if all.starts_with(b"git-upload-pack") {
+                    return Ok(all);
                 }
-            };
-            let mut talk = || -> std::io::Result<()> {
-                read(&mut stream)?;
-                let lines = ["version 2\n", "agent=x\n", "ls-refs\n", "fetch\n", "object-format=sha1\n"];
-                stream.write_all(
-                    &[lines.iter().flat_map(|l| pkt(l.as_bytes())).collect::<Vec<_>>(), b"0000".to_vec()]
-                        .concat(),
-                )?;
-                loop {
-                    let asked = read(&mut stream)?;
-                    if asked.windows(7).any(|w| w == b"ls-refs") {
-                        stream.write_all(
-                            &[pkt(format!("{oid} refs/heads/main\n").as_bytes()), b"0000".to_vec()].concat(),
-                        )?;
-                    } else {
-                        let band = [&[1], pack.as_slice()].concat();
-                        stream.write_all(&[pkt(b"packfile\n"), pkt(&band), b"0000".to_vec()].concat())?;
-                    }
-                }
-            };
-            let _ = talk();
+            }
         }
-    });
-    port
+    }
+}
+
+/// Talks to a client of v2 until it hangs up: lists `oid` as the only branch, and sends `pack` to whoever
+/// fetches.
+fn answer_with(stream: &mut TcpStream, oid: &str, pack: &[u8]) -> std::io::Result<()> {
+    let pkt = |data: &[u8]| [format!("{:04x}", data.len() + 4).as_bytes(), data].concat();
+    read_lines(stream)?;
+    let lines = ["version 2\n", "agent=x\n", "ls-refs\n", "fetch\n", "object-format=sha1\n"];
+    stream.write_all(
+        &[lines.iter().flat_map(|l| pkt(l.as_bytes())).collect::<Vec<_>>(), b"0000".to_vec()].concat(),
+    )?;
+    loop {
+        let asked = read_lines(stream)?;
+        if asked.windows(7).any(|w| w == b"ls-refs") {
+            stream.write_all(
+                &[pkt(format!("{oid} refs/heads/main\n").as_bytes()), b"0000".to_vec()].concat(),
+            )?;
+        } else {
+            let band = [&[1], pack].concat();
+            stream.write_all(&[pkt(b"packfile\n"), pkt(&band), b"0000".to_vec()].concat())?;
+        }
+    }
 }
 
 #[test]

@@ -163,106 +163,44 @@ fn those_who_never_come_to_the_point() {
     stage.is_well("slowloris");
 }
 
-#[test]
-#[expect(clippy::too_many_lines, reason = "one story, told in order")]
-fn floods_of_lines() {
-    let stage = stage();
-    let oid = stage.env.git(&stage.upstream, &["rev-parse", "main"]);
-    let tree = stage.env.git(&stage.upstream, &["rev-parse", "main^{tree}"]);
-    let fetch = [pkt("command=fetch"), b"0001".to_vec()].concat();
+/// Returns floods, each with its name: requests of very many lines about a repository whose `main` is `oid`
+/// with `tree`, and what is no request at all.
+fn floods(oid: &str, tree: &str) -> Vec<(&'static str, Vec<u8>)> {
     let many = |line: &str, n: usize| pkt(line).repeat(n);
     let numbered = |what: &str, n: usize| -> Vec<u8> {
         (0..n).flat_map(|i| pkt(&format!("{what}{i:040x}\n"))).collect()
     };
-    let cases: Vec<(&str, Vec<u8>)> = vec![
-        (
-            "the same want over and over",
-            [fetch.clone(), many(&format!("want {oid}\n"), 700_000), b"0000".to_vec()].concat(),
-        ),
-        (
-            "haves that nobody knows",
-            [
-                fetch.clone(),
-                pkt(&format!("want {oid}\n")),
-                numbered("have ", 590_000),
-                pkt("done\n"),
-                b"0000".to_vec(),
-            ]
-            .concat(),
-        ),
+    let request = |command: &str, lines: &[Vec<u8>]| {
+        [pkt(&format!("command={command}")), b"0001".to_vec(), lines.concat(), b"0000".to_vec()].concat()
+    };
+    let fetch = |lines: &[Vec<u8>]| request("fetch", lines);
+    let (want, done) = (pkt(&format!("want {oid}\n")), pkt("done\n"));
+    let filter = pkt(&format!("filter combine:{}blob:none\n", "tree:1+".repeat(9000)));
+    vec![
+        ("the same want over and over", fetch(&[want.repeat(700_000)])),
+        ("haves that nobody knows", fetch(&[want.clone(), numbered("have ", 590_000), done.clone()])),
         (
             "haves that are trees",
-            [
-                fetch.clone(),
-                pkt(&format!("want {oid}\n")),
-                many(&format!("have {tree}\n"), 590_000),
-                pkt("done\n"),
-                b"0000".to_vec(),
-            ]
-            .concat(),
+            fetch(&[want.clone(), many(&format!("have {tree}\n"), 590_000), done.clone()]),
         ),
-        (
-            "refs that are not there",
-            [fetch.clone(), many("want-ref refs/heads/nothing\n", 1000), b"0000".to_vec()].concat(),
-        ),
-        (
-            "shallow commits",
-            [
-                fetch.clone(),
-                many(&format!("shallow {oid}\n"), 590_000),
-                pkt(&format!("want {oid}\n")),
-                pkt("done\n"),
-                b"0000".to_vec(),
-            ]
-            .concat(),
-        ),
-        (
-            "deepen-not",
-            [
-                fetch.clone(),
-                many("deepen-not refs/heads/main\n", 200_000),
-                pkt(&format!("want {oid}\n")),
-                b"0000".to_vec(),
-            ]
-            .concat(),
-        ),
-        (
-            "combined filters",
-            [
-                fetch.clone(),
-                pkt(&format!("filter combine:{}blob:none\n", "tree:1+".repeat(9000))),
-                pkt(&format!("want {oid}\n")),
-                pkt("done\n"),
-                b"0000".to_vec(),
-            ]
-            .concat(),
-        ),
-        (
-            "prefixes",
-            [
-                pkt("command=ls-refs"),
-                b"0001".to_vec(),
-                many("ref-prefix refs/heads/nothing\n", 590_000),
-                b"0000".to_vec(),
-            ]
-            .concat(),
-        ),
-        (
-            "sizes asked for",
-            [
-                pkt("command=object-info"),
-                b"0001".to_vec(),
-                pkt("size"),
-                many(&format!("oid {oid}"), 500_000),
-                b"0000".to_vec(),
-            ]
-            .concat(),
-        ),
+        ("refs that are not there", fetch(&[many("want-ref refs/heads/nothing\n", 1000)])),
+        ("shallow commits", fetch(&[many(&format!("shallow {oid}\n"), 590_000), want.clone(), done.clone()])),
+        ("deepen-not", fetch(&[many("deepen-not refs/heads/main\n", 200_000), want.clone()])),
+        ("combined filters", fetch(&[filter, want, done])),
+        ("prefixes", request("ls-refs", &[many("ref-prefix refs/heads/nothing\n", 590_000)])),
+        ("sizes asked for", request("object-info", &[pkt("size"), many(&format!("oid {oid}"), 500_000)])),
         ("flushes", b"0001".repeat(2_000_000)),
         ("a line without end", [b"ffff".to_vec(), vec![b'x'; 40 << 20]].concat()),
         ("nonsense", (0..4 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()),
-    ];
-    for (what, request) in cases {
+    ]
+}
+
+#[test]
+fn floods_of_lines() {
+    let stage = stage();
+    let oid = stage.env.git(&stage.upstream, &["rev-parse", "main"]);
+    let tree = stage.env.git(&stage.upstream, &["rev-parse", "main^{tree}"]);
+    for (what, request) in floods(&oid, &tree) {
         let started = Instant::now();
         let mut streams: Vec<TcpStream> = (0..3).map(|_| stage.talking()).collect();
         std::thread::scope(|scope| {

@@ -2,6 +2,7 @@
 //! there.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use crate::common::lfs::{Upstream, lfs_objects, noise, sha256};
 use crate::common::{Env, Http};
@@ -62,30 +63,45 @@ fn over_ssh_the_other_end_says_where_they_are() {
     assert_eq!(lfs_objects(&env, "r"), (1, 5000));
 }
 
-#[test]
-#[expect(clippy::too_many_lines, reason = "one story, told in order")]
-fn git_lfs_has_objects_over_ssh_alone() {
-    let env = Env::new();
-    env.configure("mirror", "lfs = true");
-    let upstream = Upstream::new(&env, "up.git");
-    let files = [noise(1, 3 << 20), noise(2, 100), noise(3, 65_516)];
-    for data in &files {
-        upstream.put(data);
+/// A mirror of a repository with files that Git LFS keeps, and a program that stands in for ssh to its host.
+struct OverSsh {
+    env: Env,
+    upstream: Upstream,
+    files: [Vec<u8>; 3],
+    ssh: PathBuf,
+}
+
+impl OverSsh {
+    /// Mirrors a new repository as `r`.
+    fn new() -> OverSsh {
+        let env = Env::new();
+        env.configure("mirror", "lfs = true");
+        let upstream = Upstream::new(&env, "up.git");
+        let files = [noise(1, 3 << 20), noise(2, 100), noise(3, 65_516)];
+        for data in &files {
+            upstream.put(data);
+        }
+        upstream.commit(&env, &[&files[0], &files[1], &files[2]]);
+        env.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
+        env.weir(&["mirror"]);
+        let ssh = env.path("ssh");
+        let program = format!("{} --pool {} shell", env!("CARGO_BIN_EXE_weir"), env.pool().display());
+        std::fs::write(
+            &ssh,
+            format!("#!/bin/sh\nfor last; do :; done\nSSH_ORIGINAL_COMMAND=\"$last\" exec {program}\n"),
+        )
+        .unwrap();
+        std::fs::set_permissions(&ssh, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        OverSsh { env, upstream, files, ssh }
     }
-    upstream.commit(&env, &[&files[0], &files[1], &files[2]]);
-    env.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
-    env.weir(&["mirror"]);
-    let script = env.path("ssh");
-    let program = format!("{} --pool {} shell", env!("CARGO_BIN_EXE_weir"), env.pool().display());
-    std::fs::write(
-        &script,
-        format!("#!/bin/sh\nfor last; do :; done\nSSH_ORIGINAL_COMMAND=\"$last\" exec {program}\n"),
-    )
-    .unwrap();
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn git_lfs_has_objects_over_ssh_alone() {
+    let OverSsh { env, files, ssh, .. } = OverSsh::new();
     let clone = env.path("clone");
     let git = |args: &[&str]| {
-        let output = env.git_command(&clone, args).env("GIT_SSH", &script).output().unwrap();
+        let output = env.git_command(&clone, args).env("GIT_SSH", &ssh).output().unwrap();
         (
             output.status.success(),
             String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
@@ -104,9 +120,19 @@ fn git_lfs_has_objects_over_ssh_alone() {
     for (n, data) in files.iter().enumerate() {
         assert!(std::fs::read(clone.join(format!("f{n}.bin"))).unwrap() == *data);
     }
-    // And another weir has them that way, too.
+    // It is a mirror.
+    std::fs::write(clone.join("new.bin"), b"new").unwrap();
+    env.git(&clone, &["add", "new.bin"]);
+    env.git(&clone, &["commit", "-q", "-m", "new"]);
+    let (went_well, said) = git(&["lfs", "push", "--all", "origin"]);
+    assert!(!went_well && said.contains("this is a mirror"), "{said}");
+}
+
+#[test]
+fn another_weir_has_objects_over_ssh_alone() {
+    let OverSsh { env, upstream, files, ssh } = OverSsh::new();
     let second = Env::new();
-    second.configure("transport", &format!("ssh_command = '{}'", script.display()));
+    second.configure("transport", &format!("ssh_command = '{}'", ssh.display()));
     second.configure("mirror", "lfs = true");
     second.weir(&["add", "--name", "r", "ssh://host/r"]);
     let said = second.weir(&["mirror"]);
@@ -123,13 +149,12 @@ fn git_lfs_has_objects_over_ssh_alone() {
     env.weir(&["mirror", "--all"]);
     let said = second.weir(&["mirror", "--all"]);
     assert!(said.contains("lfs        r  2 objects"), "{said}");
-    // It is a mirror.
-    std::fs::write(clone.join("new.bin"), b"new").unwrap();
-    env.git(&clone, &["add", "new.bin"]);
-    env.git(&clone, &["commit", "-q", "-m", "new"]);
-    let (went_well, said) = git(&["lfs", "push", "--all", "origin"]);
-    assert!(!went_well && said.contains("this is a mirror"), "{said}");
-    // What is wrong with a request is said in answer to it, and the conversation goes on.
+}
+
+#[test]
+fn what_is_wrong_with_a_request_over_ssh_is_said_in_answer_to_it() {
+    let env = OverSsh::new().env;
+    // And the conversation goes on after it.
     let ask = |command: &str, lines: &[u8]| {
         use std::process::Stdio;
         let mut child = env
