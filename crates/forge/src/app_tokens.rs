@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::Result;
-use crate::api::{Api, INSTALLATION_TOKEN_S, RENEWED_BEFORE_S, now};
+use crate::api::{Api, INSTALLATION_TOKEN_S, RENEWED_BEFORE_S};
+use crate::api_answer::now;
 
 /// Time until an unknown owner is looked up again, in seconds.
 const LOOK_AGAIN_S: u64 = 600;

@@ -6,7 +6,8 @@
 
 use serde_json::Value;
 
-use crate::api::{Api, Usage, escape, parameter};
+use crate::api::{Api, Usage};
+use crate::api_answer::{escape, parameter};
 use crate::github::text;
 use crate::position::OwnerPosition;
 use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result};

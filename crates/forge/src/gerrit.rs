@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::api::{Api, Usage, escape};
+use crate::api::{Api, Usage};
+use crate::api_answer::escape;
 use crate::github::text;
 use crate::{Error, Forge, Listed, Page, Result};
 

@@ -4,7 +4,8 @@ use serde_json::Value;
 use weir_ground::Timestamp;
 
 use crate::accounts::{MEMBERS_MAX, members};
-use crate::api::{Api, Usage, escape};
+use crate::api::{Api, Usage};
+use crate::api_answer::escape;
 use crate::github::text;
 use crate::metadata::{MetadataList, Order, page_of, streams};
 use crate::position::{AccountsPosition, OwnerPosition};

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use weir_ground::Timestamp;
 
 use crate::accounts::{MEMBERS_MAX, members};
-use crate::api::{Api, ApiAnswer, Usage, escape, parameter};
+use crate::api::{Api, Usage};
+use crate::api_answer::{ApiAnswer, escape, parameter};
 use crate::github_search::{self, SearchPlace};
 use crate::metadata::{MetadataList, Order, page_of, streams};
 use crate::position::{AccountsPosition, OwnerPosition};

@@ -6,7 +6,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use weir_ground::Clock;
 
-use crate::api::{Api, escape};
+use crate::api::Api;
+use crate::api_answer::escape;
 use crate::{Error, Result};
 
 /// The most results of one query.

@@ -3,7 +3,8 @@
 use serde_json::Value;
 use weir_ground::Timestamp;
 
-use crate::api::{Api, Usage, escape};
+use crate::api::{Api, Usage};
+use crate::api_answer::escape;
 use crate::github::text;
 use crate::metadata::{MetadataList, Order, all, page_of, streams};
 use crate::position::OwnerPosition;

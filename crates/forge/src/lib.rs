@@ -8,6 +8,7 @@ use weir_ground::Timestamp;
 
 mod accounts;
 mod api;
+mod api_answer;
 mod app;
 mod app_tokens;
 mod bitbucket;

@@ -14,7 +14,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use weir_ground::{Timestamp, hex};
 
-use crate::api::{Api, escape};
+use crate::api::Api;
+use crate::api_answer::escape;
 use crate::{Error, Result};
 
 /// Checksums of items that a position holds at most; if there are more, some items are returned twice.

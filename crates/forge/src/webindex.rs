@@ -3,7 +3,8 @@
 
 use html5gum::{Token, Tokenizer};
 
-use crate::api::{Api, Usage, parameter};
+use crate::api::{Api, Usage};
+use crate::api_answer::parameter;
 use crate::whole::WholeListing;
 use crate::{Error, Forge, Listed, Page, Result};
 

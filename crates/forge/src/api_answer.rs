@@ -1,0 +1,172 @@
+//! Answers of a forge's API: what their headers say of limits, whether one is a success, and what it holds.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::http::header::{ETAG, HeaderName, LINK, RETRY_AFTER};
+use ureq::http::{HeaderMap, StatusCode};
+use weir_ground::{Clock, printable_or};
+
+use crate::{Error, Result};
+
+/// The headers in which forges send what is left of a limit, and when the limit is reset.
+pub(crate) const REMAINING: [HeaderName; 2] =
+    [HeaderName::from_static("x-ratelimit-remaining"), HeaderName::from_static("ratelimit-remaining")];
+pub(crate) const RESET: [HeaderName; 2] =
+    [HeaderName::from_static("x-ratelimit-reset"), HeaderName::from_static("ratelimit-reset")];
+pub(crate) const LIMIT: [HeaderName; 2] =
+    [HeaderName::from_static("x-ratelimit-limit"), HeaderName::from_static("ratelimit-limit")];
+pub(crate) const RESOURCE: HeaderName = HeaderName::from_static("x-ratelimit-resource");
+/// The wait that GitHub asks for if a limit comes without a time.
+pub(crate) const LIMIT_WAIT_MIN: Duration = Duration::from_secs(60);
+/// ETags longer than this are not kept.
+const ETAG_BYTES_MAX: usize = 200;
+/// Characters of an error's body that are shown.
+const DETAIL_CHARS_MAX: usize = 200;
+
+/// An answer of the API.
+pub(crate) struct ApiAnswer {
+    pub(crate) value: Value,
+    /// The target of `rel="next"`.
+    pub(crate) next: Option<String>,
+    /// The ETag of the answer.
+    pub(crate) etag: Option<String>,
+}
+
+/// Why a request has no answer, and so what to do about it.
+pub(crate) enum Unanswered {
+    /// The limit of this credential is used up until this time.
+    Limited(u64),
+    /// The error is temporary.
+    Again(String),
+    Never(Error),
+    /// The forge rejects this credential.
+    Refused(Error),
+}
+
+pub(crate) fn now() -> u64 {
+    Clock::default().now().as_u64()
+}
+
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    headers.get("content-type").and_then(|v| v.to_str().ok()).is_some_and(|t| t.contains("json"))
+}
+
+pub(crate) fn number(headers: &HeaderMap, names: &[HeaderName]) -> Option<u64> {
+    names.iter().find_map(|name| headers.get(name)?.to_str().ok()?.trim().parse().ok())
+}
+
+/// Returns when a limit is reset, in seconds since 1970. Forges send that time, or the seconds until then.
+pub(crate) fn reset_time(headers: &HeaderMap) -> Option<u64> {
+    let reset = number(headers, &RESET)?;
+    Some(if reset < 1_000_000_000 { now().saturating_add(reset) } else { reset.saturating_add(1) })
+}
+
+/// Checks whether an answer is a success; if not, returns what to do about it.
+pub(crate) fn judge(
+    url: &str,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> std::result::Result<(), Unanswered> {
+    let detail = || {
+        let text = String::from_utf8_lossy(&body[..body.len().min(4 * DETAIL_CHARS_MAX)]);
+        let message = serde_json::from_slice::<Value>(body)
+            .ok()
+            .and_then(|v| Some(v.get("message")?.as_str()?.to_owned()));
+        let text = message.unwrap_or_else(|| text.into_owned());
+        printable_or(&text, ' ').chars().take(DETAIL_CHARS_MAX).collect::<String>()
+    };
+    Err(match status.as_u16() {
+        // GraphQL reports a limit with the status of a success.
+        200..=299
+            if body.len() < 64 << 10
+                && body.windows(14).any(|w| w == b"\"RATE_LIMITED\"")
+                && number(headers, &REMAINING) == Some(0) =>
+        {
+            Unanswered::Limited(
+                reset_time(headers).unwrap_or_else(|| now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
+            )
+        }
+        200..=299 => return Ok(()),
+        403 | 429 => {
+            // GitHub: "retry-after", else "x-ratelimit-reset" once nothing remains, else a minute at least.
+            let after = number(headers, &[RETRY_AFTER]).map(|s| now().saturating_add(s));
+            let spent = (number(headers, &REMAINING) == Some(0)).then(|| reset_time(headers)).flatten();
+            let is_limit = status == StatusCode::TOO_MANY_REQUESTS
+                || detail().to_ascii_lowercase().contains("rate limit");
+            match after.or(spent) {
+                Some(until) => Unanswered::Limited(until),
+                None if is_limit => Unanswered::Limited(now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
+                None => Unanswered::Never(Error::Forbidden {
+                    url: url.to_owned(),
+                    status: status.as_u16(),
+                    detail: detail(),
+                }),
+            }
+        }
+        401 | 407 => Unanswered::Refused(Error::Forbidden {
+            url: url.to_owned(),
+            status: status.as_u16(),
+            detail: detail(),
+        }),
+        404 | 410 | 451 => Unanswered::Never(Error::NotFound(url.to_owned())),
+        422 => Unanswered::Never(Error::Refused { url: url.to_owned(), detail: detail() }),
+        408 | 500..=599 => Unanswered::Again(format!("{status}: {}", detail())),
+        _ => Unanswered::Never(Error::Unexpected {
+            url: url.to_owned(),
+            detail: format!("{status}: {}", detail()),
+        }),
+    })
+}
+
+pub(crate) fn parse(url: &str, headers: &HeaderMap, body: &[u8]) -> Result<ApiAnswer> {
+    let value = serde_json::from_slice(body)
+        .map_err(|e| Error::Unexpected { url: url.to_owned(), detail: e.to_string() })?;
+    let said = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    Ok(ApiAnswer {
+        value,
+        next: said(LINK).and_then(next_link),
+        etag: said(ETAG).filter(|tag| tag.len() <= ETAG_BYTES_MAX).map(str::to_owned),
+    })
+}
+
+/// Returns the target of `rel="next"` (RFC 8288).
+fn next_link(text: &str) -> Option<String> {
+    text.split(',').find_map(|link| {
+        let (target, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
+        parameters
+            .split(';')
+            .any(|p| matches!(p.trim(), "rel=\"next\"" | "rel=next"))
+            .then(|| target.to_owned())
+    })
+}
+
+/// Returns the parameter `name` of `url`.
+pub(crate) fn parameter<'u>(url: &'u str, name: &str) -> Option<&'u str> {
+    url.split_once('?')?.1.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// Escapes a word for the path of a URL.
+pub(crate) fn escape(word: &str) -> String {
+    word.bytes()
+        .map(|b| match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(b).to_string(),
+            _ => format!("%{b:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links() {
+        let header = "<https://h/r?since=364>; rel=\"next\", <https://h/r{?since}>; rel=\"first\"";
+        assert_eq!(next_link(header).as_deref(), Some("https://h/r?since=364"));
+        assert_eq!(next_link("<https://h/r?page=1>; rel=\"prev\""), None);
+        assert_eq!(parameter("https://h/r?a=1&since=364", "since"), Some("364"));
+        assert_eq!(escape("a/b c"), "a%2Fb%20c");
+    }
+}

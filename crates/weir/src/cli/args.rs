@@ -1,0 +1,274 @@
+//! Flags of the commands that have many.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use weir_serve::Address;
+
+use crate::listing::{RepositoryState, SortKey};
+use crate::setting::{self, Setting};
+
+#[derive(Args)]
+pub(crate) struct AddArgs {
+    /// URLs of the upstreams
+    #[arg(value_name = "URL", required_unless_present = "from", value_hint = ValueHint::Url)]
+    pub(crate) urls: Vec<String>,
+    /// Read upstreams from FILE ('-' for standard input), one per line: a URL, optionally followed by a name
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) from: Option<PathBuf>,
+    /// Name of the repository [default: host/path of the URL, without .git]
+    #[arg(long, conflicts_with = "from")]
+    pub(crate) name: Option<String>,
+    /// Store only what the archive of this repository lacks; see 'weir share'
+    #[arg(long, value_name = "REPO")]
+    pub(crate) reference: Option<String>,
+    /// Also register paths without a repository, and web pages of forges
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Register the others if some cannot be registered; without this option, register all or none
+    #[arg(long, short)]
+    pub(crate) keep_going: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct SetArgs {
+    /// Names or patterns of the repositories
+    #[arg(value_name = "REPO")]
+    pub(crate) patterns: Vec<String>,
+    /// Mirror one repository from this URL from now on, for example to change the password; like 'git remote
+    /// set-url'
+    #[arg(long)]
+    pub(crate) url: Option<String>,
+    /// Priority of visits, from 0 (the default) to 3 (visited first)
+    #[arg(long, value_name = "N", value_parser = setting::or_default(setting::priority_argument))]
+    pub(crate) priority: Option<Setting<i64>>,
+    /// Time between visits, such as 1h or 7d, or 'auto' to adapt it to how often the upstream changes
+    #[arg(long, value_name = "TIME", value_parser = setting::or_default(crate::config::interval_argument))]
+    pub(crate) interval: Option<Setting<crate::config::IntervalSetting>>,
+    /// Refs to mirror: all, heads-and-tags, or patterns separated by commas, such as
+    /// 'refs/heads/*,^refs/heads/tmp/*'
+    #[arg(long, value_name = "PATTERNS", value_parser = setting::or_default(setting::refs_argument))]
+    pub(crate) refs: Option<Setting<Vec<String>>>,
+    /// Mirror the Git LFS objects of the repository: true or false
+    #[arg(long, value_name = "BOOL", value_parser = setting::or_default(setting::bool_argument))]
+    pub(crate) lfs: Option<Setting<bool>>,
+    /// Mirror issues, pull requests and releases into the archive: true or false
+    #[arg(long, value_name = "BOOL", value_parser = setting::or_default(setting::bool_argument))]
+    pub(crate) metadata: Option<Setting<bool>>,
+}
+
+#[derive(Args)]
+pub(crate) struct LsArgs {
+    /// List only repositories that match these names or patterns
+    #[arg(value_name = "REPO")]
+    pub(crate) patterns: Vec<String>,
+    /// List only repositories in this state; may be given several times
+    #[arg(long = "state", value_enum, value_name = "STATE")]
+    pub(crate) states: Vec<RepositoryState>,
+    /// Also show what forges report about the repositories
+    #[arg(long, short)]
+    pub(crate) long: bool,
+    /// List only repositories mainly written in this language, according to their forge
+    #[arg(long)]
+    pub(crate) language: Option<String>,
+    /// List only repositories with this topic at their forge
+    #[arg(long)]
+    pub(crate) topic: Option<String>,
+    /// List only repositories with at least N stars at their forge
+    #[arg(long, value_name = "N")]
+    pub(crate) stars_min: Option<i64>,
+    /// List only forks of this repository, according to their forge
+    #[arg(long, value_name = "REPO")]
+    pub(crate) fork_of: Option<String>,
+    /// Sort by this key
+    #[arg(long, value_enum, value_name = "KEY", default_value_t = SortKey::Name)]
+    pub(crate) sort: SortKey,
+    /// Reverse the order
+    #[arg(long, short)]
+    pub(crate) reverse: bool,
+    /// Show at most N repositories
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) max_count: Option<usize>,
+}
+
+#[derive(Args)]
+pub(crate) struct CrawlArgs {
+    /// Names of the forges to crawl [default: all]
+    pub(crate) forges: Vec<String>,
+    /// Only print what would be registered
+    #[arg(long, short = 'n', conflicts_with = "watch")]
+    pub(crate) dry_run: bool,
+    /// Keep running, and crawl each forge at its interval
+    #[arg(long)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum MetadataCommand {
+    /// Fetch new metadata of repositories that are due
+    ///
+    /// weir fetches it for forges with metadata = [...] in weir.toml, and for repositories with 'weir set
+    /// --metadata true'.
+    Update(MetadataUpdateArgs),
+    /// List the metadata streams of a repository
+    Ls {
+        /// Name of the repository
+        repo: String,
+    },
+    /// Print the latest version of each item in a stream, one JSON object per line
+    Cat {
+        /// Name of the repository
+        repo: String,
+        /// Stream to print: issues, comments, labels, milestones, pulls, review_comments, releases
+        stream: String,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct MetadataUpdateArgs {
+    /// Update only repositories whose name matches, whether due or not, and whatever their settings
+    pub(crate) pattern: Option<String>,
+    /// Keep running, and update repositories as they become due
+    #[arg(long, conflicts_with = "pattern")]
+    pub(crate) watch: bool,
+}
+
+/// What a dump is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DumpFormat {
+    /// Table `projects` of GHTorrent (projects.csv)
+    Ghtorrent,
+    /// Collections `repos`, `users` and `org_members` of GHTorrent, as written by mongodump (repos.bson)
+    GhtorrentBson,
+    /// Hourly files of GH Archive (2015-01-01-15.json.gz)
+    Gharchive,
+    /// Repositories and accounts as returned by GitHub's API, one JSON object per line
+    Github,
+    /// Database of a crawld, by its URL: postgres://USER@HOST/DATABASE
+    Crawld,
+    /// Clones, bare or not, or tar files of them (from grokmirror or crawld, for example), including their
+    /// objects
+    Clones,
+}
+
+impl DumpFormat {
+    /// As it is said on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            DumpFormat::Ghtorrent => "ghtorrent",
+            DumpFormat::GhtorrentBson => "ghtorrent-bson",
+            DumpFormat::Gharchive => "gharchive",
+            DumpFormat::Github => "github",
+            DumpFormat::Crawld => "crawld",
+            DumpFormat::Clones => "clones",
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct ImportArgs {
+    /// Format of the dumps
+    pub(crate) format: DumpFormat,
+    /// Dump files, plain or gzip ('-' for standard input); for crawld, a URL; for clones, directories
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::AnyPath)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Name of the `[[forge]]` for github.com to use, if there are several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) forge: Option<String>,
+    /// Only count what would be registered
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+    /// Import again from the beginning, even if imported before
+    #[arg(long)]
+    pub(crate) again: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// Address to serve git:// on; may be given several times [default: serve.git, or 127.0.0.1:9418]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) git: Vec<Address>,
+    /// Address to serve http:// on; may be given several times [default: serve.http, or none]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) http: Vec<Address>,
+    /// Address to serve https:// on; may be given several times [default: serve.https, or none]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) https: Vec<Address>,
+    /// Certificate chain for https://, in PEM [default: serve.tls_certificate]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// Private key of the certificate, in PEM [default: serve.tls_key]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Serve metrics for Prometheus at http://ADDR:PORT/metrics [default: serve.metrics]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) metrics: Vec<Address>,
+    /// Only serve: neither run the mirror loop nor crawl forges
+    #[arg(long)]
+    pub(crate) no_mirror: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct CloneArgs {
+    /// Repository to clone: any URL that git accepts, or an archive
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) repository: String,
+    /// Directory to clone into [default: the last part of the URL]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) directory: Option<PathBuf>,
+    /// Create a bare repository
+    #[arg(long)]
+    pub(crate) bare: bool,
+    /// Do not check anything out
+    #[arg(long, short)]
+    pub(crate) no_checkout: bool,
+    /// Call the remote NAME
+    #[arg(long, short, value_name = "NAME", default_value = "origin")]
+    pub(crate) origin: String,
+    /// Check out BRANCH instead of the remote's HEAD
+    #[arg(long, short, value_name = "BRANCH")]
+    pub(crate) branch: Option<String>,
+    /// Verify the hash of every object, as 'git clone' does, not only of what refs name and what is checked
+    /// out; always done over http:// from another machine
+    #[arg(long)]
+    pub(crate) verify: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct MirrorArgs {
+    /// Visit only repositories whose name matches, whether due or not
+    pub(crate) pattern: Option<String>,
+    /// Number of visits to run in parallel [default: mirror.jobs]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) jobs: Option<u16>,
+    /// Visit all repositories, due or not
+    #[arg(long, short)]
+    pub(crate) all: bool,
+    /// Keep running, and visit repositories as they become due
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+    /// Accept that an upstream has no refs any more; without this option, its last refs are kept
+    #[arg(long)]
+    pub(crate) accept_empty: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check the configuration file
+    ///
+    /// Error messages name the line. With URLs, also shows which repository each URL leads to.
+    Check {
+        /// URLs as clients would request them
+        #[arg(value_name = "URL", value_hint = ValueHint::Url)]
+        urls: Vec<String>,
+    },
+    /// Print the configuration in effect
+    Show,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    Tar,
+    Directory,
+    Bundle,
+}
