@@ -1,4 +1,4 @@
-//! Visits that wait to be written down, many at a time.
+//! Records visits in the catalog, many at a time.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Visit};
 
-/// Visits are written down when so many are waiting, or the oldest has waited so long.
+/// Visits are recorded when this many are waiting, or when the oldest has waited this long.
 const BATCH_MAX: usize = 500;
 const BATCH_AGE_MAX: Duration = Duration::from_secs(2);
 
-/// Visits to be written down, and archives whose names must be durable before.
+/// Visits to be recorded, and the archives whose names must be durable before.
 pub(crate) struct VisitBatch {
     waiting: Vec<(Visit, Option<PathBuf>)>,
     began: Instant,
@@ -22,7 +22,7 @@ impl VisitBatch {
         VisitBatch { waiting: Vec::new(), began: Instant::now() }
     }
 
-    /// Adds a visit, and the archive it left whose name may not be durable yet.
+    /// Adds a visit, and the archive it made if its name may not be durable yet.
     pub(crate) fn put(&mut self, visit: Visit, named: Option<PathBuf>) {
         if self.waiting.is_empty() {
             self.began = Instant::now();
@@ -30,13 +30,13 @@ impl VisitBatch {
         self.waiting.push((visit, named));
     }
 
-    /// Whether it is time to write them down.
+    /// Returns whether it is time to record them.
     pub(crate) fn is_due(&self) -> bool {
         self.waiting.len() >= BATCH_MAX || !self.waiting.is_empty() && self.began.elapsed() >= BATCH_AGE_MAX
     }
 
-    /// Writes down all visits but those whose archives below `store` may not be durable: these stay due, and
-    /// are found in place then.
+    /// Records all visits except those whose archives below `store` may not be durable. Their repositories
+    /// stay due, and the next visit finds the archives.
     ///
     /// # Errors
     /// If the catalog fails.
@@ -65,14 +65,14 @@ impl VisitBatch {
     }
 }
 
-/// Folders whose names are durable, as far as they were looked at.
+/// The folders that have been synced.
 struct Folders<'s> {
     store: &'s Path,
     synced: HashMap<PathBuf, Result<(), io::ErrorKind>>,
 }
 
 impl Folders<'_> {
-    /// Makes the name of the archive at `path` durable, and those of the folders it lies in up to the store.
+    /// Makes the name of the archive at `path` durable, and the names of its folders up to the store.
     fn sync_above(&mut self, path: &Path) -> io::Result<()> {
         for folder in path.ancestors().skip(1) {
             let sync = || weir_repo::sync_folder(folder).map_err(|e| e.kind());

@@ -1,4 +1,4 @@
-//! When an archive is compacted: for the number of its packs, or for what in it nobody needs any more.
+//! Compacts an archive when it has too many packs or too many unused bytes.
 
 use std::path::Path;
 
@@ -7,16 +7,16 @@ use weir_repo::{ArchiveRepo, ArchiveUse, Phase, Rewrite, Sharing, UpdateReport};
 
 use crate::options::{Compacting, VisitOptions};
 
-/// Less than this that is unused is not worth it.
+/// Fewer unused bytes than this are not worth a compaction.
 const UNUSED_BYTES_MIN: u64 = 4 << 20;
-/// Large files that are kept beside the repository are copied by each compaction: the more they are, the more
-/// packs it waits for, up to so many times as many.
+/// Each compaction copies the large files that are kept beside the repository. The more there are, the more
+/// packs it waits for: up to this many times as many.
 const PACKS_TIMES_MAX: u64 = 20;
-/// Archives of less are compacted without regard to that.
+/// Repositories smaller than this count as having this many bytes.
 const COPIED_BYTES_MIN: u64 = 256 << 20;
 
 impl Compacting {
-    /// Why an archive that is so used is to be compacted, if it is.
+    /// Returns why an archive with this usage is to be compacted, if it is.
     fn reason(&self, used: &ArchiveUse) -> Option<String> {
         let ArchiveUse { packs, bytes, live_bytes, beside_bytes } = *used;
         let repository_bytes = live_bytes.saturating_sub(beside_bytes).max(COPIED_BYTES_MIN);
@@ -34,8 +34,8 @@ impl Compacting {
     }
 }
 
-/// Compacts `archive`, which is at `path`, if that is due, there is room for it and it has not just failed. A
-/// compaction that fails costs nothing but time: the archive stands as it is, and is let be for some updates.
+/// Compacts `archive`, which is at `path`, if that is due, there is room for it, and it has not just failed.
+/// A failed compaction costs only time: the archive stays as it is, and is not compacted for some updates.
 pub(crate) fn compact_if_due(
     mut archive: ArchiveRepo,
     path: &Path,
@@ -48,7 +48,7 @@ pub(crate) fn compact_if_due(
         return None;
     }
     let store = path.parent().unwrap_or(Path::new("."));
-    // The new file, and the largest pack once more where it does not fit the scratch folder.
+    // The new file, and once more the largest pack if it does not fit the scratch folder.
     let needed = used.live_bytes.saturating_add(used.live_bytes - used.beside_bytes);
     if !options.space.has_room_for(needed) {
         tracing::warn!(path = %path.display(), "not compacted ({reason}): not enough free space, {needed} \
@@ -87,11 +87,11 @@ mod tests {
         };
         assert_eq!(used(50, 100 * MIB, 100 * MIB, 0), None);
         assert!(used(51, 100 * MIB, 100 * MIB, 0).is_some());
-        // Little is not worth it, half is.
+        // A few unused bytes are not worth it, more than half is.
         assert_eq!(used(1, 3 * MIB, 0, 0), None);
         assert_eq!(used(1, 100 * MIB, 51 * MIB, 0), None);
         assert!(used(1, 100 * MIB, 49 * MIB, 0).is_some());
-        // Of much that is only copied, less often.
+        // With many bytes that are only copied, less often.
         assert_eq!(used(51, 3000 * MIB, 3000 * MIB, 2700 * MIB), None);
         assert!(used(1001, 900_000 * MIB, 900_000 * MIB, 899_000 * MIB).is_some());
     }

@@ -1,9 +1,9 @@
-//! Fetching from upstreams that are plain files behind a web server: no process there makes packs, so that
-//! loose objects and whole packs are fetched as they lie, into a git directory below the store, and one pack
-//! is made of what was asked for.
+//! Fetches from upstreams that are plain files behind a web server. No process there makes packs. So loose
+//! objects and whole packs are fetched as they are, into a git directory below the store, and one pack is
+//! made of the wanted objects.
 //!
-//! The walk believes nothing for long: loose objects are hashed when they come, and what is made of it all
-//! goes through the same ingest as any other pack.
+//! Nothing is trusted: loose objects are hashed when they arrive, and the resulting pack is ingested like any
+//! other.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -20,45 +20,45 @@ use crate::failure::Failure;
 use crate::options::VisitOptions;
 use crate::work_folder::WorkFolder;
 
-/// Packs of one upstream.
+/// The most packs that one upstream may list.
 const PACKS_MAX: usize = 5_000;
-/// Bytes of an index before its ids: its signature, its version and the fan-out table.
+/// The bytes of an index before its ids: its signature, its version and the fan-out table.
 const INDEX_HEAD_BYTES: usize = 8 + 256 * 4;
-/// Bytes of lists of packs and of alternates.
+/// The most bytes that are read of a list of packs or of alternates.
 const LIST_BYTES_MAX: u64 = 16 << 20;
-/// Bytes of a commit, tree or tag.
+/// The largest commit, tree or tag.
 const LINKS_BYTES_MAX: u64 = 256 << 20;
-/// Repositories that an upstream shares objects with.
+/// The most repositories that an upstream may share objects with.
 const ALTERNATES_MAX: usize = 16;
 
 /// A pack that an upstream lists.
 struct ListedPack {
-    /// Which of the repositories has it.
+    /// The index in `files` of the repository that has it.
     from: usize,
     name: String,
     index: Index,
     is_here: bool,
 }
 
-/// The upstream's repository as far as it was fetched.
+/// The part of the upstream's repository that has been fetched.
 struct Download<'a> {
-    /// The upstream, and those it shares objects with.
+    /// The upstream, and the repositories it shares objects with.
     files: Vec<HttpFiles>,
     hash: HashKind,
     folder: WorkFolder,
     packs: Vec<ListedPack>,
-    /// Names of packs that were listed.
+    /// The names of packs that were listed.
     named: HashSet<String>,
-    /// How many of `files` have said what packs they have, and what they share with others.
+    /// The number of `files` whose lists of packs and alternates have been read.
     listed: usize,
     bytes_left: u64,
     options: &'a VisitOptions,
 }
 
-/// Fetches what `wants` lead to and `base` has not; gives it as a pack, in a file below `store`.
+/// Fetches the objects that `wants` reach and `base` lacks; returns them as a pack in a file below `store`.
 ///
 /// # Errors
-/// If the upstream has not all of it, sends more than is allowed, or the disk fails.
+/// If the upstream lacks some of them or sends more than is allowed, or if the disk fails.
 pub(crate) fn fetch(
     files: HttpFiles,
     hash: HashKind,
@@ -88,7 +88,7 @@ pub(crate) fn fetch(
     Ok(pack)
 }
 
-/// What is wrong with files that came from upstream is no damage of the archive.
+/// Reports damage in the upstream's files as a bad pack, as it is not damage of the archive.
 fn of_upstream(failure: Failure) -> Failure {
     if failure.class == FailureClass::Damaged {
         return Failure::new(
@@ -99,11 +99,11 @@ fn of_upstream(failure: Failure) -> Failure {
     failure
 }
 
-/// How an object is looked for.
+/// Where an object was found.
 enum FoundObject {
-    /// It is among those that are here.
+    /// It is in the work folder.
     Here,
-    /// A pack with it came: the repository is to be opened again.
+    /// It is in a pack that was just fetched: the repository must be opened again.
     InNewPack,
 }
 
@@ -127,7 +127,7 @@ impl Download<'_> {
         Ok(open_directory(self.folder.path())?)
     }
 
-    /// Fetches all that `wants` lead to but what `base` has, and writes it as a pack.
+    /// Fetches the objects that `wants` reach and `base` lacks, and writes them as a pack.
     fn write(
         &mut self,
         wants: &[Oid],
@@ -141,12 +141,12 @@ impl Download<'_> {
         Ok(pack)
     }
 
-    /// Fetches all that `wants` lead to but what `base` has.
+    /// Fetches the objects that `wants` reach and `base` lacks.
     fn walk(&mut self, wants: &[Oid], base: Option<&Repo>) -> Result<(Repo, Vec<Oid>), Failure> {
         let mut repo = self.open()?;
         let mut seen = OidSet::default();
         let mut objects = Vec::new();
-        // What trees call files is not read: an id that is there is all that is needed of it.
+        // Blobs are not read: it is enough that they are here.
         let mut open: Vec<(Oid, bool)> = wants.iter().map(|oid| (*oid, false)).collect();
         while !open.is_empty() {
             let is_new = {
@@ -185,8 +185,8 @@ impl Download<'_> {
         Ok((repo, objects))
     }
 
-    /// Looks for `oid` at the upstream: in a pack that is known to have it, as a loose object, in packs not
-    /// yet listed, and at those the upstream shares objects with.
+    /// Finds `oid` at the upstream: in a pack whose index has it, as a loose object, in packs not yet listed,
+    /// and in the repositories that the upstream shares objects with.
     fn find(&mut self, oid: &Oid) -> Result<FoundObject, Failure> {
         loop {
             if let Some(at) =
@@ -219,7 +219,7 @@ impl Download<'_> {
         let Some(body) = self.files[from].get_whole(&place)? else { return Ok(false) };
         let path = self.folder.path().join(&place);
         self.save(body, &path)?;
-        // Hashed at once: whoever may choose what an id means could lead on for ever.
+        // Hashed at once: a server that could choose the content of an id could lead the walk on for ever.
         let limits = &self.options.limits;
         let (limit, option) = [
             (limits.object_bytes_max, "limits.object_bytes_max"),
@@ -250,7 +250,7 @@ impl Download<'_> {
         Ok(true)
     }
 
-    /// Writes `body` to `path`, within what is allowed in all.
+    /// Writes `body` to `path`, within the limit for all files together.
     fn save(&mut self, body: Box<dyn Read + Send>, path: &Path) -> Result<(), Failure> {
         let failed = |e: std::io::Error| Failure::from(weir_repo::Error::from(e));
         if let Some(folder) = path.parent() {
@@ -270,7 +270,7 @@ impl Download<'_> {
         Ok(())
     }
 
-    /// Writes an index to `path`: as much as its head says that it has.
+    /// Writes an index to `path`, with at most as many bytes as its header allows.
     fn save_index(&mut self, mut body: Box<dyn Read + Send>, path: &Path) -> Result<(), Failure> {
         let mut head = vec![0; INDEX_HEAD_BYTES];
         body.read_exact(&mut head).map_err(|e| {
@@ -280,14 +280,14 @@ impl Download<'_> {
             )
         })?;
         let count = u64::from(u32::from_be_bytes(*head.last_chunk().expect("longer than that")));
-        // An id, a CRC, an offset and at most one of 64 bits for each, and two sums (gitformat-pack, version
-        // 2).
+        // For each object an id, a CRC, an offset and at most one 64-bit offset, then two checksums
+        // (gitformat-pack, version 2).
         let hash_bytes = self.hash.len() as u64;
         let rest = count * (hash_bytes + 4 + 4 + 8) + 2 * hash_bytes;
         self.save(Box::new(Cursor::new(head).chain(body.take(rest + 1))), path)
     }
 
-    /// Reads what packs the repository `from` has, with their indices, and what it shares with others.
+    /// Reads the list of packs of the repository `from`, their indices, and its alternates.
     fn list(&mut self, from: usize) -> Result<(), Failure> {
         for line in self.lines(from, "objects/info/packs")? {
             let Some(name) = line
@@ -307,7 +307,7 @@ impl Download<'_> {
                 ));
             }
             let place = format!("objects/pack/{name}.idx");
-            // One that is listed and gone was packed anew meanwhile.
+            // A pack that is listed but gone was repacked meanwhile.
             let Some(body) = self.files[from].get_whole(&place)? else { continue };
             let path = self.folder.path().join(&place);
             self.save_index(body, &path)?;
@@ -333,7 +333,8 @@ impl Download<'_> {
             }
             match self.files[from].alternate(line) {
                 Ok(files) => self.files.push(files),
-                // A path of its disk says nothing to us; what is missing then is told of.
+                // A path on the server's disk cannot be followed; if objects are missing then, that is
+                // reported.
                 Err(e) => tracing::debug!("an alternate is not followed: {e}"),
             }
         }
@@ -363,7 +364,7 @@ impl Download<'_> {
     }
 }
 
-/// Pushes what an object names; with each whether it is named as a file.
+/// Pushes the ids that an object refers to, each with whether it is a blob of a tree.
 fn push_links(
     hash: HashKind,
     oid: &Oid,
@@ -397,7 +398,7 @@ fn push_links(
     link_targets(hash, kind, &data, |target| open.push((id(target), false))).map_err(bad)
 }
 
-/// Whether `name` is one that git gives packs: nothing of it leads to another folder.
+/// Returns whether `name` is a name that git gives to packs, which cannot lead to another folder.
 fn is_pack_name(name: &str) -> bool {
     name.starts_with("pack-")
         && name.len() <= 100

@@ -1,25 +1,25 @@
-//! Why a visit failed, and what that means.
+//! The reason why a visit failed, and its class.
 
 use std::fmt;
 
 use weir_ground::FailureClass;
 
-/// The longest that a host is believed to want to be left alone, in seconds.
+/// The longest pause that a host may ask for, in seconds.
 const WAIT_MAX_S: u64 = 86_400;
 
-/// Why a visit failed.
+/// The reason why a visit failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// What that means.
+    /// The class of the failure.
     pub class: FailureClass,
-    /// In words.
+    /// The message.
     pub error: String,
-    /// Seconds after which its host asks to come again.
+    /// The seconds after which the host asks to come again.
     pub wait_s: Option<u64>,
 }
 
 impl Failure {
-    /// A failure of that class.
+    /// Creates a failure of `class`.
     pub(crate) fn new(class: FailureClass, error: impl Into<String>) -> Failure {
         Failure { class, error: error.into(), wait_s: None }
     }

@@ -1,4 +1,4 @@
-//! What an upstream has and we lack: asked for, taken in and committed, one class of refs after the other.
+//! Fetches what an upstream has and the archive lacks, and commits it, one class of refs after the other.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -15,20 +15,21 @@ use crate::dumb;
 use crate::failure::Failure;
 use crate::options::VisitOptions;
 
-/// An update of an archive under way.
+/// An update of an archive.
 pub(crate) struct IncomingUpdate<'a> {
     pub(crate) archive: &'a mut ArchiveRepo,
     pub(crate) session: &'a mut Session,
     pub(crate) url: &'a Url,
     pub(crate) options: &'a VisitOptions,
-    /// Where packs go that outgrow the scratch folder.
+    /// The folder for packs that do not fit the scratch folder.
     pub(crate) store: &'a Path,
     pub(crate) epoch: Epoch,
     pub(crate) now: Timestamp,
 }
 
 impl IncomingUpdate<'_> {
-    /// Heads and tags first, then the rest: each a pack and a commit of its own, if it brings something.
+    /// Fetches heads and tags first, then the other refs. Each class becomes a pack and a commit, if it has
+    /// new objects.
     pub(crate) fn run(&mut self, refs: Refs) -> Result<UpdateReport, Failure> {
         let is_rest = |r: &&Ref| !refname::is_head_or_tag(&r.name);
         let has_rest = refs.list().iter().any(|r| is_rest(&r));
@@ -46,13 +47,13 @@ impl IncomingUpdate<'_> {
             let rest = rest_wants(self)?;
             return self.commit(RefClass::Rest, &rest, Cow::Owned(refs), false).map(add);
         }
-        // Refs of the rest stay as they were until their own pack is here.
+        // The other refs stay as they were until their own pack is here.
         let kept: Vec<Ref> = match self.archive.repo()? {
             Some(old) => old.refs().list().iter().filter(is_rest).cloned().collect(),
             None => Vec::new(),
         };
         if !has_rest && kept.is_empty() {
-            // Of a million there is no second list.
+            // The list is not copied: it may have a million refs.
             return self.commit(RefClass::HeadsAndTags, &wants, Cow::Owned(refs), false);
         }
         let heads = refs.list().iter().filter(|r| !is_rest(r)).cloned();
@@ -65,7 +66,7 @@ impl IncomingUpdate<'_> {
         self.commit(RefClass::Rest, &rest, Cow::Owned(refs), false).map(add)
     }
 
-    /// Tips that are not here yet.
+    /// Returns the tips that are not here yet.
     fn wants(&mut self, class: RefClass, tips: impl Iterator<Item = Oid>) -> Result<Vec<Oid>, Failure> {
         let base = self.archive.base_for(class)?;
         let mut wants: Vec<Oid> = tips.filter(|t| !base.as_ref().is_some_and(|b| b.has(t))).collect();
@@ -93,8 +94,8 @@ impl IncomingUpdate<'_> {
         Ok(self.archive.commit(added.map(|a| (class, a)), now)?)
     }
 
-    /// Fetches what `wants` lead to and is not here; gives that, and the commits at which history ends here
-    /// then.
+    /// Fetches the objects that `wants` reach and the archive lacks. Returns them, and the commits at which
+    /// history ends then.
     fn fetch(&mut self, class: RefClass, wants: &[Oid]) -> Result<(Option<Ingested>, Vec<Oid>), Failure> {
         let base = self.archive.base_for(class)?;
         let ended: OidSet = base.iter().flat_map(|b| b.history().shallow().iter().copied()).collect();
@@ -115,8 +116,8 @@ impl IncomingUpdate<'_> {
         self.open_again_if_used_up()?;
         let is_second = self.session.has_fetched();
         match self.fetch_pack(class, wants, base.as_ref(), ended.clone()) {
-            // JGit answers a second fetch on one connection as if what the first one had for common were all
-            // there is.
+            // JGit answers a second fetch on one connection as if only the common commits of the first one
+            // existed.
             Err(failure) if failure.class == FailureClass::Incomplete && is_second => {
                 tracing::debug!("asking again on a connection of its own: {failure}");
                 *self.session = Session::open(self.url, &self.options.transport)?;
@@ -126,7 +127,7 @@ impl IncomingUpdate<'_> {
         }
     }
 
-    /// Fetches what `wants` lead to over `base`, where history ends at `ended`.
+    /// Fetches the objects that `wants` reach and `base` lacks, where history ends at `ended`.
     fn fetch_pack(
         &mut self,
         class: RefClass,
@@ -142,8 +143,8 @@ impl IncomingUpdate<'_> {
             let hash = pack.hash();
             return take_in(&mut pack, hash, base, wants, ended, self.options, self.store);
         }
-        // History that ended here goes on there by now. Our commits would be taken for whole: everything is
-        // asked for.
+        // History that ended here continues at the upstream by now. It would take our commits for complete,
+        // so everything is requested.
         drop(pack);
         *self.session = Session::open(self.url, &self.options.transport)?;
         let mut nothing = Haves::new(None, class)?;
@@ -151,7 +152,7 @@ impl IncomingUpdate<'_> {
             self.session.fetch(FetchRequest { wants, negotiator: &mut nothing, progress: None })?;
         let (hash, ends) = (pack.hash(), pack.shallow.iter().copied().collect());
         let (added, mut shallow) = take_in(&mut pack, hash, base, wants, ends, self.options, self.store)?;
-        // Some may have vanished there, with what is behind them.
+        // Some of the old ends may have vanished there, with their ancestors.
         if let Some(base) = base {
             let is_here = |oid: &Oid| {
                 base.contains(oid) || added.as_ref().is_some_and(|a| a.objects.get(oid).is_some())
@@ -169,14 +170,14 @@ impl IncomingUpdate<'_> {
 
     fn open_again_if_used_up(&mut self) -> Result<(), Failure> {
         if !self.session.can_fetch() {
-            // v0 and v1 give one pack a connection.
+            // v0 and v1 send one pack per connection.
             *self.session = Session::open(self.url, &self.options.transport)?;
         }
         Ok(())
     }
 }
 
-/// Takes `pack` in; gives it, and the commits at which history ends then, which `ended` names.
+/// Ingests `pack`. Returns it, and the commits at which history ends, which are `ended`.
 fn take_in(
     pack: &mut dyn Read,
     hash: HashKind,
@@ -204,7 +205,7 @@ fn take_in(
     Ok((added, shallow))
 }
 
-/// Says what is here: all tips first, then commits behind them.
+/// Offers the commits that are here: all tips first, then their ancestors.
 struct Haves<'r> {
     tips: Vec<Oid>,
     behind: Option<HaveCommits<'r>>,
@@ -220,7 +221,7 @@ impl<'r> Haves<'r> {
                     RefClass::HeadsAndTags => r.refs().head_and_tag_tips().collect(),
                     _ => r.refs().tips().collect(),
                 };
-                // Of what it builds on, too: a fork has most of its history from there.
+                // The tips of the base, too: a fork has most of its history from there.
                 let of_base = r.base().into_iter().flat_map(|base| base.refs().head_and_tag_tips());
                 let tips: OidSet = tips.into_iter().chain(of_base).filter(|t| r.has(t)).collect();
                 tips.into_iter().collect()
@@ -234,15 +235,16 @@ impl Negotiator for Haves<'_> {
     fn next_haves(&mut self, max: usize) -> Vec<Oid> {
         let Some(repo) = self.repo else { return Vec::new() };
         if self.behind.is_none() {
-            // The newest say most, and an upstream looks back as far as the oldest it was told of. Of many
-            // thousand refs the first ones must do: the walk behind them finds the others.
+            // The newest commits are the most useful, and an upstream walks back as far as the oldest commit
+            // it was told. Of many thousand refs the first ones suffice: the walk behind them finds the
+            // others.
             self.behind = HaveCommits::new(repo.history(), std::mem::take(&mut self.tips)).ok();
             let batch: Vec<Oid> = self.behind.as_ref().map_or_else(Vec::new, |behind| behind.tips(max));
             if !batch.is_empty() {
                 return batch;
             }
         }
-        // What cannot be read is not offered; the fetch is then larger, no more.
+        // Commits that cannot be read are not offered: the fetch is then larger, nothing else.
         self.behind.as_mut().and_then(|b| b.next_batch(max).ok()).unwrap_or_default()
     }
 }

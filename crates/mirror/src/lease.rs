@@ -1,4 +1,4 @@
-//! What a mirror visits, leased a batch after another: of millions of repositories some thousands are held at
+//! Leases the repositories that a mirror visits, batch by batch: of millions, only some thousands are held at
 //! a time.
 
 use std::time::{Duration, Instant};
@@ -8,66 +8,66 @@ use weir_ground::Timestamp;
 
 use crate::mirror::Leased;
 
-/// Repositories leased at once.
+/// The most repositories leased at once.
 const LEASED_MAX: usize = 100_000;
-/// Repositories leased at once by one of several machines: the others need work, too.
+/// The most repositories leased at once by one of several machines: the others need work, too.
 const LEASED_MAX_SHARED: usize = 5_000;
-/// Repositories leased at once that go ahead of tasks that wait.
+/// The most repositories that go ahead of waiting tasks, leased at once.
 const LEASED_AHEAD_MAX: usize = 1_000;
-/// What is due, free, and still not to be had is being written by somebody else: for so long it is waited
-/// for.
+/// A repository that is due and free but cannot be leased is locked by another process. This is how long to
+/// wait for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is to be visited whether due or not.
+/// The repositories that are still to be visited whether due or not.
 enum Remaining {
-    /// All with a greater number.
+    /// All with a greater id.
     All { after: i64 },
-    /// Those with numbers from this place of the list on.
+    /// Those whose ids are at this index of the list or later.
     These { from: usize },
-    /// Nothing, any more.
+    /// None.
     Nothing,
 }
 
-/// Gives a batch after another.
+/// An iterator-like source of batches of leased repositories.
 pub struct Batches<'a> {
     owner: &'a str,
     lease_s: u64,
     max: usize,
     asked: Remaining,
-    /// Nothing but these.
+    /// If set, only these repositories.
     ids: Option<Vec<i64>>,
-    /// What comes after what was asked for: what is due then, what was due at this time, or nothing.
+    /// Which due repositories follow those in `asked`.
     due: Due,
     now: Now<'a>,
 }
 
-/// Tells the time: the catalog's, or one that a test sets.
+/// Returns the time: the catalog's, or one that a test sets.
 pub type Now<'a> = &'a dyn Fn() -> Timestamp;
 
-/// What is visited because it is due.
+/// The repositories that are visited because they are due.
 #[derive(Clone, Copy)]
 enum Due {
-    /// Whatever is, whenever it is asked.
+    /// Those that are due at the time of each request.
     Always,
-    /// What is by this time: each comes once.
+    /// Those that were due at this time: each comes once.
     By(Timestamp),
     /// None.
     Never,
 }
 
 impl<'a> Batches<'a> {
-    /// What is due, for ever.
+    /// Creates a source of all repositories that are or become due.
     pub fn due(catalog: &Catalog, owner: &'a str, lease_s: u64, now: Now<'a>) -> Batches<'a> {
         let max = if catalog.is_remote() { LEASED_MAX_SHARED } else { LEASED_MAX };
         Batches { owner, lease_s, max, asked: Remaining::Nothing, ids: None, due: Due::Always, now }
     }
 
-    /// Nothing but those with the numbers `ids`.
+    /// Restricts the batches to the repositories `ids`.
     pub fn only(self, ids: Option<Vec<i64>>) -> Batches<'a> {
         Batches { ids, ..self }
     }
 
-    /// All first, or all of those, whether due or not.
+    /// Starts with all repositories, or all of `ids`, whether due or not.
     pub fn all_first(self) -> Batches<'a> {
         let asked = if self.ids.is_some() {
             Remaining::These { from: 0 }
@@ -77,24 +77,25 @@ impl<'a> Batches<'a> {
         Batches { asked, ..self }
     }
 
-    /// Each once: what was asked for, or what is due by now.
+    /// Ends when each has come once: those that [`Batches::all_first`] adds, or else those due by now.
     pub fn once(self) -> Batches<'a> {
         let due = if matches!(self.asked, Remaining::Nothing) { Due::By((self.now)()) } else { Due::Never };
         Batches { due, ..self }
     }
 
-    /// The first.
+    /// Leases the first batch.
     ///
     /// # Errors
-    /// Of the catalog.
+    /// If the catalog fails.
     pub fn first(&mut self, catalog: &mut Catalog) -> weir_catalog::Result<Leased> {
         self.next(catalog, false)
     }
 
-    /// The next, of what is not being visited; only what goes ahead of what is due, if that alone is wanted.
+    /// Leases the next batch of repositories that are not being visited; if `ahead_only`, only due
+    /// repositories that go ahead.
     ///
     /// # Errors
-    /// Of the catalog.
+    /// If the catalog fails.
     pub fn more(&mut self, catalog: &mut Catalog, ahead_only: bool) -> weir_catalog::Result<Leased> {
         if ahead_only {
             let which = Which { due_only: true, ids: self.ids.as_deref(), free_only: true, ahead_only };
@@ -114,7 +115,7 @@ impl<'a> Batches<'a> {
         }
     }
 
-    /// Numbers of the next that are visited whether due or not, and what is left then.
+    /// Returns the ids of the next batch that is visited whether due or not, and what remains after it.
     fn asked(&self, catalog: &Catalog) -> weir_catalog::Result<(Vec<i64>, Remaining)> {
         Ok(match (&self.asked, &self.ids) {
             (Remaining::All { after }, _) => {
@@ -179,7 +180,8 @@ mod tests {
     use weir_catalog::{NewRepository, Outcome, Visit};
     use weir_ground::Clock;
 
-    /// Names in the order they are given in, a word for each batch; each is visited, and due again at once.
+    /// Returns the names in the order they are leased, a word for each batch. Each is visited, and due again
+    /// one second later.
     fn names(clock: &Clock, catalog: &mut Catalog, mut batches: Batches<'_>, rounds_max: usize) -> String {
         batches.max = 2;
         let mut all = Vec::new();
@@ -223,7 +225,7 @@ mod tests {
         let batches = |catalog: &Catalog| Batches::due(catalog, "me", 100, &now);
         let all = batches(&catalog);
         assert_eq!(names(&clock, &mut catalog, all.once(), 9), "ac de f");
-        // Nothing is due; all are to be visited all the same, or some.
+        // Nothing is due, but all are to be visited all the same, or some.
         let none = batches(&catalog);
         assert_eq!(names(&clock, &mut catalog, none.once(), 9), "");
         let all = batches(&catalog);
@@ -231,7 +233,7 @@ mod tests {
         let id = |name: &str| catalog.get(name).unwrap().unwrap().id;
         let (some, three) = (["f", "b", "c"].map(id).to_vec(), batches(&catalog));
         assert_eq!(names(&clock, &mut catalog, three.only(Some(some.clone())).all_first().once(), 9), "f c");
-        // Whoever keeps watching goes on with what is due then.
+        // Without `once`, the repositories that are due follow.
         clock.advance(Duration::from_secs(2));
         let watching = batches(&catalog);
         assert_eq!(names(&clock, &mut catalog, watching.only(Some(some)).all_first(), 2), "f c");

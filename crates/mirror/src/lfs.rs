@@ -1,4 +1,4 @@
-//! The files that Git LFS keeps beside a repository: what pointers name is fetched into the archive.
+//! Fetches Git LFS objects, which pointers in a repository name, into the archive.
 
 use std::path::Path;
 
@@ -9,31 +9,31 @@ use weir_transport::{Error, LFS_BATCH_MAX, Lfs, LfsAnswer, LfsDownload, Url};
 use crate::failure::Failure;
 use crate::options::VisitOptions;
 
-/// Objects are committed when so many bytes of them are here.
+/// Objects are committed whenever this many bytes of them have arrived.
 const COMMIT_BYTES: u64 = 64 << 20;
-/// After so many downloads in turn that fail for what may pass the others wait for the next visit.
+/// After this many consecutive downloads that failed temporarily, the others wait for the next visit.
 const FAILURES_MAX: usize = 3;
 
-/// What came of it.
+/// The result of fetching LFS objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LfsReport {
-    /// Objects that are new here, and their bytes.
+    /// The number of objects that were added.
     pub added: u64,
-    /// The bytes.
+    /// The bytes of the objects that were added.
     pub bytes: u64,
-    /// Objects that the upstream does not have, or gave wrongly.
+    /// The objects that the upstream does not have or sent with wrong content, and those that exceed a limit.
     pub absent: u64,
-    /// Objects that are not here for whatever reason.
+    /// The objects that are not in the archive, for any reason.
     pub missing: u64,
-    /// Something may be had another time: the next visit is to look again.
+    /// Some objects may be available later: the next visit must try again.
     pub is_incomplete: bool,
 }
 
-/// Objects of one archive: its records list each, and have an end.
+/// The most LFS objects of one archive: each is listed in its records, whose size is bounded.
 const OBJECTS_MAX: usize = 250_000;
 
-/// Fetches what pointers in `archive` name and it lacks. What a server fails to give is told of in the
-/// report: the repository itself is well without.
+/// Fetches the LFS objects that `archive` has pointers to and lacks. An object that the server fails to give
+/// is only reported: the repository itself is complete without it.
 ///
 /// # Errors
 /// If the archive is damaged, or this machine's disk fails.
@@ -61,8 +61,8 @@ pub(crate) fn fetch_lfs(
     options.progress.begin(Phase::Lfs, missing.len() as u64);
     let mut lfs = match Lfs::of(url, &options.transport) {
         Ok(lfs) => lfs,
-        // The repository was had this way just now: where ssh fails here there is no LFS server, as far as
-        // anybody can tell.
+        // The repository was just fetched from this host. So if ssh fails here, it seems to have no LFS
+        // server.
         Err(e) => {
             tracing::warn!(path = %path.display(), "cannot get LFS objects: {e}");
             fetch.report.absent += missing.len() as u64;
@@ -86,14 +86,14 @@ struct LfsFetch<'a> {
     now: Timestamp,
     options: &'a VisitOptions,
     report: LfsReport,
-    /// Those that came and are not in the archive yet.
+    /// The objects that have arrived and are not in the archive yet.
     here: Vec<LfsObject>,
     here_bytes: u64,
     failures_in_turn: usize,
 }
 
 impl LfsFetch<'_> {
-    /// Returns what is to be fetched; what is not is told of.
+    /// Returns the objects to fetch; logs those that are left out.
     fn missing(&mut self) -> Result<Vec<LfsPointer>, Failure> {
         let path = self.path.display();
         let missing = self.archive.lfs_missing(self.now)?;
@@ -115,21 +115,22 @@ impl LfsFetch<'_> {
             missing.truncate(room);
         }
         if !missing.is_empty() {
-            // Another one first each time: some that always fail do not keep the others away.
+            // Starts with another object each time, so that some that always fail do not keep the others
+            // away.
             let first = (self.now.as_u64() % missing.len() as u64) as usize;
             missing.rotate_left(first);
         }
         Ok(missing)
     }
 
-    /// Fetches the objects of one request; says whether to go on with the next.
+    /// Fetches the objects of one batch request; returns whether to continue with the next.
     fn batch(&mut self, lfs: &mut Lfs, batch: &[LfsPointer]) -> Result<bool, Failure> {
         let path = self.path.display();
         let asked: Vec<(&str, u64)> =
             batch.iter().map(|pointer| (pointer.oid.as_str(), pointer.size)).collect();
         let answers = match lfs.batch(&asked) {
             Ok(answers) => answers,
-            // There is no LFS server: the pointers are all there is.
+            // There is no LFS server: only the pointers exist.
             Err(e) if is_final(&e) => {
                 tracing::warn!(%path, "cannot get LFS objects: {e}");
                 self.report.absent += batch.len() as u64;
@@ -169,7 +170,7 @@ impl LfsFetch<'_> {
         Ok(true)
     }
 
-    /// Fetches one object; says whether to go on with the next.
+    /// Fetches one object; returns whether to continue with the next.
     fn download(
         &mut self,
         lfs: &mut Lfs,
@@ -197,7 +198,7 @@ impl LfsFetch<'_> {
                 self.report.absent += 1;
             }
             Err((false, e)) => {
-                // One that fails must not keep the others away.
+                // One object that fails must not keep the others away.
                 if e.class == FailureClass::DiskFull {
                     self.keep()?;
                     return Err(e);
@@ -216,7 +217,7 @@ impl LfsFetch<'_> {
         self.report.is_incomplete = true;
     }
 
-    /// Commits what came.
+    /// Commits the objects that have arrived.
     fn keep(&mut self) -> Result<(), Failure> {
         let (count, sizes) = (self.here.len() as u64, self.here.iter().map(LfsObject::size).sum::<u64>());
         self.here_bytes = 0;
@@ -235,7 +236,8 @@ impl LfsFetch<'_> {
     }
 }
 
-/// Whether asking again would give the same. Refusals may be of a URL that has run out, or of a quota.
+/// Returns whether a later request would fail in the same way. A refusal (401, 403) may be due to an expired
+/// URL or a quota.
 fn is_final(e: &Error) -> bool {
     matches!(e, Error::Http { status: 404 | 405 | 410 | 422 | 501, .. })
 }

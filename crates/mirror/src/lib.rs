@@ -1,8 +1,8 @@
-//! Keeps archives like their upstreams.
+//! Keeps archives up to date with their upstreams.
 //!
-//! [`visit`] brings one archive up to date; [`Mirror`] does so for many in parallel and writes the results
-//! down in batches. Whatever an upstream does, what is committed stays: a visit adds a commit group or
-//! changes nothing.
+//! [`visit`] brings one archive up to date; [`Mirror`] does so for many in parallel and records the results
+//! in batches. A visit never removes a committed state, whatever the upstream sends: it adds a commit group
+//! or changes nothing.
 
 mod batch;
 mod compacting;

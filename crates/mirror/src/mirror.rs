@@ -1,4 +1,4 @@
-//! Many visits in parallel.
+//! Visits many repositories in parallel.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,68 +20,70 @@ use crate::visit::visit;
 use crate::visited::{Known, Visited};
 use weir_ground::{Clock, FailureClass, Stop, Timestamp};
 
-/// Time between looks at what has become due.
+/// How often the catalog is asked for repositories that have become due.
 pub(crate) const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Time between looks at what goes ahead of tasks that wait.
+/// How often the catalog is asked for repositories that go ahead of the waiting tasks.
 pub(crate) const ASK_AHEAD_EVERY: Duration = Duration::from_secs(2);
-/// Repositories that go ahead, leased at once.
+/// The maximum number of repositories that go ahead, per query.
 const AHEAD_AT_ONCE: usize = 10_000;
-/// No more of those are leased while so many wait.
+/// While this many of them wait, no more are leased.
 const AHEAD_WAITING_MAX: usize = 1000;
 
-/// Forks wait for the first clone of what they build on until that has failed so often in turn.
+/// A fork waits for the first clone of its base until that has failed this many times in a row.
 const BASE_FAILURES_MAX: i64 = 3;
-/// How long they wait at least after it has; and if somebody else clones it.
+/// The least time that forks wait after such a failure; and the time they wait if another process clones the
+/// base.
 const BASE_WAIT_S: i64 = 1;
 const BASE_ELSEWHERE_S: i64 = 30;
 
-/// How many visits, and how often.
+/// The number of parallel visits, and how often repositories are visited.
 #[derive(Clone, Debug)]
 pub struct MirrorOptions {
-    /// Seconds a lease holds that is not renewed: each is, after a third of that.
+    /// The seconds for which a lease holds; it is renewed after a third of them.
     pub lease_s: u64,
-    /// Visits at once.
+    /// The maximum number of parallel visits.
     pub jobs: usize,
-    /// Visits at once to one host.
+    /// The maximum number of parallel visits to one host.
     pub jobs_per_host: usize,
-    /// When to come again.
+    /// The intervals between visits.
     pub schedule: Policy,
-    /// Whether new archives of forks build on what they were forked from.
+    /// Whether the new archive of a fork builds on the archive of the repository it was forked from.
     pub shares_forks: bool,
-    /// What holds for some: of several rules that match, the first that says something of a setting.
+    /// Settings for repositories by name: of several rules that match, the first that has a setting counts.
     pub rules: Vec<SettingsRule>,
-    /// Patterns of the refs that are mirrored of what a forge lists, where nothing else is said; all, if
-    /// there are none.
+    /// The refs that are mirrored of repositories listed by forges, unless another setting says otherwise;
+    /// all refs, if there are no patterns.
     pub forge_refs: ForgeRefs,
 }
 
-/// What happens during a run.
+/// Something that happens during a run.
 pub enum Event<'a> {
-    /// A visit begins; how far it has come can be seen until it has ended.
+    /// A visit begins; its progress can be read until it has ended.
     Started(&'a Repository, Arc<Progress>),
     /// A visit has ended.
     Ended(&'a Repository, &'a Result<Visited, Failure>, Duration),
-    /// Errors have gathered: visits pause.
+    /// Visits pause, of one host or all.
     Paused(&'a Pause),
-    /// There is room for archives again: visits go on.
+    /// There is room for archives again: visits continue.
     GoesOn,
-    /// So many more have become due.
+    /// This many more repositories were leased.
     Leased(usize),
 }
 
-/// Repositories to visit, and until when they are nobody else's, in seconds since 1970.
+/// Repositories to visit, and the end of their leases.
 #[derive(Debug, Default)]
 pub struct Leased {
-    /// Which.
+    /// The repositories.
     pub repositories: Vec<Repository>,
-    /// Until when.
+    /// The end of the leases, in seconds since 1970.
     pub until: Timestamp,
 }
 
-/// Leases what else is to be visited, and is not being visited; with `true` only what goes ahead of that.
+/// Leases more repositories that are to be visited and are not being visited; with `true`, only those that go
+/// ahead.
 pub type More<'m> = &'m mut dyn FnMut(&mut Catalog, bool) -> weir_catalog::Result<Leased>;
 
-/// What a run did.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Visits that found nothing new.
@@ -90,32 +92,32 @@ pub struct Summary {
     pub updated: usize,
     /// Visits that failed.
     pub failed: usize,
-    /// Visits put off until their host's pause is over.
+    /// Visits that were postponed, mostly until their host's pause is over.
     pub put_off: usize,
     /// Bytes appended to archives.
     pub bytes_appended: u64,
 }
 
-/// Visits upstreams and writes down what came of it.
+/// Visits upstreams and records the results in the catalog.
 pub struct Mirror {
-    /// Where the archives are.
+    /// The folder of the archives.
     pub store: PathBuf,
-    /// How upstreams are visited.
+    /// The options of each visit.
     pub visit: VisitOptions,
-    /// How many at once, and how often.
+    /// The number of parallel visits, and how often repositories are visited.
     pub options: MirrorOptions,
-    /// Errors that gather.
+    /// Counts errors and decides on pauses.
     pub throttle: Mutex<Throttle>,
-    /// Room for archives.
+    /// Watches the room for archives.
     pub space: Arc<Space>,
     /// The clock for leases, schedules and pauses.
     pub clock: Clock,
 }
 
-/// Time between looks at whether a pause is over.
+/// How often a waiting worker checks whether a pause is over.
 const PAUSE_LOOK: Duration = Duration::from_millis(100);
 
-/// What a visit goes by.
+/// Returns what the catalog knows of `repository` before a visit.
 fn known<'a>(repository: &'a Repository, base: Option<&'a Path>) -> Known<'a> {
     let seq = repository.seq.and_then(|n| u64::try_from(n).ok());
     let is_damaged = repository.error_class == Some(FailureClass::Damaged);
@@ -136,7 +138,8 @@ impl Mirror {
         settings_of(repository, &self.options.rules, &self.options.forge_refs)
     }
 
-    /// Puts what goes ahead of the others before them, whether it waits already or has become due.
+    /// Moves the waiting repositories that go ahead to the front of the queue, and leases others that have
+    /// become due.
     pub(crate) fn take_ahead(
         &self,
         catalog: &mut Catalog,
@@ -145,14 +148,14 @@ impl Mirror {
         leased: &mut Option<Leased>,
         observe: &mut dyn FnMut(Event<'_>),
     ) -> weir_catalog::Result<()> {
-        // With nothing waiting everything is begun at once, and asked for as it becomes due.
+        // If no task waits, every repository is started as soon as it becomes due.
         if !queue.has_waiting() {
             return Ok(());
         }
         if queue.put_first(&catalog.leased_ahead(self.now(), AHEAD_AT_ONCE)?) >= AHEAD_WAITING_MAX {
             return Ok(());
         }
-        // What was leased is kept until it is known what it builds on.
+        // Leased repositories are kept here until their bases are known.
         let more = match leased.take() {
             Some(leased) => leased,
             None => more(catalog, true)?,
@@ -186,7 +189,7 @@ impl Mirror {
             let Task { repository, host, base, .. } = task;
             let leased_until = queue.leased_until(repository.id);
             if self.now() >= leased_until {
-                // It may be another's by now; if it is not, it is due.
+                // Another process may hold the lease by now; otherwise the repository is due again.
                 put_off(queue, mailbox, repository, self.now());
                 ended = Some(host);
                 continue;
@@ -203,7 +206,7 @@ impl Mirror {
             }
             let started = Instant::now();
             mailbox.put(Message::Started(Box::new(repository.clone()), options.progress.clone()));
-            // A defect met in one repository must not end the run for all others.
+            // A bug that one repository triggers must not end the run for all others.
             let visit = || self.visit_one(&repository, base.as_ref(), options);
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(visit)).unwrap_or_else(|_| {
                 Err(Failure::new(
@@ -223,7 +226,7 @@ impl Mirror {
                 }
                 Err(failure) => self.throttle().failed(&host, failure.class, self.now_ms()),
             };
-            // Forks come again when this one does.
+            // Its forks are due again when this repository is.
             let retry_s = |failure: &Failure| self.retry_s(&repository, failure.class);
             let retry_s =
                 result.as_ref().err().filter(|_| repository.failures < BASE_FAILURES_MAX).map(retry_s);
@@ -240,9 +243,9 @@ impl Mirror {
         }
     }
 
-    /// Seconds until the next try of `repository`, whose visit has failed so.
+    /// Returns the seconds until the next visit of `repository` after a failure of `class`.
     fn retry_s(&self, repository: &Repository, class: FailureClass) -> u64 {
-        // That it could not be reached before says nothing about whether it is gone.
+        // Earlier failures of another class say nothing about whether the repository is gone.
         let counts = !matches!(class, FailureClass::Gone | FailureClass::Forbidden)
             || repository.error_class == Some(class);
         let failures = if counts { repository.failures.clamp(0, 20) as u32 } else { 0 };
@@ -253,7 +256,7 @@ impl Mirror {
         self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until nothing pauses all visits; false if there is nothing to wait for any more.
+    /// Sleeps until no pause holds up all visits; returns false if the run ends meanwhile.
     fn wait_out_pauses(&self, queue: &Queue, stop: &Stop, mailbox: &Mailbox) -> bool {
         loop {
             if self.throttle().all_paused_until(self.now_ms()).is_none() {
@@ -275,11 +278,11 @@ impl Mirror {
         true
     }
 
-    /// Clones `repository` anew, whose archive is damaged, on `base` if it is to build on that. `None` if it
-    /// is not damaged.
+    /// Clones `repository` again if its archive is damaged, on `base` if it is to build on one. Returns
+    /// `None` if the archive is not damaged.
     ///
     /// # Errors
-    /// As [`crate::relink_or_replace`].
+    /// Those of [`crate::relink_or_replace`].
     pub fn replace(&self, repository: &Repository, base: Option<&Base>) -> Result<Option<Visited>, Failure> {
         let url =
             Url::parse(&repository.url).map_err(|e| Failure::new(FailureClass::Protocol, e.to_string()))?;
@@ -309,11 +312,11 @@ impl Mirror {
         visit(&url, &path, &known(repository, base.as_deref()), self.now(), own.as_ref().unwrap_or(options))
     }
 
-    /// Writes down what a visit has found out about who builds on whom.
+    /// Records what a visit has found out about bases and leases.
     pub(crate) fn note(&self, catalog: &mut Catalog, done: &Done) -> weir_catalog::Result<()> {
         match &done.result {
             Ok(visited) => self.note_base(catalog, &done.repository, done.base.as_ref(), visited),
-            // The lease has passed to another; or the catalog has forgotten that it did, and is told.
+            // Another process holds the lease, or the catalog has lost that epoch: raise it.
             Err(failure) if failure.class == FailureClass::Fenced => {
                 let path = self.store.join(&done.repository.path);
                 let epoch = weir_repo::epoch_of(&path).ok();
@@ -321,7 +324,7 @@ impl Mirror {
                     catalog.raise_epoch(done.repository.id, done.repository.epoch, epoch, self.now())
                 })
             }
-            // Whoever looks at the base itself finds what is wrong with it.
+            // A visit of the base itself finds what is wrong with it.
             Err(failure) if failure.class == FailureClass::Base => {
                 done.base.as_ref().map_or(Ok(()), |base| catalog.look_again(&base.name, self.now()))
             }
@@ -329,8 +332,8 @@ impl Mirror {
         }
     }
 
-    /// Writes down what the archive of `repository` builds on, if that is not `base`, and that those who
-    /// build on it are to be looked at, if it is another.
+    /// Records the base of the archive of `repository`, if it is not `base`. If the archive was replaced,
+    /// also has the archives that build on it checked.
     ///
     /// # Errors
     /// If the catalog fails.
@@ -357,7 +360,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// What was leased, with hosts, and with what it builds on or is to build on.
+    /// Makes tasks of leased repositories, with their hosts and bases.
     pub(crate) fn tasks(
         &self,
         catalog: &mut Catalog,
@@ -375,16 +378,16 @@ impl Mirror {
             let host = Url::parse(&repository.url).map_or(String::new(), |u| u.host_port());
             Task { base: bases.remove(&repository.id), repository, host, leased_until: *until }
         };
-        // Not before all is known: it is leased.
+        // Taken only now: after an error above, the leased repositories must still be in `leased`.
         Ok(std::mem::take(repositories).into_iter().map(task).collect())
     }
 
-    /// The archive that a visit left and whose name may not be durable yet, if there is one: the visit made
-    /// it, or found it though no visit before was written down.
+    /// Returns the archive whose name may not be durable yet: the visit made it, or found it though no
+    /// earlier visit was recorded.
     pub(crate) fn named(&self, done: &Done) -> Option<PathBuf> {
         let is_new = match &done.result {
             Ok(visited) => visited.created || done.repository.seq.is_none(),
-            // It may have got as far as a name.
+            // The failed visit may have named the archive already.
             Err(_) => {
                 done.repository.seq.is_none()
                     && self.store.join(&done.repository.path).try_exists().unwrap_or(true)
@@ -393,7 +396,7 @@ impl Mirror {
         is_new.then(|| self.store.join(&done.repository.path))
     }
 
-    /// Until when `task` waits for the first clone of what it is to build on, if it does.
+    /// Returns until when `task` waits for the first clone of its base, if it does.
     fn waits_until(&self, task: &Task) -> Option<Timestamp> {
         let base = task.base.as_ref().filter(|base| base.will_come && base.failures < BASE_FAILURES_MAX)?;
         let is_there = |path: &str| self.store.join(path).exists();
@@ -412,7 +415,7 @@ impl Mirror {
             Ok(visited) => {
                 let snapshot = visited.snapshot.and_then(|id| id.as_bytes().try_into().ok());
                 let is_changed = visited.change.is_some();
-                // The first visit tells what there is, not how often it changes.
+                // The first visit does not tell how often the repository changes.
                 if let Some(before) = repository.last_success {
                     observed.visited(since(before), is_changed);
                 }
@@ -424,14 +427,14 @@ impl Mirror {
                     }
                 }
                 let outcome = match visited.archive {
-                    // Or what an earlier visit did was never written down.
+                    // Or the result of an earlier visit was never recorded.
                     Some((seq, archive_bytes)) if is_changed || repository.seq != Some(seq as i64) => {
                         Outcome::Updated { seq, archive_bytes, ref_count: visited.ref_count }
                     }
                     _ => Outcome::Unchanged,
                 };
                 let is_first = repository.last_success.is_none();
-                // Nobody knows when it changed before it was cloned.
+                // When it changed before the clone is unknown.
                 let quiet_s =
                     if is_changed { (!is_first).then_some(0) } else { repository.last_change.map(since) };
                 let is_news = failed_before.is_some() || !matches!(outcome, Outcome::Unchanged);
@@ -475,7 +478,7 @@ impl Mirror {
     }
 }
 
-/// Puts a repository that was not visited off until `until`, and with it the forks that wait for it.
+/// Postpones a repository that was not visited until `until`, and the forks that wait for it.
 fn put_off(queue: &Queue, mailbox: &Mailbox, repository: Repository, until: Timestamp) {
     for fork in queue.visited(repository.id, true) {
         mailbox.put(Message::PutOff(Box::new(fork.repository), until));

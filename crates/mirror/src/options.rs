@@ -1,4 +1,4 @@
-//! How upstreams are visited.
+//! Options of a visit.
 
 use std::sync::Arc;
 
@@ -11,43 +11,43 @@ use crate::refs_wanted::RefsWanted;
 use crate::scratch::Scratch;
 use crate::store::StoreMark;
 
-/// How upstreams are visited.
+/// Options of a visit.
 #[derive(Clone)]
 pub struct VisitOptions {
-    /// How they are talked to.
+    /// Options of the connection.
     pub transport: TransportOptions,
-    /// What a pack may be.
+    /// Limits of a pack.
     pub limits: IngestLimits,
-    /// Where packs lie while they are verified.
+    /// The place for packs while they are verified.
     pub scratch: Scratch,
-    /// Threads for one pack.
+    /// The number of threads for one pack.
     pub threads: usize,
-    /// Which refs.
+    /// The refs that are mirrored.
     pub refs: RefsWanted,
-    /// Bytes of inflated deltas kept while a pack is verified.
+    /// The bytes of inflated deltas that are kept while a pack is verified.
     pub delta_bytes_max: usize,
-    /// Whether the files that Git LFS keeps beside are fetched.
+    /// Whether Git LFS objects are fetched.
     pub lfs: bool,
-    /// Room for them.
+    /// The room for archives.
     pub space: Arc<Space>,
-    /// When archives are compacted after an update.
+    /// The conditions for compacting an archive after an update.
     pub compacting: Compacting,
-    /// Whether an upstream that has no refs any more is followed.
+    /// Whether the refs are dropped if the upstream has none any more.
     pub accepts_empty: bool,
-    /// What says that the store is there, where something does.
+    /// The file that shows that the store is mounted, if there is one.
     pub store: Option<Arc<StoreMark>>,
-    /// Where visits with these options, one at a time, say how far they have come.
+    /// The progress of the visit with these options; there is one at a time.
     pub progress: Arc<Progress>,
 }
 
-/// When archives are compacted.
+/// The conditions for compacting an archive.
 #[derive(Clone, Copy, Debug)]
 pub struct Compacting {
-    /// With more packs than this.
+    /// The number of packs above which it is compacted.
     pub packs_max: usize,
-    /// With more of it unused than this, in percent of its length.
+    /// The unused part above which it is compacted, in percent of its length.
     pub unused_percent_max: u32,
 }
 
-/// Shared with the workers.
+/// Options that the workers share.
 pub(crate) type SharedOptions = Arc<VisitOptions>;

@@ -1,4 +1,4 @@
-//! Tasks on their way to workers, and what workers have to say.
+//! Passes tasks to workers, and messages back.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,38 +17,38 @@ use weir_ground::{Epoch, Stop, Timestamp};
 pub(crate) struct Task {
     pub(crate) repository: Repository,
     pub(crate) host: String,
-    /// Seconds since 1970.
+    /// The end of its lease, in seconds since 1970.
     pub(crate) leased_until: Timestamp,
-    /// What it builds on, or is to.
+    /// The repository that its archive builds on, or will.
     pub(crate) base: Option<Base>,
 }
 
 #[derive(Default)]
 struct QueueState {
     tasks: VecDeque<Task>,
-    /// How many visits run for each host, and in all.
+    /// The number of running visits for each host, and in all.
     running: HashMap<String, usize>,
     running_in_all: usize,
-    /// What workers have taken, by number: epochs, and until when they are leased.
+    /// The repositories that workers have taken, by id: the epochs and ends of their leases.
     in_hand: HashMap<i64, (Epoch, Timestamp)>,
-    /// Workers that wait for a task.
+    /// The number of workers that wait for a task.
     idle: usize,
-    /// Somebody is asking for more: nobody goes yet.
+    /// The run is looking for more tasks: no worker ends yet.
     is_asking: bool,
-    /// What is to be cloned first, or is being cloned.
+    /// The repositories that wait for their first clone, or are being cloned.
     unfinished: HashSet<i64>,
-    /// Forks that wait for that, by its number.
+    /// The forks that wait for such a clone, by the id of their base.
     waiting: HashMap<i64, Vec<Task>>,
 }
 
-/// With more tasks that wait for busy hosts no more are asked for.
+/// If more tasks than this wait for busy hosts, no more are leased.
 const TASKS_MAX: usize = 10_000;
 
-/// Tasks that wait for a worker.
+/// The tasks that wait for a worker.
 pub(crate) struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
-    /// Set if visits cannot be written down any more.
+    /// Set when visits can no longer be recorded.
     is_closed: AtomicBool,
 }
 
@@ -61,13 +61,13 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds tasks; forks wait for what they build on where that is to be cloned first.
+    /// Adds tasks; a fork waits for its base if that has yet to be cloned.
     pub(crate) fn add(&self, tasks: Vec<Task>) {
         self.lock().is_asking = false;
         self.add_ahead(tasks);
     }
 
-    /// Adds tasks that nobody has asked for with [`Queue::wants_more`].
+    /// Adds tasks that were not asked for with [`Queue::wants_more`].
     pub(crate) fn add_ahead(&self, tasks: Vec<Task>) {
         let mut state = self.lock();
         state.unfinished.extend(tasks.iter().filter(|t| t.repository.seq.is_none()).map(|t| t.repository.id));
@@ -81,12 +81,13 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Whether there are tasks that no worker has taken.
+    /// Returns whether there are tasks that no worker has taken.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.lock().tasks.is_empty()
     }
 
-    /// Those with these numbers come next, in this order, as far as they wait; says how many that are.
+    /// Moves the waiting tasks of the repositories `ids` to the front, in this order; returns how many these
+    /// are.
     pub(crate) fn put_first(&self, ids: &[i64]) -> usize {
         let mut state = self.lock();
         let place: HashMap<i64, usize> = ids.iter().zip(0..).map(|(id, n)| (*id, n)).collect();
@@ -102,15 +103,15 @@ impl Queue {
         count
     }
 
-    /// Whether workers have nothing to do while others have. If so, whoever asks is to [`Queue::add`] what
-    /// there is, be it nothing.
+    /// Returns whether some workers are idle while others work. If so, the caller must [`Queue::add`] the
+    /// tasks it finds, even if there are none.
     pub(crate) fn wants_more(&self) -> bool {
         let mut state = self.lock();
         state.is_asking = state.idle > 0 && state.running_in_all > 0 && state.tasks.len() < TASKS_MAX;
         state.is_asking
     }
 
-    /// Numbers and epochs of all that wait, or that workers have.
+    /// Returns the ids and epochs of all repositories that wait or that workers have taken.
     pub(crate) fn leases(&self) -> Vec<(i64, Epoch)> {
         let state = self.lock();
         let waiting = state.waiting.values().flatten();
@@ -124,17 +125,17 @@ impl Queue {
             .collect()
     }
 
-    /// Until when what a worker has taken is leased.
+    /// Returns the end of the lease of repository `id`, which a worker has taken.
     pub(crate) fn leased_until(&self, id: i64) -> Timestamp {
         self.lock().in_hand.get(&id).map_or(Timestamp(0), |(_, until)| *until)
     }
 
-    /// A worker is done with that one.
+    /// Records that a worker is done with repository `id`.
     pub(crate) fn put_down(&self, id: i64) {
         self.lock().in_hand.remove(&id);
     }
 
-    /// They are leased until then.
+    /// Sets the end of all leases.
     pub(crate) fn renew(&self, leased_until: Timestamp) {
         let mut state = self.lock();
         let QueueState { tasks, waiting, in_hand, .. } = &mut *state;
@@ -145,7 +146,7 @@ impl Queue {
             .for_each(|task| task.leased_until = leased_until);
     }
 
-    /// Ends it: nothing more is given out.
+    /// Closes the queue: no more tasks are given out.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         self.changed.notify_all();
@@ -155,9 +156,9 @@ impl Queue {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// The next task whose host has room; `None` when there is none left. `ended` is the host of the visit
-    /// before: whoever ends one goes on with the next itself, for waking another to do so would cost more
-    /// than many visits do.
+    /// Returns the next task whose host has room, or `None` when there is none left. `ended` is the host of
+    /// the worker's previous visit. A worker that ends a visit takes the next task itself, for waking another
+    /// worker would cost more than many visits do.
     pub(crate) fn next(&self, ended: Option<&str>, jobs_per_host: usize, stop: &Stop) -> Option<Task> {
         let mut state = self.lock();
         if let Some(host) = ended {
@@ -174,7 +175,7 @@ impl Queue {
                 return None;
             }
             let QueueState { tasks, running, .. } = &mut *state;
-            // Looking past some hundreds of waiting tasks of a busy host is enough; more would cost more than
+            // Only the first 1000 tasks are searched: skipping more tasks of busy hosts would cost more than
             // it gains.
             let free = tasks
                 .iter()
@@ -188,7 +189,7 @@ impl Queue {
                 state.running_in_all += 1;
                 state.in_hand.insert(task.repository.id, (task.repository.epoch, task.leased_until));
                 if ended.is_some_and(|ended| ended != task.host) {
-                    // The room at the host that was left may be what another waits for.
+                    // Another worker may wait for the room at the host that was left.
                     self.changed.notify_one();
                 }
                 return Some(task);
@@ -209,8 +210,8 @@ impl Queue {
         }
     }
 
-    /// Takes note that repository `id` has been visited. What waited for it comes next; if it `must_wait` on,
-    /// it is given back instead, with what waits for that in turn.
+    /// Records that repository `id` has been visited. The tasks that wait for it come next. If they
+    /// `must_wait` longer, they are returned instead, with the tasks that wait for them in turn.
     pub(crate) fn visited(&self, id: i64, must_wait: bool) -> Vec<Task> {
         let mut state = self.lock();
         state.unfinished.remove(&id);
@@ -241,24 +242,23 @@ pub(crate) struct Done {
 pub(crate) enum Message {
     Started(Box<Repository>, Arc<Progress>),
     Done(Box<Done>),
-    /// Not visited: its host pauses until then.
+    /// The repository was not visited and is postponed until this time.
     PutOff(Box<Repository>, Timestamp),
     Paused(Pause),
     /// There is room for archives again.
     GoesOn,
 }
 
-/// What workers have to say. Looked at every now and then: waking somebody for each visit would cost a good
-/// part of one.
+/// Messages of the workers. The receiver polls: waking it for each visit would cost a good part of a visit.
 pub(crate) struct Mailbox {
     state: Mutex<(Vec<Message>, usize)>,
     changed: Condvar,
 }
 
-/// Time between looks at the mailbox.
+/// How often the mailbox is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
-/// A worker's share in the mailbox, given up however the worker ends.
+/// A worker's share in the mailbox; dropped however the worker ends.
 pub(crate) struct MailboxShare<'m>(&'m Mailbox);
 
 impl Drop for MailboxShare<'_> {
@@ -269,7 +269,7 @@ impl Drop for MailboxShare<'_> {
 }
 
 impl Mailbox {
-    /// For so many workers, each of which takes a [`Mailbox::share`].
+    /// Creates a mailbox for `workers` workers, each of which takes a [`Mailbox::share`].
     pub(crate) fn new(workers: usize) -> Mailbox {
         Mailbox { state: Mutex::new((Vec::new(), workers)), changed: Condvar::new() }
     }
@@ -282,7 +282,7 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).0.push(message);
     }
 
-    /// What came, and whether more may come.
+    /// Returns the messages, and whether more may come.
     pub(crate) fn take(&self) -> (Vec<Message>, bool) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_open = |state: &mut (Vec<Message>, usize)| state.1 > 0;
@@ -301,7 +301,7 @@ mod tests {
 
     use super::*;
 
-    /// Tasks of `names`, each of which builds on the one before.
+    /// Returns tasks of `names`, each of which builds on the previous one.
     fn chain(names: &[&str]) -> Vec<Task> {
         let dir = tempfile::tempdir().unwrap();
         let mut catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();

@@ -1,27 +1,27 @@
-//! Which of an upstream's refs are mirrored.
+//! Selects the refs of an upstream that are mirrored.
 
 use weir_git::refname;
 use weir_ground::glob_matches;
 
 const HEADS: &str = "refs/heads/*";
 const TAGS: &str = "refs/tags/*";
-/// Patterns beyond which an upstream is asked for everything.
+/// With more patterns than this, an upstream is asked for all refs.
 const PREFIXES_MAX: usize = 100;
 
-/// Which of an upstream's refs are mirrored, by patterns of their names; `HEAD` always is.
+/// The refs of an upstream that are mirrored, by patterns of their names; `HEAD` always is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefsWanted {
-    /// All, if there are none.
+    /// The patterns of refs to mirror; if there are none, all refs.
     include: Vec<String>,
     exclude: Vec<String>,
 }
 
 impl RefsWanted {
-    /// What `patterns` say: `all`, `heads-and-tags`, names of refs with `*` for anything, and, as in git's
-    /// negative refspecs, the same behind a `^` for what is left out.
+    /// Parses `patterns`: `all`, `heads-and-tags`, or names of refs with `*` for anything. As in git's
+    /// negative refspecs, a `^` before a name excludes those refs.
     ///
     /// # Errors
-    /// If one is none of that or can match no ref, or if there are none; in words.
+    /// If a pattern is none of these or can match no ref, or if there are none; the error is a message.
     pub fn parse<S: AsRef<str>>(patterns: &[S]) -> Result<RefsWanted, String> {
         if patterns.is_empty() {
             return Err("no ref pattern given; use 'all' for all refs".to_owned());
@@ -61,14 +61,14 @@ impl RefsWanted {
         Ok(wanted)
     }
 
-    /// Whether the ref called `name` is.
+    /// Returns whether the ref called `name` is mirrored.
     pub fn wants(&self, name: &[u8]) -> bool {
         let is_in = |list: &[String]| list.iter().any(|pattern| glob_matches(pattern.as_bytes(), name));
         (self.include.is_empty() || is_in(&self.include)) && !is_in(&self.exclude)
     }
 
-    /// What their names begin with, to ask an upstream for (gitprotocol-v2, `ref-prefix`): all if there are
-    /// none.
+    /// Returns the prefixes of the wanted names to request from an upstream (gitprotocol-v2, `ref-prefix`);
+    /// for all refs, returns none.
     pub(crate) fn prefixes(&self) -> Vec<&str> {
         if self.include.is_empty() || self.include.len() > PREFIXES_MAX {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! A new clone in the place of a damaged archive, which is kept.
+//! Replaces a damaged archive with a new clone, and keeps the damaged one.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use crate::options::VisitOptions;
 use crate::update::{build_on_base, list, origin, snapshot, snapshot_id, take_in, take_in_lfs, update};
 use crate::visited::{Known, Visited};
 
-/// Whether the archive at `path` cannot be opened for what is in it, or not all of it is as it was written.
-/// Reads all of it.
+/// Returns whether the archive at `path` cannot be opened because of damage, or fails verification. Reads all
+/// of it.
 fn is_damaged(path: &Path) -> bool {
     match Repo::open_archive(path).and_then(|repo| weir_repo::fsck(&repo)) {
         Ok(report) => !report.problems.is_empty(),
@@ -20,16 +20,16 @@ fn is_damaged(path: &Path) -> bool {
     }
 }
 
-/// Has the archive at `path`, if only what it builds on has been replaced, build on that from now on, where
-/// all it needs is there. Else, if it is damaged, clones `url` anew beside it and lets the clone take its
-/// place once all of it is there and verified; what stood there is kept as `<path>.damaged` (`.damaged-2` and
-/// on, if there is one already).
+/// If only the base of the archive at `path` has been replaced, links the archive to the new base, provided
+/// it has all objects needed. Otherwise, if the archive is damaged, clones `url` beside it. The clone takes
+/// its place once it is complete and verified, and the damaged archive is kept as `<path>.damaged`
+/// (`.damaged-2` and so on, if that exists).
 ///
-/// Returns `None` if it is not damaged: it stays as it is.
+/// Returns `None` if the archive is not damaged: it stays as it is.
 ///
 /// # Errors
-/// If the clone fails, the upstream is empty or too many damaged ones are kept already;
-/// then what stands there stands.
+/// If the clone fails, the upstream is empty, or too many damaged archives are kept already. The archive then
+/// stays as it is.
 pub fn relink_or_replace(
     url: &Url,
     path: &Path,
@@ -47,7 +47,7 @@ pub fn relink_or_replace(
             all it needs");
         return update(url, path, &Known { fingerprint: None, ..*known }, now, options).map(Some);
     }
-    // If only the last commits are damaged, it goes on from the one before.
+    // If only the last commits are damaged, the archive continues from the last intact one.
     if is_torn(path, known) {
         match update(url, path, &Known { fingerprint: None, ..*known }, now, options) {
             Ok(visited) if !is_damaged(path) => return Ok(Some(visited)),
@@ -59,7 +59,8 @@ pub fn relink_or_replace(
     replace(url, path, known, now, options)
 }
 
-/// Whether the last commits of the archive at `path` are damaged, and those before them may be sound.
+/// Returns whether the last commits of the archive at `path` are damaged while those before them may be
+/// intact.
 fn is_torn(path: &Path, known: &Known<'_>) -> bool {
     match weir_repo::check_end(path) {
         Ok(seq) => known.seq.is_some_and(|known| known > seq) || weir_repo::has_doubtful_tail(path),
@@ -67,7 +68,7 @@ fn is_torn(path: &Path, known: &Known<'_>) -> bool {
     }
 }
 
-/// The latter alone.
+/// Does the second part of [`relink_or_replace`]: replaces a damaged archive.
 fn replace(
     url: &Url,
     path: &Path,
@@ -75,14 +76,14 @@ fn replace(
     now: Timestamp,
     options: &VisitOptions,
 ) -> Result<Option<Visited>, Failure> {
-    // Nobody appends to it meanwhile, or replaces it.
+    // No other process appends to it or replaces it meanwhile.
     let lock = weir_repo::lock_archive(path)?;
     if !is_damaged(path) {
         return Ok(None);
     }
     tracing::warn!(path = %path.display(), "the archive is damaged; setting it aside and cloning again");
     if places_aside(path).all(|place| place.exists()) {
-        // Nothing is fetched that could not take its place.
+        // Fails before anything is fetched: there is no place for the damaged archive.
         put_aside(path)?;
     }
     let (mut session, advertised, mut visited) = list(url, options)?;
@@ -93,7 +94,7 @@ fn replace(
             "the archive is damaged, but its upstream is empty; leaving it as it is",
         ));
     }
-    // Clients that saw the old one's numbers must not take new ones for older.
+    // The commit numbers continue, so that clients that saw the old ones do not take new ones for older.
     let old = Repo::open_archive(path).ok();
     if known.epoch > Epoch::NONE && weir_repo::epoch_of(path).is_ok_and(|epoch| epoch > known.epoch) {
         return Err(Failure::new(
@@ -108,9 +109,9 @@ fn replace(
     archive.set_origin(Some(origin(url, known)));
     let added = RefsChange::between(&Refs::default(), &refs);
     let report = take_in(&mut archive, &mut session, url, path, refs, known.epoch, now, options)?;
-    // What was built on the old one finds all it needs in this one, or is to find out that it does not.
+    // Forks of the old archive find all they need in this one, or must be checked.
     let is_same = match (&old, archive.repo()?) {
-        // Not if the old one had lost its last commits already.
+        // Not the same if the old archive had already lost its last commits.
         (Some(old), Some(new)) => {
             old_seq >= known.seq && new.history().shallow().is_empty() && holds_all_of(&new, old)
         }
@@ -120,7 +121,7 @@ fn replace(
         if is_same {
             archive.goes_on_as(old, now)?;
         }
-        // The upstream may have them no more.
+        // The upstream may no longer have them.
         archive.take_lfs_objects(old, true, now)?;
         archive.take_metadata(old, None, now)?;
     }
@@ -140,14 +141,14 @@ fn replace(
     Ok(Some(visited))
 }
 
-/// Whether `new` has every object of `old`. Others may build on any of them, whether a ref ever led there or
-/// not.
+/// Returns whether `new` has every object of `old`. Other archives may build on any of them, whether a ref
+/// ever reached it or not.
 fn holds_all_of(new: &Repo, old: &Repo) -> bool {
     let has = |pack: &weir_repo::Pack| (0..pack.index().count()).all(|n| new.contains(&pack.index().oid(n)));
     old.own_packs().iter().all(|pack| has(pack))
 }
 
-/// Gives the archive at `path` another name besides, where it is kept.
+/// Links the archive at `path` under a second name, where it is kept.
 fn put_aside(path: &Path) -> Result<PathBuf, Failure> {
     for place in places_aside(path) {
         match std::fs::hard_link(path, &place) {
@@ -168,7 +169,7 @@ fn put_aside(path: &Path) -> Result<PathBuf, Failure> {
     Err(Failure::new(FailureClass::Damaged, error))
 }
 
-/// Where damaged archives of `path` are kept.
+/// Returns the paths where damaged archives of `path` are kept.
 pub fn places_aside(path: &Path) -> impl Iterator<Item = PathBuf> {
     let path = path.as_os_str().to_owned();
     (1..=KEPT_MAX).map(move |n| {

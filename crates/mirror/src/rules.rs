@@ -1,4 +1,4 @@
-//! What holds for one repository: what is said of it alone, by a rule about names, or of what forges list.
+//! Determines the settings of one repository: its own, those of rules about names, or those for forges.
 
 use std::collections::HashMap;
 
@@ -8,34 +8,34 @@ use weir_ground::name_matches;
 use crate::options::VisitOptions;
 use crate::refs_wanted::RefsWanted;
 
-/// What holds for repositories whose names match.
+/// Settings for repositories whose names match.
 #[derive(Clone, Debug)]
 pub struct SettingsRule {
-    /// Patterns of their names.
+    /// The patterns of their names.
     pub repositories: Vec<String>,
-    /// What holds for them, where nothing is said of one alone.
+    /// Their settings, where a repository has none of its own.
     pub settings: Settings,
 }
 
-/// Patterns of the refs that are mirrored of what forges list.
+/// The patterns of refs to mirror of repositories that forges list.
 #[derive(Clone, Debug, Default)]
 pub struct ForgeRefs {
-    /// Of some forges, by their names.
+    /// The patterns for some forges, by the names of these.
     pub named: HashMap<String, Vec<String>>,
-    /// Of all others; empty where those of all repositories hold.
+    /// The patterns for all other forges; if empty, the general ones hold.
     pub others: Vec<String>,
 }
 
 impl ForgeRefs {
-    /// Those of `repository`, if a forge lists it.
+    /// Returns the patterns for `repository`, if a forge lists it.
     fn of(&self, repository: &Repository) -> Option<&Vec<String>> {
         let (forge, _) = repository.forge.as_deref()?.split_once(' ')?;
         Some(self.named.get(forge).unwrap_or(&self.others)).filter(|refs| !refs.is_empty())
     }
 }
 
-/// What holds for `repository`: what is said of it alone, else by the first of `rules` that says something,
-/// else, of what a forge lists, those that `forge_refs` say.
+/// Returns the settings of `repository`: its own, else those of the first of `rules` that has the setting.
+/// For refs, the last choice is `forge_refs`, if a forge lists it.
 pub(crate) fn settings_of(
     repository: &Repository,
     rules: &[SettingsRule],
@@ -52,7 +52,7 @@ pub(crate) fn settings_of(
     settings
 }
 
-/// `options` with what `own` says, if that is something else.
+/// Returns `options` with the settings `own`, if that changes them.
 pub(crate) fn own_options(own: &Settings, options: &VisitOptions) -> Option<VisitOptions> {
     let refs = own.refs.as_ref().and_then(|patterns| {
         let parsed = RefsWanted::parse(patterns);

@@ -1,5 +1,5 @@
-//! What is done while workers visit: their messages are acted on, visits written down, leases renewed, and
-//! more is leased.
+//! The work of the main thread while workers visit: it acts on their messages, records visits, and renews and
+//! takes leases.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,26 +14,26 @@ use crate::queue::{Mailbox, Message, Queue};
 use crate::schedule::spread;
 use crate::throttle::Pause;
 
-/// Why a run ends early, or does not begin.
+/// The reason why a run ends early or does not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The catalog failed: what is visited could not be written down.
+    /// The catalog failed: visits could not be recorded.
     #[error(transparent)]
     Catalog(#[from] weir_catalog::Error),
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     #[error("cannot start a thread for visits: {0}; raise the limit of processes")]
     Thread(std::io::Error),
 }
 
-/// Visits may walk trees as deep as git allows. Only what is used of a stack is memory.
+/// Visits may walk trees as deep as git allows. Only the used part of a stack takes memory.
 const STACK_BYTES: usize = 32 << 20;
 
 impl Mirror {
-    /// Visits all of `first`, and returns when that is done or `stop` was asked for. Meanwhile `more` is
-    /// asked every now and then for what else is to be visited: who takes long does not hold up the others.
+    /// Visits all of `first`, and returns when that is done or `stop` is set. When workers are idle, asks
+    /// `more` for further repositories: a slow visit does not hold up the others.
     ///
     /// # Errors
-    /// If the catalog fails, or not one thread can be started.
+    /// If the catalog fails, or no thread can be started.
     pub fn run(
         &self,
         catalog: &mut Catalog,
@@ -54,7 +54,7 @@ impl Mirror {
                 let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
                 let spawned = worker.spawn_scoped(scope, move || self.work(queue, &shared, stop, mailbox));
                 let Err(e) = spawned else { continue };
-                // Those that are missing have nothing to say.
+                // The missing workers give up their shares of the mailbox.
                 (started..jobs).for_each(|_| drop(mailbox.share()));
                 if started == 0 {
                     return Err(RunError::Thread(e));
@@ -65,7 +65,7 @@ impl Mirror {
             let mut run = Run::new(self, &queue, stop, observe);
             let ended = run.until_done(catalog, more, &mailbox);
             if ended.is_err() {
-                // Nothing more is begun: it could not be written down either.
+                // No more visits begin: they could not be recorded either.
                 queue.close();
             }
             ended.map(|()| run.summary).map_err(RunError::Catalog)
@@ -73,7 +73,7 @@ impl Mirror {
     }
 }
 
-/// A run under way, seen from the thread that has the catalog.
+/// A run, as seen by the thread that has the catalog.
 pub(crate) struct Run<'r> {
     mirror: &'r Mirror,
     queue: &'r Queue,
@@ -83,9 +83,9 @@ pub(crate) struct Run<'r> {
     batch: VisitBatch,
     renewed: Instant,
     asked: Instant,
-    /// Whether there was more when it was last asked for.
+    /// Whether the last request for more repositories returned any.
     had_more: bool,
-    /// What was leased, until it is known what it builds on.
+    /// The repositories that were leased, until their bases are known.
     leased: Option<Leased>,
     asked_ahead: Instant,
     leased_ahead: Option<Leased>,
@@ -115,11 +115,11 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Goes on until all workers have ended.
+    /// Runs until all workers have ended.
     ///
     /// # Errors
-    /// If the catalog does not take what has happened. That leases are not renewed, or nothing more is
-    /// leased, is only told of: the next time may be early enough.
+    /// If the catalog cannot record a visit. If leases cannot be renewed or taken, that is only logged: the
+    /// next attempt may be early enough.
     pub(crate) fn until_done(
         &mut self,
         catalog: &mut Catalog,
@@ -179,14 +179,14 @@ impl<'r> Run<'r> {
     fn pause(&mut self, catalog: &mut Catalog, pause: &Pause) {
         let until = Timestamp::from(pause.until_ms.div_ceil(1000));
         let host = pause.host.as_deref().unwrap_or("");
-        // It is shown to others only: on a full disk it may fail itself.
+        // It is recorded only to be shown; on a full disk that may itself fail.
         if let Err(e) = catalog.set_throttle(host, pause.cause.name(), self.mirror.now(), until) {
             tracing::warn!("cannot record the pause for 'weir status': {e}");
         }
         (self.observe)(Event::Paused(pause));
     }
 
-    /// Renews the leases of what waits or is visited, three times before they end.
+    /// Renews the leases of all tasks, after each third of their time.
     fn renew(&mut self, catalog: &mut Catalog) {
         let lease_s = self.mirror.options.lease_s;
         if self.renewed.elapsed() < Duration::from_secs(lease_s) / 3 {
@@ -196,12 +196,13 @@ impl<'r> Run<'r> {
         let until = self.mirror.now() + lease_s as i64;
         match catalog.renew(&self.queue.leases(), until) {
             Ok(()) => self.queue.renew(until),
-            // The next time may be early enough; what has lapsed by then is another's, or due again.
+            // The next attempt may be early enough. A repository whose lease has lapsed by then belongs to
+            // another process or is due again.
             Err(e) => tracing::warn!("cannot renew leases: {e}"),
         }
     }
 
-    /// Leases more, if workers have nothing to do.
+    /// Leases more repositories, if workers are idle.
     fn ask_for_more(&mut self, catalog: &mut Catalog, more: More<'_>) {
         let may_ask = self.had_more || self.asked.elapsed() >= ASK_EVERY;
         if !may_ask || self.stop.is_stopped() || !self.queue.wants_more() {
@@ -228,7 +229,7 @@ impl<'r> Run<'r> {
     }
 }
 
-/// The visit that `repository` did not have, as its host pauses until then.
+/// Returns the record of a visit of `repository` that was postponed until `until`.
 fn put_off(repository: &Repository, until: Timestamp, at: Timestamp) -> Visit {
     Visit {
         id: repository.id,

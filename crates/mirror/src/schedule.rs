@@ -1,62 +1,63 @@
-//! When to visit an upstream again.
+//! Decides when to visit an upstream again.
 //!
-//! An upstream that changes with rate λ and is visited every T is behind by λT²/6 on average while λT is
-//! small (Cho and Garcia-Molina, "Effective page refresh policies for web crawlers", 2003, for Poisson
-//! changes). The least sum of that over many upstreams, at a given number of visits in all, has T
+//! If an upstream changes with rate λ and is visited every T, its copy is behind by λT²/6 on average while λT
+//! is small (Cho and Garcia-Molina, "Effective page refresh policies for web crawlers", 2003, for Poisson
+//! changes). The sum of that over many upstreams, for a given total number of visits, is least if T is
 //! proportional to λ^(-1/3): an upstream that changes a thousand times as often is visited ten times as
-//! often, not a thousand times. λ is estimated from what visits have found, the latest counting most; a new
-//! upstream is taken to go on as it was: what last changed a year ago will hardly change today.
+//! often, not a thousand times. λ is estimated from the changes that visits have found, with the latest
+//! counting most. A new upstream is assumed to go on as before: one that last changed a year ago will hardly
+//! change today.
 
 use weir_ground::FailureClass;
 
 const DAY_S: f64 = 86_400.0;
-/// Observations count half after so long: projects wake up and fall asleep.
+/// The time after which observations count half: projects wake up and fall asleep.
 const HALF_LIFE_S: f64 = 10.0 * DAY_S;
-/// What is taken to be known of an upstream before the first visit: so much of one change in the time since
-/// its last.
+/// The prior estimate for an upstream: this part of one change in the time since its last change.
 const PRIOR_CHANGES: f64 = 0.3;
-/// Time since the last change, where nobody knows it, and its bounds.
+/// The time since the last change where it is unknown, and its bounds.
 const QUIET_UNKNOWN_S: f64 = 30.0 * DAY_S;
 const QUIET_MIN_S: f64 = 3600.0;
 const QUIET_MAX_S: f64 = 3.0 * 365.0 * DAY_S;
-/// The most from the first visit to the second.
+/// The longest time from the first visit to the second.
 const SECOND_MAX_S: u64 = 3600;
-/// Time after an upstream was gone or forbidden for the first time: it may be a mistake of its host.
+/// The wait after an upstream was gone or forbidden for the first time: it may be a mistake of its host.
 const REFUSED_FIRST_S: u64 = 86_400;
 
-/// How often is often. All in seconds.
+/// The bounds of the intervals between visits. All are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Time between visits, however often an upstream changes; `None` if that counts.
+    /// The time between visits, however often an upstream changes; `None` if it depends on the changes.
     pub interval_s: Option<u64>,
-    /// Time between visits to an upstream that changes once a day.
+    /// The time between visits to an upstream that changes once a day.
     pub interval_daily_s: u64,
-    /// The least for any that changes more often.
+    /// The shortest interval, for upstreams that change more often.
     pub interval_min_s: u64,
-    /// The most for any that changes less often.
+    /// The longest interval, for upstreams that change less often.
     pub interval_max_s: u64,
-    /// Time after the first failure that may pass; it doubles with each further one.
+    /// The wait after the first temporary failure; it doubles with each further one.
     pub retry_s: u64,
-    /// The most after such failures.
+    /// The longest wait after such failures.
     pub retry_max_s: u64,
-    /// The most after an upstream was found to be gone: a day the first time, four times as long with each
-    /// further one.
+    /// The longest wait after an upstream was found to be gone: a day the first time, four times as long with
+    /// each further one.
     pub gone_s: u64,
-    /// The most after an upstream wanted other credentials, in the same way.
+    /// The longest wait after an upstream refused access; it grows in the same way.
     pub forbidden_s: u64,
 }
 
-/// What visits have found: changes, and the time they were looked for in, the latest counting most.
+/// The changes that visits have found, and the time over which they were observed, with the latest counting
+/// most.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// Changes.
+    /// The weighted number of changes.
     pub changes: f64,
-    /// Seconds.
+    /// The weighted time, in seconds.
     pub watched_s: f64,
 }
 
 impl Observed {
-    /// Takes in a visit `gap_s` after the one before.
+    /// Adds a visit that came `gap_s` seconds after the previous one.
     pub fn visited(&mut self, gap_s: u64, is_changed: bool) {
         let gap_s = gap_s as f64;
         let left = 0.5f64.powf(gap_s / HALF_LIFE_S);
@@ -64,10 +65,11 @@ impl Observed {
         self.watched_s = self.watched_s * left + gap_s;
     }
 
-    /// Changes a second, for an upstream that last changed `quiet_s` ago (`None` if nobody knows).
+    /// Returns the changes per second of an upstream that last changed `quiet_s` ago (`None` if that is
+    /// unknown).
     fn rate(&self, quiet_s: Option<u64>) -> f64 {
         let quiet_s = quiet_s.map_or(QUIET_UNKNOWN_S, |s| (s as f64).clamp(QUIET_MIN_S, QUIET_MAX_S));
-        // Several changes between two visits look like one: where nearly every visit finds one there were
+        // Several changes between two visits look like one: if nearly every visit finds a change, there were
         // more.
         let more = 1.0 + self.changes / 8.0;
         (self.changes * more + PRIOR_CHANGES) / (self.watched_s + PRIOR_CHANGES * quiet_s)
@@ -75,12 +77,13 @@ impl Observed {
 }
 
 impl Policy {
-    /// Seconds until the second visit: whoever has just added something wants to see it followed.
+    /// Returns the seconds until the second visit: a user who has just added a repository wants to see it
+    /// followed.
     pub fn second_s(&self) -> u64 {
         self.next_s(&Observed::default(), None).min(SECOND_MAX_S.max(self.interval_min_s))
     }
 
-    /// Seconds until the next visit after one that went well.
+    /// Returns the seconds until the next visit after a successful one.
     pub fn next_s(&self, observed: &Observed, quiet_s: Option<u64>) -> u64 {
         if let Some(interval_s) = self.interval_s {
             return interval_s;
@@ -90,8 +93,8 @@ impl Policy {
         (interval as u64).clamp(self.interval_min_s.min(self.interval_max_s), self.interval_max_s)
     }
 
-    /// Seconds until the next try after a failure of that class, where `failures` in turn came before; of
-    /// what is gone or forbidden, those that were so as well.
+    /// Returns the seconds until the next visit after a failure of `class`, which `failures` failures in a
+    /// row preceded. For gone and forbidden, only failures of that class count.
     pub fn retry_s(&self, class: FailureClass, failures: u32) -> u64 {
         match class {
             FailureClass::Gone => {
@@ -105,7 +108,8 @@ impl Policy {
     }
 }
 
-/// `wait_s` and up to a tenth more, so that what was added together does not stay due together.
+/// Returns `wait_s` and up to a tenth more, so that repositories that were added together do not stay due
+/// together.
 pub fn spread(wait_s: u64, id: i64) -> u64 {
     wait_s + (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) % (wait_s / 10 + 1)
 }

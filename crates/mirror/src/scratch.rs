@@ -1,4 +1,5 @@
-//! Where packs lie while they are verified: a scratch folder, a ramdisk by preference, as long as they fit.
+//! Chooses where packs lie while they are verified: in a scratch folder, preferably a ramdisk, as long as
+//! they fit.
 
 use std::ffi::CString;
 use std::io;
@@ -8,23 +9,23 @@ use std::sync::Arc;
 
 use weir_repo::ingest::{Quota, SpillPlace};
 
-/// A folder for packs on their way in, and how much of it they may take.
+/// A folder for incoming packs, and how much of it they may take.
 #[derive(Clone, Debug)]
 pub struct Scratch {
     /// The folder; files in it have no name and vanish with the process.
     pub folder: Option<PathBuf>,
-    /// Bytes one pack may take of it...
+    /// The bytes of it that one pack may take.
     pub pack_bytes_max: u64,
-    /// ...and all together.
+    /// The bytes of it that all packs together may take.
     pub quota: Arc<Quota>,
 }
 
 impl Scratch {
-    /// A place for a pack of more than `bytes`: the scratch folder if that fits limit and space, the store
-    /// otherwise.
+    /// Returns a file for a pack of more than `bytes`: in the scratch folder if the pack fits its limits and
+    /// free space, otherwise in the store.
     ///
     /// # Errors
-    /// Of the system.
+    /// If the file cannot be created.
     pub fn place(&self, bytes: u64, store: &Path) -> io::Result<SpillPlace> {
         if let Some(folder) = &self.folder
             && bytes <= self.pack_bytes_max

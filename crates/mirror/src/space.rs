@@ -1,5 +1,5 @@
-//! Room for archives: visits stop before the disk is full, or the archives take more than they may, and go on
-//! when there is room.
+//! Watches the room for archives. Visits stop before the disk is full or the archives take more than they
+//! may, and continue when there is room.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,24 +9,25 @@ use std::time::{Duration, Instant};
 use crate::scratch::free_bytes;
 use crate::throttle::Cause;
 
-/// How old the catalog's sum of all archives may be; what is appended meanwhile is added. While visits pause
-/// for it, somebody may be making room.
+/// The maximum age of the catalog's sum of all archives; bytes appended meanwhile are added to it. While
+/// visits pause because of it, it is refreshed sooner, as the operator may be making room.
 const SUM_AGE_MAX: Duration = Duration::from_secs(600);
 const PAUSED_SUM_AGE_MAX: Duration = Duration::from_secs(15);
 
-/// Room that archives have.
+/// The room for archives.
 #[derive(Debug)]
 pub struct Space {
     store: PathBuf,
     free_bytes_min: u64,
     bytes_max: Option<u64>,
-    /// Bytes of all archives, and when they were summed.
+    /// The bytes of all archives, and when they were summed.
     used: Mutex<(u64, Option<Instant>)>,
     paused_until_ms: AtomicU64,
 }
 
 impl Space {
-    /// In the folder `store`: so much of its disk stays free, and all archives take `bytes_max` at most.
+    /// Creates the limits of the folder `store`: `free_bytes_min` of its disk stay free, and all archives
+    /// take `bytes_max` at most.
     pub fn new(store: PathBuf, free_bytes_min: u64, bytes_max: Option<u64>) -> Space {
         Space {
             store,
@@ -37,7 +38,8 @@ impl Space {
         }
     }
 
-    /// Whether somebody should [`Space::set_used`]: that costs a look at every repository.
+    /// Returns whether the caller should call [`Space::set_used`]. The sum reads every repository in the
+    /// catalog.
     pub(crate) fn wants_sum(&self) -> bool {
         let (used, at) = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let age_max =
@@ -45,24 +47,24 @@ impl Space {
         self.bytes_max.is_some() && at.is_none_or(|at| at.elapsed() > age_max)
     }
 
-    /// Returns whether all archives together have a limit, for which it must be known what they take.
+    /// Returns whether all archives together have a limit, so that their size must be known.
     pub fn is_limited(&self) -> bool {
         self.bytes_max.is_some()
     }
 
-    /// Says what all archives take, as the catalog knows it.
+    /// Sets the bytes that all archives take, as the catalog knows them.
     pub fn set_used(&self, bytes: u64) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = (bytes, Some(Instant::now()));
     }
 
-    /// Says what was added since.
+    /// Adds bytes that were appended since.
     pub fn add_used(&self, bytes: u64) {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).0 += bytes;
     }
 
-    /// Why nothing is to be fetched, if so.
+    /// Returns why nothing may be fetched, if there is a reason.
     pub fn shortage(&self) -> Option<Cause> {
-        // A disk that cannot be asked is not known to be full.
+        // If the free space cannot be read, the disk is not taken for full.
         if free_bytes(&self.store).is_some_and(|free| free < self.free_bytes_min) {
             return Some(Cause::LowSpace);
         }
@@ -70,12 +72,12 @@ impl Space {
         self.bytes_max.is_some_and(|max| used >= max).then_some(Cause::Quota)
     }
 
-    /// Whether `bytes` more could be written, and enough be free all the same.
+    /// Returns whether `bytes` more can be written and enough space stays free.
     pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
         free_bytes(&self.store).is_none_or(|free| free >= self.free_bytes_min.saturating_add(bytes))
     }
 
-    /// Whether a pause for want of space begins at `now_ms`, which lasts until it is told anew.
+    /// Starts a pause for lack of space until `until_ms`; returns false if one lasts already at `now_ms`.
     pub(crate) fn pauses_from(&self, now_ms: u64, until_ms: u64) -> bool {
         let before = self.paused_until_ms.load(Ordering::Relaxed);
         before <= now_ms
@@ -85,7 +87,7 @@ impl Space {
                 .is_ok()
     }
 
-    /// Whether such a pause ends here.
+    /// Ends such a pause; returns whether there was one.
     pub(crate) fn goes_on(&self) -> bool {
         self.paused_until_ms.swap(0, Ordering::Relaxed) > 0
     }

@@ -1,4 +1,4 @@
-//! Whether the store is there: an empty folder, where a disk was to be mounted, is no store without archives.
+//! Checks whether the store is mounted: an empty mount point is not a store without archives.
 
 use std::path::PathBuf;
 
@@ -6,20 +6,20 @@ use weir_ground::FailureClass;
 
 use crate::failure::Failure;
 
-/// A file in the store that says which one it is.
+/// A file in the store that identifies it.
 #[derive(Clone, Debug)]
 pub struct StoreMark {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What it says.
+    /// The expected content.
     pub id: String,
 }
 
 impl StoreMark {
-    /// Whether the store is there.
+    /// Checks whether the store is there.
     ///
     /// # Errors
-    /// If it is not, or is another.
+    /// If it is not there, or is another store.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let what = match std::fs::read_to_string(&self.path) {
             Ok(text) if text.trim() == self.id => return Ok(()),

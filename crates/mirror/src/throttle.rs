@@ -1,51 +1,51 @@
-//! Pauses where errors gather: of one host, of all if many hosts fail at once, of all at once if this machine
-//! is at fault.
+//! Pauses visits where errors accumulate: of one host, of all hosts if many fail at once, and of all hosts at
+//! once if this machine is at fault.
 //!
-//! Each sort of trouble has a bag that holds so many errors (crawld's and errbag's idea): one leaks out in
-//! each interval and with each visit that goes well; when it is full, visits pause. What an upstream alone
-//! answers for (bad packs, and that it is gone or not for us) is no trouble; but a host that says of one
-//! repository after the other that it is not there has lost something itself.
+//! Each kind of error has a bag with room for a number of errors (crawld's and errbag's idea). One error
+//! leaks out in each interval and with each successful visit; when the bag is full, visits pause. Errors that
+//! concern one repository alone (a bad pack, or a repository that is gone or forbidden) do not count. But a
+//! host that says of one repository after the other that it is not there has itself lost something.
 
 use std::collections::{HashMap, VecDeque};
 
 use weir_ground::FailureClass;
 
-/// How much trouble is too much.
+/// When visits pause, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottlePolicy {
-    /// Errors that a bag holds; 0 for no pauses but for a full disk.
+    /// The errors that fill a bag; 0 for no pauses except for a full disk.
     pub window: u32,
-    /// Time in which one leaks out, in milliseconds.
+    /// The time in which one error leaks out, in milliseconds.
     pub leak_ms: u64,
-    /// Length of a pause, in milliseconds.
+    /// The length of a pause, in milliseconds.
     pub pause_ms: u64,
 }
 
-/// What is wrong.
+/// The cause of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// A host, or the way there.
+    /// A host fails, or the network to it.
     Host,
-    /// A host that says of every repository that it is not there, or not for us.
+    /// A host says of every repository that it is gone or forbidden.
     Refusals,
-    /// A host that says when to come again.
+    /// A host says when to come again.
     Asked,
-    /// Many hosts at once: our network.
+    /// Many hosts fail at once: the local network is at fault.
     Network,
     /// The disk is full.
     DiskFull,
     /// The store is not there.
     Store,
-    /// It will be soon.
+    /// The disk will be full soon.
     LowSpace,
-    /// The archives take as much as they may.
+    /// The archives take all the space that they may.
     Quota,
-    /// Something else here.
+    /// Another error of this machine.
     Local,
 }
 
 impl Cause {
-    /// In words.
+    /// Returns the cause in words.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Host => "the host fails",
@@ -64,17 +64,17 @@ impl Cause {
 /// A pause that has begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// Of which host; `None` for all.
+    /// The host; `None` for all hosts.
     pub host: Option<String>,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// Until when, in milliseconds of the caller's clock.
+    /// The end of the pause, in milliseconds of the caller's clock.
     pub until_ms: u64,
 }
 
-/// Hosts among the latest errors that make it the network's fault.
+/// The number of different hosts among the latest errors from which on the network is at fault.
 const HOSTS_MIN: usize = 3;
-/// Hosts that are remembered; those that have had no trouble for longest go first.
+/// The number of hosts from which on those with few recent errors are forgotten.
 const HOSTS_MAX: usize = 100_000;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,7 +82,7 @@ struct Bag {
     level: f64,
     at_ms: u64,
     paused_until_ms: u64,
-    /// Repositories in turn that were not there, or not for us.
+    /// The consecutive repositories that were gone or forbidden.
     refused: u32,
 }
 
@@ -93,14 +93,14 @@ impl Bag {
         self.at_ms = now_ms;
     }
 
-    /// Takes an error in; true if that fills it.
+    /// Adds an error; returns true if that fills the bag.
     fn take(&mut self, policy: &ThrottlePolicy, now_ms: u64) -> bool {
         self.leak(policy, now_ms);
         self.level += 1.0;
         let is_full =
             policy.window > 0 && self.level >= f64::from(policy.window) && self.paused_until_ms <= now_ms;
         if is_full {
-            // After the pause a few errors are enough for the next, not a whole bag.
+            // After the pause half a bag of errors is enough for the next one.
             self.level /= 2.0;
             self.paused_until_ms = now_ms + policy.pause_ms;
         }
@@ -108,19 +108,19 @@ impl Bag {
     }
 }
 
-/// All bags. Times are the caller's, in milliseconds.
+/// The bags of all hosts. Times are the caller's, in milliseconds.
 #[derive(Debug)]
 pub struct Throttle {
     policy: ThrottlePolicy,
     hosts: HashMap<String, Bag>,
     network: Bag,
     local: Bag,
-    /// Hosts of the latest network errors.
+    /// The hosts of the latest network errors.
     latest: VecDeque<String>,
 }
 
 impl Throttle {
-    /// Empty bags.
+    /// Creates a throttle without errors.
     pub fn new(policy: ThrottlePolicy) -> Throttle {
         Throttle {
             policy,
@@ -131,7 +131,7 @@ impl Throttle {
         }
     }
 
-    /// A visit to `host` went well.
+    /// Records a successful visit to `host`.
     pub fn went_well(&mut self, host: &str, now_ms: u64) {
         let policy = self.policy;
         for bag in
@@ -143,7 +143,7 @@ impl Throttle {
         }
     }
 
-    /// A visit to `host` failed, in that class; the pause that begins with it, if one does.
+    /// Records a failed visit to `host`; returns the pause that begins with it, if any.
     pub fn failed(&mut self, host: &str, class: FailureClass, now_ms: u64) -> Option<Pause> {
         let policy = self.policy;
         let pause = |host: Option<&str>, cause| Pause {
@@ -167,7 +167,7 @@ impl Throttle {
                 let is_too_much =
                     policy.window > 0 && bag.refused >= policy.window && bag.paused_until_ms <= now_ms;
                 is_too_much.then(|| {
-                    // After the pause a few tell whether it is still so.
+                    // After the pause half as many refusals are enough for the next one.
                     bag.refused /= 2;
                     bag.paused_until_ms = now_ms + policy.pause_ms;
                     pause(Some(host), Cause::Refusals)
@@ -195,8 +195,8 @@ impl Throttle {
         }
     }
 
-    /// `host` asks to be left alone for so long; the pause that begins with it, if it is not left alone for
-    /// that long already.
+    /// Records that `host` asks for a pause of `seconds`; returns that pause, unless the host already pauses
+    /// for that long.
     pub fn asked_to_wait(&mut self, host: &str, seconds: u64, now_ms: u64) -> Option<Pause> {
         let until_ms = now_ms.saturating_add(seconds.saturating_mul(1000));
         let bag = self.host(host, now_ms);
@@ -212,18 +212,18 @@ impl Throttle {
         self.hosts.entry(host.to_owned()).or_default()
     }
 
-    /// Until when nothing is to be visited, if so.
+    /// Returns until when all visits pause, if they do.
     pub fn all_paused_until(&self, now_ms: u64) -> Option<u64> {
         let until = self.network.paused_until_ms.max(self.local.paused_until_ms);
         (until > now_ms).then_some(until)
     }
 
-    /// Length of a pause, in milliseconds.
+    /// Returns the length of a pause, in milliseconds.
     pub fn pause_ms(&self) -> u64 {
         self.policy.pause_ms
     }
 
-    /// Until when `host` is not to be visited, if so.
+    /// Returns until when visits to `host` pause, if they do.
     pub fn paused_until(&self, host: &str, now_ms: u64) -> Option<u64> {
         self.hosts.get(host).map(|bag| bag.paused_until_ms).filter(|until| *until > now_ms)
     }
@@ -236,8 +236,8 @@ mod tests {
     const POLICY: ThrottlePolicy = ThrottlePolicy { window: 60, leak_ms: 1000, pause_ms: 1_800_000 };
     const HOUR_MS: u64 = 3_600_000;
 
-    /// An hour in which visits to a hundred hosts, ten a second, end as `class` says for a second and a host;
-    /// how many there were, and the pauses.
+    /// Simulates an hour of visits to a hundred hosts, ten a second, that end as `class` says for a second
+    /// and a host. Returns the number of visits and the pauses.
     fn an_hour(mut class: impl FnMut(u64, usize) -> Option<FailureClass>) -> (usize, Vec<Pause>, Throttle) {
         let mut throttle = Throttle::new(POLICY);
         let (mut visits, mut pauses, mut turn) = (0, Vec::new(), 0usize);
@@ -312,7 +312,7 @@ mod tests {
                 (0..29).all(|n| throttle.failed("h", class, after + n).is_none())
                     && throttle.failed("h", class, after + 30).is_some()
             );
-            // One in sixty that is there is enough: old lists are like that.
+            // One repository in sixty that is there is enough: old lists are like that.
             let mut throttle = Throttle::new(POLICY);
             for n in 0..10_000 {
                 match n % 60 {

@@ -1,4 +1,4 @@
-//! An archive brought up to date with its upstream.
+//! Brings an archive up to date with its upstream.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,10 +17,10 @@ use crate::options::VisitOptions;
 use crate::refs_wanted::RefsWanted;
 use crate::visited::{Known, LostCommits, Visited};
 
-/// Fingerprint of refs and HEAD as an upstream shows them.
+/// Returns the fingerprint of the refs and HEAD that an upstream advertises.
 fn fingerprint(advertised: &Advertised, lfs: bool) -> Vec<u8> {
     let mut h = Sha256::new();
-    // What is there is not all that is wanted, once they are wanted, too.
+    // Once LFS objects are wanted, an archive without them is not up to date.
     if lfs {
         h.update(b"lfs");
     }
@@ -37,7 +37,7 @@ fn fingerprint(advertised: &Advertised, lfs: bool) -> Vec<u8> {
     h.finalize()[..16].to_vec()
 }
 
-/// Refs of an upstream, and the session they came by.
+/// Opens a session with an upstream and lists its refs.
 pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advertised, Visited), Failure> {
     options.progress.begin(Phase::Asking, 0);
     let (session, mut advertised) =
@@ -63,13 +63,14 @@ pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advert
     Ok((session, advertised, visited))
 }
 
-/// Whether there is an archive at `path`. A disk that does not answer is not one without it.
+/// Returns whether there is an archive at `path`. A disk error is not taken for a missing archive.
 pub(crate) fn exists(path: &Path) -> Result<bool, Failure> {
     path.try_exists()
         .map_err(|e| Failure::new(FailureClass::Local, format!("cannot look at '{}': {e}", path.display())))
 }
 
-/// The archive at `path` to be written to, which is a copy of `url`; and commits of it that are lost.
+/// Opens the archive at `path`, a copy of `url`, for writing, or creates it. Returns it with its lost
+/// commits, if any.
 fn open(
     url: &Url,
     path: &Path,
@@ -91,8 +92,7 @@ fn open(
                 format!("another visit has taken the lease and has already written ({ours}, {theirs})"),
             ));
         }
-        // On a disk that does not tell large letters from small ones two names are one file; and names are
-        // given again.
+        // If the file system ignores case, two names can be one file. A name may also have been used before.
         if let Some(found) =
             archive.origin().filter(|found| known.seq.is_none() && !is_same(found, &origin(url, known)))
         {
@@ -182,16 +182,16 @@ pub(crate) fn update(
     Ok(visited)
 }
 
-/// Whether the archive at `path` is as it was when its last commit was told of, as far as that can be seen at
-/// its end, and what it builds on is there. One with later commits is looked into: they may be of a visit
-/// that was never written down, or one that went on from damage and came no further.
+/// Returns whether the archive at `path` is as it was when its last commit was recorded, as far as its end
+/// shows, and its base is there. An archive with later commits is opened: they may be those of a visit that
+/// was never recorded, or that continued after damage and failed.
 fn is_sound(path: &Path, known: &Known<'_>) -> Result<bool, Failure> {
     match weir_repo::check_end(path) {
         Ok(seq) if known.seq.is_none_or(|known| known == seq) => {}
         Err(e) if !e.is_torn() => return Err(e.into()),
         Ok(_) | Err(_) => return Ok(false),
     }
-    // What it builds on may have been replaced since.
+    // Its base may have been replaced since.
     if known.base.is_some() {
         weir_repo::base_holds(path)?;
     }
@@ -211,7 +211,7 @@ pub(crate) fn take_in_lfs(
         let report = fetch_lfs(archive, url, path, now, options)?;
         visited.archive = archive.committed();
         visited.lfs = Some(report);
-        // No upstream has this one: the next visit looks again, whatever it shows.
+        // This fingerprint matches no upstream, so that the next visit tries again.
         if report.is_incomplete {
             visited.fingerprint.clear();
         }
@@ -219,7 +219,7 @@ pub(crate) fn take_in_lfs(
     Ok(())
 }
 
-/// The identity of what was committed last, if it can be had.
+/// Returns the snapshot id of the last commit, if it can be computed.
 pub(crate) fn snapshot_id(archive: &mut ArchiveRepo) -> Option<Oid> {
     let repo = archive.repo().ok()??;
     repo.snapshot_id(repo.refs()).unwrap_or_else(|e| {
@@ -228,7 +228,7 @@ pub(crate) fn snapshot_id(archive: &mut ArchiveRepo) -> Option<Oid> {
     })
 }
 
-/// Lets a new archive build on the base it is to have. Where that cannot be, it is whole.
+/// Lets a new archive build on its base. If that fails, the archive is cloned whole.
 pub(crate) fn build_on_base(archive: &mut ArchiveRepo, known: &Known<'_>, now: Timestamp) {
     let Some(path) = known.base.filter(|path| path.exists()) else { return };
     if let Err(e) = weir_repo::open_as_base(path, now).and_then(|base| archive.build_on(&base)) {
@@ -236,8 +236,8 @@ pub(crate) fn build_on_base(archive: &mut ArchiveRepo, known: &Known<'_>, now: T
     }
 }
 
-/// Fetches what `refs` need into `archive`, which will stand at `path`, and makes the files that answers are
-/// faster with.
+/// Fetches the objects of `refs` into `archive`, which will be at `path`, and makes the derived files that
+/// speed up answers.
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn take_in(
     archive: &mut ArchiveRepo,
@@ -251,7 +251,7 @@ pub(crate) fn take_in(
 ) -> Result<UpdateReport, Failure> {
     let store = path.parent().unwrap_or(Path::new("."));
     let report = IncomingUpdate { archive, session, url, options, store, epoch, now }.run(refs)?;
-    // Derived files only make answers faster: without them the visit has gone well all the same.
+    // Derived files only speed up answers: without them the visit has succeeded all the same.
     let started = Instant::now();
     options.progress.begin(Phase::Deriving, 0);
     match weir_repo::derive(archive, now, options.threads) {
@@ -265,23 +265,23 @@ pub(crate) fn take_in(
     Ok(report)
 }
 
-/// Returns what an archive read from `url` says that it is a copy of.
+/// Returns the origin that an archive read from `url` records.
 pub(crate) fn origin(url: &Url, known: &Known<'_>) -> Origin {
     Origin { url: known.upstream.unwrap_or(url).without_userinfo(), forge: known.forge.map(str::to_owned) }
 }
 
-/// Whether both are one repository, be it at another place by now.
+/// Returns whether both are one repository, even if its URL has changed.
 fn is_same(one: &Origin, other: &Origin) -> bool {
     one.url == other.url || one.forge.is_some() && one.forge == other.forge
 }
 
-/// The refs as they will be stored. What tags peel to is found out from the objects.
+/// Returns the refs as they will be stored. What tags peel to is read from the objects later.
 pub(crate) fn snapshot(advertised: Advertised, old: Option<&Repo>) -> Refs {
     let list = advertised.refs.into_iter().map(|r| Ref { name: r.name, oid: r.oid, peeled: None }).collect();
     let head = match advertised.head {
         Symbolic::Branch(name) => Head::Symbolic(name),
         Symbolic::Detached(oid) => Head::Detached(oid),
-        // An upstream that says nothing of HEAD: it stays what it was.
+        // If the upstream does not tell its HEAD, the old one is kept.
         Symbolic::Unknown => old.map_or_else(Head::default, |r| r.refs().head.clone()),
     };
     Refs::new(list, head)

@@ -1,4 +1,4 @@
-//! One visit to one upstream.
+//! Visits one upstream.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use crate::replace::relink_or_replace;
 use crate::update::{exists, update};
 use crate::visited::{Known, Visited};
 
-/// Brings the archive at `path` up to date with `url`. If the upstream shows the same as when its fingerprint
-/// was taken, only the end of the archive is looked at. If the archive is found to be damaged, it goes on
-/// from the last commit that holds, or is put aside for a new clone.
+/// Brings the archive at `path` up to date with `url`. If the upstream advertises what the known fingerprint
+/// was made of, only the end of the archive is checked. A damaged archive continues from its last intact
+/// commit, or is set aside and cloned again.
 ///
 /// # Errors
-/// If it does not go well; then the archive is as it was, or has one part of the update more.
+/// If the visit fails. The archive is then as it was, or has one more part of the update.
 pub fn visit(
     url: &Url,
     path: &Path,
@@ -31,7 +31,8 @@ pub fn visit(
         return Ok(visited);
     }
     match update(url, path, known, now, options) {
-        // What an upstream sends must not be taken for damage: all of it is read before it is believed.
+        // Input from the upstream must not be taken for damage: the archive is read in full before it is
+        // replaced.
         Err(failure) if failure.class == FailureClass::Damaged && exists(path)? => {
             relink_or_replace(url, path, known, now, options)?.ok_or(failure)
         }

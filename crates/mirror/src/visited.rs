@@ -1,4 +1,4 @@
-//! What is known of a repository before a visit, and after it.
+//! The state of a repository before a visit, and after it.
 
 use std::path::{Path, PathBuf};
 
@@ -9,61 +9,61 @@ use weir_transport::Url;
 
 use crate::lfs::LfsReport;
 
-/// What a visit found.
+/// The result of a visit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visited {
-    /// Fingerprint of the upstream's refs.
+    /// The fingerprint of the upstream's refs.
     pub fingerprint: Vec<u8>,
-    /// What changed; `None` if nothing.
+    /// The change of the refs; `None` if nothing changed.
     pub change: Option<(RefsChange, UpdateReport)>,
-    /// Refs of the upstream.
+    /// The number of refs of the upstream.
     pub ref_count: u64,
-    /// Names of refs that were refused.
+    /// The names of refs that were refused.
     pub refused: Vec<Vec<u8>>,
     /// Whether the archive is new: its name is durable once [`weir_repo::sync_folder_of`] was called.
     pub created: bool,
-    /// Number of the archive's last commit and its length, if it was opened.
+    /// The number of the archive's last commit, and the archive's length, if it was opened.
     pub archive: Option<(u64, u64)>,
-    /// Where the archive that stood there lies now, if it was damaged and a new clone took its place.
+    /// The path of the damaged archive that was set aside, if a new clone took its place.
     pub damaged: Option<PathBuf>,
-    /// What the archive builds on, if it was opened.
+    /// The base of the archive, if it was opened.
     pub builds_on: Option<Option<PathBuf>>,
-    /// What the upstream has, if the archive was written to: the SHA-1 of its snapshot
+    /// The snapshot id of the refs, a SHA-1, if the archive was written to
     /// ([`weir_repo::Repo::snapshot_id`]).
     pub snapshot: Option<Oid>,
-    /// LFS objects, if they were looked for.
+    /// The LFS objects, if they are mirrored.
     pub lfs: Option<LfsReport>,
-    /// Another archive stands there than before, or it has lost commits: what built on it is to be looked at.
+    /// The archive was replaced or has lost commits: the archives that build on it must be checked.
     pub is_another: bool,
-    /// Commits that were found to be lost.
+    /// The commits that were found to be lost.
     pub lost: Option<LostCommits>,
 }
 
-/// Commits of an archive that are lost, as far as its upstream could not give them again.
+/// Lost commits of an archive, and what its upstream could not give again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostCommits {
-    /// Which.
+    /// The commits.
     pub commits: Lost,
-    /// Refs they named that lead to what is not here any more: name and id.
+    /// Their refs that lead to objects no longer here: name and id.
     pub refs: Vec<String>,
 }
 
-/// What is known of a repository before a visit.
+/// The state of a repository before a visit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known<'a> {
-    /// Fingerprint of the last visit that went well.
+    /// The fingerprint of the last successful visit.
     pub fingerprint: Option<&'a [u8]>,
-    /// Number of the archive's last commit.
+    /// The number of the archive's last commit.
     pub seq: Option<u64>,
-    /// Number of the lease.
+    /// The number of the lease.
     pub epoch: Epoch,
-    /// The archive that a new one builds on, if it is there.
+    /// The archive that a new one builds on, if it exists.
     pub base: Option<&'a Path>,
-    /// What its forge knows it by, if it was listed by one ([`weir_repo::Origin::forge`]).
+    /// How its forge identifies it, if a forge lists it ([`weir_repo::Origin::forge`]).
     pub forge: Option<&'a str>,
-    /// The repository that the archive is a copy of, if it is read from elsewhere: a clone of it that is
-    /// taken over.
+    /// The repository that the archive is a copy of, if it is read from elsewhere: from an existing clone
+    /// that is imported.
     pub upstream: Option<&'a Url>,
-    /// Somebody has found the archive damaged.
+    /// Whether the archive was found to be damaged.
     pub is_damaged: bool,
 }

@@ -1,24 +1,23 @@
-//! Folders below the store for what is on its way: gone when they are dropped, or when the next one is made
-//! after a kill.
+//! Temporary folders below the store. They are removed when dropped; after a kill, when the next one is made.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Held by whoever uses the folder.
+/// The file that the process using the folder holds a lock on.
 const LOCK: &str = "in-use";
 
-/// A folder that nobody takes for a folder of archives.
+/// A folder that is never taken for a folder of archives.
 pub struct WorkFolder {
     folder: tempfile::TempDir,
     _lock: File,
 }
 
 impl WorkFolder {
-    /// Makes one below `store`, and removes those that nobody uses any more.
+    /// Creates a folder below `store`, and removes those that no process uses any more.
     ///
     /// # Errors
-    /// If `store` cannot be read or written to; the error names what it is about.
+    /// If `store` cannot be read or written to; the error names the path.
     pub fn new(store: &Path) -> io::Result<WorkFolder> {
         let about = |what: &'static str, path: &Path| {
             let path = path.to_owned();
@@ -54,7 +53,7 @@ impl WorkFolder {
         }
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }

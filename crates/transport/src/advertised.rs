@@ -1,32 +1,32 @@
-//! What an upstream advertises, gathered line by line: refs, HEAD, and names that no git would create.
+//! Gathers what an upstream advertises, line by line: refs, HEAD, and names that git would not create.
 
 use weir_git::{HashKind, Oid, refname};
 
 use crate::error::{Error, Result};
 use crate::text::printable;
 
-/// What a ref takes beside its name, here and where it is worked with.
+/// The memory that a ref takes besides its name, here and in later processing.
 const REF_BYTES: usize = 192;
 
 /// A ref as an upstream advertises it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdvertisedRef {
-    /// Full name, checked.
+    /// The full name, checked.
     pub name: Vec<u8>,
-    /// What it points at.
+    /// The object that it points at.
     pub oid: Oid,
-    /// What that is peeled, for annotated tags.
+    /// The object that an annotated tag peels to.
     pub peeled: Option<Oid>,
 }
 
-/// What an upstream's HEAD is.
+/// The HEAD of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Symbolic {
-    /// The branch HEAD names.
+    /// The branch that HEAD names.
     Branch(Vec<u8>),
-    /// A commit, no branch.
+    /// A commit without a branch.
     Detached(Oid),
-    /// Nothing is said: an empty repository of an old server.
+    /// Unknown, as for an empty repository of an old server.
     Unknown,
 }
 
@@ -37,11 +37,11 @@ pub struct Advertised {
     pub refs: Vec<AdvertisedRef>,
     /// HEAD.
     pub head: Symbolic,
-    /// Names that were refused, because no git would create them.
+    /// The names that were refused, because git would not create them.
     pub refused: Vec<Vec<u8>>,
 }
 
-/// Gathers refs.
+/// A list of refs being gathered.
 pub(crate) struct RefListing {
     hash: HashKind,
     refs: Vec<AdvertisedRef>,
@@ -63,7 +63,7 @@ impl RefListing {
         }
     }
 
-    /// Counts what the list takes.
+    /// Counts the memory that the list takes.
     pub(crate) fn count(&mut self, bytes: usize) -> Result<()> {
         self.bytes += bytes as u64;
         if self.bytes > self.bytes_max {
@@ -85,7 +85,7 @@ impl RefListing {
         Ok(())
     }
 
-    /// `<oid|unborn> <name> [symref-target:<name>] [peeled:<oid>]`.
+    /// Adds a line `<oid|unborn> <name> [symref-target:<name>] [peeled:<oid>]`.
     pub(crate) fn add_v2(&mut self, line: &[u8]) -> Result<()> {
         let bad = || Error::Protocol(format!("bad ref line '{}'", printable(line)));
         let mut words = line.split(|&c| c == b' ');
@@ -112,12 +112,12 @@ impl RefListing {
         self.push(name, oid, peeled)
     }
 
-    /// The hash that ids are of.
+    /// Returns the hash of the ids.
     pub(crate) fn hash(&self) -> HashKind {
         self.hash
     }
 
-    /// Says what the last ref, if it is `tag`, peels to.
+    /// Sets the peeled object of the last ref, if that is `tag`.
     pub(crate) fn peel_last(&mut self, tag: &[u8], oid: Oid) {
         if let Some(last) = self.refs.last_mut().filter(|r| r.name == tag) {
             last.peeled = Some(oid);
@@ -133,7 +133,7 @@ impl RefListing {
     }
 }
 
-/// Gathers the advertisement of v0 and v1.
+/// The advertisement of v0 and v1 being gathered.
 pub(crate) struct Early {
     list: RefListing,
     head: Option<Oid>,
@@ -171,7 +171,7 @@ impl Early {
         self.list.head = match (symref, self.head) {
             (Some(target), _) => Symbolic::Branch(target),
             (None, Some(oid)) => {
-                // Servers before 1.8.4.3 do not say: guess as git's clone does, master or main first.
+                // Servers before 1.8.4.3 do not send it: guess as git clone does, master or main first.
                 let guess = |name: &[u8]| self.list.refs.iter().any(|r| r.name == name && r.oid == oid);
                 let known = [&b"refs/heads/master"[..], b"refs/heads/main"].into_iter().find(|n| guess(n));
                 known.map_or(Symbolic::Detached(oid), |n| Symbolic::Branch(n.to_vec()))

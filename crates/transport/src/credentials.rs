@@ -1,4 +1,4 @@
-//! Where user names and passwords for HTTP come from: the URL, netrc, git's credential helpers.
+//! Finds user names and passwords for HTTP: in the URL, in netrc, and by git's credential helpers.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 
 use crate::url::Url;
 
-/// A user name and a password (or token).
+/// A user name and a password or token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// User name.
+    /// The user name.
     pub user: String,
-    /// Password.
+    /// The password.
     pub password: String,
 }
 
@@ -22,15 +22,16 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Those in the URL, if it has a password.
+    /// Returns the credentials in the URL, if it has a password.
     pub fn from_url(url: &Url) -> Option<Credentials> {
         Some(Credentials { user: url.user.clone().unwrap_or_default(), password: url.password.clone()? })
     }
 }
 
-/// Who else may know what a server wants.
+/// A further source of credentials.
 pub trait CredentialSource: Send + Sync {
-    /// What to try for `url`, in order. Called when the server has asked for a password.
+    /// Returns the credentials to try for `url`, in order. It is called when the server has asked for a
+    /// password.
     fn find(&self, url: &Url) -> Vec<Credentials>;
 }
 
@@ -39,7 +40,7 @@ pub trait CredentialSource: Send + Sync {
 pub struct Netrc(pub PathBuf);
 
 impl Netrc {
-    /// The entry for `host`, and `user` if one is named, or the default entry.
+    /// Returns the entry for `host`, and for `user` if given, or the default entry.
     pub fn find(&self, host: &str, user: Option<&str>) -> Option<Credentials> {
         Netrc::find_in(&std::fs::read_to_string(&self.0).ok()?, host, user)
     }
@@ -49,7 +50,7 @@ impl Netrc {
         let mut words = words.iter().map(String::as_str);
         let (mut is_meant, mut login, mut password) = (false, None, None);
         let taken = |is_meant: bool, login: &Option<&str>, password: &Option<&str>| {
-            // An entry without a login is good for whoever is named.
+            // An entry without a login matches any user.
             let is_theirs = user.is_none() || login.is_none() || *login == user;
             let password = password.filter(|_| is_meant && is_theirs)?;
             Some(Credentials {
@@ -77,8 +78,8 @@ impl Netrc {
     }
 }
 
-/// The words of a netrc file as curl takes them apart: what is in double quotes is one word, with escapes; a
-/// word that starts with # begins a comment, and `macdef` a text up to an empty line.
+/// Splits a netrc file into words as curl does. A text in double quotes is one word, with escapes; a word
+/// that starts with # begins a comment, and `macdef` a text up to an empty line.
 fn netrc_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut is_macro = false;
@@ -107,7 +108,7 @@ fn netrc_words(text: &str) -> Vec<String> {
     words
 }
 
-/// A word up to its closing quote, and what follows.
+/// Returns a word up to its closing quote, and the rest.
 fn netrc_quoted(text: &str) -> (String, &str) {
     let mut word = String::new();
     let mut chars = text.char_indices();
@@ -150,7 +151,7 @@ impl GitCredentialHelper {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// `url` as git describes it to helpers; `None` if a part of it would be taken for a line of its own.
+    /// Returns `url` as git describes it to helpers; `None` if a part of it contains a line break or NUL.
     fn describe(url: &Url) -> Option<String> {
         let base = url.http_base();
         let protocol = base.split("://").next().unwrap_or("https").to_owned();
@@ -158,11 +159,11 @@ impl GitCredentialHelper {
         let (host, path) = (url.host_port(), url.path.trim_start_matches('/'));
         let is_line = |text: &str| !text.contains(['\n', '\r', '\0']);
         let is_sound = is_line(&host) && is_line(path) && url.user.as_deref().is_none_or(is_line);
-        // Who asks for it comes last: of two lines the later counts.
+        // The host comes last: of two lines with one key, the later counts.
         is_sound.then(|| format!("path={path}\n{user}protocol={protocol}\nhost={host}\n"))
     }
 
-    /// What the helpers have for `url`.
+    /// Returns the helpers' credentials for `url`.
     pub fn fill(&self, url: &Url) -> Option<Credentials> {
         let answer = self.run("fill", &(Self::describe(url)? + "\n"))?;
         let field = |key: &str| {
@@ -171,7 +172,7 @@ impl GitCredentialHelper {
         Some(Credentials { user: field("username").unwrap_or_default(), password: field("password")? })
     }
 
-    /// Tells the helpers whether what they gave was right.
+    /// Tells the helpers whether their credentials were accepted.
     pub fn report(&self, url: &Url, credentials: &Credentials, accepted: bool) {
         let Some(described) = Self::describe(url) else { return };
         let Credentials { user, password } = credentials;

@@ -1,5 +1,5 @@
-//! Upstreams that are plain files behind a web server: what `git update-server-info` writes for clients of
-//! such (gitprotocol-http, "Dumb Clients"; git's `http-walker.c`).
+//! Reads upstreams that are plain files behind a web server: the files that `git update-server-info` writes
+//! (gitprotocol-http, "Dumb Clients"; git's `http-walker.c`).
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::text::printable;
 use crate::url::Url;
 
-/// Bytes of a line of `info/refs`.
+/// The maximum bytes of a line of `info/refs`.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// Bytes of `HEAD`.
+/// The maximum bytes of `HEAD`.
 const HEAD_BYTES_MAX: u64 = 64 << 10;
-/// The folder that an alternate names.
+/// The end of the path that an alternate names.
 const OBJECTS: &str = "/objects";
 
 type ResponseReader = Box<dyn Read + Send>;
@@ -26,7 +26,7 @@ fn no_git() -> Error {
     )
 }
 
-/// Refs and HEAD of a repository, and its hash: `info/refs` and `HEAD` as files.
+/// Reads the refs and HEAD of a repository, and its hash, from the files `info/refs` and `HEAD`.
 pub(crate) fn read_advertised(
     refs: ResponseReader,
     head: Option<ResponseReader>,
@@ -67,14 +67,14 @@ pub(crate) fn read_advertised(
         None => Symbolic::Unknown,
         Some(head) => read_head(head, hash)?,
     };
-    // An empty answer may come from anything.
+    // Any server may give an empty answer.
     if is_empty && head == Symbolic::Unknown {
         return Err(no_git());
     }
     Ok((hash, listing.finish_with(head)))
 }
 
-/// `<id> TAB <name>`.
+/// Splits `<id> TAB <name>`.
 fn split_ref(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let tab = line.iter().position(|&c| c == b'\t')?;
     Some((&line[..tab], &line[tab + 1..]))
@@ -92,7 +92,7 @@ fn read_head(head: ResponseReader, hash: HashKind) -> Result<Symbolic> {
     })
 }
 
-/// The repository whose folder of objects `line` names, from that at `base`.
+/// Returns the URL of the repository whose object folder `line` names, relative to the repository at `base`.
 pub(crate) fn alternate_of(base: &str, line: &str) -> Result<Url> {
     let bad = || Error::Protocol(format!("cannot follow its alternate '{}'", printable(line.as_bytes())));
     let is_web = line.starts_with("http://") || line.starts_with("https://");
@@ -107,7 +107,7 @@ pub(crate) fn alternate_of(base: &str, line: &str) -> Result<Url> {
         if line.starts_with('/') {
             format!("{}{line}", &base[..root])
         } else {
-            // From `<base>/objects` on: a URL knows no way up.
+            // Relative to `<base>/objects`; `..` is resolved here, as URLs should not contain it.
             let mut at = format!("{}{OBJECTS}", base.trim_end_matches('/'));
             let mut rest = line;
             while let Some(up) = rest.strip_prefix("../") {

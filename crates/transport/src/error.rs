@@ -1,4 +1,4 @@
-//! What can go wrong with an upstream, by what it means for the copy.
+//! The errors of upstreams, classed by what they mean for the copy.
 
 use std::io;
 
@@ -13,55 +13,55 @@ pub enum Error {
     Connect {
         /// Host and port.
         host: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The server's certificate is not believed.
+    /// The server's certificate is not trusted.
     #[error("the certificate of {host} is not trusted: {why}")]
     Certificate {
         /// Host and port.
         host: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The connection broke.
     #[error("the connection broke: {0}")]
     Io(io::Error),
-    /// Nothing came for too long.
+    /// Nothing was received for too long.
     #[error("the upstream sent nothing for {0} s")]
     IdleTimeout(u64),
-    /// Too little came for too long.
+    /// Too little was received for too long.
     #[error("the upstream sends less than {0} bytes a second")]
     TooSlow(u64),
     /// The upstream ended the connection in the middle of something.
     #[error("the upstream hung up {0}")]
     HungUp(&'static str),
-    /// The upstream said no, in its own words.
+    /// The upstream refused, in its own words.
     #[error("the upstream says: {0}")]
     Remote(String),
-    /// HTTP said no.
+    /// The HTTP status is not a success.
     #[error("HTTP status {status}{}", .detail.as_deref().map(|d| format!(": {d}")).unwrap_or_default())]
     Http {
         /// The status code.
         status: u16,
-        /// What the body says, shortened.
+        /// The beginning of the body.
         detail: Option<String>,
     },
-    /// HTTP said that it is too much now, and when to come again.
+    /// The HTTP server refuses for now and says when to come again.
     #[error("HTTP status {status}: the server asks to try again in {wait_s} s")]
     Later {
         /// The status code: 429 or 503.
         status: u16,
-        /// Seconds to wait.
+        /// The seconds to wait.
         wait_s: u64,
     },
-    /// Breaks the protocol.
+    /// The upstream broke the protocol.
     #[error("protocol error: {0}")]
     Protocol(String),
-    /// ssh said no.
+    /// ssh failed.
     #[error("ssh failed: {0}")]
     Ssh(String),
-    /// Something here is missing or failed.
+    /// Something on this machine is missing or failed.
     #[error("{0}")]
     Local(String),
 }
@@ -70,7 +70,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// What it means.
+    /// Returns the class of the failure.
     pub fn class(&self) -> FailureClass {
         match self {
             Error::Connect { .. }
@@ -96,8 +96,7 @@ impl Error {
     }
 }
 
-/// Servers say in words what other protocols have codes for; these are those of git-daemon, the forges and
-/// ssh.
+/// Classifies error messages, where a protocol has no codes: those of git-daemon, the forges and ssh.
 fn class_of_words(text: &str) -> Option<FailureClass> {
     let text = text.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|w| text.contains(w));
@@ -108,12 +107,12 @@ fn class_of_words(text: &str) -> Option<FailureClass> {
         "unauthorized",
         "forbidden",
         "authentication",
-        // gitolite, which says the same of what is not there.
+        // gitolite, which also says this of missing repositories.
         "denied by fallthru",
         "host key verification failed",
         "no matching host key",
     ]) {
-        // git-daemon without --informative-errors says both at once; a copy is kept in either case.
+        // git-daemon without --informative-errors names both causes; a copy is kept in either case.
         return Some(if says(&["or repository not exported"]) {
             FailureClass::Gone
         } else {
@@ -140,7 +139,7 @@ impl From<io::Error> for Error {
             return Error::Protocol(pkt.to_string());
         }
         match e.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-            // One of ours that travelled through `Read`.
+            // An error of this crate that was passed through `Read`.
             Some(Error::IdleTimeout(s)) => Error::IdleTimeout(*s),
             Some(Error::TooSlow(n)) => Error::TooSlow(*n),
             Some(Error::HungUp(when)) => Error::HungUp(when),

@@ -1,4 +1,4 @@
-//! Asking for a pack: wants, haves, and the side-band it comes in.
+//! Requests a pack: wants, haves, and the side-band that the pack comes in.
 
 use std::io::{self, Read, Write};
 
@@ -9,33 +9,33 @@ use crate::error::{Error, Result};
 use crate::session::{PktSource, Session, Wire, next_line};
 use crate::text::printable;
 
-/// Haves sent in one request.
+/// The number of haves sent in one request.
 const HAVES_A_ROUND: usize = 256;
-/// Rounds before giving up on finding more in common.
+/// The number of rounds in which more common commits are searched for.
 const ROUNDS_MAX: usize = 8;
 const SHALLOW_LINES_MAX: usize = 1_000_000;
 
-/// Says what is here, most telling first.
+/// Offers the commits that are here, the most useful first.
 pub trait Negotiator {
-    /// At most `max` more ids of commits that are here; empty when there is nothing more to say.
+    /// Returns at most `max` more ids of commits that are here; empty when there are no more.
     fn next_haves(&mut self, max: usize) -> Vec<Oid>;
 }
 
-/// What is asked for.
+/// A request for a pack.
 pub struct FetchRequest<'a> {
-    /// Ids wanted, each advertised.
+    /// The ids of the wanted objects, each advertised.
     pub wants: &'a [Oid],
-    /// What is here.
+    /// Offers the commits that are here.
     pub negotiator: &'a mut dyn Negotiator,
-    /// Whether progress messages are of use.
+    /// Receives progress messages; without it, none are requested.
     pub progress: Option<&'a mut dyn FnMut(&str)>,
 }
 
-/// A pack on its way.
+/// A pack that is being received.
 pub struct FetchedPack<'s> {
     hash: HashKind,
     source: Box<dyn PktSource + 's>,
-    /// Commits whose parents the upstream does not have.
+    /// The commits whose parents the upstream does not have.
     pub shallow: Vec<Oid>,
     pending: Vec<u8>,
     used: usize,
@@ -45,14 +45,14 @@ pub struct FetchedPack<'s> {
 }
 
 impl FetchedPack<'_> {
-    /// The hash its objects are named by.
+    /// Returns the hash of its object ids.
     pub fn hash(&self) -> HashKind {
         self.hash
     }
 }
 
 impl Session {
-    /// Asks for what `request` wants. The pack is then read from the answer, to its end.
+    /// Requests what `request` wants. The pack is then read from the answer, to its end.
     ///
     /// # Errors
     /// Any of [`Error`].
@@ -73,7 +73,7 @@ impl Session {
         pktline::push(&mut head, b"command=fetch\n");
         self.push_common(&mut head);
         pktline::push_delim(&mut head);
-        // Whoever says no haves gets no thin pack, but some servers serve nobody who does not take one.
+        // Without haves the pack is not thin, but some servers refuse clients that do not accept thin packs.
         pktline::push(&mut head, b"thin-pack\n");
         if request.progress.is_none() {
             pktline::push(&mut head, b"no-progress\n");
@@ -92,8 +92,7 @@ impl Session {
             let done = haves.is_empty();
             said.extend(haves.iter().copied());
             let mut body = head.clone();
-            // Each request stands for itself in v2, over streams too: what is known to be common is said
-            // again.
+            // Each v2 request is complete in itself, over streams too: known common commits are repeated.
             for have in common.iter().chain(&haves) {
                 pktline::push(&mut body, format!("have {have}\n").as_bytes());
             }
@@ -156,7 +155,7 @@ impl Session {
         asked.iter().map(|capability| format!(" {capability}")).collect()
     }
 
-    /// v0 and v1: everything in one request, ended by `done`.
+    /// Fetches in v0 and v1: sends everything in one request, ended by `done`.
     fn fetch_v0<'s>(&'s mut self, request: FetchRequest<'s>) -> Result<FetchedPack<'s>> {
         self.used_up = true;
         let banded = self.has("side-band-64k") || self.has("side-band");
@@ -181,7 +180,7 @@ impl Session {
             }
             Wire::Http(http) => Box::new(PktReader::new(http.post(&body)?)),
         };
-        // One answer a have and a flush a round, at most.
+        // At most one answer for each have, and for the flush of each round.
         for lines in 0.. {
             if lines > ROUNDS_MAX * (HAVES_A_ROUND + 1) * 2 {
                 return Err(Error::Protocol("no end of acknowledgments".to_owned()));
@@ -212,7 +211,7 @@ impl Session {
     }
 }
 
-/// Reads sections up to the pack; `None` if the answer ends without one, and another round is due.
+/// Reads sections up to the pack; returns `None` if the answer ends without a pack and another round is due.
 fn read_sections(
     source: &mut dyn PktSource,
     hash: HashKind,
@@ -240,7 +239,7 @@ fn read_sections(
                 if let Some(id) = text.strip_prefix(b"ACK ") {
                     let oid =
                         Oid::from_hex(hash, id).ok_or_else(|| Error::Protocol("a bad ACK".to_owned()))?;
-                    // What was said to be common is said again each round, and acknowledged again.
+                    // Common commits are repeated in each round, and acknowledged again.
                     if said.contains(&oid) && !common.contains(&oid) {
                         common.push(oid);
                     }
@@ -260,7 +259,7 @@ fn read_sections(
 }
 
 impl FetchedPack<'_> {
-    /// Reads one more side-band packet; false at the end.
+    /// Reads one more side-band packet; returns false at the end.
     fn fill(&mut self) -> io::Result<bool> {
         loop {
             let payload = match self.source.next()? {
@@ -287,7 +286,7 @@ impl FetchedPack<'_> {
                     }
                 }
                 Some((3, text)) => return Err(Error::Remote(printable(text)).into()),
-                // An empty packet is how some servers keep a connection alive.
+                // Some servers keep a connection alive with empty packets.
                 None => {}
                 Some((band, _)) => return Err(Error::Protocol(format!("unknown side-band {band}")).into()),
             }

@@ -1,4 +1,4 @@
-//! Files below a repository's URL, over HTTP, from any byte on (RFC 9110, "Range Requests").
+//! Reads files below a repository's URL over HTTP, from any byte on (RFC 9110, "Range Requests").
 
 use std::io::Read;
 
@@ -15,11 +15,11 @@ pub struct HttpFiles {
     http: Http,
 }
 
-/// A file, or the rest of one.
+/// A file, or the rest of it.
 pub struct HttpFile {
     /// Its bytes.
     pub reader: Box<dyn Read + Send>,
-    /// Where they start: 0 if the server does not know how to start elsewhere.
+    /// The offset of the first byte: 0 if the server does not support ranges.
     pub from: u64,
     /// Its media type.
     pub content_type: String,
@@ -30,26 +30,26 @@ impl HttpFiles {
         HttpFiles { http }
     }
 
-    /// The file at `path`, whole; `None` if there is none.
+    /// Returns the whole file at `path`; `None` if there is none.
     ///
     /// # Errors
-    /// Of the network, or if the server fails.
+    /// If the network or the server fails.
     pub fn get_whole(&mut self, path: &str) -> Result<Option<Box<dyn Read + Send>>> {
         self.http.file(path)
     }
 
-    /// Files of the repository whose folder of objects `line` names in this one's `info/alternates` or
-    /// `info/http-alternates` (gitrepository-layout): as a URL, as a path of the server, or from our own
-    /// folder of objects on.
+    /// Returns the files of the repository whose object folder `line` names in this one's `info/alternates`
+    /// or `info/http-alternates` (gitrepository-layout): as a URL, as a path of the server, or relative to
+    /// this repository's object folder.
     ///
     /// # Errors
-    /// If that is no URL, or is on another host.
+    /// If that is not a URL, or is on another host.
     pub fn alternate(&self, line: &str) -> Result<HttpFiles> {
         let url = dumb::alternate_of(&self.http.base, line)?;
         Ok(HttpFiles { http: self.http.neighbour(&url)? })
     }
 
-    /// Files below `url`; `None` if that is no HTTP URL.
+    /// Returns the files below `url`; `None` if that is not an HTTP URL.
     ///
     /// # Errors
     /// If the client cannot be made.
@@ -61,10 +61,10 @@ impl HttpFiles {
         })
     }
 
-    /// The file at `path`, from byte `from` on; `None` if there is none.
+    /// Returns the file at `path`, from byte `from` on; `None` if there is none.
     ///
     /// # Errors
-    /// Of the network, or if the server refuses.
+    /// If the network fails or the server refuses.
     pub fn get(&mut self, path: &str, from: u64) -> Result<Option<HttpFile>> {
         let range = (from > 0).then(|| format!("bytes={from}-"));
         let headers: Vec<(header::HeaderName, String)> =

@@ -21,7 +21,7 @@ use crate::tls::why_not_believed;
 use crate::url::Url;
 
 const REDIRECTS_MAX: u32 = 10;
-/// Headers that say where a request goes, how it is framed, and who asks: an LFS server has no say in them.
+/// Headers that say where a request goes, how it is framed, and who sends it: an LFS server may not set them.
 const OWN_HEADERS: [&str; 11] = [
     "host",
     "connection",
@@ -41,24 +41,24 @@ const GZIP_BYTES_MIN: usize = 1024;
 const GIT_PROTOCOL: header::HeaderName = header::HeaderName::from_static("git-protocol");
 const SERVICE: &str = "git-upload-pack";
 const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks read ahead of their use.
+/// The number of chunks that are read ahead.
 const CHUNKS_MAX: usize = 8;
-/// However slow, no single response lasts longer.
+/// The maximum time for one response.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Clone)]
 pub(crate) struct Http {
     agent: Agent,
     url: Url,
-    /// Where requests go: changes if the first is redirected.
+    /// The base URL of requests; it changes if the first one is redirected.
     pub(crate) base: String,
     options: TransportOptions,
     credentials: Option<Credentials>,
-    /// Where the proxy is, if there is one.
+    /// The host and port of the proxy, if there is one.
     proxy: Option<String>,
 }
 
-/// Whether a header that somebody else wants sent may be.
+/// Returns whether a header that a server asks us to send may be sent.
 fn may_be_said(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     !OWN_HEADERS.contains(&name.as_str())
@@ -67,14 +67,15 @@ fn may_be_said(name: &str) -> bool {
 
 /// The answer to the first request.
 pub(crate) enum Greeting {
-    /// A server of git's.
+    /// A smart git server.
     Smart(Box<dyn Read + Send>),
-    /// Something else: a file as it lies there, or no git at all.
+    /// Something else: a plain file, or no git repository at all.
     Other(Box<dyn Read + Send>),
 }
 
 impl Http {
-    /// A client of `url`, which `home` has led to, the URL that the keeper has named: most often the same.
+    /// Creates a client of `url`. `home` is the URL that the operator configured and that led to `url`;
+    /// mostly, they are equal.
     pub(crate) fn new(url: &Url, home: &Url, options: &TransportOptions) -> Result<Http> {
         let proxy = options.proxies.of(url).map_err(Error::Local)?;
         let config = Agent::config_builder()
@@ -97,7 +98,7 @@ impl Http {
         })
     }
 
-    /// The answer to the first request: `info/refs`.
+    /// Sends the first request, `info/refs`, and returns the answer.
     pub(crate) fn advertisement(&mut self) -> Result<Greeting> {
         let path = format!("info/refs?service={SERVICE}");
         let version = (self.options.version_max > 0).then(|| format!("version={}", self.options.version_max));
@@ -110,7 +111,7 @@ impl Http {
         let suffix = format!("/info/refs?service={SERVICE}");
         match landed.strip_suffix(&suffix) {
             Some(base) => {
-                // A password goes to the host it was meant for, and nowhere else.
+                // A password is sent only to the host it was meant for.
                 if origin(base) != origin(&self.base) {
                     self.credentials = None;
                 }
@@ -129,7 +130,7 @@ impl Http {
         Ok(if is_smart { Greeting::Smart(body) } else { Greeting::Other(body) })
     }
 
-    /// The file at `path` below the repository's URL; `None` if there is none that may be had.
+    /// Returns the file at `path` below the repository's URL; `None` if there is none or access is forbidden.
     pub(crate) fn file(&mut self, path: &str) -> Result<Option<Box<dyn Read + Send>>> {
         let mut response = self.get_with(path, &[])?;
         if matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::FORBIDDEN | StatusCode::GONE) {
@@ -139,8 +140,9 @@ impl Http {
         Ok(Some(self.body(response)))
     }
 
-    /// A client of `url`, which a file of this repository names, as git's alternates do. It is on the same
-    /// host, and asked without credentials: what only the keeper may see must not be had by naming it.
+    /// Creates a client of `url`, which a file of this repository names, as git's alternates do. It must be
+    /// on the same host, and is read without credentials: naming a private repository must not give access to
+    /// it.
     pub(crate) fn neighbour(&self, url: &Url) -> Result<Http> {
         let options = TransportOptions {
             netrc: None,
@@ -155,8 +157,7 @@ impl Http {
         Ok(http)
     }
 
-    /// The answer to a request for `path` below the repository's URL; with credentials, if it is not given
-    /// without.
+    /// Requests `path` below the repository's URL; with credentials, if the server requires them.
     pub(crate) fn get_with(
         &mut self,
         path: &str,
@@ -165,7 +166,8 @@ impl Http {
         self.ask(|http| http.get(path, headers))
     }
 
-    /// The answer to JSON of that media type at `path`; with credentials, if it is not given without.
+    /// Posts JSON of `media_type` to `path` and returns the answer; with credentials, if the server requires
+    /// them.
     pub(crate) fn post_json(
         &mut self,
         path: &str,
@@ -194,7 +196,7 @@ impl Http {
             if !matches!(response.status().as_u16(), 301 | 302 | 307 | 308) {
                 return Ok(response);
             }
-            // A repository that was renamed: the question goes there as it is.
+            // A repository that was renamed: the request is sent there unchanged.
             let target = response
                 .headers()
                 .get(header::LOCATION)
@@ -222,8 +224,8 @@ impl Http {
         Err(Error::Protocol("redirected again and again".to_owned()))
     }
 
-    /// What is at `url`, wherever that is, with `headers` that whoever named it wants sent; with our
-    /// credentials only if it is on the same host.
+    /// Fetches `url`, which may be on any host, with the `headers` that the server which named it asks for.
+    /// Our credentials are sent only to the same host.
     pub(crate) fn get_elsewhere(
         &mut self,
         url: &str,
@@ -254,7 +256,7 @@ impl Http {
         Ok(self.body(response))
     }
 
-    /// Asks; once more with credentials, if the answer is that some are wanted.
+    /// Sends a request; if the answer is 401, sends it again with credentials.
     fn ask(&mut self, ask: impl Fn(&Http) -> Result<Response<Body>>) -> Result<Response<Body>> {
         let response = ask(self)?;
         if response.status() == StatusCode::UNAUTHORIZED {
@@ -279,7 +281,7 @@ impl Http {
         &mut self,
         ask: impl Fn(&Http) -> Result<Response<Body>>,
     ) -> Result<Response<Body>> {
-        // A password is for the host that is asked, which may be another than the one that named it.
+        // Credentials are looked up for the host of the request, which may not be the host that named it.
         let url = match origin(&self.base) == origin(&self.url.http_base()) {
             true => self.url.clone(),
             false => Url::parse(&self.base).map_err(|e| Error::Protocol(e.to_string()))?,
@@ -287,7 +289,8 @@ impl Http {
         let netrc = self.options.netrc.as_ref().and_then(|n| n.find(&url.host, url.user.as_deref()));
         let known =
             || self.options.credential_source.as_ref().map_or_else(Vec::new, |source| source.find(&url));
-        // To one that may not see it a repository is not there: others, and the helper, may.
+        // A server may answer 404 to users without access, so the other credentials and the helper are tried,
+        // too.
         let is_refusal = |response: &Response<Body>| matches!(response.status().as_u16(), 401 | 403 | 404);
         let mut refused = None;
         for found in netrc.map_or_else(known, |found| vec![found]) {
@@ -323,7 +326,7 @@ impl Http {
         })
     }
 
-    /// Sends a request and gives its answer.
+    /// Sends a request and returns its answer.
     pub(crate) fn post(&mut self, body: &[u8]) -> Result<Box<dyn Read + Send>> {
         let url = format!("{}/{SERVICE}", self.base);
         let mut request = self
@@ -385,7 +388,7 @@ impl Http {
     }
 }
 
-/// Scheme, host and port of a URL.
+/// Returns scheme, host and port of a URL.
 fn origin(url: &str) -> &str {
     let host = url.find("://").map_or(0, |i| i + 3);
     &url[..url[host..].find('/').map_or(url.len(), |i| host + i)]
@@ -403,7 +406,8 @@ pub(crate) fn content_type(response: &Response<Body>) -> String {
     value.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
 }
 
-/// Seconds after which a server asks to come again (RFC 9110, "Retry-After"): it says them, or a date.
+/// Returns the seconds after which a server asks to come again (RFC 9110, "Retry-After"), given as a number
+/// or a date.
 fn retry_after(response: &Response<Body>) -> Option<u64> {
     let said = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let until = || httpdate::parse_http_date(said).ok()?.duration_since(SystemTime::now()).ok();
@@ -426,8 +430,8 @@ pub(crate) fn check_status(response: &mut Response<Body>) -> Result<()> {
     Err(Error::Http { status: status.as_u16(), detail })
 }
 
-/// A body read on a thread of its own, so that an upstream that hangs in the middle is noticed: the client
-/// below knows only a time for the whole.
+/// A body read on its own thread, so that an upstream that hangs in the middle is noticed: the HTTP client
+/// below has only a timeout for the whole.
 struct PacedBody {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Vec<u8>,

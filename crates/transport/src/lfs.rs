@@ -1,4 +1,4 @@
-//! Git LFS as a client: the batch API and the basic transfer (github.com/git-lfs/git-lfs, docs/api), ssh
+//! A client for Git LFS: the batch API and the basic transfer (github.com/git-lfs/git-lfs, docs/api), ssh
 //! alone, or the folder of a local repository.
 
 use std::collections::HashMap;
@@ -18,13 +18,13 @@ use crate::ssh::ssh_output;
 use crate::text::printable;
 use crate::url::{Scheme, Url};
 
-/// Objects of one request, as git-lfs asks for.
+/// The maximum number of objects in one request, as in git-lfs.
 pub const LFS_BATCH_MAX: usize = 100;
-/// Bytes of the answer to one, and of what a server says of itself over ssh.
+/// The maximum bytes of an answer to a batch request, and to `git-lfs-authenticate`.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 const MEDIA_TYPE: &str = "application/vnd.git-lfs+json";
 
-/// What a repository's LFS objects are asked of.
+/// The place that has the LFS objects of a repository.
 pub struct Lfs {
     place: LfsStore,
 }
@@ -35,7 +35,7 @@ enum LfsStore {
         headers: HashMap<String, String>,
     },
     Ssh(Box<LfsSsh>),
-    /// Git directories that may be the one.
+    /// The possible git directories.
     Local(Vec<PathBuf>),
 }
 
@@ -78,10 +78,10 @@ struct LfsBatchError {
 }
 
 impl Lfs {
-    /// The LFS server of the repository at `url`.
+    /// Finds the LFS server of the repository at `url`.
     ///
     /// # Errors
-    /// If ssh neither tells where it is nor gives objects itself.
+    /// If ssh neither tells where the server is nor gives objects itself.
     pub fn of(url: &Url, options: &TransportOptions) -> Result<Lfs> {
         let (endpoint, headers) = match &url.scheme {
             Scheme::Local => {
@@ -89,9 +89,9 @@ impl Lfs {
                 return Ok(Lfs { place: LfsStore::Local(vec![path.join(".git"), path]) });
             }
             Scheme::Http { .. } => (endpoint_of(&url.http_base()), HashMap::new()),
-            // As git-lfs takes it.
+            // As git-lfs does.
             Scheme::Git => (endpoint_of(&format!("https://{}{}", url.host, url.path)), HashMap::new()),
-            // Most hosts know the one, some only the other.
+            // Most hosts have `git-lfs-authenticate`, some only `git-lfs-transfer`.
             Scheme::Ssh => match over_http(url, options) {
                 Ok(place) => place,
                 Err(first) => {
@@ -103,7 +103,7 @@ impl Lfs {
                 }
             },
         };
-        // Passwords are those for the host that is asked, not for the one that named it.
+        // Credentials are looked up for the LFS host, not for the host that named it.
         let own = if matches!(url.scheme, Scheme::Http { .. }) {
             url.clone()
         } else {
@@ -114,10 +114,11 @@ impl Lfs {
         Ok(Lfs { place: LfsStore::Http { http: Box::new(http), headers } })
     }
 
-    /// Asks for objects by id and size, [`LFS_BATCH_MAX`] at most; what the server says nothing of is absent.
+    /// Asks where objects are, by id and size, [`LFS_BATCH_MAX`] at most. Objects that the server does not
+    /// mention are absent.
     ///
     /// # Errors
-    /// Of the network, or if the server refuses all of them.
+    /// If the network fails, or the server refuses all of them.
     pub fn batch(&mut self, objects: &[(&str, u64)]) -> Result<Vec<LfsAnswer>> {
         match &mut self.place {
             LfsStore::Ssh(lfs) => lfs.batch(objects),
@@ -154,10 +155,10 @@ impl Lfs {
         }
     }
 
-    /// The bytes of an object.
+    /// Returns the bytes of an object.
     ///
     /// # Errors
-    /// Of the network; and [`Error::Http`] for what the server does not give.
+    /// If the network fails; [`Error::Http`] if the server does not send the object.
     pub fn download(&mut self, object: &LfsDownload) -> Result<Box<dyn Read + Send + '_>> {
         match (&object.0, &mut self.place) {
             (LfsSource::Href(href, headers), LfsStore::Http { http, .. }) => {
@@ -174,8 +175,8 @@ impl Lfs {
     }
 }
 
-/// Where the host says that objects are to be had, and what is to be shown there
-/// (git-lfs, docs/api/authentication.md).
+/// Asks the host over ssh for the URL of its LFS server, and for the headers to send there (git-lfs,
+/// docs/api/authentication.md).
 fn over_http(url: &Url, options: &TransportOptions) -> Result<(String, HashMap<String, String>)> {
     let said = ssh_output(url, options, "git-lfs-authenticate", "download", ANSWER_BYTES_MAX)?;
     let said: Action =
@@ -201,13 +202,12 @@ fn answer_of(object: Option<LfsBatchObject>) -> LfsAnswer {
     }
 }
 
-/// Where the LFS server of a repository is, if nothing else is said (git-lfs, git-lfs
-/// docs/api/server-discovery.md).
+/// Returns the default URL of the LFS server of a repository (git-lfs, docs/api/server-discovery.md).
 fn endpoint_of(base: &str) -> String {
     if base.ends_with(".git") { format!("{base}/info/lfs") } else { format!("{base}.git/info/lfs") }
 }
 
-/// As git-lfs lays its files out.
+/// Returns the path of an object in git-lfs's layout.
 fn lfs_path(git_dir: &Path, oid: &str) -> Option<PathBuf> {
     Some(git_dir.join("lfs/objects").join(oid.get(..2)?).join(oid.get(2..4)?).join(oid))
 }

@@ -3,22 +3,22 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// Where an object is, or why it is nowhere.
+/// The place of an object, or why there is none.
 pub enum LfsAnswer {
-    /// It can be had.
+    /// The object can be downloaded.
     Here(LfsDownload),
-    /// The server does not have it; in its words.
+    /// The server does not have it, for this reason.
     Absent(String),
-    /// It may be had another time.
+    /// It may be available later; the reason why it is not.
     Later(String),
 }
 
-/// An object to be had.
+/// An object that can be downloaded.
 pub struct LfsDownload(pub(crate) LfsSource);
 
 pub(crate) enum LfsSource {
     Href(String, HashMap<String, String>),
-    /// Its id, and what is said with it.
+    /// Its id, and the arguments to send with it.
     Ssh(String, Vec<String>),
     File(PathBuf),
 }

@@ -1,4 +1,4 @@
-//! Git LFS over ssh alone, as a client: what `git-lfs-transfer PATH download` at the other end speaks
+//! A client for Git LFS over ssh alone: speaks with `git-lfs-transfer PATH download` at the upstream
 //! (github.com/git-lfs/git-lfs, docs/proposals/ssh_adapter.md).
 
 use std::collections::HashMap;
@@ -14,23 +14,23 @@ use crate::ssh::Ssh;
 use crate::text::printable;
 use crate::url::Url;
 
-/// Bytes of an answer that is no object.
+/// The maximum bytes of an answer that is not an object.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// What a line takes besides its own bytes.
+/// The memory that a line takes besides its own bytes.
 const LINE_BYTES: usize = 32;
 
-/// A conversation, a request at a time.
+/// A session, with one request at a time.
 pub(crate) struct LfsSsh {
     connection: PktReader<BufReader<Ssh>>,
-    /// An object was not read to its end, or not what was promised: what comes next is not known.
+    /// An object was not read to its end, or was not as announced: the position in the stream is unknown.
     is_lost: bool,
 }
 
 impl LfsSsh {
-    /// Begins one with the host of `url`.
+    /// Begins a session with the host of `url`.
     ///
     /// # Errors
-    /// Of ssh, and of the other end if it does not speak this.
+    /// If ssh fails, or the upstream does not speak this protocol.
     pub(crate) fn connect(url: &Url, options: &TransportOptions) -> Result<LfsSsh> {
         let ssh = Ssh::run(url, options, "git-lfs-transfer", Some("download"))?;
         let mut lfs = LfsSsh { connection: PktReader::new(BufReader::new(ssh)), is_lost: false };
@@ -46,7 +46,7 @@ impl LfsSsh {
         Ok(lfs)
     }
 
-    /// Sends lines, and others after a delimiter.
+    /// Sends lines, and the lines `after` after a delimiter.
     fn ask(&mut self, lines: &[String], after: Option<&[String]>) -> Result<()> {
         let mut out = Vec::new();
         let push = |out: &mut Vec<u8>, line: &String| pktline::push(out, format!("{line}\n").as_bytes());
@@ -59,14 +59,14 @@ impl LfsSsh {
         Ok(self.connection.get_mut().get_mut().write_all(&out)?)
     }
 
-    /// The lines of an answer, and those after a delimiter.
+    /// Reads the lines of an answer, and those after a delimiter.
     fn answer(&mut self) -> Result<(Vec<String>, Vec<String>)> {
         let head = self.head()?;
         let tail = if head.1 { self.head()?.0 } else { Vec::new() };
         Ok((head.0, tail))
     }
 
-    /// Lines up to the next delimiter or end, and whether it was a delimiter.
+    /// Reads lines up to the next delimiter or end; returns them and whether it was a delimiter.
     fn head(&mut self) -> Result<(Vec<String>, bool)> {
         let (mut lines, mut bytes) = (Vec::new(), 0);
         loop {
@@ -85,10 +85,10 @@ impl LfsSsh {
         }
     }
 
-    /// Asks for objects by id and size, in their order.
+    /// Asks where objects are, by id and size; the answers are in the same order.
     ///
     /// # Errors
-    /// Of the connection, or if the other end refuses all of them.
+    /// If the connection fails, or the upstream refuses all of them.
     pub(crate) fn batch(&mut self, objects: &[(&str, u64)]) -> Result<Vec<LfsAnswer>> {
         self.check_is_here()?;
         let objects_asked: Vec<String> = objects.iter().map(|(oid, size)| format!("{oid} {size}")).collect();
@@ -96,7 +96,7 @@ impl LfsSsh {
         self.ask(&asked, Some(&objects_asked))?;
         let (said, lines) = self.answer()?;
         check(&said, &lines)?;
-        // What is passed on when the object is asked for.
+        // The arguments that are sent with the request for each object.
         let mut found: HashMap<&str, Option<Vec<String>>> = HashMap::new();
         for line in &lines {
             let mut words = line.split(' ');
@@ -119,10 +119,10 @@ impl LfsSsh {
         Ok(objects.iter().map(|(oid, _)| *oid).map(answer).collect())
     }
 
-    /// The bytes of the object `oid`.
+    /// Returns the bytes of the object `oid`.
     ///
     /// # Errors
-    /// Of the connection; [`Error::Http`] if the other end does not give it.
+    /// If the connection fails; [`Error::Http`] if the upstream does not send the object.
     pub(crate) fn download(&mut self, oid: &str, arguments: &[String]) -> Result<Box<dyn Read + Send + '_>> {
         self.check_is_here()?;
         let lines: Vec<String> =
@@ -148,12 +148,12 @@ impl LfsSsh {
     }
 }
 
-/// The status of an answer.
+/// Returns the status of an answer.
 fn status(said: &[String]) -> Option<u16> {
     said.first()?.strip_prefix("status ")?.parse().ok()
 }
 
-/// That it is a good one; else what is said about it.
+/// Checks that the status is a success; otherwise returns an error with the words of the answer.
 fn check(said: &[String], words: &[String]) -> Result<()> {
     match status(said) {
         Some(200..=299) => Ok(()),
@@ -165,13 +165,13 @@ fn check(said: &[String], words: &[String]) -> Result<()> {
     }
 }
 
-/// An object on its way. With its last byte the end of the answer is read, too, so that the next can be asked
-/// for.
+/// An object that is being received. Reading its last byte also reads the end of the answer, so that the next
+/// object can be requested.
 struct LfsSshObject<'a> {
     lfs: &'a mut LfsSsh,
-    /// Bytes that are still to come.
+    /// The bytes still to come.
     left: u64,
-    /// What of `bytes` has not been given out.
+    /// The part of `bytes` that has not been given out.
     part: Range<usize>,
     bytes: Vec<u8>,
 }

@@ -1,9 +1,8 @@
 //! The client side of git's protocols: connect, list refs, fetch a pack.
 //!
 //! Protocol v2 first, v1 and v0 where the server answers with them (gitprotocol-v2, gitprotocol-pack,
-//! gitprotocol-http). No git process is run: `git://` and HTTP are spoken here, `ssh` is the system's, and
-//! local paths are served by whoever implements [`LocalServer`]. Nothing here keeps a repository or reads the
-//! environment.
+//! gitprotocol-http). No git process is run: this crate speaks `git://` and HTTP itself and runs the system's
+//! `ssh`, and a [`LocalServer`] serves local paths. Nothing here keeps a repository or reads the environment.
 
 mod advertised;
 mod credentials;

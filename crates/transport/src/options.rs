@@ -1,4 +1,4 @@
-//! How upstreams are talked to.
+//! Options of connections to upstreams.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::server_memory::Met;
 use crate::ssh_command::SshCommand;
 use crate::tls::system_roots;
 
-/// Both directions of a local connection.
+/// The two directions of a local connection.
 pub type LocalStream = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 
 /// Serves repositories on this machine's disk, in place of a git process.
@@ -25,36 +25,36 @@ pub trait LocalServer: Send + Sync {
     fn connect(&self, path: &Path) -> std::result::Result<LocalStream, String>;
 }
 
-/// How upstreams are talked to.
+/// Options of connections to upstreams.
 #[derive(Clone)]
 pub struct TransportOptions {
-    /// Time to connect.
+    /// The time limit for connecting.
     pub connect_timeout: Duration,
-    /// Time without a byte after which an upstream has hung.
+    /// The time without a byte after which an upstream is taken to hang.
     pub idle_timeout: Duration,
-    /// Bytes a second below which it is too slow; 0 for no limit.
+    /// The bytes per second below which an upstream is too slow; 0 for no limit.
     pub bytes_per_second_min: u64,
-    /// How ssh is started.
+    /// The command that starts ssh.
     pub ssh_command: SshCommand,
     /// The `User-Agent` and agent capability.
     pub agent: String,
-    /// Where HTTP passwords may be found.
+    /// A netrc file with HTTP passwords.
     pub netrc: Option<Netrc>,
     /// Another source of passwords, asked after netrc.
     pub credential_source: Option<Arc<dyn CredentialSource>>,
-    /// git's credential helpers, if they may be asked.
+    /// git's credential helpers, if they may be used.
     pub credential_helper: Option<GitCredentialHelper>,
-    /// Serves local paths.
+    /// The server of local paths.
     pub local: Option<Arc<dyn LocalServer>>,
-    /// The highest protocol version asked for: 0, 1 or 2.
+    /// The highest protocol version to request: 0, 1 or 2.
     pub version_max: u8,
-    /// Certificate authorities that are believed.
+    /// The trusted certificate authorities.
     pub roots: RootCerts,
-    /// Proxies that HTTP goes through.
+    /// The proxies for HTTP.
     pub proxies: Proxies,
-    /// Bytes of memory that an upstream's list of refs may take.
+    /// The bytes of memory that an upstream's list of refs may take.
     pub refs_bytes_max: u64,
-    /// Capabilities that git:// servers had at the last visit.
+    /// The capabilities that git:// servers had at the last visit.
     pub met: Met,
 }
 

@@ -1,8 +1,8 @@
-//! TLS with servers whose own certificate is among those that are believed.
+//! TLS with servers whose own certificate is among the trusted ones.
 //!
-//! `openssl req -x509` marks a certificate as an authority's (CA:TRUE). OpenSSL and GnuTLS, and so git and
-//! curl, accept it from a server all the same, if it is the very one that the client was given; rustls does
-//! not. This verifier accepts it, if it has not expired, the name is right and the server has its key.
+//! `openssl req -x509` marks a certificate as a CA's (CA:TRUE). OpenSSL and GnuTLS, and so git and curl,
+//! accept such a certificate from a server if it is exactly the one that the client trusts; rustls does not.
+//! This verifier accepts it, if it has not expired, the name matches and the server has its key.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ use ureq::unversioned::transport::{
 
 use crate::tls::is_of_authority;
 
-/// Makes connections to https:// servers, if certificates that are believed are named one by one.
+/// Connects to https:// servers, if the trusted certificates are listed one by one.
 #[derive(Debug, Default)]
 pub(crate) struct PinnedConnector {
     config: OnceLock<Arc<ClientConfig>>,
@@ -44,7 +44,7 @@ impl<In: Transport> Connector<In> for PinnedConnector {
         if !details.needs_tls() || transport.is_tls() {
             return Ok(Some(Either::A(transport)));
         }
-        // All connections of a client have the same.
+        // All connections of a client share one configuration.
         let config = match self.config.get() {
             Some(config) => config.clone(),
             None => {
@@ -80,7 +80,7 @@ fn config(believed: Vec<CertificateDer<'static>>) -> Result<Arc<ClientConfig>, u
     roots.add_parsable_certificates(believed.iter().cloned());
     let builder =
         ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    // Without one no verifier can be made, and nobody is to be believed.
+    // Without a trusted certificate no verifier can be made, and no server is trusted.
     let config = match WebPkiServerVerifier::builder_with_provider(Arc::new(roots.clone()), provider).build()
     {
         Ok(inner) => builder
@@ -108,7 +108,7 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         match self.inner.verify_server_cert(end_entity, intermediates, name, ocsp_response, now) {
-            // Its time was looked at before.
+            // Its validity period was checked before.
             Err(e) if is_of_authority(&e) && self.believed.contains(end_entity) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
                 Ok(ServerCertVerified::assertion())

@@ -1,5 +1,5 @@
-//! HTTP proxies as curl takes them: tunnels (`CONNECT`) for https, whole URLs for http (RFC 9112, 3.2.2), as
-//! many proxies allow tunnels to port 443 only.
+//! HTTP proxies, used as curl does: tunnels (`CONNECT`) for https, and whole URLs for http (RFC 9112, 3.2.2),
+//! as many proxies allow tunnels to port 443 only.
 
 use std::fmt;
 use std::io;
@@ -19,19 +19,19 @@ use ureq::{Agent, Proxy, ProxyProtocol};
 use crate::pinned::PinnedConnector;
 use crate::url::{Scheme, Url};
 
-/// Proxies that HTTP goes through, as curl's environment variables name them.
+/// The proxies for HTTP, as curl's environment variables name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxies {
-    /// For http:// URLs.
+    /// The proxy for http:// URLs.
     pub http: Option<String>,
-    /// For https:// URLs.
+    /// The proxy for https:// URLs.
     pub https: Option<String>,
-    /// Hosts that are asked without one, between commas.
+    /// The hosts that are contacted directly, separated by commas.
     pub none_for: Option<String>,
 }
 
 impl Proxies {
-    /// The proxy for `url`, if there is one.
+    /// Returns the proxy for `url`, if there is one.
     pub(crate) fn of(&self, url: &Url) -> Result<Option<Proxy>, String> {
         match url.scheme {
             Scheme::Http { tls } => self.of_http(tls),
@@ -39,10 +39,10 @@ impl Proxies {
         }
     }
 
-    /// The proxy for https:// URLs, or for http:// ones, if there is one.
+    /// Returns the proxy for https:// URLs, or for http:// ones, if there is one.
     ///
     /// # Errors
-    /// If what is named is no URL of a proxy.
+    /// If its text is not the URL of a proxy.
     pub fn of_http(&self, tls: bool) -> Result<Option<Proxy>, String> {
         let named = if tls { &self.https } else { &self.http };
         let Some(named) = named.as_deref().filter(|named| !named.is_empty()) else { return Ok(None) };
@@ -65,8 +65,8 @@ impl Proxies {
     }
 }
 
-/// Returns an HTTP client that connects as visits do: by `proxy`, if there is one, to servers that `roots`
-/// believe.
+/// Returns an HTTP client that connects as visits do: through `proxy`, if there is one, to servers that
+/// `roots` trust.
 pub fn http_client(config: ConfigBuilder<AgentScope>, proxy: Option<Proxy>, roots: RootCerts) -> Agent {
     let tls = TlsConfig::builder().root_certs(roots).build();
     Agent::with_parts(
@@ -76,17 +76,17 @@ pub fn http_client(config: ConfigBuilder<AgentScope>, proxy: Option<Proxy>, root
     )
 }
 
-/// Where a proxy is, without who may use it.
+/// Returns the text of a proxy without its credentials.
 fn shown(proxy: &str) -> &str {
     proxy.rsplit('@').next().unwrap_or_default()
 }
 
-/// Where `proxy` is.
+/// Returns the host and port of `proxy`.
 pub(crate) fn place_of(proxy: &Proxy) -> String {
     format!("{}:{}", proxy.host(), proxy.port())
 }
 
-/// Connects as ureq does, but asks proxies for whole http:// URLs, and believes servers as
+/// Connects as ureq does, but requests whole http:// URLs from proxies, and trusts servers as
 /// [`PinnedConnector`] does.
 #[derive(Debug)]
 pub(crate) struct ProxyConnector(Box<dyn Connector<(), Out = Box<dyn Transport>>>);
@@ -100,7 +100,7 @@ impl Default for ProxyConnector {
     }
 }
 
-/// The end of a chain: whatever was connected, as one type.
+/// The end of a chain of connectors: boxes the transport to give it one type.
 #[derive(Debug)]
 struct Boxing;
 
@@ -151,7 +151,7 @@ impl Connector<()> for ProxyConnector {
     }
 }
 
-/// What goes before the path of a URL on the first line.
+/// Returns the part of a URL before its path, for the request line.
 fn target_of(uri: &Uri) -> String {
     let host = uri.host().unwrap_or_default();
     uri.port_u16().map_or_else(|| format!("http://{host}"), |port| format!("http://{host}:{port}"))
@@ -165,12 +165,12 @@ fn authorization_of(proxy: &Proxy) -> Option<String> {
     ))
 }
 
-/// A connection to a proxy: the heads of requests are sent with whole URLs.
+/// A connection to a proxy, which sends the heads of requests with whole URLs.
 struct WholeUrls {
     transport: Box<dyn Transport>,
     target: String,
     authorization: Option<String>,
-    /// The next bytes to be sent begin a request.
+    /// Whether the next bytes to be sent begin a request.
     is_at_head: bool,
 }
 
@@ -181,7 +181,7 @@ impl fmt::Debug for WholeUrls {
 }
 
 impl WholeUrls {
-    /// The head `head` with a whole URL, and who we are for the proxy.
+    /// Returns `head` with a whole URL, and with the credentials for the proxy.
     fn rewritten(&self, head: &[u8]) -> Option<Vec<u8>> {
         let line_end = head.windows(2).position(|w| w == b"\r\n")? + 2;
         let path = head[..line_end].iter().position(|&c| c == b' ')? + 1;
@@ -215,7 +215,7 @@ impl Transport for WholeUrls {
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        // What is sent after an answer is another request.
+        // The next output after input is another request.
         self.is_at_head = true;
         self.transport.await_input(timeout)
     }

@@ -1,5 +1,5 @@
-//! Addresses of hosts that an upstream names, by redirects or as places to download from: none in networks
-//! that it has no business in.
+//! Resolves hosts that an upstream names, by redirects or as places to download from: none in private
+//! networks that it must not reach.
 
 use std::fmt;
 use std::io;
@@ -11,8 +11,8 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
-/// Resolves names of hosts. The one that the keeper named may be anywhere; others it leads to may be in the
-/// keeper's own networks, on this machine above all, only if that one is.
+/// Resolves names of hosts. The host that the operator configured may be anywhere. Other hosts that it leads
+/// to may be in private networks or on this machine only if the configured host is, too.
 pub(crate) struct GuardedResolver {
     inner: DefaultResolver,
     home: String,
@@ -20,7 +20,7 @@ pub(crate) struct GuardedResolver {
 }
 
 impl GuardedResolver {
-    /// For conversations that start at the host `home`.
+    /// Creates a resolver for connections that start at the host `home`.
     pub(crate) fn new(home: &str) -> GuardedResolver {
         GuardedResolver {
             inner: DefaultResolver::default(),
@@ -31,7 +31,7 @@ impl GuardedResolver {
 
     fn is_home_inside(&self) -> bool {
         *self.home_is_inside.get_or_init(|| {
-            // What has no address is the keeper's own name for a host, in ssh's configuration.
+            // A name without an address is an alias in the operator's ssh configuration.
             (self.home.as_str(), 0)
                 .to_socket_addrs()
                 .map_or(true, |mut found| found.any(|a| is_inside(a.ip())))
@@ -75,7 +75,8 @@ fn unbracketed(host: &str) -> &str {
     host.trim_matches(['[', ']'])
 }
 
-/// Whether an address is of this machine, or of networks that the internet does not lead to (RFC 6890).
+/// Returns whether an address is of this machine, or of networks that are not reachable from the internet
+/// (RFC 6890).
 fn is_inside(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => is_inside_v4(v4),
@@ -87,7 +88,7 @@ fn is_inside(address: IpAddr) -> bool {
                 || v6.is_multicast()
                 || v6.is_unique_local()
                 || v6.is_unicast_link_local()
-                // What is translated to IPv4 (RFC 6052), or carried in it (RFC 3056).
+                // Addresses that are translated to IPv4 (RFC 6052) or carried in it (RFC 3056).
                 || (s[..6] == [0x64, 0xff9b, 0, 0, 0, 0] && is_inside_v4(last()))
                 || (s[0] == 0x2002 && is_inside_v4(Ipv4Addr::from((u32::from(s[1]) << 16) | u32::from(s[2]))))
         }
@@ -102,7 +103,7 @@ fn is_inside_v4(v4: Ipv4Addr) -> bool {
         || v4.is_link_local()
         || v4.is_broadcast()
         || v4.is_multicast()
-        // Shared by carriers (RFC 6598), benchmarks (RFC 2544), and what is reserved.
+        // Shared by carriers (RFC 6598), for benchmarks (RFC 2544), and reserved.
         || (a == 100 && b & 0xc0 == 64)
         || (a == 198 && b & 0xfe == 18)
         || a >= 240

@@ -1,24 +1,24 @@
-//! What is remembered of servers from one conversation to the next.
+//! Remembers the capabilities of servers from one session to the next.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The capabilities of git:// servers met, by host. The next conversation with one starts with a question in
-/// the same packet as its first line: a round trip less. If the server is not as remembered, all is asked
-/// again in the ordinary way; if it takes the question amiss, it is not asked so again.
+/// The capabilities of git:// servers, by host. The next session with a server sends its first request
+/// together with its first line, which saves a round trip. If the capabilities have changed, the session
+/// starts again in the ordinary way. If the server does not accept that, it is not done again.
 #[derive(Clone, Default)]
 pub struct Met(Arc<Mutex<HashMap<String, Acquaintance>>>);
 
-/// What is known of a server.
+/// The knowledge about a server.
 #[derive(Clone)]
 pub(crate) enum Acquaintance {
     /// It has these capabilities.
     Capable(Arc<[String]>),
-    /// Asks for one thing at a time.
+    /// It needs one request at a time.
     Slow,
 }
 
-/// Hosts remembered at most.
+/// The maximum number of remembered hosts.
 const MET_MAX: usize = 10_000;
 
 impl Met {

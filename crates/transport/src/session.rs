@@ -1,4 +1,4 @@
-//! A conversation with an upstream: version and capabilities, then refs, then packs.
+//! A session with an upstream: version and capabilities, then refs, then packs.
 
 use std::io::{BufReader, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,9 +18,9 @@ use crate::tcp::Tcp;
 use crate::text::printable;
 use crate::url::{Scheme, Url};
 
-/// Lines of capabilities that an upstream may make us hold.
+/// The maximum number of capability lines that an upstream may send.
 const CAPABILITY_LINES_MAX: usize = 1000;
-/// Bytes before the content of a packet line.
+/// The bytes before the content of a pkt-line.
 const PKT_LEN_BYTES: usize = 4;
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -29,7 +29,7 @@ pub(crate) enum Wire {
     Http(Box<Http>),
 }
 
-/// An open conversation.
+/// An open session.
 pub struct Session {
     pub(crate) wire: Wire,
     pub(crate) version: u8,
@@ -37,22 +37,22 @@ pub struct Session {
     pub(crate) hash: HashKind,
     pub(crate) agent: String,
     refs_bytes_max: u64,
-    /// Refs that came unasked (v0 and v1).
+    /// The refs that came unrequested (v0 and v1).
     early: Option<Advertised>,
-    /// Whether refs were listed when it began, as v0, v1 and plain files do.
+    /// Whether refs were listed at its start, as v0, v1 and plain files do.
     lists_early: bool,
-    /// Commits an upstream says are its shallow boundary (v0 and v1).
+    /// The commits that the upstream names as its shallow boundary (v0 and v1).
     pub(crate) shallow: Vec<Oid>,
     pub(crate) used_up: bool,
-    /// Whether a pack was asked for.
+    /// Whether a pack was requested.
     pub(crate) has_fetched: bool,
-    /// Whether it is plain files behind a web server.
+    /// Whether the upstream is plain files behind a web server.
     is_dumb: bool,
 }
 
 impl Drop for Session {
-    /// Ends a conversation of v0 or v1 in which nothing was wanted as git does: a server would log a
-    /// connection that broke.
+    /// Ends a v0 or v1 session in which nothing was wanted as git does, with a flush. Otherwise a server
+    /// would log a broken connection.
     fn drop(&mut self) {
         if let Wire::Stream(_, writer) = &mut self.wire
             && self.lists_early
@@ -64,7 +64,7 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// Connects and learns what the upstream can do.
+    /// Connects and reads the capabilities of the upstream.
     ///
     /// # Errors
     /// Any of [`Error`].
@@ -74,8 +74,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Connects, learns what the upstream can do and lists its refs as [`Session::ls_refs`] does, in one
-    /// round trip if the host is known.
+    /// Connects, reads the capabilities and lists the refs as [`Session::ls_refs`] does, in one round trip if
+    /// the host is known.
     ///
     /// # Errors
     /// Any of [`Error`].
@@ -99,9 +99,9 @@ impl Session {
                 if is_same { session.read_refs().map(Some) } else { Ok(None) }
             }) {
                 Ok(Some(advertised)) => return Ok((session, advertised)),
-                // Another server than remembered.
+                // The capabilities are not those remembered.
                 Ok(None) => {}
-                // It says what is wrong: that stands however one asks.
+                // The server reports an error: another request would fail in the same way.
                 Err(e @ Error::Remote(_)) => return Err(e),
                 Err(_) => options.met.set(host.clone(), Acquaintance::Slow),
             }
@@ -114,8 +114,8 @@ impl Session {
         Ok((session, advertised))
     }
 
-    /// Connects and asks for the service; over git://, `more` goes along, and at least so many bytes are
-    /// known to come first.
+    /// Connects and requests the service. Over git://, also sends `more`, and expects an answer of at least
+    /// `least` bytes.
     fn connect(url: &Url, options: &TransportOptions, more: &[u8], least: usize) -> Result<Session> {
         let wire = match url.scheme {
             Scheme::Git => {
@@ -176,23 +176,23 @@ impl Session {
         })
     }
 
-    /// The protocol version the upstream speaks.
+    /// Returns the protocol version that the upstream speaks.
     pub fn version(&self) -> u8 {
         self.version
     }
 
-    /// The hash of the upstream's repository.
+    /// Returns the hash of the upstream's repository.
     pub fn hash(&self) -> HashKind {
         self.hash
     }
 
-    /// Whether another fetch may follow on this session.
+    /// Returns whether another fetch may follow on this session.
     pub fn can_fetch(&self) -> bool {
         !self.used_up
     }
 
-    /// The files of an upstream that has no process to ask, only a web server: packs and loose objects must
-    /// be fetched as they lie (gitprotocol-http, "Dumb Clients"). `None` for all others.
+    /// Returns the files of an upstream that is only a web server: packs and loose objects must be fetched as
+    /// they are (gitprotocol-http, "Dumb Clients"). Returns `None` for all other upstreams.
     pub fn plain_files(&self) -> Option<HttpFiles> {
         match &self.wire {
             Wire::Http(http) if self.is_dumb() => Some(HttpFiles::of((**http).clone())),
@@ -204,7 +204,7 @@ impl Session {
         self.is_dumb
     }
 
-    /// Whether a pack was fetched on this connection already.
+    /// Returns whether a pack was already fetched on this connection.
     pub fn has_fetched(&self) -> bool {
         self.has_fetched
     }
@@ -281,14 +281,14 @@ impl Session {
         Ok(())
     }
 
-    /// Lists the upstream's refs, those starting with one of `prefixes` if there are any (v2; others give
-    /// all, and once).
+    /// Lists the upstream's refs: in v2, those that start with one of `prefixes`, if there are any. In v0 and
+    /// v1, lists all refs, and only once.
     ///
     /// # Errors
     /// Any of [`Error`].
     pub fn ls_refs(&mut self, prefixes: &[&str]) -> Result<Advertised> {
         if self.lists_early {
-            // A million refs are in memory once.
+            // The list is moved, not copied: it may have a million refs.
             return self
                 .early
                 .take()
@@ -308,7 +308,7 @@ impl Session {
         }
     }
 
-    /// The answer to a list of refs asked for.
+    /// Reads the answer to a request for refs.
     fn read_refs(&mut self) -> Result<Advertised> {
         match &mut self.wire {
             Wire::Stream(reader, _) => list_refs(reader, self.hash, self.refs_bytes_max),
@@ -316,7 +316,7 @@ impl Session {
         }
     }
 
-    /// Appends the capabilities every v2 request carries.
+    /// Appends the capabilities that every v2 request carries.
     pub(crate) fn push_common(&self, request: &mut Vec<u8>) {
         push_common(&self.capabilities, &self.agent, self.hash, request);
     }
@@ -334,7 +334,7 @@ fn has(capabilities: &[String], capability: &str) -> bool {
     capabilities.iter().any(|c| c == capability || c.split_once('=').is_some_and(|(k, _)| k == capability))
 }
 
-/// The value of a capability with several words, such as `fetch=shallow filter`.
+/// Returns the value of a capability with several words, such as `fetch=shallow filter`.
 fn value<'c>(capabilities: &'c [String], capability: &str) -> Option<&'c str> {
     capabilities.iter().find_map(|c| c.strip_prefix(capability)?.strip_prefix('='))
 }
@@ -348,7 +348,7 @@ fn push_common(capabilities: &[String], agent: &str, hash: HashKind, request: &m
     }
 }
 
-/// The v2 `ls-refs` command (gitprotocol-v2), for a server of these capabilities.
+/// Returns the v2 `ls-refs` command (gitprotocol-v2), for a server with these capabilities.
 fn ls_refs_request(capabilities: &[String], agent: &str, prefixes: &[&str]) -> Result<Vec<u8>> {
     let mut request = Vec::new();
     pktline::push(&mut request, b"command=ls-refs\n");
@@ -366,13 +366,14 @@ fn ls_refs_request(capabilities: &[String], agent: &str, prefixes: &[&str]) -> R
     Ok(request)
 }
 
-/// Bytes that a server of these capabilities says first, at least: it may end lines with a newline or not.
+/// Returns the least number of bytes that a server with these capabilities sends first: lines may end without
+/// a newline.
 fn greeting_bytes(capabilities: &[String]) -> usize {
     let lines = ["version 2"].into_iter().chain(capabilities.iter().map(String::as_str));
     PKT_LEN_BYTES + lines.map(|line| PKT_LEN_BYTES + line.len()).sum::<usize>()
 }
 
-/// The hash that capabilities name; sha1 if none.
+/// Returns the hash that the capabilities name; SHA-1 if none.
 fn hash_of(capabilities: &[String]) -> Result<HashKind> {
     match capabilities.iter().find_map(|c| c.strip_prefix("object-format=")) {
         None => Ok(HashKind::Sha1),
@@ -385,10 +386,10 @@ fn hash_of(capabilities: &[String]) -> Result<HashKind> {
     }
 }
 
-/// Anything pkt-lines come from.
+/// A source of pkt-lines.
 pub(crate) trait PktSource {
     fn next(&mut self) -> Result<Option<Pkt<'_>>>;
-    /// Reads below the framing: packs of servers without side-band come so.
+    /// Reads bytes without framing: servers without side-band send packs this way.
     fn read_raw(&mut self, buf: &mut [u8]) -> std::io::Result<usize>;
 }
 
@@ -410,7 +411,7 @@ impl<S: PktSource + ?Sized> PktSource for &mut S {
     }
 }
 
-/// The next line; `None` at a flush or response end. An `ERR` line is the upstream's refusal.
+/// Returns the next line; `None` at a flush or response end. An `ERR` line is the upstream's refusal.
 pub(crate) fn next_line(reader: &mut dyn PktSource) -> Result<Option<Vec<u8>>> {
     match reader.next()? {
         None => Err(Error::HungUp("before the end of its answer")),
@@ -426,7 +427,7 @@ pub(crate) fn next_line(reader: &mut dyn PktSource) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// One stream for reading and writing, of which only one happens at a time.
+/// A stream for reading and writing, of which only one happens at a time.
 struct SharedStream<S>(Arc<std::sync::Mutex<S>>);
 
 impl<S: Read> Read for SharedStream<S> {

@@ -1,4 +1,4 @@
-//! The system's ssh, running a program at an upstream.
+//! Runs a program at an upstream with the system's ssh.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -11,19 +11,19 @@ use crate::tcp::Pace;
 use crate::text::printable;
 use crate::url::Url;
 
-/// What is kept of the words that ssh says, and how long is waited for them once the connection has ended.
+/// The kept bytes of ssh's messages, and how long to wait for them once the connection has ended.
 const COMPLAINT_BYTES_MAX: usize = 4096;
 const COMPLAINT_TIME_MAX: Duration = Duration::from_secs(5);
-/// A pipe that takes something takes so much at once.
+/// A writable pipe takes this many bytes without blocking.
 const PIPE_BYTES_MIN: usize = libc::PIPE_BUF;
 
-/// A conversation with a program at the host of a URL.
+/// A connection to a program at the host of a URL.
 pub(crate) struct Ssh {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     stderr: Option<ChildStderr>,
-    /// The first of what came from its standard error.
+    /// The first bytes of its standard error.
     said: Vec<u8>,
     pace: Pace,
 }
@@ -52,8 +52,8 @@ impl Ssh {
         Ok(Ssh { child, stdin, stdout, stderr, said: Vec::new(), pace: Pace::new(options) })
     }
 
-    /// Waits for `fd`, and reads meanwhile what ssh says: it waits for whoever is to read that. False, if
-    /// nothing comes in `timeout`.
+    /// Waits for `fd`, and meanwhile reads ssh's standard error, so that ssh does not block on it. Returns
+    /// false if nothing happens within `timeout`.
     fn wait(&mut self, fd: Option<(RawFd, libc::c_short)>, timeout: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -87,7 +87,7 @@ impl Ssh {
         }
     }
 
-    /// Reads once from standard error, which has something.
+    /// Reads once from standard error, which is readable.
     fn listen(&mut self) {
         let mut piece = [0; COMPLAINT_BYTES_MAX];
         match self.stderr.as_mut().map(|stderr| stderr.read(&mut piece)) {
@@ -100,10 +100,10 @@ impl Ssh {
         }
     }
 
-    /// What ssh said when the connection ended early.
+    /// Returns ssh's messages as an error, when the connection has ended early.
     fn complaint(&mut self) -> Error {
         self.stdin = None;
-        // Something it has started may hold on to standard error for ever.
+        // A process that ssh has started may keep standard error open for ever.
         let _ = self.wait(None, COMPLAINT_TIME_MAX);
         let said = printable(
             String::from_utf8_lossy(&self.said).trim().replace("\r\n", "; ").replace('\n', "; ").as_bytes(),
@@ -112,12 +112,12 @@ impl Ssh {
     }
 }
 
-/// "/~user/x" of an ssh URL means "~user/x".
+/// Returns the path at the host: "/~user/x" in an ssh URL means "~user/x".
 fn path_at_host(url: &Url) -> &str {
     if url.path.starts_with("/~") { &url.path[1..] } else { &url.path }
 }
 
-/// What `program PATH WORD` says at the host of `url`, `bytes_max` at most.
+/// Returns the output of `program PATH WORD` at the host of `url`, `bytes_max` at most.
 pub(crate) fn ssh_output(
     url: &Url,
     options: &TransportOptions,
@@ -160,7 +160,7 @@ impl Write for Ssh {
         if !self.wait(Some((fd, libc::POLLOUT)), self.pace.idle())? {
             return Err(self.pace.idle_error());
         }
-        // More than the pipe has room for would wait, and ssh perhaps for us.
+        // A larger write could block while ssh in turn waits for us to read.
         self.stdin.as_mut().expect("it was there").write(&buf[..buf.len().min(PIPE_BYTES_MIN)])
     }
     fn flush(&mut self) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::url::Url;
 
-/// How ssh is started.
+/// The command that starts ssh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshCommand {
     words: ShellWords,
@@ -20,7 +20,7 @@ pub struct SshCommand {
 enum ShellWords {
     /// A program and its first arguments.
     Plain(Vec<OsString>),
-    /// A line for the shell.
+    /// A command line for the shell.
     Shell(String),
 }
 
@@ -31,13 +31,13 @@ impl Default for SshCommand {
 }
 
 impl SshCommand {
-    /// A program, by its path or name (`GIT_SSH` in git(1)).
+    /// Creates a command from a program's path or name (`GIT_SSH` in git(1)).
     pub fn program(program: OsString) -> SshCommand {
         let is_openssh = is_named_ssh(&program.to_string_lossy());
         SshCommand { words: ShellWords::Plain(vec![program]), is_openssh }
     }
 
-    /// A command line, which the shell interprets where it holds anything that is for a shell
+    /// Creates a command from a command line, which the shell interprets if it has special characters
     /// (`GIT_SSH_COMMAND` in git(1)).
     pub fn line(line: &str) -> SshCommand {
         let is_assignment = |word: &str| {
@@ -46,7 +46,7 @@ impl SshCommand {
         };
         let program = line.split_ascii_whitespace().find(|word| !is_assignment(word));
         let is_openssh = program.is_some_and(|program| is_named_ssh(program.trim_matches(['\'', '"'])));
-        // As git's run-command.c has it, but that blanks alone need no shell.
+        // As in git's run-command.c, except that blanks alone need no shell.
         let words = match line.contains(|c| "|&;<>()$`\\\"'*?[#~=%\n".contains(c)) {
             true => ShellWords::Shell(line.to_owned()),
             false => ShellWords::Plain(line.split_ascii_whitespace().map(OsString::from).collect()),
@@ -54,7 +54,8 @@ impl SshCommand {
         SshCommand { words, is_openssh }
     }
 
-    /// To the host of `url`, before the words of the command there; and what it is called in errors.
+    /// Returns the command up to the host of `url`, to which the remote command is to be added, and its name
+    /// for error messages.
     pub(crate) fn to(&self, url: &Url, connect_timeout: Duration) -> Result<(Command, String)> {
         let (mut command, name) = match &self.words {
             ShellWords::Plain(words) => {

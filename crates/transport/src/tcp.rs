@@ -1,4 +1,4 @@
-//! Streams that end when an upstream hangs: how fast one sends, and TCP.
+//! Watches the speed of streams, and ends a TCP stream when the upstream hangs.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -36,12 +36,12 @@ impl Pace {
         Error::IdleTimeout(self.idle.as_secs()).into()
     }
 
-    /// Takes note of time spent waiting that is ours, not the upstream's.
+    /// Restarts the measurement, as the time before was not spent waiting for the upstream.
     pub(crate) fn restart(&mut self) {
         self.rate = MinRate::new(self.bytes_per_second_min);
     }
 
-    /// Takes note of bytes that came.
+    /// Records received bytes.
     pub(crate) fn came(&mut self, bytes: usize) -> io::Result<()> {
         self.rate.moved(bytes as u64);
         if self.rate.is_too_slow() {
@@ -51,17 +51,17 @@ impl Pace {
     }
 }
 
-/// A read of so many bytes is in the middle of a pack.
+/// A read of at least this many bytes is taken to be in the middle of a pack.
 const BULK_BYTES_MIN: usize = 4096;
 
-/// Milliseconds that a read waits for more than one byte.
+/// The milliseconds that a read waits for more than one byte.
 const LEAST_MILLIS_MAX: libc::c_int = 1000;
 
 /// A TCP connection.
 pub(crate) struct Tcp {
     stream: TcpStream,
     pace: Pace,
-    /// Whether the last read brought much.
+    /// Whether the last read returned at least [`BULK_BYTES_MIN`] bytes.
     in_bulk: bool,
     /// Whether the next read waits for more than one byte.
     waits_for_more: bool,
@@ -92,14 +92,15 @@ impl Tcp {
         Err(fail(last))
     }
 
-    /// The next read is to wait for so many bytes, which are known to come, or for the end: git daemon sends
-    /// its greeting line by line, and to be woken for each costs more than all else of a visit that finds
-    /// nothing new.
+    /// Makes the next read wait for `bytes` bytes, which are known to come, or for the end. git daemon sends
+    /// its greeting line by line, and waking up for each line costs more than everything else in a visit that
+    /// finds nothing new.
     pub(crate) fn expect(&mut self, bytes: usize) {
         self.waits_for_more = self.set_least(bytes);
     }
 
-    /// Waits until as much is there, or the end; and not for long: a server may say less than it did.
+    /// Waits until that many bytes or the end arrive, but not for long: the server may send less than
+    /// remembered.
     fn wait_for_least(&self) {
         let mut polled = libc::pollfd { fd: self.stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: `polled` is one valid pollfd for the duration of the call. If it is interrupted the read
@@ -108,7 +109,7 @@ impl Tcp {
         self.set_least(1);
     }
 
-    /// Sets the bytes that a read waits for; says whether it could.
+    /// Sets the bytes that a read waits for; returns whether that succeeded.
     fn set_least(&self, bytes: usize) -> bool {
         let value = libc::c_int::try_from(bytes).unwrap_or(1);
         // SAFETY: the descriptor is open, and `value` a valid int of that size for the duration of the call.
@@ -132,7 +133,8 @@ impl Read for Tcp {
             let _ = socket.set_tcp_quickack(true);
             self.wait_for_least();
         }
-        // In the middle of a pack more is mostly there already, and acknowledging at once would only cost.
+        // In the middle of a pack more data has mostly arrived, and an immediate acknowledgment would only
+        // cost time.
         let ready = match self.in_bulk {
             true => socket.recv_with_flags(as_uninit(buf), libc::MSG_DONTWAIT).ok(),
             false => None,

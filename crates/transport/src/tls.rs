@@ -1,4 +1,4 @@
-//! Which certificate authorities are believed.
+//! Finds the trusted certificate authorities.
 
 use std::io;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use rustls::CertificateError;
 use ureq::tls::{PemItem, RootCerts, parse_pem};
 
-/// Where distributions keep their certificate authorities (the places OpenSSL, Go and curl look at).
+/// The files in which distributions keep their certificate authorities (as in OpenSSL, Go and curl).
 const SYSTEM_FILES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -16,8 +16,8 @@ const SYSTEM_FILES: [&str; 6] = [
     "/usr/local/share/certs/ca-root-nss.crt",
 ];
 
-/// Those of this system, its keeper's own among them; Mozilla's, which are compiled in, where a system has
-/// none.
+/// Returns the certificate authorities of this system, including those its operator added. If the system has
+/// none, returns Mozilla's, which are compiled in.
 pub fn system_roots() -> RootCerts {
     if SYSTEM_FILES.iter().any(|file| Path::new(file).is_file()) {
         RootCerts::PlatformVerifier
@@ -26,10 +26,10 @@ pub fn system_roots() -> RootCerts {
     }
 }
 
-/// Those in a file, in PEM, and no others.
+/// Returns only the certificate authorities in a PEM file.
 ///
 /// # Errors
-/// If it cannot be read, or holds none: why.
+/// If it cannot be read, or holds no certificate; the error is a message.
 pub fn roots_in(file: &Path) -> Result<RootCerts, String> {
     let pem = std::fs::read(file).map_err(|e| format!("cannot read '{}': {e}", file.display()))?;
     let mut found = Vec::new();
@@ -47,7 +47,7 @@ pub fn roots_in(file: &Path) -> Result<RootCerts, String> {
     }
 }
 
-/// Why a server's certificate is not believed, if that is what `error` says.
+/// Returns why a server's certificate is not trusted, if that is the cause of `error`.
 pub(crate) fn why_not_believed(error: &io::Error) -> Option<String> {
     let error: &rustls::Error = error.get_ref()?.downcast_ref()?;
     if is_of_authority(error) {
@@ -69,8 +69,8 @@ pub(crate) fn why_not_believed(error: &io::Error) -> Option<String> {
     })
 }
 
-/// Whether `error` says that a server shows the certificate of an authority: webpki's word for it, which
-/// rustls passes on as it is.
+/// Returns whether `error` says that a server shows a CA certificate: webpki's name for that error, which
+/// rustls passes on.
 pub(crate) fn is_of_authority(error: &rustls::Error) -> bool {
     use rustls::Error::InvalidCertificate;
     let InvalidCertificate(CertificateError::Other(why)) = error else { return false };

@@ -1,9 +1,9 @@
-//! The URLs git understands (git-clone(1), "GIT URLS").
+//! Parses the URLs that git understands (git-clone(1), "GIT URLS").
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// How an upstream is reached.
+/// The protocol of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// `git://`.
@@ -36,22 +36,22 @@ impl Scheme {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     text: String,
-    /// How it is reached.
+    /// The protocol.
     pub scheme: Scheme,
-    /// User before the host, if any.
+    /// The user before the host, if any.
     pub user: Option<String>,
-    /// Password after the user, if any.
+    /// The password after the user, if any.
     pub password: Option<String>,
-    /// Host; empty for local paths.
+    /// The host; empty for local paths.
     pub host: String,
-    /// Port, if one is named.
+    /// The port, if given.
     pub port: Option<u16>,
-    /// Path, with a leading slash except in scp-like URLs and relative paths. Of HTTP as it was given, of
-    /// others decoded.
+    /// The path, with a leading slash except in scp-like URLs and relative paths. For HTTP, it is as given;
+    /// for other protocols, decoded.
     pub path: String,
 }
 
-/// A text that is no URL of a repository.
+/// A text that is not a repository URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{}' is not a repository URL: {why}", shown(.url))]
 pub struct UrlError {
@@ -61,10 +61,10 @@ pub struct UrlError {
     pub why: &'static str,
 }
 
-/// Characters of a text that is no URL that are shown.
+/// The maximum number of characters of an invalid URL that are shown.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// A text that is no URL without what would be a password in one, and not at any length.
+/// Returns an invalid URL for messages: without a possible password, and shortened.
 fn shown(text: &str) -> String {
     let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
     let end = rest.find('/').unwrap_or(rest.len());
@@ -77,10 +77,10 @@ fn shown(text: &str) -> String {
 }
 
 impl Url {
-    /// Parses any form git does.
+    /// Parses any form that git accepts.
     ///
     /// # Errors
-    /// If the scheme is unknown, or a part is missing or has characters that no part of a URL has.
+    /// If the scheme is unknown, or a part is missing or has invalid characters.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         let fail = |why| Err(UrlError { url: text.to_owned(), why });
         if text.is_empty() {
@@ -138,8 +138,7 @@ impl Url {
         Url { text: text.to_owned(), scheme, user, password, host, port, path }.checked()
     }
 
-    /// Looks at the parts as they are after decoding: what stands there is said to programs and in protocols
-    /// of lines.
+    /// Checks the parts after decoding, as they are passed to programs and in line-based protocols.
     fn checked(self) -> Result<Url, UrlError> {
         let user = self.user.as_deref().unwrap_or_default();
         let why = if self.host.starts_with('-') || user.starts_with('-') {
@@ -149,7 +148,7 @@ impl Url {
         } else if self.scheme == Scheme::Ssh
             && (user.contains(|c| "'`\";&<>|(){}".contains(c)) || user.contains(" -") || user.ends_with('\\'))
         {
-            // As OpenSSH since 9.6: a configured ProxyCommand may put it before a shell.
+            // As OpenSSH since 9.6: a configured ProxyCommand may pass it to a shell.
             "the user has characters that are special to a shell"
         } else {
             return Ok(self);
@@ -158,7 +157,7 @@ impl Url {
     }
 
     fn parse_without_scheme(text: &str) -> Result<Url, UrlError> {
-        // As git: a colon before any slash makes it scp-like; what is in brackets has colons of its own.
+        // As in git, a colon before any slash makes it scp-like; colons in brackets do not count.
         let bracket = if text.starts_with('[') { Some(0) } else { text.find("@[").map(|at| at + 1) };
         let bracket = bracket.filter(|at| text.find('/').is_none_or(|slash| *at < slash));
         let after = bracket.and_then(|at| Some(at + text[at..].find(']')?)).unwrap_or(0);
@@ -214,25 +213,25 @@ impl Url {
         }
     }
 
-    /// The path of a local URL.
+    /// Returns the path of a local URL.
     pub fn local_path(&self) -> PathBuf {
         PathBuf::from(&self.path)
     }
 
-    /// Host and port, as for a Host header: the key of limits a host.
+    /// Returns host and port, as for a Host header: the key of limits per host.
     pub fn host_port(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         self.port.map_or(host.clone(), |p| format!("{host}:{p}"))
     }
 
-    /// The base of an HTTP URL, without credentials.
+    /// Returns the base of an HTTP URL, without credentials.
     pub fn http_base(&self) -> String {
         let scheme = if self.scheme == (Scheme::Http { tls: true }) { "https" } else { "http" };
         format!("{scheme}://{}{}", self.host_port(), self.path)
     }
 
-    /// The name a repository gets if none is given: host and path, without `.git`; for local paths the path
-    /// alone.
+    /// Returns the name that a repository gets if none is given: host and path, without `.git`; for local
+    /// paths, the path alone.
     pub fn default_name(&self) -> String {
         let path = self.path.trim_matches('/');
         let path = path
@@ -250,14 +249,15 @@ impl Url {
         parts.join("/")
     }
 
-    /// The text as it was given.
+    /// Returns the text as it was given.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
 impl Url {
-    /// The URL without what is only ours: a password, and of HTTP the user, too, in whose place tokens stand.
+    /// Returns the URL without its password. For HTTP, the user is removed, too: tokens may stand in its
+    /// place.
     pub fn without_userinfo(&self) -> String {
         let scheme = self.text.split("://").next().unwrap_or("");
         let is_http = matches!(self.scheme, Scheme::Http { .. });
@@ -296,7 +296,7 @@ fn split_port(text: &str) -> Option<(String, Option<u16>)> {
 
 const UNDECODABLE: &str = "its %XX escapes decode to invalid UTF-8 or control characters";
 
-/// Decodes %XX; `None` if what comes of it is not UTF-8 or has control characters.
+/// Decodes %XX; returns `None` if the result is not UTF-8 or has control characters.
 fn percent_decode(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn what_is_decoded_is_looked_at_then() {
-        // CVE-2020-5260, CVE-2017-1000117, and what a configured ProxyCommand makes of a user.
+        // CVE-2020-5260, CVE-2017-1000117, and users that a configured ProxyCommand passes to a shell.
         for bad in [
             "http://victim%0aprotocol=https%0ahost=github.com@evil.example/x.git",
             "https://u:p%0dq@h/x",

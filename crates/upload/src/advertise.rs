@@ -1,4 +1,4 @@
-//! What a client is told first.
+//! Advertises capabilities and lists refs.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use weir_repo::{Head, Ref, Repo};
 use crate::options::UploadOptions;
 use crate::policy::WantPolicy;
 
-/// The capability advertisement of v2.
+/// Returns the capability advertisement of v2.
 pub(crate) fn capabilities_v2(repo: &Repo, options: &UploadOptions) -> Vec<u8> {
     let features = &options.features;
     let mut out = Vec::with_capacity(256);
@@ -42,25 +42,24 @@ pub(crate) fn capabilities_v2(repo: &Repo, options: &UploadOptions) -> Vec<u8> {
     out
 }
 
-/// Refs of a repository with more of them than this are listed where blocking is allowed, once for all who
-/// ask the same.
+/// More refs than this are listed where blocking is allowed, and once for all clients with the same request.
 pub(crate) const LISTED_AT_ONCE_MAX: usize = 2000;
-/// Bytes of a list that are gathered before they are given out.
+/// The bytes of a list that are gathered before they are sent.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Takes pieces of a list.
+/// Receives pieces of a list.
 pub(crate) type Give<'a> = dyn FnMut(Vec<u8>) -> io::Result<()> + 'a;
 
-/// Gives out what is in `out`, if that is much.
+/// Passes `out` to `give`, if it is at least [`PIECE_BYTES`].
 fn give_piece(out: &mut Vec<u8>, give: &mut Give<'_>) -> io::Result<()> {
     if out.len() < PIECE_BYTES { Ok(()) } else { give(std::mem::take(out)) }
 }
 
-/// Lists all refs, as v0 does, and v1 if it is announced. Bytes of a ref line are bounded by the pkt-line;
-/// names that do not fit are never stored ([`refname::NAME_BYTES_MAX`]).
+/// Lists all refs as in v0, or with `announce` as in v1. The pkt-line bounds the length of a ref line; names
+/// that do not fit are never stored ([`refname::NAME_BYTES_MAX`]).
 ///
 /// # Errors
-/// Of `give`.
+/// If `give` fails.
 pub(crate) fn refs_v0(
     repo: &Repo,
     options: &UploadOptions,
@@ -89,8 +88,8 @@ pub(crate) fn refs_v0(
         capabilities.push_str(" no-done");
     }
     if let (Head::Symbolic(name), Some(_)) = (&refs.head, refs.head_oid()) {
-        // A name that is not UTF-8 cannot be said here without changing it: the client then guesses, as of
-        // old.
+        // A name that is not UTF-8 cannot be sent here without changing it. The client then guesses, as with
+        // old servers.
         if let Ok(name) = std::str::from_utf8(name) {
             capabilities.push_str(&format!(" symref=HEAD:{name}"));
         }
@@ -138,7 +137,7 @@ pub(crate) fn refs_v0(
     give(out)
 }
 
-/// What `ls-refs` asks for.
+/// The arguments of `ls-refs`.
 #[derive(Debug, Default)]
 pub(crate) struct LsRefs {
     pub(crate) peel: bool,
@@ -147,13 +146,13 @@ pub(crate) struct LsRefs {
     pub(crate) prefixes: Vec<Vec<u8>>,
 }
 
-/// Above this many prefixes git ignores them all, and so do we.
+/// With this many prefixes or more, git ignores them all, and so does weir.
 pub(crate) const PREFIXES_MAX: usize = 65_536;
 
 /// Answers `ls-refs`.
 ///
 /// # Errors
-/// Of `give`.
+/// If `give` fails.
 pub(crate) fn ls_refs(repo: &Repo, request: &LsRefs, give: &mut Give<'_>) -> io::Result<()> {
     let refs = repo.refs();
     let all = request.prefixes.is_empty() || request.prefixes.len() >= PREFIXES_MAX;
@@ -200,7 +199,7 @@ pub(crate) fn ls_refs(repo: &Repo, request: &LsRefs, give: &mut Give<'_>) -> io:
     if all {
         refs.list().iter().try_for_each(&mut add)?;
     } else {
-        // Each prefix names a run of the sorted list; one that starts with another adds nothing.
+        // Each prefix selects a run of the sorted list; a prefix that starts with another adds nothing.
         let mut prefixes: Vec<&[u8]> = request.prefixes.iter().map(Vec::as_slice).collect();
         prefixes.sort_unstable();
         let mut kept: Vec<&[u8]> = Vec::new();

@@ -9,24 +9,24 @@ use crate::band::Framing;
 use crate::options::Context;
 use crate::pack_request::{CutRequest, PackRequest, RefsRequest, Work};
 
-/// The next thing that the driver of a conversation does.
+/// The next action for the caller that drives a session.
 pub enum Step {
     /// Send these bytes.
     Send(Vec<u8>),
-    /// Send these bytes of a file, wrapped as said.
+    /// Send these bytes of a file with this framing.
     SendRegion(Region, Framing),
-    /// Run this where blocking is allowed, sending what it yields, then call [`crate::UploadPack::finish`].
+    /// Run this where blocking is allowed and send its output, then call [`crate::UploadPack::finish`].
     Work(Work),
-    /// Read and [`crate::UploadPack::feed`].
+    /// Read from the client and call [`crate::UploadPack::feed`].
     Read,
-    /// The conversation is over.
+    /// The session is over.
     Done,
 }
 
 /// An answer of v0, v1 or v2 to a request.
 pub(crate) enum Answer {
     Step(Step),
-    /// A pack that is sent as its bodies lie.
+    /// A pack that is sent as stored bodies.
     Whole {
         before: Vec<u8>,
         clone: StoredClone,
@@ -36,7 +36,7 @@ pub(crate) enum Answer {
     End,
 }
 
-/// Lists refs: at once where they are few.
+/// Lists refs: at once if they are few, otherwise as work.
 pub(crate) fn list_refs(request: RefsRequest) -> Step {
     if request.repo.refs().list().len() > LISTED_AT_ONCE_MAX {
         return Step::Work(Work::Refs(request));
@@ -50,7 +50,7 @@ pub(crate) fn list_refs(request: RefsRequest) -> Step {
     Step::Send(list)
 }
 
-/// The pack, after what goes before it: as its bodies lie, or computed.
+/// Returns the answer with the pack, after `before`: as stored bodies, or computed.
 pub(crate) fn answer_pack(context: &Context, request: PackRequest, mut before: Vec<u8>) -> Vec<Answer> {
     let is_plain = request.common.is_empty()
         && request.ofs_delta
@@ -74,7 +74,7 @@ pub(crate) fn answer_pack(context: &Context, request: PackRequest, mut before: V
     }
 }
 
-/// The whole clone that answers `wants`, if these bodies are just that.
+/// Returns the whole clone that answers `wants`, if the stored bodies are exactly that.
 fn whole(
     context: &Context,
     wants: &[Oid],

@@ -2,10 +2,10 @@
 
 use weir_git::pktline::{self, BAND_BYTES_MAX};
 
-/// How pack bytes are wrapped.
+/// The framing of pack bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// Not at all (v0 clients without side-band).
+    /// No framing (v0 clients without side-band).
     Raw,
     /// `side-band`: packets of at most 1,000 bytes.
     Small,
@@ -14,7 +14,7 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// Pack bytes a packet carries at most; `None` if there are no packets.
+    /// Returns the maximum number of pack bytes in a packet; `None` if there are no packets.
     pub fn payload_bytes_max(self) -> Option<usize> {
         match self {
             Framing::Raw => None,
@@ -23,13 +23,13 @@ impl Framing {
         }
     }
 
-    /// The five bytes before `payload_bytes` of pack in a packet.
+    /// Returns the five bytes before `payload_bytes` of a pack in a packet.
     pub fn packet_head(payload_bytes: usize) -> [u8; 5] {
         let [a, b, c, d] = pktline::length_digits(payload_bytes + 5);
         [a, b, c, d, 1]
     }
 
-    /// Appends `data`, wrapped, to `out`.
+    /// Appends `data`, framed, to `out`.
     pub fn push(self, out: &mut Vec<u8>, data: &[u8]) {
         match self.payload_bytes_max() {
             None => out.extend_from_slice(data),
@@ -52,7 +52,7 @@ impl Framing {
         }
     }
 
-    /// A packet that says nothing but that we are still there.
+    /// Returns an empty packet, which keeps the connection alive; `None` without side-band.
     pub fn keepalive(self) -> Option<&'static [u8]> {
         (self != Framing::Raw).then_some(b"0005\x01")
     }

@@ -1,8 +1,8 @@
-//! Why a request is refused.
+//! The reason why a request is refused.
 
 use weir_git::pktline::PktError;
 
-/// Why a request is refused. The client is told; the connection ends.
+/// The reason why a request is refused. The client is told; the connection ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// Malformed framing.

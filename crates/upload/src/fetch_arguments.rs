@@ -1,4 +1,4 @@
-//! What a fetch asks for, in the words that both protocols share, and the sections before its pack.
+//! The arguments of a fetch that all protocol versions share, and the sections before its pack.
 
 use std::collections::HashSet;
 
@@ -10,24 +10,24 @@ use weir_repo::{Cut, Deepen, Filter, FilterError, Refs, Repo};
 use crate::error::{RequestError, refuse};
 use crate::options::Context;
 
-/// Shallow commits, `deepen-not` refs and the like in one request.
+/// The maximum number of shallow commits and `deepen-not` refs in one request.
 const SHALLOW_LINES_MAX: usize = 100_000;
 
-/// A fetch being read.
+/// A fetch request that is being read.
 #[derive(Default)]
 pub(crate) struct FetchArguments {
     pub(crate) wants: Vec<Oid>,
     wants_known: OidSet,
-    /// Refs wanted by name, with what they are.
+    /// The refs wanted by name, with their objects.
     pub(crate) want_refs: Vec<(Oid, Vec<u8>)>,
-    /// Their names.
+    /// The names of these refs.
     pub(crate) want_ref_names: HashSet<Vec<u8>>,
-    /// What the client says it has, as far as it is here.
+    /// The client's objects that are here.
     pub(crate) haves: Vec<Oid>,
     haves_known: OidSet,
-    /// Whether it said that it has anything.
+    /// Whether the client sent any have.
     pub(crate) has_haves: bool,
-    /// Commits the client has without their parents.
+    /// The commits that the client has without their parents.
     pub(crate) shallow: Vec<Oid>,
     shallow_known: OidSet,
     pub(crate) deepen: Deepen,
@@ -46,14 +46,14 @@ pub(crate) fn shown(line: &[u8]) -> String {
 }
 
 impl FetchArguments {
-    /// Takes an id that is wanted, however often it is said.
+    /// Adds a wanted id, unless it was added before.
     pub(crate) fn want(&mut self, oid: Oid) {
         if self.wants_known.insert(oid) {
             self.wants.push(oid);
         }
     }
 
-    /// Takes an id that the client has: what is not here tells nothing.
+    /// Adds an id that the client has, if the object is here.
     pub(crate) fn have(&mut self, repo: &Repo, oid: Oid) {
         self.has_haves = true;
         if repo.contains(&oid) && self.haves_known.insert(oid) {
@@ -61,13 +61,13 @@ impl FetchArguments {
         }
     }
 
-    /// Takes a line about depth or filters; false if it is about something else.
+    /// Parses a line about depth or filters; returns false if it is about something else.
     pub(crate) fn take(&mut self, context: &Context, line: &[u8]) -> Result<bool, RequestError> {
         if let Some(hex) = line.strip_prefix(b"shallow ") {
             let Some(oid) = Oid::from_hex(context.repo.hash(), hex) else {
                 return refuse(format!("invalid shallow line: {}", shown(line)));
             };
-            // What is not here says nothing about what is.
+            // Commits that are not here are ignored.
             if context.repo.contains(&oid) && self.shallow_known.insert(oid) {
                 self.shallow.push(oid);
             }
@@ -110,7 +110,7 @@ impl FetchArguments {
         Ok(true)
     }
 
-    /// Whether the answer says where history ends.
+    /// Returns whether the answer says where history ends.
     pub(crate) fn has_shallow_info(&self, repo: &Repo) -> bool {
         self.deepen.is_asked() || !self.shallow.is_empty() || !repo.history().shallow().is_empty()
     }
@@ -120,7 +120,8 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// The one ref that `name`, full or short, means (gitrevisions).
+/// Returns the object of the one ref that `name`, full or short, means (gitrevisions); `None` if it is
+/// ambiguous.
 fn one_ref(refs: &Refs, name: &[u8]) -> Option<Oid> {
     const PLACES: [(&[u8], &[u8]); 6] = [
         (b"", b""),
@@ -139,7 +140,7 @@ fn one_ref(refs: &Refs, name: &[u8]) -> Option<Oid> {
     found.next().is_none().then_some(first)
 }
 
-/// Lines that tell where history ends.
+/// Writes the lines that say where history ends.
 pub(crate) fn push_cut(out: &mut Vec<u8>, cut: &Cut) {
     for oid in &cut.shallow {
         push(out, format!("shallow {oid}").as_bytes());
@@ -149,7 +150,7 @@ pub(crate) fn push_cut(out: &mut Vec<u8>, cut: &Cut) {
     }
 }
 
-/// What goes before the pack in v2.
+/// The sections before the pack in v2.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sections {
     pub(crate) shallow_info: bool,
@@ -178,7 +179,7 @@ impl Sections {
         self.banded(out)
     }
 
-    /// The same lines, in band 1 if all is to be in the side-band.
+    /// Returns `lines`, in band 1 if the whole answer is in the side-band.
     pub(crate) fn banded(&self, lines: Vec<u8>) -> Vec<u8> {
         if !self.sideband_all {
             return lines;
@@ -196,7 +197,7 @@ impl Sections {
     }
 }
 
-/// The hash a client names must be the repository's.
+/// Checks that the hash a client names is the repository's.
 pub(crate) fn check_object_format(hash: HashKind, name: &[u8]) -> Result<(), RequestError> {
     match HashKind::from_name(name) {
         Some(named) if named == hash => Ok(()),

@@ -1,16 +1,16 @@
-//! What a repository's own configuration offers (git-config: `uploadpack.*`, `uploadpackfilter.*`,
-//! `transfer.*`, `lsrefs.*`).
+//! Reads the features that a repository's configuration offers (git-config: `uploadpack.*`,
+//! `uploadpackfilter.*`, `transfer.*`, `lsrefs.*`).
 
 use weir_repo::{GitConfig, Result};
 
 use crate::policy::{Features, FilterPolicy, WantPolicy};
 
 impl Features {
-    /// What `git upload-pack` offers under `config`; except that in v2 too only what refs reach may be
-    /// wanted, unless the configuration allows more.
+    /// Returns the features that `git upload-pack` offers with `config`. One difference: in v2, too, only
+    /// objects that refs reach may be wanted, unless the configuration allows more.
     ///
     /// # Errors
-    /// If a value is not what its key takes.
+    /// If a value is invalid for its key.
     pub fn from_git_config(config: &GitConfig) -> Result<Features> {
         let truth = |key: &str| -> Result<bool> { Ok(config.truth(key)?.unwrap_or(false)) };
         let any = truth("uploadpack.allowanysha1inwant")?;

@@ -1,9 +1,9 @@
 //! upload-pack without I/O: bytes go in, bytes and ranges of archives come out (gitprotocol-pack,
 //! gitprotocol-v2).
 //!
-//! [`UploadPack`] is a state machine over one open repository. It never touches a socket: whoever drives it
-//! reads for it, sends what [`Step`] says, and runs [`Work`] where blocking is allowed. Everything a client
-//! sends is bounded by [`UploadLimits`]. It serves; it never writes to a repository, runs a hook or executes
+//! [`UploadPack`] is a state machine over one open repository. It never touches a socket: the caller reads
+//! for it, sends what [`Step`] says, and runs [`Work`] where blocking is allowed. [`UploadLimits`] bounds
+//! everything a client sends. It only serves: it never writes to a repository, runs a hook or executes
 //! anything.
 
 mod advertise;

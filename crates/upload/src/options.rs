@@ -1,4 +1,4 @@
-//! How a repository is served, and what a request of it may cost.
+//! Options for serving a repository, and limits on the cost of a request.
 
 use std::sync::Arc;
 
@@ -9,27 +9,27 @@ use crate::policy::Features;
 /// Limits on the cost of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct UploadLimits {
-    /// Bytes of one request.
+    /// The bytes of one request.
     pub request_bytes_max: usize,
-    /// Wants, haves and ref prefixes in one request, each.
+    /// The lines of one request, such as wants, haves and ref prefixes.
     pub lines_max: usize,
-    /// Commits and trees looked at for one answer.
+    /// The commits and trees examined for one answer.
     pub steps_max: u64,
 }
 
 impl Default for UploadLimits {
     fn default() -> Self {
-        // A clone of half a million refs wants as many lines of 50 bytes.
+        // A clone of half a million refs sends as many lines of 50 bytes.
         UploadLimits { request_bytes_max: 32 << 20, lines_max: 600_000, steps_max: 200_000_000 }
     }
 }
 
-/// How to serve.
+/// Options for serving.
 #[derive(Clone, Debug)]
 pub struct UploadOptions {
     /// The agent capability.
     pub agent: String,
-    /// Limits.
+    /// The limits on one request.
     pub limits: UploadLimits,
     /// Features that are offered to clients.
     pub features: Features,
@@ -45,7 +45,7 @@ impl Default for UploadOptions {
     }
 }
 
-/// The repository and options of a conversation, as v0, v1 and v2 see them.
+/// The repository and options of a session, as v0, v1 and v2 see them.
 pub(crate) struct Context {
     pub(crate) repo: Arc<Repo>,
     pub(crate) options: Arc<UploadOptions>,

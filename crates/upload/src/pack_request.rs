@@ -1,4 +1,5 @@
-//! What takes time: whether enough is in common, where history ends, and packs that are computed.
+//! Work that takes time: checking whether enough is in common, finding where history ends, and computing
+//! packs.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -17,55 +18,56 @@ use crate::fetch_arguments::{FetchArguments, Sections, push_cut};
 use crate::options::{Context, UploadOptions};
 use crate::policy::WantPolicy;
 
-/// Commits looked at to find out whether wants and haves meet; beyond that the client is asked for more.
+/// The commits that are examined to find out whether wants and haves meet; beyond that, the client is asked
+/// for more haves.
 const MEETING_COMMITS_MAX: usize = 20_000;
-/// Wire bytes gathered before they are given out.
+/// The bytes that are gathered before they are sent.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Refs of a list that is longer than what waits for a client without a thread.
+/// A list of more refs is larger than what may be queued for a client without a thread.
 const LONG_LIST_REFS: usize = 5_000;
 
-/// Something to run where blocking is allowed.
+/// Work to run where blocking is allowed.
 pub enum Work {
-    /// Find out whether a pack can be made already, and make it.
+    /// Check whether enough is in common, and if so make a pack.
     Negotiate(Box<Negotiation>),
     /// Make a pack.
     Pack(Box<PackRequest>),
-    /// Find out whether enough is in common (v0 and v1, where haves are answered one by one).
+    /// Check whether enough is in common (v0 and v1, where haves are answered one by one).
     Meet(Box<Meeting>),
-    /// Find out where history ends (v0 and v1, where that is told before haves are asked for).
+    /// Find where history ends (v0 and v1, where that is sent before the haves).
     Cut(Box<CutWork>),
-    /// List refs, where there are many.
+    /// List refs, if there are many.
     Refs(RefsRequest),
-    /// Tell the sizes of objects.
+    /// Answer with the sizes of objects.
     ObjectInfo(ObjectInfo),
-    /// Tell where bundles are.
+    /// Answer with the URIs of bundles.
     Bundles(BundlesRequest),
-    /// Sum a pack that was sent as its bodies lie.
+    /// Compute the checksum of a pack that was sent as stored bodies.
     Trailer(TrailerRequest),
 }
 
-/// How a piece of work ended.
+/// The result of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkOutcome {
     /// The answer was sent in full.
     Sent,
-    /// Nothing was sent: send these bytes and go on.
+    /// Nothing was sent: send these bytes and continue.
     GoOn(Vec<u8>),
-    /// The same, and history ends there.
+    /// Nothing was sent: send these bytes and continue, with history ending at the cut.
     Cut(Vec<u8>, Cut),
-    /// Nothing was sent: whether enough is in common, and how many commits were looked at.
+    /// Nothing was sent: whether enough is in common, and the number of commits examined.
     Met(bool, usize),
-    /// It failed, for this reason; the client was told what concerns it, or is gone.
+    /// It failed for this reason. The client was told what concerns it, or has gone.
     Failed(String),
 }
 
-/// Haves that are in common, and what would be asked for.
+/// A negotiation: the pack request with the common haves, and their acknowledgments.
 pub struct Negotiation {
     pub(crate) request: PackRequest,
     pub(crate) acknowledged: Vec<u8>,
 }
 
-/// Wants, and haves that are in common.
+/// The wants and the common haves.
 pub struct Meeting {
     pub(crate) repo: Arc<Repo>,
     pub(crate) wants: Vec<Oid>,
@@ -73,7 +75,7 @@ pub struct Meeting {
     pub(crate) steps_max: u64,
 }
 
-/// The end of a pack whose bodies were sent.
+/// The end of a pack whose stored bodies were sent.
 pub struct TrailerRequest {
     pub(crate) repo: Arc<Repo>,
     pub(crate) clone: StoredClone,
@@ -81,7 +83,7 @@ pub struct TrailerRequest {
     pub(crate) after: Vec<u8>,
 }
 
-/// Depths asked for in v0.
+/// The depth requested in v0.
 pub struct CutWork {
     pub(crate) repo: Arc<Repo>,
     pub(crate) wants: Vec<Oid>,
@@ -90,49 +92,49 @@ pub struct CutWork {
     pub(crate) steps_max: u64,
 }
 
-/// Refs asked for.
+/// A request for refs.
 pub struct RefsRequest {
     pub(crate) repo: Arc<Repo>,
     pub(crate) list: RefsList,
 }
 
-/// How they are listed.
+/// The form of the list.
 pub(crate) enum RefsList {
-    /// As v0 does, or as v1, which announces itself.
+    /// The advertisement of v0; with `announce`, of v1.
     Early { options: Arc<UploadOptions>, announce: bool },
-    /// As `ls-refs` asks.
+    /// The answer to `ls-refs`.
     Asked(LsRefs),
 }
 
-/// Objects asked about.
+/// A request for information on objects.
 pub struct ObjectInfo {
     pub(crate) repo: Arc<Repo>,
     pub(crate) wants: WantPolicy,
     pub(crate) size: bool,
-    /// As asked for: who asks twice is answered twice.
+    /// In the order of the request, with repetitions.
     pub(crate) oids: Vec<Oid>,
     pub(crate) steps_max: u64,
 }
 
-/// Bundles asked for.
+/// A request for bundles.
 pub struct BundlesRequest {
     pub(crate) repo: Arc<Repo>,
-    /// Where they are, relative to the repository's URL.
+    /// Their folder, relative to the repository's URL.
     pub(crate) folder: String,
 }
 
-/// Where history ends for an answer.
+/// The end of history for an answer.
 #[derive(Debug)]
 pub(crate) enum CutRequest {
-    /// Where the repository's does.
+    /// The end of the repository's own history.
     None,
-    /// That was worked out.
+    /// A known cut.
     Known(Cut),
-    /// To be worked out of the client's shallow commits and what it asks for.
+    /// To be computed from the client's shallow commits and the requested depth.
     FetchArguments(Vec<Oid>, Deepen),
 }
 
-/// A pack asked for.
+/// A request for a pack.
 pub struct PackRequest {
     pub(crate) repo: Arc<Repo>,
     pub(crate) wants: Vec<Oid>,
@@ -148,13 +150,13 @@ pub struct PackRequest {
     pub(crate) hidden_tips: bool,
     pub(crate) filter: Option<Filter>,
     pub(crate) cut: CutRequest,
-    /// What goes before the pack, in v2.
+    /// The sections before the pack, in v2.
     pub(crate) sections: Option<Sections>,
 }
 
 impl Work {
-    /// Does it; `send` gets the bytes for the client and may fail when that is gone. It is given up soon
-    /// after `cancelled` is set.
+    /// Runs the work. `send` gets the bytes for the client, and may fail when the client has gone. The work
+    /// stops soon after `cancelled` is set.
     pub fn run(self, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>, cancelled: &AtomicBool) -> WorkOutcome {
         match self {
             Work::Pack(request) => request.run(Vec::new(), send, cancelled),
@@ -187,7 +189,7 @@ impl Work {
             Work::Meet(meeting) => {
                 let Meeting { repo, wants, common, steps_max } = *meeting;
                 let budget = Budget { steps_max, cancelled: Some(cancelled) };
-                // What is not found out is as if it were not so: the client says more, or that it is done.
+                // If this fails, the answer is no: the client then sends more haves, or `done`.
                 let (meet, looked_at) =
                     wants_meet(&repo, &wants, &common, budget).unwrap_or((false, MEETING_COMMITS_MAX));
                 WorkOutcome::Met(meet, looked_at)
@@ -213,7 +215,8 @@ impl Work {
         }
     }
 
-    /// The packet to send while a pack is being made and nothing comes; `None` if that may not be sent.
+    /// Returns the packet to send while a pack is being made and nothing else is sent; `None` if that is not
+    /// allowed.
     pub fn keepalive(&self) -> Option<Keepalive> {
         let (bytes, after_first) = match self {
             Work::Pack(request) => (request.framing.keepalive()?, request.sections.is_some()),
@@ -226,8 +229,8 @@ impl Work {
         Some(Keepalive { bytes, after_first })
     }
 
-    /// What tells this answer from all others: the same for two requests that are answered by the same bytes.
-    /// `None` for what is not worth sharing.
+    /// Returns a key that is equal for two requests only if their answers have the same bytes; `None` for
+    /// answers that are not worth sharing.
     pub fn key(&self) -> Option<[u8; 32]> {
         let (request, acknowledged) = match self {
             Work::Pack(request) => (&**request, &[][..]),
@@ -264,7 +267,7 @@ impl Work {
             policy,
             hidden_tips,
         );
-        // Each part with its length, so that none can be taken for a part of another.
+        // Each part has its length, so that it cannot be taken for a part of another.
         let mut add = |bytes: &[u8]| {
             sum.update(&(bytes.len() as u64).to_be_bytes());
             sum.update(bytes);
@@ -277,11 +280,11 @@ impl Work {
         sum.finish().as_bytes().try_into().ok()
     }
 
-    /// What the client is told if it is not done, for a reason in words.
+    /// Returns the message to the client if the work is refused for the reason `why`.
     pub fn refusal(&self, why: &str) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            // Before v2 the pack may have begun for all the client knows.
+            // Before v2, the client cannot tell that the pack has not begun.
             Work::Pack(request) if request.sections.is_none() => {
                 request.framing.push_message(&mut out, 3, &format!("{why}\n"))
             }
@@ -290,27 +293,27 @@ impl Work {
         out
     }
 
-    /// Whether it lists so many refs that it may have to wait for its client.
+    /// Returns whether it lists so many refs that it may have to wait for its client.
     pub fn is_long_list(&self) -> bool {
         matches!(self, Work::Refs(request) if request.repo.refs().list().len() > LONG_LIST_REFS)
     }
 
-    /// Whether it may take long.
+    /// Returns whether it may take long.
     pub fn is_heavy(&self) -> bool {
         !matches!(self, Work::Trailer(_) | Work::Refs(_))
     }
 }
 
-/// A packet that says nothing.
+/// A packet without content.
 #[derive(Clone, Copy, Debug)]
 pub struct Keepalive {
     /// The packet.
     pub bytes: &'static [u8],
-    /// It may be sent only once something of the answer was.
+    /// Whether it may be sent only after some of the answer.
     pub after_first: bool,
 }
 
-/// Tells the client why it gets no answer.
+/// Sends the client the reason why it gets no answer.
 fn fail(e: &weir_repo::Error, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> WorkOutcome {
     let mut out = Vec::new();
     push(&mut out, format!("ERR {}", public(e)).as_bytes());
@@ -325,14 +328,13 @@ fn sent(result: io::Result<()>) -> WorkOutcome {
     }
 }
 
-/// Returns whether every want has something the client has among its ancestors, and how many commits were
-/// looked at.
+/// Returns whether every want has a common object among its ancestors, and the number of commits examined.
 fn wants_meet(repo: &Repo, wants: &[Oid], common: &[Oid], budget: Budget<'_>) -> Result<(bool, usize)> {
     all_wants_meet(repo.history(), wants, common, MEETING_COMMITS_MAX, budget)
 }
 
 impl RefsRequest {
-    /// Lists them, in pieces.
+    /// Lists the refs, in pieces.
     pub(crate) fn write(&self, give: &mut Give<'_>) -> io::Result<()> {
         match &self.list {
             RefsList::Early { options, announce } => refs_v0(&self.repo, options, *announce, give),
@@ -354,8 +356,8 @@ impl RefsRequest {
 }
 
 impl BundlesRequest {
-    /// Bundles of what a clone takes (gitprotocol-v2, "bundle-uri"): one of all, if it is known what that
-    /// sums up to, else one for each body.
+    /// Returns the bundles of a clone (gitprotocol-v2, "bundle-uri"): one of everything if its checksum is
+    /// known, otherwise one for each body.
     fn answer(&self) -> Vec<u8> {
         let BundlesRequest { repo, folder } = self;
         let wants = repo.refs().head_and_tag_tips().collect();
@@ -363,11 +365,11 @@ impl BundlesRequest {
         let mut lines = Vec::new();
         match trailer {
             Some(trailer) => lines.push(format!("bundle.clone.uri={folder}/clone-{trailer}.bundle")),
-            // Without bundles the clone is as good: it comes from the same bodies.
+            // Without bundles the client still gets its clone: it is sent from the same bodies.
             None => {
                 for BodyBundle { name, token, .. } in repo.body_bundles().unwrap_or_default() {
                     lines.push(format!("bundle.body-{name}.uri={folder}/body-{name}.bundle"));
-                    // As git tells its configuration: in small letters, which is all that git looks for.
+                    // The key in lower case, as git prints its configuration: git looks for no other.
                     lines.push(format!("bundle.body-{name}.creationtoken={token}"));
                 }
             }
@@ -442,7 +444,7 @@ impl PackRequest {
             repo: context.repo.clone(),
             wants: asked.wants,
             common,
-            // Who leaves objects out may lack what a delta would build on.
+            // A client with a filter may lack the base of a delta.
             thin: asked.thin && asked.filter.is_none(),
             ofs_delta: asked.ofs_delta,
             include_tag: asked.include_tag,
@@ -458,8 +460,8 @@ impl PackRequest {
         }
     }
 
-    /// `before` goes out together with the sections: what is said between the two would be taken for one of
-    /// them.
+    /// Runs the request. `before` is sent together with the sections: a packet between the two would be taken
+    /// for a section.
     fn run(
         mut self,
         mut before: Vec<u8>,
@@ -476,8 +478,8 @@ impl PackRequest {
             .and_then(|()| self.work_out_cut(budget))
         {
             Ok(cut) => cut,
-            // Nothing of the answer was sent: an error may be said plainly. Before v2 the pack may have begun
-            // for all the client knows.
+            // Nothing was sent yet, so the error may be a plain packet. Before v2, the client cannot tell
+            // that the pack has not begun.
             Err(e) if self.sections.is_some() => return fail(&self.cause(e), send),
             Err(e) => return self.fail_in_band(&self.cause(e), send),
         };
@@ -502,7 +504,7 @@ impl PackRequest {
         }
     }
 
-    /// What is behind `e`: what cannot be read looks like many another thing.
+    /// Returns the cause of `e`: an unreadable file can look like many other errors.
     fn cause(&self, e: weir_repo::Error) -> weir_repo::Error {
         self.repo.check_reads().err().unwrap_or(e)
     }
@@ -513,13 +515,13 @@ impl PackRequest {
         send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>,
     ) -> WorkOutcome {
         let mut out = Vec::new();
-        // Words of ours and ids only: nothing of the repository's content or paths.
+        // Only our own words and ids: no content or path of the repository.
         self.framing.push_message(&mut out, 3, &format!("{}\n", public(e)));
         let _ = send(out);
         WorkOutcome::Failed(e.to_string())
     }
 
-    /// Wants must be refs or, unless all that is here is served, reachable from them.
+    /// Checks that the wants are refs or, if the policy allows it, reachable from refs.
     fn check_wants(&self, budget: Budget<'_>) -> Result<()> {
         if self.policy == WantPolicy::Any {
             return Ok(());
@@ -577,10 +579,10 @@ impl PackRequest {
     }
 }
 
-/// The message to a client whose repository is damaged. It reveals no content or path.
+/// The message to a client if the repository is damaged. It reveals no content or path.
 pub const UNREADABLE: &str = "the repository cannot be read; see the log of the server";
 
-/// What of an error a client is told.
+/// Returns the part of an error that a client is told.
 fn public(e: &weir_repo::Error) -> String {
     match e {
         weir_repo::Error::NotFound(text) | weir_repo::Error::Unsupported(text) => text.clone(),
@@ -589,7 +591,7 @@ fn public(e: &weir_repo::Error) -> String {
     }
 }
 
-/// Wraps what is written and gives it out in chunks.
+/// A writer that frames what is written and sends it in chunks.
 struct Framed<'a> {
     framing: Framing,
     buf: Vec<u8>,
@@ -611,7 +613,7 @@ impl Write for Framed<'_> {
         }
         Ok(part.len())
     }
-    /// Fails if nobody waits for the answer any more.
+    /// Fails if no client waits for the answer any more.
     fn flush(&mut self) -> io::Result<()> {
         (self.send)(Vec::new())
     }

@@ -1,27 +1,28 @@
-//! What is served beyond the plain protocol: which objects may be wanted, which filters, which features.
+//! The policy beyond the plain protocol: which objects may be wanted, which filters and features are served.
 
 use weir_repo::{Filter, FilterSort};
 
 /// Which objects a client may want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WantPolicy {
-    /// Only what refs point at.
+    /// Only objects that refs point at.
     Advertised,
-    /// Whatever refs reach. What a force-push removed is not for everybody.
+    /// All objects that refs reach, but not what a force-push removed.
     #[default]
     Reachable,
-    /// Whatever is here (git's `uploadpack.allowAnySHA1InWant`).
+    /// All objects that are here (git's `uploadpack.allowAnySHA1InWant`).
     Any,
 }
 
 /// Which filters are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterPolicy {
-    /// Whether any is.
+    /// Whether any filter is served.
     pub enabled: bool,
-    /// Whether those not named in `sorts` are.
+    /// Whether the filters not named in `sorts` are served.
     pub others: bool,
-    /// By git's names: `blob:none`, `blob:limit`, `tree`, `object:type`, `sparse:oid`, `combine`.
+    /// Whether each filter is served, by git's names: `blob:none`, `blob:limit`, `tree`, `object:type`,
+    /// `sparse:oid`, `combine`.
     pub sorts: Vec<(String, bool)>,
     /// The largest depth of `tree:<depth>`.
     pub tree_depth_max: Option<u64>,
@@ -34,7 +35,7 @@ impl Default for FilterPolicy {
 }
 
 impl FilterPolicy {
-    /// Why `filter` is refused, in git's words; `None` if it is not.
+    /// Returns why `filter` is refused, in git's words; `None` if it is served.
     pub(crate) fn refusal(&self, filter: &Filter) -> Option<String> {
         filter.sorts().iter().find_map(|sort| {
             let allowed = self
@@ -54,36 +55,36 @@ impl FilterPolicy {
     }
 }
 
-/// What is offered. Names are git's.
+/// The features that are offered, with git's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Features {
     /// Which objects may be wanted.
     pub wants: WantPolicy,
-    /// The same before v2, where a client is told beforehand; `None` if it is the same.
+    /// Which objects may be wanted before v2, where this is advertised; `None` if the policy is the same.
     pub wants_before_v2: Option<WantPolicy>,
-    /// What hidden refs point at may be wanted too (git's `uploadpack.allowTipSHA1InWant`).
+    /// Whether the tips of hidden refs may be wanted, too (git's `uploadpack.allowTipSHA1InWant`).
     pub hidden_tips: bool,
     /// Which filters are served.
     pub filters: FilterPolicy,
-    /// `want-ref`: refs may be wanted by name (v2).
+    /// Whether refs may be wanted by name: `want-ref` (v2).
     pub ref_in_want: bool,
-    /// All of an answer may be asked for in the side-band (v2).
+    /// Whether the whole answer may be requested in the side-band (v2).
     pub sideband_all: bool,
-    /// The command `object-info` (v2).
+    /// Whether the command `object-info` is offered (v2).
     pub object_info: bool,
-    /// An id of this conversation, for the logs of both sides.
+    /// An id of this session, for the logs of both sides.
     pub session_id: Option<String>,
-    /// Each request comes over a connection of its own (HTTP): a conversation is one request and its answer.
+    /// Whether each request has its own connection (HTTP): a session is one request and its answer.
     pub stateless: bool,
-    /// Where bundles of an archive are, relative to the repository's URL: the command `bundle-uri` (v2) tells
-    /// of them.
+    /// The folder of the archive's bundles, relative to the repository's URL, for the command `bundle-uri`
+    /// (v2).
     pub bundles: Option<String>,
-    /// `unborn`: what HEAD will be is told before it is (v2).
+    /// Whether an unborn HEAD is listed: `unborn` (v2).
     pub unborn: bool,
 }
 
 impl Features {
-    /// Which objects may be wanted before v2.
+    /// Returns which objects may be wanted before v2.
     pub(crate) fn early_wants(&self) -> WantPolicy {
         self.wants_before_v2.unwrap_or(self.wants)
     }

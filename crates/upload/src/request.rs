@@ -1,6 +1,6 @@
-//! The first line of a git:// connection (gitprotocol-pack, "Git Transport").
+//! Parses the first line of a git:// connection (gitprotocol-pack, "Git Transport").
 
-/// What a client asks a git daemon for.
+/// The service that a client requests from a git daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// `git-upload-pack`.
@@ -14,22 +14,22 @@ pub enum Service {
 /// A parsed first line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonRequest {
-    /// What is asked for.
+    /// The requested service.
     pub service: Service,
     /// The path, as sent.
     pub path: String,
     /// The `host=` parameter, lower-case.
     pub host: Option<String>,
-    /// The version asked for: 0, 1 or 2.
+    /// The requested version: 0, 1 or 2.
     pub version: u8,
-    /// The extra parameters, joined by colons, as `GIT_PROTOCOL` has them.
+    /// The extra parameters, joined by colons as in `GIT_PROTOCOL`.
     pub protocol: String,
 }
 
-/// Longest path accepted.
+/// The longest path that is accepted.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Parses `git-upload-pack /path\0host=name\0\0version=2\0`; `None` if it is malformed.
+/// Parses `git-upload-pack /path\0host=name\0\0version=2\0`; returns `None` if the line is malformed.
 pub fn parse_daemon_request(line: &[u8]) -> Option<DaemonRequest> {
     let end = line.iter().position(|&c| c == 0).unwrap_or(line.len());
     let (command, rest) = line.split_at(end);
@@ -48,7 +48,7 @@ pub fn parse_daemon_request(line: &[u8]) -> Option<DaemonRequest> {
     }
     let mut request =
         DaemonRequest { service, path: path.to_owned(), host: None, version: 0, protocol: String::new() };
-    // One parameter (host), then after an empty one the extra parameters.
+    // One parameter (host); then, after an empty one, the extra parameters.
     for parameter in rest.split(|&c| c == 0).filter(|p| !p.is_empty()) {
         let Ok(text) = std::str::from_utf8(parameter) else { continue };
         if let Some(host) =

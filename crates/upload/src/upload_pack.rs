@@ -1,4 +1,4 @@
-//! The state machine: input is gathered into pkt-lines, answers queue up.
+//! The state machine: splits input into pkt-lines and queues answers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::v0::V0;
 use crate::v2::V2;
 use crate::{advertise, v0, v2};
 
-/// Which protocol is spoken.
+/// The version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// The original.
+    /// Version 0.
     V0,
-    /// The original, announced.
+    /// Version 1: version 0 with an announcement.
     V1,
-    /// gitprotocol-v2.
+    /// Version 2 (gitprotocol-v2).
     V2,
 }
 
 impl Version {
-    /// From the number a client asks for.
+    /// Returns the version for the number that a client requests.
     pub fn from_number(n: u8) -> Version {
         match n {
             0 => Version::V0,
@@ -38,14 +38,14 @@ impl Version {
 }
 
 impl Version {
-    /// From what `GIT_PROTOCOL` or the `Git-Protocol` header says: the highest of the versions it names.
+    /// Returns the highest version named in `GIT_PROTOCOL` or the `Git-Protocol` header.
     pub fn from_protocol(words: &str) -> Version {
         let versions = words.split(':').filter_map(|word| word.strip_prefix("version=")?.parse::<u8>().ok());
         Version::from_number(versions.filter(|v| *v <= 2).max().unwrap_or(0))
     }
 }
 
-/// Regions smaller than this are copied into the bytes around them: one system call instead of several.
+/// Regions up to this size are copied into the bytes around them: one system call instead of several.
 const INLINE_BYTES_MAX: usize = 32 << 10;
 
 enum Protocol {
@@ -53,26 +53,26 @@ enum Protocol {
     V2(V2),
 }
 
-/// One conversation with one client about one repository.
+/// A session with one client on one repository.
 pub struct UploadPack {
     pub(crate) repo: Arc<Repo>,
     pub(crate) options: Arc<UploadOptions>,
     input: Vec<u8>,
     used: usize,
-    /// Of the request under way, what was taken already included.
+    /// The bytes of the current request that were processed.
     request_bytes: usize,
     out: VecDeque<Step>,
     protocol: Option<Protocol>,
-    /// The work under way lists refs.
+    /// Whether the current work lists refs.
     is_listing: bool,
     pub(crate) ended: bool,
     failure: Option<String>,
 }
 
 impl UploadPack {
-    /// Starts a conversation and queues the advertisement.
+    /// Starts a session and queues the advertisement.
     ///
-    /// Over HTTP the advertisement is an answer of its own: see [`UploadPack::answering`].
+    /// Over HTTP the advertisement is a separate answer: see [`UploadPack::answering`].
     pub fn new(repo: Arc<Repo>, version: Version, options: impl Into<Arc<UploadOptions>>) -> UploadPack {
         let mut machine = UploadPack::answering(repo, version, options);
         if version == Version::V2 {
@@ -86,7 +86,7 @@ impl UploadPack {
         machine
     }
 
-    /// Goes on where the advertisement was sent before.
+    /// Starts a session whose advertisement was sent before.
     pub fn answering(
         repo: Arc<Repo>,
         version: Version,
@@ -110,10 +110,11 @@ impl UploadPack {
         }
     }
 
-    /// Takes what a client sent.
+    /// Takes bytes that a client sent.
     ///
     /// # Errors
-    /// If it is refused. [`UploadPack::step`] then gives the message to send before [`Step::Done`].
+    /// If the request is refused. [`UploadPack::step`] then returns the message to send before
+    /// [`Step::Done`].
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), RequestError> {
         self.input.extend_from_slice(bytes);
         let result = self.advance();
@@ -128,7 +129,7 @@ impl UploadPack {
     }
 
     fn advance(&mut self) -> Result<(), RequestError> {
-        // One request at a time: while an answer is queued the rest of the input waits.
+        // One request at a time: while an answer is queued, the rest of the input waits.
         while self.out.is_empty() && !self.ended {
             let Some((pkt, len)) = pktline::decode(&self.input[self.used..])? else { break };
             let mut protocol = self.protocol.take().expect("put back below");
@@ -146,7 +147,7 @@ impl UploadPack {
                     self.options.limits.request_bytes_max
                 ));
             }
-            // Before v2 all that is said is one request, with answers in between.
+            // Before v2, all input is one request, with answers in between.
             if !answers.is_empty() && matches!(self.protocol, Some(Protocol::V2(_))) {
                 self.request_bytes = 0;
             }
@@ -187,13 +188,13 @@ impl UploadPack {
         Context { repo: self.repo.clone(), options: self.options.clone() }
     }
 
-    /// What to do next.
+    /// Returns the next step.
     pub fn step(&mut self) -> Step {
         if let Some(step) = self.out.pop_front() {
             return step;
         }
         if !self.ended && self.used < self.input.len() {
-            // Input that waited behind the last answer; errors end up in the queue.
+            // Process input that waited behind the last answer; errors end up in the queue.
             let _ = self.feed(&[]);
             if let Some(step) = self.out.pop_front() {
                 return step;
@@ -206,7 +207,7 @@ impl UploadPack {
     pub fn finish(&mut self, outcome: WorkOutcome) {
         match outcome {
             WorkOutcome::Sent => {
-                // Before v2 nothing comes after a pack.
+                // Before v2, nothing follows a pack.
                 if !std::mem::take(&mut self.is_listing) && matches!(self.protocol, Some(Protocol::V0(_))) {
                     self.ended = true;
                 }
@@ -233,12 +234,12 @@ impl UploadPack {
         }
     }
 
-    /// Bytes of the request that is being read: what is kept for it is about as much.
+    /// Returns the bytes of the current request: about as much memory is kept for it.
     pub fn request_bytes(&self) -> usize {
         self.request_bytes + self.input.len() - self.used
     }
 
-    /// Why the conversation came to nothing, if it did. The client was told, but for what goes on behind.
+    /// Returns why the session failed, if it did. The client was told, except for internal causes.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -259,13 +260,13 @@ impl UploadPack {
                 if region.check().is_ok() {
                     continue;
                 }
-                // Whoever sends it finds out that it cannot be read, and breaks off.
+                // The sender of the region will find that it cannot be read, and stop.
                 small.truncate(small.len() - region.len());
             }
             self.send_wrapped(&mut small, framing);
             self.out.push_back(Step::SendRegion(region.clone(), framing));
         }
-        // What is small is summed in no time.
+        // The checksum of a small pack is computed at once.
         let bytes: usize = clone.regions.iter().map(|r| r.len()).sum();
         let known = clone
             .known_trailer(&self.repo)

@@ -20,32 +20,32 @@ enum MultiAck {
     Detailed,
 }
 
-/// A request being read.
+/// A request that is being read.
 #[derive(Default)]
 pub(crate) struct V0 {
     asked: FetchArguments,
     wants_ended: bool,
-    /// Where history ends, once that was asked for and worked out.
+    /// The end of history, once it was requested and computed.
     pub(crate) cut: Option<Cut>,
     multi_ack: MultiAck,
     no_done: bool,
     framing: Option<Framing>,
     common: Vec<Oid>,
     common_set: OidSet,
-    /// Since the last flush: something in common, something not.
+    /// Whether a have since the last flush was here, and whether one was not.
     got_common: bool,
     got_other: bool,
     sent_ready: bool,
-    /// For how many common commits it was found out whether they are enough, and whether they are.
+    /// The number of common commits for which it was checked whether they are enough, and the answer.
     meets: Option<(usize, bool)>,
-    /// Commits looked at for that.
+    /// The number of commits examined for such checks.
     looked_at: usize,
-    /// What is to be answered once it is found out.
+    /// The line to answer once the check is done.
     pending: Option<Pending>,
     lines: usize,
 }
 
-/// What the client said that is answered by whether enough is in common.
+/// A line whose answer depends on whether enough is in common.
 enum Pending {
     /// A have that is not here.
     Have(Oid),
@@ -59,8 +59,8 @@ enum Enough {
     ToFindOut(Box<Meeting>),
 }
 
-/// Commits looked at for one client to find out whether enough is in common; after that it has to say `done`
-/// by itself.
+/// The number of commits examined for one client to check whether enough is in common; after that, the client
+/// has to send `done` by itself.
 const LOOKED_AT_MAX: usize = 20_000;
 
 pub(crate) fn take(state: &mut V0, context: &Context, pkt: Pkt<'_>) -> Result<Vec<Answer>, RequestError> {
@@ -149,8 +149,8 @@ fn want(state: &mut V0, context: &Context, line: &[u8]) -> Result<(), RequestErr
     Ok(())
 }
 
-/// What was not advertised may be wanted only if that is allowed; whether refs reach it is found out with the
-/// pack.
+/// Checks that wants are advertised, or that other objects are allowed and here. Whether refs reach them is
+/// checked when the pack is made.
 fn check_wants(state: &V0, context: &Context) -> Result<(), RequestError> {
     let tips: OidSet = context.repo.refs().tips().collect();
     let features = &context.options.features;
@@ -166,8 +166,8 @@ fn check_wants(state: &V0, context: &Context) -> Result<(), RequestError> {
     }
 }
 
-/// Whether enough is in common, as far as that is known; what finds it out otherwise, once for each new
-/// common commit, not for each line that a client sends.
+/// Returns whether enough is in common, or the work that finds it out. That runs once for each new common
+/// commit, not for each line from the client.
 fn is_enough(state: &V0, context: &Context) -> Enough {
     if state.common.is_empty() {
         return Enough::Known(false);
@@ -184,7 +184,7 @@ fn is_enough(state: &V0, context: &Context) -> Enough {
     }
 }
 
-/// Goes on where it had to be found out whether enough is in common.
+/// Continues after it was found out whether enough is in common.
 pub(crate) fn met(state: &mut V0, context: &Context, answer: bool, looked_at: usize) -> Vec<Answer> {
     state.meets = Some((state.common.len(), answer));
     state.looked_at += looked_at;
@@ -225,7 +225,7 @@ fn have(state: &mut V0, context: &Context, oid: Oid) -> Vec<Answer> {
     send(out)
 }
 
-/// What is said of a have that is not here: that no more are needed, if so.
+/// Answers a have that is not here: if enough is in common, that no more are needed.
 fn have_other(state: &mut V0, oid: &Oid, is_enough: bool) -> Vec<u8> {
     let mut out = Vec::new();
     if is_enough {

@@ -13,10 +13,10 @@ use crate::pack_request::{
     BundlesRequest, Negotiation, ObjectInfo, PackRequest, RefsList, RefsRequest, Work,
 };
 
-/// Objects of one `object-info`.
+/// The maximum number of objects in one `object-info`.
 const OBJECT_INFO_MAX: usize = 10_000;
 
-/// A command being read.
+/// A command that is being read.
 #[derive(Default)]
 pub(crate) struct V2 {
     command: Option<V2Command>,
@@ -38,7 +38,7 @@ pub(crate) fn take(state: &mut V2, context: &Context, pkt: Pkt<'_>) -> Result<Ve
             state.in_arguments = false;
             let mut answers = match state.command.take() {
                 None if has_read => return refuse("no command requested"),
-                // A flush where a command should start is how clients say goodbye.
+                // Clients end a session with a flush in place of a command.
                 None => return Ok(vec![Answer::End]),
                 Some(V2Command::LsRefs(asked)) => {
                     let request = RefsRequest { repo: context.repo.clone(), list: RefsList::Asked(asked) };
@@ -121,7 +121,7 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
                 b"symrefs" => request.symrefs = true,
                 b"unborn" => request.unborn = context.options.features.unborn,
                 _ => match line.strip_prefix(b"ref-prefix ") {
-                    // Beyond git's bound all are ignored: they need not be kept.
+                    // At git's bound all prefixes are ignored, so further ones need not be kept.
                     Some(_) if request.prefixes.len() >= PREFIXES_MAX => {}
                     Some(prefix) => request.prefixes.push(prefix.to_vec()),
                     None => return refuse(format!("unexpected line: '{}'", shown(line))),
@@ -194,7 +194,7 @@ fn want_ref(asked: &mut FetchArguments, context: &Context, name: &[u8]) -> Resul
 
 fn answer_fetch(context: &Context, asked: FetchArguments) -> Vec<Answer> {
     if asked.wants.is_empty() && !asked.wait_for_done {
-        // As git does: nothing wanted, nothing said.
+        // As in git: without wants there is no answer.
         return vec![];
     }
     let sections = Sections {
