@@ -1,5 +1,5 @@
-//! The end mark (section 5): where the committed part ended last, kept beside the file's data, so that
-//! opening looks for nothing.
+//! The end mark (section 5): where the committed part last ended. It is kept beside the file's data, so that
+//! opening need not search.
 
 use std::fs::File;
 use std::io;
@@ -7,20 +7,20 @@ use std::io;
 use crate::sum::{Sha256Sum, unhex};
 use weir_ground::hex;
 
-/// The extended attribute that holds it.
+/// The extended attribute that holds the mark.
 const NAME: &str = "user.weir.end";
-/// Longest value read, in bytes.
+/// The longest value that is read, in bytes.
 const VALUE_BYTES_MAX: usize = 256;
 
-/// Where the committed part of an archive ended when somebody last committed to it. It need not be there, and
-/// may lag behind: it is written once a commit is durable, and lost when the file is copied.
+/// Where the committed part of an archive ended at the last commit. The mark may be missing or lag behind: it
+/// is written once a commit is durable, and lost when the file is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndMark {
     /// The offset behind the last commit record, in bytes.
     pub end: u64,
     /// The checksum in that record's `end` line: no other record has it.
     pub sum: Sha256Sum,
-    /// The highest number that a commit of this archive was given, be it lost since.
+    /// The highest number that a commit of this archive was given, even if that commit was lost.
     pub seq_max: u64,
 }
 
@@ -39,7 +39,7 @@ impl EndMark {
         words.next().is_none().then_some(mark)
     }
 
-    /// The mark of `file`; `None` where there is none, or the file system keeps none.
+    /// Reads the mark of `file`; `None` if there is none, or if the file system keeps none.
     pub(crate) fn of(file: &File) -> io::Result<Option<EndMark>> {
         use rustix::io::Errno;
         let mut value = [0u8; VALUE_BYTES_MAX];
@@ -52,7 +52,7 @@ impl EndMark {
         }
     }
 
-    /// Marks `file`. Where that cannot be done, opening takes longer, no more.
+    /// Writes the mark to `file`. If that fails, opening takes longer, but nothing is lost.
     pub(crate) fn set(self, file: &File) {
         let _ = rustix::fs::fsetxattr(file, NAME, self.to_text().as_bytes(), rustix::fs::XattrFlags::empty());
     }

@@ -6,13 +6,13 @@ use weir_ground::Epoch;
 
 use crate::tail::{Tail, tail_is};
 
-/// A failure of this crate. Paths are added by whoever knows them.
+/// A failure of this crate. Callers that know the path add it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system said no.
+    /// A system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// There is no committed group: not an archive of weir's, or its first write was cut off.
+    /// There is no committed group: the file is not an archive of weir, or its first write was cut off.
     #[error("no valid commit record: not a weir archive, or its very first write was cut off")]
     NoCommit,
     /// Something committed is not as it was written.
@@ -23,29 +23,29 @@ pub enum Error {
         /// What is wrong there.
         what: String,
     },
-    /// The bytes behind the last commit that holds may be a damaged commit.
+    /// The bytes behind the last valid commit may be a damaged commit.
     #[error("{}; run 'weir fsck --repair' on it", tail_is(.0))]
     Tail(Tail),
-    /// A later lease has written already.
+    /// A later lease has already written.
     #[error(
         "another visit has taken the lease and has already written (lease {epoch}, the archive has {highest})"
     )]
     Fenced {
-        /// The number of the lease that was to write.
+        /// The number of the lease that was refused.
         epoch: Epoch,
-        /// The highest that has written.
+        /// The highest number of a lease that has written.
         highest: Epoch,
     },
-    /// A file for a new archive that has something in it.
+    /// The file for a new archive is not empty.
     #[error("the file for a new archive is not empty")]
     NotEmpty,
-    /// A group with two members of one name, or one called as records are.
+    /// A group has two members with one name, or a member with the name of records.
     #[error("a commit cannot have two members called '{0}'")]
     NameTwice(String),
     /// An attribute that a record cannot hold.
     #[error("attribute '{0}' has a space in its name, or a line break")]
     BadAttribute(String),
-    /// Something stands already where a new archive was to be.
+    /// Another file is already where a new archive should go.
     #[error("another archive was made there meanwhile")]
     Exists,
     /// A member name the format cannot hold.
@@ -54,7 +54,7 @@ pub enum Error {
     /// Another writer holds the archive.
     #[error("another process is writing to it")]
     Locked,
-    /// A commit that would list more members than a record holds.
+    /// A commit that would list more members than a record can hold.
     #[error("{0} members are more than an archive can list; nothing was written")]
     TooManyMembers(usize),
     /// The writer refused to commit a state that breaks an invariant. It wrote nothing; this is a bug in
@@ -66,7 +66,7 @@ pub enum Error {
         /// The invariant that it breaks.
         what: String,
     },
-    /// Not as many bytes were given for a member as were announced, or more.
+    /// A member was given fewer or more bytes than were announced.
     #[error("member '{name}' was announced with {len} bytes, and given {given}")]
     Length {
         /// Its name.
@@ -76,23 +76,23 @@ pub enum Error {
         /// Bytes given.
         given: u64,
     },
-    /// Not as many bytes were given for a reserved member as were announced, or more.
+    /// A reserved member was finished with more bytes than were written.
     #[error("a reserved member was finished with {given} bytes beyond what was written")]
     Reserved {
-        /// Bytes given.
+        /// How many bytes are missing.
         given: u64,
     },
 }
 
 impl Error {
-    /// Whether the disk cannot read what it has stored, or the file ends before.
+    /// Returns whether the disk cannot read what it has stored, or the file ends too early.
     pub fn is_unreadable(&self) -> bool {
         matches!(self, Error::Io(e) if is_unreadable(e))
     }
 }
 
-/// Whether `e` says that a disk cannot read what it has stored (EIO), that a file is no more where it was
-/// (ESTALE), or that it ends before what was to be read.
+/// Returns whether `e` means that a disk cannot read what it has stored (EIO), that a file is no longer where
+/// it was (ESTALE), or that it ends too early.
 pub fn is_unreadable(e: &io::Error) -> bool {
     e.kind() == io::ErrorKind::UnexpectedEof || matches!(e.raw_os_error(), Some(libc::EIO | libc::ESTALE))
 }

@@ -1,9 +1,9 @@
-//! Maps of files that a disk cannot read any more, or that were cut short: whoever reads such a page gets
-//! zeroes and the map is marked, instead of the whole process being ended by SIGBUS. Readers look at the mark
-//! before they believe what they read.
+//! Faults in mapped files: pages that the disk can no longer read, or that were cut off. A read of such a
+//! page gives zeroes and marks the map. Without this, SIGBUS would end the whole process. Readers check the
+//! mark before they use what they have read.
 //!
-//! The handler is installed with the first map, and passes on what concerns no map of ours. It touches
-//! nothing but atomics, and calls `mmap` and `sigaction`.
+//! The handler is installed with the first map, and passes on signals that concern no registered map. It
+//! touches nothing but atomics, and calls `sysconf`, `mmap` and `sigaction`.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -13,13 +13,13 @@ use std::sync::{Mutex, Once, PoisonError};
 
 /// Slots for maps are allocated in chunks of this many.
 const CHUNK_SLOTS: usize = 1024;
-/// Pieces at the most. Maps beyond are not noted: what cannot be read of them ends the process, as it does
-/// without a handler.
+/// The maximum number of chunks. Further maps are not registered: a fault in one of them ends the process, as
+/// it does without a handler.
 const CHUNKS_MAX: usize = 256;
 
-/// A map that is noted.
+/// A slot for a registered map.
 struct MapSlot {
-    /// Its first address, and the one behind its last; 0 for a slot that is free.
+    /// Its first address, and the one behind its last; 0 for a free slot.
     start: AtomicUsize,
     end: AtomicUsize,
     is_marked: AtomicBool,
@@ -27,9 +27,9 @@ struct MapSlot {
 
 type Chunk = [MapSlot; CHUNK_SLOTS];
 
-/// Once made they stay, for the handler may look at them at any time.
+/// Chunks are never freed, because the handler may read them at any time.
 static CHUNKS: [AtomicPtr<Chunk>; CHUNKS_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS_MAX];
-/// Slots that were used and are free, and how many were used at all.
+/// The slots that were used and are free again, and how many were used at all.
 static FREE: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
 static INSTALLED: Once = Once::new();
 
@@ -39,7 +39,7 @@ struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
 unsafe impl Sync for Before {}
 static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::zeroed()));
 
-/// A map that is noted as long as this lives, which must be no longer than the map.
+/// Keeps a map registered as long as it lives. It must not outlive the map.
 #[derive(Debug)]
 pub(crate) struct Noted(Option<usize>);
 
@@ -50,7 +50,7 @@ fn slot(number: usize) -> Option<&'static MapSlot> {
 }
 
 impl Noted {
-    /// Notes the map of `len` bytes at `start`.
+    /// Registers the map of `len` bytes at `start`.
     pub(crate) fn new(start: *const u8, len: usize) -> Noted {
         INSTALLED.call_once(install);
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,7 @@ impl Noted {
         Noted(Some(number))
     }
 
-    /// Whether some of it could not be read.
+    /// Returns whether some of the map could not be read.
     pub(crate) fn is_marked(&self) -> bool {
         self.0.and_then(slot).is_some_and(|slot| slot.is_marked.load(Ordering::Relaxed))
     }
@@ -108,8 +108,7 @@ fn install() {
         let mut action: libc::sigaction = std::mem::zeroed();
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = handle;
         action.sa_sigaction = handler as usize;
-        // On the stack that threads have for that, where they have one, as Rust's own handler of overflows
-        // wants it.
+        // Run on the thread's signal stack, if it has one, as Rust's own handler of stack overflows requires.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         libc::sigemptyset(&raw mut action.sa_mask);
         libc::sigaction(libc::SIGBUS, ptr::null(), BEFORE.0.get().cast());
@@ -136,7 +135,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
         let before: *const libc::sigaction = BEFORE.0.get().cast();
         match (*before).sa_sigaction {
             libc::SIG_DFL | libc::SIG_IGN => {
-                // It comes again at once, and ends the process.
+                // The signal comes again at once, and ends the process.
                 let mut action: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = libc::SIG_DFL;
                 libc::sigaction(signal, &raw const action, ptr::null_mut());
@@ -154,7 +153,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
-/// Marks the map that `address` is in, if it is in one.
+/// Marks the map that contains `address`, if there is one.
 fn mark(address: usize) -> Option<()> {
     let chunks =
         CHUNKS.iter().map(|chunk| chunk.load(Ordering::Acquire)).take_while(|chunk| !chunk.is_null());

@@ -1,11 +1,12 @@
-//! One ordinary tar file that only grows: named members, appended in groups that are committed or never were.
+//! One ordinary tar file that only grows: named members, appended in groups. A group is committed as a whole
+//! or not at all.
 //!
-//! The format is normative in `docs/archive-format.md`; section numbers in this crate refer to it. What this
-//! crate must never do: know git, overwrite a committed byte, or trust the end of a tar.
+//! The format is specified in `docs/archive-format.md`; section numbers in this crate refer to it. This crate
+//! must never know git, overwrite a committed byte, or trust the end of a tar.
 //!
-//! - [`Archive`] reads: it maps the committed part and finds members in it. Any number of readers, never
-//!   disturbed.
-//! - [`Writer`] appends a [`Group`] at a time, under a lock that dies with its process.
+//! - [`Archive`] reads: it maps the committed part and finds members in it. There may be any number of
+//!   readers, and writers never disturb them.
+//! - [`Writer`] appends a [`Group`] at a time, under a lock that ends with its process.
 //! - [`Replacement`] writes a whole new file beside an old one and takes its place only when durable.
 
 mod end;

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// A file that is open for writing and locked; unlocked when dropped, even while readers still use copies of
-/// the handle.
+/// A file that is open for writing and locked. It is unlocked when dropped, even while readers still use
+/// copies of the handle.
 #[derive(Debug)]
 pub struct LockedFile(pub File);
 
 impl LockedFile {
-    /// Whether `path` still leads to this file.
+    /// Returns whether `path` still leads to this file.
     ///
     /// # Errors
     /// If a system call fails.
@@ -24,16 +24,16 @@ impl LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Closing would only unlock once every duplicate of the handle is closed too, and open repositories
-        // hold such.
+        // Closing would unlock the file only once every duplicate of the handle is closed, and open
+        // repositories hold duplicates.
         let _ = self.0.unlock();
     }
 }
 
-/// Locks the archive at `path` for writing and waits while another writer has it.
+/// Locks the archive at `path` for writing, and waits while another writer has it.
 ///
 /// # Errors
-/// Of the system.
+/// If a system call fails.
 pub fn lock_existing(path: &Path) -> Result<LockedFile> {
     loop {
         let file = open(path)?;
@@ -48,7 +48,7 @@ pub fn lock_existing(path: &Path) -> Result<LockedFile> {
 /// Locks the archive at `path` for writing, and fails if another writer has it.
 ///
 /// # Errors
-/// [`Error::Locked`] if another writer has it, and of the system.
+/// [`Error::Locked`] if another writer has it; or if a system call fails.
 pub fn try_lock_existing(path: &Path) -> Result<LockedFile> {
     loop {
         let file = open(path)?;
@@ -65,12 +65,12 @@ fn open(path: &Path) -> io::Result<File> {
     open_file(OpenOptions::new().read(true).write(true), path)
 }
 
-/// Opens the file at `path` to be read.
+/// Opens the file at `path` for reading.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     open_file(OpenOptions::new().read(true), path)
 }
 
-/// Nothing but a file is an archive; a pipe would be waited for until somebody else opens it.
+/// Opens a file, and fails if it is not an ordinary one. It does not wait for the other end of a pipe.
 fn open_file(how: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let file = how.custom_flags(libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
@@ -79,8 +79,8 @@ fn open_file(how: &mut OpenOptions, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether `path` leads to `file`. It is opened for that: on a network file system only opening asks the
-/// server what is there, and looking at the name may be answered from what was there a minute ago.
+/// Returns whether `path` leads to `file`. It opens `path` for that: on a network file system, only opening
+/// asks the server what is there. A lookup of the name may be answered with what was there a minute ago.
 pub(crate) fn is_still_at(file: &File, path: &Path) -> io::Result<bool> {
     let ours = file.metadata()?;
     match File::open(path).and_then(|file| file.metadata()) {

@@ -15,8 +15,7 @@ use crate::storage::Storage;
 use crate::sum::Sha256Sum;
 use crate::tail::{Tail, TailKind};
 
-/// An archive as of one commit: what was open stays readable whatever is appended, compacted or renamed
-/// meanwhile.
+/// An archive as of one commit. It stays readable while the file is appended to, compacted or renamed.
 #[derive(Clone)]
 pub struct Archive {
     file: Arc<File>,
@@ -26,15 +25,16 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Opens the archive at `path` as last committed.
+    /// Opens the archive at `path` at its last commit.
     ///
     /// # Errors
-    /// Of the system; [`crate::Error::NoCommit`] and [`crate::Error::Damaged`] as the file is.
+    /// If a system call fails; [`crate::Error::NoCommit`] or [`crate::Error::Damaged`], depending on the
+    /// file.
     pub fn open(path: &Path) -> Result<Archive> {
         Archive::from_file(Arc::new(open_to_read(path)?))
     }
 
-    /// Opens an archive from an open file, as last committed.
+    /// Opens an archive from an open file, at its last commit.
     ///
     /// # Errors
     /// As [`Archive::open`].
@@ -47,18 +47,18 @@ impl Archive {
     /// searches for the last commit nor verifies it.
     ///
     /// # Errors
-    /// Of the system.
+    /// If a system call fails.
     pub fn with_state(file: Arc<File>, state: State) -> Result<Archive> {
         // SAFETY: committed bytes of an archive are never changed (docs/archive-format.md, section 3).
         let region = unsafe { Region::map(file.clone(), state.end())? };
         Ok(Archive { file, region, state: Arc::new(state), tail: None })
     }
 
-    /// Number of the last commit of the archive at `path`, which is held against what was written, as far as
-    /// that can be told without reading more than that.
+    /// Returns the number of the last commit of the archive at `path`. Checks for damage as far as that needs
+    /// no further reading.
     ///
     /// # Errors
-    /// As [`Archive::open`]; [`Error::Tail`] if commits are damaged that somebody was told of.
+    /// As [`Archive::open`]; [`Error::Tail`] if commits that the end mark records are damaged.
     pub fn check_end(path: &Path) -> Result<u64> {
         let (record, tail) = state::find_last(&open_to_read(path)?)?;
         match tail.filter(|tail| tail.kind == TailKind::Committed) {
@@ -67,8 +67,8 @@ impl Archive {
         }
     }
 
-    /// The archive as of commit `seq`; `None` if it has no such commit (any more). Costs a walk from the last
-    /// one.
+    /// Returns the archive as of commit `seq`; `None` if it has no such commit (any more). Walks back from
+    /// the last commit.
     ///
     /// # Errors
     /// If the chain of records is damaged.
@@ -83,19 +83,19 @@ impl Archive {
         Ok(None)
     }
 
-    /// All records, newest first, one at a time: a full one names every live member.
+    /// Returns all records, newest first. It reads them one at a time: a full one names every live member.
     pub fn records(&self) -> Records<'_> {
         Records { file: &self.file, next: Some((self.state.record.clone(), self.state.record_at)) }
     }
 
-    /// Returns the part of the file behind the last commit that holds, if it is not empty.
+    /// Returns the part of the file behind the last valid commit, if it is not empty.
     pub fn tail(&self) -> Option<&Tail> {
         self.tail.as_ref()
     }
 
-    /// The data of the live member called `name`, if there is one, read into memory and held against its
-    /// checksum: for what is small, and must not be believed if it has changed. [`Archive::member`] is for
-    /// what is checked by what it says.
+    /// Reads the live member called `name` into memory, if there is one, and checks its checksum. It is for
+    /// small data that must not be used if it has changed. [`Archive::member`] is for data that has its own
+    /// checks.
     ///
     /// # Errors
     /// As [`Archive::read_member`].
@@ -124,7 +124,7 @@ impl Archive {
         }
     }
 
-    /// Holds the data of `member` against its checksum without keeping it.
+    /// Checks the data of `member` against its checksum, without keeping the data.
     ///
     /// # Errors
     /// [`Error::Damaged`] if it is not as it was written.
@@ -138,28 +138,28 @@ impl Archive {
         }
     }
 
-    /// What is committed.
+    /// Returns the committed state.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// The data of the live member called `name`.
+    /// Returns the data of the live member called `name`.
     pub fn member(&self, name: &str) -> Option<Region> {
         let m = self.state.members.get(name)?;
         self.region.slice(m.offset..m.offset + m.len)
     }
 
-    /// The value of the attribute called `key`.
+    /// Returns the value of the attribute called `key`.
     pub fn attribute(&self, key: &str) -> Option<&str> {
         self.state.attributes.get(key).map(String::as_str)
     }
 
-    /// The whole committed part.
+    /// Returns the whole committed part.
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// The open file.
+    /// Returns the open file.
     pub fn file(&self) -> &Arc<File> {
         &self.file
     }

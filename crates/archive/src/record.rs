@@ -8,7 +8,7 @@ use crate::sum::{Sha256Sum, unhex};
 use crate::tar;
 use weir_ground::{Epoch, Timestamp, hex};
 
-/// Where a record lies, and which one it is.
+/// The place of a record, and the checksum that identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPlace {
     /// Where its data starts, in bytes from the start of the archive.
@@ -20,7 +20,7 @@ pub struct RecordPlace {
 }
 
 impl RecordPlace {
-    /// Where it ends: the next group starts there.
+    /// Returns where it ends: the next group starts there.
     pub fn end(&self) -> u64 {
         self.offset + self.len
     }
@@ -28,11 +28,11 @@ impl RecordPlace {
 
 /// The name of the member that holds a record.
 pub(crate) const RECORD_NAME: &str = "weir/commit";
-/// Longest record read, in bytes: some hundred thousand members.
+/// The longest record that is read, in bytes: enough for some hundred thousand members.
 pub(crate) const RECORD_BYTES_MAX: u64 = 64 << 20;
 /// The first bytes of every record, in all versions.
 pub(crate) const MAGIC: &str = "weir-commit ";
-/// The version of new archives. What is added to an older one has that one's.
+/// The version of new archives. A commit to an older archive keeps the version of that archive.
 pub(crate) const VERSION: u32 = 2;
 /// The oldest version that is read.
 const VERSION_MIN: u32 = 1;
@@ -44,11 +44,11 @@ pub(crate) const END_BYTES: usize = 4 + 12 + 1 + 64 + 1;
 pub struct Record {
     /// Version of the format.
     pub version: u32,
-    /// Number of this commit, higher than the one before; compaction goes on counting.
+    /// Number of this commit, higher than the one before. A compaction continues the count.
     pub seq: u64,
-    /// The lease epoch of whoever wrote it; 0 if nobody leases.
+    /// The number of the lease under which it was written; 0 if there was none.
     pub epoch: Epoch,
-    /// When, in seconds since 1970, as the writer said.
+    /// The time of the commit, in seconds since 1970, as the writer gave it.
     pub time: Timestamp,
     /// Where the group starts.
     pub start: u64,
@@ -58,11 +58,11 @@ pub struct Record {
     pub full: bool,
     /// Whether the group's data was durable before this record was written.
     pub synced: bool,
-    /// Checksum of the group's bytes which are not file data: headers, pax data, in order.
+    /// Checksum of the group's bytes that are not file data: headers and pax data, in order.
     pub frame: Sha256Sum,
     /// Members: of this group, or all live ones if `full`.
     pub members: Vec<(String, u64, u64, Sha256Sum)>,
-    /// Names of members that are live no more.
+    /// Names of members that are no longer live.
     pub dropped: Vec<String>,
     /// Attributes set.
     pub set: Vec<(String, String)>,
@@ -71,7 +71,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record's data, padded to whole blocks, and the checksum in its last line.
+    /// Returns the record's data, padded to whole blocks, and the checksum in its last line.
     pub(crate) fn encode(&self) -> (Vec<u8>, Sha256Sum) {
         let mut t = String::with_capacity(1024);
         let yes = |b| if b { "yes" } else { "no" };
@@ -106,7 +106,7 @@ impl Record {
         (data, sum)
     }
 
-    /// The length of the record that `tail`, the last bytes before a block boundary, would end.
+    /// Returns the length of the record that ends in `tail`, the last bytes before a block boundary.
     pub(crate) fn length_from_tail(tail: &[u8; END_BYTES]) -> Option<u64> {
         let text = std::str::from_utf8(tail).ok()?.strip_prefix("end ")?.strip_suffix('\n')?;
         let (len, sum) = text.split_once(' ')?;
@@ -116,7 +116,7 @@ impl Record {
         ((512..=RECORD_BYTES_MAX).contains(&len) && len.is_multiple_of(512)).then_some(len)
     }
 
-    /// Parses a record's whole data; `None` if it is not one, or its checksum is wrong.
+    /// Parses the whole data of a record. Returns `None` if it is not a record, or its checksum is wrong.
     pub(crate) fn decode(data: &[u8]) -> Option<(Record, Sha256Sum)> {
         let (body, tail) = data.split_at_checked(data.len().checked_sub(END_BYTES)?)?;
         let len = Record::length_from_tail(tail.try_into().ok()?)?;

@@ -1,4 +1,4 @@
-//! A part of a file, mapped: what packs and indices are read from in place.
+//! A mapped part of a file, from which packs and indices are read in place.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use memmap2::{Mmap, MmapOptions};
 
 use crate::fault::Noted;
 
-/// Some bytes of a file that is open and mapped. Cheap to clone; dereferences to the bytes.
+/// Some bytes of an open and mapped file. Cheap to clone; dereferences to the bytes.
 #[derive(Clone)]
 pub struct Region {
     file: Arc<File>,
@@ -18,7 +18,7 @@ pub struct Region {
     range: Range<usize>,
 }
 
-/// A map, and the mark of what of it could not be read. The mark goes first.
+/// A map, and the mark that some of it could not be read. The mark is dropped first.
 struct Mapped {
     noted: Noted,
     bytes: Mmap,
@@ -32,7 +32,7 @@ impl Region {
     /// If a system call fails; `UnexpectedEof` if the file is shorter.
     ///
     /// # Safety
-    /// Nobody may write to these bytes while the region, or one that was cut from it, lives. For archives
+    /// No process may write to these bytes while the region, or one that was cut from it, lives. For archives
     /// this holds because committed bytes are never changed; for packs of a git directory because git writes
     /// them once and only ever unlinks them.
     pub unsafe fn map(file: Arc<File>, len: u64) -> io::Result<Region> {
@@ -43,14 +43,14 @@ impl Region {
         if len == 0 {
             return Ok(Region { file, map: None, range: 0..0 });
         }
-        // SAFETY: the caller guarantees that nobody writes to the mapped bytes. `fault` handles an access
+        // SAFETY: the caller guarantees that no process writes to the mapped bytes. `fault` handles an access
         // that faults.
         let bytes = unsafe { MmapOptions::new().len(len).map(&*file)? };
         let mapped = Mapped { noted: Noted::new(bytes.as_ptr(), bytes.len()), bytes };
         Ok(Region { file, map: Some(Arc::new(mapped)), range: 0..len })
     }
 
-    /// The part `range` of this region; `None` if it reaches outside.
+    /// Returns the part `range` of this region; `None` if it reaches outside.
     pub fn slice(&self, range: Range<u64>) -> Option<Region> {
         let (start, end) = (usize::try_from(range.start).ok()?, usize::try_from(range.end).ok()?);
         if start > end || end > self.range.len() {
@@ -59,21 +59,21 @@ impl Region {
         Some(Region { range: self.range.start + start..self.range.start + end, ..self.clone() })
     }
 
-    /// Whether all that was read of the map so far was there. Whoever has read something asks before it is
-    /// believed: of what could not be read there were zeroes.
+    /// Checks whether everything that was read of the map so far could be read. Callers check before they use
+    /// what they have read: bytes that cannot be read are zeroes.
     ///
     /// # Errors
-    /// If something could not be read; then nothing that comes from this map is to be believed.
+    /// If something could not be read. Then nothing that comes from this map may be used.
     pub fn check(&self) -> io::Result<()> {
         match &self.map {
-            // What the system says of a block that it cannot read.
+            // The error that the system gives for a block that it cannot read.
             Some(mapped) if mapped.noted.is_marked() => Err(io::Error::from_raw_os_error(libc::EIO)),
             _ => Ok(()),
         }
     }
 
-    /// Lets go of the pages that hold `range`: they stay in the system's cache and come back when they are
-    /// read, but count no longer as this process's memory. Only a hint.
+    /// Releases the pages that hold `range`. They stay in the system's cache and come back when they are
+    /// read, but no longer count as memory of this process. It is only a hint.
     pub fn release_pages(&self, range: Range<usize>) {
         const PAGE_BYTES: usize = 4096;
         let Some(map) = &self.map else { return };
@@ -88,12 +88,12 @@ impl Region {
         }
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> &Arc<File> {
         &self.file
     }
 
-    /// Where this region starts in its file, in bytes.
+    /// Returns where this region starts in its file, in bytes.
     pub fn file_offset(&self) -> u64 {
         self.range.start as u64
     }
@@ -124,19 +124,19 @@ mod tests {
         let file = Arc::new(tempfile::tempfile().unwrap());
         file.write_all_at(&[7; 3 * 4096], 0).unwrap();
         let map = |len| {
-            // SAFETY: nobody writes to the file. The test truncates it, which `fault` handles.
+            // SAFETY: no process writes to the file. The test truncates it, which `fault` handles.
             unsafe { Region::map(file.clone(), len) }.unwrap()
         };
         let (region, other) = (map(3 * 4096), map(4096));
         assert!(region.iter().all(|b| *b == 7) && region.check().is_ok());
         file.set_len(4096).unwrap();
         let part = region.slice(2 * 4096..3 * 4096).unwrap();
-        // On a thread with a stack of its own, as those of a server.
+        // On another thread, as in a server.
         let sum = std::thread::spawn(move || part.iter().map(|b| u64::from(*b)).sum::<u64>()).join().unwrap();
         assert_eq!(sum, 0);
         assert_eq!(region.check().unwrap_err().raw_os_error(), Some(libc::EIO));
         assert!(other[..4096].iter().all(|b| *b == 7) && other.check().is_ok());
-        // The place is another map's afterwards, which nothing is wrong with.
+        // Other maps get the slot afterwards, and are not marked.
         drop(region);
         let many: Vec<Region> = (0..3000).map(|_| map(4096)).collect();
         assert!(many.iter().all(|region| region[0] == 7 && region.check().is_ok()));

@@ -1,4 +1,4 @@
-//! Writing a new file beside an old one, and taking its place only when durable (section 6).
+//! Writing a new file beside an old one, which it replaces only when it is durable (section 6).
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -9,37 +9,38 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::lock::{LockedFile, is_still_at};
 
-/// Suffix of temporary files. A writer locks its temporary file and renames it when it is complete; one that
-/// nobody locks was left by a crash and may be removed.
+/// Suffix of temporary files. A writer locks its temporary file and renames it when it is complete. An
+/// unlocked one was left by a crash and may be removed.
 pub const TEMPORARY_SUFFIX: &str = ".weir-tmp";
 
-/// Prefix of temporary folders. Whoever looks for archives skips them.
+/// Prefix of temporary folders. A search for archives skips them.
 pub const WORK_PREFIX: &str = ".weir-work-";
 
-/// Says which file a new one may replace.
+/// The file that a new one may replace.
 #[derive(Clone, Copy, Debug)]
 pub enum Takes<'a> {
-    /// Nothing: what another made there meanwhile stays.
+    /// No file. If another process has made one there meanwhile, it stays.
     FreePlace,
-    /// The file that is open here and locked; another that has taken its place since stays.
+    /// This open and locked file. If another file has taken its place since, that file stays.
     PlaceOf(&'a LockedFile),
 }
 
-/// A file being written that will stand at `path` once it is complete; removed if dropped before.
+/// A file that is being written, and that will stand at `path` once it is complete. It is removed if dropped
+/// before.
 pub struct Replacement {
     temporary: PathBuf,
     path: PathBuf,
     file: Option<File>,
 }
 
-/// Random names that are tried.
+/// How many random names are tried.
 const NAMES_MAX: usize = 16;
 
 impl Replacement {
     /// Creates a locked file beside `path`, and the folders above it.
     ///
     /// # Errors
-    /// Of the system.
+    /// If a system call fails.
     pub fn create(path: &Path) -> Result<Replacement> {
         let folder = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
@@ -48,7 +49,7 @@ impl Replacement {
             tries += 1;
             let mut name = OsString::from(".");
             name.push(path.file_name().unwrap_or_default());
-            // Other machines and containers may have the same process numbers.
+            // Processes on other machines and in other containers may have the same number.
             name.push(format!(".{:016x}{TEMPORARY_SUFFIX}", RandomState::new().hash_one(std::process::id())));
             let temporary = folder.join(name);
             match OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
@@ -66,19 +67,19 @@ impl Replacement {
         }
     }
 
-    /// The file.
+    /// Returns a handle of the file.
     ///
     /// # Errors
-    /// Of the system.
+    /// If a system call fails.
     pub fn file(&self) -> io::Result<File> {
         self.file.as_ref().expect("present until persisted").try_clone()
     }
 
-    /// Gives the file its name, where that `takes` what is there, and makes that durable. Its content must be
-    /// durable. It stays locked by whoever has a handle on it.
+    /// Renames the file into place, if `takes` allows it, and makes the name durable. The content must
+    /// already be durable. The file stays locked as long as a handle of it is open.
     ///
     /// # Errors
-    /// [`Error::Exists`] if something else is there; of the system. Then what stood there stands.
+    /// [`Error::Exists`] if something else is there; or if a system call fails. Then nothing was replaced.
     pub fn persist(self, takes: Takes<'_>) -> Result<()> {
         let path = self.path.clone();
         self.persist_unsynced(takes)?;
@@ -104,14 +105,14 @@ impl Replacement {
     }
 }
 
-/// Renames, if nothing is called `to`.
+/// Renames `from` to `to`, if nothing is called `to`.
 fn rename_to_free_place(from: &Path, to: &Path) -> Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use rustix::io::Errno;
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         Err(Errno::EXIST) => Err(Error::Exists),
-        // Network file systems do not know it; a second name cannot take another's place either.
+        // Network file systems may not support the flag. A hard link does not replace another file either.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match fs::hard_link(from, to) {
             Ok(()) => Ok(fs::remove_file(from)?),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(Error::Exists),
@@ -124,7 +125,7 @@ fn rename_to_free_place(from: &Path, to: &Path) -> Result<()> {
 /// Makes the names in the folder of `path` durable.
 ///
 /// # Errors
-/// Of the system.
+/// If a system call fails.
 pub fn sync_folder_of(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync_folder)
 }
@@ -145,8 +146,8 @@ impl Drop for Replacement {
     }
 }
 
-/// Removes files below `folder` that killed processes left half-written. Gives how many, and the folders that
-/// cannot be read: these are passed over.
+/// Removes files below `folder` that killed processes left half-written. Returns how many it removed, and the
+/// folders that cannot be read, which it skips.
 ///
 /// # Errors
 /// If `folder` itself cannot be read.

@@ -1,5 +1,5 @@
-//! Finding the committed state of a file (section 5): from what is known forward, from header to header, to
-//! the last record that holds; and the chain of records before it.
+//! Finding the committed state of a file (section 5). A walk goes forward from the last known record, from
+//! header to header, to the last valid record. The records before it form a chain.
 //!
 //! The walk never searches the data of members: an upstream chose those bytes, and they decide nothing about
 //! commits.
@@ -40,7 +40,7 @@ pub struct Member {
 /// Everything that is committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// The record that says so.
+    /// The record of the commit.
     pub record: Record,
     /// Where that record lies.
     pub(crate) record_at: RecordPlace,
@@ -48,12 +48,12 @@ pub struct State {
     pub members: BTreeMap<String, Member>,
     /// Live attributes.
     pub attributes: BTreeMap<String, String>,
-    /// Records that were read to know this: 1 if the last one was full.
+    /// The number of records that were read to build this state: 1 if the last one is full.
     pub chain_len: u32,
 }
 
 impl State {
-    /// Where the committed part ends: the length the file should have.
+    /// Returns where the committed part ends: the length that the file should have.
     pub fn end(&self) -> u64 {
         self.record_at.end()
     }
@@ -105,7 +105,7 @@ impl State {
 /// A record and where it lies.
 type Placed = (Record, RecordPlace);
 
-/// The state of the last commit that holds, and the bytes that follow it in the file.
+/// The state of the last valid commit, and the bytes that follow it in the file.
 pub(crate) struct FoundState {
     pub(crate) state: State,
     pub(crate) tail: Option<Tail>,
@@ -125,7 +125,7 @@ fn read_record(storage: &impl Storage, offset: u64, len: u64) -> Result<Option<(
     }
 }
 
-/// The record that `mark` means, if it is there. Its checksum says that it is that one, wherever it lies.
+/// Returns the record that `mark` points to, if it is there. The checksum in the mark identifies the record.
 fn record_at_mark(storage: &impl Storage, mark: &EndMark, len: u64) -> Result<Option<Placed>> {
     if mark.end < 2 * BLOCK_BYTES || mark.end > len {
         return Ok(None);
@@ -138,11 +138,11 @@ fn record_at_mark(storage: &impl Storage, mark: &EndMark, len: u64) -> Result<Op
     Ok(found.map(|(record, sum)| (record, RecordPlace { offset, len, sum })))
 }
 
-/// The records that a walk over the headers from `start` on meets.
+/// What a walk over the headers of a group finds.
 enum GroupRecord {
-    /// A record that stands at the end of its group as it should.
+    /// A valid record at the end of its group.
     Whole(Box<Placed>),
-    /// A record that does not hold, or does not fit what is there.
+    /// A record that is invalid, or does not match its group.
     Broken,
     /// No record.
     Open,
@@ -186,7 +186,8 @@ fn group_at(
     Ok(if is_right { GroupRecord::Whole(Box::new((record, place))) } else { GroupRecord::Broken })
 }
 
-/// Whether the members that `record` lists of its own group are just those that headers lead to.
+/// Checks whether the members of its own group that `record` lists are exactly those that the headers lead
+/// to.
 fn members_fit(record: &Record, own_members: &BTreeMap<u64, (String, u64)>) -> bool {
     let mut listed = record.members.iter().filter(|m| m.1 >= record.start);
     let all_are_there = listed
@@ -195,8 +196,8 @@ fn members_fit(record: &Record, own_members: &BTreeMap<u64, (String, u64)>) -> b
     all_are_there && listed.by_ref().count() == own_members.len()
 }
 
-/// Whether the data of the group of `record` is as it was. What was durable before the record was written
-/// needs no look here: [`crate::verify()`] takes one.
+/// Checks whether the data of the group of `record` is unchanged. Data that was durable before the record was
+/// written is not read here; [`crate::verify()`] reads it.
 fn data_of_group_holds(storage: &impl Storage, record: &Record) -> Result<bool> {
     if record.synced {
         return Ok(true);
@@ -209,7 +210,7 @@ fn data_of_group_holds(storage: &impl Storage, record: &Record) -> Result<bool> 
     Ok(true)
 }
 
-/// Whether the data at `offset` still has its checksum.
+/// Checks whether the data at `offset` still has the checksum `sum`.
 pub(crate) fn data_holds(storage: &impl Storage, offset: u64, len: u64, sum: &Sha256Sum) -> Result<bool> {
     let mut hasher = Sha256::new();
     let mut buf = vec![0; len.min(1 << 20) as usize];
@@ -227,17 +228,18 @@ pub(crate) fn data_holds(storage: &impl Storage, offset: u64, len: u64, sum: &Sh
     Ok(Sha256Sum::from(hasher.finalize()) == *sum)
 }
 
-/// How far headers led.
+/// The result of a walk from header to header.
 struct Last {
-    /// The last record that holds.
+    /// The last valid record.
     placed: Option<Placed>,
-    /// Whether commits are gone that the end mark knows of.
+    /// Whether commits that the end mark records are lost.
     is_lost: bool,
-    /// Whether a record that does not hold is behind it.
+    /// Whether an invalid record follows.
     is_broken: bool,
 }
 
-/// Goes forward from the record that the end mark means, whose group is held against it if `reads_group`.
+/// Walks forward from the record that the end mark points to. If `reads_group`, checks the group of that
+/// record first.
 fn last_from_mark(
     storage: &impl Storage,
     (record, place): Placed,
@@ -255,7 +257,7 @@ fn last_from_mark(
     Ok(Last { placed: previous(storage, &record)?, is_lost: true, is_broken: true })
 }
 
-/// Goes forward from `known`, which holds; from the first byte, if nothing is known.
+/// Walks forward from the valid record `known`, or from the first byte if there is none.
 fn last_from(storage: &impl Storage, known: Option<Placed>, len: u64) -> Result<Last> {
     let known_at = known.as_ref().map(|(_, place)| *place);
     let mut last = known;
@@ -268,7 +270,7 @@ fn last_from(storage: &impl Storage, known: Option<Placed>, len: u64) -> Result<
             GroupRecord::Open => break false,
         }
     };
-    // Groups that others stand behind were durable by then.
+    // Check from the end: a group was durable before the next one was written.
     while let Some((record, place)) = &last
         && Some(*place) != known_at
         && !data_of_group_holds(storage, record)?
@@ -279,8 +281,8 @@ fn last_from(storage: &impl Storage, known: Option<Placed>, len: u64) -> Result<
     Ok(Last { placed: last, is_lost: false, is_broken })
 }
 
-/// The committed state of `storage`, and what lies behind it. Starts at the end mark, or where there is none
-/// at the first byte, and goes from header to header.
+/// Finds the committed state of `storage`, and what lies behind it. Starts at the end mark, or at the first
+/// byte if there is no mark, and walks from header to header.
 ///
 /// # Errors
 /// [`Error::NoCommit`] if nothing was ever committed, [`Error::Damaged`] if the chain of records is broken.
@@ -289,9 +291,9 @@ pub(crate) fn find(storage: &impl Storage) -> Result<FoundState> {
     Ok(FoundState { state: assemble(storage, record, place)?, tail, seq_max })
 }
 
-/// The last record that holds, and what lies behind it, without the chain of records before. The group that
-/// the end mark means is not read but for its record: it was durable before the mark was written, and a look
-/// at the ends of ten million archives reads none.
+/// Finds the last valid record and what lies behind it, without the chain of records before it. Of the group
+/// that the end mark points to, it reads only the record: that group was durable before the mark was written.
+/// So a check of the ends of ten million archives reads no groups.
 ///
 /// # Errors
 /// [`Error::NoCommit`] if nothing was ever committed.
@@ -317,7 +319,8 @@ fn locate(storage: &impl Storage, reads_group: bool) -> Result<Located> {
         Some(marked) => last_from_mark(storage, marked, len, reads_group)?,
         None => {
             let last = last_from(storage, None, len)?;
-            // Content with higher numbers was put there by somebody else, with another file's mark.
+            // If the content has higher numbers than the mark, another program put it there, and the mark is
+            // that of another file.
             let seq = last.placed.as_ref().map_or(0, |(record, _)| record.seq);
             Last { is_lost: mark.is_some_and(|mark| mark.seq_max > seq), ..last }
         }
@@ -329,7 +332,8 @@ fn locate(storage: &impl Storage, reads_group: bool) -> Result<Located> {
         let ending = seq_in_ending(storage, place.end(), len)?;
         let is_doubtful = last.is_broken || ending.is_some();
         if is_doubtful {
-            // Whoever chose those bytes may say any number, but each takes two blocks at least.
+            // An upstream may have chosen these bytes, so they may name any number. But each commit takes at
+            // least two blocks.
             let room = len.saturating_sub(place.end()) / (2 * BLOCK_BYTES);
             let possible = record.seq.saturating_add(1)..=record.seq.saturating_add(room.max(1));
             seq_max = seq_max.max(ending.filter(|seq| possible.contains(seq)).unwrap_or(*possible.start()));
@@ -350,7 +354,8 @@ fn locate(storage: &impl Storage, reads_group: bool) -> Result<Located> {
     Ok(Located { record, place, tail, seq_max })
 }
 
-/// If the file ends as a record does, the number that it may say; 0 if it says none.
+/// Returns the number in the record that the file ends in, 0 if there is none in it; `None` if the file does
+/// not end as a record does.
 fn seq_in_ending(storage: &impl Storage, start: u64, len: u64) -> Result<Option<u64>> {
     let end = len - len % BLOCK_BYTES;
     if end < start + BLOCK_BYTES {
@@ -368,7 +373,7 @@ fn seq_in_ending(storage: &impl Storage, start: u64, len: u64) -> Result<Option<
     Ok(Some(seq.unwrap_or(0)))
 }
 
-/// The record before `record`.
+/// Reads the record before `record`.
 pub(crate) fn previous(storage: &impl Storage, record: &Record) -> Result<Option<Placed>> {
     let Some(place @ RecordPlace { offset, len, sum }) = record.previous else { return Ok(None) };
     if offset.checked_add(len) != Some(record.start) {
@@ -387,7 +392,7 @@ pub(crate) fn previous(storage: &impl Storage, record: &Record) -> Result<Option
     }
 }
 
-/// The state as of `record`: applies the chain from the newest full record on.
+/// Builds the state as of `record`: applies the chain from the newest full record on.
 pub(crate) fn assemble(storage: &impl Storage, record: Record, record_at: RecordPlace) -> Result<State> {
     let mut chain = vec![record];
     while !chain[chain.len() - 1].full {

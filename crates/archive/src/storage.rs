@@ -1,4 +1,4 @@
-//! The few calls an archive makes of a file, so that a simulated disk can stand in for one.
+//! The few operations that an archive needs of a file, so that a simulated disk can stand in for one.
 
 use std::fs::File;
 use std::io;
@@ -16,36 +16,36 @@ pub trait Storage {
     /// Writes all of `data` at `offset`.
     ///
     /// # Errors
-    /// Of the system, a full disk among them; part may have been written.
+    /// If a system call fails, for example because the disk is full. Part of the data may have been written.
     fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
     /// Makes everything written so far durable.
     ///
     /// # Errors
-    /// Of the system; what was written may then be lost.
+    /// If a system call fails. Then data that was written may be lost.
     fn sync(&self) -> io::Result<()>;
-    /// The length in bytes.
+    /// Returns the length in bytes.
     ///
     /// # Errors
-    /// Of the system.
+    /// If a system call fails.
     fn len(&self) -> io::Result<u64>;
-    /// Cuts or extends to `len` bytes.
+    /// Cuts or extends the file to `len` bytes.
     ///
     /// # Errors
-    /// Of the system.
+    /// If a system call fails.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// The mark of where the committed part ended last, if one is kept.
+    /// Returns the mark of where the committed part last ended, if one is kept.
     ///
     /// # Errors
     /// If a system call fails.
     fn end_mark(&self) -> io::Result<Option<EndMark>> {
         Ok(None)
     }
-    /// Keeps that mark, as well as it can: it need not be durable.
+    /// Keeps that mark if it can. The mark need not be durable.
     fn set_end_mark(&self, _mark: EndMark) {}
-    /// Whether the file has no byte.
+    /// Returns whether the file is empty.
     ///
     /// # Errors
-    /// Of the system.
+    /// If a system call fails.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }

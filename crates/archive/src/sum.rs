@@ -1,6 +1,6 @@
 //! Checksums, and how records write them.
 
-/// Bytes of a checksum.
+/// The length of a checksum in bytes.
 pub const SHA256_BYTES: usize = 32;
 /// A SHA-256 checksum.
 pub type Sha256Sum = [u8; SHA256_BYTES];
@@ -26,7 +26,7 @@ mod tests {
     fn a_sum_is_written_in_one_way() {
         let sum = [0xea; 32];
         assert_eq!(unhex(&hex(&sum)), Some(sum));
-        // A flipped bit makes an `E` of an `e`.
+        // A flipped bit turns an `e` into an `E`.
         for other in [
             hex(&sum).to_uppercase(),
             hex(&sum)[1..].to_owned(),

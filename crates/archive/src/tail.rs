@@ -1,26 +1,26 @@
-//! The part of an archive behind its last commit that holds (section 5).
+//! The part of an archive behind its last valid commit (section 5).
 
-/// The part of an archive behind the last commit that holds.
+/// The part of an archive behind the last valid commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tail {
     /// Where it starts, in bytes from the start of the archive.
     pub offset: u64,
     /// Its length in bytes; 0 if what was there is gone.
     pub len: u64,
-    /// The number of the last commit that holds.
+    /// The number of the last valid commit.
     pub seq: u64,
-    /// The highest number that a commit was given, as far as can be told.
+    /// The highest number that a commit was given, as far as is known.
     pub seq_max: u64,
-    /// Why these bytes are not part of a commit that holds.
+    /// Why these bytes are not part of a valid commit.
     pub kind: TailKind,
 }
 
-/// How a [`Tail`] came to be.
+/// The kind of a [`Tail`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TailKind {
-    /// A group that was never finished: normal after a kill, or while somebody writes.
+    /// A group that was never finished: normal after a kill, or while another process writes.
     Unfinished,
-    /// A record that does not hold: a group that was never finished, or one that was and is damaged.
+    /// An invalid record: of a group that was never finished, or of a commit that is damaged now.
     Doubtful,
     /// Commits that the end mark or the catalog records, and that are damaged now.
     Committed,

@@ -1,13 +1,13 @@
-//! Tar headers: the subset of ustar weir writes (section 2), and walking from header to header.
+//! Tar headers: the subset of ustar that weir writes (section 2), and the walk from header to header.
 
 use crate::error::{Error, Result, damaged};
 use crate::storage::Storage;
 
 /// Tar's unit: headers are one block, data is padded to whole blocks.
 pub const BLOCK_BYTES: u64 = 512;
-/// Where the data of packs starts, so that it can be reflinked and mapped.
+/// The alignment of the data of packs, so that it can be reflinked and mapped.
 pub const ALIGNMENT_BYTES: u64 = 4096;
-/// Longest member name.
+/// The longest member name, in bytes.
 pub const NAME_BYTES_MAX: usize = 100;
 
 const TYPE_FILE: u8 = b'0';
@@ -15,12 +15,12 @@ const TYPE_DIRECTORY: u8 = b'5';
 const TYPE_PAX: u8 = b'x';
 const SIZE_OCTAL_MAX: u64 = 0o77_777_777_777;
 
-/// `n` rounded up to whole blocks.
+/// Rounds `n` up to whole blocks.
 pub(crate) fn padded(n: u64) -> u64 {
     n.next_multiple_of(BLOCK_BYTES)
 }
 
-/// Whether the format can hold this member name (section 2.1).
+/// Checks whether the format can hold this member name (section 2.1).
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let bytes = name.as_bytes();
     let plain = bytes.iter().all(|c| (b'!'..=b'~').contains(c));
@@ -45,7 +45,7 @@ fn header(name: &str, mode: u32, size: u64, type_flag: u8) -> [u8; 512] {
     put(257, "ustar");
     put(263, "00");
     if size > SIZE_OCTAL_MAX {
-        // Base-256: busybox loses what follows a pax size record, all readers understand this.
+        // Base-256, which all readers understand. busybox loses what follows a pax size record.
         h[124] = 0x80;
         h[128..136].copy_from_slice(&size.to_be_bytes());
     }
@@ -55,19 +55,19 @@ fn header(name: &str, mode: u32, size: u64, type_flag: u8) -> [u8; 512] {
     h
 }
 
-/// The header of a file member. Packs and their companions are never replaced, hence read-only.
+/// Returns the header of a file member. Packs and their companions are never replaced, so they are read-only.
 pub(crate) fn file_header(name: &str, size: u64) -> [u8; 512] {
     let read_only = name.starts_with("objects/pack/");
     header(name, if read_only { 0o444 } else { 0o644 }, size, TYPE_FILE)
 }
 
-/// The header of a directory member; `name` ends in a slash.
+/// Returns the header of a directory member; `name` ends in a slash.
 pub(crate) fn directory_header(name: &str) -> [u8; 512] {
     header(name, 0o755, 0, TYPE_DIRECTORY)
 }
 
-/// The pax header that moves the data of the next member, whose headers start at `position`, to a multiple of
-/// [`ALIGNMENT_BYTES`] (section 2.3). Empty if it lies there anyway.
+/// Returns the pax header that moves the data of the next member, whose headers start at `position`, to a
+/// multiple of [`ALIGNMENT_BYTES`] (section 2.3). It is empty if the data lies there anyway.
 pub(crate) fn alignment_filler(position: u64) -> Vec<u8> {
     if (position + BLOCK_BYTES).is_multiple_of(ALIGNMENT_BYTES) {
         return Vec::new();
@@ -87,7 +87,7 @@ pub(crate) fn alignment_filler(position: u64) -> Vec<u8> {
     out
 }
 
-/// What a header says.
+/// The fields of a header.
 pub(crate) struct Parsed {
     pub(crate) name: String,
     pub(crate) size: u64,
@@ -96,8 +96,8 @@ pub(crate) struct Parsed {
 
 fn number(field: &[u8]) -> Option<u64> {
     if field[0] & 0x80 != 0 {
-        // Base-256: the first byte is a mark, the last eight are all a size may need. A checksum has no room
-        // for it.
+        // Base-256: the first byte is a mark, and a size needs at most the last eight bytes. A checksum field
+        // has no room for it.
         let (high, low) = field.split_at(field.len() - 8);
         let high_is_zero =
             high.split_first().is_some_and(|(&mark, rest)| mark == 0x80 && rest.iter().all(|&b| b == 0));
@@ -128,24 +128,24 @@ pub(crate) fn parse_header(h: &[u8; 512]) -> Option<Parsed> {
 pub struct WalkedMember {
     /// Its name.
     pub name: String,
-    /// Where its header block starts (of the pax header, if one goes before).
+    /// Where its header block starts, or the pax header before it, if there is one.
     pub start: u64,
     /// Where its data starts.
     pub offset: u64,
     /// Bytes of data.
     pub len: u64,
-    /// Whether it is a file, and not a directory.
+    /// Whether it is a file rather than a directory.
     pub is_file: bool,
 }
 
 impl WalkedMember {
-    /// Where the next header starts.
+    /// Returns where the next header starts.
     pub fn end(&self) -> u64 {
         self.offset + padded(self.len)
     }
 }
 
-/// Walks from header to header.
+/// A walk from header to header.
 pub(crate) struct Headers<'s, S> {
     storage: &'s S,
     position: u64,
@@ -153,13 +153,14 @@ pub(crate) struct Headers<'s, S> {
 }
 
 impl<'s, S: Storage> Headers<'s, S> {
-    /// Those in `start..end`.
+    /// Starts a walk over the headers in `start..end`.
     pub(crate) fn new(storage: &'s S, start: u64, end: u64) -> Headers<'s, S> {
         Headers { storage, position: start, end }
     }
 
-    /// The next member, together with the frame bytes before its data: its pax header, if any, and its own.
-    /// `None` at the end. The data of members is passed over, and padding after it is not read.
+    /// Returns the next member, together with the frame bytes before its data: its pax header, if any, and
+    /// its own header. Returns `None` at the end. It skips the data of members and does not read the padding
+    /// after it.
     ///
     /// # Errors
     /// If a header is malformed or a member reaches beyond the end.
@@ -181,7 +182,7 @@ impl<'s, S: Storage> Headers<'s, S> {
             if parsed.type_flag != TYPE_PAX {
                 break parsed;
             }
-            // Only the alignment filler is ever written, one a member and of at most 8 blocks.
+            // Only the alignment filler is ever written: one per member, of at most 8 blocks.
             if parsed.size > ALIGNMENT_BYTES || parsed.size > self.end - at || frame.len() > 512 {
                 return damaged(at - BLOCK_BYTES, "unexpected pax header");
             }
@@ -237,7 +238,7 @@ mod tests {
         let mut broken = file_header("a", 1);
         broken[0] ^= 1;
         assert!(parse_header(&broken).is_none());
-        // A mark of base-256 where there is no room for a number in it, found by fuzzing.
+        // A base-256 mark in a field that has no room for the number, found by fuzzing.
         for field in [124, 148] {
             let mut marked = file_header("a", 1);
             marked[field] |= 0x80;

@@ -12,12 +12,12 @@ use crate::sum::Sha256Sum;
 use crate::tail::{TailKind, tail_is};
 use crate::tar::{self, BLOCK_BYTES, walk_members};
 
-/// Something that is not as it was written.
+/// A place where an archive is not as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// Where, in bytes from the start of the archive.
+    /// The place, in bytes from the start of the archive.
     pub offset: u64,
-    /// In which commit.
+    /// The number of the commit.
     pub seq: u64,
     /// A description of the damage for a person.
     pub what: String,
@@ -25,11 +25,11 @@ pub struct Damage {
     pub is_unfinished: bool,
 }
 
-/// Checks all groups of an archive: every record, every header, every member's checksum, and that nothing is
-/// behind the last commit. Reports blocks that cannot be read, and goes on behind them.
+/// Checks all groups of an archive: every record, every header, every member's checksum, and that nothing
+/// lies behind the last commit. Reports blocks that cannot be read, and goes on behind them.
 ///
 /// # Errors
-/// Of the system, and [`Error::NoCommit`]. Damage is no error but the answer.
+/// If a system call fails; [`Error::NoCommit`]. Damage is not an error: it is returned.
 pub fn verify(storage: &impl Storage) -> Result<Vec<Damage>> {
     let found = state::find(storage)?;
     let mut damage = Vec::new();
@@ -58,7 +58,8 @@ pub fn verify(storage: &impl Storage) -> Result<Vec<Damage>> {
     Ok(damage)
 }
 
-/// Where `e` says that something is damaged, and what; what cannot be read is taken to be at `offset`.
+/// Returns where something is damaged according to `e`, and what. What cannot be read is taken to be at
+/// `offset`.
 fn told(e: Error, offset: u64) -> Result<(u64, String)> {
     match e {
         Error::Damaged { offset, what } => Ok((offset, what)),
@@ -105,7 +106,7 @@ fn verify_group(
         Ok(()) => {}
         Err(e) => found.push(told(e, record.start)?),
     }
-    // The record's own header is no part of the frame, for the record holds its sum.
+    // The record's own header is not part of the frame, because the record holds the sum of the frame.
     let mut header = [0; 512];
     match storage.read_exact_at(&mut header, header_at).map_err(Error::from) {
         Ok(()) if header == tar::file_header(RECORD_NAME, at.len) => {}

@@ -13,18 +13,18 @@ use crate::sum::Sha256Sum;
 use crate::tail::{Tail, TailKind};
 use crate::tar::{self, BLOCK_BYTES};
 
-/// Records between two full ones: bounds what opening has to read.
+/// The maximum length of a chain of records, from a full record on. It limits what opening has to read.
 const CHAIN_LEN_MAX: u32 = 64;
 /// A group larger than this is made durable before its record is written, so that opening need not read it
 /// again.
 const UNSYNCED_GROUP_BYTES_MAX: u64 = 1 << 20;
-/// The attribute that keeps the highest number of a lease under which something was written.
+/// The attribute that keeps the highest number of a lease that has written.
 pub(crate) const EPOCH_KEY: &str = "epoch";
-/// Small members are gathered up to this before they are written; larger ones are written from where they
-/// are.
+/// Small members are collected in memory up to this size before they are written; larger ones are written
+/// directly.
 const PENDING_BYTES_MAX: usize = 64 << 10;
 
-/// Appends to an archive. Whoever makes one sees to it that it is the only one (see [`crate::LockedFile`]).
+/// Appends to an archive. The caller makes sure that it is the only writer (see [`crate::LockedFile`]).
 pub struct Writer<S> {
     storage: S,
     state: Option<State>,
@@ -32,7 +32,7 @@ pub struct Writer<S> {
     seq_max: u64,
 }
 
-/// What a commit made.
+/// The result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commit {
     /// Its number.
@@ -44,10 +44,10 @@ pub struct Commit {
 }
 
 impl<S: Storage> Writer<S> {
-    /// A writer on an archive that has a commit. A group that was never finished is cut off.
+    /// Opens a writer on an archive that has a commit. Cuts off a group that was never finished.
     ///
     /// # Errors
-    /// As [`crate::Archive::open`]; [`Error::Tail`] if what lies behind the last commit that holds may be a
+    /// As [`crate::Archive::open`]; [`Error::Tail`] if the bytes behind the last valid commit may be a
     /// commit, too.
     pub fn open(storage: S) -> Result<Writer<S>> {
         Writer::open_keeping(storage, |tail| match tail.kind {
@@ -61,14 +61,14 @@ impl<S: Storage> Writer<S> {
     /// the damaged commits again.
     ///
     /// # Errors
-    /// As [`crate::Archive::open`], and of `keep`; then nothing was cut.
+    /// As [`crate::Archive::open`]; if `keep` fails, and then nothing was cut.
     pub fn open_keeping(storage: S, keep: impl FnOnce(&Tail) -> Result<()>) -> Result<Writer<S>> {
         let found = state::find(&storage)?;
         if let Some(tail) = &found.tail {
             keep(tail)?;
             if storage.len()? != found.state.end() {
                 storage.set_len(found.state.end())?;
-                // What was there is gone before anything else is written.
+                // The cut is durable before anything else is written.
                 storage.sync()?;
             }
         }
@@ -79,7 +79,7 @@ impl<S: Storage> Writer<S> {
         Ok(Writer { storage, seq_max: found.seq_max, state: Some(found.state) })
     }
 
-    /// A writer on an empty file, whose first commit will be number `first_seq`.
+    /// Creates a writer on an empty file. Its first commit gets the number `first_seq`.
     ///
     /// # Errors
     /// If a system call fails, or the file is not empty.
@@ -90,22 +90,24 @@ impl<S: Storage> Writer<S> {
         Ok(Writer { storage, seq_max: first_seq.saturating_sub(1), state: None })
     }
 
-    /// Numbers up to `seq` were given to commits that are no more: the next one has a higher one.
+    /// Skips the numbers up to `seq`, which belonged to commits that no longer exist: the next commit gets a
+    /// higher number.
     pub fn skip_to(&mut self, seq: u64) {
         self.seq_max = self.seq_max.max(seq);
     }
 
-    /// What is committed; `None` before the first commit.
+    /// Returns the committed state; `None` before the first commit.
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn storage(&self) -> &S {
         &self.storage
     }
 
-    /// Starts a group. Nothing of it counts until [`Group::commit`]; dropped before that, it never was.
+    /// Starts a group. Nothing of it counts until [`Group::commit`]; a group that is dropped before that is
+    /// discarded.
     pub fn begin(&mut self) -> Group<'_, S> {
         let start = self.state.as_ref().map_or(0, State::end);
         let first = self.state.is_none();
@@ -131,7 +133,7 @@ impl<S: Storage> Writer<S> {
     }
 }
 
-/// Takes one piece of a member's data.
+/// A function that takes one piece of a member's data.
 pub type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 
 /// A member whose data the caller writes to the file itself, at `offset`.
@@ -142,7 +144,7 @@ pub struct Reserved {
     header_at: u64,
 }
 
-/// A group being written.
+/// A group that is being written.
 pub struct Group<'w, S: Storage> {
     writer: &'w mut Writer<S>,
     start: u64,
@@ -154,15 +156,15 @@ pub struct Group<'w, S: Storage> {
     dropped: Vec<String>,
     set: BTreeMap<String, String>,
     unset: Vec<String>,
-    /// What was asked for and cannot be; told by [`Group::commit`].
+    /// The error of an invalid request; [`Group::commit`] returns it.
     failed: Option<Error>,
-    /// Whether the file is known to end where the group starts, or something was written behind that.
+    /// Whether the file is known to end at the start of the group, or part of the group is already written.
     has_begun: bool,
     finished: bool,
 }
 
 impl<S: Storage> Group<'_, S> {
-    /// Adds a directory entry, without which some readers of the extraction are lost; `name` ends in a slash.
+    /// Adds a directory entry; `name` ends in a slash. Some programs that read the extracted files need it.
     pub fn directory(&mut self, name: &str) {
         let header = tar::directory_header(name);
         self.frame.update(header);
@@ -172,7 +174,7 @@ impl<S: Storage> Group<'_, S> {
     /// Appends a member.
     ///
     /// # Errors
-    /// For a bad name, and of the system.
+    /// If the name is invalid, or a system call fails.
     pub fn append(&mut self, name: &str, data: &[u8]) -> Result<()> {
         self.append_member(name, data.len() as u64, Vec::new(), |take| take(data))
     }
@@ -180,15 +182,15 @@ impl<S: Storage> Group<'_, S> {
     /// Appends a member whose data starts at a multiple of [`crate::ALIGNMENT_BYTES`].
     ///
     /// # Errors
-    /// For a bad name, and of the system.
+    /// If the name is invalid, or a system call fails.
     pub fn append_aligned(&mut self, name: &str, data: &[u8]) -> Result<()> {
         self.append_aligned_pieces(name, data.len() as u64, |take| take(data))
     }
 
-    /// Appends such a member of `len` bytes, which `read` gives piece by piece, in order.
+    /// Appends an aligned member of `len` bytes. `read` gives its data piece by piece, in order.
     ///
     /// # Errors
-    /// Of `read`, for a bad name, if it is not `len` bytes, and of the system.
+    /// If `read` fails or does not give `len` bytes, if the name is invalid, or if a system call fails.
     pub fn append_aligned_pieces(
         &mut self,
         name: &str,
@@ -236,7 +238,7 @@ impl<S: Storage> Group<'_, S> {
         Ok(())
     }
 
-    /// Whether a member of this group can be called so.
+    /// Checks whether a member of this group can have this name.
     fn check_name(&self, name: &str) -> Result<()> {
         tar::check_name(name)?;
         if name == RECORD_NAME || self.members.contains_key(name) {
@@ -245,12 +247,12 @@ impl<S: Storage> Group<'_, S> {
         Ok(())
     }
 
-    /// Reserves the next place, aligned, for a member whose name and length are not known yet. The caller
+    /// Reserves the next aligned place for a member whose name and length are not known yet. The caller
     /// writes its data at [`Reserved::offset`] and then calls [`Group::finish_reserved`], before anything
     /// else is added.
     ///
     /// # Errors
-    /// Of the system.
+    /// If a system call fails.
     pub fn reserve_aligned(&mut self) -> Result<Reserved> {
         let filler = tar::alignment_filler(self.position);
         self.frame.update(&filler);
@@ -262,10 +264,10 @@ impl<S: Storage> Group<'_, S> {
         Ok(reserved)
     }
 
-    /// Names a reserved member of which `len` bytes were written, and cuts what was written beyond.
+    /// Names a reserved member of `len` bytes, and cuts off anything that was written behind them.
     ///
     /// # Errors
-    /// For a bad name, if the file is shorter than that, and of the system.
+    /// If the name is invalid, if the file is shorter than the member, or if a system call fails.
     pub fn finish_reserved(
         &mut self,
         reserved: Reserved,
@@ -292,22 +294,22 @@ impl<S: Storage> Group<'_, S> {
         Ok(())
     }
 
-    /// The file, for the data of a reserved member.
+    /// Returns the file, to which the caller writes the data of a reserved member.
     pub fn storage(&self) -> &S {
         &self.writer.storage
     }
 
-    /// What was committed before this group.
+    /// Returns what was committed before this group.
     pub fn state(&self) -> Option<&State> {
         self.writer.state.as_ref()
     }
 
-    /// Takes a member out of the live ones. Its bytes stay until compaction.
+    /// Removes a member from the live ones. Its bytes stay until compaction.
     pub fn drop_member(&mut self, name: &str) {
         self.dropped.push(name.to_owned());
     }
 
-    /// Sets an attribute: a key without spaces, a value without line breaks; with others the commit fails.
+    /// Sets an attribute. The commit fails if the key is empty or has a space, or if either has a line break.
     pub fn set(&mut self, key: &str, value: impl Into<String>) {
         let value = value.into();
         if key.is_empty() || key.contains([' ', '\n', '\r']) || value.contains(['\n', '\r']) {
@@ -324,11 +326,11 @@ impl<S: Storage> Group<'_, S> {
         self.unset.push(key.to_owned());
     }
 
-    /// Makes the group durable, and with it everything it says. `epoch` is the number of the lease under
-    /// which it is written, 0 for none.
+    /// Makes the group durable. `epoch` is the number of the lease under which it is written, 0 for none.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if a later lease has written already; of the system. Then nothing has changed.
+    /// [`Error::Fenced`] if a later lease has already written; or if a system call fails. Then nothing has
+    /// changed.
     pub fn commit(mut self, time: Timestamp, epoch: Epoch) -> Result<Commit> {
         if let Some(e) = self.failed.take() {
             return Err(e);
@@ -349,8 +351,8 @@ impl<S: Storage> Group<'_, S> {
         }
         members.extend(self.members.iter().map(|(k, v)| (k.clone(), *v)));
         attributes.extend(self.set.iter().map(|(k, v)| (k.clone(), v.clone())));
-        // A full record lists what is live, and of this group all, live or not, so that the group can be
-        // checked.
+        // A full record lists all live members, and all members of this group, live or not, so that the group
+        // can be checked.
         let listed = if full { &members } else { &self.members };
         let record = Record {
             version: old.map_or(VERSION, |s| s.record.version),
@@ -373,7 +375,7 @@ impl<S: Storage> Group<'_, S> {
             self.writer.storage.sync()?;
         }
         let (data, sum) = record.encode();
-        // Nobody could read it again.
+        // No reader would accept it.
         if data.len() as u64 > RECORD_BYTES_MAX {
             return Err(Error::TooManyMembers(record.members.len()));
         }
@@ -394,7 +396,7 @@ impl<S: Storage> Group<'_, S> {
         Ok(commit)
     }
 
-    /// Refuses who has been given a lease before the one that wrote last; remembers the highest.
+    /// Refuses a lease that is older than the last one that wrote, and remembers the highest number.
     fn pass_fence(&mut self, epoch: Epoch) -> Result<()> {
         let highest = self
             .writer
@@ -411,8 +413,8 @@ impl<S: Storage> Group<'_, S> {
         Ok(())
     }
 
-    /// Makes sure that nothing of a group before this one, which was given up, is behind its start: headers
-    /// lead through what is written, and nobody else's bytes may be met there.
+    /// Cuts off what an abandoned group has left where this one starts. Readers walk from header to header,
+    /// and must not meet bytes of another group.
     fn write_from_start(&mut self) -> Result<()> {
         if !self.has_begun {
             if self.writer.storage.len()? != self.start {
@@ -447,7 +449,7 @@ impl<S: Storage> Group<'_, S> {
 impl<S: Storage> Drop for Group<'_, S> {
     fn drop(&mut self) {
         if !self.finished {
-            // Best effort: a tail that stays is unfinished, and cut by the next writer.
+            // Best effort: if a tail stays, it is unfinished, and the next writer cuts it off.
             let _ = self.writer.storage.set_len(self.start);
         }
     }

@@ -21,38 +21,38 @@ pub struct KnownAccount {
     pub account: Account,
     /// Logins of the organisations it is known to belong to.
     pub organizations: Vec<String>,
-    /// Repositories of it that are known.
+    /// The number of its repositories that are known.
     pub repositories: i64,
 }
 
-/// How many accounts are known of a forge.
+/// The number of accounts that are known of a forge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AccountCounts {
     /// People.
     pub users: i64,
     /// Organisations.
     pub organizations: i64,
-    /// Who belongs to which.
+    /// Memberships of accounts in organisations.
     pub memberships: i64,
 }
 
-/// What is left of a limit.
+/// What is left of a rate limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RequestBudget {
-    /// Which credential: the start of its SHA-256, or what an App's installation is called.
+    /// The credential: the start of its SHA-256, or the name of an App's installation.
     pub credential: String,
     /// Requests in all, if the forge says so.
     pub limit: Option<i64>,
     /// Requests left.
     pub remaining: i64,
-    /// When it is whole again, in seconds since 1970.
+    /// When the limit is reset, in seconds since 1970.
     pub reset_at: Timestamp,
 }
 
 impl Catalog {
-    /// Takes a page of the listing of a forge's accounts: accounts, and for organisations, by their ids at
-    /// the forge, all who belong to them. Keeps where to go on, as [`Catalog::take_page`] does. `forge` is
-    /// whose accounts they are.
+    /// Takes a page of the listing of a forge's accounts: accounts, and all members of organisations, by the
+    /// organisations' ids at the forge. Records where to go on, as [`Catalog::take_page`] does. The accounts
+    /// belong to `forge`.
     ///
     /// # Errors
     /// If the database fails.
@@ -67,7 +67,8 @@ impl Catalog {
     ) -> Result<()> {
         let finished_at = next.is_none().then_some(now);
         self.database.transaction(TransactionKind::Listing, |db| {
-            // Members that were only named are people; what the accounts themselves say counts more.
+            // Members that were only named are people. What the accounts themselves say comes last, and
+            // counts more.
             let all = members.iter().flat_map(|(_, members)| members).chain(accounts);
             let ids = write_accounts(db, forge, all)?;
             for (organization, members) in members {
@@ -94,9 +95,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Takes accounts of `forge` that a dump tells of, and who belongs to organisations, by the names of
-    /// these: as far as they are known. What a listing has told stays as that told it, for a dump is of the
-    /// past.
+    /// Takes accounts of `forge` from a dump, and members of organisations, by the organisations' logins, as
+    /// far as these are known. It does not change what a listing has said, because a dump is of the past.
     ///
     /// # Errors
     /// If the database fails.
@@ -138,7 +138,7 @@ impl Catalog {
         })
     }
 
-    /// How many accounts are known of `forge`. Reads all of them.
+    /// Returns how many accounts are known of `forge`. Reads all of them.
     ///
     /// # Errors
     /// If the database fails.
@@ -154,7 +154,7 @@ impl Catalog {
         Ok(counts.unwrap_or_default())
     }
 
-    /// At most `max` accounts with that login, or all, in the order of logins.
+    /// Returns at most `max` accounts with that login, or of all, in the order of logins.
     ///
     /// # Errors
     /// If the database fails.
@@ -183,7 +183,7 @@ impl Catalog {
         {
             of.entry(id).or_default().push(login);
         }
-        // Once through all repositories, not once for each account.
+        // Read all repositories once, not once for each account.
         let sql = "SELECT owner_id, count(*) FROM metadata WHERE owner_id = ANY(?1) GROUP BY owner_id";
         let ids = Value::Integers(list.iter().map(|(id, _)| *id).collect());
         let counts = self.database.query(sql, &[ids], |row| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?)))?;
@@ -195,7 +195,7 @@ impl Catalog {
         Ok(list.into_iter().map(|(_, account)| account).collect())
     }
 
-    /// Writes down what is left of the limits of `forge`.
+    /// Records what is left of the limits of `forge`.
     ///
     /// # Errors
     /// If the database fails.
@@ -211,14 +211,14 @@ impl Catalog {
                    reset_at = excluded.reset_at, at = excluded.at";
         let types = [Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer, Type::Integer];
         self.database.transaction(TransactionKind::Listing, |db| {
-            // Tokens come and go.
+            // Remove old limits: tokens come and go.
             db.execute("DELETE FROM budgets WHERE forge = ?1 AND reset_at <= ?2", &values![forge, now])?;
             db.execute_rows(sql, &types, &rows)
         })?;
         Ok(())
     }
 
-    /// What is left of limits that are not whole again at `now`, with their forges.
+    /// Returns what is left of the limits that are not reset by `now`, with their forges.
     ///
     /// # Errors
     /// If the database fails.
@@ -239,7 +239,7 @@ impl Catalog {
     }
 }
 
-/// Accounts as rows, those of one id once: the last.
+/// Returns accounts as rows. Of several with one id, the last counts.
 fn rows_of<'a>(
     forge: &'a str,
     told: impl Iterator<Item = &'a Account>,
@@ -248,12 +248,12 @@ fn rows_of<'a>(
     let told: HashMap<&str, &Account> = told.map(|account| (account.forge_id.as_str(), account)).collect();
     let mut rows: Vec<Vec<Value<'_>>> =
         told.values().map(|a| values![forge, &a.forge_id, &a.login, a.kind.name()].to_vec()).collect();
-    // In one order everywhere, so that nobody waits for each other.
+    // In the same order everywhere, so that transactions do not wait for each other.
     rows.sort_by(|a, b| format!("{:?}", a[1]).cmp(&format!("{:?}", b[1])));
     (told, rows)
 }
 
-/// Adds those accounts that are not known; the numbers of all by their ids at the forge.
+/// Adds the accounts that are not known. Returns the numbers of all by their ids at the forge.
 fn add_accounts<'a>(
     db: &Database,
     forge: &'a str,
@@ -270,7 +270,7 @@ fn add_accounts<'a>(
     Ok(ids.into_iter().collect())
 }
 
-/// Writes accounts; their numbers by their ids at the forge. Of several with one id the last counts.
+/// Writes accounts. Returns their numbers by their ids at the forge. Of several with one id, the last counts.
 fn write_accounts<'a>(
     db: &Database,
     forge: &'a str,

@@ -41,8 +41,8 @@ pub struct ArchiveEnd {
 }
 
 impl Catalog {
-    /// Says whether `hold` keeps the repository called `name` from being visited; nothing else that does is
-    /// changed.
+    /// Sets whether `hold` keeps the repository called `name` from being visited. Other reasons stay as they
+    /// are.
     ///
     /// # Errors
     /// If the database fails.
@@ -51,7 +51,7 @@ impl Catalog {
             Hold::Paused => ("paused", "pinned"),
             Hold::Pinned => ("pinned", "paused"),
         };
-        // What is set back or resumed has other refs than the upstream was last seen with.
+        // A repository that is set back or resumed has other refs than the upstream was last seen with.
         let sql = format!(
             "UPDATE repositories SET {column} = ?2, enabled = CASE WHEN CAST(?2 AS BIGINT) = 0 AND {other} = \
             0 THEN 1 ELSE 0 END, fingerprint = NULL
@@ -60,9 +60,9 @@ impl Catalog {
         self.database.execute(&sql, &values![name, is_held]).map(|_| ())
     }
 
-    /// Writes down that the archive of the repository called `name` was set back to an older state, which is
-    /// its last commit now: where the archive `end`s, how many refs it has, and the highest
-    /// number of a lease it was written under: it is not visited any more.
+    /// Records that the archive of the repository called `name` was set back to an older state, which is its
+    /// last commit now. The archive ends at `end` and has `refs` refs, and `epoch` is the highest number of a
+    /// lease that has written it. The repository is no longer visited.
     ///
     /// # Errors
     /// If the database fails.
@@ -82,9 +82,9 @@ impl Catalog {
         self.database.execute(sql, &values![id, end.seq, end.bytes]).map(|_| ())
     }
 
-    /// Writes down that something was added to the archive of repository `id` that is no change of its
-    /// upstream: it had `from` for the number of its last commit. If that is not what is known here, a visit
-    /// has still to be told of.
+    /// Records that something was added to the archive of repository `id` that is no change of its upstream.
+    /// Before, its last commit was number `from`. If the catalog has another number, a visit is not recorded
+    /// yet, and nothing changes.
     ///
     /// # Errors
     /// If the database fails.
@@ -93,7 +93,7 @@ impl Catalog {
         self.database.execute(sql, &values![id, from, end.seq, end.bytes]).map(|_| ())
     }
 
-    /// Somebody says that the repository called `name` is to be looked at, whatever its fingerprint.
+    /// Makes the repository called `name` due, whatever its fingerprint.
     ///
     /// # Errors
     /// If the database fails.
@@ -102,9 +102,8 @@ impl Catalog {
         self.database.execute(sql, &values![name, now]).map(|_| ())
     }
 
-    /// Registers archives that are in the store, and of which this catalog knows nothing, as they are; each
-    /// is due. Gives how many that were: a name, a path or a forge's id that it knows already is left as it
-    /// is.
+    /// Registers archives that are in the store and that the catalog does not know, as they are. Each is due.
+    /// Returns how many it registered: it skips archives whose name, path or id at a forge is known.
     ///
     /// # Errors
     /// If the database fails.
@@ -146,8 +145,8 @@ impl Catalog {
         })
     }
 
-    /// Says that the archive of repository `id` was found to be damaged: it is due at `now`, and whoever
-    /// visits it looks at all of it.
+    /// Records that the archive of repository `id` is damaged. The repository is due at `now`, and the visit
+    /// checks the whole archive.
     ///
     /// # Errors
     /// If the database fails.

@@ -11,11 +11,11 @@ use crate::repository::{COLUMNS, NewRepository, Repository, refuse_if_built_on, 
 use crate::upsert::{free_path, remember_name};
 use crate::{Error, Result, schema};
 
-/// The first text behind all that begin with `prefix`, if there is one.
+/// Returns the first text behind all that begin with `prefix`, if there is one.
 fn after_all_with(prefix: &str) -> Option<String> {
     let mut text: Vec<char> = prefix.chars().collect();
     while let Some(last) = text.pop() {
-        // Between the two lie surrogates, which are no characters.
+        // Skip surrogates, which are no characters.
         if let Some(next) = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32) {
             text.push(next);
             return Some(text.into_iter().collect());
@@ -27,7 +27,7 @@ fn after_all_with(prefix: &str) -> Option<String> {
 /// The catalog of a pool.
 pub struct Catalog {
     pub(crate) database: Database,
-    /// Whose hooks are to be told of updates, if anybody's.
+    /// The machine whose hooks get updates, if any.
     pub(crate) updates_for: Option<String>,
 }
 
@@ -54,18 +54,18 @@ impl Catalog {
         Ok(Catalog { database, updates_for: None })
     }
 
-    /// Whether it is asked over a network, which may take its time or fail.
+    /// Returns whether the catalog is asked over a network, which may take long or fail.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         self.database.is_postgres()
     }
 
-    /// Says that archives are in the store called `store`; the first one that says so stays.
+    /// Records that the archives are in the store called `store`, unless a store is recorded already.
     ///
     /// # Errors
-    /// If they are in another.
+    /// If they are in another store.
     pub fn claim_store(&mut self, store: &str) -> Result<()> {
-        // Most often it knows: who may only read the catalog may open it.
+        // Most often the store is recorded already. So a user who may only read the catalog can open it.
         if self.store()?.as_deref() == Some(store) {
             return Ok(());
         }
@@ -77,8 +77,8 @@ impl Catalog {
         if of.as_deref() == Some(store) { Ok(()) } else { Err(Error::OtherStore(store.to_owned())) }
     }
 
-    /// Adds repositories in one transaction; those with the same name and URL are left as they are. Returns
-    /// how many are new.
+    /// Adds repositories in one transaction. Those that exist with the same name and URL are left as they
+    /// are. Returns how many are new.
     ///
     /// # Errors
     /// If a name is taken by another URL; then nothing is added.
@@ -94,7 +94,7 @@ impl Catalog {
                     Some(there) if there == *url => {}
                     Some(there) => return Err(Error::NameTaken { name: name.clone(), url: there }),
                     None => {
-                        // What had that name before keeps its archive.
+                        // The repository that had this name before keeps its archive.
                         let path = free_path(db, path, name)?;
                         db.execute(
                             "INSERT INTO repositories (name, url, path, added_at) VALUES (?1, ?2, ?3, ?4)",
@@ -108,7 +108,7 @@ impl Catalog {
         })
     }
 
-    /// All repositories by name.
+    /// Returns all repositories by name.
     ///
     /// # Errors
     /// If the database fails.
@@ -120,7 +120,7 @@ impl Catalog {
         )
     }
 
-    /// Repositories whose name begins with `prefix`, by name.
+    /// Returns the repositories whose name begins with `prefix`, by name.
     ///
     /// # Errors
     /// If the database fails.
@@ -134,7 +134,7 @@ impl Catalog {
         self.database.query(&sql, &values![prefix, end], Repository::from_row)
     }
 
-    /// Numbers of those that are mirrored, `max` at most, by number, after `after`.
+    /// Returns the numbers of at most `max` repositories that are visited, by number, after `after`.
     ///
     /// # Errors
     /// If the database fails.
@@ -143,7 +143,7 @@ impl Catalog {
         self.database.query(sql, &values![after, max], |row| row.get(0))
     }
 
-    /// The repository called `name`.
+    /// Returns the repository called `name`.
     ///
     /// # Errors
     /// If the database fails.
@@ -155,11 +155,10 @@ impl Catalog {
         )
     }
 
-    /// Gives the repository called `name` another one. Its archive stays where it is, and rules about its old
-    /// name hold for it.
+    /// Renames a repository. Its archive stays where it is, and rules about its old name still apply to it.
     ///
     /// # Errors
-    /// If the new name is taken, or its forge names it.
+    /// If the new name is taken, or the forge of the repository decides its name.
     pub fn rename(&mut self, name: &str, new: &str) -> Result<()> {
         self.database.transaction(TransactionKind::Listing, |db| {
             let get = |name: &str| {
@@ -182,11 +181,11 @@ impl Catalog {
         })
     }
 
-    /// Says that the repository called `name` is mirrored from `url` from now on: it is due at `now`,
-    /// whatever came of the old one.
+    /// Sets the upstream of the repository called `name` to `url`. It is due at `now`, and the failures of
+    /// the old upstream are forgotten.
     ///
     /// # Errors
-    /// If its forge says where it is.
+    /// If the forge of the repository decides its URL.
     pub fn set_url(&mut self, name: &str, url: &str, now: Timestamp) -> Result<()> {
         self.database.transaction(TransactionKind::Visits, |db| {
             let sql = "SELECT 1 FROM repositories WHERE name = ?1 AND forge IS NOT NULL";
@@ -203,10 +202,10 @@ impl Catalog {
         })
     }
 
-    /// Forgets the repository called `name`; says whether it was there.
+    /// Forgets the repository called `name`. Returns whether it existed.
     ///
     /// # Errors
-    /// If the archives of others build on its own.
+    /// If other archives build on its archive.
     pub fn remove(&mut self, name: &str) -> Result<bool> {
         self.database.transaction(TransactionKind::Listing, |db| {
             if let Some(id) =
@@ -230,7 +229,7 @@ impl Catalog {
         })
     }
 
-    /// The store that archives are in, once somebody has said it.
+    /// Returns the store that the archives are in, once it is recorded.
     ///
     /// # Errors
     /// If the database fails.

@@ -1,4 +1,4 @@
-//! The time that schedules and leases go by: the database's, where machines share one.
+//! The time that schedules and leases use: the database's, where machines share one.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -8,12 +8,12 @@ use crate::database::values;
 use crate::due::at_the_latest;
 use crate::{Catalog, Result};
 
-/// A last visit that lies further ahead was written by a clock that was wrong.
+/// A last visit that lies more seconds ahead was recorded by a wrong clock.
 const AHEAD_MAX_S: i64 = 3600;
-/// A lease that runs longer was, too.
+/// A lease that runs for more seconds was given by a wrong clock.
 const LEASE_MAX_S: i64 = 30 * 86_400;
 
-/// What the database's clock is ahead of this machine's, in seconds.
+/// How many seconds the database's clock is ahead of this machine's.
 static AHEAD_S: AtomicI64 = AtomicI64::new(0);
 
 /// Returns the clock that all processes with this catalog share: the database's, if it has one.
@@ -21,7 +21,7 @@ pub fn clock() -> Clock {
     Clock::corrected(&AHEAD_S)
 }
 
-/// Seconds since 1970.
+/// Returns the time in seconds since 1970.
 pub fn now() -> Timestamp {
     clock().now()
 }
@@ -31,8 +31,8 @@ fn here() -> Timestamp {
 }
 
 impl Catalog {
-    /// Goes by the database's clock from here on, for the whole process; gives the seconds it is ahead of
-    /// this machine's.
+    /// Uses the database's clock from now on, for the whole process. Returns the seconds by which it is ahead
+    /// of this machine's.
     ///
     /// # Errors
     /// If the database fails.
@@ -43,13 +43,13 @@ impl Catalog {
         let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS BIGINT)";
         let there = self.database.query_one(sql, &[], |row| row.get::<Timestamp>(0))?;
         let ahead: i64 = there.map_or(0, |there| there - here());
-        // A second is the answer's way.
+        // A difference of one second may be the time that the answer took.
         AHEAD_S.store(if ahead.abs() > 1 { ahead } else { 0 }, Ordering::Relaxed);
         Ok(ahead)
     }
 
-    /// Makes due what a clock that was ahead has put off, and frees what it has leased; gives how many they
-    /// were. Reads every row once.
+    /// Makes repositories due that a wrong clock has put off, and ends the leases that it has given. Returns
+    /// how many there were. Reads every row once.
     ///
     /// # Errors
     /// If the database fails.

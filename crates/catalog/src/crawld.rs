@@ -1,4 +1,4 @@
-//! What a crawld has collected, read from its database.
+//! The repositories that a crawld has collected, read from its database.
 
 use std::io::{Error as IoError, PipeReader, Read, Result as IoResult};
 use std::thread::JoinHandle;
@@ -7,9 +7,9 @@ use crate::database::connect_to;
 use crate::{Error, Result};
 use weir_ground::thread::spawn;
 
-/// Its repositories of GitHub in the order they were found, each as GitHub's API has it, a line of JSON
-/// (db/create_schema.sql of crawld). JSON has no control characters: what quotes and delimits in CSV is not
-/// in it.
+/// Selects the repositories of GitHub in the order in which they were found, each as a line of JSON in the
+/// format of GitHub's API (db/create_schema.sql of crawld). JSON has no control characters, so the quote and
+/// the delimiter of CSV do not occur in it.
 const REPOSITORIES: &str = r#"COPY (
     SELECT json_strip_nulls(json_build_object('id', g.github_id, 'full_name', g.full_name, 'clone_url',
     r.clone_url, 'html_url', g.html_url,
@@ -23,7 +23,7 @@ const REPOSITORIES: &str = r#"COPY (
     FROM gh_repositories g JOIN repositories r ON r.id = g.repository_id ORDER BY r.id, g.id
     ) TO STDOUT (FORMAT csv, QUOTE E'\x01', DELIMITER E'\x02')"#;
 
-/// Lines that come from another thread; how that ended is told at their end.
+/// Lines from another thread. An error of the thread is returned at their end.
 struct CrawldLines {
     pipe: PipeReader,
     from: Option<JoinHandle<Result<()>>>,
@@ -44,11 +44,11 @@ impl Read for CrawldLines {
     }
 }
 
-/// The repositories in the database of a crawld at `url` (`postgres://user@host/database`), one a line of
-/// JSON as GitHub's API has them. They are read as they are taken.
+/// Reads the repositories in the database of a crawld at `url` (`postgres://user@host/database`), one a line,
+/// as JSON in the format of GitHub's API. They are read as the caller takes them.
 ///
 /// # Errors
-/// If it cannot be connected to. What happens later is an error of the reader.
+/// If it cannot be connected to. Later failures are errors of the reader.
 pub fn repositories_of_crawld(url: &str) -> Result<Box<dyn Read>> {
     let mut client = connect_to(url)?;
     client.batch_execute("SET timezone = 'UTC'")?;
@@ -57,7 +57,7 @@ pub fn repositories_of_crawld(url: &str) -> Result<Box<dyn Read>> {
         let mut rows = client.copy_out(REPOSITORIES)?;
         match std::io::copy(&mut rows, &mut lines) {
             Ok(_) => Ok(()),
-            // Nobody wants the rest.
+            // The reader does not want the rest.
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             Err(e) => Err(Error::Copy(e)),
         }

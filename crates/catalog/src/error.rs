@@ -3,29 +3,29 @@
 /// A failure of the catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// SQLite said no.
+    /// SQLite returned an error.
     #[error("catalog: {0}")]
     Sqlite(rusqlite::Error),
-    /// It may only be read.
+    /// The catalog is read-only for this user.
     #[error("the catalog (catalog.db of the pool) is read-only for this user; run the command as its owner")]
     ReadOnly,
-    /// PostgreSQL said no, or is not there.
+    /// PostgreSQL returned an error, or the connection to it was lost.
     #[error("catalog: PostgreSQL: {message}")]
     Postgres {
-        /// What it said.
+        /// The message.
         message: String,
-        /// Its code (SQLSTATE), if it said one.
+        /// The code (SQLSTATE), if there is one.
         code: Option<String>,
     },
-    /// PostgreSQL does not let us in.
+    /// PostgreSQL cannot be connected to.
     #[error("cannot connect to {place}: {why}")]
     Unreachable {
-        /// Where it should be.
+        /// The address of the server.
         place: String,
-        /// What happened.
+        /// The reason.
         why: String,
     },
-    /// A lock that was held was lost with the connection, and another has it now.
+    /// A lock was lost with the connection, and another process has it now.
     #[error("lost the connection to PostgreSQL; another machine continues the listing of {0}")]
     LockLost(String),
     /// A lock beside the catalog cannot be taken.
@@ -34,7 +34,7 @@ pub enum Error {
     /// Rows could not be sent.
     #[error("catalog: PostgreSQL: {0}")]
     Copy(std::io::Error),
-    /// A URL of a database that means nothing.
+    /// The URL of a database is invalid.
     #[error("the catalog's URL {url}: {why}")]
     BadUrl {
         /// The URL, without its password.
@@ -45,7 +45,7 @@ pub enum Error {
     /// TLS cannot be set up.
     #[error("catalog: TLS: {0}")]
     Tls(rustls::Error),
-    /// It was made by a newer weir.
+    /// The catalog was written by a newer weir.
     #[error("the catalog has schema version {0}, written by a newer weir; upgrade weir")]
     TooNew(i64),
     /// A name is taken.
@@ -53,22 +53,22 @@ pub enum Error {
     NameTaken {
         /// The name.
         name: String,
-        /// What it mirrors.
+        /// The upstream of the repository that has it.
         url: String,
     },
-    /// Its forge says what it is called, and where it is.
+    /// The forge of the repository decides its name and URL.
     #[error("name and URL of '{0}' come from its forge: the next crawl would revert the change")]
     OfForge(String),
-    /// A catalog that is to be filled has something in it.
+    /// The destination of a migration is not empty.
     #[error("the database already has a catalog with {0} repositories; migrate into an empty one")]
     NotEmpty(i64),
-    /// It is of another pool.
+    /// The catalog belongs to another pool.
     #[error("the catalog belongs to another store, not to {0}: each pool needs its own database or schema")]
     OtherStore(String),
-    /// Something reads a catalog that is to be moved.
+    /// Another process reads a catalog that is to be moved.
     #[error("another process is reading the new catalog; it cannot be renamed into place yet")]
     Unsettled,
-    /// Archives build on it.
+    /// Other archives build on the archive of the repository.
     #[error(
         "{count} archives build on it, such as '{first}', and would be lost with it; run 'weir dissociate' \
         on them first"
@@ -79,7 +79,7 @@ pub enum Error {
         /// The name of one.
         first: String,
     },
-    /// It cannot be a base.
+    /// The repository cannot be a base.
     #[error("not usable as a base: a base must be another repository that exists and has no base itself")]
     NoBase,
     /// A copy differs from its source.
@@ -95,7 +95,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether another transaction stood in the way (SQLSTATE serialization_failure, deadlock_detected).
+    /// Returns whether another transaction was in the way (SQLSTATE serialization_failure,
+    /// deadlock_detected).
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Error::Postgres { code: Some(code), .. } if code == "40001" || code == "40P01")
     }

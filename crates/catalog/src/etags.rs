@@ -1,23 +1,24 @@
-//! Pages of listings as they were: a forge that says one has not changed need not give it again.
+//! Pages of listings that were read before. If the forge says that a page has not changed, it need not send
+//! the page again.
 
 use crate::database::{TransactionKind, Value, values};
 use crate::{Catalog, Result};
 
-/// A page as it was.
+/// A page as it was last read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptPage {
-    /// What tells it from what it will be (RFC 9110, "ETag").
+    /// The tag that changes with the page (RFC 9110, "ETag").
     pub etag: String,
-    /// What was wanted of it: with other wishes it must be looked through again.
+    /// What was wanted of the page. If something else is wanted, the page must be read again.
     pub wanted: String,
     /// Ids of the repositories in it.
     pub ids: Vec<String>,
-    /// Where the listing went on.
+    /// The position of the next page, if there was one.
     pub next: Option<String>,
 }
 
 impl Catalog {
-    /// The page of `forge` at `position` when it was last had.
+    /// Returns the page of `forge` at `position` as it was last read.
     ///
     /// # Errors
     /// If the database fails.
@@ -29,7 +30,7 @@ impl Catalog {
         })
     }
 
-    /// Keeps a page. To be called when what is in it was taken.
+    /// Keeps a page. It is called after the content of the page was taken.
     ///
     /// # Errors
     /// If the database fails.

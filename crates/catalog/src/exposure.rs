@@ -1,4 +1,4 @@
-//! What rules of access are about, besides a repository's name.
+//! What access rules depend on, besides the name of a repository.
 
 use weir_ground::Timestamp;
 
@@ -7,17 +7,17 @@ use crate::repository::NewRepository;
 use crate::upsert::remember_name;
 use crate::{Catalog, Error, Result};
 
-/// What says who may have a repository, besides its name.
+/// What decides who may read a repository, besides its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exposure {
-    /// Names that it had before, or that what it is a copy of has or had.
+    /// Names that it had before. For a copy, also the names that the original has or had.
     pub former_names: Vec<String>,
-    /// Its forge does not show it to everybody.
+    /// Whether its forge shows it only to some users.
     pub is_private: bool,
 }
 
 impl Catalog {
-    /// What says who may have repository `id`.
+    /// Returns what decides who may read repository `id`.
     ///
     /// # Errors
     /// If the database fails.
@@ -29,7 +29,8 @@ impl Catalog {
         Ok(Exposure { former_names, is_private: private.flatten() == Some(1) })
     }
 
-    /// Adds `copy`, a copy of repository `of`: clients that may not have that may not have the copy either.
+    /// Adds `copy`, a copy of repository `of`. Clients that may not read the original may not read the copy
+    /// either.
     ///
     /// # Errors
     /// If the name is taken.
@@ -82,7 +83,7 @@ mod tests {
         list(&mut catalog, Timestamp(1), &[listed("1", "secret", true), listed("2", "open", false)]);
         let first = catalog.get("f/secret").unwrap().unwrap().id;
         assert_eq!(catalog.exposure(first).unwrap(), Exposure { former_names: Vec::new(), is_private: true });
-        // Its name is given to another; then both are renamed.
+        // Another repository gets its name; then both are renamed.
         list(&mut catalog, Timestamp(2), &[listed("3", "secret", false)]);
         list(&mut catalog, Timestamp(3), &[listed("1", "moved", true), listed("3", "also", false)]);
         let moved = catalog.get("f/moved").unwrap().unwrap();

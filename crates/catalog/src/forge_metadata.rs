@@ -1,4 +1,4 @@
-//! What forges say of repositories, as their listings told it last.
+//! What forges say of repositories, as of their last listing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,44 +8,45 @@ use weir_ground::Timestamp;
 use crate::database::{Value, values};
 use crate::{Catalog, Result};
 
-/// What its forge says of a repository. What it does not say is `None`. Times are as the forge writes them.
+/// What the forge of a repository says of it. What it does not say is `None`. Times are as the forge writes
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ForgeMetadata {
     /// Its name there.
     pub full_name: String,
-    /// Whose it is.
+    /// The login of its owner.
     pub owner: Option<String>,
-    /// What it is, in its owner's words.
+    /// Its description, by its owner.
     pub description: Option<String>,
-    /// Where more is said of it.
+    /// Its web site.
     pub homepage: Option<String>,
-    /// What most of it is written in.
+    /// The language most of it is in.
     pub language: Option<String>,
     /// Bytes by language.
     pub languages: BTreeMap<String, i64>,
-    /// What it is about, by its owner.
+    /// Its topics, by its owner.
     pub topics: Vec<String>,
-    /// The branch that is shown first.
+    /// The default branch.
     pub default_branch: Option<String>,
     /// Whether it is a fork.
     pub fork: Option<bool>,
     /// What it was forked from: its name here, or else its id at the forge.
     pub fork_of: Option<String>,
-    /// Whether nothing is to be changed in it any more.
+    /// Whether it is read-only.
     pub archived: Option<bool>,
-    /// Whether not everybody may see it.
+    /// Whether only some users may see it.
     pub private: Option<bool>,
     /// Its size in KiB.
     pub kibibytes: Option<i64>,
-    /// Stars that it has.
+    /// The number of its stars.
     pub stars: Option<i64>,
-    /// Forks of it.
+    /// The number of its forks.
     pub forks: Option<i64>,
-    /// Issues that are open, as the forge counts them.
+    /// The number of open issues, as the forge counts them.
     pub open_issues: Option<i64>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Option<String>,
-    /// When something of it last changed.
+    /// When something about it last changed.
     pub updated_at: Option<String>,
     /// When it was last pushed to.
     pub pushed_at: Option<String>,
@@ -53,21 +54,21 @@ pub struct ForgeMetadata {
     pub listed_at: Timestamp,
 }
 
-/// What a forge should say of a repository.
+/// Conditions on what a forge says of a repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForgeWish {
-    /// It is written in this, for the most part.
+    /// The language most of it is in.
     pub language: Option<String>,
-    /// It is about this.
+    /// One of its topics.
     pub topic: Option<String>,
-    /// It has so many stars at least.
+    /// The minimum number of its stars.
     pub stars_min: Option<i64>,
-    /// It was forked from the repository with this name here.
+    /// The name of the repository that it was forked from.
     pub fork_of: Option<String>,
 }
 
 impl ForgeWish {
-    /// Whether anything is wished.
+    /// Returns whether there are no conditions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == ForgeWish::default()
@@ -75,7 +76,7 @@ impl ForgeWish {
 }
 
 impl Catalog {
-    /// What forges say of the repositories with these numbers, by number.
+    /// Returns what forges say of the repositories with these numbers, by number.
     ///
     /// # Errors
     /// If the database fails.
@@ -133,8 +134,8 @@ impl Catalog {
         Ok(found)
     }
 
-    /// The numbers of repositories of which forges say what is wished. Letters of languages and topics may be
-    /// large or small.
+    /// Returns the numbers of the repositories that fulfil `wish`. Case does not matter in languages and
+    /// topics.
     ///
     /// # Errors
     /// If the database fails.

@@ -1,5 +1,5 @@
-//! The history of visits. The catalog keeps a visit if it wrote to the archive, or if it ended in another
-//! way than the visit before. Every visit between two that are kept ended as the earlier of the two.
+//! The history of visits. The catalog keeps a visit if it wrote to the archive, or if it ended differently
+//! from the visit before. Every visit between two that are kept ended like the earlier of the two.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,7 +23,7 @@ pub struct PastVisit {
     pub snapshot: Option<Vec<u8>>,
     /// Class of its failure, if it failed.
     pub error_class: Option<FailureClass>,
-    /// That in words.
+    /// The failure in words.
     pub error: Option<String>,
 }
 
@@ -41,7 +41,8 @@ pub(crate) const KEPT_VISIT: [Type; 7] = {
     [Integer, Integer, Integer, Integer, Blob, Text, Text]
 };
 
-/// Rows for [`KEEP_VISIT`]: of a repository one for each second, with what all visits in it have found.
+/// Returns the rows for [`KEEP_VISIT`]: for each repository, one for each second, with what all visits in
+/// that second have found.
 pub(crate) fn news_of(visits: &[Visit]) -> Vec<Vec<Value<'_>>> {
     let mut rows: Vec<Vec<Value<'_>>> = Vec::new();
     let mut places: HashMap<(i64, Timestamp), usize> = HashMap::new();
@@ -66,7 +67,7 @@ pub(crate) fn news_of(visits: &[Visit]) -> Vec<Vec<Value<'_>>> {
     rows
 }
 
-/// Where those are in a row.
+/// The columns of the commit and the snapshot in a row.
 const SEQ: usize = 3;
 const SNAPSHOT: usize = 4;
 
@@ -81,7 +82,7 @@ fn row(v: &Visit) -> Option<Vec<Value<'_>>> {
 }
 
 impl Catalog {
-    /// At most `max` visits of repository `id`, the latest first.
+    /// Returns at most `max` visits of repository `id`, the latest first.
     ///
     /// # Errors
     /// If the database fails.

@@ -1,4 +1,5 @@
-//! What dumps of others say, and how far each dump was read, in one transaction.
+//! Dumps that others have made. Their repositories, and how far each dump was read, are written in one
+//! transaction.
 
 use weir_ground::Timestamp;
 
@@ -10,9 +11,9 @@ use crate::{Catalog, Result};
 /// How far a dump was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImportPosition {
-    /// Lines of it that were taken or refused.
+    /// Lines that were taken or refused.
     pub lines: u64,
-    /// Whether they are all.
+    /// Whether the whole dump was read.
     pub is_finished: bool,
 }
 
@@ -25,7 +26,7 @@ fn position_of(db: &Database, source: &str) -> Result<ImportPosition> {
 }
 
 impl Catalog {
-    /// How far the dump called `source` was read.
+    /// Returns how far the dump called `source` was read.
     ///
     /// # Errors
     /// If the database fails.
@@ -34,8 +35,8 @@ impl Catalog {
     }
 
     /// Takes `rows` of the dump `source`, each with the name it gets here, as repositories of `forge`, and
-    /// keeps how far it was read: all or nothing. A dump is of the past: what a listing of the forge itself
-    /// has told stays as that told it.
+    /// records how far the dump was read: all or nothing. A dump is of the past: it does not change what a
+    /// listing of the forge has said.
     ///
     /// Returns `None`, and changes nothing, if another import has already read the dump up to `position`.
     /// That can be a concurrent one, or a killed one whose last transaction PostgreSQL committed late.
@@ -67,7 +68,7 @@ impl Catalog {
         })
     }
 
-    /// Forgets how far `source` was read: the next import begins anew.
+    /// Forgets how far `source` was read: the next import starts from the beginning.
     ///
     /// # Errors
     /// If the database fails.

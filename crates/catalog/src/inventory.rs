@@ -1,4 +1,4 @@
-//! All that the catalog has, read from end to end: for those who compare it with the store, and with itself.
+//! Everything in the catalog, read from end to end, to compare it with the store and with itself.
 
 use weir_ground::Timestamp;
 
@@ -16,20 +16,20 @@ pub struct InventoryEntry {
     pub url: String,
     /// Where its archive lies, below the store.
     pub path: String,
-    /// Number of the archive's last commit; none before the first visit that went well.
+    /// Number of the archive's last commit; none before the first successful visit.
     pub seq: Option<i64>,
     /// Bytes of the archive.
     pub archive_bytes: Option<i64>,
-    /// When a visit last went well, in seconds since 1970.
+    /// When a visit last succeeded, in seconds since 1970.
     pub last_success: Option<Timestamp>,
     /// Failures since then.
     pub failures: i64,
-    /// Whether visits are made at all.
+    /// Whether it is visited at all.
     pub is_enabled: bool,
 }
 
 impl Catalog {
-    /// Gives every repository to `each`, in no order, without holding them.
+    /// Calls `each` with every repository, in no particular order, without holding them in memory.
     ///
     /// # Errors
     /// If the database fails.
@@ -52,7 +52,7 @@ impl Catalog {
         })
     }
 
-    /// Whether a repository has its archive at `path`, below the store.
+    /// Returns whether a repository has its archive at `path`, below the store.
     ///
     /// # Errors
     /// If the database fails.
@@ -63,7 +63,7 @@ impl Catalog {
             .is_some())
     }
 
-    /// The latest time that a visit has written down, in seconds since 1970.
+    /// Returns the latest time of a recorded visit, in seconds since 1970.
     ///
     /// # Errors
     /// If the database fails.
@@ -74,8 +74,8 @@ impl Catalog {
         Ok(latest.flatten())
     }
 
-    /// Returns at most `max` faults that SQLite finds in the file (`PRAGMA integrity_check`); none of
-    /// PostgreSQL, which checks its own.
+    /// Returns at most `max` faults that SQLite finds in the file (`PRAGMA integrity_check`). Returns none
+    /// for PostgreSQL, which checks its own files.
     ///
     /// # Errors
     /// If the database fails.

@@ -1,5 +1,6 @@
-//! Which machine works on which repository, and until when: visits here, looks at what forges say around
-//! repositories in [`crate::metadata_schedule`]. A repository may have one lease of each kind.
+//! Which machine works on which repository, and until when. Leases of visits are here, leases of looks at
+//! what forges say around repositories in [`crate::metadata_schedule`]. A repository may have one lease of
+//! each kind.
 //!
 //! Invariants of leases:
 //! - Each lease of a kind gets a higher number, `epoch`, than all earlier ones of that repository. The
@@ -19,23 +20,24 @@ use crate::{Catalog, Result};
 /// Tables with leases.
 pub(crate) const LEASED: [&str; 2] = ["repositories", "metadata_looks"];
 
-/// Which repositories are meant.
+/// Which repositories to lease.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Which<'a> {
     /// Only those that are due.
     pub due_only: bool,
     /// Only those with these numbers.
     pub ids: Option<&'a [i64]>,
-    /// Only those that nobody has leased, oneself included.
+    /// Only those that no process has leased, the owner itself included.
     pub free_only: bool,
-    /// Only those that go ahead of what is only due.
+    /// Only those that go ahead of repositories that are only due.
     pub ahead_only: bool,
 }
 
 impl Catalog {
-    /// Leases repositories to `owner` until `until`, `max` at most: of what is due those with a priority
-    /// first, then those that somebody said have changed, then the most overdue. Leases of others that have
-    /// not run out at `now` are respected; one's own are renewed, unless only what is free is wanted.
+    /// Leases at most `max` repositories to `owner` until `until`. Of those that are due, those with a
+    /// priority come first, then those with a hint, then the most overdue. Leases of others that have not run
+    /// out at `now` are respected. Leases of `owner` are renewed, unless `which` wants only free
+    /// repositories.
     ///
     /// # Errors
     /// If the database fails.
@@ -51,7 +53,7 @@ impl Catalog {
             return self.lease_some(owner, now, until, which, max, "", &[]);
         }
         let mut leased = Vec::new();
-        // Each is found by one look into an index, however many are due.
+        // Each is found by one lookup in an index, however many are due.
         for ahead in (1..=AHEAD_MAX).rev() {
             let ahead = format!("AND ahead > 0 AND ahead = {ahead}");
             leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), &ahead, &[])?);
@@ -82,20 +84,21 @@ impl Catalog {
         }
         let due = if which.due_only { now } else { Timestamp::NEVER };
         let mut parameters = values![owner, until, due, now, max].to_vec();
-        // Those that are asked for are waited for.
+        // Wait for repositories that are asked for by number.
         let (ids, locked) = which.ids.map_or(("", "FOR UPDATE SKIP LOCKED"), |ids| {
             parameters.push(Value::Integers(ids.to_vec()));
             ("AND id = ANY(?6)", "FOR UPDATE")
         });
-        // By numbers: what PostgreSQL cannot estimate keeps it from looking in the order of an index.
+        // Exclude by number: a condition that PostgreSQL cannot estimate keeps it from using the order of an
+        // index.
         let mut without = String::new();
         if !but.is_empty() {
             parameters.push(Value::Integers(but.to_vec()));
             without = format!("AND NOT (id = ANY(?{}))", parameters.len());
         }
-        // Numbers are no lower than the time: a repository that is added again, or a catalog that was had
-        // back from a copy, gives higher ones than those under which its archive was written. One's own that
-        // has run out is still under way.
+        // Epochs are no lower than the time. So if a repository is added again, or a catalog is restored from
+        // a copy, leases get higher epochs than those that wrote the archive. With `free_only`, a lease of
+        // `owner` that has run out counts as still under way.
         let (lapsed, own) =
             if which.free_only { ("AND lease_owner <> ?1", "") } else { ("", "OR lease_owner = ?1") };
         let sql = format!(
@@ -117,14 +120,14 @@ impl Catalog {
         Ok(leased)
     }
 
-    /// Numbers of those, `max` at most, that are due at `now` and leased, and go ahead of what is only due:
-    /// the first first.
+    /// Returns the numbers of at most `max` repositories that are due at `now`, leased, and ahead of what is
+    /// only due, in the order in which they go.
     ///
     /// # Errors
     /// If the database fails.
     pub fn leased_ahead(&self, now: Timestamp, max: usize) -> Result<Vec<i64>> {
         let mut ids = Vec::new();
-        // Each is found by one look into an index, as in `lease`.
+        // Each is found by one lookup in an index, as in `lease`.
         for ahead in (1..=AHEAD_MAX).rev() {
             let sql = format!(
                 "SELECT id FROM repositories WHERE ahead > 0 AND ahead = {ahead} AND next_due <= ?1 AND \
@@ -135,15 +138,15 @@ impl Catalog {
         Ok(ids)
     }
 
-    /// Makes leases hold until `until`: numbers of repositories with the epochs of the leases. Those that
-    /// have passed to another stay that one's.
+    /// Extends leases until `until`. Each is the number of a repository and an epoch. Leases that have passed
+    /// to another process stay with it.
     ///
     /// # Errors
     /// If the database fails.
     pub fn renew(&mut self, leases: &[(i64, Epoch)], until: Timestamp) -> Result<()> {
         let mut rows: Vec<Vec<Value<'_>>> =
             leases.iter().map(|(id, epoch)| values![*id, *epoch, until].to_vec()).collect();
-        // In one order everywhere, so that nobody waits for each other.
+        // In the same order everywhere, so that transactions do not wait for each other.
         rows.sort_by_key(|row| if let Value::Integer(id) = row[0] { id } else { 0 });
         let sql = "UPDATE repositories SET lease_until = rows.p3 FROM rows WHERE id = rows.p1 AND epoch = \
             rows.p2 AND lease_owner IS NOT NULL";
@@ -152,7 +155,7 @@ impl Catalog {
             .map(|_| ())
     }
 
-    /// Gives the leases of `owner` back, without results.
+    /// Releases the leases of `owner`, without results.
     ///
     /// # Errors
     /// If the database fails.
@@ -160,8 +163,8 @@ impl Catalog {
         self.end_leases("lease_owner = ?1", &values![owner])
     }
 
-    /// Gives back the leases of all owners whose name begins with `prefix`: for when it is known that none of
-    /// them lives.
+    /// Releases the leases of all owners whose name begins with `prefix`. The caller knows that none of them
+    /// is alive.
     ///
     /// # Errors
     /// If the database fails.
@@ -180,9 +183,9 @@ impl Catalog {
         })
     }
 
-    /// Says that the archive of repository `id`, which is leased with the number `epoch`, was written under a
-    /// later lease, number `written`, of which this catalog knows nothing: it gives higher numbers from now
-    /// on, and the repository is due at `now`.
+    /// Records that the archive of repository `id`, which is leased with the number `epoch`, was written
+    /// under a later lease, number `written`, that the catalog does not know. From now on the catalog gives
+    /// higher numbers, and the repository is due at `now`.
     ///
     /// # Errors
     /// If the database fails.
@@ -194,8 +197,8 @@ impl Catalog {
         self.database.execute(sql, &values![id, epoch, written, now]).map(|_| ())
     }
 
-    /// Whether something is due at `now` that nobody has leased. It may be so although a lease got nothing:
-    /// what another is just writing down is passed over.
+    /// Returns whether a repository is due at `now` that no process has leased. It may do so although a lease
+    /// got nothing, because a lease skips rows that another process is writing.
     ///
     /// # Errors
     /// If the database fails.
@@ -207,7 +210,7 @@ impl Catalog {
         Ok(self.database.query_one(sql, &values![now], |row| row.get::<i64>(0))?.is_some())
     }
 
-    /// When the next repository is due.
+    /// Returns when the next repository is due.
     ///
     /// # Errors
     /// If the database fails.

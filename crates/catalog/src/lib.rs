@@ -1,8 +1,8 @@
-//! What is mirrored, from where, and when it is due. The only crate that speaks SQL.
+//! What is mirrored, from where, and when it is due. This is the only crate that uses SQL.
 //!
 //! The catalog is the truth about intentions (which repositories, how often); archives are the truth about
-//! content. A catalog that lags behind an archive costs a look, never a byte: results are written in batches
-//! after the archives' own commits.
+//! content. A catalog that lags behind an archive costs one more visit, but no data: results are recorded in
+//! batches, after the archives' own commits.
 
 mod accounts;
 mod archives;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What an account is.
+/// The kind of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccountKind {
@@ -13,7 +13,7 @@ pub enum AccountKind {
 }
 
 impl AccountKind {
-    /// As the catalog writes it.
+    /// Returns the name of the kind in the catalog.
     pub fn name(self) -> &'static str {
         match self {
             AccountKind::User => "user",
@@ -29,22 +29,22 @@ pub struct Account {
     pub forge_id: String,
     /// The name it has now.
     pub login: String,
-    /// What it is.
+    /// Its kind.
     pub kind: AccountKind,
 }
 
 /// A repository as a forge lists it. What the forge does not say is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
-    /// Its id at the forge: stays when it is renamed or transferred.
+    /// Its id at the forge, which stays when it is renamed or transferred.
     pub forge_id: String,
     /// Owner and name, as they are now.
     pub full_name: String,
-    /// What to clone.
+    /// The URL to clone.
     pub clone_url: String,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Option<Account>,
-    /// What its owner says it is.
+    /// Its description, by its owner.
     pub description: Option<String>,
     /// Its web site.
     pub homepage: Option<String>,
@@ -58,39 +58,39 @@ pub struct Listed {
     pub default_branch: Option<String>,
     /// Whether it is a fork.
     pub fork: Option<bool>,
-    /// Id of what it was forked from.
+    /// Id of the repository that it was forked from.
     pub parent_id: Option<String>,
     /// Whether it is read-only.
     pub archived: Option<bool>,
-    /// Whether only some may see it.
+    /// Whether only some users may see it.
     pub private: Option<bool>,
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     pub empty: Option<bool>,
     /// Whether it may have a wiki, a repository of its own.
     pub wiki: Option<bool>,
     /// Its size as the forge counts it.
     pub kibibytes: Option<u64>,
-    /// People who marked it.
+    /// The number of its stars.
     pub stars: Option<u64>,
-    /// Forks of it.
+    /// The number of its forks.
     pub forks: Option<u64>,
     /// Open issues.
     pub open_issues: Option<u64>,
-    /// When it was made (RFC 3339).
+    /// When it was created (RFC 3339).
     pub created_at: Option<String>,
     /// When something about it changed (RFC 3339).
     pub updated_at: Option<String>,
-    /// When its content changed, as text that differs when it has.
+    /// When its content changed, as text that differs after each change.
     pub pushed_at: Option<String>,
 }
 
-/// Suffix that makes the name of a wiki from that of its repository.
+/// Suffix that turns the name of a repository into the name of its wiki.
 const WIKI: &str = ".wiki";
-/// Suffix that makes the id of a wiki from that of its repository.
+/// Suffix that turns the id of a repository into the id of its wiki.
 const WIKI_ID: &str = ":wiki";
 
 impl Listed {
-    /// The repository that its wiki is, on the forges that have one at `NAME.wiki.git`; `None` if it has
+    /// Returns the repository of its wiki, on forges that have wikis at `NAME.wiki.git`; `None` if it has
     /// none.
     pub fn wiki_repository(&self) -> Option<Listed> {
         (self.wiki == Some(true)).then(|| Listed {
@@ -106,9 +106,9 @@ impl Listed {
         })
     }
 
-    /// Whose wiki it is that has the id `forge_id`, if it is one.
+    /// Returns the id of the repository whose wiki has the id `forge_id`, if that is a wiki.
     pub fn of_wiki(forge_id: &str) -> Option<&str> {
-        // Forges that call repositories by names have none.
+        // Forges that call repositories by names have no wikis.
         forge_id.strip_suffix(WIKI_ID).filter(|id| id.bytes().all(|c| c.is_ascii_digit()))
     }
 }

@@ -1,4 +1,4 @@
-//! Listings of forges: what a page brings, and where each listing stands, in one transaction.
+//! Listings of forges. A page and the position of its listing are written in one transaction.
 
 use serde::Serialize;
 use weir_ground::Timestamp;
@@ -8,12 +8,12 @@ use crate::listed::Listed;
 use crate::upsert::{ListingSource, Taken, take};
 use crate::{Catalog, Result};
 
-/// How far a listing of a forge has come.
+/// The progress of a listing of a forge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Listing {
     /// The forge, by its name in the configuration.
     pub forge: String,
-    /// Which listing of it this is.
+    /// The number of the pass.
     pub pass: i64,
     /// Where to go on; `None` at the start.
     pub position: Option<String>,
@@ -23,22 +23,22 @@ pub struct Listing {
     pub started_at: Timestamp,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// When it last failed, and has not gone on since.
+    /// When it last failed, if it has not gone on since.
     pub failed_at: Option<Timestamp>,
-    /// Why it did.
+    /// Why it failed.
     pub error: Option<String>,
 }
 
-/// A page of a listing that could not be had.
+/// A page of a listing that could not be fetched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SkippedPage {
-    /// Where it is.
+    /// The position of the page.
     pub position: String,
     /// How often it was tried.
     pub tries: i64,
-    /// Why there was none the last time...
+    /// The error of the last try.
     pub error: String,
-    /// ...and when that was, in seconds since 1970.
+    /// When the last try was, in seconds since 1970.
     pub last_at: Timestamp,
 }
 
@@ -54,8 +54,8 @@ pub struct Unseen {
 }
 
 impl Catalog {
-    /// Takes the listing of `forge` for this process, until [`Catalog::unlock_listing`] or its end; false if
-    /// another has it.
+    /// Locks the listing of `forge` for this process, until [`Catalog::unlock_listing`] or its end. Returns
+    /// false if it is locked already.
     ///
     /// # Errors
     /// If the database fails, or a file beside it cannot be locked.
@@ -63,7 +63,7 @@ impl Catalog {
         self.database.try_lock(forge)
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     ///
     /// # Errors
     /// If the database fails.
@@ -71,14 +71,14 @@ impl Catalog {
         self.database.unlock(forge)
     }
 
-    /// The listing of `forge` that is to go on: the last one if it did not end and lists the same `scope`,
+    /// Returns the listing of `forge` to go on with: the last one if it did not end and has the same `scope`,
     /// else a new one.
     ///
     /// # Errors
     /// If the database fails.
     pub fn begin_listing(&mut self, forge: &str, scope: &str, now: Timestamp) -> Result<Listing> {
         self.database.transaction(TransactionKind::Listing, |db| {
-            // Positions mean something else there.
+            // With another scope, positions mean something else.
             for table in ["skipped_pages", "pages"] {
                 db.execute(
                     &format!(
@@ -100,7 +100,7 @@ impl Catalog {
         })
     }
 
-    /// How far the last listing of `forge` came.
+    /// Returns how far the last listing of `forge` came.
     ///
     /// # Errors
     /// If the database fails.
@@ -108,7 +108,7 @@ impl Catalog {
         listing(&self.database, forge)
     }
 
-    /// Writes down that the listing of `forge` ended early, and why; so it stays until it goes on.
+    /// Records that the listing of `forge` ended early, and why. The error stays until the listing goes on.
     ///
     /// # Errors
     /// If the database fails.
@@ -117,8 +117,8 @@ impl Catalog {
         self.database.execute(sql, &values![forge, now, error]).map(|_| ())
     }
 
-    /// Takes a page of `listing`, each repository with the name it gets here, and keeps where to go on:
-    /// `next`, or that the listing has ended. All of it or nothing.
+    /// Takes a page of `listing`, each repository with the name it gets here, and records where to go on: at
+    /// `next`, or that the listing has ended. It writes all or nothing.
     ///
     /// # Errors
     /// If the database fails.
@@ -147,7 +147,7 @@ impl Catalog {
         Ok(taken)
     }
 
-    /// Notes that `listing` has named these, wanted or not, as far as they are known.
+    /// Notes that `listing` has named those of `forge_ids` that are known, whether they are wanted or not.
     ///
     /// # Errors
     /// If the database fails.
@@ -173,7 +173,7 @@ impl Catalog {
         })
     }
 
-    /// Writes down that a page could not be had.
+    /// Records that a page could not be fetched.
     ///
     /// # Errors
     /// If the database fails.
@@ -186,7 +186,7 @@ impl Catalog {
         self.database.execute(sql, &values![forge, position, error, now]).map(|_| ())
     }
 
-    /// Pages of `forge` that could not be had.
+    /// Returns the pages of `forge` that could not be fetched.
     ///
     /// # Errors
     /// If the database fails.
@@ -204,7 +204,7 @@ impl Catalog {
         self.database.query(sql, &values![forge], page)
     }
 
-    /// Forgets that a page was skipped: it was had after all.
+    /// Forgets that a page was skipped, because it was fetched after all.
     ///
     /// # Errors
     /// If the database fails.
@@ -213,13 +213,13 @@ impl Catalog {
         self.database.execute(sql, &values![forge, position]).map(|_| ())
     }
 
-    /// At most `max` repositories that `listing` has not named and that are not known to be gone, by number
-    /// from `after` on.
+    /// Returns at most `max` repositories that `listing` has not named and that are not known to be gone, by
+    /// number from `after` on.
     ///
     /// # Errors
     /// If the database fails.
     pub fn unseen(&self, listing: &Listing, after: i64, max: usize) -> Result<Vec<Unseen>> {
-        // By number, not by the forge's index: it is read on from `after`.
+        // Use the index of numbers, not that of forges: reading goes on from `after`.
         let sql =
             "SELECT id, name, forge_id FROM repositories WHERE forge || '' = ?1 AND seen_pass < ?2 AND \
             gone_at IS NULL AND id > ?3
@@ -229,8 +229,8 @@ impl Catalog {
         })
     }
 
-    /// Writes down that a forge has these no more, and when to look at them again all the same. Their
-    /// archives stay.
+    /// Records that a forge no longer has these repositories, and when to visit them again all the same.
+    /// Their archives stay.
     ///
     /// # Errors
     /// If the database fails.
@@ -241,7 +241,7 @@ impl Catalog {
         self.database.transaction(TransactionKind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
     }
 
-    /// Whether one of these of `forge` is known to be gone.
+    /// Returns whether one of these repositories of `forge` is known to be gone.
     ///
     /// # Errors
     /// If the database fails.
@@ -252,7 +252,7 @@ impl Catalog {
         Ok(self.database.query_one(sql, &[forge.into(), ids], |row| row.get::<i64>(0))?.is_some())
     }
 
-    /// What the owner of repository `id` says it is, if a forge told.
+    /// Returns the owner's description of repository `id`, if a forge gave one.
     ///
     /// # Errors
     /// If the database fails.
@@ -261,7 +261,7 @@ impl Catalog {
         Ok(self.database.query_one(sql, &values![id], |row| row.get(0))?.flatten())
     }
 
-    /// How many repositories of `forge` are known, and how many of them are gone.
+    /// Returns how many repositories of `forge` are known, and how many of them are gone.
     ///
     /// # Errors
     /// If the database fails.

@@ -1,4 +1,4 @@
-//! When what forges say around repositories (issues, pull requests, releases) is to be looked for.
+//! The schedule of looks at what forges say around repositories (issues, pull requests, releases).
 
 use serde::Serialize;
 use weir_ground::{Epoch, Timestamp};
@@ -7,23 +7,23 @@ use crate::database::{TransactionKind, Value, values};
 use crate::repository::{COLUMN_COUNT, COLUMNS};
 use crate::{Catalog, Repository, Result};
 
-/// Repositories noted at once.
+/// How many repositories are noted at once.
 const NOTED_AT_ONCE: usize = 5_000;
-/// Tries to lease before others have it all.
+/// How often leasing is tried while other processes are faster.
 const LEASE_TRIES: usize = 8;
-/// Whether it is wanted; `?4` says whether it is of those of which nothing is said.
+/// Whether metadata is wanted. `?4` is the default for repositories whose settings do not say.
 const WANTED: &str = "coalesce(metadata_wanted, ?4) = 1";
 
-/// A repository whose forge is to be asked what it says around it.
+/// A repository that is leased for a look.
 #[derive(Clone, Debug)]
 pub struct MetadataTask {
-    /// Which.
+    /// The repository.
     pub repository: Repository,
     /// Its id at the forge.
     pub forge_id: String,
     /// When something new was last found, in seconds since 1970.
     pub changed_at: Option<Timestamp>,
-    /// Looks that failed, in turn.
+    /// The number of looks that failed in a row.
     pub failures: i64,
     /// The number of the lease.
     pub epoch: Epoch,
@@ -32,17 +32,17 @@ pub struct MetadataTask {
 /// How a look ended.
 #[derive(Clone, Debug)]
 pub struct MetadataLook {
-    /// Of which repository.
+    /// The number of the repository.
     pub id: i64,
     /// The number of its lease.
     pub epoch: Epoch,
-    /// When, in seconds since 1970.
+    /// When it ended, in seconds since 1970.
     pub at: Timestamp,
     /// When to look again.
     pub due_at: Timestamp,
-    /// Whether something was new.
+    /// Whether it found something new.
     pub is_changed: bool,
-    /// Why it failed, if so.
+    /// Why it failed, if it did.
     pub error: Option<String>,
 }
 
@@ -51,14 +51,15 @@ pub struct MetadataLook {
 pub struct MetadataCounts {
     /// Repositories that were looked at.
     pub looked_at: i64,
-    /// Those of them whose last look failed.
+    /// Repositories whose last look failed.
     pub failing: i64,
 }
 
 impl Catalog {
-    /// Notes which of the repositories of `forge` with numbers above `after` are to be looked at, of the next
-    /// few thousand: those that have an archive, are not gone, and of which that is wanted; all of which
-    /// nothing is said, if it is so `by_default`. Returns where to go on, `None` at the end.
+    /// Notes which repositories of `forge` are to be looked at, among the next few thousand with numbers
+    /// above `after`. They must have an archive, not be gone, and have settings that want metadata.
+    /// `by_default` decides where the settings do not say. Returns the number after which to go on, `None` at
+    /// the end.
     ///
     /// # Errors
     /// If the database fails.
@@ -69,7 +70,7 @@ impl Catalog {
         after: i64,
         now: Timestamp,
     ) -> Result<Option<i64>> {
-        // By number, not by the forge's index: it is read on from `after`.
+        // Use the index of numbers, not that of forges: reading goes on from `after`.
         let sql =
             "SELECT max(id) FROM (SELECT id FROM repositories WHERE id > ?1 ORDER BY id LIMIT ?2) AS next";
         let Some(Some(last)) =
@@ -115,9 +116,9 @@ impl Catalog {
         self.database.query(sql, &parameters, |row| row.get(0))
     }
 
-    /// Leases the repository of `forge` that has been due for a look for the longest, if it was due by `due`,
-    /// to `owner` from `now` until `until`; or, with `only`, that one, due or not. See [`Catalog::lease`] for
-    /// what a lease is.
+    /// Leases the repository of `forge` that has been due for a look for the longest, if it was due by `due`.
+    /// With `only`, leases that repository, due or not. `owner` has the lease from `now` until `until`. See
+    /// [`Catalog::lease`] for what a lease is.
     ///
     /// # Errors
     /// If the database fails.
@@ -142,7 +143,7 @@ impl Catalog {
              l.due_at LIMIT 1"
         );
         let by: Value<'_> = only.map_or(due.into(), Value::from);
-        // Another may be faster.
+        // Another process may be faster.
         for _ in 0..LEASE_TRIES {
             let found = self.database.query_one(&sql, &values![forge, now, by.clone()], |row| {
                 let at = COLUMN_COUNT;
@@ -170,8 +171,8 @@ impl Catalog {
         Ok(None)
     }
 
-    /// Makes the lease number `epoch` of a look at repository `id` last until `until`. Returns whether it
-    /// still holds.
+    /// Extends lease number `epoch` of a look at repository `id` until `until`. Returns whether the lease
+    /// still held.
     ///
     /// # Errors
     /// If the database fails.
@@ -182,8 +183,8 @@ impl Catalog {
         Ok(self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))? > 0)
     }
 
-    /// Writes down how a look ended; its lease ends with it. Returns whether the lease was the last one: if
-    /// not, nothing is written.
+    /// Records how a look ended, and ends its lease. If the lease was not the last one, writes nothing and
+    /// returns false.
     ///
     /// # Errors
     /// If the database fails.
@@ -198,7 +199,7 @@ impl Catalog {
         Ok(self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))? > 0)
     }
 
-    /// How many were looked at, and how many of these looks failed.
+    /// Returns how many repositories were looked at, and how many of the last looks failed.
     ///
     /// # Errors
     /// If the database fails.
@@ -210,7 +211,7 @@ impl Catalog {
         Ok(counts.unwrap_or_default())
     }
 
-    /// At most `max` repositories whose last look failed: their names, and why.
+    /// Returns at most `max` repositories whose last look failed: their names, and why.
     ///
     /// # Errors
     /// If the database fails.

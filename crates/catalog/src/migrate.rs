@@ -1,4 +1,4 @@
-//! A catalog moves from one database to another.
+//! Moving a catalog from one database to another.
 
 use rusqlite::Connection;
 
@@ -7,7 +7,7 @@ use crate::lease::LEASED;
 use crate::schema::STEPS;
 use crate::{Catalog, Error, Result};
 
-/// Rows that are in memory at a time.
+/// How many rows are in memory at a time.
 const BATCH: usize = 5_000;
 
 /// A table and its columns.
@@ -17,7 +17,7 @@ struct Table {
     types: Vec<Type>,
 }
 
-/// All tables, as the schema makes them.
+/// Returns all tables, as the schema makes them.
 fn tables() -> Result<Vec<Table>> {
     let model = Connection::open_in_memory()?;
     for step in STEPS {
@@ -48,10 +48,10 @@ fn tables() -> Result<Vec<Table>> {
 }
 
 impl Catalog {
-    /// Moves all that was written into the file itself: it may be renamed once this catalog is closed.
+    /// Moves all that was written into the file itself, which may be renamed once this catalog is closed.
     ///
     /// # Errors
-    /// If not all could be moved.
+    /// If not everything could be moved.
     pub fn settle(&self) -> Result<()> {
         if !self.database.is_postgres() {
             let is_busy =
@@ -63,24 +63,24 @@ impl Catalog {
         Ok(())
     }
 
-    /// Copies everything into `destination`, which must have nothing in it: all of it or nothing. `observe`
-    /// is told each table and how many of its rows are copied, every few thousand and at its end.
+    /// Copies everything into `destination`, which must be empty: all or nothing. `observe` gets each table
+    /// and how many of its rows are copied, every few thousand rows and at its end.
     ///
     /// # Errors
-    /// If `destination` has repositories; of either database.
+    /// If `destination` has repositories, or one of the databases fails.
     pub fn migrate(&self, destination: &mut Catalog, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
         let tables = tables()?;
         let source = &self.database;
         let count = |db: &Database| -> Result<i64> {
             Ok(db.query_one("SELECT count(*) FROM repositories", &[], |row| row.get(0))?.unwrap_or(0))
         };
-        // Before anything is locked: it may be the same database.
+        // Check before anything is locked: it may be the same database.
         match count(&destination.database)? {
             0 => {}
             there => return Err(Error::NotEmpty(there)),
         }
-        // What is read is of one moment, and nobody adds to it meanwhile; on PostgreSQL visits may still be
-        // written down.
+        // Read everything as of one moment. No other process adds repositories meanwhile. On PostgreSQL,
+        // visits may still be recorded.
         let begin = match source.is_postgres() {
             true => format!(
                 "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = '60s'; \
@@ -94,7 +94,7 @@ impl Catalog {
                 0 => {}
                 there => return Err(Error::NotEmpty(there)),
             }
-            // Whose it is was said before.
+            // `destination` already has its own properties, such as its store.
             tables
                 .iter()
                 .filter(|table| table.name != "properties")
@@ -133,7 +133,7 @@ fn copy(source: &Database, db: &Database, table: &Table, observe: &mut dyn FnMut
         return Err(Error::NotTheSame { table: name.clone(), source_rows: copied, copied_rows: there });
     }
     if db.is_postgres() && columns[0] == "id" {
-        // Numbers go on after those that were given.
+        // New numbers follow those that are in use.
         let sql = format!(
             "SELECT setval(pg_get_serial_sequence('{name}', 'id'), (SELECT coalesce(max(id), 0) + 1 FROM \
             {name}), false)"

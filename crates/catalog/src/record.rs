@@ -1,4 +1,4 @@
-//! Visits, written down in batches.
+//! Recording visits in batches.
 
 use crate::database::{TransactionKind, Type, Value, values};
 use crate::due::at_the_latest;
@@ -7,7 +7,7 @@ use crate::updates::{KEEP_UPDATE, KEPT_UPDATE};
 use crate::visit::{Outcome, Visit};
 use crate::{Catalog, Result};
 
-/// Columns of a visit as [`Catalog::record`] writes it.
+/// The columns of a visit as [`Catalog::record`] writes it.
 const VISIT: [Type; 15] = {
     use Type::{Blob, Integer, Real, Text};
     [
@@ -16,9 +16,9 @@ const VISIT: [Type; 15] = {
     ]
 };
 
-/// What a visit sets. Of `rows`, p1 is the id, p2 the epoch, p3 the outcome (0 unchanged, 1 updated, 2
-/// failed, 3 put off), p4 when it began, p5 when it ended, p6 when to come again; what was said to have
-/// changed meanwhile may not have been seen.
+/// Writes what a visit found. Of `rows`, p1 is the id, p2 the epoch, p3 the outcome (0 unchanged, 1 updated,
+/// 2 failed, 3 put off), p4 when it began, p5 when it ended, p6 when to come again. The visit may have missed
+/// a change that was hinted at meanwhile.
 const RECORD: &str = "UPDATE repositories SET
     last_attempt = CASE WHEN rows.p3 < 3 THEN rows.p5 ELSE last_attempt END,
     last_success = CASE WHEN rows.p3 < 2 THEN rows.p5 ELSE last_success END,
@@ -40,8 +40,9 @@ const RECORD: &str = "UPDATE repositories SET
     lease_owner = NULL, lease_until = NULL
     FROM rows WHERE id = rows.p1 AND epoch = rows.p2";
 
-/// Of visits whose lease has passed to another the archive may show what none that counts has seen: the next
-/// one looks. Of `rows`, p1 is the id, p2 the epoch, p3 when the visit ended.
+/// Makes repositories due whose archives were written by visits whose leases had passed to other processes.
+/// These archives may have what no recorded visit has seen. Of `rows`, p1 is the id, p2 the epoch, p3 when
+/// the visit ended.
 const SUPERSEDED: &str = concat!(
     "UPDATE repositories SET fingerprint = NULL, ",
     at_the_latest!("rows.p3"),
@@ -81,8 +82,8 @@ impl Visit {
 }
 
 impl Catalog {
-    /// Writes visits down, in one transaction, and ends their leases. Returns how many counted: a visit whose
-    /// lease has passed to another meanwhile does not, and what it did is looked at again.
+    /// Records visits in one transaction, and ends their leases. Returns how many it accepted. It does not
+    /// accept a visit whose lease has passed to another process; the next visit looks at its work again.
     ///
     /// # Errors
     /// If the database fails.
@@ -93,8 +94,8 @@ impl Catalog {
         let updates = self.updates_of(visits);
         let news = news_of(visits);
         let written = self.database.transaction(TransactionKind::Visits, |db| {
-            // It holds the rows from here on: none of them is removed, or leased by another, before its
-            // update is kept.
+            // The transaction holds the rows from here on. No other process removes or leases one of them
+            // before its update is kept.
             let written = db.execute_rows(RECORD, &VISIT, &rows)?;
             db.execute_rows(KEEP_UPDATE, &KEPT_UPDATE, &updates)?;
             db.execute_rows(KEEP_VISIT, &KEPT_VISIT, &news)?;

@@ -19,7 +19,7 @@ pub struct NewRepository {
 }
 
 impl NewRepository {
-    /// Returns one whose archive is named as it is.
+    /// Returns a repository whose archive has its name.
     pub fn new(name: &str, url: &str) -> NewRepository {
         NewRepository { name: name.to_owned(), url: url.to_owned(), path: format!("{name}.tar") }
     }
@@ -38,13 +38,13 @@ pub struct Repository {
     pub path: String,
     /// When it was added.
     pub added_at: Timestamp,
-    /// When to look at the upstream next.
+    /// When to visit the upstream next.
     pub next_due: Timestamp,
-    /// When the upstream was last asked.
+    /// When the upstream was last visited.
     pub last_attempt: Option<Timestamp>,
-    /// When that last went well.
+    /// When a visit last succeeded.
     pub last_success: Option<Timestamp>,
-    /// When something was last found changed.
+    /// When a visit last found a change.
     pub last_change: Option<Timestamp>,
     /// Fingerprint of the upstream's refs as of the last success.
     #[serde(skip)]
@@ -63,33 +63,33 @@ pub struct Repository {
     pub error: Option<String>,
     /// Fencing number of the last lease.
     pub epoch: Epoch,
-    /// Changes that visits have found, the latest counting most...
+    /// The number of changes that visits have found, the latest counting most.
     #[serde(skip)]
     pub changes: f64,
-    /// ...and the seconds they were looked for in.
+    /// The seconds in which visits have looked for these changes, weighted in the same way.
     #[serde(skip)]
     pub watched_s: f64,
-    /// How far ahead of others it goes where not all that is due can be visited, 0 to
+    /// How far it goes ahead of others when not all that are due can be visited, 0 to
     /// [`crate::PRIORITY_MAX`].
     pub priority: i64,
-    /// What is said of it alone.
+    /// Its own settings.
     pub settings: Settings,
     /// The forge that lists it, a space, and its id there.
     pub forge: Option<String>,
-    /// Whether somebody wants it not to be visited.
+    /// Whether a user has paused it.
     pub is_paused: bool,
-    /// Whether it was set back to an older state, and is not visited for that.
+    /// Whether it is set back to an older state, and therefore not visited.
     pub is_pinned: bool,
-    /// Files of Git LFS that it should have and that could not be had.
+    /// The number of Git LFS files that it should have and that could not be fetched.
     pub lfs_missing: i64,
 }
 
 /// Why a repository is not visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Somebody wants it so.
+    /// A user has paused it.
     Paused,
-    /// It was set back to an older state, which a visit would undo.
+    /// It is set back to an older state, which a visit would undo.
     Pinned,
 }
 
@@ -98,7 +98,7 @@ pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_
                        archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s,
                        priority, settings, forge, forge_id, paused, pinned, lfs_missing";
 
-/// How many those are.
+/// The number of [`COLUMNS`].
 pub(crate) const COLUMN_COUNT: usize = 26;
 
 impl Repository {
@@ -136,7 +136,7 @@ impl Repository {
     }
 }
 
-/// Removes what other tables have of repository `id`.
+/// Removes the rows of repository `id` from other tables.
 pub(crate) fn remove_what_belongs_to(db: &Database, id: i64) -> Result<()> {
     for table in ["metadata", "languages", "topics", "updates", "visits", "metadata_looks", "former_names"] {
         db.execute(&format!("DELETE FROM {table} WHERE repository_id = ?1"), &values![id])?;
@@ -144,7 +144,7 @@ pub(crate) fn remove_what_belongs_to(db: &Database, id: i64) -> Result<()> {
     Ok(())
 }
 
-/// Refuses if others build on repository `id`.
+/// Fails if others build on repository `id`.
 pub(crate) fn refuse_if_built_on(db: &Database, id: i64) -> Result<()> {
     let sql = "SELECT count(*), min(name) FROM repositories WHERE base_id = ?1";
     match db.query_one(sql, &values![id], |row| Ok((row.get::<i64>(0)?, row.get::<Option<String>>(1)?)))? {

@@ -1,4 +1,4 @@
-//! What somebody asks for: settings of single repositories, and visits at once.
+//! What users ask for: settings of single repositories, and visits at once.
 
 use weir_ground::Timestamp;
 
@@ -8,11 +8,11 @@ use crate::repository::{COLUMNS, Repository};
 use crate::settings::{PRIORITY_MAX, Settings};
 use crate::{Catalog, Result};
 
-/// Repositories whose settings are changed at once.
+/// How many repositories are changed in one transaction.
 const CHANGED_AT_ONCE: usize = 5_000;
 
-/// Number, priority, settings, when it is due at the latest, and how far it goes ahead by its priority alone.
-/// Last, whether metadata is wanted.
+/// Changes settings. Of `rows`, p1 is the number, p2 the priority, p3 the settings, p4 when it is due at the
+/// latest, p5 how far it goes ahead by its priority alone, and p6 whether metadata is wanted.
 const CHANGE: &str = concat!(
     "UPDATE repositories SET priority = rows.p2, settings = rows.p3, metadata_wanted = rows.p6, ",
     due!("rows.p4"),
@@ -24,10 +24,11 @@ const CHANGED: [Type; 6] = {
 };
 
 impl Catalog {
-    /// Changes the priority of the repositories with these numbers, and what is said of each alone, from what
-    /// it is at that moment; they are due at `due` at the latest, also after a visit that is under way;
-    /// [`Timestamp::NEVER`] leaves them as they are. What is leased and waits is visited as it was. Some
-    /// thousands at a time, so that others come in between.
+    /// Changes the priority and the settings of the repositories with these numbers. `change` gets the values
+    /// as they are at that moment. The repositories are due at `due` at the latest, also after a visit that
+    /// is under way; [`Timestamp::NEVER`] leaves them as they are. A repository that is leased and waits is
+    /// visited with its old settings. Some thousands are changed at a time, so that other transactions come
+    /// in between.
     ///
     /// # Errors
     /// If the database fails.
@@ -38,7 +39,7 @@ impl Catalog {
         change: &dyn Fn(&mut i64, &mut Settings),
     ) -> Result<()> {
         let mut ids = ids.to_vec();
-        // In one order everywhere, so that nobody waits for each other.
+        // In the same order everywhere, so that transactions do not wait for each other.
         ids.sort_unstable();
         for ids in ids.chunks(CHANGED_AT_ONCE) {
             self.database.transaction(TransactionKind::Visits, |db| {
@@ -62,8 +63,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Somebody says that the repositories with these numbers have changed upstream: they are due, before
-    /// those that are only overdue. Returns how many are visited at all.
+    /// Makes the repositories with these numbers due, because they have changed upstream. They go before
+    /// those that are only overdue. Returns how many of them are visited at all.
     ///
     /// # Errors
     /// If the database fails.
@@ -73,7 +74,7 @@ impl Catalog {
         self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))
     }
 
-    /// Repositories with a priority, the highest first, or of which something is said alone.
+    /// Returns the repositories that have a priority or settings of their own, the highest priority first.
     ///
     /// # Errors
     /// If the database fails.

@@ -1,5 +1,5 @@
-//! The schema and how older ones become it. A step is written as SQLite takes it, and translated for
-//! PostgreSQL; one that stands on main is never changed again.
+//! The schema, and the steps from older ones to it. A step is written for SQLite, and translated for
+//! PostgreSQL. A step that is on main never changes.
 
 use crate::database::{Database, TransactionKind, schema_for_postgres};
 use crate::{Error, Result};
@@ -273,7 +273,7 @@ ALTER TABLE metadata_looks DROP COLUMN leased_until;
 ",
 ];
 
-/// Every step in one transaction; says by how much the database is newer than this program, if it is.
+/// Runs all missing steps in one transaction. Fails if the database is newer than this program.
 pub(crate) fn migrate(database: &Database) -> Result<()> {
     let newest = STEPS.len() as i64;
     let check = |version| if version > newest { Err(Error::TooNew(version)) } else { Ok(version < newest) };
@@ -293,8 +293,8 @@ pub(crate) fn migrate(database: &Database) -> Result<()> {
             }
         }
         match db.is_postgres() {
-            // Rows are rewritten all the time: room beside them for the next version, and what is dead is
-            // swept early.
+            // Rows are rewritten often: leave room beside them for the next version, and sweep dead rows
+            // early.
             true => db.batch(&format!(
                 "ALTER TABLE repositories SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
                  CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL); DELETE FROM
@@ -306,7 +306,7 @@ pub(crate) fn migrate(database: &Database) -> Result<()> {
     })
 }
 
-/// How many steps a database has taken.
+/// Returns how many steps a database has taken.
 fn version(database: &Database) -> Result<i64> {
     let sql = match database.is_postgres() {
         false => "PRAGMA user_version",

@@ -1,12 +1,13 @@
-//! What is said of one repository alone, and who goes ahead of others.
+//! The settings of single repositories, and which of them go ahead of others.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The highest priority.
 pub const PRIORITY_MAX: i64 = 3;
 
-/// Who goes ahead of those that are only due: the highest of the column `ahead`. A column, for the database
-/// knows how many have which value; what it can only guess at it looks up in the wrong index.
+/// The highest value of the column `ahead`, which says who goes before those that are only due. It is a
+/// column because the database knows how many rows have which value. For a condition that it can only guess
+/// at, it uses the wrong index.
 pub(crate) const AHEAD_MAX: i64 = PRIORITY_MAX + 1;
 
 /// When a repository is visited again.
@@ -15,12 +16,12 @@ pub(crate) const AHEAD_MAX: i64 = PRIORITY_MAX + 1;
 pub enum Interval {
     /// This many seconds after the last visit, however often it changes.
     Seconds(u64),
-    /// By how often it changes.
+    /// Depending on how often it changes.
     #[serde(with = "auto")]
     Auto,
 }
 
-/// The word for it.
+/// Reads and writes the word for [`Interval::Auto`].
 mod auto {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
@@ -37,7 +38,7 @@ mod auto {
     }
 }
 
-/// What is said of one repository alone; `None` where what holds for all holds for it.
+/// The settings of one repository; `None` where the settings for all apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
@@ -59,7 +60,8 @@ pub struct Settings {
     pub metadata: Option<bool>,
 }
 
-/// Patterns; or what older catalogs have in their place: whether only HEAD, branches and tags are mirrored.
+/// Reads patterns, or what older catalogs have in their place: whether only HEAD, branches and tags are
+/// mirrored.
 fn patterns_of_refs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -77,11 +79,11 @@ fn patterns_of_refs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 
 impl Settings {
     pub(crate) fn from_json(text: Option<&str>) -> Settings {
-        // Only this crate writes them. Should somebody else have: what holds for all is not wrong.
+        // Only this crate writes them. If another program did, the settings for all apply.
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    /// What is said here, and where nothing is what `other` says.
+    /// Returns these settings, completed with those of `other`.
     #[must_use]
     pub fn or(self, other: &Settings) -> Settings {
         Settings {
@@ -92,7 +94,7 @@ impl Settings {
         }
     }
 
-    /// Whether it says anything.
+    /// Returns whether nothing is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Settings::default()

@@ -1,7 +1,7 @@
-//! Archives that build on those of others: which on which.
+//! Which archives build on which.
 //!
-//! It is written down before anything is built, so that nobody deletes a base meanwhile. Bases are whole
-//! themselves.
+//! A base is recorded before anything is built on it, so that no process deletes it meanwhile. Bases have no
+//! base themselves.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,10 +12,10 @@ use crate::due::hinted;
 use crate::repository::{COLUMNS, Repository, refuse_if_built_on};
 use crate::{Catalog, Error, Result};
 
-/// Forks of forks followed.
+/// How many generations of forks are followed.
 const GENERATIONS_MAX: usize = 32;
 
-/// What the archive of a repository builds on, or is to.
+/// The base on which the archive of a repository builds, or will build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
     /// Number of the repository.
@@ -26,19 +26,19 @@ pub struct Base {
     pub name: String,
     /// Where the archive of its base lies, below the store.
     pub path: String,
-    /// Whether that is to be cloned, and is not yet.
+    /// Whether the base is still to be cloned.
     pub will_come: bool,
-    /// How often that failed in turn.
+    /// How often visits to the base have failed in a row.
     pub failures: i64,
-    /// When it is tried next.
+    /// When the base is visited next.
     pub next_due: Timestamp,
 }
 
-/// Of a base, as [`Base`] has it, from `b`.
+/// The columns of a base, from `b`, in the order that `Base::from_row` reads.
 const BASE: &str = "b.id, b.name, b.path, b.seq, b.enabled, b.gone_at, b.failures, b.next_due";
 
 impl Base {
-    /// `base` as that of repository `id`.
+    /// Returns `base` as the base of repository `id`.
     pub fn of(id: i64, base: &Repository) -> Base {
         Base {
             id,
@@ -66,14 +66,14 @@ impl Base {
     }
 }
 
-/// What another builds on stays whole, and what builds on another is no base. Of `rows`, p1 is the id and p2
-/// the base.
+/// Sets bases. A repository that others build on gets none, and one that has a base cannot be a base. Of
+/// `rows`, p1 is the id and p2 the base.
 const CHOOSE: &str =
     "UPDATE repositories SET base_id = rows.p2 FROM rows WHERE id = rows.p1 AND base_id IS NULL
     AND NOT EXISTS (SELECT 1 FROM repositories o WHERE o.base_id = rows.p1)
     AND EXISTS (SELECT 1 FROM repositories b WHERE b.id = rows.p2 AND b.base_id IS NULL)";
 
-/// What a fork was forked from.
+/// The repository that a fork was forked from.
 struct Parent {
     id: i64,
     base_id: Option<i64>,
@@ -83,7 +83,7 @@ struct Parent {
 
 impl Catalog {
     /// Chooses a base for those of `ids` that are not mirrored yet and have none, as
-    /// [`Catalog::bases_by_forge`] says.
+    /// [`Catalog::bases_by_forge`] does.
     ///
     /// # Errors
     /// If the database fails.
@@ -100,8 +100,8 @@ impl Catalog {
             .map(|_| ())
     }
 
-    /// Bases that those of `ids` could have that are forks and have none: the repository that all of their
-    /// forge's network was forked from, as far as that is known and open to everybody.
+    /// Returns possible bases for those of `ids` that are forks and have none. The base is the repository
+    /// that the forge's whole network was forked from, as far as it is known and public.
     ///
     /// # Errors
     /// If the database fails.
@@ -117,7 +117,7 @@ impl Catalog {
             .collect())
     }
 
-    /// Pairs of a fork and its base.
+    /// Returns pairs of a fork and its base.
     fn find_bases(&self, ids: &[i64], condition: &str) -> Result<Vec<(i64, i64)>> {
         let mut parents: HashMap<i64, Parent> = HashMap::new();
         let mut level: Vec<i64> = ids.to_vec();
@@ -130,10 +130,11 @@ impl Catalog {
         }
         let mut found: Vec<(i64, i64)> =
             ids.iter().filter_map(|&id| Some((id, root(&parents, id)?))).collect();
-        // Bases are whole: who would build on one that gets a base now is to ask again.
+        // A base has no base. If it gets one now, the caller has to ask again for the forks that would build
+        // on it.
         let forks: HashSet<i64> = found.iter().map(|f| f.0).collect();
         found.retain(|(_, base)| !forks.contains(base));
-        // What others were said to build on may be private, too.
+        // The base of a parent may be private, too.
         let sql = "SELECT repository_id FROM metadata WHERE private = 1 AND repository_id = ANY(?1)";
         let bases = [Value::Integers(found.iter().map(|f| f.1).collect())];
         let private: HashSet<i64> = self.database.query(sql, &bases, |row| row.get(0))?.into_iter().collect();
@@ -141,7 +142,7 @@ impl Catalog {
         Ok(found)
     }
 
-    /// What those of `ids` build on that have a base.
+    /// Returns the bases of those of `ids` that have one.
     ///
     /// # Errors
     /// If the database fails.
@@ -153,7 +154,7 @@ impl Catalog {
         self.database.query(&sql, &[Value::Integers(ids.to_vec())], |row| Base::from_row(row.get(0)?, row, 1))
     }
 
-    /// Repositories that build on repository `id`, by name.
+    /// Returns the repositories that build on repository `id`, by name.
     ///
     /// # Errors
     /// If the database fails.
@@ -165,10 +166,10 @@ impl Catalog {
         )
     }
 
-    /// Says that repository `id` is to build on `base`, whatever it did before.
+    /// Sets the base of repository `id` to `base`, whatever it was before.
     ///
     /// # Errors
-    /// If `base` builds on another itself, or others build on `id`.
+    /// If `base` cannot be a base, or if others build on `id`.
     pub fn set_base(&mut self, id: i64, base: i64) -> Result<()> {
         self.database.durably(TransactionKind::Listing, |db| {
             refuse_if_built_on(db, id)?;
@@ -181,8 +182,8 @@ impl Catalog {
         })
     }
 
-    /// Writes down what the archive of repository `id` was found to build on: the one that lies at `path`
-    /// below the store, or nothing.
+    /// Records which base the archive of repository `id` was found to have: the archive at `path` below the
+    /// store, or none.
     ///
     /// # Errors
     /// If the database fails.
@@ -192,7 +193,7 @@ impl Catalog {
         self.database.durably(TransactionKind::Listing, |db| db.execute(sql, &values![id, path])).map(|_| ())
     }
 
-    /// Says that these build on nothing any more: their archives are whole.
+    /// Records that these repositories have no base any more: their archives are whole.
     ///
     /// # Errors
     /// If the database fails.
@@ -203,8 +204,8 @@ impl Catalog {
             .map(|_| ())
     }
 
-    /// Has those looked at again that build on repository `id`, whatever their fingerprints: another archive
-    /// is in its place.
+    /// Makes the repositories that build on repository `id` due, whatever their fingerprints, because another
+    /// archive is in its place.
     ///
     /// # Errors
     /// If the database fails.
@@ -217,7 +218,8 @@ impl Catalog {
     }
 }
 
-/// Reads the parents of `ids` that fulfil `condition`; returns those parents whose own parents matter, too.
+/// Reads the parents of those of `ids` that fulfil `condition`. Returns the parents whose own parents matter,
+/// too.
 fn read_parents(
     db: &Database,
     mut ids: Vec<i64>,
@@ -252,8 +254,8 @@ fn read_parents(
     Ok(next)
 }
 
-/// The base for `id`: the nearest ancestor that is mirrored, or what that builds on; the oldest one known, if
-/// none is.
+/// Returns the base for `id`: the nearest ancestor that is mirrored, or the base of an ancestor. If there is
+/// none, returns the oldest ancestor that is known.
 fn root(parents: &HashMap<i64, Parent>, id: i64) -> Option<i64> {
     let (mut at, mut seen) = (id, HashSet::from([id]));
     let mut base = None;

@@ -1,4 +1,4 @@
-//! The state of everything in numbers, and pauses.
+//! The state of the catalog in numbers, and pauses.
 
 use serde::Serialize;
 use weir_ground::{FailureClass, Timestamp};
@@ -8,7 +8,7 @@ use crate::listing::Listing;
 use crate::repository::{COLUMN_COUNT, COLUMNS, remove_what_belongs_to};
 use crate::{Catalog, Repository, Result};
 
-/// Long gone: `?1` is since when.
+/// Repositories that have been gone since `?1` or longer.
 const GONE: &str = "enabled = 1 AND ((gone_at <= ?1 AND (last_success IS NULL OR last_success < gone_at))
     OR (forge IS NULL AND error_class = 'gone' AND missing_since <= ?1))";
 
@@ -17,30 +17,30 @@ const GONE: &str = "enabled = 1 AND ((gone_at <= ?1 AND (last_success IS NULL OR
 pub struct PausedHost {
     /// The host; empty for all.
     pub host: String,
-    /// Why.
+    /// The reason.
     pub cause: String,
-    /// Since when, in seconds since 1970.
+    /// When it began, in seconds since 1970.
     pub since: i64,
-    /// Until when.
+    /// When it ends.
     pub until: Timestamp,
 }
 
 /// Numbers about all repositories.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Those that are known.
+    /// Repositories that are known.
     pub repositories: i64,
     /// Those that have an archive.
     pub mirrored: i64,
-    /// Those that are not visited until somebody says so.
+    /// Those that are not visited.
     pub disabled: i64,
-    /// Of these those that somebody wants not to be visited.
+    /// Of these, those that a user has paused.
     pub paused: i64,
-    /// Of these those that were set back to an older state.
+    /// Of these, those that are set back to an older state.
     pub pinned: i64,
     /// Those that lack files of Git LFS.
     pub incomplete: i64,
-    /// Those that their forge has no more.
+    /// Those that their forge no longer has.
     pub gone: i64,
     /// Those whose last visit failed.
     pub failing: i64,
@@ -48,18 +48,18 @@ pub struct Counts {
     pub due: i64,
     /// Those that are being visited.
     pub leased: i64,
-    /// Seconds the most overdue one has waited.
+    /// How long the most overdue repository has waited, in seconds.
     pub lag_s: i64,
-    /// Visits that went well within the last hour.
+    /// Successful visits within the last hour.
     pub visited_hour: i64,
-    /// Visits that went well within the last day.
+    /// Successful visits within the last day.
     pub visited_day: i64,
     /// Bytes of all archives.
     pub archive_bytes: i64,
 }
 
 impl Catalog {
-    /// Writes down that visits to `host` (all, if it is empty) pause.
+    /// Records that visits to `host` pause (all visits, if it is empty).
     ///
     /// # Errors
     /// If the database fails.
@@ -75,7 +75,7 @@ impl Catalog {
         })
     }
 
-    /// Writes down that visits to `host` (all, if it is empty) go on.
+    /// Records that visits to `host` go on (all visits, if it is empty).
     ///
     /// # Errors
     /// If the database fails.
@@ -83,7 +83,7 @@ impl Catalog {
         self.database.execute("DELETE FROM throttles WHERE host = ?1", &values![host]).map(|_| ())
     }
 
-    /// Bytes of all archives, as visits have told them. Reads every row once.
+    /// Returns the bytes of all archives, as visits have recorded them. Reads every row once.
     ///
     /// # Errors
     /// If the database fails.
@@ -96,7 +96,7 @@ impl Catalog {
         Ok(sum.flatten().unwrap_or(0).unsigned_abs())
     }
 
-    /// Pauses that are not over at `now`.
+    /// Returns the pauses that are not over at `now`.
     ///
     /// # Errors
     /// If the database fails.
@@ -107,7 +107,7 @@ impl Catalog {
         })
     }
 
-    /// Numbers about all repositories at `now`. Reads every row once.
+    /// Returns numbers about all repositories at `now`. Reads every row once.
     ///
     /// # Errors
     /// If the database fails.
@@ -145,7 +145,7 @@ impl Catalog {
         Ok(counts.unwrap_or_default())
     }
 
-    /// At most `max` repositories in the order they are due.
+    /// Returns at most `max` repositories in the order in which they are due.
     ///
     /// # Errors
     /// If the database fails.
@@ -153,7 +153,7 @@ impl Catalog {
         self.some("enabled = 1 AND CAST(?1 AS TEXT) IS NULL ORDER BY next_due", None, max)
     }
 
-    /// At most `max` repositories whose last visit failed (in that class), the latest first.
+    /// Returns at most `max` repositories whose last visit failed (with that class), the latest first.
     ///
     /// # Errors
     /// If the database fails.
@@ -165,9 +165,10 @@ impl Catalog {
         )
     }
 
-    /// Repositories, by name, that have been gone upstream since `before` or longer, with their forges: their
-    /// forge has them no more, and no visit has found them since; or, if no forge lists them, all visits
-    /// since then have found nothing. Those that are not visited are left alone.
+    /// Returns the repositories, by name, that have been gone upstream since `before` or longer, with their
+    /// forges. Their forge no longer has them, and no visit has found them since. If no forge lists a
+    /// repository, all its visits since then have found nothing. Repositories that are not visited are left
+    /// out.
     ///
     /// # Errors
     /// If the database fails.
@@ -177,7 +178,7 @@ impl Catalog {
             .query(&sql, &values![before], |row| Ok((Repository::from_row(row)?, row.get(COLUMN_COUNT)?)))
     }
 
-    /// How many repositories each forge has; those that no forge lists are under `None`.
+    /// Returns how many repositories each forge has. Those that no forge lists are under `None`.
     ///
     /// # Errors
     /// If the database fails.
@@ -187,13 +188,14 @@ impl Catalog {
         })
     }
 
-    /// Forgets repository `id` if it is still as [`Catalog::gone_since`] says; says whether it was.
+    /// Forgets repository `id` if [`Catalog::gone_since`] would still return it and no other builds on it.
+    /// Returns whether it did.
     ///
     /// # Errors
     /// If the database fails.
     pub fn remove_gone(&mut self, id: i64, before: Timestamp) -> Result<bool> {
         self.database.transaction(TransactionKind::Listing, |db| {
-            // What is there again is to be listed anew.
+            // If the repository comes back, it must be listed again.
             db.execute(
                 "DELETE FROM pages WHERE forge IN (SELECT forge FROM repositories WHERE id = ?1)",
                 &values![id],
@@ -215,7 +217,7 @@ impl Catalog {
         self.database.query(&sql, &values![parameter, max], Repository::from_row)
     }
 
-    /// Repositories whose last visit failed, by class.
+    /// Returns the number of repositories whose last visit failed, by class.
     ///
     /// # Errors
     /// If the database fails.
@@ -228,7 +230,7 @@ impl Catalog {
         })
     }
 
-    /// How far the listings of all forges have come.
+    /// Returns how far the listings of all forges have come.
     ///
     /// # Errors
     /// If the database fails.

@@ -1,4 +1,4 @@
-//! Updates that hooks are to be told of: kept with the visits that found them, until a hook has answered.
+//! Updates for hooks. They are kept with the visits that found them, until a hook has answered.
 
 use weir_ground::Timestamp;
 
@@ -6,14 +6,14 @@ use crate::database::{Type, Value, values};
 use crate::visit::{Outcome, Visit};
 use crate::{Catalog, Result};
 
-/// An archive was brought up to date.
+/// An update of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// Its number: later ones have larger ones.
+    /// Its number: later updates have higher ones.
     pub id: i64,
-    /// Which repository.
+    /// The number of the repository.
     pub repository_id: i64,
-    /// Its name.
+    /// The name of the repository.
     pub name: String,
     /// Its upstream.
     pub url: String,
@@ -21,7 +21,7 @@ pub struct Update {
     pub path: String,
     /// Number of the archive's last commit then.
     pub seq: i64,
-    /// When it was written down, in seconds since 1970.
+    /// When it was recorded, in seconds since 1970.
     pub at: Timestamp,
 }
 
@@ -33,12 +33,12 @@ pub(crate) const KEPT_UPDATE: [Type; 5] =
     [Type::Integer, Type::Integer, Type::Integer, Type::Integer, Type::Text];
 
 impl Catalog {
-    /// From here on, updates that are recorded are kept for the hooks of `machine`.
+    /// Keeps the updates that are recorded from now on for the hooks of `machine`.
     pub fn keep_updates_for(&mut self, machine: &str) {
         self.updates_for = Some(machine.to_owned());
     }
 
-    /// Rows for [`KEEP_UPDATE`].
+    /// Returns the rows for [`KEEP_UPDATE`].
     pub(crate) fn updates_of(&self, visits: &[Visit]) -> Vec<Vec<Value<'static>>> {
         let Some(machine) = &self.updates_for else { return Vec::new() };
         let row = |v: &Visit| match v.outcome {
@@ -48,9 +48,9 @@ impl Catalog {
         visits.iter().filter_map(row).collect()
     }
 
-    /// At most `max` updates kept for `machine`, from after number `after` on, oldest first. Of several
-    /// workers each takes the repositories whose number leaves `worker` when divided by `workers`: those of
-    /// one repository stay in order.
+    /// Returns at most `max` updates kept for `machine`, after number `after`, oldest first. Each of several
+    /// workers takes the repositories whose number leaves `worker` when divided by `workers`, so that the
+    /// updates of one repository stay in order.
     ///
     /// # Errors
     /// If the database fails.
@@ -78,7 +78,7 @@ impl Catalog {
         })
     }
 
-    /// How many updates are kept for `machine`.
+    /// Returns how many updates are kept for `machine`.
     ///
     /// # Errors
     /// If the database fails.
@@ -88,17 +88,17 @@ impl Catalog {
         Ok(self.database.query_one(sql, &values![machine], |row| row.get(0))?.unwrap_or(0))
     }
 
-    /// Forgets an update: a hook has been told.
+    /// Forgets an update, because a hook has received it.
     ///
     /// # Errors
     /// If the database fails.
     pub fn forget_update(&mut self, update: &Update) -> Result<()> {
-        // Numbers of rows that were deleted may be given again.
+        // The database may use the numbers of deleted rows again.
         let sql = "DELETE FROM updates WHERE id = ?1 AND repository_id = ?2 AND seq = ?3";
         self.database.execute(sql, &values![update.id, update.repository_id, update.seq]).map(|_| ())
     }
 
-    /// All updates that are kept are for the hooks of `machine` from here on: the catalog has moved.
+    /// Assigns all kept updates to the hooks of `machine`, because the catalog has moved.
     ///
     /// # Errors
     /// If the database fails.

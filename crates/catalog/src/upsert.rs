@@ -1,5 +1,5 @@
-//! What pages of listings and dumps bring. Most rows of a page are new, or have the names they had: those are
-//! written together. The others, one at a time.
+//! Writing pages of listings and dumps into the catalog. Most rows of a page are new, or have kept their
+//! names: these are written together. The others are written one at a time.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,18 +11,18 @@ use crate::database::{Database, Row, Rows, Type, Value, values};
 use crate::due::hinted;
 use crate::listed::{Account, Listed};
 
-/// What came of a page.
+/// The result of taking a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Taken {
     /// Repositories that are new.
     pub added: usize,
-    /// Those that have another name or owner now.
+    /// Repositories that have another name or owner now.
     pub renamed: usize,
-    /// Those that are there again after they were gone.
+    /// Repositories that are back after they were gone.
     pub back: usize,
-    /// Those whose content is said to have changed: they are due at once.
+    /// Repositories whose content has changed according to the forge: they are due at once.
     pub hinted: usize,
-    /// Those that are as they were.
+    /// Repositories that are unchanged.
     pub known: usize,
 }
 
@@ -36,12 +36,12 @@ impl std::ops::AddAssign for Taken {
     }
 }
 
-/// What rows come from.
+/// Where rows come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListingSource {
-    /// A listing of a forge, by its pass.
+    /// A listing of a forge, with the number of its pass.
     Listing(i64),
-    /// A dump of the past: what a listing has told stays as that told it.
+    /// A dump of the past. It never changes what a listing has said.
     Dump,
 }
 
@@ -51,13 +51,13 @@ impl ListingSource {
     }
 }
 
-/// What is known of a repository that is listed.
+/// What the catalog knows of a repository that is listed.
 struct KnownRow {
     id: i64,
     name: String,
     url: String,
     is_gone: bool,
-    /// Whether a listing has told of it.
+    /// Whether a listing has named it.
     was_listed: bool,
     pushed_at: Option<String>,
 }
@@ -85,7 +85,7 @@ impl KnownRow {
         self.pushed_at.is_some() && listed.pushed_at.is_some() && self.pushed_at != listed.pushed_at
     }
 
-    /// Counts it; `stays` says whether it has the name it had.
+    /// Counts the repository. `stays` says whether it keeps its name.
     fn count(&self, listed: &Listed, stays: bool, taken: &mut Taken) {
         match () {
             () if self.is_gone => taken.back += 1,
@@ -95,7 +95,7 @@ impl KnownRow {
         }
     }
 
-    /// What [`TOUCH`] takes.
+    /// Returns the parameters of [`TOUCH`].
     fn row<'a>(&self, name: &'a str, listed: &'a Listed, pass: i64) -> Vec<Value<'a>> {
         values![self.id, name, &listed.clone_url, pass].into()
     }
@@ -106,7 +106,7 @@ impl KnownRow {
     }
 }
 
-/// What the repositories of [`TOUCH`] were called, if that is another name.
+/// Remembers the names that the repositories of [`TOUCH`] had, if they get other ones.
 const REMEMBER: &str = "INSERT INTO former_names (repository_id, name)
     SELECT rows.p1, (SELECT name FROM repositories WHERE id = rows.p1) FROM rows
     WHERE EXISTS (SELECT 1 FROM repositories WHERE id = rows.p1 AND name <> rows.p2) ON CONFLICT DO NOTHING";
@@ -126,7 +126,7 @@ const INSERTED: [Type; 8] = {
     [Text, Text, Text, Integer, Text, Text, Integer, Integer]
 };
 
-/// Where an archive of that name goes: no part of the path starts with a dot.
+/// Returns the path of the archive of a repository called `name`. No part of the path starts with a dot.
 pub(crate) fn path_for(name: &str) -> String {
     let parts: Vec<String> = name
         .split('/')
@@ -135,21 +135,21 @@ pub(crate) fn path_for(name: &str) -> String {
     format!("{}.tar", parts.join("/"))
 }
 
-/// Bytes of what is a key of an index: PostgreSQL's hold 2,700 of a row.
+/// The maximum length of a key of an index, in bytes. PostgreSQL's indexes hold 2,700 bytes of a row.
 const KEY_BYTES_MAX: usize = 512;
 
-/// Whether a text that a forge says can be a key.
+/// Returns whether a text from a forge can be a key.
 pub(crate) fn fits(key: &str) -> bool {
     key.len() <= KEY_BYTES_MAX && !key.contains('\0')
 }
 
-/// The texts of `of` that are in a column of `repositories` that has no text twice.
+/// Returns those of `of` that are in a column of `repositories` whose values are unique.
 fn held(db: &Database, column: &str, of: &[&str]) -> Result<HashSet<String>> {
     let sql = format!("SELECT {column} FROM repositories WHERE {column} = ANY(?1)");
     Ok(db.query(&sql, &[Value::Texts(of.to_vec())], |row| row.get(0))?.into_iter().collect())
 }
 
-/// What `keys` has more than once.
+/// Returns the keys that occur more than once.
 fn repeated<'a>(keys: impl Iterator<Item = &'a str>) -> HashSet<&'a str> {
     let mut seen = HashSet::new();
     keys.filter(|key| !seen.insert(*key)).collect()
@@ -244,7 +244,7 @@ fn touch(db: &Database, rows: &Rows<'_>, hinted: Vec<i64>, now: Timestamp) -> Re
     Ok(())
 }
 
-/// Rules about `name` hold for repository `id` from now on.
+/// Makes rules about `name` apply to repository `id` from now on.
 pub(crate) fn remember_name(db: &Database, id: i64, name: &str) -> Result<()> {
     let sql = "INSERT INTO former_names (repository_id, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
     db.execute(sql, &values![id, name]).map(|_| ())
@@ -258,7 +258,7 @@ fn inserted<'a>(
     listed: &'a Listed,
     now: Timestamp,
 ) -> Vec<Value<'a>> {
-    // A dump that knows no ids of the forge gives none.
+    // A dump that does not know the forge's ids gives none.
     let of_forge = !listed.forge_id.is_empty();
     let (forge, forge_id, pass) =
         (of_forge.then_some(forge), of_forge.then_some(&listed.forge_id), of_forge.then_some(source.pass()));
@@ -266,8 +266,8 @@ fn inserted<'a>(
     values![name, &listed.clone_url, path.to_owned(), now, forge, forge_id, pass, is_wiki].into()
 }
 
-/// Takes one row whose name or id is another's as well; says which repository it tells of, if that is to be
-/// told.
+/// Takes one row whose name or id another repository has, too. Returns the repository whose metadata is to be
+/// written, if any.
 fn take_one(
     db: &Database,
     forge: &str,
@@ -278,7 +278,7 @@ fn take_one(
     taken: &mut Taken,
 ) -> Result<Option<i64>> {
     if listed.forge_id.is_empty() {
-        // What had that name before has another one now, and keeps its archive.
+        // The repository that had this name before has another one now, and keeps its archive.
         let rows = [inserted(forge, source, name, &path_for(name), listed, now)];
         let id: Option<i64> = db.query_rows(INSERT, &INSERTED, &rows, |row| row.get(1))?.pop();
         *(if id.is_some() { &mut taken.added } else { &mut taken.known }) += 1;
@@ -288,7 +288,7 @@ fn take_one(
         .query_one(KNOWN, &[forge.into(), Value::Texts(vec![&listed.forge_id])], KnownRow::from_row)?
         .map(|(_, known)| known);
     if source == ListingSource::Dump {
-        // Nor does a repository of the past take the name of one that is there now.
+        // Nor does a repository of a dump take the name of one that a listing has named.
         let sql =
             "SELECT EXISTS (SELECT 1 FROM repositories WHERE name = ?1 AND forge = ?2 AND forge_id <> ?3
                    AND (seen_pass > 0 OR gone_at IS NOT NULL))";
@@ -303,7 +303,7 @@ fn take_one(
         taken.added += 1;
         return add(db, forge, source, name, listed, now).map(Some);
     };
-    // A name that was given because another had it is kept until that other gives it up.
+    // A repository gets another name if its own is taken. It keeps that name until its own is free.
     let stays = known.name == name || known.name.starts_with(&set_aside(name, &listed.forge_id));
     let own = stays.then_some(known.name.as_str());
     let name = if known.name == name { name.to_owned() } else { free_name(db, forge, name, listed, own)? };
@@ -321,7 +321,7 @@ fn add(
     listed: &Listed,
     now: Timestamp,
 ) -> Result<i64> {
-    // Somebody may have added or imported the repository before. Servers accept URLs without `.git`.
+    // The repository may have been added or imported before. Servers accept URLs without `.git`.
     let bare = listed.clone_url.trim_end_matches('/');
     let bare = bare.strip_suffix(".git").unwrap_or(bare);
     let (suffixed, slashed) = (format!("{bare}.git"), format!("{bare}/"));
@@ -337,7 +337,7 @@ fn add(
     }
     let name = free_name(db, forge, name, listed, None)?;
     let path = path_for(&name);
-    // The archive of what had that name before stays where it is.
+    // The archive of the repository that had this name before stays where it is.
     let path = match held(db, "path", &[&path])?.is_empty() {
         true => path,
         false => free_beside(db, "path", &name, &listed.forge_id)?,
@@ -348,14 +348,14 @@ fn add(
     Ok(db.query_rows(sql, &INSERTED, &rows, |row| row.get(0))?.pop().expect("one row was inserted"))
 }
 
-/// The name of a repository whose own is another's.
+/// Returns the name of a repository whose own name is taken.
 fn set_aside(name: &str, forge_id: &str) -> String {
     format!("{name}~{}", forge_id.replace('/', "~"))
 }
 
-/// `name`, taken from whichever repository of the same forge had it, as that must have another one by now; or
-/// one beside it, if it belongs to something that this forge does not list: `own`, if it stands beside it
-/// already.
+/// Returns `name`, and takes it from the repository of the same forge that has it, because that one must have
+/// another name by now. If the holder is not of this forge, returns a name beside it: `own`, if the
+/// repository already has such a name.
 fn free_name(db: &Database, forge: &str, name: &str, listed: &Listed, own: Option<&str>) -> Result<String> {
     let holder: Option<(i64, Option<String>, Option<String>)> = db.query_one(
         "SELECT id, forge, forge_id FROM repositories WHERE name = ?1",
@@ -376,7 +376,7 @@ fn free_name(db: &Database, forge: &str, name: &str, listed: &Listed, own: Optio
     }
 }
 
-/// `path`, or one beside it if that is another's, for the archive of what is called `name`.
+/// Returns `path`, or a path beside it if that is taken, for the archive of the repository called `name`.
 pub(crate) fn free_path(db: &Database, path: &str, name: &str) -> Result<String> {
     let candidates = std::iter::once(path.to_owned()).chain((2..).map(|n| path_for(&format!("{name}~{n}"))));
     for candidate in candidates {
@@ -387,8 +387,8 @@ pub(crate) fn free_path(db: &Database, path: &str, name: &str) -> Result<String>
     unreachable!("numbers do not end")
 }
 
-/// What stands beside `name` for the repository with that id and is in no row of `column`, names or paths: a
-/// forge may list something that is called just so.
+/// Returns a name or path beside `name`, for the repository with the id `forge_id`, that is in no row of
+/// `column`. It tries several, because a forge may list a repository with just such a name.
 fn free_beside(db: &Database, column: &str, name: &str, forge_id: &str) -> Result<String> {
     let first = set_aside(name, forge_id);
     let candidates = std::iter::once(first.clone()).chain((2..).map(|n| format!("{first}~{n}")));
@@ -400,7 +400,7 @@ fn free_beside(db: &Database, column: &str, name: &str, forge_id: &str) -> Resul
     unreachable!("numbers do not end")
 }
 
-/// What a later listing does not say stays as it was known.
+/// A later listing leaves what it does not say as it was, except for the description and the homepage.
 const METADATA: &str = "INSERT INTO metadata AS m (repository_id, listed_at, full_name, owner_id, \
     description, homepage, language,
     default_branch, fork, parent_id, archived, private, kibibytes, stars, forks, open_issues, created_at,
@@ -428,7 +428,7 @@ const METADATA_COLUMNS: [Type; 19] = {
 
 fn write_metadata(db: &Database, forge: &str, told: &[(i64, &Listed)], now: Timestamp) -> Result<()> {
     let owners = write_owners(db, forge, told)?;
-    // What is told last of a repository counts; a statement may not say two things of one.
+    // The last row of a repository counts. One statement must not write a row twice.
     let last: HashMap<i64, &Listed> = told.iter().copied().collect();
     let mut last: Vec<(i64, &Listed)> = last.into_iter().collect();
     last.sort_unstable_by_key(|(id, _)| *id);
@@ -467,7 +467,7 @@ fn write_metadata(db: &Database, forge: &str, told: &[(i64, &Listed)], now: Time
     write_lists(db, "topics", &last, |l| l.topics.iter().map(|topic| (topic.as_str(), None)).collect())
 }
 
-/// Writes the owners of what is told of; their numbers by their ids at the forge.
+/// Writes the owners of the repositories in `told`. Returns their numbers by their ids at the forge.
 fn write_owners(db: &Database, forge: &str, told: &[(i64, &Listed)]) -> Result<HashMap<String, i64>> {
     let told: HashMap<&str, _> = told
         .iter()
@@ -483,7 +483,7 @@ fn write_owners(db: &Database, forge: &str, told: &[(i64, &Listed)]) -> Result<H
         db.query(sql, &[forge.into(), Value::Texts(told.keys().copied().collect())], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?;
-    // Most are as they were.
+    // Most owners are unchanged.
     let mut changed = told.clone();
     let mut ids = HashMap::new();
     for (forge_id, id, login) in known {
@@ -504,7 +504,7 @@ fn write_owners(db: &Database, forge: &str, told: &[(i64, &Listed)]) -> Result<H
     Ok(ids)
 }
 
-/// Writes a list that each repository has, unless nothing is told of it.
+/// Writes a list of each repository, such as its topics, unless the listing says nothing of it.
 fn write_lists<'a>(
     db: &Database,
     table: &str,

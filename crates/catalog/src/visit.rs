@@ -5,7 +5,7 @@ use weir_ground::{Epoch, FailureClass, Timestamp};
 /// How a visit to an upstream ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing there had changed.
+    /// Nothing had changed upstream.
     Unchanged,
     /// The archive was brought up to date.
     Updated {
@@ -16,24 +16,24 @@ pub enum Outcome {
         /// Refs in it.
         ref_count: u64,
     },
-    /// It failed; the archive is as it was.
+    /// It failed; the archive is unchanged.
     Failed {
         /// Class of the failure.
         class: FailureClass,
-        /// In words.
+        /// The failure in words.
         error: String,
     },
-    /// There was none: its host pauses.
+    /// There was no visit, because its host pauses.
     PutOff,
 }
 
-/// A visit to be written down.
+/// A visit to be recorded.
 #[derive(Clone, Debug)]
 pub struct Visit {
-    /// Which repository.
+    /// The number of the repository.
     pub id: i64,
-    /// The number of the lease it was made under ([`crate::Repository::epoch`]): one that has passed to
-    /// another counts no more.
+    /// The number of the lease it was made under ([`crate::Repository::epoch`]). If the lease has passed to
+    /// another process, the visit does not count.
     pub epoch: Epoch,
     /// When it began.
     pub began_at: Timestamp,
@@ -47,11 +47,11 @@ pub struct Visit {
     pub changes: f64,
     /// As [`crate::Repository::watched_s`], with this visit.
     pub watched_s: f64,
-    /// Whether it ended otherwise than the one before, or found something: such visits are kept.
+    /// Whether it ended differently from the visit before, or found something: such visits are kept.
     pub is_news: bool,
-    /// What the upstream had, if the archive was written to: the SHA-1 of its snapshot.
+    /// The SHA-1 of the upstream's snapshot, if the archive was written to.
     pub snapshot: Option<[u8; 20]>,
-    /// Files of Git LFS that it should have and that could not be had, if that was looked at.
+    /// The number of Git LFS files that it should have and that could not be fetched, if that was checked.
     pub lfs_missing: Option<u64>,
     /// How it ended.
     pub outcome: Outcome,

@@ -1,8 +1,9 @@
-//! What forges say around repositories (issues, pull requests, releases), taken into their archives.
+//! What forges say around repositories (issues, pull requests, releases), stored in the archives.
 //!
-//! A repository has a schedule of its own, with a lease: [`run()`] leases what has been due for longest, asks
-//! its forge for pages from where the archive says to go on, and commits lines with the next place in one
-//! group. This crate knows no terminal and no configuration file, and holds no lock while a forge is asked.
+//! Each repository has a schedule of its own for metadata, with a lease. [`run()`] leases the repository that
+//! has been due for longest. It asks the forge for pages, from the place that the archive records, and
+//! commits the lines and the next place in one group. This crate knows no terminal and no configuration file,
+//! and holds no lock while it asks a forge.
 
 mod look;
 mod outcome;

@@ -1,4 +1,4 @@
-//! A look at what is said around one repository: pages from its forge, lines into its archive.
+//! A look at the metadata of one repository: it takes pages from the forge and writes lines into the archive.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -13,26 +13,26 @@ use weir_repo::{ArchiveRepo, MetadataAddition, Repo};
 use crate::outcome::LookOutcome;
 use crate::place::Place;
 
-/// A lease is made longer with each page, and outlasts the wait for a limit; nobody else looks at the same
-/// meanwhile.
+/// The length of a lease in seconds. Each page extends the lease, and it outlasts the wait for a rate limit.
+/// Meanwhile no other process looks at the repository.
 pub(crate) const LEASE_S: i64 = 3 * 3600;
-/// Lines are written when so many bytes of them are here.
+/// Lines are written to the archive when there are so many bytes of them.
 const COMMIT_BYTES: usize = 8 << 20;
-/// What changes seldom is looked at less often: after an eighth of the time nothing was new, but after a
-/// month at the latest.
+/// A repository that seldom changes is looked at less often: after an eighth of the time in which nothing was
+/// new, but after a month at the latest.
 const QUIET_PART: i64 = 8;
 const INTERVAL_MAX_S: i64 = 30 * 86_400;
-/// Times the interval, after failures in turn.
+/// The maximum factor of the interval after failures in a row.
 const FAILURES_MAX: i64 = 7;
-/// Time until an archive that a visit writes to is looked at again.
+/// Seconds until the next look, if a visit was writing to the archive.
 const BUSY_S: i64 = 300;
-/// How long a look waits for one that is nearly done.
+/// How long a look waits for a visit that may be nearly done.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Why a look ends early. What was written down stays.
+/// Why a look ends early. What it has written stays.
 enum LookFailure {
     Stopped,
-    /// Another writes to the archive, or has replaced it.
+    /// Another process writes to the archive, or has replaced it.
     Busy,
     Catalog(weir_catalog::Error),
     Look(String),
@@ -58,7 +58,7 @@ impl From<weir_repo::Error> for LookFailure {
 
 type Looked<T> = std::result::Result<T, LookFailure>;
 
-/// What was had and is not in the archive yet, and what the archive says.
+/// What was fetched and is not in the archive yet, and the cursors that the archive has.
 #[derive(Default)]
 pub(crate) struct FetchedItems {
     lines: BTreeMap<&'static str, Vec<u8>>,
@@ -66,7 +66,7 @@ pub(crate) struct FetchedItems {
     stored: BTreeMap<&'static str, Option<String>>,
 }
 
-/// A look at what is said around one repository.
+/// A look at the metadata of one repository.
 pub(crate) struct Look<'a> {
     pub(crate) catalog: &'a mut Catalog,
     pub(crate) place: &'a Place,
@@ -79,10 +79,10 @@ pub(crate) struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Takes what is new, and writes down how that went.
+    /// Takes what is new, and records the result in the catalog.
     pub(crate) fn run(&mut self, wanted: &[MetadataKind]) -> Result<LookOutcome> {
         let result = self.take(wanted);
-        // What came before an error is as good as if there had been none.
+        // What was fetched before an error is written all the same.
         let written = self.write();
         let result = result.and(written);
         let at = now();
@@ -121,7 +121,8 @@ impl Look<'_> {
         Ok(std::mem::take(&mut self.brought))
     }
 
-    /// Takes one stream after the other. What fails of one is told when the others were asked for.
+    /// Takes one stream after the other. The first error of a stream is returned after all streams were
+    /// tried.
     fn take(&mut self, wanted: &[MetadataKind]) -> Looked<()> {
         let repo = Repo::open_archive(&self.place.store.join(&self.task.repository.path))?;
         let streams = self.forge.metadata_streams(wanted);
@@ -129,7 +130,8 @@ impl Look<'_> {
         for stream in &streams {
             match self.take_stream(&repo, stream) {
                 Ok(()) => {}
-                // Turned off, or not for us: of all of them that is an error.
+                // The stream is turned off, or forbidden to this client. It is an error if that holds for all
+                // streams.
                 Err(StreamFailure::Forge(e @ (ForgeError::NotFound(_) | ForgeError::Forbidden { .. }))) => {
                     refused += 1;
                     tracing::debug!("{}: no {stream}: {e}", self.task.repository.name);
@@ -153,7 +155,7 @@ impl Look<'_> {
             .or_insert_with(|| repo.metadata_cursor(stream).map(str::to_owned))
             .clone();
         cursor = cursor.map(|cursor| resumed(&cursor));
-        // What is here already, of this stream and of others that come with it.
+        // What the archive already has, of this stream and of others that come with it.
         let mut known: BTreeMap<&'static str, HashSet<[u8; 16]>> = BTreeMap::new();
         for pages in 1.. {
             let page = match self.forge.metadata(&self.task.forge_id, stream, cursor.as_deref(), now()) {
@@ -215,7 +217,8 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Writes what is held into the archive, if there is something: unless another writes to it.
+    /// Writes what is held into the archive, if there is anything. Fails if another process writes to the
+    /// archive.
     fn write(&mut self) -> Looked<()> {
         let FetchedItems { lines, cursors, stored } = &mut self.held;
         if lines.is_empty() && cursors.is_empty() {
@@ -275,7 +278,7 @@ impl From<LookFailure> for StreamFailure {
     }
 }
 
-/// What is here of a stream, as it is compared.
+/// Returns the sums by which the items of a stream in the archive are compared.
 fn sums_of(repo: &Repo, stream: &str) -> Looked<HashSet<[u8; 16]>> {
     let mut sums = HashSet::new();
     repo.metadata(stream, &mut |line| {

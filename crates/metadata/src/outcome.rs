@@ -1,20 +1,20 @@
-//! What came of a look.
+//! The result of a look.
 
 use std::collections::BTreeMap;
 
-/// What a look has brought.
+/// The result of a look.
 #[derive(Clone, Debug, Default)]
 pub struct LookOutcome {
-    /// Lines, by stream.
+    /// The number of new lines, by stream.
     pub added: BTreeMap<&'static str, u64>,
     /// Why it ended early.
     pub error: Option<String>,
-    /// Whether there is more.
+    /// Whether there is more to fetch.
     pub is_cut: bool,
 }
 
 impl LookOutcome {
-    /// Returns it as a line about the repository `name`.
+    /// Returns the result as a line about the repository `name`.
     pub fn line(&self, name: &str) -> String {
         let mut parts: Vec<String> = self
             .added

@@ -1,18 +1,18 @@
-//! Where what is taken goes, and how often it is looked for.
+//! Where a look stores metadata, and how often it looks.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_mirror::{Scratch, Space};
 
-/// Where archives are, with the room there is.
+/// Where archives are, and how much room there is.
 pub struct Place {
     /// The folder of archives.
     pub store: PathBuf,
-    /// Where what outgrows memory goes.
+    /// Where data goes that is too large for memory.
     pub scratch: Scratch,
     /// The room in the store.
     pub space: Space,
-    /// Time between looks at a repository, at the least.
+    /// The minimum time between two looks at a repository.
     pub interval: Duration,
 }

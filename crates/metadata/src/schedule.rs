@@ -1,4 +1,4 @@
-//! Looks at all that is due of a forge, once or for ever.
+//! Looks at all due repositories of a forge, once or for ever.
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,22 @@ use crate::look::{FetchedItems, LEASE_S, Look};
 use crate::outcome::LookOutcome;
 use crate::place::Place;
 
-/// Pages of one stream at a time: the rest waits until others had their turn.
+/// The most pages of one stream that a look takes while watching: the rest waits until others had their turn.
 const PAGES_MAX: u64 = 1000;
-/// Time between looks at which repositories are wanted, and for what is due.
+/// Time between checks of which repositories are wanted, and of what is due.
 const NOTED_EVERY: Duration = Duration::from_secs(900);
 const DUE_EVERY: Duration = Duration::from_secs(10);
 
-/// Why a run ends early. What was written down stays.
+/// Why a run ends early. What it has written stays.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The catalog.
+    /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] weir_catalog::Error),
-    /// There is no room.
+    /// There is no room in the store.
     #[error("cannot store metadata: {}", .0.name())]
     NoRoom(Cause),
-    /// Of the functions that a [`Schedule`] was given.
+    /// A function of the [`Schedule`] failed.
     #[error(transparent)]
     Other(OtherError),
 }
@@ -35,35 +35,35 @@ pub enum Error {
 /// The result of a run.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Opens a forge, which waits for its limits unless asked to stop.
+/// A function that opens a forge. The forge waits for its rate limits unless asked to stop.
 pub type OpenForge<'a> = dyn Fn(&Stop) -> std::result::Result<Box<dyn Forge>, OtherError> + 'a;
-/// Is told of a look at the repository with that name.
+/// A function that gets the result of a look, and the name of the repository.
 pub type TellLook<'a> = dyn Fn(&str, &LookOutcome) -> std::result::Result<(), OtherError> + 'a;
 
-/// What is looked at, and who is told.
+/// What to look at, and where to report it.
 pub struct Schedule<'a> {
     /// The name of this process, for leases.
     pub owner: &'a str,
     /// The name of the forge.
     pub forge: &'a str,
-    /// Whether repositories are looked at whose own settings do not say.
+    /// Whether to look at repositories whose own settings do not say.
     pub is_wanted_by_default: bool,
-    /// What is asked for.
+    /// The kinds of metadata to ask for.
     pub wanted: &'a [MetadataKind],
-    /// Nothing but the repositories with these numbers, due or not.
+    /// Only the repositories with these numbers, due or not.
     pub ids: Option<&'a [i64]>,
-    /// Whether to go on with what will be due, until told to stop.
+    /// Whether to go on with what becomes due, until asked to stop.
     pub watch: bool,
     /// Opens the forge.
     pub open: &'a OpenForge<'a>,
-    /// Is told what each look has brought, with the repository's name.
+    /// Gets the result of each look, and the name of the repository.
     pub report: &'a TellLook<'a>,
 }
 
-/// Looks at what is due of a forge, or at `ids`, once or for ever; says whether a look failed.
+/// Looks at the due repositories of a forge, or at `ids`, once or for ever. Returns whether a look failed.
 ///
 /// # Errors
-/// If the catalog or one of the functions of `schedule` fails, or there is no room and nobody watches.
+/// If the catalog or one of the functions of `schedule` fails, or if there is no room and `watch` is not set.
 pub fn run(catalog: &mut Catalog, place: &Place, schedule: &Schedule<'_>, stop: &Stop) -> Result<bool> {
     let Schedule { forge: name, watch, .. } = *schedule;
     let mut failed = false;
@@ -76,8 +76,8 @@ pub fn run(catalog: &mut Catalog, place: &Place, schedule: &Schedule<'_>, stop: 
         if place.space.is_limited() {
             place.space.set_used(catalog.archive_bytes()?);
         }
-        // Those that are named; else what is due, and while watching what will be, until it is time to see
-        // what is wanted.
+        // Take the named repositories, or else those that are due. While watching, go on with those that
+        // become due, until it is time to check which are wanted.
         while !stop.is_stopped() && (!watch || noted.elapsed() < NOTED_EVERY) {
             let only = named.as_mut().map(Iterator::next);
             if matches!(only, Some(None)) {
@@ -122,8 +122,8 @@ pub fn run(catalog: &mut Catalog, place: &Place, schedule: &Schedule<'_>, stop: 
     }
 }
 
-/// Notes in the catalog which repositories are looked at; returns those that `schedule` names, if it names
-/// some.
+/// Notes in the catalog which repositories are to be looked at. Returns those that `schedule` names, if it
+/// names any.
 fn note_wanted(
     catalog: &mut Catalog,
     schedule: &Schedule<'_>,

@@ -1,4 +1,4 @@
-//! Where a PostgreSQL server is and how it is trusted: URLs as libpq writes them.
+//! The address of a PostgreSQL server and how it is trusted: URLs in the format of libpq.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::{Error, Result};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A server that does not take what is sent for so long is gone.
+/// A server that acknowledges nothing for so long is gone.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 
-/// How a server's certificate is looked at (libpq's `sslmode`).
+/// How a server's certificate is checked (libpq's `sslmode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
     /// `disable`
     Plain,
-    /// `prefer`, `require`: encrypted, by whomever.
+    /// `prefer`, `require`: encrypted, with any certificate.
     Anybody,
-    /// `verify-ca`, `verify-full`: both look at the name too.
+    /// `verify-ca`, `verify-full`: both check the name, too.
     Verified,
 }
 
@@ -63,7 +63,7 @@ impl DatabaseAddress {
         let (ssl_mode, trust) = match mode.as_deref() {
             Some("disable") => (SslMode::Disable, Trust::Plain),
             None | Some("prefer") => (SslMode::Prefer, Trust::Anybody),
-            // As libpq has it: whoever names a root wants it looked at.
+            // As in libpq: a URL that names a root certificate wants it checked.
             Some("require") if root_certificates.is_some() => (SslMode::Require, Trust::Verified),
             Some("require") => (SslMode::Require, Trust::Anybody),
             Some("verify-ca" | "verify-full") => (SslMode::Require, Trust::Verified),
@@ -146,15 +146,15 @@ impl DatabaseAddress {
     }
 }
 
-/// Checks `url` of a database, without connecting to it.
+/// Checks the `url` of a database, without connecting to it.
 ///
 /// # Errors
-/// If it is none, or names a file that cannot be read.
+/// If it is not a valid URL, or names a file that cannot be read.
 pub fn check_url(url: &str) -> Result<()> {
     DatabaseAddress::parse(url).map(drop)
 }
 
-/// `url` of a database without its password.
+/// Returns the `url` of a database without its password.
 #[must_use]
 pub fn redacted(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -176,7 +176,7 @@ fn decoded(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// The password for `config` in a file of lines `host:port:database:user:password`
+/// Returns the password for `config` in a file of lines `host:port:database:user:password`
 /// (<https://www.postgresql.org/docs/current/libpq-pgpass.html>).
 fn password_of(text: &str, config: &Config) -> Option<String> {
     let host = match config.get_hosts().first() {
@@ -204,7 +204,7 @@ fn password_of(text: &str, config: &Config) -> Option<String> {
     })
 }
 
-/// Takes any certificate, as `sslmode=require` says; what is signed with it is looked at.
+/// Accepts any certificate, as `sslmode=require` says. Signatures made with it are verified.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

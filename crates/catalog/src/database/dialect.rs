@@ -1,6 +1,6 @@
-//! One text of SQL for both databases. It is written as PostgreSQL takes it, but with numbered parameters as
-//! `?1`; what SQLite says otherwise is replaced here. `FROM rows` stands for many rows of parameters, whose
-//! columns are `rows.p1` and on.
+//! One text of SQL for both databases. It is written for PostgreSQL, but with numbered parameters as `?1`.
+//! Where SQLite differs, it is replaced here. `FROM rows` stands for many rows of parameters, whose columns
+//! are `rows.p1` and so on.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -14,12 +14,12 @@ pub(crate) enum Type {
     Blob,
 }
 
-/// Where rows are all that is selected...
+/// The text that selects nothing but the rows.
 const ROWS: &str = "SELECT * FROM rows";
-/// ...and where they are joined.
+/// The text that joins the rows.
 const JOINED: &str = " FROM rows";
 
-/// What SQLite says otherwise.
+/// What SQLite writes differently.
 const OF_SQLITE: [(&str, &str); 4] =
     [("LEAST(", "min("), ("GREATEST(", "max("), ("FOR UPDATE SKIP LOCKED", ""), ("FOR UPDATE", "")];
 
@@ -30,7 +30,7 @@ pub(crate) fn for_sqlite(sql: &str) -> Cow<'_, str> {
             text = text.replace(theirs, ours).into();
         }
     }
-    // `= ANY(?3)` is a list as JSON.
+    // `= ANY(?3)` takes a list as JSON.
     while let Some(at) = text.find("= ANY(?") {
         let rest = &text[at + "= ANY(".len()..];
         let end = rest.find(')').expect("a call ends");
@@ -41,7 +41,7 @@ pub(crate) fn for_sqlite(sql: &str) -> Cow<'_, str> {
     text
 }
 
-/// A statement for one row of `columns` parameters.
+/// Returns a statement for one row of `columns` parameters.
 pub(crate) fn for_row_of_sqlite(sql: &str, columns: usize) -> String {
     let values: Vec<String> = (1..=columns).map(|n| format!("?{n}")).collect();
     for_sqlite(sql)
@@ -54,7 +54,7 @@ pub(crate) fn for_postgres(sql: &str) -> String {
     sql.replace('?', "$")
 }
 
-/// A statement for any number of rows, each column an array.
+/// Returns a statement for any number of rows, with an array for each column.
 pub(crate) fn for_rows_of_postgres(sql: &str, types: &[Type]) -> String {
     let (mut arrays, mut names) = (String::new(), String::new());
     for (n, ty) in types.iter().enumerate() {
@@ -71,7 +71,7 @@ pub(crate) fn for_rows_of_postgres(sql: &str, types: &[Type]) -> String {
     sql.replace(JOINED, &format!(" FROM unnest({arrays}) AS rows ({names})"))
 }
 
-/// A step of the schema, which is written as SQLite takes it.
+/// Translates a step of the schema, which is written for SQLite.
 pub(crate) fn schema_for_postgres(step: &str) -> String {
     let mut text = String::new();
     for line in step.lines().map(|line| line.split("--").next().unwrap_or_default()) {
@@ -83,7 +83,7 @@ pub(crate) fn schema_for_postgres(step: &str) -> String {
         };
         let line =
             line.replace(" STRICT, WITHOUT ROWID", "").replace(" STRICT", "").replace("INTEGER", "BIGINT");
-        // Names sort by their bytes everywhere, whatever the database's language is.
+        // Names sort by their bytes everywhere, whatever the locale of the database is.
         let line = line
             .replace("TEXT", "TEXT COLLATE \"C\"")
             .replace("BLOB", "BYTEA")

@@ -1,4 +1,4 @@
-//! Locks that a process holds until it gives them back or ends: advisory locks of a session in PostgreSQL,
+//! Locks that a process holds until it releases them or ends: advisory locks of a session in PostgreSQL,
 //! locked files beside the catalog in SQLite.
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ impl FileLocks {
         FileLocks { catalog: catalog.to_owned(), held: HashMap::new() }
     }
 
-    /// Takes the lock called `name`; false if another has it.
+    /// Takes the lock called `name`. Returns false if it is taken already.
     pub(super) fn try_lock(&mut self, name: &str) -> io::Result<bool> {
         if self.held.contains_key(name) {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! One connection to the catalog's database, SQLite or PostgreSQL, behind the same few calls.
+//! A connection to the catalog's database, SQLite or PostgreSQL, behind the same few calls.
 
 mod address;
 mod dialect;
@@ -23,30 +23,31 @@ pub(crate) use value::{Row, Value, values};
 
 use crate::{Error, Result};
 
-/// A connection to the PostgreSQL database at `url`, that of somebody else.
+/// Connects to the PostgreSQL database at `url`, which belongs to another program.
 pub(crate) fn connect_to(url: &str) -> Result<postgres::Client> {
     address::DatabaseAddress::parse(url)?.connect()
 }
 
-/// Prepared statements that are kept.
+/// How many prepared statements are kept.
 const STATEMENTS_KEPT: usize = 64;
-/// Memory for pages of SQLite, as far as it is needed.
+/// The size of SQLite's page cache in KiB, allocated as needed.
 const CACHE_KIBIBYTES: i64 = 64 << 10;
-/// Pages of 4 KiB in the log before they are moved to their places: a page that changes often is moved once.
+/// How many pages of 4 KiB the log may have before they are moved to their places: a page that changes often
+/// is moved once.
 const CHECKPOINT_PAGES: i64 = 16 << 10;
-/// How often a transaction is begun again that another stood in the way of.
+/// How often a transaction is begun again after a conflict with another.
 const CONFLICTS_MAX: u32 = 10;
 
-/// What makes them one at a time on PostgreSQL.
+/// Lets transactions of [`TransactionKind::Listing`] run one at a time on PostgreSQL.
 pub(crate) const LISTING_LOCK: &str =
     "SELECT pg_advisory_xact_lock(hashtext('weir catalog'), hashtext(current_schema()))";
 
-/// What a transaction does.
+/// The purpose of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransactionKind {
-    /// Says how visits go, in rows that others leave alone meanwhile.
+    /// Records visits, in rows that other transactions leave alone meanwhile.
     Visits,
-    /// Adds, names and forgets: one at a time, on PostgreSQL too.
+    /// Adds, names and removes repositories: one transaction at a time, on PostgreSQL too.
     Listing,
 }
 
@@ -55,14 +56,14 @@ enum Engine {
     Postgres(Box<Postgres>),
 }
 
-/// Names locks of this program among those of others.
+/// Separates the locks of this program from others.
 const LOCKS: &str = "weir listing";
 
-/// A connection. Text of SQL is as `dialect` says.
+/// A connection. SQL is written as `dialect` says.
 pub(crate) struct Database {
     engine: Engine,
     in_transaction: Cell<bool>,
-    /// What is locked beside an SQLite catalog.
+    /// The files that are locked beside an SQLite catalog.
     file_locks: RefCell<Option<FileLocks>>,
 }
 
@@ -71,11 +72,12 @@ pub(crate) type Rows<'a> = [Vec<Value<'a>>];
 
 impl Database {
     pub(crate) fn open(path: &Path) -> Result<Database> {
-        // URLs of upstreams may have passwords in them. Files that SQLite puts beside it are as this one is.
-        // If it is not there; SQLite says why it cannot be.
+        // URLs of upstreams may contain passwords, so the file is private. SQLite gives its other files the
+        // same mode. If the file exists, this fails and changes nothing; if it cannot be created, SQLite says
+        // why below.
         drop(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path));
-        // Nothing else opens and closes the file: that would end the locks that SQLite has on it for the
-        // whole process (fcntl(2)).
+        // Nothing else may open and close the file: that would release the locks that SQLite has on it for
+        // the whole process (fcntl(2)).
         let connection = Connection::open(path)?;
         if connection.is_readonly("main")? {
             drop(connection);
@@ -83,10 +85,10 @@ impl Database {
         }
         connection.busy_timeout(Duration::from_secs(30))?;
         connection.pragma_update(None, "journal_mode", "wal")?;
-        // With WAL a power cut may cost the last batch, never consistency; a lost batch is looked at again.
+        // With WAL a power failure may lose the last batch, never consistency. A lost batch is visited again.
         connection.pragma_update(None, "synchronous", "normal")?;
-        // Pages of ten million rows are written in any order: the default of 2 MiB would read most of them
-        // again.
+        // Rows of ten million repositories are written in any order: with the default of 2 MiB, most pages
+        // would be read again.
         connection.pragma_update(None, "cache_size", -CACHE_KIBIBYTES)?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
@@ -94,16 +96,16 @@ impl Database {
         Ok(Database { engine: Engine::Sqlite(connection), in_transaction: Cell::new(false), file_locks })
     }
 
-    /// Opens a catalog that may only be read. SQLite can read a file with a write-ahead log only where it may
-    /// write beside it, or where a writer's files are there; without such a log nothing is written, and the
-    /// file is read as one that does not change.
+    /// Opens a catalog that may only be read. SQLite can read a file with a write-ahead log only if it may
+    /// write beside it, or if a writer's files are there. Without such a log nothing is written, and the file
+    /// is opened as immutable.
     fn open_to_read(path: &Path) -> Result<Database> {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         let has_log = fs::metadata(log).is_ok_and(|log| log.len() > 0);
         let flags =
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        // RFC 3986's reserved characters mean something in such a URL.
+        // RFC 3986's reserved characters have a meaning in such a URL.
         let name: String = path
             .as_os_str()
             .as_bytes()
@@ -126,13 +128,14 @@ impl Database {
         Ok(Database { engine: Engine::Sqlite(connection), in_transaction: Cell::new(false), file_locks })
     }
 
-    /// Connects to PostgreSQL at `url`, as libpq writes them.
+    /// Connects to PostgreSQL at `url`, in the format of libpq.
     pub(crate) fn connect(url: &str) -> Result<Database> {
         let engine = Engine::Postgres(Box::new(Postgres::connect(url)?));
         Ok(Database { engine, in_transaction: Cell::new(false), file_locks: RefCell::new(None) })
     }
 
-    /// Takes the lock called `name` until it is given back or the process ends; false if another has it.
+    /// Takes the lock called `name` until it is released or the process ends. Returns false if it is taken
+    /// already.
     pub(crate) fn try_lock(&self, name: &str) -> Result<bool> {
         match (&self.engine, &mut *self.file_locks.borrow_mut()) {
             (Engine::Postgres(postgres), _) => postgres.try_lock(LOCKS, name),
@@ -143,7 +146,7 @@ impl Database {
         }
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     pub(crate) fn unlock(&self, name: &str) -> Result<()> {
         if let Engine::Postgres(postgres) = &self.engine {
             return postgres.unlock(LOCKS, name);
@@ -166,7 +169,7 @@ impl Database {
         }
     }
 
-    /// Runs a statement; returns how many rows it changed.
+    /// Runs a statement. Returns how many rows it changed.
     pub(crate) fn execute(&self, sql: &str, parameters: &[Value<'_>]) -> Result<u64> {
         match &self.engine {
             Engine::Sqlite(connection) => Ok(connection
@@ -176,7 +179,7 @@ impl Database {
         }
     }
 
-    /// All rows of a result.
+    /// Returns all rows of a result.
     pub(crate) fn query<T>(
         &self,
         sql: &str,
@@ -196,7 +199,7 @@ impl Database {
         }
     }
 
-    /// The first row of a result.
+    /// Returns the first row of a result.
     pub(crate) fn query_one<T>(
         &self,
         sql: &str,
@@ -206,7 +209,7 @@ impl Database {
         Ok(self.query(sql, parameters, map)?.into_iter().next())
     }
 
-    /// Gives every row of a large result to `each` as it comes.
+    /// Calls `each` with every row of a large result as it comes.
     pub(crate) fn stream(&self, sql: &str, each: &mut dyn FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
         match &self.engine {
             Engine::Sqlite(connection) => {
@@ -238,7 +241,7 @@ impl Database {
         }
     }
 
-    /// As [`Database::execute_rows`], for a statement that returns rows.
+    /// Runs a statement that returns rows, as [`Database::execute_rows`] does.
     pub(crate) fn query_rows<T>(
         &self,
         sql: &str,
@@ -263,8 +266,8 @@ impl Database {
         }
     }
 
-    /// Writes rows into the empty columns of a table in the fastest way there is; on PostgreSQL within a
-    /// transaction only.
+    /// Writes rows into the columns of an empty table in the fastest way there is. On PostgreSQL, it needs a
+    /// transaction.
     pub(crate) fn fill(
         &self,
         table: &str,
@@ -283,8 +286,8 @@ impl Database {
         }
     }
 
-    /// Runs `work` in a transaction: all of it or nothing. If another stood in its way it is begun again, so
-    /// that whatever it counts must be its own.
+    /// Runs `work` in a transaction: all of it or nothing. After a conflict with another transaction it calls
+    /// `work` again, so anything that `work` counts must be local to it.
     pub(crate) fn transaction<T>(
         &self,
         kind: TransactionKind,
@@ -347,13 +350,13 @@ fn collect<T>(mut rows: rusqlite::Rows<'_>, map: &mut impl FnMut(&Row<'_>) -> Re
     Ok(list)
 }
 
-/// Ends a transaction that did not get to its end, whatever the reason.
+/// Rolls back a transaction that did not get to its end, whatever the reason.
 struct Rollback<'a>(&'a Database);
 
 impl Drop for Rollback<'_> {
     fn drop(&mut self) {
         if self.0.in_transaction.get() {
-            // A connection that is lost has done it already.
+            // If the connection is lost, the server has rolled back already.
             let _ = self.0.batch("ROLLBACK");
             self.0.in_transaction.set(false);
         }

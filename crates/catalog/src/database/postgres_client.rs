@@ -1,4 +1,4 @@
-//! A connection to PostgreSQL that keeps its statements and comes back when the server does.
+//! A connection to PostgreSQL that keeps its statements, and reconnects when it was lost.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 pub(super) struct Postgres {
     address: DatabaseAddress,
     connection: RefCell<Connected>,
-    /// Locks that the session holds: of which kind, and their names.
+    /// The locks that the session holds, by kind and name.
     locks: RefCell<Vec<(&'static str, String)>>,
 }
 
@@ -25,7 +25,7 @@ const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtext($1), hashtext(current_s
 
 struct Connected {
     client: Client,
-    /// By their text before it was translated.
+    /// Prepared statements, by their text before it was translated.
     statements: HashMap<String, Statement>,
 }
 
@@ -55,8 +55,8 @@ impl Postgres {
         Ok(Postgres { address, connection, locks: RefCell::default() })
     }
 
-    /// Takes the lock called `name` among those of `kind` for the session; false if another has it, or this
-    /// one already.
+    /// Takes the lock called `name` among those of `kind` for the session. Returns false if another session
+    /// has it, or this one already.
     pub(super) fn try_lock(&self, kind: &'static str, name: &str) -> Result<bool> {
         let lock = (kind, name.to_owned());
         if self.locks.borrow().contains(&lock) {
@@ -70,7 +70,7 @@ impl Postgres {
         Ok(is_taken)
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     pub(super) fn unlock(&self, kind: &'static str, name: &str) -> Result<()> {
         let lock = (kind, name.to_owned());
         if !self.locks.borrow().contains(&lock) {
@@ -80,8 +80,8 @@ impl Postgres {
         self.with(true, |c| Ok(c.client.query(UNLOCK, &[&kind, &name]).map(|_| ())?))
     }
 
-    /// A new connection in place of one that was lost, with its locks: they went with it, and one that
-    /// another has taken meanwhile is an error, once.
+    /// Opens a new connection in place of a lost one, and takes its locks again, which were lost with it. If
+    /// another session has taken one meanwhile, returns an error once.
     fn reconnect(&self, connection: &mut Connected) -> Result<()> {
         *connection = Connected::new(&self.address)?;
         let mut lost = None;
@@ -96,7 +96,7 @@ impl Postgres {
         lost.map_or(Ok(()), |name| Err(Error::LockLost(name)))
     }
 
-    /// Does `work`, once more on a new connection if this one turns out to be lost.
+    /// Does `work`, and once more on a new connection if this one turns out to be lost.
     fn with<T>(&self, may_reconnect: bool, work: impl Fn(&mut Connected) -> Result<T>) -> Result<T> {
         let mut connection = self.connection.borrow_mut();
         if may_reconnect && connection.client.is_closed() {
@@ -166,7 +166,7 @@ impl Postgres {
         })
     }
 
-    /// `COPY ... FROM STDIN`, in its text format.
+    /// Runs `COPY ... FROM STDIN`, in its text format.
     pub(super) fn copy(&self, sql: &str, rows: &[Vec<Value<'_>>]) -> Result<()> {
         let mut text = Vec::new();
         for row in rows {
@@ -187,7 +187,7 @@ impl Postgres {
     }
 }
 
-/// <https://www.postgresql.org/docs/current/sql-copy.html#id-1.9.3.55.9.2>
+/// Writes a value as `COPY` reads it: <https://www.postgresql.org/docs/current/sql-copy.html#id-1.9.3.55.9.2>
 fn write_field(text: &mut Vec<u8>, value: &Value<'_>) {
     let _ = match value {
         Value::Integer(n) => write!(text, "{n}"),
@@ -212,7 +212,7 @@ fn write_field(text: &mut Vec<u8>, value: &Value<'_>) {
     };
 }
 
-/// Rows of parameters as an array for each column.
+/// Returns rows of parameters as an array for each column.
 fn columns<'a>(types: &[Type], rows: &'a [Vec<Value<'a>>]) -> Vec<Box<dyn ToSql + Sync + 'a>> {
     let column = |(n, ty): (usize, &Type)| -> Box<dyn ToSql + Sync + 'a> {
         let values = rows.iter().map(move |row| &row[n]);
@@ -241,7 +241,7 @@ fn columns<'a>(types: &[Type], rows: &'a [Vec<Value<'a>>]) -> Vec<Box<dyn ToSql 
 impl From<postgres::Error> for Error {
     fn from(e: postgres::Error) -> Error {
         let code = e.code().map(|code| code.code().to_owned());
-        // The message of the error itself is "db error"; what happened is in its source.
+        // The message of the error itself is "db error"; its sources say what happened.
         let mut message = e.to_string();
         let mut source = std::error::Error::source(&e);
         while let Some(e) = source {

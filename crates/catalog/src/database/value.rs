@@ -1,4 +1,4 @@
-//! Parameters and results of both databases.
+//! Parameters and results, for both databases.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -108,7 +108,7 @@ impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
     }
 }
 
-/// Values of any types as parameters.
+/// Makes parameters from values of any types.
 macro_rules! values {
     ($($value:expr),* $(,)?) => { [$($crate::database::value::Value::from($value)),*] };
 }
@@ -131,7 +131,7 @@ impl rusqlite::ToSql for Value<'_> {
     }
 }
 
-/// PostgreSQL has no NUL in text.
+/// Replaces NUL, which PostgreSQL does not allow in text.
 pub(crate) fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
 }
@@ -159,20 +159,20 @@ impl ToSql for Value<'_> {
     }
 
     fn accepts(_: &Type) -> bool {
-        // It depends on the value, and is looked at when that is written.
+        // It depends on the value, and is checked when the value is written.
         true
     }
 
     to_sql_checked!();
 }
 
-/// What can be read from a column.
+/// A type that can be read from a column.
 pub(crate) trait Field: Sized {
     /// Returns what column `n` of `row` holds.
     fn read(row: &Row<'_>, n: usize) -> Result<Self>;
 }
 
-/// Types that both databases read, and what may be NULL of them.
+/// Implements [`Field`] for types that both databases read, also for those that may be NULL.
 macro_rules! field {
     ($($type:ty),*) => {$(
         impl Field for $type {
@@ -186,7 +186,7 @@ macro_rules! field {
     )*};
 }
 
-/// Types that are integers in a column.
+/// Implements [`Field`] for types that are integers in a column.
 macro_rules! integer_field {
     ($($type:ty, $from:expr);*) => {$(
         impl Field for $type {
@@ -219,7 +219,7 @@ integer_field!(Timestamp, Timestamp; Epoch, |n| Epoch(u64::try_from(n).unwrap_or
 
 impl Field for Option<FailureClass> {
     fn read(row: &Row<'_>, n: usize) -> Result<Self> {
-        // Of one that only a later weir knows, its message tells.
+        // The error message describes a class that only a later weir knows.
         let class = |name: String| FailureClass::from_name(&name).unwrap_or(FailureClass::Local);
         Ok(Option::<String>::read(row, n)?.map(class))
     }
@@ -232,12 +232,12 @@ pub(crate) enum Row<'a> {
 }
 
 impl Row<'_> {
-    /// Column `n`, from 0.
+    /// Returns column `n`, from 0.
     pub(crate) fn get<T: Field>(&self, n: usize) -> Result<T> {
         T::read(self, n)
     }
 
-    /// Column `n`, whatever it is.
+    /// Returns column `n`, whatever its type.
     pub(crate) fn value(&self, n: usize) -> Result<Value<'static>> {
         match self {
             Row::Sqlite(row) => Ok(match row.get_ref(n)? {
