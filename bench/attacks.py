@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""What a healthy client has of a server under attack: attacks.py [ATTACK...]. Prints a Markdown table.
+"""Measures what a server gives a healthy client while it is under attack: attacks.py [ATTACK...].
 
-Each attack is one of a review's findings, and has a server of its own on 127.0.0.1. One client, stock git from 127.0.0.1,
-fetches in turns: whole, shallow, and what is new, over git:// and HTTP, and, from 127.0.0.2, what it asks for with 1,400
-haves: alone at first, then while attackers from 127.0.0.3 on do their worst. The machine is shared by the server, the client
-and the attackers; the CPU of the latter is told, so that a machine that is busy is not taken for a server that is.
+Prints a Markdown table. Each attack is one of a review's findings, and has a server of its own on 127.0.0.1.
+One client, stock git from 127.0.0.1, fetches in turns over git:// and HTTP: whole, shallow, and what is new.
+From 127.0.0.2 the client also sends requests with 1,400 haves. It fetches alone at first, then while
+attackers from 127.0.0.3 on do their worst. The server, the client and the attackers share the machine. The
+table tells the attackers' CPU, too, so that a busy machine is not taken for a busy server.
 
   WEIR=PROGRAM              the weir to attack (target/release/weir)
   WEIR_ATTACK_SECONDS=N     time of each attack (60; 5 in a smoke run)
   WEIR_ATTACK_ADDRESSES=N   addresses that attackers come from (by attack: 1, 4 or 8)
   WEIR_BENCH_SMOKE=1        small repositories: that everything runs, not how it stands
 
-Ends with 1 if a bar is missed: every fetch answered; the kind of fetch that suffers most no more than 3 times slower (median);
-at most 1 GiB resident; and idle 2 s after the attackers have gone. All traffic stays on loopback, every attack ends by itself.
+Exits with 1 if a bar is missed. The bars: every fetch is answered; the kind of fetch that suffers most is at
+most 3 times slower (median); the server takes at most 1 GiB of resident memory; and it is idle 2 s after the
+attackers have gone. All traffic stays on loopback, and every attack ends by itself.
 """
 
 import contextlib
@@ -151,8 +153,10 @@ def row(title, function, repositories, prepare, addresses, start=stage.serve):
         missed.append("the attack is at fault: it broke off")
     mib = lambda n: f"{n / (1 << 20):.0f}"
     print(
-        f"| {title} | {addresses} | {answered} | {len(failures)} | {client.median(before):.3f} s | {client.median(during):.3f} s | {ratio:.1f} ({kind}) "
-        f"| {worst:.2f} s | {mib(processes.peak)} ({mib(processes.peak_anonymous)}) MiB | {used:.0%} | {attackers:.0%} | {idle:.0%} "
+        f"| {title} | {addresses} | {answered} | {len(failures)} | "
+        f"{client.median(before):.3f} s | {client.median(during):.3f} s | {ratio:.1f} ({kind}) "
+        f"| {worst:.2f} s | {mib(processes.peak)} ({mib(processes.peak_anonymous)}) MiB | "
+        f"{used:.0%} | {attackers:.0%} | {idle:.0%} "
         f"| {'missed: ' + '; '.join(missed) if missed else 'met'} |",
         flush=True,
     )
@@ -169,10 +173,12 @@ def main():
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     print(
-        f"\n### Under attack\n\nEach for {SECONDS:.0f} s; CPU as a share of one of {os.cpu_count()} processors.\n"
+        "\n### Under attack\n\n"
+        f"Each for {SECONDS:.0f} s; CPU as a share of one of {os.cpu_count()} processors.\n"
     )
     print(
-        "| attack | addresses | answered | failed | median alone | median | slower (the kind that suffers most) | worst | peak memory, resident (anonymous) "
+        "| attack | addresses | answered | failed | median alone | median | "
+        "slower (the kind that suffers most) | worst | peak memory, resident (anonymous) "
         "| CPU of the server | of the attackers | of the server 2 s after | bar |\n" + "|---" * 13 + "|",
         flush=True,
     )

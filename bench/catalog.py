@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""The catalog over SQLite and over a PostgreSQL that is started for it: visits leased and written down, and imports.
+"""Benchmarks the catalog over SQLite and over a PostgreSQL that the script starts.
+
+Measures the visits that are leased and written down a second, and imports.
 
 WEIR_BENCH_ROWS=10000000   repositories in it (the figures in the docs), a million without
 WEIR_BENCH_SMOKE=1         that it runs, not how fast
@@ -34,7 +36,9 @@ def as_its_user():
 
 
 class Postgres:
-    """A server on a socket in a folder of its own, with its defaults but for the memory that a catalog of this size wants."""
+    """A server on a socket in a folder of its own.
+
+    It has PostgreSQL's defaults, except for the memory that a catalog of this size needs."""
 
     def __init__(self, folder):
         versions = glob.glob("/usr/lib/postgresql/*/bin/postgres")
@@ -93,8 +97,11 @@ def projects(path):
         for i in range(1, DUMPED + 1):
             language = choose.choice(['"C"', '"Go"', '"Rust"', '"Python"', "\\N"])
             f.write(
-                f'{i},"https://api.github.com/repos/owner{i % 90000}/project{i}",{i % 90000},"project{i}","A description of project {i}, '
-                f'\\"quoted\\" and long enough to be like the real ones",{language},"2013-05-0{i % 9 + 1} 10:00:00",\\N,{int(i % 50 == 0)},'
+                f'{i},"https://api.github.com/repos/owner{i % 90000}/project{i}",'
+                f'{i % 90000},"project{i}",'
+                f'"A description of project {i}, '
+                f'\\"quoted\\" and long enough to be like the real ones",{language},'
+                f'"2013-05-0{i % 9 + 1} 10:00:00",\\N,{int(i % 50 == 0)},'
                 f'"2016-01-01 00:00:00",\\N\n'
             )
 
@@ -144,7 +151,8 @@ def main():
     server = Postgres(os.path.join(folder, "pg"))
     try:
         print(
-            f"### The catalog\n\n| with {ROWS:,} repositories, a second | SQLite | bar | PostgreSQL | bar |\n|---|---|---|---|---|"
+            f"### The catalog\n\n| with {ROWS:,} repositories, a second | SQLite | bar | PostgreSQL | bar |\n"
+            "|---|---|---|---|---|"
         )
         os.makedirs(os.path.join(folder, "sqlite"))
         said = [
@@ -175,7 +183,8 @@ def main():
                 figures.append("{:,.0f}, {:.0f} MiB".format(*imported(pool, kind, dump)))
             os.remove(dump)
             print(
-                f"| `weir import {kind}`, rows generated | {figures[0]} | 20,000, memory flat | {figures[1]} | 20,000, memory flat |"
+                f"| `weir import {kind}`, rows generated | {figures[0]} | 20,000, memory flat | "
+                f"{figures[1]} | 20,000, memory flat |"
             )
     finally:
         server.end()

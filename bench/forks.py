@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""A network of forks: archives that share beside archives that do not, and what git makes of the same with --reference.
+"""Measures a network of forks: archives that share, archives that do not, and git's repositories.
 
-WEIR_BENCH_FORKS="BASE FORK ..."   bare repositories, the first the one the others were forked from; a generated network without
+git clones the same network with and without --reference.
+
+WEIR_BENCH_FORKS="BASE FORK ..."   bare repositories, first the one that the others were forked from;
+                                   without it, the script generates a network
 WEIR_BENCH_SMOKE=1                 that it runs, not how much it saves
 """
 

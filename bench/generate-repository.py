@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Prints a git fast-import stream of a made-up project: generate-repository.py COMMITS [SEED [light]].
 
-The same arguments give the same bytes. Files grow and change a little with each commit, in folders of several depths,
-with a tag every hundred commits. "light": each commit changes one file of three lines at the top, three objects a commit.
+The same arguments give the same bytes. Files grow and change a little with each commit, in folders of
+several depths, with a tag every hundred commits. "light": each commit changes one file of three lines at the
+top, which makes three objects a commit.
 """
 
 import random

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Memory that a first mirror, fsck and compaction take, beside what git takes for the same: peaks of whole processes. What log and
-compaction take where there are many refs and many states of them.
+"""Measures the memory of a first mirror, of fsck and of compaction, and of git's equivalents.
+
+The figures are the peaks of whole processes. The script also measures the memory of log and compaction for
+archives of many refs and many states of them.
 
 WEIR_BENCH_COMMITS=N   commits of the generated repository (600,000: three million objects)
 WEIR_BENCH_SMOKE=1     that it runs, not how much it takes
@@ -33,7 +35,9 @@ HISTORIES = (
 
 
 def generate(path):
-    """Commits that change one small file each, three folders down: five objects a commit. Returns how many there are."""
+    """Generates commits that change one small file each, three folders down: five objects a commit.
+
+    Returns the number of objects."""
     subprocess.run(["git", "init", "-q", "--bare", "-b", "main", path], check=True)
     load = subprocess.Popen(
         ["git", "-C", path, "fast-import", "--quiet", "--depth=50"],
@@ -54,7 +58,9 @@ def generate(path):
 
 
 def run(*command):
-    """Returns seconds and the peak of resident memory in bytes, of the largest process among it and its children."""
+    """Returns the seconds that the command took, and a peak of resident memory in bytes.
+
+    The peak is that of the largest process among the command and its children."""
     started = time.monotonic()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)
@@ -149,7 +155,8 @@ def main():
             subprocess.run([WEIR, "--quiet", "init", pool], check=True)
             subprocess.run([WEIR, "--quiet", "--pool", pool, "add", "--name", "up", url], check=True)
             print(
-                f"\n### Memory\n\n{objects:,} objects in {COMMITS:,} commits, generated: wall time, peak, and peak an object.\n"
+                f"\n### Memory\n\n{objects:,} objects in {COMMITS:,} commits, generated: "
+                "wall time, peak, and peak an object.\n"
             )
             print("| what | weir | git | ratio of peaks | bar |\n|---|---|---|---|---|")
             mirror = run(WEIR, "--pool", pool, "mirror")

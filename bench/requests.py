@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""What memory one request takes, beside what its client sends: requests.py [REQUEST...]. Prints a Markdown table.
+"""Measures the memory of one request beside the bytes that its client sends: requests.py [REQUEST...].
 
-Each request is the costliest of its kind that somebody has thought of, made once of a server of its own which has opened the
-repository before. Its memory is the most that the process had beside its file maps while the request was read, worked on and
-answered, less what it had before. Nobody reads the answers of those that are said to be unread.
+Prints a Markdown table. Each request is the costliest of its kind that we know of. It is sent once, to a
+server of its own that has opened the repository before. Its memory is the most that the server's process has
+beside its file maps while it reads, processes and answers the request, less what the process had before. If
+a request is called unread, the client does not read the answer.
 
   WEIR=PROGRAM          the weir to ask (target/release/weir)
   WEIR_BENCH_SMOKE=1    small repositories: that everything runs, not how it stands
 
-Ends with 1 if a request that says much takes more than 20 bytes for each that was sent, with 4 MiB besides for what any request takes;
-or if any takes more than 256 MiB, but for objects over 128 MiB: those are worked on one at a time, and take what they and what they are
-made of take. What little requests have worked out is told without a bar for each byte.
+Exits with 1 if a large request takes more than 20 bytes for each byte that was sent, plus 4 MiB that any
+request may take; or if any request takes more than 256 MiB. Objects over 128 MiB are an exception: the
+server works on them one at a time, and takes what they and what they are made of take. For small requests
+that cause much work, there is no bar for each byte.
 """
 
 import contextlib
@@ -244,7 +246,8 @@ def main():
             f"there is no request called {', '.join(sorted(unknown))}; there are {', '.join(every)}"
         )
     print(
-        "\n### Memory of one request\n\n| request | bytes sent | memory | bytes a byte | bar |\n|---|---|---|---|---|",
+        "\n### Memory of one request\n\n"
+        "| request | bytes sent | memory | bytes a byte | bar |\n|---|---|---|---|---|",
         flush=True,
     )
     missed = 0
@@ -269,7 +272,8 @@ def main():
             missed += not fits
             a_byte = f"{took / len(request):.1f}" if says_much else "-"
             print(
-                f"| {title} | {len(request):,} | {took / (1 << 20):.1f} MiB | {a_byte} | {'met' if fits else '**missed**'} |",
+                f"| {title} | {len(request):,} | {took / (1 << 20):.1f} MiB | {a_byte} | "
+                f"{'met' if fits else '**missed**'} |",
                 flush=True,
             )
         finally:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Benchmarks weir beside its peers: run.py [SECTION...]. Prints Markdown tables.
 
-Server CPU is that of the server's process and the children it has waited for, from /proc. Wall times are medians. All
-traffic stays on loopback; every server is ended by its process id.
+Server CPU, from /proc, is the time of the server's process and of the children that it has waited for. Wall
+times are medians. All traffic stays on loopback; the script ends every server by its process id.
 """
 
 import json
@@ -31,7 +31,8 @@ os.environ["HOME"] = work
 os.environ["GIT_CONFIG_NOSYSTEM"] = "1"
 with open(os.path.join(work, ".gitconfig"), "w") as f:
     f.write(
-        "[user]\n\tname = b\n\temail = b@example.com\n[safe]\n\tdirectory = *\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+        "[user]\n\tname = b\n\temail = b@example.com\n[safe]\n\tdirectory = *\n"
+        "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
     )
 servers = []
 
@@ -110,7 +111,8 @@ class Nginx(Server):
 
     def __init__(self, base):
         folder, p = tempfile.mkdtemp(dir=work), port()
-        # fcgiwrap does not wait for what it starts, so the backend's time is nobody's: it says itself what it took.
+        # fcgiwrap does not wait for the programs that it starts, so its CPU time is without the backend's.
+        # The backend writes down its own time.
         backend, self.log = os.path.join(folder, "backend"), os.path.join(folder, "times")
         with open(backend, "w") as f:
             f.write(f"#!/bin/sh\n{os.path.dirname(GIT_DAEMON)}/git-http-backend\ntimes >>{self.log}\n")
@@ -136,9 +138,12 @@ class Nginx(Server):
                 f"{kind}_temp_path {folder}/{kind};"
                 for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
             )
-            f.write(f"""daemon off; pid {folder}/pid; error_log {folder}/err; events {{ }}
-                http {{ access_log off; {temporary} client_max_body_size 0;
-                server {{ listen 127.0.0.1:{p}; location / {{ fastcgi_buffering off; fastcgi_pass unix:{folder}/sock; {passed} }} }} }}""")
+            f.write(
+                f"daemon off; pid {folder}/pid; error_log {folder}/err; events {{ }}\n"
+                f"                http {{ access_log off; {temporary} client_max_body_size 0;\n"
+                f"                server {{ listen 127.0.0.1:{p}; location / {{ fastcgi_buffering off; "
+                f"fastcgi_pass unix:{folder}/sock; {passed} }} }} }}"
+            )
         # It leaves its workers behind when it ends: they are a group, and end together.
         wrap = ["fcgiwrap", "-s", f"unix:{folder}/sock", "-c", "4"]
         self.wrap = subprocess.Popen(
@@ -557,7 +562,10 @@ def many():
 
     def first_mirror(what, daemon, pool, copies, tar):
         mirror = (WEIR, "--pool", pool, "-q", "mirror", "--all")
-        clone = f"git clone -q --mirror git://127.0.0.1:{daemon.port}/{{}} {copies}/{{}} && tar cf {tar}/{{}}.tar -C {copies} {{}}"
+        clone = (
+            f"git clone -q --mirror git://127.0.0.1:{daemon.port}/{{}} {copies}/{{}} "
+            f"&& tar cf {tar}/{{}}.tar -C {copies} {{}}"
+        )
         both(what, mirror, clone, "1/8", "1/2")
 
     mirror = (WEIR, "--pool", pool, "-q", "mirror", "--all")
@@ -578,7 +586,8 @@ def many():
             ["git", "-C", os.path.join(base, name), "fast-import", "--quiet"],
             check=True,
             stderr=subprocess.DEVNULL,
-            input=b"commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline new.txt\ndata 6\nhello\n\n",
+            input=b"commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\n"
+            b"from refs/heads/main^0\nM 644 inline new.txt\ndata 6\nhello\n\n",
         )
     before = stamp()
     both(
@@ -662,8 +671,8 @@ def partial(large):
     }
     keep_nothing(pool)
     for options in ("--depth=1", "--filter=blob:none", "--filter=tree:0", "--single-branch"):
-        # The first clone after a start opens the repository; then answers are made anew each time. In turns, as machines
-        # are not as fast from one minute to the next.
+        # The first clone after a start opens the repository; the server computes the answers to later ones
+        # again each time. The servers take turns, as a machine's speed changes from one minute to the next.
         first, a, b = [], [], []
         for n in range(clones):
             cold = weir_serve(pool)
@@ -768,8 +777,12 @@ def doors(large):
             f"{kind}_temp_path {static}/{kind};"
             for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         )
-        f.write(f"""daemon off; pid {static}/pid; error_log {static}/err; worker_processes auto; events {{ worker_connections 4096; }}
-            http {{ access_log off; {temporary} server {{ listen 127.0.0.1:{p}; root {static}; }} }}""")
+        f.write(
+            f"daemon off; pid {static}/pid; error_log {static}/err; "
+            "worker_processes auto; events { worker_connections 4096; }\n"
+            f"            http {{ access_log off; {temporary} "
+            f"server {{ listen 127.0.0.1:{p}; root {static}; }} }}"
+        )
     plain = Server(["nginx", "-c", os.path.join(static, "nginx.conf")], p)
 
     def front(url):
@@ -859,8 +872,8 @@ def clones(large, plain):
         times = [[] for _ in commands]
         for _ in range(RUNS):
             for command, list_of in zip(commands, times):
-                # Each its own folder, removed at the very end: making files where many were removed takes seconds on ext4. And
-                # what others have left to write is not this one's to wait for.
+                # Each command has a folder of its own, removed at the very end: on ext4, making files where
+                # many were removed takes seconds. No command should wait for the writes of others.
                 os.sync()
                 list_of.append(timed(*command, tempfile.mkdtemp(dir=work))[0])
         return [statistics.median(list_of) for list_of in times]
@@ -903,7 +916,8 @@ def sizes():
             check=True,
             stderr=subprocess.DEVNULL,
             input=(
-                f"commit refs/heads/main\ncommitter C <c@x> {1700000000 + i} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 inline u{i % 9}\ndata {len(text)}\n{text}\n"
+                f"commit refs/heads/main\ncommitter C <c@x> {1700000000 + i} +0000\ndata 1\nx\n"
+                f"from refs/heads/main^0\nM 644 inline u{i % 9}\ndata {len(text)}\n{text}\n"
             ).encode(),
         )
         weir(pool, "-q", "mirror", "--all")

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""A pass over many upstreams that have not changed, of a weir on loopback: how many a second, in how much memory.
+"""Measures a pass over many upstreams that have not changed: how many a second, and in how much memory.
+
+A weir on loopback serves the upstreams.
 
 WEIR_BENCH_COUNT=100000   upstreams (the figure in the docs), ten thousand without
 WEIR_BENCH_SMOKE=1        that it runs, not how fast
@@ -45,7 +47,10 @@ def main():
         os.environ["HOME"] = work
         upstream, there, here = (os.path.join(work, name) for name in ("up.git", "there", "here"))
         run("git", "init", "-q", "--bare", "-b", "main", upstream)
-        text = "commit refs/heads/main\ncommitter A <a@b> 1700000000 +0000\ndata 1\nm\nM 100644 inline f\ndata 1\nx\n"
+        text = (
+            "commit refs/heads/main\ncommitter A <a@b> 1700000000 +0000\ndata 1\nm\n"
+            "M 100644 inline f\ndata 1\nx\n"
+        )
         subprocess.run(["git", "-C", upstream, "fast-import", "--quiet"], input=text.encode(), check=True)
         run(WEIR, "--pool", there, "init")
         # One archive under as many names as are asked for: what is measured is the pass.
@@ -70,7 +75,8 @@ def main():
         print(f"| {COUNT:,} upstreams of a weir on loopback | weir | bar |\n|---|---|---|")
         print(f"| cloned, a second | {COUNT / cloned:,.0f} | - |")
         print(
-            f"| a pass over all, unchanged: a second, the median of {len(passes)} | {COUNT / wall:,.0f} | 5,000 |"
+            f"| a pass over all, unchanged: a second, the median of {len(passes)} | "
+            f"{COUNT / wall:,.0f} | 5,000 |"
         )
         print(f"| the same: memory | {memory / 2**20:.0f} MiB | 200 MiB |")
     finally:

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""What memory one visit takes, beside what its upstream sends: visits.py [UPSTREAM...]. Prints a Markdown table.
+"""Measures the memory of one visit beside the bytes that its upstream sends: visits.py [UPSTREAM...].
 
-Each upstream is the costliest of its kind that somebody has thought of, visited once by a program of its own (`weir mirror`). The
-visit's memory is the most that the process had beside its file maps, less what a visit to an upstream without refs takes.
+Prints a Markdown table. Each upstream is the costliest of its kind that we know of. A process of its own
+(`weir mirror`) visits it once. The visit's memory is the most that this process has beside its file maps,
+less what a visit to an upstream without refs takes.
 
   WEIR=PROGRAM          the weir to ask (target/release/weir)
   WEIR_BENCH_SMOKE=1    small upstreams: that everything runs, not how it stands
 
-Ends with 1 if a visit takes more than 20 bytes for each that was sent, with 8 MiB besides for what any visit takes, or more than
-256 MiB; but for objects that are larger themselves, or are packed so well that what is sent says nothing: those may take what
-limits.held_bytes_max says, 1 GiB.
+Exits with 1 if a visit takes more than 20 bytes for each byte that was sent, plus 8 MiB that any visit may
+take; or if it takes more than 256 MiB. Objects that are larger themselves, or are packed so well that the
+bytes sent say nothing, are an exception: they may take 1 GiB (limits.held_bytes_max) besides.
 """
 
 import contextlib
@@ -278,7 +279,10 @@ class HttpUpstream(GitUpstream):
 
 def over_http(body, kind="application/x-git-upload-pack-advertisement", packed=True):
     encoding = "Content-Encoding: gzip\r\n" if packed else ""
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{encoding}Connection: close\r\nContent-Length: %d\r\n\r\n".encode()
+    head = (
+        f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n"
+        f"{encoding}Connection: close\r\nContent-Length: %d\r\n\r\n"
+    ).encode()
     return [head, gzip.compress(body, 6) if packed else body]
 
 
@@ -367,7 +371,8 @@ def main():
         )
     _, before, _ = visit(GitUpstream, [b"0000"])
     print(
-        "\n### Memory of one visit\n\n| upstream | bytes sent | memory | bytes a byte | bar | ended |\n|---|---|---|---|---|---|",
+        "\n### Memory of one visit\n\n"
+        "| upstream | bytes sent | memory | bytes a byte | bar | ended |\n|---|---|---|---|---|---|",
         flush=True,
     )
     missed = 0
@@ -382,7 +387,8 @@ def main():
         a_byte = f"{took / max(1, sent):.1f}" if says_much else "-"
         ended = "taken" if code == 0 else said[-60:].replace("|", "/")
         print(
-            f"| {title} | {sent:,} | {took / (1 << 20):.1f} MiB | {a_byte} | {'met' if fits else '**missed**'} | {ended} |",
+            f"| {title} | {sent:,} | {took / (1 << 20):.1f} MiB | {a_byte} | "
+            f"{'met' if fits else '**missed**'} | {ended} |",
             flush=True,
         )
     return 1 if missed and not stage.SMOKE else 0

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""A real Gitea, crawled and mirrored by weir through renames, transfers, deletions and force-pushes: gitea.py [REPOSITORIES].
+"""A real Gitea, crawled and mirrored by weir through many changes: gitea.py [REPOSITORIES].
 
-Gitea is built from its Go module below target/gitea, if it is not there; its own API is the oracle: afterwards weir knows just
-what Gitea lists, serves the same refs, and has kept what was deleted. Prints a line for each step; fails at the first difference.
+The changes are renames, transfers, deletions and force-pushes. The script builds Gitea from its Go module
+below target/gitea, if it is not there. Gitea's own API is the oracle: afterwards weir knows exactly what
+Gitea lists, serves the same refs, and has kept what was deleted. Prints a line for each step; fails at the
+first difference.
 """
 
 import hashlib
@@ -229,7 +231,8 @@ def compare(gitea, weir, served, kept):
     if live != expected:
         odd = {n for n in live.keys() | expected.keys() if live.get(n) != expected.get(n)}
         sys.exit(
-            f"{len(odd)} names differ, {sorted(odd)[:5]}: {[(live.get(n), expected.get(n)) for n in sorted(odd)[:5]]}"
+            f"{len(odd)} names differ, {sorted(odd)[:5]}: "
+            f"{[(live.get(n), expected.get(n)) for n in sorted(odd)[:5]]}"
         )
 
     def same(item):
@@ -400,7 +403,8 @@ def main():
         with ThreadPoolExecutor(4) as pool:
             made = list(pool.map(make, range(count)))
         print(
-            f"{len(users)} users, {len(organisations)} organisations and {len(made)} repositories made in {time.time() - started:.0f} s",
+            f"{len(users)} users, {len(organisations)} organisations and "
+            f"{len(made)} repositories made in {time.time() - started:.0f} s",
             flush=True,
         )
 
@@ -410,7 +414,9 @@ def main():
         weir("init")
         with open(os.path.join(pool_folder, "weir.toml"), "w") as f:
             f.write(
-                f'[[forge]]\ntype = "gitea"\nurl = "{gitea.url}"\nname = "g"\ntokens = ["{gitea.token}"]\naccounts = true\n[mirror]\nretry = "1s"\n'
+                f'[[forge]]\ntype = "gitea"\nurl = "{gitea.url}"\nname = "g"\n'
+                f'tokens = ["{gitea.token}"]\naccounts = true\n'
+                '[mirror]\nretry = "1s"\n'
             )
         ports = port()
         for step in ("crawl", "mirror"):
@@ -455,7 +461,8 @@ def main():
                 {"name": name, "auto_init": True, "default_branch": "main", "readme": "Default"},
             )
         print(
-            f"{tenth} each deleted, renamed, transferred, force-pushed, pushed; {tenth // 2} made under old names",
+            f"{tenth} each deleted, renamed, transferred, force-pushed, pushed; "
+            f"{tenth // 2} made under old names",
             flush=True,
         )
         # Somebody leaves an organisation, another is made.

@@ -1,4 +1,4 @@
-"""What the conformance scripts that make trouble share: a table of checks, pools of weir, servers on loopback, a PostgreSQL."""
+"""What the conformance scripts with troubles share: checks, pools of weir, loopback servers, PostgreSQL."""
 
 import glob
 import json
@@ -161,7 +161,9 @@ class Pool:
 
 
 class Postgres:
-    """A PostgreSQL of its own: installed if it is not there, on a free port, with its data in a temporary folder."""
+    """A PostgreSQL server on a free port, with its data in a temporary folder.
+
+    If PostgreSQL is not there, it is installed."""
 
     def __init__(self):
         if not glob.glob("/usr/lib/postgresql/*/bin/initdb"):

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Two hosts that share a pool on NFS: nfs.py [ROUNDS].
 
-Boots the distribution's kernel in qemu (QEMU_ACCEL=kvm for speed) over this machine's own files, read only. There a kernel NFS server
-exports a store, two network namespaces with a host name each mount it with NFS 4.2, and one PostgreSQL has their catalog. In each round
-both hosts mirror, compact, share, check or restore at once while upstreams change; one is killed or loses its network, for longer than
-the server keeps its locks. Afterwards no state that one of them had logged is gone or another, 'weir fsck' is content on both, and both
-serve what upstream has. Prints a line for each tenth round; fails at the first difference.
+Boots the distribution's kernel in qemu (QEMU_ACCEL=kvm for speed) over this machine's own files, read only.
+In the machine, a kernel NFS server exports a store. Two network namespaces, each with a host name, mount the
+store with NFS 4.2; one PostgreSQL has their catalog. In each round, both hosts mirror, compact, share, check
+or restore at once while upstreams change. In most rounds one host's weir is killed, or the host loses its
+network for longer than the server keeps its locks. Afterwards no state that one of them had logged is gone
+or changed, 'weir fsck' is content on both, and both serve what upstream has. Prints a line for each tenth
+round; fails at the first difference.
 """
 
 import glob
@@ -80,7 +82,10 @@ def first_files(work, version, rounds):
     settings = (
         f"HOME=/root PATH={os.environ['PATH']}:/usr/sbin:/sbin WEIR={shlex.quote(WEIR)} WEIR_SEED={seed()}"
     )
-    then = f'env {settings} python3 {os.path.abspath(__file__)} --inside {rounds}; echo "ended: $?"; busybox poweroff -f'
+    then = (
+        f"env {settings} python3 {os.path.abspath(__file__)} --inside {rounds}; "
+        'echo "ended: $?"; busybox poweroff -f'
+    )
     lines = [
         "#!/bin/busybox sh",
         "/bin/busybox --install -s /bin",
@@ -122,7 +127,7 @@ def outside(rounds):
         disk = os.path.join(work, "disk")
         run("truncate", "-s", "4G", disk)
         run("mke2fs", "-q", "-t", "ext4", disk)
-        # Emulated unless told otherwise: KVM inside a virtual machine is there and does not work more often than it does.
+        # The machine is emulated by default: where KVM is there inside another one, it mostly does not work.
         fast = ["-accel", os.environ.get("QEMU_ACCEL", "tcg,thread=multi"), "-cpu", "max"]
         machine = subprocess.Popen(
             [
@@ -479,7 +484,8 @@ def inside(rounds):
                 if after.get(state) != changes:
                     said.seek(0)
                     raise SystemExit(
-                        f"{what}: {host.name}: {state} was\n{changes}\nand is\n{after.get(state)}\n{said.read()}"
+                        f"{what}: {host.name}: {state} was\n{changes}\nand is\n"
+                        f"{after.get(state)}\n{said.read()}"
                     )
             before = after
         if (number + 1) % 10 == 0:

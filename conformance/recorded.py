@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Answers that real forges once gave, as the tests of Software Heritage's listers carry them, listed by weir.
 
-The PyPI package swh.lister (GPL-3) is fetched below target/recorded, if it is not there, and never becomes part of this project.
-Its files are served on loopback as the forges served them. Prints a line for each forge; fails if weir lists another number
-than the answers name, empty ones left out.
+The script fetches the PyPI package swh.lister (GPL-3) below target/recorded, if it is not there; the package
+never becomes part of this project. The script serves its files on loopback as the forges served them. Prints
+a line for each forge; fails if weir lists another number than the answers name, without empty repositories.
 """
 
 import glob
@@ -36,7 +36,9 @@ def fetch():
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves `pages`: by path and query, the file, a link to the next page, and what hosts are replaced in it."""
+    """Serves `pages`: for each path and query, a file and a link to the next page.
+
+    In the files that are not compressed, the URL of this server replaces the URL of `host`."""
 
     pages, host = {}, ""
 
@@ -84,7 +86,8 @@ def listed(kind, host, pages, path=""):
         url = f"http://127.0.0.1:{server.server_port}{path}"
         with open(os.path.join(pool, "weir.toml"), "w") as f:
             f.write(
-                f'[[forge]]\ntype = "{kind}"\nurl = "{url}"\nname = "f"\nclone_from = ["https://{host}"]\ntries = 1\n'
+                f'[[forge]]\ntype = "{kind}"\nurl = "{url}"\nname = "f"\n'
+                f'clone_from = ["https://{host}"]\ntries = 1\n'
             )
         crawl = subprocess.run(
             [WEIR, "--pool", pool, "--json", "crawl"],

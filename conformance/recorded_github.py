@@ -1,8 +1,9 @@
-"""Answers that GitHub once gave, as PyGithub's tests carry them, crawled by weir: repositories, people, organisations, issues, pull
-requests, releases.
+"""Answers that GitHub once gave, as PyGithub's tests carry them, crawled by weir.
 
-The PyPI package PyGithub (LGPL-3) is fetched below target/recorded, if it is not there, and never becomes part of this project. What
-its recordings hold is served on loopback by GitHub's rules: in pages, in the order and from the time that is asked for.
+The answers are about repositories, people, organisations, issues, pull requests and releases. The script
+fetches the PyPI package PyGithub (LGPL-3) below target/recorded, if it is not there; the package never
+becomes part of this project. The script serves the recordings on loopback by GitHub's rules: in pages, in
+the order and from the time that a request asks for.
 """
 
 import collections
@@ -127,7 +128,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def upstreams(weir, folder):
-    """Serves a repository with one commit under each of the names; returns the process and the URL before the names."""
+    """Serves a repository with one commit under each name of `TOLD_OF`.
+
+    Returns the server's process, and the URL that the names follow."""
     env = dict(
         os.environ,
         GIT_CONFIG_NOSYSTEM="1",
@@ -191,7 +194,8 @@ def run(weir, folder):
             subprocess.run([weir, "--pool", pool, "-q", "init"], check=True)
             with open(pool + "/weir.toml", "w") as f:
                 f.write(
-                    f'[[forge]]\ntype = "github"\nurl = "http://127.0.0.1:{server.server_port}"\nname = "f"\nclone_from = ["{git_url}"]\n'
+                    f'[[forge]]\ntype = "github"\nurl = "http://127.0.0.1:{server.server_port}"\nname = "f"\n'
+                    f'clone_from = ["{git_url}"]\n'
                     'tries = 1\naccounts = true\nmetadata = ["issues", "pulls", "releases"]\n'
                 )
             return compare(
@@ -213,7 +217,8 @@ def compare(weir, lists):
         nonlocal failed
         failed += found != expected
         print(
-            f"{'github':10} {what[:34]:34} {len(expected):6} {'all there' if found == expected else f'expected, {len(found)} found'}",
+            f"{'github':10} {what[:34]:34} {len(expected):6} "
+            f"{'all there' if found == expected else f'expected, {len(found)} found'}",
             flush=True,
         )
 

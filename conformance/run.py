@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Runs git's own test suite with weir in the place of git-upload-pack, git-daemon and git-http-backend:
-conformance/run.py [--archives] [SCRIPT...]. With --archives what git-upload-pack is to serve is made an archive first.
+"""Runs git's own test suite with weir in the place of git-upload-pack, git-daemon and git-http-backend.
 
-git's source package comes from the distribution, in the version that is installed, and is built once below target/. Cases that
-weir is not meant to pass stand in exceptions.tsv (and archive-exceptions.tsv), each with its reason; any other that fails fails the
-run, and so does an exception that passes. Without arguments all of scripts.txt is run, both ways, and docs/conformance.md written. The suite refuses to start
-a web server as root: if that is who runs this, the scripts are run as nobody.
+conformance/run.py [--archives] [SCRIPT...]. With --archives, each directory that git-upload-pack is to serve
+is made an archive first.
+
+git's source package comes from the distribution, in the version that is installed, and is built once below
+target/. exceptions.tsv (and archive-exceptions.tsv) lists the cases that weir is not meant to pass, each
+with its reason. Any other case that fails fails the run, and so does an exception that passes. Without
+arguments, all of scripts.txt is run, both ways, and docs/conformance.md is written. The suite refuses to
+start a web server as root: if root runs this program, the scripts are run as nobody.
 """
 
 import collections
@@ -102,7 +105,9 @@ exec "{tool}.git" "$@"
 
 
 def adapted(tree, script):
-    """The script's name, in the copy that calls git-upload-pack where the original calls the one built into git."""
+    """Returns the name of the script to run.
+
+    For a script that calls the upload-pack built into git, that is a copy that calls git-upload-pack."""
     if script not in BUILTIN:
         return script
     with open(os.path.join(tree, "t", f"{script}.sh")) as f:
@@ -173,7 +178,10 @@ def run_script(tree, environment, script, exceptions):
     wrong.extend(f"{script}: failed: {t}" for t in unexpected)
     if not counts["passed"]:
         wrong.append(f"{script}: nothing was run: {said.strip().splitlines()[-1:]}")
-    row = f"| {script} | {counts['passed']} | {len(unexpected)} | {len(failed) - len(unexpected)} | {counts['skipped']} |"
+    row = (
+        f"| {script} | {counts['passed']} | {len(unexpected)} | "
+        f"{len(failed) - len(unexpected)} | {counts['skipped']} |"
+    )
     return row, [(t, exceptions[t]) for t in failed if t in exceptions], wrong
 
 
@@ -238,7 +246,8 @@ def main():
         served = len(lines(environment["THROUGH_ARCHIVE_COUNT"]))
         failed = [re.sub(r"\S*/", "", line) for line in lines(environment["THROUGH_ARCHIVE_COUNT"] + ".not")]
         print(
-            f"{served} conversations were served from archives, {len(failed)} from directories of which none could be made:"
+            f"{served} conversations were served from archives, "
+            f"{len(failed)} from directories of which none could be made:"
         )
         print(*(f"  {n} {why}" for why, n in collections.Counter(failed).most_common(10)), sep="\n")
         # Repositories that are broken on purpose: few.
@@ -253,20 +262,28 @@ def main():
 def write_page(tables, served):
     version = subprocess.check_output(["git", "--version"], text=True).split()[2]
     with open(os.path.join(ROOT, "docs", "conformance.md"), "w") as out:
-        out.write(f"""# Conformance
-
-`make conformance` runs git's own test suite (here of git {version}, from the distribution's source package) with `weir upload-pack` in
-git-upload-pack's place, over file://, plain paths and a pretended ssh, `weir daemon` in git daemon's, and `weir http-backend`
-in git-http-backend's, behind Apache. The scripts that call git-upload-pack are run a second time with each directory made an archive
-before it is served ({served} conversations). A case fails the run unless it stands in `conformance/exceptions.tsv`, or for archives
-in `conformance/archive-exceptions.tsv`, with a reason. Skipped are cases that git itself skips: for want of another file system
-or user, or of a slow run.
-
-`make clients` tries other clients on archives, each time with a server that was just started, over git:// and HTTP: libgit2, dulwich,
-go-git, JGit, gitoxide, isomorphic-git, and, if WEIR_GIT_REPO names a clone of git/git, git 1.0.0 and 1.5.0; cargo, npm, pip and go; git
-through nginx, Apache httpd and HAProxy; git of this system and of Debian sid by each protocol version, also over ssh. Jujutsu fetches by
-calling git; by hand, jj 0.45.1 over git 2.51 made colocated clones, one of them shallow, and fetched.
-""")
+        out.write(
+            "# Conformance\n\n"
+            f"`make conformance` runs git's own test suite (here of git {version}, "
+            "from the distribution's source package) with `weir upload-pack` in\n"
+            "git-upload-pack's place, over file://, plain paths and a pretended ssh, "
+            "`weir daemon` in git daemon's, and `weir http-backend`\n"
+            "in git-http-backend's, behind Apache. The scripts that call git-upload-pack are "
+            "run a second time with each directory made an archive\n"
+            f"before it is served ({served} conversations). A case fails the run unless it "
+            "stands in `conformance/exceptions.tsv`, or for archives\n"
+            "in `conformance/archive-exceptions.tsv`, with a reason. "
+            "Skipped are cases that git itself skips: for want of another file system\n"
+            "or user, or of a slow run.\n\n"
+            "`make clients` tries other clients on archives, "
+            "each time with a server that was just started, over git:// and HTTP: libgit2, dulwich,\n"
+            "go-git, JGit, gitoxide, isomorphic-git, and, if WEIR_GIT_REPO names a clone of git/git, "
+            "git 1.0.0 and 1.5.0; cargo, npm, pip and go; git\n"
+            "through nginx, Apache httpd and HAProxy; git of this system and of Debian sid "
+            "by each protocol version, also over ssh. Jujutsu fetches by\n"
+            "calling git; by hand, jj 0.45.1 over git 2.51 made colocated clones, "
+            "one of them shallow, and fetched.\n"
+        )
         for way, rows in tables.items():
             out.write(
                 f"\n## On {way}\n| script | passed | failed | exceptions | skipped |\n|---|---|---|---|---|\n"

@@ -1,25 +1,35 @@
 #!/usr/bin/env python3
-"""Random states of git clients, against git's servers and weir's side by side: WEIR_STATES=1000 WEIR_SEED=7 conformance/states.py.
+"""Random states of git clients, against git's servers and weir's side by side.
 
-Each state is a random upstream that changes (merges, odd dates, several roots, tags of all kinds, branches deleted and
-force-pushed), served by git daemon and git http-backend, mirrored by weir as it changes and served by weir; and two clients
-that do the same, one with each: clones and fetches with random depths, filters and refspecs, in every protocol version. The
-upstream drops at once what its refs no longer reach, so that neither server has more to give than the other. Afterwards
+WEIR_STATES=1000 WEIR_SEED=7 conformance/states.py
+
+Each state is a random upstream that changes (merges, odd dates, several roots, tags of all kinds, branches
+deleted and force-pushed). git daemon and git http-backend serve it; weir mirrors it as it changes, and
+serves the mirror. Two clients, one of git's servers and one of weir's, do the same: clones and fetches with
+random depths, filters and refspecs, in every protocol version. The upstream drops at once what its refs no
+longer reach, so that neither server has more to give than the other. Afterwards
 - both ended alike; refs, HEAD, .git/shallow and FETCH_HEAD are the same;
-- the objects that refs and FETCH_HEAD reach within the shallow boundary, and that are there, are the same; all are there unless
-  the client is partial. A later fetch of a partial client may bring more trees or blobs than the other's where they pass its
-  filter, if the commits that it had before reach them: servers may take it to have those. That is counted, no difference. Nor is it
-  where filters are combined and weir's client has more: git leaves out what it met too deep at first, then less deep.
-  Nor is it what is in a tree that a ref or its tag names: git counts its depth from the entries, and filters the tree itself only if
-  it was met in another one before. Nor is it that one of the servers does not send a tree that it is asked for by name, for the same reason;
+- the objects that refs and FETCH_HEAD reach within the shallow boundary, and that are there, are the same;
+- all of these objects are there unless the client is partial;
 - git fsck --connectivity-only finds nothing wrong in either.
-Where the dates of commits run backwards git's walk may miss that a ref reaches a commit of the boundary, and does not deepen it: that
-is counted, where git rev-list says the same.
-All objects, with those that nothing reaches, may differ: how often, and which way, is counted.
 
-WEIR_SEED is the first state's, the others follow. WEIR_WITHOUT_DEEPEN=1 leaves --deepen out, WEIR_JOBS are done at a time. A
-difference is printed with a script that makes it again, by means of `states.py serve FOLDER` (the servers) and `states.py upstream
-SEED STEP FOLDER` (the upstream after so many changes). Exits with 1 if any difference was found.
+For partial clients, the script counts these cases, and does not take them for differences:
+- A later fetch brings one client more trees or blobs than the other. They pass its filter, but the commits
+  that the client had before reach them, so that a server may assume that the client has them.
+- For the same reason, one of the servers does not send a tree that the client asks for by name.
+- Filters are combined and weir's client has more: git leaves out what it met too deep at first, then less
+  deep.
+- The objects are in a tree that a ref or its tag names: git counts its depth from the entries, and filters
+  the tree itself only if git met it in another tree before.
+
+If the dates of commits run backwards, git's walk may miss that a ref reaches a commit of the boundary; git
+then does not deepen the commit. The script counts this if git rev-list has the same result. All objects,
+with those that nothing reaches, may differ: the script counts how often, and which way.
+
+WEIR_SEED is the seed of the first state; the others follow. WEIR_WITHOUT_DEEPEN=1 leaves out --deepen.
+WEIR_JOBS states run at a time. The script prints each difference with a shell script that reproduces it, by
+means of `states.py serve FOLDER` (the servers) and `states.py upstream SEED STEP FOLDER` (the upstream after
+so many changes). Exits with 1 if it found any difference.
 """
 
 import collections
@@ -68,7 +78,8 @@ class State:
         self.script, self.unlike = [], (set(), set())
         self.is_partial = self.combines = self.is_without_commits = False
         self.refs, self.tried, self.boundary = {}, "", []
-        # What the clients' commits reached before, whether it was there or not; and objects that one of them has and need not have.
+        # The objects that the clients' commits reached before, whether they were there or not; and objects
+        # that one client has and need not have.
         self.known, self.excused = set(), set()
 
     def run(self, *command):
@@ -127,9 +138,11 @@ class State:
             )
             ended[side] = self.run("git", *place, *options, *server, *words)
         codes = {side: ended[side][0] for side in SIDES}
-        # None is no end: a fetch with --refetch that wants nothing waits for the server, as that does for it; weir hangs up in the end.
+        # None means that the command did not end: with --refetch, a fetch that wants nothing waits for the
+        # server, and the server for the fetch. weir hangs up in the end.
         if (codes["git"] == 0) != (codes["weir"] == 0):
-            # Of a partial client either server may think it has a tree that it asks for by name, as its commits reach that.
+            # Either server may assume that a partial client has a tree that the client asks for by name, as
+            # the client's commits reach the tree.
             side = "git" if codes["git"] else "weir"
             lacking = re.search(r"bad (?:object|revision) '?([0-9a-f]{40})", ended[side][2])
             is_partial = self.is_partial or any(a.startswith("--filter") for a in arguments)
@@ -141,7 +154,8 @@ class State:
                 and self.upstream.objects[lacking[1]][0] in ("tree", "blob")
             ):
                 self.counts[
-                    f"{side} does not send a partial client a tree or blob that it wants, as its commits reach it"
+                    f"{side} does not send a partial client a tree or blob that it wants, "
+                    "as its commits reach it"
                 ] += 1
                 raise Enough
             raise Difference(
@@ -289,7 +303,9 @@ class State:
         self.boundary = git["shallow"].split()
 
     def is_misled_by_dates(self):
-        """Whether git's own walk, which upload-pack asks what refs reach, takes a commit of the clients' boundary for one that none does."""
+        """Returns whether git's own walk takes a commit of the clients' boundary for one that no ref reaches.
+
+        upload-pack uses this walk to find what refs reach."""
         place = os.path.join(self.servers.up, self.name)
         reached = [oid for oid in self.boundary if oid in self.upstream.reached()]
         return bool(
@@ -322,7 +338,8 @@ class State:
             ["all", "depth", "deepen", "unshallow", "since", "exclude", "both"],
             [40, 25, 0 if is_clone else 15, 0 if is_clone else 8, 12, 12, 4],
         )[0]
-        # Where clocks go backwards git excludes less than it should: it stops looking soon after all seems to be excluded.
+        # If clocks go backwards, git excludes less than it should: it stops its walk soon after all commits
+        # seem to be excluded.
         if (
             what == "deepen"
             and not WITH_DEEPEN
@@ -480,19 +497,19 @@ class State:
 
     def again(self):
         return (
-            """#!/bin/bash
-# The same again: give WEIR, and STATES, which is conformance/states.py. Clients are git and weir; afterwards the servers end.
-cd "$(mktemp -d)"; pwd
-"$STATES" serve . & trap 'kill $!' EXIT
-until [ -e urls ]; do sleep 0.1; done; . ./urls
-"""
+            "#!/bin/bash\n"
+            "# The same again: give WEIR, and STATES, which is conformance/states.py. "
+            "Clients are git and weir; afterwards the servers end.\n"
+            'cd "$(mktemp -d)"; pwd\n'
+            "\"$STATES\" serve . & trap 'kill $!' EXIT\n"
+            "until [ -e urls ]; do sleep 0.1; done; . ./urls\n"
             + "\n".join(self.script)
-            + """
-for c in git weir; do
-    (git -C $c for-each-ref; cat $c/{.git/,}shallow; git -C $c rev-list --objects --all --missing=print | cut -c1-41 | sort; git -C $c fsck --connectivity-only) >$c.txt 2>&1
-done
-diff git.txt weir.txt
-"""
+            + "\nfor c in git weir; do\n"
+            "    (git -C $c for-each-ref; cat $c/{.git/,}shallow; "
+            "git -C $c rev-list --objects --all --missing=print | cut -c1-41 | sort; "
+            "git -C $c fsck --connectivity-only) >$c.txt 2>&1\n"
+            "done\n"
+            "diff git.txt weir.txt\n"
         )
 
 

@@ -98,14 +98,20 @@ class Upstream:
         date = self.date()
         lines = "".join(f"parent {parent}\n" for parent in parents)
         tree = self.tree()
-        text = f"tree {tree}\n{lines}author A <a@x> {date} +0000\ncommitter A <a@x> {date} +0000\n\n{len(self.commits)}\n"
+        text = (
+            f"tree {tree}\n{lines}"
+            f"author A <a@x> {date} +0000\ncommitter A <a@x> {date} +0000\n\n{len(self.commits)}\n"
+        )
         oid = self.put("commit", text.encode(), [tree, *parents])
         self.commits.append(oid)
         return oid
 
     def tag(self, target):
         kind = self.objects[target][0]
-        text = f"object {target}\ntype {kind}\ntag t\ntagger A <a@x> {self.clock} +0000\n\n{self.rng.randrange(100)}\n"
+        text = (
+            f"object {target}\ntype {kind}\n"
+            f"tag t\ntagger A <a@x> {self.clock} +0000\n\n{self.rng.randrange(100)}\n"
+        )
         return self.put("tag", text.encode(), [target])
 
     def history(self, at):

@@ -1,4 +1,4 @@
-"""Part 2 of troubles.py: a GitHub of 2,000 repositories with many troubles at once, crawled beside its untroubled twin."""
+"""Part 2 of troubles.py: a GitHub of 2,000 repositories with many troubles, crawled beside a calm twin."""
 
 import os
 import re
@@ -20,9 +20,16 @@ GAP_MAX = 300 + 400
 
 def forges(url, owners, more=""):
     """Two forges at one address: everything with a filter, and what some owners have."""
-    common = f'type = "github"\nurl = "{url}"\ntokens = ["flaky", "steady"]\nclone_from = ["{CLONES}"]\ntries = {TRIES}\nretry = "0s"\n{more}'
+    common = (
+        f'type = "github"\nurl = "{url}"\n'
+        'tokens = ["flaky", "steady"]\n'
+        f'clone_from = ["{CLONES}"]\ntries = {TRIES}\nretry = "0s"\n{more}'
+    )
     names = ", ".join(f'"{owner}"' for owner in owners)
-    return f'[[forge]]\nname = "all"\n{common}stars_min = {STARS_MIN}\n[[forge]]\nname = "own"\n{common}owners = [{names}]\n'
+    return (
+        f'[[forge]]\nname = "all"\n{common}stars_min = {STARS_MIN}\n'
+        f'[[forge]]\nname = "own"\n{common}owners = [{names}]\n'
+    )
 
 
 class Twin:
@@ -157,7 +164,8 @@ def unseen_is_down(checks, troubled, calm):
     )
     gaps = [(a, b) for a, b in zip(places, places[1:]) if b - a > GAP_MAX]
     checks.check(
-        "B2: behind a bad page the listing goes on with the next one, though skipped pages were tried again before",
+        "B2: behind a bad page the listing goes on with the next one, "
+        "though skipped pages were tried again before",
         not gaps,
         f"nothing between these ids was asked for: {gaps}",
     )
@@ -203,7 +211,9 @@ def unseen_is_down(checks, troubled, calm):
 
 
 def all_is_down(checks, troubled, calm, owners):
-    """B5, B6, B8: everything fails, then no token is taken, then the usual trouble with an owner left out of the configuration."""
+    """B5, B6, B8: everything fails, then GitHub rejects every token, then the usual troubles return.
+
+    All this happens after an owner was left out of the configuration."""
     hidden = troubled.hidden(owners)
     for twin in (troubled, calm):
         twin.github.world.change(2, hidden)
@@ -265,7 +275,8 @@ def late(checks, troubled, calm, owners):
     said = troubled.crawl("tokens", log=12)
     warned = said.err.count("cannot tell whether it still exists")
     checks.check(
-        "B8: tokens that are refused meanwhile end the crawl with an error, not with a warning about each repository",
+        "B8: tokens that are refused meanwhile end the crawl with an error, "
+        "not with a warning about each repository",
         said.code == 3 and warned <= 2 * IN_TURN,
         f"{warned} warnings, ended with {said.code}: {said.all[-600:]}",
     )
@@ -337,7 +348,8 @@ def beside(checks, twin, folder, postgres):
     wait_for("the first pages", 20, lambda: github.count("/api/v3/repositories?") > 3)
     if postgres:
         postgres.sql(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+            "AND backend_type = 'client backend'"
         )
         time.sleep(0.5)
     two = twin.pool("--json", "crawl", "all").log()
@@ -350,9 +362,12 @@ def beside(checks, twin, folder, postgres):
     twice = len(pages) - len(set(pages))
     # The page that was under way may be had again.
     checks.check(
-        f"B10: a second crawl of the same forge, {'after the connections of the first were ended' if postgres else 'beside the first'}, asks for no page twice",
+        "B10: a second crawl of the same forge, "
+        f"{'after the connections of the first were ended' if postgres else 'beside the first'}"
+        ", asks for no page twice",
         twice <= 1,
-        f"{twice} of {len(set(pages))} pages were asked for twice; the second ended with {two.code}: {two.all[-500:]}",
+        f"{twice} of {len(set(pages))} pages were asked for twice; "
+        f"the second ended with {two.code}: {two.all[-500:]}",
     )
     checks.check(
         "B10: one of the two lists all; the other, if it may not, says why",

@@ -1,4 +1,7 @@
-"""A GitHub on loopback (REST and GraphQL as an Enterprise Server has them) whose repositories change, with troubles to be switched on."""
+"""A GitHub on loopback whose repositories change, with troubles that can be switched on.
+
+It speaks REST and GraphQL as an Enterprise Server does.
+"""
 
 import copy
 import hashlib
@@ -12,8 +15,8 @@ import urllib.parse
 COUNT, OWNERS, SPACING, FIRST = 2000, 10, 3, 10
 CLONES = "https://h/"
 STARS_MIN = 10
-# A page that holds one of these is answered badly, and a question for details of one; pages span three hundred ids, and weir jumps
-# behind bad ones.
+# A page that holds an id of POISON is answered badly, and a question for the details of an id of UNTOLD.
+# Pages span three hundred ids, and weir jumps behind bad ones.
 POISON = {
     FIRST + SPACING * 60: "HTML",
     FIRST + SPACING * 400: "HTML",
@@ -67,7 +70,9 @@ class World:
         return number
 
     def change(self, step, hidden):
-        """Some are renamed, transferred, swapped, pushed to, deleted and made; those that troubles have `hidden` stay where they are."""
+        """Renames, transfers, swaps, pushes to, deletes and makes some repositories.
+
+        Repositories that troubles have `hidden` are not transferred, swapped or deleted."""
         special = {self.at(n) for n in (605, 610, 611, 620, 1500, 1501)}
         if step == 1:
             # Whoever takes a name stands before who had it, on its page and on another.
@@ -142,7 +147,8 @@ class GitHub(http.server.ThreadingHTTPServer):
                 403,
                 {},
                 {
-                    "message": "Resource protected by organization SAML enforcement. You must grant your token access."
+                    "message": "Resource protected by organization SAML enforcement. "
+                    "You must grant your token access."
                 },
             ),
             "HTML": (

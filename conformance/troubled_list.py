@@ -1,4 +1,4 @@
-"""Part 1 of troubles.py: a list of 300 URLs as the world has them, a tenth of it bad, mirrored in one pass."""
+"""Part 1 of troubles.py: weir mirrors a list of 300 URLs in one pass; a tenth of them is bad."""
 
 import json
 import os
@@ -225,7 +225,7 @@ def listed(checks, pool, names, ways, errors, well):
 
 
 def mended(checks, pool, world, names, errors):
-    """Upstreams over HTTP that were bad are well now; asked for by name they are visited, and the others left alone."""
+    """Mends bad upstreams over HTTP: weir visits those that are asked for by name, and no others."""
     world.web.are_mended = True
     ways = (
         "404",

@@ -37,7 +37,8 @@ def make_repository(path, number):
     for n in range(3 + number % 4):
         data = f"{number} {n}\n" * (20 + number)
         stream.append(
-            f"commit refs/heads/main\ncommitter A <a@x> {1700000000 + n} +0000\ndata 2\nc\nM 100644 inline f{n}\ndata {len(data)}\n{data}\n"
+            f"commit refs/heads/main\ncommitter A <a@x> {1700000000 + n} +0000\ndata 2\nc\n"
+            f"M 100644 inline f{n}\ndata {len(data)}\n{data}\n"
         )
     stream.append(
         "reset refs/heads/topic\nfrom refs/heads/main\n\nreset refs/tags/v1\nfrom refs/heads/main\n\n"
@@ -242,7 +243,7 @@ class World:
         return urls
 
     def bad(self):
-        """Ways to be bad: URLs, the classes that would be right, and words of which one says what is wrong."""
+        """The ways to be bad: for each, URLs, right classes, and words of which one says what is wrong."""
         web, tcp = (
             f"http://127.0.0.1:{self.web.port}",
             lambda scheme, port, n: f"{scheme}://127.0.0.1:{port}/owner{n}/name.git",

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Lists and forges as the world has them, with trouble in them, over SQLite and over a real PostgreSQL: troubles.py [list|crawl].
+"""Checks weir with lists and forges that have troubles, over SQLite and PostgreSQL: troubles.py [list|crawl].
 
-Part 1 mirrors 300 URLs of which 30 are bad, and judges what every listing command says of them then; part 2 crawls a GitHub of
-2,000 repositories with many troubles at once, and compares with the same GitHub without them. Everything is on loopback. Prints
-what commands said, for a person to read, and a table of checks; ends with 1 if one is missed.
+Part 1 mirrors 300 URLs of which 30 are bad, and then judges what every listing command says of them. Part 2
+crawls a GitHub of 2,000 repositories with many troubles at once, and compares with the same GitHub without
+them. PostgreSQL is a real server; everything is on loopback. Prints what the commands said, for a person to
+read, and a table of checks. Exits with 1 if a check is missed.
 """
 
 import os
@@ -63,7 +64,8 @@ def main():
                 "",
                 *checks.table(),
                 "",
-                f"{len(checks.rows) - len(checks.missed)} of {len(checks.rows)} checks are met, {time.time() - started:.0f} s",
+                f"{len(checks.rows) - len(checks.missed)} of {len(checks.rows)} checks are met, "
+                f"{time.time() - started:.0f} s",
             ]
         )
     )

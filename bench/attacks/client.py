@@ -23,7 +23,9 @@ class Failed(Exception):
 
 
 class Client:
-    """Fetches in turns: a clone, a shallow clone and an update from each URL, and, with a port for HTTP, what has many haves."""
+    """Fetches in turns: a clone, a shallow clone and an update from each URL.
+
+    If there is a port for HTTP, also sends a request with many haves."""
 
     def __init__(self, urls, http_port=None, env=None):
         self.env = {**os.environ, **(env or {})}

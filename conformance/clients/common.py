@@ -1,4 +1,4 @@
-"""What all tables share: commands, an upstream, weir's servers and git's own, and what a cell of a table says."""
+"""What all tables share: commands, an upstream, weir's servers and git's own, and the text of a cell."""
 
 import contextlib
 import os
@@ -34,12 +34,15 @@ def git(repo, *args, **more):
 
 
 def install(*command, **more):
-    """Fetches or builds a client. What package managers say when they fail names their registries, so it is not passed on."""
+    """Fetches or builds a client.
+
+    The errors of package managers name their registries, so they are not passed on."""
     try:
         return run(*command, **{"timeout": 1500, "env": {**os.environ, "HOME": HOME}, **more})
     except (OSError, subprocess.SubprocessError) as e:
         raise Skipped(
-            f"{os.path.basename(command[0])} could not install or build it ({getattr(e, 'returncode', type(e).__name__)})"
+            f"{os.path.basename(command[0])} could not install or build it "
+            f"({getattr(e, 'returncode', type(e).__name__)})"
         ) from None
 
 
@@ -127,9 +130,10 @@ class Pool:
 
     @contextlib.contextmanager
     def serve(self, **ports):
-        """A server that has answered nobody yet, and has no answers of another one: the URLs of the repository by scheme.
+        """Starts a server that no client has asked before, and gives the repository's URLs by scheme.
 
-        A warm one once hid that clients which half-close their sockets got nothing."""
+        The server has no answers of an earlier one. A warm server once hid that clients which half-close
+        their sockets got nothing."""
         shutil.rmtree(self.scratch)
         os.makedirs(self.scratch)
         ports = {"git": port(), "http": port(), **ports}
@@ -224,7 +228,9 @@ def words(error):
 
 
 def cell(action, control=None):
-    """What a table says about an action: "well", or why it failed or was skipped, and whether it fails with git's own server, too."""
+    """Returns what a table says about an action: "well", or why the action failed or was skipped.
+
+    If the action failed and there is a `control`, the text tells how that went with git's own server."""
     try:
         action()
         return "well"
@@ -268,7 +274,8 @@ def commits(upstream, count):
             upstream,
             "mktree",
             input="".join(
-                f"100644 blob {git(upstream, 'hash-object', '-w', '--stdin', input=str(time.time_ns()))}\tfile{n}\n"
+                "100644 blob "
+                f"{git(upstream, 'hash-object', '-w', '--stdin', input=str(time.time_ns()))}\tfile{n}\n"
                 for n in range(3)
             ),
         )

@@ -1,4 +1,4 @@
-"""What stock git does with a server, each thing with a fresh weir and with git's own server: both must leave the same behind."""
+"""What stock git does with a fresh weir and with git's own server: both must leave the same behind."""
 
 import os
 import re
@@ -45,12 +45,15 @@ class Git:
 
 
 def history(upstream):
-    """Makes merges, tags of every kind, and so many branches that a request for all of them exceeds git's HTTP buffer."""
+    """Makes merges, tags of every kind, and many branches.
+
+    A request for all branches exceeds git's HTTP buffer."""
     stream = []
 
     def commit(branch, mark, parents, path):
         stream.append(
-            f"commit refs/heads/{branch}\nmark :{mark}\ncommitter C <c@example.com> {1700000000 + 60 * mark} +0000\ndata 2\nx\n"
+            f"commit refs/heads/{branch}\nmark :{mark}\ncommitter C <c@example.com> "
+            f"{1700000000 + 60 * mark} +0000\ndata 2\nx\n"
         )
         stream.extend(f"{word} :{parent}\n" for word, parent in zip(("from", "merge"), parents))
         text = "".join(f"line {n} of {mark // 7 if n % 5 else mark}\n" for n in range(40))
@@ -128,7 +131,8 @@ def partial(client, url, folder, target):
     client(os.path.join(folder, target), "log", "-p", "-3", "--first-parent", "v1")
 
 
-# Columns and what makes them up: a name for the folder, and what is done. What comes after "grow" does so when upstream has changed.
+# The columns and their steps: a name for the folder, and what is done. Before the column "fetch", the
+# upstream changes (`grow`).
 STEPS = (
     ("--mirror", (("mirror", clone("--mirror")),)),
     ("clone", (("clone", clone()), ("chunked", clone("-c", "http.postBuffer=65536", "--no-checkout")))),

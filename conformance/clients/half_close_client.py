@@ -1,5 +1,8 @@
-"""clone|shallow|fetch URL FOLDER, by a client that says with each request that nothing more will come: it closes its half of the
-connection, as TCP allows and dulwich does. Prints the id of the remote's main branch."""
+"""clone|shallow|fetch URL FOLDER, by a client that closes its half of the connection after each request.
+
+This says that nothing more will come, as TCP allows and dulwich does. Prints the id of the remote's main
+branch.
+"""
 
 import os
 import socket
@@ -27,8 +30,9 @@ def ask(url, request):
         before = line(b"git-upload-pack %s\0host=%s\0\0version=2\0" % (url.path.encode(), host))
     else:
         # HTTP/1.0 is not chunked, and ends with the connection.
-        head = (b"POST %s/git-upload-pack HTTP/1.0" % url.path.encode(), b"Host: " + host, b"Git-Protocol: version=2",
-                b"Content-Type: application/x-git-upload-pack-request", b"Content-Length: %d" % len(request), b"", b"")  # fmt: skip
+        head = (b"POST %s/git-upload-pack HTTP/1.0" % url.path.encode(), b"Host: " + host,
+                b"Git-Protocol: version=2", b"Content-Type: application/x-git-upload-pack-request",
+                b"Content-Length: %d" % len(request), b"", b"")  # fmt: skip
         before = b"\r\n".join(head)
     with socket.create_connection((url.hostname, url.port), 60) as s:
         s.sendall(before + request)

@@ -1,4 +1,4 @@
-"""Clones, shallow clones and fetches by libraries that are not git. Each is a small program beside this one."""
+"""Clones, shallow clones and fetches by libraries that are not git, each a small program beside this one."""
 
 import functools
 import os

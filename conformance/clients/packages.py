@@ -1,4 +1,7 @@
-"""Package managers that take a package from a git repository: one repository that is a crate, an npm and a Python package and a Go module."""
+"""Package managers that take a package from a git repository.
+
+One repository is a crate, an npm package, a Python package and a Go module.
+"""
 
 import json
 import os
@@ -9,7 +12,8 @@ from common import BUILT, HOME, Pool, cell, git, install, need, new_upstream, ru
 
 MODULE = "weir.test/it.git"
 # A build backend for pip that needs no other package, so that nothing is fetched but the repository.
-BACKEND = """import zipfile
+BACKEND = (
+    """import zipfile
 
 
 def build_wheel(folder, config_settings=None, metadata_directory=None):
@@ -17,7 +21,8 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
     files = {
         "it.py": open("it.py").read(),
         "it-1.0.0.dist-info/METADATA": "Metadata-Version: 2.1\\nName: it\\nVersion: 1.0.0\\n",
-        "it-1.0.0.dist-info/WHEEL": "Wheel-Version: 1.0\\nGenerator: it\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+        "it-1.0.0.dist-info/WHEEL": "Wheel-Version: 1.0\\nGenerator: it\\n"""
+    """Root-Is-Purelib: true\\nTag: py3-none-any\\n",
     }
     record = "it-1.0.0.dist-info/RECORD"
     files[record] = "".join(f"{file},,\\n" for file in [*files, record])
@@ -26,6 +31,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
             wheel.writestr(file, text)
     return name
 """
+)
 
 
 def contents(number):
@@ -48,7 +54,8 @@ def fill(upstream):
     for branch, numbers in (("main", range(1, 25)), ("side", range(25, 31))):
         for number in numbers:
             stream.append(
-                f"commit refs/heads/{branch}\nmark :{number}\ncommitter C <c@example.com> {1700000000 + number} +0000\ndata 2\nx\n"
+                f"commit refs/heads/{branch}\nmark :{number}\ncommitter C <c@example.com> "
+                f"{1700000000 + number} +0000\ndata 2\nx\n"
             )
             if number == 25:
                 stream.append("from :12\n")
@@ -84,7 +91,9 @@ def cargo(with_cli):
         with open(f"{folder}/user/Cargo.toml", "w") as f:
             key = {"sha": "rev"}.get(kind, kind)
             f.write(
-                f'[package]\nname = "user"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\nit = {{ git = "{url}", {key} = "{value}" }}\n[workspace]\n'
+                '[package]\nname = "user"\nversion = "0.0.0"\nedition = "2021"\n'
+                f'[dependencies]\nit = {{ git = "{url}", {key} = "{value}" }}\n'
+                "[workspace]\n"
             )
         rustup = os.environ.get("RUSTUP_HOME", os.path.join(HOME, ".rustup"))
         home = f"{folder}/cargo"

@@ -54,7 +54,8 @@ backend weir
 # As the book has it (docs/book/src/serving.md).
 FORWARDED = (
     UNBUFFERED
-    + "proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; client_max_body_size 0;"
+    + "proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; "
+    "client_max_body_size 0;"
 )
 
 
@@ -64,7 +65,8 @@ def nginx(folder, behind, tls="", path="/", more=""):
     os.makedirs(folder)
     number = port()
     certificate = f"{folder}/certificate.pem"
-    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+        "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
         "-keyout", f"{folder}/key.pem", "-out", certificate)  # fmt: skip
     with open(f"{folder}/conf", "w") as f:
         f.write(

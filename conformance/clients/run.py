@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Clients of every sort clone and fetch from an archive served by weir: clients/run.py [NAME...], of a client or a table.
+"""Clients of every sort clone and fetch from an archive served by weir: clients/run.py [NAME...].
 
-Libraries that are not git, package managers, stock git through reverse proxies, and stock git old and new over git://, HTTP and ssh.
-Each thing that is tried gets a server that was just started. What a client has made is checked by git: fsck, and the same refs and
-objects as upstream, or as git's own server gives. Rows go to standard output as Markdown tables; what cannot be tried here is a row
-that says so. What is not there is fetched by its name. If WEIR_GIT_REPO names a clone of git's own repository, old versions of git
-are built from it and tried as well.
+NAME is a client or a table. The clients are libraries that are not git, package managers, stock git through
+reverse proxies, and stock git old and new over git://, HTTP and ssh. Each thing that is tried gets a server
+that was just started. git checks what a client has made: fsck finds nothing, and refs and objects are those
+of the upstream, or those that git's own server gives. Rows go to standard output as Markdown tables; what
+cannot be tried here is a row that says so. A client that is not there is fetched by its name. If
+WEIR_GIT_REPO names a clone of git's own repository, old versions of git are built from it and tried as well.
 """
 
 import os
@@ -26,7 +27,8 @@ def main():
     for name in sys.argv[1:]:
         if name not in TABLES and not any(name in table.CLIENTS for table in TABLES.values()):
             sys.exit(
-                f"{name}: neither a table ({', '.join(TABLES)}) nor one of: {'; '.join(c for t in TABLES.values() for c in t.CLIENTS)}"
+                f"{name}: neither a table ({', '.join(TABLES)}) nor one of: "
+                f"{'; '.join(c for t in TABLES.values() for c in t.CLIENTS)}"
             )
     if not os.path.exists(WEIR):
         sys.exit("there is no weir to try: build it, or say where it is (WEIR)")

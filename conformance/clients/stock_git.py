@@ -1,4 +1,4 @@
-"""Stock git, of this system and the newest that Debian has, by every protocol version over git://, HTTP and ssh."""
+"""Stock git, of this system and the newest in Debian, by every protocol version over git://, HTTP and ssh."""
 
 import contextlib
 import getpass
@@ -67,7 +67,9 @@ CLIENTS = {"git": system, "git of Debian sid": newest}
 
 @contextlib.contextmanager
 def sshd(folder, pool):
-    """An sshd with a key that may do nothing but "weir shell", and one that may do anything: git's own upload-pack."""
+    """Starts an sshd with two keys.
+
+    One key may run nothing but "weir shell". The other may run anything: it is for git's own upload-pack."""
     need("/usr/sbin/sshd", "ssh-keygen")
     os.makedirs(folder)
     for key in ("host", "weir", "stock"):
@@ -75,7 +77,8 @@ def sshd(folder, pool):
     public = {key: open(f"{folder}/{key}.pub").read() for key in ("host", "weir", "stock")}
     with open(f"{folder}/authorized_keys", "w") as f:
         f.write(
-            f'restrict,command="{shlex.quote(WEIR)} --pool {shlex.quote(pool.folder)} shell" {public["weir"]}restrict {public["stock"]}'
+            f'restrict,command="{shlex.quote(WEIR)} --pool {shlex.quote(pool.folder)} shell" '
+            f'{public["weir"]}restrict {public["stock"]}'
         )
     with open(f"{folder}/known_hosts", "w") as f:
         f.write(f"weir-clients {public['host']}")

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: running programs, repositories in two states, and places where servers are started."""
+"""What the scripts of this folder share: programs to run, repositories in two states, places for servers."""
 
 import dataclasses
 import os
@@ -37,7 +37,9 @@ def git(repository, *args, **more):
 
 
 def words(error, *private):
-    """The line in which a failed program says why, without URLs of registries and paths of this machine, fit for a table."""
+    """Returns the line in which a failed program says why, fit for a table.
+
+    URLs of registries and paths of this machine are left out."""
     if isinstance(error, subprocess.TimeoutExpired):
         return f"no end after {error.timeout:.0f} s"
     said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
@@ -53,7 +55,9 @@ def tidy(line, *private):
 
 
 def need(program, package=None):
-    """The path of a program; its package, of the same name unless told otherwise, is installed if it is not there."""
+    """Returns the path of a program. If the program is not there, installs its package.
+
+    The package has the program's name unless told otherwise."""
     path = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
     if not shutil.which(program, path=path):
         try:
@@ -79,7 +83,10 @@ def port():
 
 @dataclasses.dataclass
 class Refused:
-    """What weir is not to get: what that is, the class that it is to say (None: any), and whether the row's settings hold for it."""
+    """A repository that weir must not get.
+
+    `what` names the case, and `error_class` is the class that weir must report (None: any). `with_settings`
+    says whether the row's settings apply."""
 
     what: str
     url: str
@@ -144,7 +151,9 @@ class Place:
         self.changed()
 
     def start(self, *command, ready, **more):
-        """Starts a server in a process group of its own, and waits until it listens at a port or has made a socket."""
+        """Starts a server in a process group of its own.
+
+        Waits until the server listens at a port or has made a socket."""
         log = os.path.join(self.folder, f"log-{len(self.processes)}")
         with open(log, "w") as f:
             process = subprocess.Popen(
@@ -156,7 +165,8 @@ class Place:
             if process.poll() is not None:
                 with open(log) as f:
                     raise RuntimeError(
-                        f"{os.path.basename(command[0])} ended: {(f.read().strip().splitlines() or ['?'])[-1]}"
+                        f"{os.path.basename(command[0])} ended: "
+                        f"{(f.read().strip().splitlines() or ['?'])[-1]}"
                     )
             if os.path.exists(ready) if isinstance(ready, str) else listens(ready):
                 return
@@ -191,13 +201,16 @@ def snapshot(ask):
 def compare(found, wanted, parts=("refs", "HEAD", "objects")):
     for part in parts:
         lacking, other = set(wanted[part]) - set(found[part]), set(found[part]) - set(wanted[part])
-        assert not (
-            lacking or other
-        ), f"{part}: {len(lacking)} lacking, {len(other)} that upstream has not, {sorted(lacking | other)[0]!r} among them"
+        assert not (lacking or other), (
+            f"{part}: {len(lacking)} lacking, "
+            f"{len(other)} that upstream has not, {sorted(lacking | other)[0]!r} among them"
+        )
 
 
 def states(work):
-    """Two bundles: a repository, and the same after a forced push, with a branch deleted, one new, and an annotated tag."""
+    """Makes two bundles: a repository, and the same one after changes.
+
+    The changes are a forced push, a deleted branch, a new one, and an annotated tag."""
     repository = os.path.join(work, "template.git")
     run("git", "init", "-q", "--bare", "-b", "main", repository)
     lines = [f"line {n}" for n in range(500)]

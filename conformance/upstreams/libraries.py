@@ -1,4 +1,4 @@
-"""Servers that are not git: dulwich, JGit, go-git and soft-serve, each fetched by its name if it is not there."""
+"""Servers that are not git: dulwich, JGit, go-git and soft-serve, each fetched by name if it is not there."""
 
 import os
 import shutil
@@ -40,7 +40,8 @@ def dulwich(place):
     place.start(
         python, os.path.join(HERE, "dulwich_server.py"), place.repositories, *map(str, ports), ready=ports[1]
     )
-    # Over git:// it closes the connection without a word where there is no repository; so do JGit and go-git 5.
+    # Over git://, if there is no repository, dulwich closes the connection without a word; so do JGit and
+    # go-git 5.
     return list(both("dulwich", place, *ports, git={"missing_class": "network"}))
 
 
@@ -128,7 +129,10 @@ def soft_serve(place):
         ready=http,
         env={**os.environ, **{f"SOFT_SERVE_{name}": value for name, value in settings.items()}},
     )
-    command = f"ssh -F none -i {key} -o IdentitiesOnly=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile={place.folder}/known"
+    command = (
+        f"ssh -F none -i {key} -o IdentitiesOnly=yes "
+        f"-o StrictHostKeyChecking=no -o UserKnownHostsFile={place.folder}/known"
+    )
     run(*command.split(), "-p", str(ssh), "admin@127.0.0.1", "repo", "create", "it")
     place.repository = os.path.join(place.folder, "soft", "repos", "it.git")
     for state in place.states:

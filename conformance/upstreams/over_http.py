@@ -1,4 +1,4 @@
-"""git http-backend under Apache and nginx, also over TLS by a private authority, and files alone (dumb HTTP)."""
+"""git http-backend under Apache and nginx, also over TLS by a private authority, and files (dumb HTTP)."""
 
 import os
 import shutil
@@ -58,7 +58,10 @@ def apache(place):
     program = need("apache2")
     modules = "/usr/lib/apache2/modules"
     config, number = prepare(place), port()
-    names = "mpm_prefork authn_core authn_file authz_core authz_user auth_basic alias env cgi headers filter deflate"
+    names = (
+        "mpm_prefork authn_core authn_file authz_core authz_user auth_basic "
+        "alias env cgi headers filter deflate"
+    )
     lines = [f"LoadModule {name}_module {modules}/mod_{name}.so" for name in names.split()]
     lines += [
         f"ServerRoot {place.folder}",
@@ -200,7 +203,10 @@ def tls(place):
         "-out",
         f"{path}/cert.pem",
     )
-    url = f"https://localhost:{start_nginx(place, f'ssl_certificate {path}/cert.pem; ssl_certificate_key {path}/key.pem;')}/git"
+    url = (
+        "https://localhost:"
+        f"{start_nginx(place, f'ssl_certificate {path}/cert.pem; ssl_certificate_key {path}/key.pem;')}/git"
+    )
     ca = f"{path}/ca.pem"
     for_git = {"GIT_SSL_CAINFO": ca}
 
@@ -221,7 +227,9 @@ def tls(place):
 
 
 def dumb(place, label="dumb HTTP", alternates=None):
-    """Plain files, served by Python: packed and loose objects, some of them in another repository if that is wanted."""
+    """Plain files, served by Python: packed and loose objects.
+
+    With `alternates`, another repository holds the packed objects."""
     run("git", "init", "-q", "--bare", "-b", "main", place.repository)
     objects = os.path.join(place.repository, "objects")
     packed = place.repository

@@ -1,4 +1,4 @@
-"""git itself over OpenSSH, plainly and by gitolite, and the newest git's daemon with a reftable repository."""
+"""git itself over OpenSSH, plainly and by gitolite, and the newest git's daemon with reftable."""
 
 import getpass
 import os
@@ -9,7 +9,9 @@ from common import BUILT, Refused, Unavailable, Upstream, need, port, run, words
 
 
 class Sshd:
-    """An sshd that lets the user of this process in, with one key; protocol versions pass where the environment may."""
+    """An sshd that lets the user of this process in, with one key.
+
+    A protocol version gets through only if sshd accepts the environment variable GIT_PROTOCOL."""
 
     def __init__(self, place, keys=None, home=None):
         self.place = place
@@ -51,7 +53,10 @@ class Sshd:
         return f"ssh://{user}@127.0.0.1:{number}"
 
     def environment(self):
-        options = f"-i {self.key} -o IdentitiesOnly=yes -o BatchMode=yes -o UserKnownHostsFile={self.place.folder}/known"
+        options = (
+            f"-i {self.key} -o IdentitiesOnly=yes -o BatchMode=yes "
+            f"-o UserKnownHostsFile={self.place.folder}/known"
+        )
         return {"GIT_SSH_COMMAND": f"ssh -F none {options}"}
 
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Other people's git servers as upstreams of weir: upstreams/run.py [SERVER...].
 
-Each server is started by itself, and its repository mirrored: a first clone; an update with a forced push, a branch deleted, one new,
-and an annotated tag; a visit that finds nothing new. After each of them refs, HEAD and all reachable objects of the mirror are those
-of the repository at the server, and git (clone --mirror, fetch --prune) is asked for the same beside it. A repository that is not
-there is mirrored, too: the class that weir gives the failure must be right, as far as the server tells. Rows go to standard output as
-a Markdown table; what a server needs is installed or built, and if that cannot be had the row says so.
+The script starts one server at a time, and weir mirrors its repository: a first clone; an update with a
+forced push, a branch deleted, one new, and an annotated tag; a visit that finds nothing new. After each
+visit, the refs, HEAD and all reachable objects of the mirror are those of the repository at the server. git
+(clone --mirror, fetch --prune) does the same beside weir. weir also mirrors a repository that is not there:
+it must give the failure the right class, as far as the server tells. Rows go to standard output as a
+Markdown table. What a server needs is installed or built; if that cannot be had, the row says so.
 """
 
 import hashlib
@@ -40,7 +41,8 @@ SERVERS = {
 }
 # What git says if the server has told it that there is no such repository, or that it may not have it.
 TOLD = re.compile(
-    r"not found|not exist|not exported|not appear to be|invalid repo|no git repository|denied by|authentication failed"
+    r"not found|not exist|not exported|not appear to be|invalid repo"
+    r"|no git repository|denied by|authentication failed"
     r"|could not read (username|password)|error: 40[134]|certificate",
     re.I,
 )

@@ -6,15 +6,17 @@ use std::path::{Path, PathBuf};
 /// Columns of a line of code, at most; rustfmt.toml says the same, and lets long strings and comments pass.
 const COLUMNS_MAX: usize = 110;
 /// Folders of the workspace that hold code.
-const FOLDERS: &[&str] = &["crates", "fuzz", "conformance"];
+const FOLDERS: &[&str] = &["crates", "fuzz", "conformance", "bench"];
+/// Extensions of files with code; ruff.toml says the same of Python.
+const EXTENSIONS: &[&str] = &["rs", "py"];
 
-/// Every file below `folder` with the extension `rs`.
+/// Finds every file with code below `folder`.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
             sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|e| EXTENSIONS.iter().any(|known| e == *known)) {
             found.push(path);
         }
     }
