@@ -5,5 +5,6 @@ mod check;
 mod first_hour;
 mod fleet;
 mod hooks;
+mod json_shapes;
 mod recipes;
 mod reference;
