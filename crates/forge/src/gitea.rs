@@ -84,7 +84,7 @@ impl Gitea {
         let Some(name) = self.owners.get(n).map(|name| escape(name)) else {
             return Ok(AccountsPage::default());
         };
-        let next = AccountsPosition::next_owner(n, self.owners.len());
+        let next = AccountsPosition::Owner(n).next_owner(self.owners.len());
         for (place, kind) in [("orgs", AccountKind::Organization), ("users", AccountKind::User)] {
             match self.api.get(&format!("{}/{place}/{name}", self.base)) {
                 Ok(answer) => {

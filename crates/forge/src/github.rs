@@ -212,7 +212,7 @@ impl GitHub {
     /// Returns the account of owner number `n`, with the members of an organization.
     fn account_of_owner(&mut self, n: usize) -> Result<AccountsPage> {
         let Some(name) = self.owners.get(n) else { return Ok(AccountsPage::default()) };
-        let next = AccountsPosition::next_owner(n, self.owners.len());
+        let next = AccountsPosition::Owner(n).next_owner(self.owners.len());
         let url = format!("{}/users/{}", self.rest, escape(name));
         let found = match self.api.get(&url) {
             Err(e) if e.is_of_owner() => None,

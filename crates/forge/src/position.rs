@@ -96,9 +96,12 @@ impl AccountsPosition {
         }
     }
 
-    /// Returns the position of the owner behind number `n`, if there is one of `owners`.
-    pub(crate) fn next_owner(n: usize, owners: usize) -> Option<String> {
-        (n + 1 < owners).then(|| AccountsPosition::Owner(n + 1).text())
+    /// Returns the position of the owner behind this one, if there is one of `owners`.
+    pub(crate) fn next_owner(self, owners: usize) -> Option<String> {
+        match self {
+            AccountsPosition::Owner(n) if n + 1 < owners => Some(AccountsPosition::Owner(n + 1).text()),
+            _ => None,
+        }
     }
 }
 
@@ -179,7 +182,7 @@ mod tests {
         let at = |owner| OwnerPosition { owner, at: 5 };
         assert_eq!(at(Some(0)).next_owner(2, 1).as_deref(), Some("1:1"));
         assert_eq!((at(Some(1)).next_owner(2, 1), at(None).next_owner(2, 1)), (None, None));
-        assert_eq!(AccountsPosition::next_owner(0, 2).as_deref(), Some("owner:1"));
-        assert_eq!(AccountsPosition::next_owner(1, 2), None);
+        assert_eq!(AccountsPosition::Owner(0).next_owner(2).as_deref(), Some("owner:1"));
+        assert_eq!(AccountsPosition::Owner(1).next_owner(2), None);
     }
 }

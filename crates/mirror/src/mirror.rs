@@ -222,7 +222,7 @@ impl Mirror {
                     None
                 }
                 Err(Failure { wait_s: Some(wait_s), .. }) => {
-                    self.throttle().asked_to_wait(&host, *wait_s, self.now_ms())
+                    self.throttle().asked_to_wait(&host, Duration::from_secs(*wait_s), self.now_ms())
                 }
                 Err(failure) => self.throttle().failed(&host, failure.class, self.now_ms()),
             };

@@ -7,6 +7,7 @@
 //! host that says of one repository after the other that it is not there has itself lost something.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use weir_ground::FailureClass;
 
@@ -197,10 +198,10 @@ impl Throttle {
 
     /// Records that `host` asks for a pause of `seconds`; returns that pause, unless the host already pauses
     /// for that long.
-    pub fn asked_to_wait(&mut self, host: &str, seconds: u64, now_ms: u64) -> Option<Pause> {
-        let until_ms = now_ms.saturating_add(seconds.saturating_mul(1000));
+    pub fn asked_to_wait(&mut self, host: &str, wait: Duration, now_ms: u64) -> Option<Pause> {
+        let until_ms = now_ms.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let bag = self.host(host, now_ms);
-        let is_new = bag.paused_until_ms < until_ms && seconds > 0;
+        let is_new = bag.paused_until_ms < until_ms && !wait.is_zero();
         bag.paused_until_ms = bag.paused_until_ms.max(until_ms);
         is_new.then(|| Pause { host: Some(host.to_owned()), cause: Cause::Asked, until_ms })
     }
